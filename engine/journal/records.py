@@ -1,0 +1,176 @@
+"""What the journal holds, row by row, as frozen records.
+
+Times are seconds since the epoch; texts that come from workers are data, never markup.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+CampaignState = Literal["new", "running", "paused", "waiting", "finished", "stopped", "failed"]
+CandidateState = Literal["captured", "verified", "waiting", "keeping", "kept", "closed"]
+DecisionKind = Literal["keep", "tie", "regression", "reject", "repair", "split", "ask", "runner-up"]
+SlotKind = Literal["fixed", "planned", "rewrite"]
+RoundOutcome = Literal["keep", "tie", "regression", "failed", "baseline"]
+ControlVerb = Literal["approve", "reject", "pause", "resume", "stop"]
+
+
+class Campaign(msgspec.Struct, frozen=True, kw_only=True):
+    """One campaign and its headline, which is best against baseline, measured, never a product."""
+
+    id: str
+    path: str
+    op: str
+    backend: str
+    lang: str
+    gpu: str
+    device: str
+    project: str
+    base_commit: str
+    best_commit: str
+    state: CampaignState
+    phase: str = ""
+    reason: str = ""
+    round: int = 0
+    rounds_max: int | None = None
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    created_at: float = 0.0
+    updated_at: float = 0.0
+
+
+class Round(msgspec.Struct, frozen=True, kw_only=True):
+    campaign: str
+    n: int
+    scope: str
+    incumbent: str
+    started_at: float
+    ended_at: float | None = None
+    outcome: RoundOutcome | None = None
+    summary: str = ""
+    best_speedup: float | None = None
+    """Best of the campaign so far against baseline, as it stood when the round ended."""
+
+
+class Slot(msgspec.Struct, frozen=True, kw_only=True):
+    """A slot of the current round; `stage` and `detail` are overwritten as work goes on."""
+
+    campaign: str
+    round: int
+    slot: str
+    kind: SlotKind
+    backend: str
+    hypothesis: str = ""
+    bottleneck: str = ""
+    device: str = ""
+    stage: str = "queued"
+    detail: str = ""
+    progress: float | None = None
+    candidate: str = ""
+    started_at: float | None = None
+    updated_at: float = 0.0
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A captured patch. `id` is a hash of base tree and patch; the patch is a file by its hash."""
+
+    campaign: str
+    id: str
+    round: int
+    slot: str
+    base_commit: str
+    base_tree: str
+    patch_path: str
+    patch_sha256: str
+    hypothesis: str
+    bottleneck: str
+    state: CandidateState
+    created_at: float
+    commit: str = ""
+    reason: str = ""
+
+
+class VerdictRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A recorded verdict; `body` is the harness Verdict as JSON."""
+
+    id: int
+    campaign: str
+    candidate: str
+    purpose: str
+    incumbent_tree: str
+    harness_version: str
+    valid: bool
+    correct: bool
+    latency_us: float | None
+    speedup: float | None
+    low: float | None
+    high: float | None
+    body: bytes
+    at: float
+
+
+class DecisionRow(msgspec.Struct, frozen=True, kw_only=True):
+    id: int
+    campaign: str
+    candidate: str
+    verdict: int | None
+    round: int
+    kind: DecisionKind
+    reason: str
+    actor: str
+    commit: str
+    at: float
+
+
+class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
+    """One limit of the incumbent: where it is, what limits it, and what could be tried."""
+
+    campaign: str
+    round: int
+    rank: int
+    id: str
+    kernel: str
+    config_class: str
+    limiter: str
+    metric: str
+    value: float | None
+    detail: str
+    advice: str
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the append-only log. `payload` is a small JSON object, `ref` what it is about."""
+
+    seq: int
+    campaign: str
+    at: float
+    kind: str
+    ref: str
+    payload: bytes
+
+
+class Control(msgspec.Struct, frozen=True, kw_only=True):
+    """A person's request to a campaign's engine and, once applied, what came of it."""
+
+    id: int
+    campaign: str
+    verb: ControlVerb
+    candidate: str
+    expected_base: str
+    expected_verdict: int | None
+    by: str
+    at: float
+    applied_at: float | None = None
+    outcome: str = ""
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    campaign: str
+    host: str
+    pid: int
+    started: float
+    epoch: int
+    heartbeat: float

@@ -1,0 +1,39 @@
+"""The exception tree of kopt: what went wrong, where, and what to do about it."""
+
+from __future__ import annotations
+
+
+class KoptError(Exception):
+    """A failure that a person can act on, told in one line.
+
+    `exit_code` follows the command line's contract: 1 the answer is no, 2 bad usage or input,
+    3 the environment.
+    """
+
+    exit_code = 3
+
+    def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.fix = fix
+
+    def __str__(self) -> str:
+        line = f"{self.where}: {self.what}" if self.where else self.what
+        return f"{line} ({self.fix})" if self.fix else line
+
+
+class InputError(KoptError):
+    """A manifest, task, patch, configuration or command-line argument is wrong."""
+
+    exit_code = 2
+
+
+class EnvironmentFault(KoptError):
+    """The machine lacks something: a compiler, a device, space, permission."""
+
+
+class Refused(KoptError):
+    """The request was understood and the answer is no."""
+
+    exit_code = 1

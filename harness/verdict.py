@@ -1,0 +1,113 @@
+"""The verdict on one candidate: what was checked, what was measured, and how sure we are."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+HARNESS_VERSION = "1"
+
+LatencyKind = Literal["measured-gpu", "measured-cpu", "reported", "predicted"]
+Outcome = Literal["faster", "tie", "slower", "broken", "unmeasured"]
+Severity = Literal["reject", "flag", "note"]
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One config class of a verdict.
+
+    `log_ratio` is ln(incumbent latency / candidate latency): above zero the candidate is faster.
+    `low` and `high` bound it at the verdict's `alpha`; `stderr` is the standard error over `pairs`
+    process pairs.
+    """
+
+    config_class: str
+    correct: bool
+    outcome: Outcome = "unmeasured"
+    max_abs_err: float | None = None
+    max_rel_err: float | None = None
+    error_budget_used: float | None = None
+    latency_us: float | None = None
+    incumbent_us: float | None = None
+    log_ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    stderr: float | None = None
+    pairs: int = 0
+    weight: float = 1.0
+    core: bool = False
+    bound_us: float | None = None
+    pct_of_roofline: float | None = None
+    note: str = ""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One audit finding; `reject` makes the verdict invalid, `flag` asks a person."""
+
+    rule: str
+    severity: Severity
+    detail: str
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """One fact that supports a verdict: a compiler remark, a register count, a clock."""
+
+    kind: str
+    detail: str
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """The structured answer of `evaluate`.
+
+    Latencies are microseconds; the overall `latency_us` and `speedup` are weighted geometric means
+    over the config classes, `speedup` is incumbent over candidate. Breaking one of the honesty
+    rules raises ValueError when a verdict is built.
+    """
+
+    valid: bool
+    correct: bool = False
+    rejected_reason: str | None = None
+    max_abs_err: float | None = None
+    max_rel_err: float | None = None
+    error_budget_used: float | None = None
+    latency_us: float | None = None
+    latency_kind: LatencyKind | None = None
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    detectable_effect: float | None = None
+    rows: tuple[Row, ...] = ()
+    pct_of_roofline: float | None = None
+    bound_us: float | None = None
+    candidate_id: str = ""
+    incumbent_tree: str = ""
+    harness_version: str = HARNESS_VERSION
+    device: str = ""
+    alpha: float | None = None
+    wall_s: float = 0.0
+    notes: tuple[str, ...] = ()
+    audit: tuple[Finding, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.valid and not self.rejected_reason:
+            raise ValueError("an invalid verdict must say why")
+        if not self.valid and self.correct:
+            raise ValueError("an invalid verdict makes no claim of correctness")
+        if self.latency_us is not None and not self.correct:
+            raise ValueError("only a correct candidate has a latency")
+        if (self.latency_us is None) != (self.latency_kind is None):
+            raise ValueError("a latency and its kind come together")
+        if self.latency_kind == "predicted" and self.speedup is not None:
+            raise ValueError("a prediction is no measured speedup")
+        measured = self.latency_kind in ("measured-gpu", "measured-cpu")
+        floor = self.bound_us
+        if measured and floor is not None and self.latency_us is not None and self.latency_us < floor:
+            raise ValueError("a latency below the physical floor must be withheld")
+
+
+def rejected(reason: str, *, candidate_id: str = "", device: str = "", notes: tuple[str, ...] = (),
+             audit: tuple[Finding, ...] = (), wall_s: float = 0.0) -> Verdict:
+    """Return the verdict on a candidate that could not be judged further."""
+    return Verdict(valid=False, rejected_reason=reason, candidate_id=candidate_id, device=device,
+                   notes=notes, audit=audit, wall_s=wall_s)
