@@ -1,0 +1,22 @@
+.PHONY: demo test lint clean
+
+PYTEST_ARGS ?= -n auto --dist loadfile
+
+demo:
+	@.ci/setup demo
+	@exec .venv/bin/kopt demo
+
+test:
+	@.ci/setup test
+	@.venv/bin/python -m pytest $(PYTEST_ARGS)
+
+lint:
+	@.ci/setup test
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports --no-cache
+	.venv/bin/python tests/test_import_hygiene.py
+
+clean:
+	rm -rf build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find kopt_tui engine harness tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
