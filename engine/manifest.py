@@ -1,0 +1,206 @@
+"""A campaign's spec: what to make faster, how to judge it, how much to spend on it.
+
+Every field of the operator-optimization manifest (target_op ... created) plus kopt's own; only
+`target_op` has no default. Seconds, shares of one and percents are named in the fields.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from harness import yamldoc
+from harness.decode import decode
+from harness.errors import Refused
+
+MAX_ITERATIONS = 120
+"""A practical ceiling of cost against benefit: rounds must stay below it."""
+
+Text = Annotated[str, Meta(min_length=1, max_length=4000)]
+Count = Annotated[int, Meta(ge=1, le=10_000)]
+Seconds = Annotated[float, Meta(gt=0, le=604_800)]
+Shape = str | tuple[int, ...] | dict[str, int]
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Common to all parts of a manifest: frozen, told by name, closed to unknown keys."""
+
+
+class TargetSpec(_Part, frozen=True, kw_only=True):
+    """What is measured: a `kernel` by its task file, or the user's own benchmark `command`.
+
+    A command's benchmark writes `csv`; `check` is its correctness column, `metrics` its numbers
+    (larger is better), `configs` the columns that tell rows apart.
+    """
+
+    kind: Literal["kernel", "command", "schedule"] = "kernel"
+    task: Text = "task.yaml"
+    csv: str = ""
+    check: str = ""
+    metrics: tuple[Text, ...] = ()
+    configs: tuple[Text, ...] = ()
+
+
+class Cli(_Part, frozen=True, kw_only=True):
+    """Any command as a worker; {prompt}, {worktree} and {python} in it are filled in."""
+
+    name: Text
+    command: Text
+    env: tuple[Text, ...] = ()
+    """Names of the variables it may see, beyond the few every worker gets."""
+    network: bool = True
+    timeout_s: Seconds = 1800.0
+
+
+class Pool(_Part, frozen=True, kw_only=True):
+    """The slots of a round and the workers that fill them; None leaves the number to kopt."""
+
+    mode: Literal["mixed", "fixed", "planned"] = "mixed"
+    slots: Annotated[int, Meta(ge=1, le=64)] | None = None
+    workers: Annotated[int, Meta(ge=1, le=256)] | None = None
+    min_workers: Annotated[int, Meta(ge=1, le=256)] = 8
+    workers_per_gpu: Annotated[int, Meta(ge=1, le=64)] = 4
+    backends: tuple[str, ...] = ("search", "rewrite-template", "inbox")
+    trials: Count = 24
+    """Trials of one search slot."""
+    cli: tuple[Cli, ...] = ()
+    worker_timeout_s: Seconds = 1800.0
+
+
+class GpuSpec(_Part, frozen=True, kw_only=True):
+    """Which device ("auto", "cpu", "cuda:0", a UUID) and how long to wait for an idle one."""
+
+    device: Text = "auto"
+    retry_s: Seconds = 600.0
+    limit_s: Seconds = 3600.0
+
+
+class DecisionSpec(_Part, frozen=True, kw_only=True):
+    """When a gain counts: shares of one, so a margin of 0.01 is one percent."""
+
+    margin: Annotated[float, Meta(ge=0, le=0.5)] = 0.01
+    alpha: Annotated[float, Meta(gt=0, le=0.2)] = 0.05
+    tolerance: Annotated[float, Meta(ge=0, le=0.05)] = 0.01
+    score: Literal["kernel", "wall"] = "kernel"
+    looks: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+
+
+class Budget(_Part, frozen=True, kw_only=True):
+    """What a campaign may spend; `pairs` bounds the process pairs of one verdict."""
+
+    wall_s: Seconds | None = None
+    trials: Annotated[int, Meta(ge=1)] | None = None
+    pairs: Annotated[int, Meta(ge=1, le=200)] | None = None
+
+
+class Stop(_Part, frozen=True, kw_only=True):
+    """When a campaign ends before its rounds do."""
+
+    consecutive_regressions: Count = 5
+    efficiency_pct: Annotated[float, Meta(gt=0, le=100)] | None = None
+    no_gain_rounds: Count | None = None
+
+
+class Manifest(_Part, frozen=True, kw_only=True):
+    target_op: Text
+    target_backend: str = ""
+    target_lang: str = ""
+    target_gpu: str = ""
+    target_shapes: str | tuple[Shape, ...] = "all"
+    primary_metric: Text = "latency"
+    performance_target: str | None = None
+    project_skill: str | None = None
+    execution_mode: Literal["repo", "workspace"] = "repo"
+    kernel_source: str = ""
+    test_command: str = ""
+    benchmark_command: str = ""
+    quick_command: str = ""
+    representative_shapes: str | tuple[Shape, ...] | None = None
+    git_commit: bool = True
+    git_branch: Text = "auto"
+    max_iterations: Annotated[int, Meta(ge=1, lt=MAX_ITERATIONS)] | None = None
+    created: str = ""
+
+    project: Text = "."
+    """Folder of the project; `load` makes it absolute against the manifest's own folder."""
+    target: TargetSpec = TargetSpec()
+    edit: tuple[str, ...] = ()
+    """Globs of what a candidate may change; empty means the target's source file."""
+    frozen: tuple[str, ...] = ()
+    """Globs of what it must not; empty means the reference and the task file."""
+    python: str | None = None
+    env: dict[str, str] = {}
+    setup_command: str = ""
+    build_command: str = ""
+    format_command: str = ""
+    e2e_command: str = ""
+    approval: Literal["auto", "review", "flagged"] = "flagged"
+    pool: Pool = Pool()
+    gpu: GpuSpec = GpuSpec()
+    decision: DecisionSpec = DecisionSpec()
+    budget: Budget = Budget()
+    stop: Stop = Stop()
+
+
+def load(path: Path) -> Manifest:
+    """Read a manifest file; raises InputError in one line with the line number."""
+    manifest = _decode(yamldoc.read(path))
+    project = Path(manifest.project).expanduser()
+    return msgspec.structs.replace(manifest, project=str((path.parent / project).resolve()))
+
+
+def parse(text: str, where: str) -> Manifest:
+    """Read a manifest from text; `where` names it in errors. `project` is left as it is."""
+    return _decode(yamldoc.parse(text, where))
+
+
+def _decode(document: yamldoc.Document) -> Manifest:
+    from engine.manifest_rules import check
+
+    manifest = decode(_without_blanks(document), Manifest)
+    check(manifest, document)
+    return manifest
+
+
+def _without_blanks(document: yamldoc.Document) -> yamldoc.Document:
+    """Drop known keys that are given nothing: `build_command:` alone means the default."""
+    known = Manifest.__struct_fields__
+    value = {key: given for key, given in document.value.items()
+             if given is not None or key not in known}
+    return yamldoc.Document(value, document.lines, document.where)
+
+
+def dump(manifest: Manifest, *, brief: bool = False) -> str:
+    """Return the manifest as YAML; `brief` leaves out what equals its default."""
+    value: dict[str, Any] = msgspec.to_builtins(manifest)
+    if brief:
+        value = _without(value, msgspec.to_builtins(Manifest(target_op="-")))
+    return yamldoc.dump(value)
+
+
+def _without(value: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    for key, given in value.items():
+        default = defaults.get(key)
+        if given == default:
+            continue
+        if isinstance(given, dict) and isinstance(default, dict):
+            given = _without(given, default)
+        kept[key] = given
+    return kept
+
+
+def schema() -> dict[str, Any]:
+    """Return the manifest's JSON schema."""
+    return msgspec.json.schema(Manifest)
+
+
+def check_runnable(manifest: Manifest) -> None:
+    """Raise Refused in one line if this version cannot run such a target."""
+    kind = manifest.target.kind
+    if kind != "kernel":
+        raise Refused(f"{kind} targets are read but cannot be run yet", where="target.kind",
+                      fix="describe the kernel in a task file and use kind: kernel")
