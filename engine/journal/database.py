@@ -1,0 +1,209 @@
+"""Opening the journal's file: journal mode, schema version, and faults told in one line."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from engine.journal import schema
+from harness.errors import EnvironmentFault, InputError, KoptError
+
+FILE = "kopt.db"
+BUSY_S = 10.0
+
+NETWORK_FILE_SYSTEMS = frozenset({
+    "9p", "afs", "beegfs", "ceph", "cifs", "drvfs", "fuse.ceph", "fuse.glusterfs", "fuse.juicefs",
+    "fuse.rclone", "fuse.s3fs", "fuse.sshfs", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4",
+    "ocfs2", "orangefs", "panfs", "pvfs2", "smb3", "smbfs", "virtiofs", "wekafs",
+})
+"""File systems whose shared memory other hosts do not see, which is what WAL rests on."""
+
+
+def open_for_writing(workspace: Path) -> sqlite3.Connection:
+    """Open the workspace's journal, creating or migrating it first.
+
+    Raises EnvironmentFault if the workspace cannot be written, InputError on a newer schema.
+    """
+    path = workspace / FILE
+    try:
+        workspace.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EnvironmentFault(
+            f"cannot make the workspace: {error.strerror}", where=str(workspace), fix=WRITABLE
+        ) from error
+    with faults(path):
+        connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+        try:
+            _prepare(connection, path)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def open_for_reading(workspace: Path) -> sqlite3.Connection | None:
+    """Open the journal read-only, or return None while there is none.
+
+    An older schema is migrated first, which needs a writable workspace.
+    """
+    path = workspace / FILE
+    if not path.exists():
+        return None
+    with faults(path):
+        connection = _read_only(path)
+        try:
+            version = schema_version(connection, path)
+        except BaseException:
+            connection.close()
+            raise
+        if 0 < version < schema.SCHEMA_VERSION:
+            connection.close()
+            open_for_writing(workspace).close()
+            return _read_only(path)
+        if version == 0:  # its creator has not committed the tables yet
+            connection.close()
+            return None
+    return connection
+
+
+def schema_version(connection: sqlite3.Connection, path: Path) -> int:
+    """Return the file's schema version; raises InputError if a newer kopt wrote it."""
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > schema.SCHEMA_VERSION:
+        raise InputError(
+            f"written by a newer kopt (schema {version}, this one knows {schema.SCHEMA_VERSION})",
+            where=str(path), fix="update kopt, or choose another --workspace",
+        )
+    return version
+
+
+def file_system(path: Path, mounts: str | None = None) -> str:
+    """Return the type of the file system that holds `path`, or "" where it cannot be told."""
+    try:
+        table = Path("/proc/self/mounts").read_text() if mounts is None else mounts
+    except OSError:
+        return ""
+    here = path.resolve()
+    best, kind = -1, ""
+    for line in table.splitlines():
+        fields = line.split(" ")
+        if len(fields) < 3:
+            continue
+        mount = Path(re.sub(r"\\([0-7]{3})", _character, fields[1]))
+        if (here == mount or mount in here.parents) and len(mount.parts) >= best:
+            best, kind = len(mount.parts), fields[2]
+    return kind
+
+
+@contextmanager
+def faults(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors about `path` into faults that a person can act on."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        if isinstance(error, sqlite3.ProgrammingError | sqlite3.IntegrityError):
+            raise
+        raise _fault(error, path) from error
+
+
+def _character(octal: re.Match[str]) -> str:
+    return chr(int(octal[1], 8))
+
+
+WRITABLE = "choose a writable folder with --workspace"
+
+_FAULTS: dict[int, tuple[str, str]] = {
+    sqlite3.SQLITE_FULL: ("the disk is full", "free some space; nothing recorded was lost"),
+    sqlite3.SQLITE_READONLY: ("the journal cannot be written", WRITABLE),
+    sqlite3.SQLITE_CANTOPEN: ("the journal cannot be opened", WRITABLE),
+    sqlite3.SQLITE_PERM: ("permission denied", WRITABLE),
+    sqlite3.SQLITE_IOERR: ("the disk failed or is full", "check the file system"),
+    sqlite3.SQLITE_BUSY: (f"another process held the journal for {BUSY_S:.0f} s", "try again"),
+    sqlite3.SQLITE_CORRUPT: ("the journal is damaged", "move it away; campaigns keep their files"),
+    sqlite3.SQLITE_NOTADB: ("not a kopt journal", "choose another --workspace"),
+}
+
+
+def _fault(error: sqlite3.Error, path: Path) -> KoptError:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    what, fix = _FAULTS.get(code, (f"the journal failed: {error}", ""))
+    return EnvironmentFault(what, where=str(path), fix=fix)
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    connection.row_factory = sqlite3.Row
+    schema_version(connection, path)
+    mode = "truncate" if file_system(path.parent) in NETWORK_FILE_SYSTEMS else "wal"
+    if connection.execute("PRAGMA journal_mode").fetchone()[0] != mode:
+        _set_journal_mode(connection, mode)
+    connection.execute("PRAGMA synchronous=NORMAL")
+    _migrate(connection, path)
+
+
+def _set_journal_mode(connection: sqlite3.Connection, mode: str) -> None:
+    """Change the mode; SQLite does not wait for others here, so the wait is ours."""
+    deadline = time.monotonic() + BUSY_S
+    while True:
+        try:
+            connection.execute(f"PRAGMA journal_mode={mode}").fetchone()
+            return
+        except sqlite3.OperationalError as error:
+            busy = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+            if not busy or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    if schema_version(connection, path) == schema.SCHEMA_VERSION:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        version = schema_version(connection, path)
+        if version == 0:
+            _run(connection, schema.TABLES)
+            version = schema.SCHEMA_VERSION
+        while version < schema.SCHEMA_VERSION:
+            _run(connection, schema.MIGRATIONS[version])
+            version += 1
+        connection.execute(f"PRAGMA user_version={version}")
+        connection.commit()
+    except BaseException:
+        connection.rollback()
+        raise
+
+
+def _run(connection: sqlite3.Connection, script: str) -> None:
+    """Run a script inside the open transaction, which `executescript` would commit."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            connection.execute(statement)
+            statement = ""
+
+
+def _read_only(path: Path) -> sqlite3.Connection:
+    """Open read-only; where the WAL's side files cannot be made, as a file nobody writes."""
+    try:
+        return _connect_read_only(path, "mode=ro")
+    except sqlite3.OperationalError:
+        if path.with_name(path.name + "-wal").exists():
+            raise
+        return _connect_read_only(path, "mode=ro&immutable=1")
+
+
+def _connect_read_only(path: Path, flags: str) -> sqlite3.Connection:
+    uri = f"{path.resolve().as_uri()}?{flags}"
+    connection = sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None)
+    connection.row_factory = sqlite3.Row
+    try:
+        connection.execute("PRAGMA user_version").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection

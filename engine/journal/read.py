@@ -1,0 +1,202 @@
+"""Reading the journal: what the dashboard, the command line and the reports are made from."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+from engine.journal import database
+from engine.journal.connection import OwnedConnection
+from engine.journal.records import (
+    Bottleneck,
+    Campaign,
+    Candidate,
+    Control,
+    DecisionRow,
+    Event,
+    Lease,
+    Round,
+    Slot,
+    VerdictRow,
+)
+from engine.journal.rows import Record, Value, fetch
+from harness.errors import InputError
+
+
+class Reader:
+    """A read-only view of a workspace's journal, for the one thread that made it.
+
+    A workspace without a journal reads as empty until one appears. Raises InputError if a newer
+    kopt wrote the journal, EnvironmentFault if it cannot be read.
+    """
+
+    def __init__(self, workspace: Path) -> None:
+        self.path = workspace / database.FILE
+        self._workspace = workspace
+        self._connection: OwnedConnection | None = None
+        self._inode = 0
+        self._opened = 0
+        self._open()
+
+    def data_version(self) -> int:
+        """Return a number that changes whenever another connection has committed something.
+
+        It costs some ten microseconds; 0 means that there is no journal yet.
+        """
+        connection = self._open()
+        if connection is None:
+            return 0
+        with database.faults(self.path):
+            version: int = connection.execute("PRAGMA data_version").fetchone()[0]
+        return (self._opened << 32) + version
+
+    def campaigns(self) -> list[Campaign]:
+        """Return all campaigns, newest activity first."""
+        return self._all(Campaign, "ORDER BY updated_at DESC, id DESC")
+
+    def campaign(self, campaign: str) -> Campaign | None:
+        return self._one(Campaign, "WHERE id = ?", campaign)
+
+    def lease(self, campaign: str) -> Lease | None:
+        """Return the lease of the engine that owns the campaign, or last did not give it back."""
+        return self._one(Lease, "WHERE campaign = ? AND pid > 0", campaign)
+
+    def rounds(self, campaign: str) -> list[Round]:
+        return self._all(Round, "WHERE campaign = ? ORDER BY n", campaign)
+
+    def slots(self, campaign: str, round: int) -> list[Slot]:
+        """Return the round's slots in the order in which they were planned."""
+        return self._all(Slot, "WHERE campaign = ? AND round = ? ORDER BY rowid", campaign, round)
+
+    def candidates(self, campaign: str, *, states: Collection[str] = ()) -> list[Candidate]:
+        """Return the campaign's candidates, oldest first; `states` keeps only those in one."""
+        marks = ", ".join("?" * len(states))
+        wanted = f"AND state IN ({marks})" if states else ""
+        order = "ORDER BY created_at, rowid"
+        return self._all(Candidate, f"WHERE campaign = ? {wanted} {order}", campaign, *states)
+
+    def candidate(self, id_prefix: str, campaign: str | None = None) -> Candidate:
+        """Return the one candidate whose id starts so; raises InputError if none or several do."""
+        where, named = "WHERE substr(id, 1, ?) = ?", (len(id_prefix), id_prefix)
+        if campaign is None:
+            found = self._all(Candidate, where, *named)
+        else:
+            found = self._all(Candidate, f"{where} AND campaign = ?", *named, campaign)
+        exact = [candidate for candidate in found if candidate.id == id_prefix]
+        choice = exact or found
+        if not id_prefix or not choice:
+            raise InputError(f"no candidate {id_prefix!r}", where=campaign or str(self.path),
+                             fix="`kopt show` lists them")
+        if len(choice) > 1:
+            listed = ", ".join(f"{c.id} ({c.campaign})" for c in choice[:4])
+            raise InputError(f"candidate {id_prefix!r} is ambiguous: {listed}",
+                             fix="give more of its id, or its campaign")
+        return choice[0]
+
+    def verdicts(self, campaign: str, *, candidate: str = "",
+                 limit: int | None = None) -> list[VerdictRow]:
+        """Return verdicts, newest first; `candidate` keeps only those on one."""
+        wanted = "AND candidate = ?" if candidate else ""
+        named: tuple[str, ...] = (campaign, candidate) if candidate else (campaign,)
+        return self._all(VerdictRow, f"WHERE campaign = ? {wanted} ORDER BY id DESC LIMIT ?",
+                         *named, _limit(limit))
+
+    def verdict(self, campaign: str, candidate: str, *, purpose: str, incumbent_tree: str,
+                harness_version: str) -> VerdictRow | None:
+        """Return the recorded verdict that would be repeated, so that it is not."""
+        return self._one(
+            VerdictRow,
+            "WHERE campaign = ? AND candidate = ? AND purpose = ? AND incumbent_tree = ?"
+            " AND harness_version = ?",
+            campaign, candidate, purpose, incumbent_tree, harness_version,
+        )
+
+    def decisions(self, campaign: str, *, limit: int | None = None) -> list[DecisionRow]:
+        """Return decisions, newest first."""
+        return self._all(DecisionRow, "WHERE campaign = ? ORDER BY id DESC LIMIT ?",
+                         campaign, _limit(limit))
+
+    def bottlenecks(self, campaign: str, round: int | None = None) -> list[Bottleneck]:
+        """Return a round's bottlenecks by rank, by default those of the newest that has some."""
+        newest = "(SELECT max(round) FROM bottlenecks WHERE campaign = ?)"
+        of_round = newest if round is None else "?"
+        return self._all(Bottleneck, f"WHERE campaign = ? AND round = {of_round} ORDER BY rank",
+                         campaign, campaign if round is None else round)
+
+    def events(self, *, campaign: str | None = None, after: int = 0,
+               limit: int = 200) -> list[Event]:
+        """Return the events that follow sequence number `after`, oldest first."""
+        wanted, named = _of(campaign)
+        return self._all(Event, f"WHERE seq > ? {wanted} ORDER BY seq LIMIT ?",
+                         after, *named, limit)
+
+    def last_events(self, campaign: str | None = None, limit: int = 200) -> list[Event]:
+        """Return the newest events, oldest first."""
+        wanted, named = _of(campaign)
+        newest = self._all(Event, f"WHERE seq > 0 {wanted} ORDER BY seq DESC LIMIT ?",
+                           *named, limit)
+        return newest[::-1]
+
+    def controls(self, campaign: str, *, open_only: bool = False) -> list[Control]:
+        """Return what people asked of the campaign, oldest first."""
+        wanted = "AND applied_at IS NULL" if open_only else ""
+        return self._all(Control, f"WHERE campaign = ? {wanted} ORDER BY id", campaign)
+
+    def waiting_counts(self) -> dict[str, int]:
+        """Return how many candidates wait for approval, by campaign that has any."""
+        connection = self._open()
+        if connection is None:
+            return {}
+        with database.faults(self.path):
+            rows = connection.execute(
+                "SELECT campaign, count(*) FROM candidates WHERE state = 'waiting'"
+                " GROUP BY campaign"
+            ).fetchall()
+        return {campaign: count for campaign, count in rows}
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _all(self, record: type[Record], rest: str, *values: Value) -> list[Record]:
+        connection = self._open()
+        if connection is None:
+            return []
+        with database.faults(self.path):
+            return fetch(connection, record, rest, values)
+
+    def _one(self, record: type[Record], rest: str, *values: Value) -> Record | None:
+        found = self._all(record, f"{rest} LIMIT 1", *values)
+        return found[0] if found else None
+
+    def _open(self) -> sqlite3.Connection | None:
+        """Return the connection, opened anew if the file appeared, went or was replaced."""
+        inode = _inode(self.path)
+        if self._connection is not None and inode == self._inode:
+            return self._connection.get()
+        self.close()
+        connection = database.open_for_reading(self._workspace)
+        if connection is None:
+            return None
+        self._connection = OwnedConnection(connection)
+        self._inode = inode
+        self._opened += 1
+        return connection
+
+
+def _inode(path: Path) -> int:
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return 0
+
+
+def _limit(limit: int | None) -> int:
+    return -1 if limit is None else limit
+
+
+def _of(campaign: str | None) -> tuple[str, Iterable[str]]:
+    return ("", ()) if campaign is None else ("AND campaign = ?", (campaign,))

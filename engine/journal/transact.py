@@ -1,0 +1,136 @@
+"""Transactions of the journal: the lease is checked and the event written in the same one."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from engine.journal import database
+from engine.journal.connection import OwnedConnection
+from engine.journal.errors import LeaseLost
+from engine.journal.records import Event, Lease
+from engine.journal.rows import Record, Value, fetch, insert, payload, storable, values
+
+
+class Ledger:
+    """A writing connection to a workspace's journal, for the one thread that made it.
+
+    Every write checks the campaign's lease epoch inside its transaction and raises LeaseLost when
+    another engine has taken over; a campaign that never had a lease may be written without one.
+    Raises EnvironmentFault when the disk is full or the workspace cannot be written.
+    """
+
+    def __init__(self, workspace: Path) -> None:
+        self.workspace = workspace
+        self.path = workspace / database.FILE
+        self._connection = OwnedConnection(database.open_for_writing(workspace))
+        self._epochs: dict[str, int] = {}
+        self._depth = 0
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Commit everything done inside at once, or nothing if an exception leaves it.
+
+        One inside another is a savepoint of the outer one.
+        """
+        connection = self._connection.get()
+        begin, commit, undo = _BRACKETS[self._depth > 0]
+        with database.faults(self.path):
+            connection.execute(begin)
+            self._depth += 1
+            try:
+                yield connection
+                connection.execute(commit)
+            except BaseException:
+                if connection.in_transaction:  # a full disk may have rolled back already
+                    for statement in undo:
+                        connection.execute(statement)
+                raise
+            finally:
+                self._depth -= 1
+
+    def lease(self, campaign: str) -> Lease | None:
+        """Return the campaign's lease row, also one that was given back (its pid is 0)."""
+        with database.faults(self.path):
+            return self.one(Lease, "WHERE campaign = ?", campaign)
+
+    def put_lease(self, lease: Lease) -> None:
+        """Store a lease; whether this writer acts under it is said with `hold`."""
+        with self.transaction() as connection:
+            connection.execute(insert(lease, verb="INSERT OR REPLACE"), values(lease))
+
+    def hold(self, campaign: str, epoch: int | None) -> None:
+        """Write the campaign under this epoch from now on; None gives it up."""
+        if epoch is None:
+            self._epochs.pop(campaign, None)
+        else:
+            self._epochs[campaign] = epoch
+
+    def check_lease(self, campaign: str) -> None:
+        """Raise LeaseLost unless this writer may write the campaign."""
+        with database.faults(self.path):
+            self._check(campaign)
+
+    @contextmanager
+    def change(self, campaign: str) -> Iterator[sqlite3.Connection]:
+        """A transaction on a campaign, under its lease."""
+        with self.transaction() as connection:
+            self._check(campaign)
+            yield connection
+
+    def _check(self, campaign: str) -> None:
+        lease = self.one(Lease, "WHERE campaign = ?", campaign)
+        held = self._epochs.get(campaign)
+        if (lease.epoch if lease else None) == held:
+            return
+        owner = f"process {lease.pid} on {lease.host.split()[0]}" if lease and lease.pid else "none"
+        raise LeaseLost(f"this engine does not hold the campaign's lease (owner: {owner})",
+                        where=campaign)
+
+    def append(self, campaign: str, kind: str, ref: str, fields: Mapping[str, object]) -> int:
+        """Append an event inside the open transaction and return its sequence number."""
+        event = Event(seq=0, campaign=campaign, at=time.time(), kind=kind, ref=ref,
+                      payload=payload(fields))
+        connection = self._connection.get()
+        number = numbered(connection.execute(insert(event, without="seq"),
+                                            values(event, without="seq")))
+        connection.execute("UPDATE campaigns SET updated_at = ? WHERE id = ?",
+                           (event.at, campaign))
+        return number
+
+    def one(self, record: type[Record], where: str, *given: Value) -> Record | None:
+        """Return the first record that `where` finds."""
+        found = fetch(self._connection.get(), record, f"{where} LIMIT 1", given)
+        return found[0] if found else None
+
+    @staticmethod
+    def update(connection: sqlite3.Connection, table: str, fields: Mapping[str, Value],
+               where: Mapping[str, Value]) -> None:
+        """Change fields of the rows that `where` names; raises LookupError if there are none."""
+        if not fields:
+            return
+        changed = ", ".join(f'"{name}" = ?' for name in fields)
+        found = " AND ".join(f'"{name}" = ?' for name in where)
+        done = connection.execute(f"UPDATE {table} SET {changed} WHERE {found}",
+                                  [storable(v) for v in (*fields.values(), *where.values())])
+        if done.rowcount == 0:
+            raise LookupError(f"{table} has no row {dict(where)}")
+
+
+_BRACKETS: dict[bool, tuple[str, str, tuple[str, ...]]] = {
+    False: ("BEGIN IMMEDIATE", "COMMIT", ("ROLLBACK",)),
+    True: ("SAVEPOINT inner", "RELEASE inner", ("ROLLBACK TO inner", "RELEASE inner")),
+}
+
+
+def numbered(cursor: sqlite3.Cursor) -> int:
+    """Return the key SQLite gave the row that was just inserted."""
+    if cursor.lastrowid is None:
+        raise AssertionError("SQLite numbered no row")
+    return cursor.lastrowid

@@ -1,0 +1,117 @@
+"""Who owns a campaign: one engine at a time, replaced when it is gone.
+
+The host of a lease is "name boot-id pid-namespace", so that a process id is only ever looked up
+where it means something.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import time
+from pathlib import Path
+
+import msgspec
+
+from engine.journal.errors import LeaseLost
+from engine.journal.records import Lease
+from engine.journal.write import Writer
+from harness.errors import Refused
+
+__all__ = ["LeaseLost", "acquire", "alive", "heartbeat", "release", "this_host"]
+
+STALE_S = 60.0
+"""Age of a heartbeat on another host beyond which its engine counts as gone, seconds."""
+
+
+def acquire(writer: Writer, campaign: str) -> Lease:
+    """Take the campaign for this process, at once if its owner is dead.
+
+    Of several that try at the same time exactly one gets it; raises Refused while another lives.
+    """
+    pid = os.getpid()
+    with writer.transaction():
+        before = writer.lease(campaign)
+        if before is not None and alive(before):
+            raise Refused(
+                f"campaign {campaign} is run by process {before.pid} on {host_name(before)}",
+                fix="`kopt attach` shows it, `kopt stop` ends it",
+            )
+        taken = Lease(campaign=campaign, host=this_host(), pid=pid, started=_started(pid) or 0.0,
+                      epoch=(before.epoch if before else 0) + 1, heartbeat=time.time())
+        writer.put_lease(taken)
+    writer.hold(campaign, taken.epoch)
+    if before is not None and before.pid:
+        writer.event(campaign, "log", message=(
+            f"taken over from process {before.pid} on {host_name(before)}, which is gone"
+        ))
+    return taken
+
+
+def heartbeat(writer: Writer, lease: Lease) -> Lease:
+    """Say that this engine is alive; raises LeaseLost if another has taken over."""
+    beaten = msgspec.structs.replace(lease, heartbeat=time.time())
+    with writer.change(lease.campaign):
+        writer.put_lease(beaten)
+    return beaten
+
+
+def release(writer: Writer, lease: Lease) -> None:
+    """Give the campaign back; the row stays, since its epoch must never be used twice."""
+    with writer.change(lease.campaign):
+        writer.put_lease(msgspec.structs.replace(lease, pid=0, heartbeat=time.time()))
+    writer.hold(lease.campaign, None)
+
+
+def alive(lease: Lease, now: float | None = None) -> bool:
+    """Tell whether the lease's engine still runs.
+
+    On this host that is known; of another host only the heartbeat tells, so there it takes
+    STALE_S seconds to notice.
+    """
+    if lease.pid == 0:
+        return False
+    if lease.host != this_host():
+        return (time.time() if now is None else now) - lease.heartbeat <= STALE_S
+    started = _started(lease.pid)
+    return started is not None and started == lease.started
+
+
+def host_name(lease: Lease) -> str:
+    return lease.host.split(" ")[0]
+
+
+@functools.cache
+def this_host() -> str:
+    """Return the name of this host and of the boot and process namespace we live in."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        namespace = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        boot, namespace = "-", "-"
+    name = socket.gethostname().replace(" ", "-") or "-"
+    return f"{name} {boot} {namespace}"
+
+
+def _started(pid: int) -> float | None:
+    """Return when a process started, seconds since boot; None if it is gone or a zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None if Path("/proc/self/stat").exists() else _exists(pid)
+    fields = stat.rpartition(")")[2].split()  # the command may hold spaces and brackets
+    if fields[0] in ("Z", "X"):
+        return None
+    return int(fields[19]) / os.sysconf("SC_CLK_TCK")
+
+
+def _exists(pid: int) -> float | None:
+    """Tell only that a process exists, on systems without /proc."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return 0.0
+    except OSError:
+        return None
+    return 0.0
