@@ -1,0 +1,91 @@
+"""What a device is and what state it is in."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Kind = Literal["cpu", "nvidia", "amd"]
+
+SLOWDOWNS = frozenset({"hw-slowdown", "sw-thermal", "hw-thermal", "hw-power-brake", "throttled"})
+"""Reasons that void a measurement; a software power cap is a large kernel's normal state."""
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """One place where kernels run: the CPU, a card, or a slice of one.
+
+    `index` is the vendor tool's own (the order of `nvidia-smi` and `rocm-smi`), which need not be
+    the framework's: give a child `visible_env` and let it use its first device. `unusable` says
+    why nothing may be run on it, empty when it may.
+    """
+
+    id: str
+    kind: Kind
+    name: str
+    uuid: str
+    index: int = 0
+    arch: str = ""
+    memory_bytes: int | None = None
+    cores: int | None = None
+    unusable: str = ""
+    note: str = ""
+
+    @property
+    def lock_name(self) -> str:
+        """The name of its lock: the same for every user and container that sees this device."""
+        return "cpu" if self.kind == "cpu" else self.uuid.replace("/", "-")
+
+    @property
+    def visible_env(self) -> dict[str, str]:
+        """What a child's environment needs to see this device and no other."""
+        if self.kind == "nvidia":
+            return {"CUDA_VISIBLE_DEVICES": self.uuid}
+        if self.kind == "amd":
+            named = self.uuid.startswith("GPU-")
+            return {"ROCR_VISIBLE_DEVICES": self.uuid if named else str(self.index)}
+        return {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+
+
+class Process(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that computes on a device; its name may be unknown across containers."""
+
+    pid: int
+    name: str = ""
+    memory_bytes: int | None = None
+
+
+class DeviceState(msgspec.Struct, frozen=True, kw_only=True):
+    """A device as it was at `at` (seconds since the epoch); None is what it does not tell.
+
+    When a device stops answering its last good values stay, `silent_since` says since when and
+    `problem` why. `processes` is None where the list cannot be had.
+    """
+
+    device: str
+    at: float
+    utilization_pct: float | None = None
+    memory_used: int | None = None
+    memory_total: int | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    clock_mhz: float | None = None
+    memory_clock_mhz: float | None = None
+    processes: tuple[Process, ...] | None = None
+    throttle: tuple[str, ...] = ()
+    compute_mode: str = ""
+    problem: str = ""
+    silent_since: float | None = None
+
+    @property
+    def slowed(self) -> tuple[str, ...]:
+        """The reasons for which a measurement taken now would be void."""
+        return tuple(reason for reason in self.throttle if reason in SLOWDOWNS)
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """The devices of one vendor, and why there may be more than it could list."""
+
+    devices: tuple[Device, ...] = ()
+    problem: str = ""

@@ -1,0 +1,157 @@
+"""What devices there are and how they are: the CPU, NVIDIA and AMD cards behind one interface.
+
+Every question is bounded in time. A card or driver that stops answering keeps its last good
+values, marked with the moment of its silence.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from harness import device_amd, device_cpu, device_nvidia
+from harness.device import Device, DeviceState, Kind, Listing, Process
+from harness.errors import EnvironmentFault, InputError
+from harness.patience import Patience, Silent
+
+__all__ = ["Device", "DeviceState", "Process", "find", "inventory", "state", "states", "survey"]
+
+LIST_S = 20.0
+STATE_S = 5.0
+_LISTERS: dict[Kind, Callable[[], Listing]] = {
+    "cpu": device_cpu.listing, "nvidia": device_nvidia.listing, "amd": device_amd.listing}
+_READERS: dict[Kind, Callable[[list[Device]], list[DeviceState]]] = {
+    "cpu": device_cpu.states, "nvidia": device_nvidia.states, "amd": device_amd.states}
+_SPEC = re.compile(r"cpu|(cuda|hip):\d+(:\d+)?|(gpu-|mig-)?[0-9a-f-]{4,}[0-9a-f:./-]*", re.IGNORECASE)
+
+_patience: dict[Kind, Patience[list[DeviceState]]] = {kind: Patience() for kind in _READERS}
+_list_patience: dict[Kind, Patience[Listing]] = {kind: Patience() for kind in _LISTERS}
+_known: dict[str, DeviceState] = {}
+_known_lock = threading.Lock()
+
+
+def inventory() -> list[Device]:
+    """Return all devices, the CPU first; takes at most `LIST_S` per vendor."""
+    return survey()[0]
+
+
+def survey() -> tuple[list[Device], list[str]]:
+    """Return all devices and one line for each vendor whose devices could not be listed."""
+    devices: list[Device] = []
+    problems: list[str] = []
+    for kind, lister in _LISTERS.items():
+        try:
+            listing = _list_patience[kind].call(lister, LIST_S)
+        except Silent as silence:
+            problems.append(f"{kind}: the driver gives {silence}")
+            continue
+        devices += [_as_allowed(device) for device in listing.devices]
+        problems += [listing.problem] if listing.problem else []
+    return devices, problems
+
+
+def find(spec: str) -> Device:
+    """Return the device that "auto", "cpu", "cuda:0", "hip:1" or a UUID (or its start) names.
+
+    "auto" is the most idle usable card, the CPU where there is none. Raises InputError for a name
+    that cannot be one, EnvironmentFault for a device that is not there or not to be used.
+    """
+    devices = inventory()
+    if spec == "auto":
+        return _most_idle(devices)
+    if not _SPEC.fullmatch(spec):
+        raise InputError(f"{spec!r} names no device", where="device",
+                         fix="auto, cpu, cuda:N, hip:N or a UUID")
+    found = [device for device in devices if device.id == spec] or \
+        [device for device in devices if device.kind != "cpu" and len(spec) >= 4 and
+         device.uuid.lower().startswith(spec.lower())]
+    if len(found) != 1:
+        here = ", ".join(device.id for device in devices)
+        what = "is not there" if not found else f"fits {len(found)} devices"
+        raise EnvironmentFault(f"{spec} {what}", where="device", fix=f"this machine has {here}")
+    if found[0].unusable:
+        raise EnvironmentFault(f"{spec} cannot be used: {found[0].unusable}", where="device")
+    return found[0]
+
+
+def state(device: Device) -> DeviceState:
+    """Return a device's state, within `STATE_S`."""
+    return states([device])[0]
+
+
+def states(devices: Sequence[Device]) -> list[DeviceState]:
+    """Return the state of each device, in order; one driver question per vendor."""
+    fresh: dict[str, DeviceState] = {}
+    for kind in _READERS:
+        asked = [device for device in devices if device.kind == kind]
+        if asked:
+            fresh |= {one.device: one for one in _read(kind, asked)}
+    return [_remember(fresh[device.id]) for device in devices]
+
+
+def _read(kind: Kind, devices: list[Device]) -> list[DeviceState]:
+    try:
+        return _patience[kind].call(lambda: _READERS[kind](devices), STATE_S)
+    except Silent as silence:
+        return [DeviceState(device=device.id, at=time.time(), silent_since=silence.since,
+                            problem=str(silence)) for device in devices]
+
+
+def _remember(fresh: DeviceState) -> DeviceState:
+    """Keep good values; put the last good ones in the place of values that could not be had."""
+    with _known_lock:
+        last = _known.get(fresh.device)
+        if not fresh.problem:
+            _known[fresh.device] = fresh
+            return fresh
+        since = (last.silent_since if last else None) or fresh.silent_since or fresh.at
+        base = last or fresh
+        told = msgspec.structs.replace(base, problem=fresh.problem, silent_since=since)
+        _known[fresh.device] = told
+        return told
+
+
+def _most_idle(devices: list[Device]) -> Device:
+    cards = [device for device in devices if device.kind != "cpu" and not device.unusable]
+    if not cards:
+        return next(device for device in devices if device.kind == "cpu")
+
+    def load(pair: tuple[Device, DeviceState]) -> tuple[bool, int, float, int, int]:
+        card, now = pair
+        return (bool(now.problem), len(now.processes or ()), now.utilization_pct or 0.0,
+                now.memory_used or 0, card.index)
+
+    return min(zip(cards, states(cards), strict=True), key=load)[0]
+
+
+def _as_allowed(device: Device) -> Device:
+    """Mark a device that CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES hides from this process."""
+    names = {"nvidia": ("CUDA_VISIBLE_DEVICES",), "cpu": (),
+             "amd": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")}[device.kind]
+    for name in names:
+        value = os.environ.get(name)
+        if value is not None and not device.unusable and not _lists(value, device):
+            return msgspec.structs.replace(device, unusable=f"{name}={value} hides it")
+    return device
+
+
+def _lists(value: str, device: Device) -> bool:
+    """Return whether a list of indices and UUID starts names a device, as the runtime reads it.
+
+    Indices are taken in the vendor tool's order, which is the runtime's where all cards are alike.
+    """
+    for entry in (part.strip() for part in value.split(",")):
+        if entry.isdigit():
+            if int(entry) == device.index:
+                return True
+        elif entry.startswith(("GPU-", "MIG-")):
+            if device.uuid.startswith(entry):
+                return True
+        else:
+            return False  # the first entry that means nothing ends the list
+    return False

@@ -1,0 +1,33 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+import functools
+import os
+
+import pytest
+
+
+@functools.cache
+def gpu_missing() -> str:
+    """Return why GPU tests cannot run here, empty when they can."""
+    from harness import devices
+
+    cards = [device for device in devices.inventory() if device.kind != "cpu"]
+    usable = [card for card in cards if not card.unusable]
+    return "" if usable else (cards[0].unusable if cards else "this machine has no GPU")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") and (reason := gpu_missing()):
+        pytest.skip(reason)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def plain_git() -> None:
+    """Keep git's settings of the person who runs the tests out of them."""
+    os.environ["GIT_CONFIG_GLOBAL"] = os.devnull
+    os.environ["GIT_CONFIG_SYSTEM"] = os.devnull
+    for name, value in (("AUTHOR", "a test"), ("COMMITTER", "a test")):
+        os.environ[f"GIT_{name}_NAME"] = value
+        os.environ[f"GIT_{name}_EMAIL"] = "test@example.invalid"
