@@ -27,7 +27,8 @@ _LISTERS: dict[Kind, Callable[[], Listing]] = {
     "cpu": device_cpu.listing, "nvidia": device_nvidia.listing, "amd": device_amd.listing}
 _READERS: dict[Kind, Callable[[list[Device]], list[DeviceState]]] = {
     "cpu": device_cpu.states, "nvidia": device_nvidia.states, "amd": device_amd.states}
-_SPEC = re.compile(r"cpu|(cuda|hip):\d+(:\d+)?|(gpu-|mig-)?[0-9a-f-]{4,}[0-9a-f:./-]*", re.IGNORECASE)
+_SPEC = re.compile(r"cpu|(cuda|hip):\d+(:\d+)?|(gpu-|mig-)?[0-9a-f-]{4,}[0-9a-f:./-]*",
+                   re.IGNORECASE)
 
 _patience: dict[Kind, Patience[list[DeviceState]]] = {kind: Patience() for kind in _READERS}
 _list_patience: dict[Kind, Patience[Listing]] = {kind: Patience() for kind in _LISTERS}
