@@ -1,1 +1,171 @@
-"""The `kopt` command."""
+"""The `kopt` command: finds the verb, imports that verb's module only, and tells every error.
+
+Exit codes: 0 ok, 1 the answer is no, 2 bad usage or input, 3 environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.errors import EnvironmentFault, InputError, KoptError
+from kopt_tui.commands.parser import Parser
+
+VERBS = {
+    "demo": "run a real campaign on this machine, start to end",
+    "new": "write a manifest for a kernel, asking for what it cannot infer",
+    "run": "start or continue a campaign in a process of its own",
+    "attach": "open the dashboard on one campaign",
+    "status": "list campaigns and how they stand",
+    "show": "everything about a campaign or a candidate",
+    "diff": "the patch of a candidate",
+    "logs": "the log of a campaign",
+    "events": "what happened, line by line; --follow goes on",
+    "approve": "keep a candidate that waits for a person",
+    "reject": "turn down a candidate that waits for a person",
+    "pause": "let a campaign finish what it measures, then wait",
+    "resume": "go on with a paused or interrupted campaign",
+    "stop": "end a campaign in order",
+    "submit": "hand a patch to a campaign's inbox",
+    "merge": "take a campaign's result over: branch, squash or patch",
+    "prune": "remove what finished campaigns no longer need",
+    "propose": "print a target's incumbent and search space",
+    "evaluate": "judge one candidate and print the verdict",
+    "loop": "search a target's knobs within a budget",
+    "report": "a campaign's report as Markdown",
+    "gpus": "devices and how they are",
+    "doctor": "check this machine for what kopt needs",
+    "manifest": "check a manifest, or print its schema",
+}
+SCREENS = ("textual", "textual_plotext", "plotext", "rich")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    try:
+        code = _run(words)
+        sys.stdout.flush()
+        return code
+    except KoptError as error:
+        return _tell(error, as_json="--json" in words)
+    except BrokenPipeError:
+        # The reader has seen enough; what is left unwritten must not raise again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except OSError as error:
+        what = error.strerror or str(error)
+        return _tell(EnvironmentFault(what, where=str(error.filename or "")),
+                     as_json="--json" in words)
+
+
+def workspace_of(args: argparse.Namespace) -> Path:
+    """Return the workspace: --workspace, KOPT_WORKSPACE, or ./workspace."""
+    return Path(args.workspace or os.environ.get("KOPT_WORKSPACE") or "workspace").expanduser()
+
+
+def _run(words: list[str]) -> int:
+    verb = _verb(words)
+    parser = _parser()
+    if verb is None:
+        if any(word in ("-h", "--help") for word in words):
+            _add_verbs(parser)
+        args = parser.parse_args(words)
+        return _dashboard(args)
+    module = importlib.import_module(f"kopt_tui.commands.{verb}")
+    commands = parser.add_subparsers(prog="kopt", parser_class=Parser)
+    module.add(commands)
+    _add_workspace(commands.choices[verb], default=argparse.SUPPRESS)
+    args = parser.parse_args(words)
+    code: int = module.run(args)
+    return code
+
+
+def _verb(words: Sequence[str]) -> str | None:
+    """Return the verb of a command line, None when it asks for the dashboard."""
+    takes_value = False
+    for word in words:
+        if takes_value:
+            takes_value = False
+        elif word in ("--workspace", "--campaign"):
+            takes_value = True
+        elif not word.startswith("-"):
+            if word not in VERBS:
+                from harness.decode import suggest
+
+                raise InputError(f"unknown command {word!r}",
+                                 fix=suggest(word, VERBS) or "see kopt --help")
+            return word
+    return None
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="kopt", description="GPU-kernel optimisation campaigns. "
+                     "Without a command it opens the dashboard.")
+    parser.add_argument("--version", action="version", version=f"kopt {_version()}")
+    parser.add_argument("--readonly", action="store_true", help="a dashboard that only watches")
+    parser.add_argument("--campaign", metavar="ID", default=None, help="open it on this campaign")
+    _add_workspace(parser, default=None)
+    return parser
+
+
+def _add_workspace(parser: argparse.ArgumentParser, default: Any) -> None:
+    parser.add_argument("--workspace", metavar="DIR", default=default,
+                        help="where campaigns live (KOPT_WORKSPACE, else ./workspace)")
+
+
+def _add_verbs(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(metavar="COMMAND", title="commands")
+    for verb, help in VERBS.items():
+        commands.add_parser(verb, help=help)
+
+
+def _version() -> str:
+    from kopt_tui import __version__
+
+    return __version__
+
+
+def _dashboard(args: argparse.Namespace) -> int:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise InputError("the dashboard needs a terminal",
+                         fix="kopt status, kopt events --follow and kopt report do not")
+    try:
+        from kopt_tui import app
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in SCREENS:
+            raise
+        raise EnvironmentFault(f"the dashboard needs {error.name}, which is not installed",
+                               fix="pip install 'kopt[tui]'; every other command works without") \
+            from None
+    code: int = app.main(workspace_of(args), readonly=args.readonly, campaign=args.campaign)
+    return code
+
+
+def _tell(error: KoptError, *, as_json: bool) -> int:
+    from harness.text import plain
+
+    line = " ".join(plain(str(error)).split())
+    print(f"kopt: {line}", file=sys.stderr)
+    if as_json:
+        import msgspec
+
+        told = {"error": {"what": error.what, "where": error.where, "fix": error.fix,
+                          "exit_code": error.exit_code}}
+        print(msgspec.json.encode(told).decode())
+        sys.stdout.flush()
+    return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

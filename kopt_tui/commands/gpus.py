@@ -1,0 +1,54 @@
+"""`kopt gpus`: devices and how they are."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from harness import devices
+from harness.device import Device, DeviceState
+from harness.text import plain
+from kopt_tui.commands.jsonout import emit
+from kopt_tui.commands.parser import Commands, add_json
+from kopt_tui.commands.table import show
+
+GIB = 1 << 30
+HEADERS = ("id", "name", "arch", "use", "memory", "temp", "power", "clock", "processes", "note")
+
+
+def add(sub: Commands) -> None:
+    add_json(sub.add_parser("gpus", help="devices and how they are"))
+
+
+def run(args: argparse.Namespace) -> int:
+    listed, problems = devices.survey()
+    states = devices.states(listed)
+    if args.json:
+        emit({"devices": [{"device": device, "state": state}
+                          for device, state in zip(listed, states, strict=True)],
+              "problems": problems})
+        return 0
+    show(HEADERS, map(_row, listed, states), right="use temp power clock")
+    for problem in problems:
+        print(f"kopt: {plain(problem)}", file=sys.stderr)
+    return 0
+
+
+def _row(device: Device, state: DeviceState) -> tuple[str, ...]:
+    others = [f"{one.name or '?'} ({one.pid})" for one in state.processes or ()]
+    notes = [device.unusable, device.note, state.problem, ", ".join(state.slowed),
+             f"{device.cores} cores" if device.cores else ""]
+    return (device.id, device.name, device.arch, _with(state.utilization_pct, "%"),
+            _memory(state), _with(state.temperature_c, " °C"), _with(state.power_w, " W"),
+            _with(state.clock_mhz, " MHz"), ", ".join(others),
+            "; ".join(note for note in notes if note))
+
+
+def _memory(state: DeviceState) -> str:
+    if state.memory_used is None or state.memory_total is None:
+        return ""
+    return f"{state.memory_used / GIB:.1f} of {state.memory_total / GIB:.1f} GiB"
+
+
+def _with(value: float | None, unit: str) -> str:
+    return "" if value is None else f"{value:.0f}{unit}"

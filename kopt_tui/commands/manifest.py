@@ -1,0 +1,36 @@
+"""`kopt manifest`: check a manifest, or print the schema."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from engine.manifest import check_runnable, dump, load, schema
+from harness.errors import InputError
+from kopt_tui.commands.jsonout import emit
+from kopt_tui.commands.parser import Commands, add_json
+
+
+def add(sub: Commands) -> None:
+    parser = sub.add_parser("manifest", help="check a manifest, or print its schema")
+    parser.add_argument("manifest", metavar="MANIFEST", nargs="?", type=Path)
+    parser.add_argument("--schema", action="store_true", help="print the JSON schema")
+    parser.add_argument("--full", action="store_true", help="print it with every default")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.schema:
+        emit(schema())
+        return 0
+    if args.manifest is None:
+        raise InputError("which manifest?", fix="kopt manifest FILE, or kopt manifest --schema")
+    manifest = load(args.manifest)
+    if args.json:
+        emit(manifest)
+    elif args.full:
+        print(dump(manifest), end="")
+    check_runnable(manifest)
+    if not (args.json or args.full):
+        print(f"{args.manifest}: a good manifest for {manifest.target_op} in {manifest.project}")
+    return 0
