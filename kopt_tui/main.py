@@ -85,6 +85,7 @@ def _run(words: list[str]) -> int:
     module = importlib.import_module(f"kopt_tui.commands.{verb}")
     commands = parser.add_subparsers(prog="kopt", parser_class=Parser)
     module.add(commands)
+    commands.choices[verb].description = VERBS[verb]
     _add_workspace(commands.choices[verb], default=argparse.SUPPRESS)
     args = parser.parse_args(words)
     code: int = module.run(args)

@@ -17,7 +17,7 @@ HEADERS = ("id", "name", "arch", "use", "memory", "temp", "power", "clock", "pro
 
 
 def add(sub: Commands) -> None:
-    add_json(sub.add_parser("gpus", help="devices and how they are"))
+    add_json(sub.add_parser("gpus"))
 
 
 def run(args: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from kopt_tui.commands.parser import Commands, add_json
 
 
 def add(sub: Commands) -> None:
-    parser = sub.add_parser("manifest", help="check a manifest, or print its schema")
+    parser = sub.add_parser("manifest")
     parser.add_argument("manifest", metavar="MANIFEST", nargs="?", type=Path)
     parser.add_argument("--schema", action="store_true", help="print the JSON schema")
     parser.add_argument("--full", action="store_true", help="print it with every default")

@@ -1,0 +1,1 @@
+"""What kopt needs of a machine, checked one by one."""

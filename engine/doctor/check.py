@@ -1,0 +1,40 @@
+"""One thing that was looked at."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+Status = Literal["ok", "note", "warn", "missing"]
+TOOL_S = 5.0
+
+
+class Check(msgspec.Struct, frozen=True):
+    """What was found; `missing` means that kopt cannot work, `fix` says what to do about it."""
+
+    name: str
+    status: Status
+    found: str
+    fix: str = ""
+
+
+def output(*argv: str, timeout_s: float = TOOL_S) -> str | None:
+    """Return what a tool prints, None if it is missing, fails or takes too long."""
+    try:
+        done = subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL, text=True,
+                              errors="replace", timeout=timeout_s, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def first(argvs: Sequence[Sequence[str]]) -> tuple[str, str] | None:
+    """Return the first of several tools that runs, with what it printed."""
+    for argv in argvs:
+        printed = output(*argv)
+        if printed is not None:
+            return argv[0], printed
+    return None

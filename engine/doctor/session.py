@@ -1,0 +1,147 @@
+"""What kopt runs inside of: container, control group, Slurm job, login session, terminal."""
+
+from __future__ import annotations
+
+import locale
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from engine.doctor.check import Check, output
+from engine.lease import this_host
+
+GIB = 1 << 30
+UNSHARE = "import ctypes, sys; sys.exit(ctypes.CDLL(None).unshare(0x10000000) != 0)"
+LOGIND = ("busctl", "--system", "get-property", "org.freedesktop.login1",
+          "/org/freedesktop/login1", "org.freedesktop.login1.Manager", "KillUserProcesses")
+
+
+def checks() -> Iterator[Check]:
+    """Yield what surrounds this process."""
+    yield namespaces()
+    yield container()
+    yield slurm()
+    yield logind()
+    yield terminal()
+
+
+def namespaces() -> Check:
+    """Try to make a user namespace, which is what confines a worker's file system."""
+    try:
+        done = subprocess.run([sys.executable, "-I", "-c", UNSHARE], check=False, timeout=10,
+                              capture_output=True)
+        allowed = done.returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        allowed = False
+    bubblewrap = "bubblewrap installed" if shutil.which("bwrap") else "no bubblewrap"
+    if allowed:
+        return Check("user namespaces", "ok", f"allowed, {bubblewrap}")
+    return Check("user namespaces", "note", f"not allowed, {bubblewrap}",
+                 "workers are confined by limits and clean-up only")
+
+
+def container() -> Check:
+    """Look for a container and for limits on cores, memory and processes."""
+    inside = [name for name, sign in (("docker", "/.dockerenv"), ("podman", "/run/.containerenv"),
+                                      ("singularity", "/.singularity.d")) if Path(sign).exists()]
+    found = [f"in a container ({inside[0]})"] if inside else []
+    found += [told for told in (_cpu_limit(), _memory_limit(), _process_limit()) if told]
+    return Check("container", "note" if found else "ok",
+                 ", ".join(found) or "none, and no limits of a control group")
+
+
+def slurm() -> Check:
+    """Look for a Slurm job and for how long it still lasts."""
+    job = os.environ.get("SLURM_JOB_ID", "")
+    if not job:
+        return Check("slurm", "ok", "not in a job")
+    end = os.environ.get("SLURM_JOB_END_TIME", "")
+    if end.isdigit():
+        left = f"{max(0.0, (int(end) - time.time()) / 60):.0f} min left"
+    else:
+        told = output("squeue", "--noheader", "--job", job, "--format", "%L")
+        left = f"{told.strip()} left" if told else "time left unknown"
+    return Check("slurm", "warn", f"job {job}, {left}",
+                 "a campaign ends with the job; kopt run in the next one goes on with it")
+
+
+def logind() -> Check:
+    """Ask systemd-logind whether it kills what a closed session leaves behind."""
+    name = "closed sessions"
+    if not Path("/run/systemd/system").exists():
+        return Check(name, "ok", "no systemd: campaigns outlive the session")
+    answer = output(*LOGIND, timeout_s=3) if shutil.which("busctl") else None
+    if answer is None:
+        answer = "b true" if _kills_by_file() else "b false"
+    if answer != "b true":
+        return Check(name, "ok", "logind lets campaigns outlive the session")
+    user = os.environ.get("USER") or str(os.getuid())
+    if Path(f"/var/lib/systemd/linger/{user}").exists():
+        return Check(name, "ok", f"logind kills processes, but {user} lingers")
+    return Check(name, "warn", "logind kills a user's processes at logout (KillUserProcesses)",
+                 f"loginctl enable-linger {user}")
+
+
+def terminal() -> Check:
+    """Look at what a dashboard would be drawn on."""
+    size = shutil.get_terminal_size((0, 0))
+    facts = [os.environ.get("TERM") or "no TERM"]
+    facts += [f"{size.columns}x{size.lines}"] if size.columns else []
+    facts += [name for name, sign in (("tmux", "TMUX"), ("screen", "STY"), ("ssh", "SSH_TTY"),
+                                      ("NO_COLOR", "NO_COLOR")) if os.environ.get(sign)]
+    encoding = locale.getpreferredencoding(False)
+    facts.append(encoding)
+    if encoding.upper().replace("-", "") != "UTF8":
+        return Check("terminal", "warn", ", ".join(facts), "set LANG=C.UTF-8 for its lines")
+    if 0 < size.columns < 80 or 0 < size.lines < 24:
+        return Check("terminal", "warn", ", ".join(facts), "80x24 is the smallest that shows all")
+    return Check("terminal", "ok", ", ".join([*facts, f"host {this_host().split(' ')[0]}"]))
+
+
+def _kills_by_file() -> bool:
+    """Read logind's configuration as it reads it: the last assignment wins."""
+    files = [Path("/etc/systemd/logind.conf")]
+    for folder in ("/usr/lib/systemd", "/run/systemd", "/etc/systemd"):
+        files += sorted(Path(folder).glob("logind.conf.d/*.conf"))
+    found = False
+    for file in files:
+        for value in re.findall(r"^\s*KillUserProcesses\s*=\s*(\w+)", _read(file), re.MULTILINE):
+            found = value.lower() in ("yes", "true", "1", "on")
+    return found
+
+
+def _cpu_limit() -> str:
+    quota, period = "", ""
+    if two := _read(Path("/sys/fs/cgroup/cpu.max")).split():
+        quota, period = two[0], two[-1]
+    else:
+        quota = _read(Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")).strip()
+        period = _read(Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")).strip()
+    if not (quota.isdigit() and period.isdigit() and int(period)):
+        return ""
+    return f"{int(quota) / int(period):.1f} cores by quota"
+
+
+def _memory_limit() -> str:
+    for path in ("memory.max", "memory/memory.limit_in_bytes"):
+        value = _read(Path("/sys/fs/cgroup") / path).strip()
+        if value.isdigit() and int(value) < 1 << 60:
+            return f"{int(value) / GIB:.1f} GiB of memory"
+    return ""
+
+
+def _process_limit() -> str:
+    value = _read(Path("/sys/fs/cgroup/pids.max")).strip()
+    return f"{value} processes" if value.isdigit() else ""
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,32 @@
+"""`kopt doctor`: check this machine for what kopt needs."""
+
+from __future__ import annotations
+
+import argparse
+
+from engine.doctor import machine, session, tools
+from kopt_tui.commands.jsonout import emit
+from kopt_tui.commands.parser import Commands, add_json
+from kopt_tui.main import workspace_of
+from kopt_tui.words import clean
+
+SIGNS = {"ok": "✓", "note": "·", "warn": "!", "missing": "✗"}
+
+
+def add(sub: Commands) -> None:
+    add_json(sub.add_parser("doctor"))
+
+
+def run(args: argparse.Namespace) -> int:
+    checks = [*tools.checks(), *machine.checks(workspace_of(args)), *session.checks()]
+    missing = [check.name for check in checks if check.status == "missing"]
+    if args.json:
+        emit({"ok": not missing, "checks": checks})
+        return 3 if missing else 0
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        print(f"{SIGNS[check.status]} {check.name:{width}}  {clean(check.found)}")
+        if check.fix:
+            print(f"  {'':{width}}  → {clean(check.fix)}")
+    print(f"needed and missing: {', '.join(missing)}" if missing else "nothing needed is missing")
+    return 3 if missing else 0
