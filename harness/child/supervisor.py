@@ -1,0 +1,331 @@
+"""The one process that stands between kopt and an untrusted program.
+
+Started as `python -I -S supervisor.py CONTROL_FD`. The control socket carries the job as one JSON
+line; its end-of-file means that the owner wants an end, or has died. The supervisor starts the
+program in a session of its own, forwards a bounded amount of its output, enforces the limits, and
+at the end kills every descendant before it lets go of the device lock that it inherited. It
+answers with one JSON line. Standard library only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+PR_SET_CHILD_SUBREAPER = 36
+TICK_S = 0.02
+MEMORY_TICK_S = 0.1
+
+
+def descendants() -> dict[int, str]:
+    """Return pid -> state letter of every process below this one."""
+    parents: dict[int, tuple[int, str]] = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                fields = file.read().rsplit(b") ", 1)[1].split()
+        except (OSError, IndexError):
+            continue
+        parents[int(name)] = (int(fields[1]), fields[0].decode())
+    found: dict[int, str] = {}
+    frontier = {os.getpid()}
+    while frontier:
+        frontier = {pid for pid, (parent, _) in parents.items() if parent in frontier}
+        found.update((pid, parents[pid][1]) for pid in frontier)
+    return found
+
+
+def signal_all(number: int) -> int:
+    count = 0
+    for pid, state in descendants().items():
+        if state in "ZX":
+            continue
+        try:
+            os.kill(pid, number)
+            count += 1
+        except ProcessLookupError:
+            pass
+    return count
+
+
+def resident_bytes() -> int:
+    total = 0
+    for pid in descendants():
+        try:
+            with open(f"/proc/{pid}/statm") as file:
+                total += int(file.read().split()[1])
+        except (OSError, IndexError):
+            continue
+    return total * resource.getpagesize()
+
+
+class Stream:
+    """One forwarded output of the program: bounded, never blocking the supervisor."""
+
+    def __init__(self, source: int, sink: int) -> None:
+        self.source, self.sink = source, sink
+        self.seen = 0
+        self.pending = b""
+        self.open = True
+        os.set_blocking(source, False)
+        os.set_blocking(sink, False)
+
+    def read(self, room: int) -> None:
+        try:
+            data = os.read(self.source, 65536)
+        except BlockingIOError:
+            return
+        if not data:
+            self.open = False
+            return
+        self.pending += data[: max(0, room - self.seen)]
+        self.seen += len(data)
+
+    def write(self) -> None:
+        try:
+            self.pending = self.pending[os.write(self.sink, self.pending):]
+        except BlockingIOError:
+            return
+        except OSError:
+            self.pending = b""
+
+
+class Turnstile:
+    """Keeps the program stopped while somebody measures on the device it shares.
+
+    A measurer holds `turn` exclusively and waits until nobody holds `active`; a program that
+    yields holds `active` shared while it runs.
+    """
+
+    def __init__(self, paths: list[str] | None) -> None:
+        self.files = [os.open(path, os.O_RDWR | os.O_CLOEXEC) for path in paths or []]
+        self.stopped_since: float | None = None
+        self.stopped_s = 0.0
+
+    def enter(self) -> bool:
+        """Try to become active; False while a measurer has the turn."""
+        if not self.files:
+            return True
+        turn, active = self.files
+        if not _try_lock(turn, fcntl.LOCK_SH):
+            return False
+        entered = _try_lock(active, fcntl.LOCK_SH)
+        fcntl.flock(turn, fcntl.LOCK_UN)
+        return entered
+
+    def tick(self) -> None:
+        if not self.files:
+            return
+        turn, active = self.files
+        if self.stopped_since is None:
+            if _try_lock(turn, fcntl.LOCK_SH):
+                fcntl.flock(turn, fcntl.LOCK_UN)
+                return
+            self._stop()
+            fcntl.flock(active, fcntl.LOCK_UN)
+        elif self.enter():
+            self.stopped_s += time.monotonic() - self.stopped_since
+            self.stopped_since = None
+            signal_all(signal.SIGCONT)
+
+    def _stop(self) -> None:
+        self.stopped_since = time.monotonic()
+        for _ in range(20):  # a fork can slip between the listing and the signal
+            signal_all(signal.SIGSTOP)
+            if all(state in "TtZX" for state in descendants().values()):
+                return
+
+    def total_stopped_s(self) -> float:
+        if self.stopped_since is None:
+            return self.stopped_s
+        return self.stopped_s + time.monotonic() - self.stopped_since
+
+
+def _try_lock(fd: int, kind: int) -> bool:
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def start(job: dict[str, Any], out: int, err: int, keep: list[int]) -> int:
+    """Fork the program; returns its pid. Exit status 127 means that it could not be started."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        os.setsid()
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        for name, limit in job["rlimits"].items():
+            number = getattr(resource, name)
+            hard = resource.getrlimit(number)[1]
+            value = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+            resource.setrlimit(number, (value, value))
+        low = 3
+        for fd in sorted(keep):
+            os.closerange(low, fd)
+            low = fd + 1
+        os.closerange(low, 4096)
+        for fd in keep:
+            os.set_inheritable(fd, True)
+        os.chdir(job["cwd"])
+        if job["confine"]:
+            sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+            import confine
+
+            try:
+                confine.enter(job["confine"]["writable"], job["confine"]["network"])
+            except OSError as error:
+                if job["confine"]["required"]:
+                    raise
+                os.write(2, f"kopt: not confined: {error}\n".encode())
+            os.chdir(job["cwd"])
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        os.execvpe(job["argv"][0], job["argv"], job["env"])
+    except BaseException as error:
+        os.write(2, f"kopt: cannot start {job['argv'][0]}: {error}\n".encode())
+    os._exit(127)
+
+
+class Supervisor:
+    def __init__(self, control: socket.socket, job: dict[str, Any]) -> None:
+        self.control, self.job = control, job
+        self.began = time.monotonic()
+        self.turnstile = Turnstile(job["yields"])
+        self.ended = ""
+        self.returncode: int | None = None
+        self.peak_bytes = 0
+        self.leftover = 0
+
+    def run(self) -> dict[str, Any]:
+        if self._wait_for_turn():
+            self._supervise()
+        return {"returncode": self.returncode, "ended": self.ended or "exit",
+                "wall_s": time.monotonic() - self.began,
+                "stopped_s": self.turnstile.total_stopped_s(),
+                "peak_bytes": self.peak_bytes, "leftover": self.leftover,
+                "output_bytes": sum(stream.seen for stream in getattr(self, "streams", []))}
+
+    def _wait_for_turn(self) -> bool:
+        while not self.turnstile.enter():
+            ready, _, _ = select.select([self.control], [], [], TICK_S)
+            if ready:
+                self.ended = "killed"
+                return False
+        self.began = time.monotonic()
+        return True
+
+    def _supervise(self) -> None:
+        out_read, out_write = os.pipe()
+        err_read, err_write = os.pipe()
+        child = start(self.job, out_write, err_write, self.job["pass_fds"])
+        for fd in (out_write, err_write, *self.job["pass_fds"]):
+            os.close(fd)
+        self.streams = [Stream(out_read, 1), Stream(err_read, 2)]
+        pidfd = os.pidfd_open(child)
+        next_memory = 0.0
+        while not self.ended:
+            self._select([self.control.fileno(), pidfd])
+            if self._exited(child):
+                break
+            now = time.monotonic()
+            self.turnstile.tick()
+            if now - self.began - self.turnstile.total_stopped_s() > self.job["wall_s"]:
+                self.ended = "timeout"
+            if sum(stream.seen for stream in self.streams) > self.job["output_bytes"]:
+                self.ended = "output"
+            if now >= next_memory and self.job["memory_bytes"]:
+                next_memory = now + MEMORY_TICK_S
+                self.peak_bytes = max(self.peak_bytes, resident_bytes())
+                if self.peak_bytes > self.job["memory_bytes"]:
+                    self.ended = "memory"
+        self._end(child)
+
+    def _select(self, watched: list[int]) -> None:
+        reads = watched + [s.source for s in self.streams if s.open]
+        writes = [s.sink for s in self.streams if s.pending]
+        busy = self.job["yields"] or self.job["memory_bytes"]
+        left = self.began + self.job["wall_s"] - time.monotonic()
+        readable, writable, _ = select.select(
+            reads, writes, [], TICK_S if busy else max(0.0, min(left, 1.0)) + 0.001)
+        for stream in self.streams:
+            if stream.source in readable:
+                stream.read(self.job["output_bytes"])
+            if stream.sink in writable:
+                stream.write()
+        if self.control.fileno() in readable:
+            self.ended = "killed"
+
+    def _exited(self, child: int) -> bool:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid == 0:
+            return False
+        self.returncode = os.waitstatus_to_exitcode(status)
+        return True
+
+    def _end(self, child: int) -> None:
+        """Kill whatever is left, reap it, forward the rest of the output."""
+        if self.returncode is not None:
+            self.leftover = len([s for s in descendants().values() if s not in "ZX"])
+        deadline = time.monotonic() + 10.0
+        while time.monotonic() < deadline:
+            alive = signal_all(signal.SIGKILL)
+            try:
+                while True:
+                    pid, status = os.waitpid(-1, os.WNOHANG)
+                    if pid == 0:
+                        break
+                    if pid == child and self.returncode is None:
+                        self.returncode = os.waitstatus_to_exitcode(status)
+            except ChildProcessError:
+                if alive == 0:
+                    break
+            select.select([], [], [], 0.001)
+        for stream in self.streams:
+            while stream.open and stream.seen <= self.job["output_bytes"]:
+                before = stream.seen
+                stream.read(self.job["output_bytes"])
+                if stream.seen == before:
+                    break
+            flush_until = time.monotonic() + 2.0
+            while stream.pending and time.monotonic() < flush_until:
+                select.select([], [stream.sink], [], 0.05)
+                stream.write()
+
+
+def main() -> None:
+    control = socket.socket(fileno=int(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    libc = ctypes.CDLL(None)
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    line = b""
+    while not line.endswith(b"\n"):
+        data = control.recv(65536)
+        if not data:
+            return
+        line += data
+    answer = Supervisor(control, json.loads(line)).run()
+    try:
+        control.sendall(json.dumps(answer).encode() + b"\n")
+    except OSError:
+        pass  # the owner is gone; everything below this process is dead all the same
+
+
+if __name__ == "__main__":
+    main()

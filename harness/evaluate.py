@@ -1,0 +1,317 @@
+"""`evaluate`: from a candidate's tree to a verdict. It raises for bad tasks, never for candidates."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness import compare, kernel, lock, roofline, stats
+from harness.build_c import BuildError
+from harness.devices import Device
+from harness.guard import Limits
+from harness.kernel import Kernel, Place
+from harness.oracle import DISTRIBUTIONS, Case, Errors, Oracle
+from harness.peer import Peer, PeerDied, PeerError
+from harness.roofline import Ceilings
+from harness.target import ConfigClass, Target
+from harness.timing import ClassTiming, Pairs, Plan, Tampered
+from harness.verdict import Evidence, Finding, LatencyKind, Row, Verdict, rejected
+
+Progress = Callable[[str, str, float | None], None]
+"""Called with the stage, a few words, and how far it is (0 to 1) where that is known."""
+
+CALL_LIMITS = Limits(wall_s=40.0, output_bytes=1 << 20, memory_bytes=8 << 30, file_bytes=4 << 30)
+GPU_LIMITS = Limits(wall_s=300.0, output_bytes=1 << 20, memory_bytes=32 << 30, file_bytes=8 << 30)
+
+
+class Trees(msgspec.Struct, frozen=True, kw_only=True):
+    """Folders with the project as the candidate, the incumbent and the baseline have it."""
+
+    candidate: str
+    incumbent: str
+    reference: str
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How to judge; the same for every candidate of a campaign but for `plan.alpha`."""
+
+    scratch: str
+    plan: Plan = Plan()
+    python: str | None = None
+    env: Mapping[str, str] = {}
+    distributions: tuple[str, ...] = DISTRIBUTIONS
+    candidate_id: str = ""
+    incumbent_tree: str = ""
+
+
+class Failed(Exception):
+    """The candidate failed in a way that ends its evaluation; the text is the reason."""
+
+
+def evaluate(target: Target, trees: Trees, device: Device, settings: Settings, *,
+             progress: Progress | None = None, cancel: threading.Event | None = None) -> Verdict:
+    """Judge a candidate against the incumbent.
+
+    Returns a Verdict whatever the candidate does. Raises OracleError when the reference fails and
+    EnvironmentFault when the machine does.
+    """
+    return Evaluation(target, trees, device, settings, progress, cancel).run()
+
+
+class Evaluation:
+    """One evaluation: build both sides, check the candidate, time the pair, write the verdict."""
+
+    def __init__(self, target: Target, trees: Trees, device: Device, settings: Settings,
+                 progress: Progress | None, cancel: threading.Event | None) -> None:
+        self.target, self.trees, self.device, self.settings = target, trees, device, settings
+        self._progress = progress or (lambda stage, detail, done: None)
+        self._cancel = cancel
+        self.on_cpu = device.kind == "cpu"
+        self.measurable = not (self.on_cpu and target.language == "triton")
+        self.place = Place(device=device.id, scratch=settings.scratch, python=settings.python,
+                           env=settings.env, interpret=not self.measurable)
+        self.limits = CALL_LIMITS if self.on_cpu else GPU_LIMITS
+        self.yields = lock.turnstile() if self.on_cpu else None
+        self.findings: list[Finding] = []
+        self.notes: list[str] = []
+        self.evidence: list[Evidence] = []
+
+    def run(self) -> Verdict:
+        began = time.monotonic()
+        try:
+            verdict = self._judge()
+        except Failed as failure:
+            verdict = rejected(str(failure), notes=tuple(self.notes), audit=tuple(self.findings))
+        return msgspec.structs.replace(
+            verdict, candidate_id=self.settings.candidate_id, device=self.device.name,
+            incumbent_tree=self.settings.incumbent_tree, alpha=self.settings.plan.alpha,
+            wall_s=round(time.monotonic() - began, 3))
+
+    def _judge(self) -> Verdict:
+        candidate = self._build("candidate")
+        incumbent = self._build("incumbent")
+        held = None if self.on_cpu else self._lock()
+        try:
+            scratch = kernel.scratch_inside(Path(self.settings.scratch), "io")
+            with Oracle(self.target, Path(self.trees.reference), scratch,
+                        python=self.settings.python, env=self.settings.env, yields=self.yields,
+                        cancel=self._cancel) as oracle:
+                cases, errors = self._check(candidate, oracle, held)
+                if not self._all_correct(errors):
+                    return self._verdict(errors, {}, None)
+                if not self.measurable:
+                    self.notes.append("no GPU here: correctness by Triton's interpreter, which "
+                                      "shows no races; not timed")
+                    return self._verdict(errors, {}, None)
+                if candidate.identity == incumbent.identity:
+                    self.notes.append("runs the incumbent's very code: a tie, not timed")
+                    return self._verdict(errors, {}, None, same=True)
+                ceilings = self._ceilings(held)
+                timings = self._time(candidate, incumbent, oracle, cases, held)
+                return self._verdict(errors, timings, ceilings)
+        finally:
+            if held is not None:
+                held.release()
+
+    def _build(self, side: str) -> Kernel:
+        self._progress("building", side, None)
+        tree = Path(self.trees.candidate if side == "candidate" else self.trees.incumbent)
+        try:
+            return kernel.make(self.target, tree, side, self.place, yields=self.yields,
+                               cancel=self._cancel)
+        except BuildError as error:
+            who = "" if side == "candidate" else "the incumbent "
+            raise Failed(f"{who}does not compile: {error.what}") from None
+
+    def _lock(self) -> lock.DeviceLock:
+        return lock.acquire(lock.name_of(self.device.kind, self.device.uuid), shared_device=self.on_cpu, cancel=self._cancel,
+                            on_wait=lambda text: self._progress("waiting", text, None))
+
+    def _check(self, side: Kernel, oracle: Oracle, held: lock.DeviceLock | None,
+               ) -> tuple[dict[str, Case], dict[str, Errors]]:
+        """Run every class on every kind of input; returns a case and the worst errors by class."""
+        worst: dict[str, Errors] = {}
+        first: dict[str, Case] = {}
+        todo = [(c, d) for c in self.target.classes for d in self.settings.distributions]
+        where = "load"
+        try:
+            with side.start(self.limits, lock=held, yields=self.yields,
+                            cancel=self._cancel) as runner:
+                for index, (config_class, distribution) in enumerate(todo):
+                    where = f"class {config_class.name}"
+                    self._progress("checking", where, index / len(todo))
+                    case = oracle.make(config_class, distribution)
+                    self._note_weak(case)
+                    answer = runner.ask("call", case=case.id, tensors=case.tensors)
+                    errors = oracle.judge(case, answer["outputs"])
+                    first.setdefault(config_class.name, case)
+                    worst[config_class.name] = _worse(worst.get(config_class.name), errors)
+                    if not errors.within(self.target.tolerance_of(config_class)):
+                        break
+        except (PeerError, PeerDied) as error:
+            raise Failed(f"{where}: {error.what}") from None
+        return first, worst
+
+    def _note_weak(self, case: Case) -> None:
+        if case.weak and not any(f.rule == "weak-check" for f in self.findings):
+            names = ", ".join(case.weak)
+            self.findings.append(Finding(
+                rule="weak-check", severity="flag",
+                detail=f"class {case.config_class}: {names} would pass the check as well"))
+
+    def _all_correct(self, errors: Mapping[str, Errors]) -> bool:
+        return len(errors) == len(self.target.classes) and all(
+            errors[c.name].within(self.target.tolerance_of(c)) for c in self.target.classes)
+
+    def _ceilings(self, held: lock.DeviceLock | None) -> Ceilings | None:
+        if not self.on_cpu:
+            return roofline.of_gpu(self.device)
+        scratch = kernel.scratch_inside(Path(self.settings.scratch), "ceilings")
+        with self._lock():
+            return roofline.measure_cpu(self.device.name, scratch)
+
+    def _time(self, candidate: Kernel, incumbent: Kernel, oracle: Oracle, cases: dict[str, Case],
+              held: lock.DeviceLock | None) -> dict[str, ClassTiming]:
+        sides = {"candidate": candidate, "incumbent": incumbent}
+        self._progress("waiting", "for the device", None)
+        owned = held or self._lock()
+        left: dict[str, Any] = {}  # judged once the lock is free: the oracle makes way for timing
+        try:
+            pairs = Pairs(self.settings.plan, list(cases.values()),
+                          lambda side: sides[side].start(self.limits, lock=owned,
+                                                         cancel=self._cancel),
+                          on_pair=lambda n, of: self._progress("timing", f"pair {n} of ≤{of}",
+                                                               n / of),
+                          cancel=self._cancel)
+            timed = pairs.run(after=lambda peer, case: left.update({case.id: peer.ask(
+                "after", case=case.id, tensors=case.tensors)["outputs"]}))
+        except Tampered as error:
+            self.findings.append(Finding(rule="clock", severity="reject", detail=error.what))
+            raise Failed(f"tampered: {error.what}") from None
+        except (PeerError, PeerDied) as error:
+            raise Failed(f"failed while timed: {error.what}") from None
+        finally:
+            if held is None:
+                owned.release()
+        for case in cases.values():
+            self._recheck(case, left[case.id], oracle)
+        return {timing.config_class: timing for timing in timed}
+
+    def _recheck(self, case: Case, written: list[dict[str, Any]], oracle: Oracle) -> None:
+        """Judge what the timed calls left behind: it must be the right answer still."""
+        if any(tensor["role"] == "inout" for tensor in case.tensors):
+            return  # repeated calls on the same buffer have no expected value
+        try:
+            errors = oracle.judge(case, written)
+        except PeerError as error:
+            raise Failed(f"after timing: {error.what}") from None
+        tolerance = self.target.tolerance_of(self.target.config_class(case.config_class))
+        if not errors.within(tolerance):
+            detail = f"class {case.config_class}: the timed calls left a wrong answer"
+            self.findings.append(Finding(rule="after-timing", severity="reject", detail=detail))
+            raise Failed(detail)
+
+    def _verdict(self, errors: Mapping[str, Errors], timings: Mapping[str, ClassTiming],
+                 ceilings: Ceilings | None, *, same: bool = False) -> Verdict:
+        rows = tuple(self._row(c, errors.get(c.name), timings.get(c.name), ceilings, same)
+                     for c in self.target.classes)
+        correct = all(row.correct for row in rows)
+        verdict = Verdict(
+            valid=True, correct=correct, rows=rows, notes=tuple(self.notes),
+            audit=tuple(self.findings), evidence=tuple(self.evidence),
+            max_abs_err=_most(r.max_abs_err for r in rows),
+            max_rel_err=_most(r.max_rel_err for r in rows),
+            error_budget_used=_most(r.error_budget_used for r in rows))
+        if not correct or not timings or any(row.latency_us is None for row in rows):
+            return verdict
+        return self._with_overall(verdict, timings)
+
+    def _row(self, config_class: ConfigClass, errors: Errors | None, timing: ClassTiming | None,
+             ceilings: Ceilings | None, same: bool) -> Row:
+        row = Row(config_class=config_class.name, correct=False, weight=config_class.weight,
+                  core=config_class.core)
+        if errors is None:
+            return msgspec.structs.replace(row, note="not run: an earlier class failed")
+        tolerance = self.target.tolerance_of(config_class)
+        used = None if errors.relative is None else errors.relative / tolerance
+        row = msgspec.structs.replace(
+            row, correct=errors.within(tolerance), max_abs_err=errors.absolute,
+            max_rel_err=errors.relative, error_budget_used=used, note=_complaint(errors, tolerance),
+            outcome="unmeasured" if errors.within(tolerance) else "broken")
+        if same and row.correct:
+            return msgspec.structs.replace(row, outcome="tie")
+        if timing is None:
+            return row
+        return self._timed_row(row, config_class, timing, ceilings)
+
+    def _timed_row(self, row: Row, config_class: ConfigClass, timing: ClassTiming,
+                   ceilings: Ceilings | None) -> Row:
+        plan = self.settings.plan
+        value = stats.estimate(timing.log_ratios, plan.alpha_look)
+        bound = roofline.bound_us(ceilings, self.target, config_class) if ceilings else None
+        if bound is not None and timing.candidate_us < bound:
+            detail = (f"class {row.config_class}: {timing.candidate_us:.3g} us is below the "
+                      f"physical floor of {bound:.3g} us; the latency is withheld")
+            self.findings.append(Finding(rule="physical-floor", severity="reject", detail=detail))
+            return msgspec.structs.replace(row, bound_us=bound, note="below the physical floor")
+        return msgspec.structs.replace(
+            row, outcome=compare.outcome(value, plan.margin), latency_us=timing.candidate_us,
+            incumbent_us=timing.incumbent_us, log_ratio=value.mean, low=_finite(value.low),
+            high=_finite(value.high), stderr=_finite(value.stderr), pairs=value.pairs,
+            bound_us=bound, pct_of_roofline=None if bound is None
+            else roofline.pct_of_roofline(bound, timing.candidate_us))
+
+    def _with_overall(self, verdict: Verdict, timings: Mapping[str, ClassTiming]) -> Verdict:
+        """Add the weighted geometric means; pairs are shared by the classes, so is their noise."""
+        rows = verdict.rows
+        weights = [row.weight for row in rows]
+        per_pair = zip(*(timings[row.config_class].log_ratios for row in rows), strict=True)
+        value = stats.estimate([stats.weighted_mean(ratios, weights) for ratios in per_pair],
+                               self.settings.plan.alpha_look)
+        latency = _geometric([row.latency_us or math.nan for row in rows], weights)
+        bounds = [row.bound_us for row in rows if row.bound_us]
+        bound = _geometric(bounds, weights) if len(bounds) == len(rows) else None
+        kind: LatencyKind = "measured-cpu" if self.on_cpu else "measured-gpu"
+        return msgspec.structs.replace(
+            verdict, latency_us=latency, latency_kind=kind, speedup=math.exp(value.mean),
+            speedup_low=math.exp(value.low) if value.pairs > 1 else None,
+            speedup_high=math.exp(value.high) if value.pairs > 1 else None,
+            detectable_effect=_finite(value.detectable), bound_us=bound,
+            pct_of_roofline=roofline.pct_of_roofline(bound, latency) if bound else None)
+
+
+def _worse(a: Errors | None, b: Errors) -> Errors:
+    if a is None:
+        return b
+    relative = None if a.relative is None or b.relative is None else max(a.relative, b.relative)
+    return Errors(absolute=max(a.absolute, b.absolute), relative=relative, bad=a.bad + b.bad,
+                  changed=tuple(dict.fromkeys(a.changed + b.changed)))
+
+
+def _complaint(errors: Errors, tolerance: float) -> str:
+    if errors.bad:
+        return f"{errors.bad} values are not finite or were never written"
+    if errors.changed:
+        return f"the inputs {', '.join(errors.changed)} were overwritten"
+    if errors.relative is None or errors.relative > tolerance:
+        return f"error {errors.relative:.2g} of the output's scale, allowed {tolerance:.2g}" \
+            if errors.relative is not None else "the error is not a number"
+    return ""
+
+
+def _most(values: Iterable[float | None]) -> float | None:
+    return max((v for v in values if v is not None), default=None)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _geometric(values: list[float], weights: list[float]) -> float:
+    return math.exp(stats.weighted_mean([math.log(v) for v in values], weights))

@@ -1,0 +1,171 @@
+"""Knobs: the numbers that a kernel's source offers to be tuned, and writing them back.
+
+Three ways to declare one, in the source itself:
+
+- a comment on a `#define`, a constant or a default: `#define TILE 32  // kopt: knob TILE in [16, 32]`
+- a `triton.autotune` list of `triton.Config`s: one knob whose choices are the configs
+- `BLOCK: tl.constexpr = 64  # kopt: knob BLOCK in [64, 128]`
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from harness.errors import InputError
+
+Value = int | float | str
+MAX_CHOICES = 256
+_COMMENT = re.compile(r"(?://|#|/\*)\s*kopt:\s*knob\b(?P<rest>.*)$")
+_DECLARATION = re.compile(r"^\s*(?P<name>\w+)\s+in\s+\[(?P<choices>[^\]]*)\](?P<note>[^*]*)")
+_NUMBER = re.compile(r"^[+-]?\d+(\.\d+)?$")
+
+
+class Knob(msgspec.Struct, frozen=True, kw_only=True):
+    """One tunable number: where it stands (1-based line), what it is now, what it may be."""
+
+    name: str
+    line: int
+    value: Value
+    choices: tuple[Value, ...]
+    note: str = ""
+
+
+def find(source: str, *, language: str, where: str = "") -> tuple[Knob, ...]:
+    """Return the knobs that a source declares.
+
+    Raises InputError for a declaration that cannot be understood: no choices, a current value
+    that is not among them, or a name that is not on the line.
+    """
+    knobs = [_parse(line, number, where) for number, line in enumerate(source.splitlines(), 1)
+             if _COMMENT.search(line)]
+    if language == "triton":
+        knobs += _autotune_lists(source)
+    names = [knob.name for knob in knobs]
+    for knob in knobs:
+        if names.count(knob.name) > 1:
+            raise InputError(f"knob {knob.name!r} is declared twice", where=f"{where}:{knob.line}")
+    return tuple(knobs)
+
+
+def apply(source: str, config: Mapping[str, Value], *, language: str) -> str:
+    """Return the source with the named knobs set; raises InputError for what they do not allow."""
+    knobs = {knob.name: knob for knob in find(source, language=language)}
+    lines = source.splitlines(keepends=True)
+    for name, value in config.items():
+        if name not in knobs:
+            raise InputError(f"no knob {name!r}", fix=f"one of {', '.join(knobs) or 'none'}")
+        knob = knobs[name]
+        if value not in knob.choices or isinstance(value, bool):
+            raise InputError(f"knob {name!r} cannot be {value!r}",
+                             fix=f"one of {list(knob.choices)}")
+        if name.endswith(".config"):
+            continue
+        pattern = _assignment(name)
+        lines[knob.line - 1] = pattern.sub(lambda m, v=value: f"{m['head']}{v}",
+                                           lines[knob.line - 1], count=1)
+    text = "".join(lines)
+    for name, value in config.items():
+        if name.endswith(".config"):
+            text = _pin_config(text, name, str(value))
+    return text
+
+
+def current(knobs: tuple[Knob, ...]) -> dict[str, Value]:
+    """Return the configuration that the source has now."""
+    return {knob.name: knob.value for knob in knobs}
+
+
+def _assignment(name: str) -> re.Pattern[str]:
+    head = rf"#\s*define\s+{name}\s+|\b{name}\b(?:\s*:\s*[\w.]+)?\s*=\s*"
+    return re.compile(rf"(?P<head>{head})(?P<value>[+-]?[\w.]+)")
+
+
+def _parse(line: str, number: int, where: str) -> Knob:
+    place = f"{where}:{number}" if where else f"line {number}"
+    comment = _COMMENT.search(line)
+    assert comment is not None
+    declaration = _DECLARATION.match(comment["rest"])
+    if declaration is None:
+        raise InputError("cannot read the knob", where=place,
+                         fix="write: kopt: knob NAME in [1, 2, 4]")
+    name = declaration["name"]
+    words = [word.strip() for word in declaration["choices"].split(",") if word.strip()]
+    if not words:
+        raise InputError(f"knob {name!r} has no choices", where=place)
+    if len(words) > MAX_CHOICES:
+        raise InputError(f"knob {name!r} has {len(words)} choices, at most {MAX_CHOICES}",
+                         where=place)
+    bad = [word for word in words if not _NUMBER.match(word) and not word.isidentifier()]
+    if bad:
+        raise InputError(f"knob {name!r}: {bad[0]!r} is neither a number nor a name", where=place)
+    choices = tuple(_value(word) for word in words)
+    assigned = _assignment(name).search(line[: comment.start()])
+    if assigned is None:
+        raise InputError(f"knob {name!r} is not set on its own line", where=place,
+                         fix=f"#define {name} VALUE, or {name} = VALUE")
+    value = _value(assigned["value"])
+    if value not in choices:
+        raise InputError(f"knob {name!r} is {value}, which is not among its choices", where=place)
+    return Knob(name=name, line=number, value=value, choices=choices,
+                note=declaration["note"].strip(" :-—"))
+
+
+def _value(word: str) -> Value:
+    try:
+        return int(word)
+    except ValueError:
+        pass
+    try:
+        return float(word)
+    except ValueError:
+        return word
+
+
+def _autotune_lists(source: str) -> list[Knob]:
+    """Find `configs=[triton.Config(...), ...]` lists; each is one knob, `<function>.config`."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError as error:
+        raise InputError(f"not Python: {error.msg}", where=f"line {error.lineno}") from None
+    found = []
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef):
+            for configs in _config_lists(function):
+                texts = tuple(ast.unparse(item) for item in configs.elts)
+                if texts and len(set(texts)) == len(texts) and len(texts) <= MAX_CHOICES:
+                    found.append(Knob(name=f"{function.name}.config", line=configs.lineno,
+                                      value=texts[0], choices=texts, note="autotune list"))
+    return found
+
+
+def _config_lists(function: ast.FunctionDef) -> list[ast.List]:
+    lists = []
+    for decorator in function.decorator_list:
+        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func).endswith("autotune"):
+            values = [k.value for k in decorator.keywords if k.arg == "configs"]
+            values += decorator.args[:1]
+            lists += [v for v in values if isinstance(v, ast.List)]
+    return lists
+
+
+def _pin_config(source: str, name: str, text: str) -> str:
+    """Move the chosen config to the front of its list; a list of one is what a keep leaves."""
+    function_name = name.removesuffix(".config")
+    for function in ast.walk(ast.parse(source)):
+        if isinstance(function, ast.FunctionDef) and function.name == function_name:
+            for configs in _config_lists(function):
+                return _replace(source, configs, f"[{text}]")
+    raise InputError(f"no autotune list for {name!r}")
+
+
+def _replace(source: str, node: ast.expr, text: str) -> str:
+    lines = source.splitlines(keepends=True)
+    assert node.end_lineno is not None and node.end_col_offset is not None
+    first, last = node.lineno - 1, node.end_lineno - 1
+    head = lines[first].encode()[: node.col_offset].decode()
+    tail = lines[last].encode()[node.end_col_offset:].decode()
+    return "".join(lines[:first]) + head + text + tail + "".join(lines[last + 1:])

@@ -1,0 +1,156 @@
+"""One lock per device for the whole box and all its users, and the turnstile of the CPU.
+
+Locks are `flock`s on files in one directory, so that the kernel drops them with their holder. The
+process that takes a lock hands its descriptors to the supervisors it starts: the lock stays taken
+until the last of them has killed its job.
+
+On the CPU a measurement must overlap nothing. `turn` is held exclusively by whoever measures;
+processes that yield hold `active` shared while they run and stop when they see the turn taken.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from harness.errors import EnvironmentFault
+
+POLL_S = 0.004
+
+
+def lock_directory() -> Path:
+    """Return the box-wide directory of lock files (KOPT_LOCK_DIR moves it, for tests)."""
+    path = Path(os.environ.get("KOPT_LOCK_DIR", "/tmp/kopt-locks"))
+    try:
+        path.mkdir(mode=0o1777, parents=True, exist_ok=True)
+        if path.stat().st_uid == os.geteuid():
+            path.chmod(0o1777)
+    except OSError as error:
+        raise EnvironmentFault(f"cannot make the lock directory: {error.strerror}",
+                               where=str(path), fix="set KOPT_LOCK_DIR to a shared folder") from None
+    return path
+
+
+class Turnstile(msgspec.Struct, frozen=True):
+    """The lock files by which yielding processes make way for a measurement."""
+
+    paths: tuple[str, str]
+
+
+class DeviceLock(msgspec.Struct, frozen=True):
+    """A lock that is held; `fds` go to the supervisors that work under it."""
+
+    device: str
+    fds: tuple[int, ...]
+    waited_s: float
+
+    def release(self) -> None:
+        for fd in reversed(self.fds):
+            os.close(fd)
+
+    def __enter__(self) -> DeviceLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def name_of(kind: str, uuid: str) -> str:
+    """Return the name of a device's lock: the CPU has one, a GPU its UUID's."""
+    return "cpu" if kind == "cpu" else f"gpu-{uuid}"
+
+
+def turnstile(device: str = "cpu") -> Turnstile:
+    """Return the turnstile of a shared device, its files made."""
+    names = (f"{device}.turn", f"{device}.active")
+    paths = []
+    for name in names:
+        fd, path = _open(name)
+        os.close(fd)
+        paths.append(str(path))
+    return Turnstile((paths[0], paths[1]))
+
+
+def acquire(device: str, *, timeout_s: float | None = None, shared_device: bool = False,
+            cancel: threading.Event | None = None,
+            on_wait: Callable[[str], None] | None = None) -> DeviceLock:
+    """Take the exclusive lock on a device, waiting for whoever has it.
+
+    `shared_device` also waits until every yielding process has stopped (the CPU). Raises
+    EnvironmentFault after `timeout_s` or when `cancel` is set.
+    """
+    began = time.monotonic()
+    names = [f"{device}.turn"] + ([f"{device}.active"] if shared_device else [])
+    fds: list[int] = []
+    try:
+        for name in names:
+            fd, path = _open(name)
+            fds.append(fd)
+            _wait_for(fd, path, began, timeout_s, cancel, on_wait)
+    except BaseException:
+        for fd in fds:
+            os.close(fd)
+        raise
+    os.ftruncate(fds[0], 0)
+    os.pwrite(fds[0], f"{os.getpid()}\n".encode(), 0)
+    return DeviceLock(device, tuple(fds), time.monotonic() - began)
+
+
+def holder(device: str) -> int | None:
+    """Return the pid that holds a device's lock, or None when it is free."""
+    fd, path = _open(f"{device}.turn")
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        text = path.read_text().strip()
+        return int(text) if text.isdigit() else 0
+    finally:
+        os.close(fd)
+    return None
+
+
+def _wait_for(fd: int, path: Path, began: float, timeout_s: float | None,
+              cancel: threading.Event | None, on_wait: Callable[[str], None] | None) -> None:
+    told = False
+    pause = cancel or threading.Event()
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            pass
+        waited = time.monotonic() - began
+        if on_wait is not None and not told and waited > 0.5:
+            told = True
+            on_wait(f"waiting for {path.stem}, held by process {path.read_text().strip() or '?'}")
+        if timeout_s is not None and waited > timeout_s:
+            raise EnvironmentFault(f"still busy after {timeout_s:g} s", where=path.stem,
+                                   fix="another kopt measures there; wait for it")
+        if pause.wait(POLL_S) and cancel is not None:
+            raise EnvironmentFault("stopped while waiting", where=path.stem)
+
+
+def _open(name: str) -> tuple[int, Path]:
+    path = lock_directory() / name
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        try:
+            fd = os.open(path, flags)
+        except FileNotFoundError:
+            fd = os.open(path, flags | os.O_CREAT, 0o666)
+            os.fchmod(fd, 0o666)
+    except OSError as error:
+        raise EnvironmentFault(f"cannot open the device lock: {error.strerror}", where=str(path),
+                               fix="remove the file or set KOPT_LOCK_DIR") from None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise EnvironmentFault("the device lock is no regular file", where=str(path),
+                               fix="remove it")
+    return fd, path

@@ -1,0 +1,114 @@
+"""Correctness: expected values from another process, every class, several secret seeds."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness.errors import KoptError
+from harness.guard import Confine, Limits, clean_env
+from harness.lock import Turnstile
+from harness.peer import Peer, PeerDied, PeerError
+from harness.target import ConfigClass, Target, Tensor
+
+DISTRIBUTIONS = ("normal", "wide", "shifted")
+ORACLE_LIMITS = Limits(wall_s=600.0, output_bytes=1 << 20)
+
+
+class OracleError(KoptError):
+    """The reference itself failed: the task is wrong, not the candidate. Exit code 2."""
+
+    exit_code = 2
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """One set of inputs of one config class, written to files."""
+
+    id: str
+    config_class: str
+    distribution: str
+    tensors: tuple[dict[str, Any], ...]
+    weak: tuple[str, ...] = ()
+
+
+class Errors(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a candidate's outputs are from what is expected; `relative` to the output's scale.
+
+    `bad` counts outputs that are not finite where they should be; `changed` names inputs that
+    were written to.
+    """
+
+    absolute: float
+    relative: float | None
+    bad: int
+    changed: tuple[str, ...] = ()
+
+    def within(self, tolerance: float) -> bool:
+        return (self.bad == 0 and not self.changed and self.relative is not None
+                and self.relative <= tolerance)
+
+
+class Oracle:
+    """The process that knows the expected values. The reference comes from the baseline's tree."""
+
+    def __init__(self, target: Target, reference_tree: Path, scratch: Path, *,
+                 python: str | None = None, env: Mapping[str, str] | None = None,
+                 yields: Turnstile | None = None, cancel: threading.Event | None = None) -> None:
+        self.target = target
+        self.scratch = scratch
+        scratch.mkdir(parents=True, exist_ok=True)
+        self._peer = Peer("oracle.py", cwd=reference_tree, limits=ORACLE_LIMITS, python=python,
+                          env=clean_env(env, home=scratch), yields=yields, cancel=cancel,
+                          confine=Confine(writable=(str(scratch),)))
+        library = "numpy" if target.language == "c" else "torch"
+        self._ask("load", reference=str(reference_tree / target.reference_file),
+                  function=target.reference_function, library=library)
+
+    def make(self, config_class: ConfigClass, distribution: str) -> Case:
+        """Draw one case from a fresh secret seed. Raises OracleError when the reference fails."""
+        seed = secrets.randbits(48)
+        case_id = f"{config_class.name}-{distribution}-{secrets.token_hex(4)}"
+        tensors = tuple(self._describe(tensor, case_id)
+                        for tensor in self.target.tensors(config_class))
+        answer = self._ask("make", case=case_id, seed=seed, distribution=distribution,
+                           tensors=tensors, tolerance=self.target.tolerance_of(config_class))
+        return Case(id=case_id, config_class=config_class.name, distribution=distribution,
+                    tensors=tensors, weak=tuple(answer["weak"]))
+
+    def judge(self, case: Case, written: list[dict[str, Any]]) -> Errors:
+        """Compare what the candidate wrote. Raises PeerError when it has the wrong shape."""
+        declared = {t["name"]: t for t in case.tensors}
+        outputs = [w for w in written if w.get("name") == "return"
+                   or declared.get(w.get("name", ""), {}).get("role") in ("output", "inout")]
+        inputs = [w for w in written
+                  if declared.get(w.get("name", ""), {}).get("role") == "input"]
+        answer = self._peer.ask("judge", case=case.id, outputs=outputs, inputs=inputs)
+        return msgspec.convert(answer, Errors)
+
+    def _describe(self, tensor: Tensor, case_id: str) -> dict[str, Any]:
+        base = self.scratch / f"{case_id}-{tensor.name}"
+        return {**msgspec.to_builtins(tensor), "nbytes": tensor.nbytes, "path": f"{base}.in",
+                "after": f"{base}.out"}
+
+    def _ask(self, op: str, **fields: object) -> dict[str, Any]:
+        try:
+            return self._peer.ask(op, **fields)
+        except PeerError as error:
+            raise OracleError(f"the reference failed: {error.what}",
+                              where=self.target.reference) from None
+        except PeerDied as error:
+            raise OracleError(f"the reference {error.what}", where=self.target.reference) from None
+
+    def close(self) -> None:
+        self._peer.close()
+
+    def __enter__(self) -> Oracle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

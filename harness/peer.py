@@ -1,0 +1,131 @@
+"""A guarded child that answers questions: one JSON line out, one back, over a socket of its own.
+
+The socket is no standard stream, so nothing that a kernel prints can pass for an answer.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness.errors import KoptError
+from harness.guard import Confine, Guarded, Limits, Outcome, clean_env
+from harness.lock import DeviceLock, Turnstile
+from harness.text import plain
+
+CHILD = Path(__file__).parent / "child"
+MAX_ANSWER = 16 << 20
+
+
+class PeerError(KoptError):
+    """The child answered that the request failed; `what` is its own last line, sanitised."""
+
+    exit_code = 1
+
+
+class PeerDied(KoptError):
+    """The child ended instead of answering."""
+
+    exit_code = 1
+
+    def __init__(self, outcome: Outcome, limits: Limits) -> None:
+        super().__init__(outcome.describe(limits))
+        self.outcome = outcome
+
+
+class Peer:
+    """One child program (`harness/child/<program>`) under the guard, asked in turn.
+
+    `elapsed_ns` is this process's own clock over the last question.
+    """
+
+    def __init__(self, program: str, *, cwd: Path, limits: Limits, python: str | None = None,
+                 env: Mapping[str, str] | None = None, confine: Confine | None = None,
+                 lock: DeviceLock | None = None, yields: Turnstile | None = None,
+                 bare: bool = False, cancel: threading.Event | None = None) -> None:
+        self.limits = limits
+        self.elapsed_ns = 0
+        self._cancel = cancel
+        self._buffer = bytearray()
+        self._socket, theirs = socket.socketpair()
+        self._socket.settimeout(0.1)
+        flags = ["-I", "-S"] if bare else ["-I"]
+        argv = [python or sys.executable, *flags, str(CHILD / program), str(theirs.fileno())]
+        with theirs:
+            self._guarded = Guarded(argv, cwd=cwd, env=clean_env() if env is None else env,
+                                    limits=limits, confine=confine, lock=lock, yields=yields,
+                                    pass_fds=[theirs.fileno()])
+
+    def ask(self, op: str, **fields: object) -> dict[str, Any]:
+        """Send one question and wait for its answer.
+
+        Raises PeerError when the child says it failed, PeerDied when it crashed, hung past its
+        limit or talked nonsense.
+        """
+        self.send(op, **fields)
+        return self.receive()
+
+    def send(self, op: str, **fields: object) -> None:
+        line = msgspec.json.encode({"op": op, **fields}) + b"\n"
+        self._asked_ns = time.perf_counter_ns()
+        try:
+            self._socket.settimeout(10.0)
+            self._socket.sendall(line)
+        except OSError:
+            raise self._died() from None
+        finally:
+            self._socket.settimeout(0.1)
+
+    def receive(self) -> dict[str, Any]:
+        while b"\n" not in self._buffer:
+            try:
+                data = self._socket.recv(1 << 16)
+            except TimeoutError:
+                if self._cancel is not None and self._cancel.is_set():
+                    self._guarded.kill()
+                continue
+            except OSError:
+                data = b""
+            if not data or len(self._buffer) > MAX_ANSWER:
+                raise self._died()
+            self._buffer += data
+        self.elapsed_ns = time.perf_counter_ns() - self._asked_ns
+        line, _, rest = bytes(self._buffer).partition(b"\n")
+        self._buffer = bytearray(rest)
+        try:
+            answer = msgspec.json.decode(line)
+        except msgspec.DecodeError:
+            raise self._died() from None
+        if not isinstance(answer, dict):
+            raise self._died()
+        if "error" in answer:
+            raise PeerError(plain(str(answer["error"])))
+        return answer
+
+    def _died(self) -> PeerDied:
+        self._socket.close()
+        try:
+            outcome = self._guarded.wait(timeout_s=2.0)
+        except TimeoutError:
+            self._guarded.kill()
+            outcome = self._guarded.wait()
+        return PeerDied(outcome, self.limits)
+
+    def close(self) -> Outcome:
+        """End the child and return how it ended."""
+        self._socket.close()
+        self._guarded.kill()
+        return self._guarded.wait()
+
+    def __enter__(self) -> Peer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,106 @@
+"""The physical floor: the least time that a class's work can take on this device.
+
+bound = max(bytes / bandwidth, operations / peak); pct_of_roofline = 100 · bound / latency.
+The CPU's ceilings are measured on this machine, once, with kernels of ours, all cores together,
+and cached: the best read, copy or write rate at each working-set size, so that data in a cache is
+judged by that cache's rate. A ceiling is a best case; the bound is a floor that holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import msgspec
+
+from harness import guard
+from harness.build_c import compiler
+from harness.errors import EnvironmentFault
+from harness.guard import Confine, Limits
+from harness.target import ConfigClass, Target
+
+SOURCE = Path(__file__).parent / "child" / "ceilings.c"
+CEILING_LIMITS = Limits(wall_s=60.0)
+HEADROOM = 1.1
+"""Ceilings are the best rates seen, and a tenth: a floor must hold on a quieter day too."""
+
+
+class Level(msgspec.Struct, frozen=True):
+    """The best bandwidth seen with a working set of this size, all cores together."""
+
+    bytes: float
+    gb_per_s: float
+
+
+class _Measured(msgspec.Struct, frozen=True):
+    gflops: float
+    copy_gb_per_s: float
+    levels: tuple[tuple[float, float], ...]
+
+
+class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
+    """A device's measured or published peaks."""
+
+    device: str
+    gflops: float
+    levels: tuple[Level, ...]
+    copy_gb_per_s: float
+    source: str
+
+    def bandwidth(self, working_set: float) -> float:
+        """Return the best bandwidth (GB/s) of any level that a working set may live in."""
+        fitting = [level.gb_per_s for level in self.levels if level.bytes >= working_set / 2]
+        return max(fitting, default=self.levels[-1].gb_per_s)
+
+    def bound_us(self, flops: float, moved: float) -> float:
+        """Return the least time in microseconds."""
+        return max(moved / self.bandwidth(moved) / 1e3, flops / self.gflops / 1e3)
+
+
+def pct_of_roofline(bound_us: float, latency_us: float) -> float:
+    return min(100.0, 100.0 * bound_us / latency_us)
+
+
+def bound_us(ceilings: Ceilings, target: Target, config_class: ConfigClass) -> float:
+    flops, moved = target.work(config_class)
+    return ceilings.bound_us(flops, moved)
+
+
+def cache_directory() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "kopt"
+
+
+def measure_cpu(name: str, scratch: Path) -> Ceilings:
+    """Return this CPU's ceilings, from the cache or measured now (about two seconds)."""
+    cores = len(os.sched_getaffinity(0))
+    key = hashlib.sha256(f"{name} {cores}".encode() + SOURCE.read_bytes()).hexdigest()[:16]
+    path = cache_directory() / f"ceilings-{key}.json"
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Ceilings)
+    except (OSError, msgspec.DecodeError):
+        pass  # not measured yet, or a file of another version
+    scratch.mkdir(parents=True, exist_ok=True)
+    program = scratch / "ceilings"
+    env = guard.clean_env(home=scratch)
+    confine = Confine(writable=(str(scratch),))
+    built = guard.run([compiler(), "-O3", "-march=native", "-pthread", "-o", str(program),
+                       str(SOURCE)], cwd=scratch, env=env, limits=CEILING_LIMITS, confine=confine)
+    if not built.ok:
+        raise EnvironmentFault("the compiler cannot build a program",
+                               fix=built.stderr.decode(errors="replace")[:200])
+    ran = guard.run([str(program), str(cores)], cwd=scratch, env=env, limits=CEILING_LIMITS,
+                    confine=confine)
+    if not ran.ok:
+        raise EnvironmentFault(f"measuring this CPU's ceilings {ran.describe(CEILING_LIMITS)}")
+    seen = msgspec.json.decode(ran.stdout, type=_Measured)
+    ceilings = Ceilings(device=name, source="measured", copy_gb_per_s=seen.copy_gb_per_s,
+                        gflops=seen.gflops * HEADROOM,
+                        levels=tuple(Level(size, rate * HEADROOM) for size, rate in seen.levels))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(msgspec.json.encode(ceilings))
+    except OSError:
+        pass  # a cache that cannot be written only costs the next measurement
+    return ceilings

@@ -1,0 +1,145 @@
+"""Paired timing: incumbent and candidate in two processes, alternating block by block.
+
+One process pair gives one log-ratio per config class. Several pairs give the interval, because a
+process has a bias of its own that no amount of sampling inside it removes. Sampling stops early
+once every class is settled, and at the last look at the latest.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from statistics import median
+
+import msgspec
+
+from harness import stats
+from harness.compare import SURE, settled
+from harness.errors import KoptError
+from harness.oracle import Case
+from harness.peer import Peer
+
+BLOCK_NS = 3_000_000
+WARM_NS = 4_000_000
+BLOCKS = 6
+CLOCK_SLACK_NS = 5_000_000
+CLOCK_SHARE = 0.5
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """How hard to look: `looks` are numbers of process pairs, `alpha` is for the whole verdict."""
+
+    looks: tuple[int, ...] = stats.LOOKS
+    alpha: float = 0.001
+    margin: float = 0.01
+    tolerance: float = 0.01
+    blocks: int = BLOCKS
+    block_ns: int = BLOCK_NS
+    warm_ns: int = WARM_NS
+
+    @property
+    def alpha_look(self) -> float:
+        return stats.alpha_per_look(self.alpha, len(self.looks))
+
+
+class ClassTiming(msgspec.Struct, frozen=True, kw_only=True):
+    """What the pairs said of one config class; latencies are medians in microseconds."""
+
+    config_class: str
+    candidate_us: float
+    incumbent_us: float
+    log_ratios: tuple[float, ...]
+
+
+class Tampered(KoptError):
+    """A runner reported a time that this process's clock cannot account for."""
+
+    exit_code = 1
+
+
+class Pairs:
+    """Collects process pairs until the plan says that it is enough."""
+
+    def __init__(self, plan: Plan, cases: Sequence[Case],
+                 start: Callable[[str], Peer], *,
+                 on_pair: Callable[[int, int], None] | None = None,
+                 cancel: threading.Event | None = None) -> None:
+        self.plan = plan
+        self.cases = list(cases)
+        self._start = start
+        self._on_pair = on_pair
+        self._cancel = cancel
+        self.log_ratios: dict[str, list[float]] = {c.config_class: [] for c in cases}
+        self._us: dict[tuple[str, str], list[float]] = {}
+
+    def run(self, after: Callable[[Peer, Case], None] | None = None) -> list[ClassTiming]:
+        """Measure; `after` sees the candidate's runner after the last pair of each look.
+
+        Raises PeerError, PeerDied (the kernel failed while timed) or Tampered.
+        """
+        last = self.plan.looks[-1]
+        for number in range(1, last + 1):
+            if self._cancel is not None and self._cancel.is_set():
+                raise KoptError("stopped while timing")
+            self._pair(number, after if number in self.plan.looks else None)
+            if self._on_pair is not None:
+                self._on_pair(number, last)
+            if number in self.plan.looks and self.enough():
+                break
+        return [ClassTiming(config_class=name, log_ratios=tuple(values),
+                            candidate_us=median(self._us["candidate", name]),
+                            incumbent_us=median(self._us["incumbent", name]))
+                for name, values in self.log_ratios.items()]
+
+    def enough(self) -> bool:
+        """Tell whether every class is settled, or one has clearly lost beyond the tolerance."""
+        estimates = [stats.estimate(v, self.plan.alpha_look) for v in self.log_ratios.values()]
+        if any(e.pairs < 2 for e in estimates):
+            return False
+        lost = any(e.at(SURE / 5)[1] < -5 * math.log1p(self.plan.tolerance) for e in estimates)
+        return lost or all(settled(e, self.plan.margin, self.plan.tolerance) for e in estimates)
+
+    def _pair(self, number: int, after: Callable[[Peer, Case], None] | None) -> None:
+        order = ("incumbent", "candidate") if number % 2 else ("candidate", "incumbent")
+        peers: dict[str, Peer] = {}
+        try:
+            for side in order:
+                peers[side] = self._start(side)
+            for case in self.cases:
+                self._measure(case, peers, order)
+            if after is not None:
+                for case in self.cases:
+                    after(peers["candidate"], case)
+        finally:
+            for peer in peers.values():
+                peer.close()
+
+    def _measure(self, case: Case, peers: dict[str, Peer], order: tuple[str, str]) -> None:
+        calls = {}
+        for side in order:
+            ready = peers[side].ask("prepare", case=case.id, tensors=case.tensors,
+                                    warm_ns=self.plan.warm_ns)
+            calls[side] = max(1, round(self.plan.block_ns / max(ready["call_ns"], 1.0)))
+        per_call: dict[str, list[float]] = {side: [] for side in order}
+        unaccounted: dict[str, list[tuple[int, int]]] = {side: [] for side in order}
+        for block in range(self.plan.blocks):
+            for side in order if block % 2 == 0 else order[::-1]:
+                ns = int(peers[side].ask("block", case=case.id, calls=calls[side])["ns"])
+                elapsed = peers[side].elapsed_ns
+                unaccounted[side].append((ns, elapsed - ns - ns // calls[side]))
+                per_call[side].append(ns / calls[side])
+        for side in order:
+            _check_clock(side, unaccounted[side])
+        ratios = [math.log(max(i, 1e-3) / max(c, 1e-3)) for i, c in
+                  zip(per_call["incumbent"], per_call["candidate"], strict=True)]
+        self.log_ratios[case.config_class].append(median(ratios))
+        for side in order:
+            self._us.setdefault((side, case.config_class), []).append(median(per_call[side]) / 1e3)
+
+
+def _check_clock(side: str, blocks: list[tuple[int, int]]) -> None:
+    """Compare the runner's clock with ours over each block, the fixed cost allowed for."""
+    excess = median(gap - CLOCK_SHARE * ns for ns, gap in blocks)
+    if any(ns <= 0 for ns, _ in blocks) or excess > CLOCK_SLACK_NS:
+        raise Tampered(f"the {side}'s clock and ours differ by {excess / 1e6:.1f} ms a block")
