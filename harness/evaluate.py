@@ -17,7 +17,7 @@ from harness.devices import Device
 from harness.guard import Limits
 from harness.kernel import Kernel, Place
 from harness.oracle import DISTRIBUTIONS, Case, Errors, Oracle
-from harness.peer import Peer, PeerDied, PeerError
+from harness.peer import PeerDied, PeerError
 from harness.roofline import Ceilings
 from harness.target import ConfigClass, Target
 from harness.timing import ClassTiming, Pairs, Plan, Tampered

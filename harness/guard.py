@@ -177,10 +177,11 @@ class Guarded:
         return self._outcome
 
     def _read(self, answer: bytes) -> Outcome:
-        output = {name: bytes(data) for name, data in self._outputs.items()}
-        if not answer:  # the supervisor itself was killed; its job dies with its session's orphans
-            return Outcome(ended="killed", returncode=None, **output)
-        return msgspec.convert({**msgspec.json.decode(answer), **output}, Outcome)
+        outcome = Outcome(ended="killed", returncode=None)  # if the supervisor itself was killed
+        if answer:
+            outcome = msgspec.json.decode(answer, type=Outcome)
+        return msgspec.structs.replace(outcome, stdout=bytes(self._outputs["stdout"]),
+                                       stderr=bytes(self._outputs["stderr"]))
 
     def _take(self, name: str, data: bytes) -> None:
         self._outputs[name] += data

@@ -65,8 +65,10 @@ def apply(source: str, config: Mapping[str, Value], *, language: str) -> str:
         if name.endswith(".config"):
             continue
         pattern = _assignment(name)
-        lines[knob.line - 1] = pattern.sub(lambda m, v=value: f"{m['head']}{v}",
-                                           lines[knob.line - 1], count=1)
+        found = pattern.search(lines[knob.line - 1])
+        assert found is not None  # find() has just seen it
+        line, (begin, end) = lines[knob.line - 1], found.span("value")
+        lines[knob.line - 1] = f"{line[:begin]}{value}{line[end:]}"
     text = "".join(lines)
     for name, value in config.items():
         if name.endswith(".config"):

@@ -16,6 +16,7 @@ import msgspec
 
 from harness import guard
 from harness.build_c import compiler
+from harness.device import Device
 from harness.errors import EnvironmentFault
 from harness.guard import Confine, Limits
 from harness.target import ConfigClass, Target
@@ -65,6 +66,11 @@ def pct_of_roofline(bound_us: float, latency_us: float) -> float:
 def bound_us(ceilings: Ceilings, target: Target, config_class: ConfigClass) -> float:
     flops, moved = target.work(config_class)
     return ceilings.bound_us(flops, moved)
+
+
+def of_gpu(device: Device) -> Ceilings | None:
+    """Return a card's ceilings, or None for one that is not known."""
+    return None
 
 
 def cache_directory() -> Path:

@@ -10,6 +10,7 @@ HARNESS_VERSION = "1"
 
 LatencyKind = Literal["measured-gpu", "measured-cpu", "reported", "predicted"]
 Outcome = Literal["faster", "tie", "slower", "broken", "unmeasured"]
+MEASURED: tuple[LatencyKind, ...] = ("measured-gpu", "measured-cpu")
 Severity = Literal["reject", "flag", "note"]
 
 
@@ -100,9 +101,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("a latency and its kind come together")
         if self.latency_kind == "predicted" and self.speedup is not None:
             raise ValueError("a prediction is no measured speedup")
-        measured = self.latency_kind in ("measured-gpu", "measured-cpu")
-        floor = self.bound_us
-        if measured and floor is not None and self.latency_us is not None and self.latency_us < floor:
+        measured = self.latency_us if self.latency_kind in MEASURED else None
+        if measured is not None and self.bound_us is not None and measured < self.bound_us:
             raise ValueError("a latency below the physical floor must be withheld")
 
 

@@ -1,0 +1,67 @@
+"""`python -m harness REQUEST.json`: answer one request with JSON lines on stdout."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import msgspec
+
+from harness import devices
+from harness.errors import InputError, KoptError
+from harness.evaluate import evaluate
+from harness.loop import loop
+from harness.requests import (
+    ErrorLine,
+    EvaluateRequest,
+    Line,
+    LoopLine,
+    Progress,
+    Request,
+    TrialLine,
+    VerdictLine,
+)
+
+
+def say(line: Line) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def answer(request: Request, cancel: threading.Event) -> Line:
+    device = devices.find(request.device)
+    if isinstance(request, EvaluateRequest):
+        verdict = evaluate(
+            request.target, request.trees, device, request.settings, cancel=cancel,
+            progress=lambda stage, detail, done: say(Progress(stage=stage, detail=detail,
+                                                              done=done)))
+        return VerdictLine(verdict=verdict)
+    result = loop(request.target, request.job, device, request.settings, cancel=cancel,
+                  on_trial=lambda trial: say(TrialLine(trial=trial)))
+    return LoopLine(result=result)
+
+
+def main() -> int:
+    cancel = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: cancel.set())
+    if len(sys.argv) != 2:
+        say(ErrorLine(what="usage: python -m harness REQUEST.json", exit_code=2))
+        return 2
+    try:
+        try:
+            request = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Request)
+        except (OSError, msgspec.DecodeError) as error:
+            raise InputError(f"cannot read the request: {error}", where=sys.argv[1]) from None
+        last = answer(request, cancel)
+    except KoptError as error:
+        say(ErrorLine(what=error.what, where=error.where, fix=error.fix,
+                      exit_code=error.exit_code))
+        return error.exit_code
+    say(last)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
