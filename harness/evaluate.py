@@ -1,4 +1,4 @@
-"""`evaluate`: from a candidate's tree to a verdict. It raises for bad tasks, never for candidates."""
+"""`evaluate`: from a candidate's tree to a verdict; it raises for bad tasks, not candidates."""
 
 from __future__ import annotations
 
@@ -130,7 +130,8 @@ class Evaluation:
             raise Failed(f"{who}does not compile: {error.what}") from None
 
     def _lock(self) -> lock.DeviceLock:
-        return lock.acquire(lock.name_of(self.device.kind, self.device.uuid), shared_device=self.on_cpu, cancel=self._cancel,
+        name = lock.name_of(self.device.kind, self.device.uuid)
+        return lock.acquire(name, shared_device=self.on_cpu, cancel=self._cancel,
                             on_wait=lambda text: self._progress("waiting", text, None))
 
     def _check(self, side: Kernel, oracle: Oracle, held: lock.DeviceLock | None,

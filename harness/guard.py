@@ -7,6 +7,7 @@ the device lock that it holds is let go.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import socket
@@ -89,7 +90,8 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def clean_env(extra: Mapping[str, str] | None = None, *, home: Path | None = None) -> dict[str, str]:
+def clean_env(extra: Mapping[str, str] | None = None, *,
+              home: Path | None = None) -> dict[str, str]:
     """Return the allow-listed environment of an untrusted process: no secret of ours is in it."""
     env = {name: os.environ[name] for name in INHERITED if name in os.environ}
     env.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
@@ -137,10 +139,8 @@ class Guarded:
 
     def kill(self) -> None:
         """Ask the supervisor to end its job; `wait` then returns soon."""
-        try:
+        with contextlib.suppress(OSError):  # it may have ended by itself
             self._control.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass  # it has ended by itself
 
     def wait(self, *, cancel: threading.Event | None = None,
              timeout_s: float | None = None) -> Outcome:

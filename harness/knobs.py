@@ -2,7 +2,7 @@
 
 Three ways to declare one, in the source itself:
 
-- a comment on a `#define`, a constant or a default: `#define TILE 32  // kopt: knob TILE in [16, 32]`
+- a comment on a `#define` or a constant: `#define TILE 32  // kopt: knob TILE in [16, 32]`
 - a `triton.autotune` list of `triton.Config`s: one knob whose choices are the configs
 - `BLOCK: tl.constexpr = 64  # kopt: knob BLOCK in [64, 128]`
 """

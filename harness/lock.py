@@ -34,7 +34,8 @@ def lock_directory() -> Path:
             path.chmod(0o1777)
     except OSError as error:
         raise EnvironmentFault(f"cannot make the lock directory: {error.strerror}",
-                               where=str(path), fix="set KOPT_LOCK_DIR to a shared folder") from None
+                               where=str(path),
+                               fix="set KOPT_LOCK_DIR to a shared folder") from None
     return path
 
 

@@ -6,6 +6,7 @@ only. Where the kernel refuses, the caller is told why and goes on without.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -74,10 +75,8 @@ def enter(writable: list[str], network: bool) -> None:
         _set_attributes(path, 0, read_only=False)
     _mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV)
     _wait_in_parent()
-    try:
+    with contextlib.suppress(OSError):  # a masked /proc (some containers) stays as it is
         _mount("proc", "/proc", "proc", 0)
-    except OSError:
-        pass  # a masked /proc (some containers) stays as it is; signals cannot cross all the same
     _wait_in_parent(as_init=True)
     _check(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
 

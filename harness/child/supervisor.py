@@ -9,6 +9,7 @@ answers with one JSON line. Standard library only.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import json
@@ -321,10 +322,8 @@ def main() -> None:
             return
         line += data
     answer = Supervisor(control, json.loads(line)).run()
-    try:
+    with contextlib.suppress(OSError):  # the owner may be gone; all below here is dead anyway
         control.sendall(json.dumps(answer).encode() + b"\n")
-    except OSError:
-        pass  # the owner is gone; everything below this process is dead all the same
 
 
 if __name__ == "__main__":
