@@ -200,6 +200,12 @@ class Writer(Ledger):
             })
             return number
 
+    def keeping(self, campaign: str) -> list[Candidate]:
+        """Return the candidates whose keep has begun and not ended."""
+        with database.faults(self.path):
+            return fetch(self._connection.get(), Candidate,
+                         "WHERE campaign = ? AND state = 'keeping' ORDER BY rowid", (campaign,))
+
     # the rest of the log
 
     def put_bottlenecks(self, campaign: str, round: int, found: Sequence[Bottleneck]) -> None:

@@ -1,0 +1,165 @@
+"""The line of kept commits of one campaign: its clone, its branch, its slots' worktrees.
+
+<campaign>/repo.git is the campaign's bare clone, and the truth; its branch optimize/<campaign>
+moves only by compare-and-swap. Worktrees under <campaign>/worktrees borrow its objects. The user's
+repository only ever receives that one branch.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from engine import worktree
+from engine.apply import Applied, apply
+from engine.clone import BASE_REF, Clone, make
+from engine.git import NO_HOOKS, GitFailed
+from engine.patch import Patch
+from engine.project import Project, find
+from harness.errors import EnvironmentFault, InputError
+
+STALE_LOCK_S = 10.0
+"""Age at which a lock file's owner counts as killed: no command of ours holds one that long."""
+STALE_INDEX_S = 3600.0
+
+
+class Lineage(Clone):
+    """One campaign's commits. Its methods may be called from several threads."""
+
+    def __init__(self, folder: Path, campaign: str, project: Path) -> None:
+        """Open the lineage of a campaign whose folder is given; raises InputError if it has none.
+
+        `project` is the user's repository.
+        """
+        super().__init__(folder / "repo.git")
+        self.folder = folder
+        self.campaign = campaign
+        self.project = project
+        self.branch = f"optimize/{campaign}"
+        self.ref = f"refs/heads/{self.branch}"
+        if not self.git_dir.is_dir():
+            raise InputError("the campaign has no clone", where=str(self.git_dir),
+                             fix="start it anew with `kopt new`")
+
+    @classmethod
+    def create(cls, folder: Path, campaign: str, project: Path | Project) -> Lineage:
+        """Clone the project's HEAD, unless that is done already; see `project.find` for errors."""
+        folder = folder.resolve()
+        if not (folder / "repo.git").is_dir():
+            found = project if isinstance(project, Project) else find(project)
+            make(folder / "repo.git", found.path, object_format=found.object_format,
+                 branch=f"optimize/{campaign}")
+        path = project.path if isinstance(project, Project) else project.resolve()
+        return cls(folder, campaign, path)
+
+    @property
+    def base(self) -> str:
+        """The commit that the campaign started from."""
+        return self.resolve(BASE_REF)
+
+    @property
+    def best(self) -> str:
+        """The newest kept commit, or the base."""
+        return self.resolve(self.ref)
+
+    # patches and commits
+
+    def apply(self, base: str, patch: Patch) -> Applied:
+        """Apply a patch to a commit or tree; raises InputError if it does not apply."""
+        return apply(self, base, patch)
+
+    def rebase(self, patch: Patch, new_base: str) -> Applied:
+        """Apply a patch that was made on another base, merging where the base has moved.
+
+        The result is empty if the new base holds the change already; raises InputError on a
+        conflict.
+        """
+        return apply(self, new_base, patch)
+
+    def commit(self, base_commit: str, patch: Patch, message: str) -> str:
+        """Make the commit of a patch and return its id, the same one however often it is made.
+
+        No branch moves. Raises InputError if the patch does not apply or changes nothing.
+        """
+        applied = apply(self, base_commit, patch)
+        if not applied.patch:
+            raise InputError("the patch changes nothing", where=base_commit[:12])
+        return self.commit_tree(applied.tree, self.resolve(base_commit), message)
+
+    def advance(self, expected: str, commit: str) -> bool:
+        """Move the branch from `expected` to `commit`; False if it is at neither of them."""
+        try:
+            self.git.run("update-ref", "-m", "keep", self.ref, commit, expected)
+        except GitFailed:
+            if self.git.find(self.ref) not in (expected, commit):
+                return False
+            if self.best == expected:
+                raise
+        return True
+
+    def restore(self, commit: str) -> None:
+        """Set the branch to a commit, whatever it is at: the journal has said so."""
+        self.git.run("update-ref", "-m", "restore", self.ref, self.resolve(commit))
+
+    def publish(self) -> str:
+        """Push the branch to the user's repository; return "" or, in one line, why it refused.
+
+        It is only ever created or moved forward. A branch that is checked out or has commits of
+        others stays as it is; working tree, index and HEAD are never touched.
+        """
+        served_by = f"git {NO_HOOKS} -c receive.denyCurrentBranch=refuse -c receive.autogc=false"
+        try:
+            self.git.run("push", "--porcelain", "--no-verify", "--no-signed",
+                         f"--receive-pack={served_by} receive-pack", str(self.project),
+                         f"{self.ref}:{self.ref}")
+        except (GitFailed, EnvironmentFault) as error:
+            why = _refusal(error)
+            return f"{self.project} did not take branch {self.branch}: {why}"
+        return ""
+
+    def unlock(self) -> None:
+        """Remove lock files that killed git commands left; only the campaign's engine may."""
+        for left in (self.git_dir / "kopt").glob("index-*"):
+            if time.time() - left.stat().st_mtime > STALE_INDEX_S:
+                shutil.rmtree(left, ignore_errors=True)
+        deadline = time.monotonic() + STALE_LOCK_S
+        while locks := [p for p in self.git_dir.rglob("*.lock") if p.is_file()]:
+            for lock in locks:
+                if time.time() - lock.stat().st_mtime > STALE_LOCK_S:
+                    lock.unlink(missing_ok=True)
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.05)
+
+    # worktrees
+
+    def worktree(self, slot: str, commit: str) -> Path:
+        """Check a commit out for a slot and return the folder, made anew."""
+        path = worktree.slot_folder(self.folder, slot)
+        worktree.create(self, path, commit)
+        return path
+
+    def capture(self, path: Path, base_commit: str, edit: Sequence[str] = ()) -> Patch:
+        """Return what a slot's files change against a commit; see `worktree.capture`."""
+        return worktree.capture(self, path, base_commit, edit)
+
+    def remove(self, slot: str) -> None:
+        """Delete a slot's worktree."""
+        worktree.remove(worktree.slot_folder(self.folder, slot))
+
+
+_REASONS = {
+    "fetch first": "it has commits that are not the campaign's",
+    "non-fast-forward": "it has commits that are not the campaign's",
+    "branch is currently checked out": "it is checked out there; switch to another branch",
+}
+
+
+def _refusal(error: GitFailed | EnvironmentFault) -> str:
+    """Return what the receiving git said of the one branch that was pushed."""
+    printed = error.printed.decode(errors="replace") if isinstance(error, GitFailed) else ""
+    told = re.search(r"^!\t[^\t]*\t\[[a-z ]+\] \((.*)\)$", printed, re.MULTILINE)
+    return _REASONS.get(told[1], told[1]) if told else error.what

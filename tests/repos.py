@@ -1,0 +1,56 @@
+"""Real git repositories for tests, made with plain git and not with the code under test."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+KERNEL = "".join(f"float line_{n}(float x) {{ return x * {n}.0f; }}\n" for n in range(40))
+
+FILES = {
+    "kernel.c": KERNEL,
+    "reference.py": "def rmsnorm(x, weight, eps):\n    return x\n",
+    "task.yaml": "kind: kernel\nop: rmsnorm\n",
+    "src/deep/helper.h": "#define N 4\n",
+    ".gitignore": "*.tmpfile\n",
+}
+
+ENVIRONMENT = {
+    "PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_SYSTEM": "/dev/null", "GIT_AUTHOR_NAME": "ann", "GIT_AUTHOR_EMAIL": "a@b",
+    "GIT_COMMITTER_NAME": "ann", "GIT_COMMITTER_EMAIL": "a@b", "LC_ALL": "C",
+    "GIT_AUTHOR_DATE": "1700000000 +0000", "GIT_COMMITTER_DATE": "1700000000 +0000",
+}
+
+
+def git(where: Path, *arguments: str, stdin: str = "") -> str:
+    """Run git as a user or a worker would, in a folder or bare repository."""
+    done = subprocess.run(["git", *arguments], cwd=where, env=ENVIRONMENT, capture_output=True,
+                          text=True, check=False, input=stdin)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.rstrip("\n")
+
+
+def project(path: Path, files: dict[str, str] | None = None) -> Path:
+    """Make a project with one commit."""
+    path.mkdir(parents=True)
+    git(path, "init", "-q", "-b", "main")
+    commit(path, FILES if files is None else files)
+    return path
+
+
+def commit(path: Path, files: dict[str, str], message: str = "start") -> str:
+    for name, text in files.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_text(text)
+    git(path, "add", "-A")
+    git(path, "commit", "-q", "-m", message)
+    return git(path, "rev-parse", "HEAD")
+
+
+def edited(text: str, line: int, new: str) -> str:
+    """Return a text with one line replaced, counted from 0."""
+    lines = text.splitlines(keepends=True)
+    lines[line] = new + "\n"
+    return "".join(lines)
