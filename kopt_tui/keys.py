@@ -1,0 +1,94 @@
+"""The one table of keys: bindings, hints at the bottom and the help screen are all made from it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Scope = Literal["app", "campaigns", "campaign", "candidate", "review", "gpus", "trace"]
+
+
+class Key(msgspec.Struct, frozen=True, kw_only=True):
+    """One action: the keys that start it, where they count, and what the help says."""
+
+    keys: str
+    action: str
+    label: str
+    help: str
+    scopes: tuple[Scope, ...] = ("app",)
+    hint: bool = False
+    control: bool = False
+    """Asks an engine to do something: refused in a read-only dashboard."""
+
+
+LISTS: tuple[Scope, ...] = ("campaigns", "campaign", "review", "trace", "gpus")
+PANES: tuple[Scope, ...] = (*LISTS, "candidate")
+OF_CAMPAIGN: tuple[Scope, ...] = ("campaigns", "campaign")
+OF_CANDIDATE: tuple[Scope, ...] = ("campaign", "candidate", "review")
+
+KEYS: tuple[Key, ...] = (
+    Key(keys="enter", action="open", label="open", scopes=("campaigns", "campaign", "review"),
+        hint=True, help="Open the campaign or the candidate under the cursor"),
+    Key(keys="a", action="approve", label="approve", scopes=OF_CANDIDATE, hint=True, control=True,
+        help="Approve a waiting candidate; asks first"),
+    Key(keys="x", action="reject", label="reject", scopes=OF_CANDIDATE, hint=True, control=True,
+        help="Reject a waiting candidate; asks first"),
+    Key(keys="p", action="pause", label="pause", scopes=OF_CAMPAIGN, hint=True, control=True,
+        help="Pause the campaign, or resume a paused one; asks first"),
+    Key(keys="S", action="stop", label="stop", scopes=OF_CAMPAIGN, control=True,
+        help="Stop the campaign in order; asks first"),
+    Key(keys="j,down", action="move(1)", label="down", scopes=PANES, help="Next line"),
+    Key(keys="k,up", action="move(-1)", label="up", scopes=PANES, help="Previous line"),
+    Key(keys="ctrl+d,pagedown", action="page(1)", label="page down", scopes=PANES,
+        help="One page down"),
+    Key(keys="ctrl+u,pageup", action="page(-1)", label="page up", scopes=PANES, help="One page up"),
+    Key(keys="g,home", action="edge(-1)", label="first", scopes=PANES, help="First line"),
+    Key(keys="G,end", action="edge(1)", label="last", scopes=PANES,
+        help="Last line; a log follows again"),
+    Key(keys="tab,l,right", action="pane(1)", label="pane", scopes=PANES, hint=True,
+        help="Next pane"),
+    Key(keys="shift+tab,h,left", action="pane(-1)", label="previous pane", scopes=PANES,
+        help="Previous pane"),
+    Key(keys="z", action="zoom", label="zoom", scopes=PANES, help="Give the pane the whole screen"),
+    Key(keys="slash", action="filter", label="filter", scopes=LISTS, hint=True,
+        help="Filter the pane; a leading ! shows what does not match"),
+    Key(keys="escape", action="back", label="back", scopes=PANES,
+        help="Back: filter, zoom, screen"),
+    Key(keys="1", action="mode('campaigns')", label="campaigns", help="All campaigns"),
+    Key(keys="2", action="mode('campaign')", label="campaign", help="One campaign, live"),
+    Key(keys="3", action="mode('review')", label="review",
+        help="Candidates that wait for a person"),
+    Key(keys="4", action="mode('trace')", label="trace", help="What limits the best kernel"),
+    Key(keys="5", action="mode('gpus')", label="gpus", help="The devices of this machine"),
+    Key(keys="ctrl+p", action="command_palette", label="commands", help="Find a command by name"),
+    Key(keys="question_mark", action="help", label="help", hint=True, help="This list, searchable"),
+    Key(keys="q,ctrl+c", action="leave", label="quit", hint=True, help="Leave the dashboard"),
+)
+
+MODES: tuple[tuple[str, str, str], ...] = (
+    ("1", "campaigns", "Campaigns"), ("2", "campaign", "Campaign"), ("3", "review", "Review"),
+    ("4", "trace", "Trace"), ("5", "gpus", "GPUs"),
+)
+"""Key, name and title of each mode, in the order of the keys."""
+
+NAMES = {"slash": "/", "question_mark": "?", "escape": "esc", "pagedown": "page down",
+         "pageup": "page up", "down": "↓", "up": "↑", "left": "←", "right": "→"}
+
+
+def of(scope: Scope) -> tuple[Key, ...]:
+    """Return the keys that count in one scope."""
+    return tuple(key for key in KEYS if scope in key.scopes)
+
+
+def named(keys: str) -> str:
+    """Return keys as a person reads them, such as "j ↓"."""
+    return " ".join(NAMES.get(key, key) for key in keys.split(","))
+
+
+def hints(scope: Scope, *, readonly: bool) -> tuple[tuple[str, str], ...]:
+    """Return what the bottom line shows for a scope: a key and its label."""
+    shown = [key for key in KEYS if key.hint and (scope in key.scopes or "app" in key.scopes)]
+    said = [(named(key.keys.split(",")[0]), key.label) for key in shown
+            if not (readonly and key.control)]
+    return tuple([*said, ("esc", "back")] if scope == "candidate" else said)

@@ -1,0 +1,111 @@
+"""Campaigns: one line per campaign, and what is known about the one under the cursor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual.containers import Horizontal
+from textual.widget import Widget
+
+from kopt_tui import words
+from kopt_tui.keys import Scope
+from kopt_tui.screens.asking import CampaignActions
+from kopt_tui.screens.base import bindings
+from kopt_tui.snapshot import CampaignRow, Focus, Snapshot
+from kopt_tui.widgets.about import AboutPane
+from kopt_tui.widgets.chart import ChartPane
+from kopt_tui.widgets.pane import fit
+from kopt_tui.widgets.table import ListPane
+from kopt_tui.widgets.tones import Line
+
+
+class CampaignTable(ListPane[CampaignRow]):
+    """All campaigns, newest activity first."""
+
+    TITLE = "campaigns"
+    EMPTY = "reading the journal"
+    now = 0.0
+
+    def key(self, item: CampaignRow) -> str:
+        return item.id
+
+    def _columns(self, width: int) -> dict[str, int]:
+        if width < 108:
+            return {"state": 10, "target": 13, "device": 7, "round": 6, "best": 18, "asks": 4,
+                    "last": 6, "trend": max(0, width - 71)}
+        return {"state": 10, "campaign": 34, "target": 22, "device": 12, "round": 8, "best": 20,
+                "asks": 5, "last": 8, "trend": 20}
+
+    def headings(self, width: int) -> Line:
+        if not self.items:
+            return ()
+        names = (fit(name, size) for name, size in self._columns(width - 2).items())
+        return ((" " + " ".join(names), "dim"),)
+
+    def row(self, item: CampaignRow, width: int) -> Line:
+        sizes = self._columns(width)
+        texts = {
+            "state": words.signed(item.said), "campaign": item.id,
+            "target": f"{item.target} {item.lang}", "device": item.device,
+            "round": words.rounds(item.round, item.rounds_max), "best": words.speedup(item.best),
+            "asks": f"{item.waiting} ?" if item.waiting else "",
+            "last": words.moment(item.updated_at, self.now),
+            "trend": words.spark(item.trend, min(20, sizes["trend"])),
+        }
+        tones = {"state": words.tone(item.said), "best": "bold", "asks": "accent bold",
+                 "last": "dim", "trend": "info"}
+        return tuple((fit(texts[name], size) + " ", tones.get(name, "plain"))
+                     for name, size in sizes.items() if size)
+
+
+class CampaignsScreen(CampaignActions):
+    """The table and, below it, the campaign under the cursor."""
+
+    SCOPE: ClassVar[Scope] = "campaigns"
+    MODE = "campaigns"
+    BINDINGS = bindings(SCOPE)
+    CSS = """
+    CampaignsScreen #below { height: 9; }
+    CampaignsScreen.-narrow ChartPane { display: none; }
+    CampaignsScreen.-wide CampaignTable { height: auto; min-height: 6; max-height: 45%; }
+    CampaignsScreen.-wide #below { height: 1fr; }
+    """
+
+    def body(self) -> Iterable[Widget]:
+        self.table = CampaignTable()
+        self.about = AboutPane()
+        self.chart = ChartPane()
+        self.about.can_focus = self.chart.can_focus = False
+        return [self.table, Horizontal(self.about, self.chart, id="below")]
+
+    def draw(self, snapshot: Snapshot) -> None:
+        self.table.EMPTY = "no campaigns yet: `kopt demo` runs one, `kopt new` begins your own"
+        self.table.now = snapshot.at
+        grown = len(snapshot.campaigns) != len(self.table.items)
+        self.table.set_items(snapshot.campaigns)
+        if grown:
+            self.table.refresh(layout=True)
+        view = snapshot.view
+        row = self.table.current
+        self.about.set_row(row)
+        self.chart.set_points(view.chart if view and row and view.row.id == row.id else ())
+
+    def wants(self) -> Focus:
+        row = self.table.current if self.is_mounted else None
+        return Focus(campaign=row.id if row else self.desk.campaign)
+
+    def on_list_pane_moved(self) -> None:
+        self.about.set_row(self.table.current)
+        self.refocus()
+
+    def on_list_pane_opened(self) -> None:
+        self.action_open()
+
+    def action_open(self) -> None:
+        row = self.table.current
+        if row is not None:
+            self.desk.open_campaign(row.id)
+
+    def chosen_campaign(self) -> CampaignRow | None:
+        return self.table.current

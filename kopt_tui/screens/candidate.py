@@ -1,0 +1,75 @@
+"""Candidate: what it claims, what was measured, what was found in it, and its patch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual.containers import Container
+from textual.message import Message
+from textual.widget import Widget
+
+from kopt_tui.keys import Scope
+from kopt_tui.screens.asking import CandidateActions
+from kopt_tui.screens.base import Column, bindings
+from kopt_tui.snapshot import Focus, Snapshot, WaitingRow
+from kopt_tui.widgets.facts import FactsPane
+from kopt_tui.widgets.patch import PatchPane, patch_lines
+from kopt_tui.widgets.tones import Line
+
+
+class CandidateScreen(CandidateActions):
+    """Facts beside the patch, or above it on a narrow terminal."""
+
+    SCOPE: ClassVar[Scope] = "candidate"
+    BINDINGS = bindings(SCOPE)
+    CSS = """
+    CandidateScreen #panes { layout: vertical; height: 1fr; }
+    CandidateScreen.-wide #panes { layout: horizontal; }
+    CandidateScreen.-wide #side { margin: 0 0 0 2; }
+    """
+
+    class Highlighted(Message):
+        """The patch was highlighted by a thread."""
+
+        def __init__(self, code: list[Line], note: str) -> None:
+            super().__init__()
+            self.code = code
+            self.note = note
+
+    def __init__(self, campaign: str, candidate: str) -> None:
+        super().__init__()
+        self.campaign = campaign
+        self.candidate = candidate
+        self._patch: tuple[str, str] | None = None
+
+    def body(self) -> Iterable[Widget]:
+        self.facts, self.patch = FactsPane(), PatchPane()
+        return [Container(Column(self.facts), Column(self.patch, id="side"), id="panes")]
+
+    def wants(self) -> Focus:
+        return Focus(campaign=self.campaign, candidate=self.candidate)
+
+    def draw(self, snapshot: Snapshot) -> None:
+        view = snapshot.candidate
+        if view is None or view.campaign != self.campaign:
+            return
+        if view.candidate is not None and not view.candidate.id.startswith(self.candidate):
+            return
+        self.facts.set_view(view)
+        if (view.patch, view.patch_note) != self._patch:
+            self._patch = view.patch, view.patch_note
+            self.patch.set_code(patch_lines(view.patch, highlighted=False), view.patch_note)
+            self.run_worker(self._highlight, thread=True, exclusive=True)
+
+    def _highlight(self) -> None:
+        patch, note = self._patch or ("", "")
+        self.post_message(self.Highlighted(patch_lines(patch, highlighted=True), note))
+
+    def on_candidate_screen_highlighted(self, message: Highlighted) -> None:
+        self.patch.set_code(message.code, message.note)
+
+    def chosen_candidate(self) -> tuple[str, WaitingRow | None]:
+        view = self.desk.snapshot.candidate
+        mine = view is not None and view.campaign == self.campaign
+        return self.candidate, view.waiting if view and mine else None

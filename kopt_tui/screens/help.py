@@ -1,0 +1,99 @@
+"""Help: every key from the one table, searched by typing."""
+
+from __future__ import annotations
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Container
+from textual.screen import ModalScreen
+
+from kopt_tui import keys
+from kopt_tui.widgets.bars import edited
+from kopt_tui.widgets.pane import Pane, fit
+from kopt_tui.widgets.tones import Line
+
+SIGNS: tuple[tuple[str, str], ...] = (
+    ("✓ keep", "good"), ("= tie", "plain"), ("▼ regression", "warn"), ("✗ reject", "bad"),
+    ("? ask", "accent"), ("+ runner-up", "info"), ("↻ repair", "info"), ("÷ split", "info"))
+
+
+class HelpPane(Pane):
+    """Keys whose name or meaning contains what was typed; those of this screen come first."""
+
+    TITLE = "keys"
+
+    def __init__(self, scope: keys.Scope) -> None:
+        super().__init__()
+        self.scope = scope
+        self.wanted = ""
+
+    def found(self) -> list[keys.Key]:
+        """Return the keys that match, those that count here first."""
+        wanted = self.wanted.casefold()
+        matching = [key for key in keys.KEYS
+                    if wanted in f"{keys.named(key.keys)} {key.label} {key.help}".casefold()]
+        return sorted(matching, key=lambda key: not self._here(key))
+
+    def _here(self, key: keys.Key) -> bool:
+        return self.scope in key.scopes or "app" in key.scopes
+
+    def title_note(self) -> str:
+        return f"/{self.wanted}" if self.wanted else "type to search, esc closes"
+
+    def compose_lines(self, width: int) -> list[Line]:
+        lines: list[Line] = []
+        for key in self.found():
+            here = self._here(key)
+            place = "" if here else f"  ({', '.join(key.scopes)})"
+            lines.append(((f" {fit(keys.named(key.keys), 16)} ", "bold info" if here else "dim"),
+                          (f"{key.help}{place}", "plain" if here else "dim")))
+        if not lines:
+            return [((" no key does that", "dim"),)]
+        if not self.wanted:
+            signs = tuple(part for text, tone in SIGNS for part in ((f" {text} ", tone),))
+            lines += [(), ((" verdicts ", "dim"), *signs)]
+        return lines
+
+
+class HelpScreen(ModalScreen[None]):
+    """The table of keys over whatever screen asked for it."""
+
+    BINDINGS = [  # noqa: RUF012
+        Binding("down", "move(1)", show=False), Binding("up", "move(-1)", show=False),
+        Binding("pagedown", "move(10)", show=False), Binding("pageup", "move(-10)", show=False),
+    ]
+    CSS = """
+    HelpScreen { align: center middle; }
+    HelpScreen #help { width: 90; max-width: 100%; height: 90%; padding: 0 1;
+                       border: round $primary; background: $surface; }
+    """
+
+    def __init__(self, scope: keys.Scope) -> None:
+        super().__init__()
+        self.text = HelpPane(scope)
+
+    def compose(self) -> ComposeResult:
+        yield Container(self.text, id="help")
+
+    def on_mount(self) -> None:
+        self.text.focus()
+
+    def action_move(self, step: int) -> None:
+        self.text.move(step)
+
+    def on_key(self, event: events.Key) -> None:
+        """Type to search; escape clears, then closes."""
+        if event.key in ("escape", "ctrl+c") or (event.key == "question_mark"
+                                                 and not self.text.wanted):
+            event.stop()
+            if event.key == "escape" and self.text.wanted:
+                self.text.wanted = ""
+                self.text.redraw()
+            else:
+                self.dismiss()
+        elif event.is_printable or event.key in ("backspace", "ctrl+u"):
+            event.stop()
+            self.text.wanted = edited(self.text.wanted, event)
+            self.text.top = 0
+            self.text.redraw()

@@ -1,0 +1,80 @@
+"""Review: the candidates of all campaigns that wait for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual.widget import Widget
+
+from kopt_tui import words
+from kopt_tui.keys import Scope
+from kopt_tui.screens.asking import CandidateActions
+from kopt_tui.screens.base import bindings
+from kopt_tui.snapshot import Focus, Snapshot, WaitingRow
+from kopt_tui.widgets.facts import FactsPane
+from kopt_tui.widgets.pane import fit
+from kopt_tui.widgets.table import ListPane
+from kopt_tui.widgets.tones import Line
+
+
+class WaitingTable(ListPane[WaitingRow]):
+    """One line per waiting candidate."""
+
+    TITLE = "waiting for you"
+    EMPTY = "nothing waits for approval"
+
+    def key(self, item: WaitingRow) -> str:
+        return f"{item.campaign}/{item.candidate}"
+
+    def row(self, item: WaitingRow, width: int) -> Line:
+        campaign = 32 if width >= 110 else 20
+        return ((f"{fit(words.short(item.candidate), 8)} ", "bold"),
+                (f"{fit(words.speedup(item.speedup), 18)} ", "plain"),
+                (f"{fit(item.campaign, campaign)} ", "plain"),
+                (f"{fit(f'round {item.round} {item.slot}', 12)} ", "dim"),
+                (item.why or item.hypothesis, "accent"))
+
+
+class ReviewScreen(CandidateActions):
+    """The list, and what is known about the candidate under the cursor."""
+
+    SCOPE: ClassVar[Scope] = "review"
+    MODE = "review"
+    BINDINGS = bindings(SCOPE)
+    CSS = "ReviewScreen WaitingTable { height: auto; min-height: 3; max-height: 40%; }"
+
+    def body(self) -> Iterable[Widget]:
+        self.table, self.facts = WaitingTable(), FactsPane()
+        return [self.table, self.facts]
+
+    def draw(self, snapshot: Snapshot) -> None:
+        grown = len(snapshot.waiting) != len(self.table.items)
+        self.table.set_items(snapshot.waiting)
+        if grown:
+            self.table.refresh(layout=True)
+        view, row = snapshot.candidate, self.table.current
+        self.facts.display = row is not None
+        if view and row and view.candidate and view.candidate.id == row.candidate:
+            self.facts.set_view(view)
+        elif row is not None:
+            self.refocus()
+
+    def wants(self) -> Focus:
+        row = self.table.current if self.is_mounted else None
+        return Focus(row.campaign, row.candidate) if row else Focus(self.desk.campaign)
+
+    def on_list_pane_moved(self) -> None:
+        self.refocus()
+
+    def on_list_pane_opened(self) -> None:
+        self.action_open()
+
+    def action_open(self) -> None:
+        row = self.table.current
+        if row is not None:
+            self.desk.open_candidate(row.campaign, row.candidate)
+
+    def chosen_candidate(self) -> tuple[str, WaitingRow | None]:
+        row = self.table.current
+        return (row.candidate, row) if row else ("", None)

@@ -1,0 +1,33 @@
+"""Trace: what limits the best kernel of a campaign, whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual.widget import Widget
+
+from kopt_tui.keys import Scope
+from kopt_tui.screens.base import KoptScreen, bindings
+from kopt_tui.snapshot import Snapshot
+from kopt_tui.widgets.about import HeadPane
+from kopt_tui.widgets.limits import LimitsPane
+
+
+class TraceScreen(KoptScreen):
+    """Bottlenecks with their advice, each text in full."""
+
+    SCOPE: ClassVar[Scope] = "trace"
+    MODE = "trace"
+    BINDINGS = bindings(SCOPE)
+
+    def body(self) -> Iterable[Widget]:
+        self.head, self.limits = HeadPane(), LimitsPane()
+        self.limits.whole = True
+        return [self.head, self.limits]
+
+    def draw(self, snapshot: Snapshot) -> None:
+        view = snapshot.view
+        if view is not None and view.row.id == self.desk.campaign:
+            self.head.set_head(view.row, ())
+            self.limits.set_found(view.bottlenecks)

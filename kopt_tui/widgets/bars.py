@@ -1,0 +1,134 @@
+"""The line at the top (which mode) and the line at the bottom (keys, messages, the filter)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rich.cells import cell_len
+from textual import events
+
+from kopt_tui.keys import MODES
+from kopt_tui.widgets.pane import Pane
+from kopt_tui.widgets.tones import Line, Span
+
+
+class TopBar(Pane, can_focus=False):
+    """The modes with their keys, the one in front marked, and what kind of session this is."""
+
+    DEFAULT_CSS = "TopBar { height: 1; width: 1fr; }"
+
+    def __init__(self, mode: str, session: str) -> None:
+        super().__init__()
+        self.mode = mode
+        self.session = session
+        self.waiting = 0
+        self.room = 0
+
+    def set_waiting(self, waiting: int) -> None:
+        """Show how many candidates wait for a person."""
+        self.waiting = waiting
+        self.redraw()
+
+    def compose_lines(self, width: int) -> list[Line]:
+        parts: list[Span] = [(" kopt ", "bold info")]
+        for key, name, title in MODES:
+            said = f"{title} {self.waiting}?" if name == "review" and self.waiting else title
+            tones = "reverse bold" if name == self.mode else "plain"
+            parts.append((f" {key} {said} ", tones))
+        used = sum(cell_len(text) for text, _ in parts)
+        right = f"{self.session} "
+        if self.session and used + len(right) < width:
+            parts += [(" " * (width - used - len(right)), "plain"), (right, "warn")]
+        return [tuple(parts)]
+
+
+class KeyBar(Pane, can_focus=True):
+    """Keys that count here; a message takes their place until the next key, or a prompt does."""
+
+    DEFAULT_CSS = "KeyBar { height: 1; width: 1fr; dock: bottom; }"
+
+    def __init__(self, hints: tuple[tuple[str, str], ...]) -> None:
+        super().__init__()
+        self.can_focus = False
+        self.hints = hints
+        self.problem = ""
+        self._message: Span | None = None
+        self._prompt: str | None = None
+        self._changed: Callable[[str], None] = lambda _: None
+        self._done: Callable[[], None] = lambda: None
+
+    def say(self, text: str, tone: str = "plain") -> None:
+        """Show a message in place of the keys."""
+        self._message = (text, tone)
+        self.redraw()
+
+    def hush(self) -> None:
+        """Show the keys again."""
+        if self._message is not None:
+            self._message = None
+            self.redraw()
+
+    def set_problem(self, problem: str) -> None:
+        """Show a lasting trouble before everything else, until it is over."""
+        if problem != self.problem:
+            self.problem = problem
+            self.redraw()
+
+    def ask(self, text: str, changed: Callable[[str], None], done: Callable[[], None]) -> None:
+        """Let a person type: `changed` hears every change, `done` the end of it."""
+        self._prompt, self._changed, self._done = text, changed, done
+        self.can_focus = True
+        self.focus()
+        self.redraw()
+
+    def compose_lines(self, width: int) -> list[Line]:
+        if self._prompt is not None:
+            return [((" /", "bold info"), (self._prompt, "plain"), ("▏", "bold info"),
+                     ("  enter keeps it, esc drops it, !text inverts", "dim"))]
+        if self.problem:
+            return [((f" ! {self.problem}", "bad bold"),)]
+        if self._message is not None:
+            return [((" ", "plain"), self._message)]
+        parts: list[Span] = [(" ", "plain")]
+        used = 1
+        for key, label in self.hints:
+            used += cell_len(key) + cell_len(label) + 3
+            if used > width:
+                break
+            parts += [(key, "bold info"), (f" {label}  ", "plain")]
+        return [tuple(parts)]
+
+    def on_key(self, event: events.Key) -> None:
+        """Take the keys of the prompt, so that no binding sees them."""
+        if self._prompt is None:
+            return
+        event.stop()
+        event.prevent_default()
+        if event.key in ("enter", "escape", "ctrl+c"):
+            if event.key != "enter":
+                self._changed("")
+            self._prompt = None
+            self.can_focus = False
+            self._done()
+        else:
+            self._prompt = edited(self._prompt, event)
+            self._changed(self._prompt)
+        self.redraw()
+
+    def on_paste(self, event: events.Paste) -> None:
+        if self._prompt is not None:
+            event.stop()
+            self._prompt += "".join(c for c in event.text if c.isprintable())[:200]
+            self._changed(self._prompt)
+            self.redraw()
+
+
+def edited(text: str, event: events.Key) -> str:
+    """Return a line of text after a key was typed into it."""
+    if event.key == "backspace":
+        return text[:-1]
+    if event.key == "ctrl+u":
+        return ""
+    if event.is_printable and event.character and len(text) < 200:
+        return text + event.character
+    return text

@@ -1,0 +1,68 @@
+"""The best-so-far chart: a step line over the rounds, with the outcome of each below it."""
+
+from __future__ import annotations
+
+from kopt_tui import words
+from kopt_tui.snapshot import RoundPoint
+from kopt_tui.widgets.pane import Pane
+from kopt_tui.widgets.tones import Line
+
+LABEL = 7
+
+
+class ChartPane(Pane):
+    """Best against baseline, round by round."""
+
+    TITLE = "best so far"
+    points: tuple[RoundPoint, ...] = ()
+
+    def set_points(self, points: tuple[RoundPoint, ...]) -> None:
+        """Show these rounds."""
+        if points != self.points or not self._drawn:
+            self.points = points
+            self.note = f"{words.ratio(points[-1].best)} after round {points[-1].round}" \
+                if len(points) > 1 else ""
+            self.redraw()
+
+    def compose_lines(self, width: int) -> list[Line]:
+        height, plot = self.body_height - 1, width - LABEL - 2
+        if len(self.points) < 2 or height < 2 or plot < 8:
+            return [((" the line starts with the first finished round", "dim"),)]
+        points = self.points[-max(2, plot // 2):]
+        step = max(2, min(16, (plot - 1) // (len(points) - 1)))
+        low = min(point.best for point in points)
+        high = max(point.best for point in points)
+        reach = (high - low) or 1.0
+        levels = [round((high - p.best) / reach * (height - 1)) for p in points]
+        grid = [[" "] * plot for _ in range(height)]
+        for i, level in enumerate(levels):
+            _step(grid, i * step, levels[i - 1] if i else level, level)
+            end = i * step + (step if i + 1 < len(levels) else 1)
+            for x in range(i * step + 1, end):
+                grid[level][x] = "─"
+        grid[levels[-1]][(len(levels) - 1) * step] = "●"
+        labels = {0: words.ratio(high), height - 1: words.ratio(low)}
+        lines: list[Line] = [((f"{labels.get(y, ''):>{LABEL - 1}} ", "dim"), ("".join(row), "info"))
+                             for y, row in enumerate(grid)]
+        return [*lines, self._outcomes(points, step)]
+
+    def _outcomes(self, points: tuple[RoundPoint, ...], step: int) -> Line:
+        spans = [(f"{'round':>{LABEL - 1}} ", "dim")]
+        for point in points:
+            text = "0" if point.round == 0 else words.sign(point.outcome)
+            if step >= 6 and point.round:
+                text += str(point.round)
+            tone = "dim" if point.round == 0 else words.tone(point.outcome)
+            spans.append((text.ljust(step), tone))
+        return tuple(spans)
+
+
+def _step(grid: list[list[str]], x: int, old: int, new: int) -> None:
+    """Draw the rise or fall from one level to the next at a column."""
+    if old == new:
+        grid[new][x] = "─"
+        return
+    up = new < old
+    grid[old][x], grid[new][x] = ("╯", "╭") if up else ("╮", "╰")
+    for y in range(min(old, new) + 1, max(old, new)):
+        grid[y][x] = "│"

@@ -1,0 +1,122 @@
+"""A candidate's patch as numbered, highlighted lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from rich.cells import chop_cells
+
+from kopt_tui.widgets.pane import Pane
+from kopt_tui.widgets.tones import Line, Span
+
+HUNK = re.compile(r"^@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@")
+FILE = re.compile(r"^\+\+\+ (?:b/)?(.+?)\s*$")
+HIGHLIGHTED_LINES = 3000
+TONES = (("Comment", "dim"), ("Keyword.Type", "info"), ("Keyword", "accent"),
+         ("Literal.String", "warn"), ("Literal.Number", "info"), ("Name.Function", "bold"),
+         ("Name.Builtin", "info"), ("Comment.Preproc", "accent"))
+
+
+def patch_lines(patch: str, *, highlighted: bool) -> list[Line]:
+    """Return a unified diff as lines: number in the new file, sign, code.
+
+    Highlighting loads Pygments and takes a while: not for the thread that draws.
+    """
+    raw = patch.split("\n")
+    if raw and not raw[-1]:
+        raw.pop()
+    code = _tokens(raw) if highlighted and len(raw) <= HIGHLIGHTED_LINES else {}
+    lines: list[Line] = []
+    number = 0
+    for index, text in enumerate(raw):
+        hunk = HUNK.match(text)
+        if hunk:
+            number = int(hunk[1]) - 1
+            lines.append(((f"     {text}", "info"),))
+        elif (not number and not hunk) or text.startswith(("diff ", "--- ", "+++ ", "index ")):
+            tones = "bold" if text.startswith("+++ ") else "dim"
+            number = 0 if text.startswith("diff ") else number
+            lines.append(((f"     {text}", tones),))
+        elif text.startswith("-"):
+            lines.append((("     ", "dim"), ("-", "bad bold"), (text[1:], "bad dim")))
+        else:
+            number += not text.startswith("\\")
+            added = text.startswith("+")
+            body = code.get(index, ((text[1:], "good" if added and not code else "plain"),))
+            lines.append(((f"{number:4} ", "dim"), ("+" if added else " ", "good bold"), *body))
+    return lines
+
+
+def _tokens(raw: Sequence[str]) -> dict[int, Line]:
+    """Return highlighted code of the new side, by index of the diff's line."""
+    found: dict[int, Line] = {}
+    path, block = "", list[int]()
+    for index, text in enumerate([*raw, "diff "]):
+        named = FILE.match(text)
+        if text.startswith("diff ") or named:
+            found |= _highlight(path, [(i, raw[i][1:]) for i in block])
+            path, block = named[1] if named else path, []
+        elif text[:1] in ("+", " "):
+            block.append(index)
+    return found
+
+
+def _highlight(path: str, code: list[tuple[int, str]]) -> dict[int, Line]:
+    from pygments.lexers import get_lexer_for_filename  # type: ignore[import-untyped]
+    from pygments.util import ClassNotFound  # type: ignore[import-untyped]
+
+    try:
+        lexer = get_lexer_for_filename(path, stripnl=False, ensurenl=False)
+    except ClassNotFound:
+        return {}
+    lines: list[list[Span]] = [[]]
+    for token, text in lexer.get_tokens("\n".join(text for _, text in code)):
+        tone = _tone(str(token).removeprefix("Token."))
+        first, *rest = text.split("\n")
+        lines[-1].append((first, tone))
+        lines.extend([(part, tone)] for part in rest)
+    return {index: tuple(spans) for (index, _), spans in zip(code, lines, strict=False)}
+
+
+def _tone(token: str) -> str:
+    best = max((name for name, _ in TONES if token == name or token.startswith(f"{name}.")),
+               key=len, default="")
+    return dict(TONES).get(best, "plain")
+
+
+def wrapped(line: Line, width: int, indent: int) -> list[Line]:
+    """Return a line cut into lines of at most `width` cells, the later ones indented."""
+    rows: list[list[Span]] = [[]]
+    room = width
+    for text, tones in line:
+        while text:
+            part = next(iter(chop_cells(text, room))) if room else ""
+            if part:
+                rows[-1].append((part, tones))
+            text = text[len(part):]
+            room -= len(part)
+            if text:
+                rows.append([(" " * indent, "plain")])
+                room = width - indent
+    return [tuple(row) for row in rows]
+
+
+class PatchPane(Pane):
+    """The patch of the candidate, wrapped, so that nothing of it is hidden."""
+
+    TITLE = "patch"
+    code: tuple[Line, ...] = ()
+
+    def set_code(self, code: Sequence[Line], note: str) -> None:
+        """Show these lines; `note` says why a patch is not whole or not there."""
+        self.code = tuple(code)
+        added = sum(line[1][0] == "+" for line in self.code if len(line) > 1)
+        gone = sum(line[1][0] == "-" for line in self.code if len(line) > 1)
+        self.note = note or f"+{added} -{gone}"
+        self.redraw()
+
+    def compose_lines(self, width: int) -> list[Line]:
+        if not self.code:
+            return [((f" {self.note or 'an empty patch'}", "dim"),)]
+        return [part for line in self.code for part in wrapped(line, width, 8)]

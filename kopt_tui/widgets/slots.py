@@ -1,0 +1,36 @@
+"""Slots: what each worker of the round is doing right now.
+
+What changes with every tick stands at the left in one tone, so that a tick costs few bytes.
+"""
+
+from __future__ import annotations
+
+from rich.cells import cell_len
+
+from kopt_tui import words
+from kopt_tui.snapshot import SlotLine
+from kopt_tui.widgets.pane import fit
+from kopt_tui.widgets.table import ListPane
+from kopt_tui.widgets.tones import Line
+
+
+class SlotsPane(ListPane[SlotLine]):
+    """One line per worker."""
+
+    TITLE = "slots"
+    EMPTY = "no workers yet"
+
+    def key(self, item: SlotLine) -> str:
+        return item.slot
+
+    def row(self, item: SlotLine, width: int) -> Line:
+        names = min(14, max((cell_len(one.slot) for one in self.items), default=4))
+        part = "    " if item.progress is None else f"{min(1.0, item.progress) * 100:3.0f}%"
+        live = f"{fit(item.slot, names)} {part} {fit(item.stage, 10)} "
+        if width < 96:
+            live += f"{fit(item.detail, max(12, width // 3 - 4))} "
+            return ((live, "plain"), (f"{fit(item.backend, 8)} ", "dim"),
+                    (item.hypothesis, "dim"))
+        progress = words.bar(item.progress, 10)
+        return ((live, "plain"), (f"{progress} ", "info"), (f"{fit(item.detail, 28)} ", "plain"),
+                (f"{fit(item.backend, 16)} ", "dim"), (item.hypothesis, "dim"))

@@ -1,0 +1,34 @@
+"""The verdict stream, newest first: sign and word, speedup with interval, slot, reason."""
+
+from __future__ import annotations
+
+from kopt_tui import words
+from kopt_tui.snapshot import VerdictLine
+from kopt_tui.widgets.pane import fit
+from kopt_tui.widgets.table import ListPane
+from kopt_tui.widgets.tones import Line
+
+
+class StreamPane(ListPane[VerdictLine]):
+    """One line per verdict; the cursor rests on the newest until it is moved."""
+
+    TITLE = "verdicts"
+    EMPTY = "no verdict yet"
+    FOLLOWS = True
+
+    def key(self, item: VerdictLine) -> str:
+        return item.key
+
+    def row(self, item: VerdictLine, width: int) -> Line:
+        wide = width >= 96
+        at = words.clock(item.at) if wide else words.clock(item.at)[:5]
+        parts = [
+            (f"{at} ", "dim"),
+            (f"{fit(words.signed(item.outcome), 12)} ", words.tone(item.outcome)),
+            (f"{fit(words.speedup(item.speedup), 18)} ", "plain"),
+            (f"{fit(item.slot, 9 if wide else 7)} ", "plain"),
+        ]
+        if wide:
+            parts.append((f"{fit(words.short(item.candidate), 8)} ", "plain"))
+        parts.append((item.reason or item.hypothesis, "dim" if not item.reason else "plain"))
+        return tuple(parts)

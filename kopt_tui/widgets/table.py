@@ -1,0 +1,182 @@
+"""ListPane: rows with a cursor that stays on its row while rows come and go, and a filter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, TypeVar, overload
+
+from textual import events
+from textual.message import Message
+
+from kopt_tui.widgets.pane import Pane
+from kopt_tui.widgets.tones import Line
+
+Item = TypeVar("Item")
+
+
+class _Rows(Sequence[Line], Generic[Item]):
+    """The lines of a list, composed only where they are looked at."""
+
+    def __init__(self, pane: ListPane[Item], width: int) -> None:
+        self.pane = pane
+        self.width = width
+
+    def __len__(self) -> int:
+        return len(self.pane.shown) or bool(self.pane.EMPTY)
+
+    @overload
+    def __getitem__(self, index: int) -> Line: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Line]: ...
+    def __getitem__(self, index: int | slice) -> Line | list[Line]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        return self.pane.line(index, self.width)
+
+
+class ListPane(Pane, Generic[Item]):
+    """Rows of one kind under a title and an optional line of headings."""
+
+    FOLLOWS = False
+    """The cursor rests on the first row, whatever it is, until it is moved away."""
+    EMPTY = ""
+
+    class Moved(Message):
+        """The cursor is on another row."""
+
+    class Opened(Message):
+        """The row under the cursor was clicked twice."""
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self.items: tuple[Item, ...] = ()
+        self.shown: tuple[Item, ...] = ()
+        self.wanted = ""
+        self.cursor = 0
+        self._chosen = ""
+
+    # What a kind of list decides.
+
+    def key(self, item: Item) -> str:
+        """Return what names a row for as long as it lives."""
+        raise NotImplementedError
+
+    def row(self, item: Item, width: int) -> Line:
+        """Return a row's spans in a width."""
+        raise NotImplementedError
+
+    def headings(self, width: int) -> Line:
+        """Return the line above the rows, empty for none."""
+        return ()
+
+    # Contents.
+
+    @property
+    def current(self) -> Item | None:
+        """Return the item under the cursor."""
+        return self.shown[self.cursor] if self.cursor < len(self.shown) else None
+
+    def set_items(self, items: tuple[Item, ...]) -> None:
+        """Show these items; does nothing when they are what is shown already."""
+        if items == self.items and self._drawn:
+            return
+        self.items = items
+        self._select()
+
+    def set_filter(self, wanted: str) -> None:
+        """Show only rows that contain a text, or that do not when it begins with "!"."""
+        self.wanted = wanted.strip()
+        self._select()
+
+    def choose(self, key: str) -> None:
+        """Put the cursor on the row of this key if there is one, now or when it comes."""
+        self._chosen = key
+        self._select()
+
+    def _select(self) -> None:
+        self.shown = tuple(item for item in self.items if self._matches(item))
+        keys = [self.key(item) for item in self.shown]
+        resting = self.FOLLOWS and self.cursor == 0
+        if self._chosen in keys and not resting:
+            self.cursor = keys.index(self._chosen)
+        self.cursor = max(0, min(self.cursor, len(keys) - 1))
+        self._settle()
+
+    def _matches(self, item: Item) -> bool:
+        wanted = self.wanted.casefold()
+        if not wanted.lstrip("!"):
+            return True
+        text = "".join(text for text, _ in self.row(item, 400)).casefold()
+        return (wanted[1:] not in text) if wanted[0] == "!" else (wanted in text)
+
+    def _settle(self) -> None:
+        before, item = self._chosen, self.current
+        if item is not None:
+            self._chosen = self.key(item)
+        self._keep_in_sight()
+        self.redraw()
+        if self._chosen != before:
+            self.post_message(self.Moved())
+
+    def _keep_in_sight(self) -> None:
+        height = max(1, self.body_height)
+        self.top = max(min(self.top, self.cursor), self.cursor - height + 1)
+
+    # Drawing.
+
+    @property
+    def body_height(self) -> int:
+        return max(0, super().body_height - bool(self.headings(self.size.width)))
+
+    def title_note(self) -> str:
+        parts = [self.note] if self.note else []
+        if self.wanted:
+            parts.append(f"/{self.wanted} {len(self.shown)} of {len(self.items)}")
+        elif len(self.shown) > self.body_height:
+            parts.append(f"{self.cursor + 1} of {len(self.shown)}")
+        return "  ".join(parts)
+
+    def compose_lines(self, width: int) -> Sequence[Line]:
+        return _Rows(self, width)
+
+    def frame(self, width: int) -> list[Line]:
+        above = [self._title(width)] if self.TITLE else []
+        heading = self.headings(width)
+        above += [heading] if heading else []
+        return above + list(self.lines[self.top: self.top + self.body_height])
+
+    def line(self, index: int, width: int) -> Line:
+        """Return a row's line with the mark of the cursor."""
+        if not self.shown:
+            nothing = "no row matches the filter" if self.items else self.EMPTY
+            return ((f" {nothing}", "dim"),)
+        row = self.row(self.shown[index], width - 2)
+        if index != self.cursor or not self.can_focus:
+            return ((" ", "plain"), *row)
+        if not self.has_focus:
+            return (("▸", "bold"), *row)
+        plain = ((text, "reverse bold" if "bold" in tones else "reverse") for text, tones in row)
+        return ((" ", "reverse"), *plain, ("", "reverse"))
+
+    def get_content_height(self, container: object, viewport: object, width: int) -> int:
+        return max(1, len(self.shown)) + bool(self.TITLE) + bool(self.headings(width))
+
+    # Moving.
+
+    def move(self, step: int) -> None:
+        self.cursor = max(0, min(self.cursor + step, len(self.shown) - 1))
+        self._settle()
+
+    def page(self, step: int) -> None:
+        self.move(step * max(1, self.body_height - 1))
+
+    def edge(self, side: int) -> None:
+        self.move(side * len(self.shown))
+
+    def on_click(self, event: events.Click) -> None:
+        above = bool(self.TITLE) + bool(self.headings(self.size.width))
+        index = self.top + event.y - above
+        if event.y >= above and index < len(self.shown):
+            self.move(index - self.cursor)
+            if event.chain == 2:
+                self.post_message(self.Opened())
