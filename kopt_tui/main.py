@@ -42,7 +42,6 @@ VERBS = {
     "doctor": "check this machine for what kopt needs",
     "manifest": "check a manifest, or print its schema",
 }
-SCREENS = ("textual", "textual_plotext", "plotext", "rich")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -138,19 +137,9 @@ def _version() -> str:
 
 
 def _dashboard(args: argparse.Namespace) -> int:
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise InputError("the dashboard needs a terminal",
-                         fix="kopt status, kopt events --follow and kopt report do not")
-    try:
-        from kopt_tui import app
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in SCREENS:
-            raise
-        raise EnvironmentFault(f"the dashboard needs {error.name}, which is not installed",
-                               fix="pip install 'kopt[tui]'; every other command works without") \
-            from None
-    code: int = app.main(workspace_of(args), readonly=args.readonly, campaign=args.campaign)
-    return code
+    from kopt_tui import app
+
+    return app.main(workspace_of(args), readonly=args.readonly, campaign=args.campaign)
 
 
 def _tell(error: KoptError, *, as_json: bool) -> int:

@@ -1,0 +1,198 @@
+"""A campaign's report as Markdown, made from the journal alone."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from engine.journal.read import Reader
+from engine.journal.records import Campaign, Candidate, DecisionRow, VerdictRow
+from harness.text import plain
+from harness.verdict import Verdict
+
+MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~])")
+HEADLINE = "headline"
+"""Purpose of the verdict that measures the best commit against the baseline."""
+
+
+def markdown(reader: Reader, one: Campaign) -> str:
+    """Return the report: headline, what was kept and why, what was tried, classes, the stop."""
+    candidates = {c.id: c for c in reader.candidates(one.id)}
+    decisions = list(reversed(reader.decisions(one.id)))
+    verdicts = {v.id: v for v in reader.verdicts(one.id)}
+    waiting = [c for c in candidates.values() if c.state == "waiting"]
+    parts = [
+        _headline(one), _facts(reader, one, candidates),
+        _kept(decisions, candidates, verdicts), _waiting(waiting, verdicts),
+        _tried(decisions, candidates, verdicts), _classes(decisions, verdicts),
+        _limits(reader, one), _stop(one, decisions),
+    ]
+    return "\n".join("\n".join(part) for part in parts).rstrip() + "\n"
+
+
+def text(value: str, limit: int = 300) -> str:
+    """Return a worker's text as one line that Markdown shows as it is."""
+    return MARKUP.sub(r"\\\1", " ".join(plain(value, limit).split()))
+
+
+def ratio(value: float | None, low: float | None = None, high: float | None = None) -> str:
+    """Return a speedup with its interval, such as "2.31x [2.25, 2.37]"."""
+    if value is None:
+        return ""
+    interval = f" [{low:.2f}, {high:.2f}]" if low is not None and high is not None else ""
+    return f"{value:.2f}x{interval}"
+
+
+def _headline(one: Campaign) -> Iterator[str]:
+    yield f"# {text(one.op)} on {text(one.device or one.gpu)}"
+    yield ""
+    if one.speedup is None or one.best_commit == one.base_commit:
+        yield "No gain was kept: the kernel is as it was."
+    else:
+        yield (f"**{ratio(one.speedup, one.speedup_low, one.speedup_high)}** as fast as where it "
+               "began, measured best against baseline.")
+    yield ""
+
+
+def _facts(reader: Reader, one: Campaign, candidates: dict[str, Candidate]) -> Iterator[str]:
+    rounds = reader.rounds(one.id)
+    facts = [
+        ("campaign", text(one.id)), ("state", text(f"{one.state}: {one.reason}".rstrip(": "))),
+        ("target", text(f"{one.op} in {one.lang or one.backend}")),
+        ("device", text(f"{one.device} {one.gpu}".strip())),
+        ("from commit", f"`{one.base_commit[:12]}`"), ("to commit", f"`{one.best_commit[:12]}`"),
+        ("rounds", str(len(rounds))), ("candidates", str(len(candidates))),
+        ("time", f"{_moment(one.created_at)} to {_moment(one.updated_at)}, "
+                 f"{(one.updated_at - one.created_at) / 60:.0f} min"),
+    ]
+    yield from table(("", ""), facts)
+
+
+def _kept(decisions: list[DecisionRow], candidates: dict[str, Candidate],
+          verdicts: dict[int, VerdictRow]) -> Iterator[str]:
+    yield "## What was kept, and why"
+    yield ""
+    kept = [d for d in decisions if d.kind == "keep"]
+    for decision in kept:
+        candidate, verdict = candidates.get(decision.candidate), verdicts.get(decision.verdict or 0)
+        gain = ratio(verdict.speedup, verdict.low, verdict.high) if verdict else ""
+        yield f"- round {decision.round}, `{decision.commit[:12]}`: **{gain or 'kept'}** " \
+            f"({text(decision.reason)}; decided by {text(decision.actor)})"
+        if candidate is not None and candidate.hypothesis:
+            attacked = f" It attacks {text(candidate.bottleneck)}." if candidate.bottleneck else ""
+            yield f"  {text(candidate.hypothesis)}.{attacked}".replace("..", ".")
+    if not kept:
+        yield "Nothing."
+    yield ""
+
+
+def _waiting(waiting: list[Candidate], verdicts: dict[int, VerdictRow]) -> Iterator[str]:
+    if not waiting:
+        return
+    yield "## What waits for you"
+    yield ""
+    for one in waiting:
+        newest = next((v for v in verdicts.values() if v.candidate == one.id), None)
+        gain = ratio(newest.speedup, newest.low, newest.high) if newest else ""
+        yield f"- `{one.id[:12]}` {gain} {text(one.hypothesis)} ({text(one.reason)}): " \
+            f"`kopt approve {one.id[:12]}`"
+    yield ""
+
+
+def _tried(decisions: list[DecisionRow], candidates: dict[str, Candidate],
+           verdicts: dict[int, VerdictRow]) -> Iterator[str]:
+    yield "## What was tried"
+    yield ""
+    counts = Counter(decision.kind for decision in decisions)
+    yield (", ".join(f"{count} {kind}" for kind, count in counts.most_common())
+           or "Nothing was judged.")
+    yield ""
+    rows = []
+    for decision in decisions:
+        candidate, verdict = candidates.get(decision.candidate), verdicts.get(decision.verdict or 0)
+        rows.append((str(decision.round), candidate.slot if candidate else "",
+                     f"`{decision.candidate[:12]}`", decision.kind,
+                     ratio(verdict.speedup, verdict.low, verdict.high) if verdict else "",
+                     text(candidate.hypothesis, 120) if candidate else "",
+                     text(decision.reason, 200)))
+    if rows:
+        yield from table(("round", "slot", "candidate", "decision", "speedup", "hypothesis",
+                          "reason"), rows)
+
+
+def _classes(decisions: list[DecisionRow], verdicts: dict[int, VerdictRow]) -> Iterator[str]:
+    """Show the newest headline verdict, without one the newest keep's, class by class."""
+    newest = next((v for v in verdicts.values() if v.purpose == HEADLINE), None)
+    kept = [verdicts[d.verdict] for d in decisions if d.kind == "keep" and d.verdict in verdicts]
+    chosen = newest or (kept[-1] if kept else None)
+    verdict = _decode(chosen) if chosen else None
+    if verdict is None or not verdict.rows:
+        return
+    yield "## Config classes"
+    yield ""
+    against = "the baseline" if newest else "what was best before it"
+    yield f"The best commit against {against}; latencies in microseconds."
+    yield ""
+    rows = [(text(row.config_class) + (" (core)" if row.core else ""), row.outcome,
+             _number(row.incumbent_us), _number(row.latency_us),
+             ratio(*(None if x is None else math.exp(x)
+                     for x in (row.log_ratio, row.low, row.high))),
+             _number(row.pct_of_roofline)) for row in verdict.rows]
+    yield from table(("class", "outcome", "before", "after", "speedup", "% of roofline"), rows)
+
+
+def _limits(reader: Reader, one: Campaign) -> Iterator[str]:
+    found = reader.bottlenecks(one.id)
+    if not found:
+        return
+    yield "## What limits it now"
+    yield ""
+    yield from table(("where", "limiter", "value", "advice"), (
+        (text(f"{b.kernel} {b.config_class}".strip()), text(b.limiter),
+         "" if b.value is None else f"{text(b.metric)} {b.value:.4g}", text(b.advice))
+        for b in found))
+
+
+def _stop(one: Campaign, decisions: list[DecisionRow]) -> Iterator[str]:
+    yield "## Stop summary"
+    yield ""
+    ended = one.state in ("finished", "stopped", "failed", "waiting")
+    yield (f"The campaign is {one.state} after round {one.round}"
+           + (f" of {one.rounds_max}" if one.rounds_max else "")
+           + (f": {text(one.reason)}." if one.reason else "."))
+    directions = Counter(d.kind for d in decisions if d.kind in ("tie", "regression", "reject"))
+    if directions:
+        told = ", ".join(f"{count} {kind}" for kind, count in directions.most_common())
+        yield f"What did not work: {told}; the table above has each reason."
+    if ended and one.best_commit != one.base_commit:
+        yield f"`kopt merge {one.id}` takes the result over."
+    yield ""
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Yield a Markdown table; cells must be harmless already."""
+    yield f"| {' | '.join(headers)} |"
+    yield f"|{' --- |' * len(headers)}"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+    yield ""
+
+
+def _decode(row: VerdictRow) -> Verdict | None:
+    try:
+        return msgspec.json.decode(row.body, type=Verdict)
+    except (msgspec.DecodeError, msgspec.ValidationError, ValueError):
+        return None
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _moment(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))

@@ -1,0 +1,95 @@
+"""Asking a campaign's engine for something and waiting for its answer."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from engine.journal.read import Reader
+from engine.journal.records import Campaign, Candidate, Control
+from harness.errors import InputError, Refused
+from kopt_tui.commands.choose import campaign, is_live, journal
+from kopt_tui.commands.jsonout import emit
+from kopt_tui.commands.parser import Commands, add_json
+from kopt_tui.control import Ask, send
+from kopt_tui.main import workspace_of
+from kopt_tui.words import clean
+
+WAIT_S = 10.0
+POLL_S = 0.1
+REFUSED = "refused"
+
+
+def add_candidate(sub: Commands, verb: str) -> None:
+    """Add a verb that is about one candidate."""
+    parser = sub.add_parser(verb)
+    parser.add_argument("candidate", metavar="CANDIDATE", help="its id or the start of it")
+    parser.add_argument("--campaign", metavar="ID", default=None, help="where it belongs")
+    add_wait(parser)
+
+
+def add_wait(parser: argparse.ArgumentParser) -> None:
+    """Add --wait and --json."""
+    parser.add_argument("--wait", metavar="SECONDS", type=float, default=WAIT_S,
+                        help=f"how long to wait for the engine's answer (default {WAIT_S:g})")
+    add_json(parser)
+
+
+def decide(args: argparse.Namespace, verb: str) -> int:
+    """Approve or reject a candidate, starting a short host where no engine runs."""
+    with journal(args) as reader:
+        owner = None if args.campaign is None else campaign(reader, args.campaign).id
+        one = reader.candidate(args.candidate, owner)
+        if one.state != "waiting":
+            raise Refused(f"candidate {one.id[:12]} is {one.state}, it waits for nobody",
+                          fix=f"kopt show {one.id[:12]} says why" if one.reason else "")
+        return put(reader, args, _ask(reader, one, verb), start=True)
+
+
+def put(reader: Reader, args: argparse.Namespace, ask: Ask, *, start: bool) -> int:
+    """Send a request and tell its outcome; `start` starts a host where no engine runs."""
+    owner = campaign(reader, ask.campaign)
+    workspace = workspace_of(args)
+    number = send(workspace, ask)
+    if start and not is_live(reader, owner):
+        start_host(workspace, owner)
+    control = _answer(reader, ask.campaign, number, args.wait)
+    answered = control is not None and control.applied_at is not None
+    outcome = control.outcome if control is not None else ""
+    refused = outcome.startswith(REFUSED)
+    if args.json:
+        emit({"control": number, "campaign": ask.campaign, "verb": ask.verb,
+              "candidate": ask.candidate, "answered": answered, "refused": refused,
+              "outcome": outcome})
+    else:
+        print(f"{ask.verb} {ask.candidate[:12] or ask.campaign}: "
+              + (clean(outcome) or "done" if answered else
+                 f"asked (control {number}), the engine has not answered yet"))
+    return 1 if refused else 0
+
+
+def start_host(workspace: Path, owner: Campaign) -> None:
+    """Start a host for a campaign that no engine runs."""
+    from engine.host import spawn
+
+    spawn(workspace, owner.id)
+
+
+def _ask(reader: Reader, one: Candidate, verb: str) -> Ask:
+    """Say what the person saw: the candidate on its base, with its newest verdict."""
+    newest = reader.verdicts(one.campaign, candidate=one.id, limit=1)
+    return Ask(campaign=one.campaign, verb="approve" if verb == "approve" else "reject",
+               candidate=one.id, expected_base=one.base_commit,
+               expected_verdict=newest[0].id if newest else None)
+
+
+def _answer(reader: Reader, owner: str, number: int, wait_s: float) -> Control | None:
+    if wait_s < 0:
+        raise InputError("--wait is below zero")
+    deadline = time.monotonic() + wait_s
+    while True:
+        control = next((one for one in reader.controls(owner) if one.id == number), None)
+        if control is None or control.applied_at is not None or time.monotonic() >= deadline:
+            return control
+        time.sleep(POLL_S)

@@ -1,0 +1,47 @@
+"""`kopt diff`: the patch of a candidate."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+from pathlib import Path
+
+from engine.journal.records import Campaign, Candidate
+from harness.errors import EnvironmentFault
+from harness.text import plain
+from kopt_tui.commands.choose import campaign, journal
+from kopt_tui.commands.parser import Commands
+
+
+def add(sub: Commands) -> None:
+    parser = sub.add_parser("diff")
+    parser.add_argument("candidate", metavar="CANDIDATE", help="its id or the start of it")
+    parser.add_argument("--raw", action="store_true",
+                        help="print the patch's exact bytes, control characters and all")
+
+
+def run(args: argparse.Namespace) -> int:
+    with journal(args) as reader:
+        one = reader.candidate(args.candidate)
+        patch = read(campaign(reader, one.campaign), one)
+    if args.raw:
+        sys.stdout.buffer.write(patch)
+        return 0
+    text = patch.decode("utf-8", errors="replace").replace("\r\n", "\n")
+    sys.stdout.write(plain(text, max(len(text), 1)))
+    return 0
+
+
+def read(owner: Campaign, one: Candidate) -> bytes:
+    """Return a candidate's patch; raises EnvironmentFault if its file is not what was recorded."""
+    path = Path(owner.path) / one.patch_path
+    try:
+        patch = path.read_bytes()
+    except OSError as error:
+        raise EnvironmentFault(f"the patch cannot be read: {error.strerror}", where=str(path),
+                               fix="was the campaign's folder moved?") from error
+    if hashlib.sha256(patch).hexdigest() != one.patch_sha256:
+        raise EnvironmentFault("the patch has changed since it was judged", where=str(path),
+                               fix="do not trust it; kopt show has the verdict on the original")
+    return patch

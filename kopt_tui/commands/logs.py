@@ -1,0 +1,60 @@
+"""`kopt logs`: the log of a campaign."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+from engine.journal.records import Campaign
+from harness.errors import InputError
+from harness.text import plain
+from kopt_tui.commands.choose import campaign, journal
+from kopt_tui.commands.parser import Commands, add_campaign
+
+DEFAULT = ("optimize.md", "host.log")
+TAIL_BYTES = 1 << 20
+POLL_S = 0.3
+
+
+def add(sub: Commands) -> None:
+    parser = sub.add_parser("logs")
+    add_campaign(parser)
+    parser.add_argument("--file", metavar="NAME", default=None,
+                        help=f"one file of its logs folder (default {' or '.join(DEFAULT)})")
+    parser.add_argument("--lines", "-n", metavar="N", type=int, default=200,
+                        help="only the last N lines (default 200, 0 for all)")
+    parser.add_argument("--follow", "-f", action="store_true", help="go on with what is added")
+
+
+def run(args: argparse.Namespace) -> int:
+    with journal(args) as reader:
+        path = _file(campaign(reader, args.campaign), args.file)
+    with path.open("rb") as file:
+        if args.lines:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
+        lines = file.read().decode(errors="replace").splitlines(keepends=True)
+        _write("".join(lines[-args.lines:] if args.lines else lines))
+        while args.follow:
+            if more := file.read():
+                _write(more.decode(errors="replace"))
+            else:
+                time.sleep(POLL_S)
+    return 0
+
+
+def _file(one: Campaign, name: str | None) -> Path:
+    folder = Path(one.path) / "logs"
+    there = sorted(path.name for path in folder.glob("*") if path.is_file())
+    chosen = name or next((given for given in DEFAULT if given in there), None)
+    if chosen not in there:
+        raise InputError(f"no log {name!r}" if name else "there is no log yet", where=str(folder),
+                         fix=f"there is {', '.join(there)}" if there else "")
+    return folder / chosen
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(plain(text.replace("\r\n", "\n"), max(len(text), 1)))
+    sys.stdout.flush()

@@ -1,0 +1,138 @@
+"""`kopt merge`: take a campaign's result over: branch, squash or patch."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from engine.journal.read import Reader
+from engine.journal.records import Campaign
+from harness.errors import EnvironmentFault, InputError, Refused
+from kopt_tui import words
+from kopt_tui.commands.choose import campaign, journal
+from kopt_tui.commands.parser import Commands, add_campaign
+from kopt_tui.commands.status import best
+
+REDIRECTING = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY")
+
+
+def add(sub: Commands) -> None:
+    parser = sub.add_parser("merge")
+    add_campaign(parser)
+    parser.add_argument("--as", dest="form", choices=("branch", "squash", "patch"),
+                        default="branch", help="merge the branch with its commits (default), "
+                        "as one commit, or print one patch")
+    parser.add_argument("--output", metavar="FILE", type=Path, default=None,
+                        help="where the patch goes (default: standard output)")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.output is not None and args.form != "patch":
+        raise InputError("--output is for --as patch")
+    with journal(args) as reader:
+        chosen = campaign(reader, args.campaign)
+        message = _message(reader, chosen)
+    if chosen.best_commit == chosen.base_commit:
+        raise Refused(f"{chosen.id} has kept nothing yet", fix="kopt show lists what it tried")
+    project = Project(Path(chosen.project))
+    project.fetch(chosen)
+    if args.form == "patch":
+        _patch(project, chosen, args.output)
+        return 0
+    project.check_clean()
+    project.merge(chosen, message, squash=args.form == "squash")
+    print(f"merged {chosen.id} into {project.line('branch', '--show-current')} as "
+          f"{project.line('rev-parse', '--short=12', 'HEAD')}")
+    return 0
+
+
+class Project:
+    """The user's repository, with the user's own git configuration, identity and hooks."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def git(self, *arguments: str) -> bytes:
+        """Run git in the project; raises Refused with git's complaint."""
+        env = {name: value for name, value in os.environ.items() if name not in REDIRECTING}
+        try:
+            done = subprocess.run(["git", "-C", str(self.path), *arguments], capture_output=True,
+                                  stdin=subprocess.DEVNULL, check=False, env=env)
+        except FileNotFoundError as error:
+            raise EnvironmentFault("git is not installed", fix="install git 2.32 or newer") \
+                from error
+        if done.returncode:
+            raise Refused(_complaint(done.stderr or done.stdout), where=f"git {arguments[0]}")
+        return done.stdout
+
+    def line(self, *arguments: str) -> str:
+        return self.git(*arguments).decode(errors="replace").strip()
+
+    def fetch(self, chosen: Campaign) -> None:
+        """Get the campaign's commits from its own clone; no branch of the project moves."""
+        clone = Path(chosen.path) / "repo.git"
+        if not self.path.is_dir():
+            raise EnvironmentFault("the project's folder is gone", where=str(self.path))
+        self.git("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", str(clone),
+                 f"refs/heads/optimize/{chosen.id}")
+        self.git("cat-file", "-e", f"{chosen.best_commit}^{{commit}}")
+
+    def check_clean(self) -> None:
+        """Refuse where a merge could touch what is not committed."""
+        if self.line("rev-parse", "--is-bare-repository") == "true":
+            raise Refused("the project is a bare repository", where=str(self.path),
+                          fix="use --as patch")
+        if not self.line("branch", "--show-current"):
+            raise Refused("no branch is checked out", where=str(self.path),
+                          fix="git switch to the one that should have the result")
+        changed = self.line("status", "--porcelain", "--untracked-files=no").splitlines()
+        if changed:
+            raise Refused(f"{len(changed)} changed files are not committed, first "
+                          f"{changed[0].strip().split(' ', 1)[-1]}", where=str(self.path),
+                          fix="commit or stash them, or use --as patch")
+
+    def merge(self, chosen: Campaign, message: str, *, squash: bool) -> None:
+        """Merge the best commit; a conflict leaves everything as it was."""
+        before = self.line("rev-parse", "HEAD")
+        try:
+            if squash:
+                self.git("merge", "--squash", chosen.best_commit)
+                self.git("commit", "--quiet", "-m", message)
+            else:
+                self.git("merge", "--no-ff", "--no-edit", "-m", message, chosen.best_commit)
+        except Refused as error:
+            self.git("reset", "--quiet", "--merge", before)
+            raise Refused(f"{error.what}; nothing was changed", where=str(self.path),
+                          fix="--as patch prints the change") from error
+        if self.line("rev-parse", "HEAD") == before:
+            raise Refused("the result is in this branch already", where=str(self.path))
+
+
+def _complaint(printed: bytes) -> str:
+    """Return the line of git's complaints that says most."""
+    lines = [line.strip() for line in printed.decode(errors="replace").splitlines()]
+    told = [line for line in lines if line.startswith(("fatal:", "error:", "CONFLICT"))]
+    return words.clean((told or [line for line in lines if line] or ["failed"])[0], 300)
+
+
+def _patch(project: Project, chosen: Campaign, output: Path | None) -> None:
+    patch = project.git("diff", "--binary", "--full-index", "--no-color", "--no-ext-diff",
+                        chosen.base_commit, chosen.best_commit)
+    if output is None:
+        sys.stdout.buffer.write(patch)
+        return
+    output.write_bytes(patch)
+    print(f"wrote {output}: git apply {output}", file=sys.stderr)
+
+
+def _message(reader: Reader, chosen: Campaign) -> str:
+    """Say what the campaign found: the headline, then one line per kept candidate."""
+    kept = [one for one in reversed(reader.decisions(chosen.id)) if one.kind == "keep"]
+    gained = best(chosen)
+    title = f"Make {words.clean(chosen.op, 40)} faster" + (f": {gained}" if gained else "")
+    lines = [f"- {words.clean(one.reason, 200)} ({one.commit[:12]})" for one in kept]
+    return "\n".join([title, "", f"kopt campaign {chosen.id} on "
+                      f"{words.clean(chosen.device or chosen.gpu, 60)}", *lines])

@@ -1,0 +1,68 @@
+"""`kopt prune`: remove what finished campaigns no longer need."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from engine import worktree
+from engine.journal.records import Campaign
+from harness.errors import Refused
+from kopt_tui.commands.choose import campaign, is_live, journal
+from kopt_tui.commands.jsonout import emit
+from kopt_tui.commands.parser import Commands, add_json
+
+NEEDLESS = ("worktrees", "cache", "build", "tmp")
+"""Folders of a campaign that only a running engine uses; its record and clone stay."""
+ENDED = ("finished", "stopped", "failed")
+MIB = 1 << 20
+
+
+def add(sub: Commands) -> None:
+    parser = sub.add_parser("prune")
+    parser.add_argument("campaigns", metavar="CAMPAIGN", nargs="*",
+                        help="only these (default: all that have ended)")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would go")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    with journal(args) as reader:
+        named = [campaign(reader, name) for name in args.campaigns]
+        for one in named:
+            if one.state not in ENDED or is_live(reader, one):
+                raise Refused(f"{one.id} is {one.state}, it still needs its folders",
+                              fix="kopt stop ends it")
+        ended = named or [one for one in reader.campaigns()
+                          if one.state in ENDED and not is_live(reader, one)]
+    folders = [(folder, size(folder)) for one in ended for folder in _needless(one)]
+    if not args.dry_run:
+        for folder, _ in folders:
+            worktree.remove(folder)
+    total = sum(bytes_ for _, bytes_ in folders)
+    if args.json:
+        emit({"dry_run": args.dry_run, "bytes": total,
+              "removed": [{"path": str(folder), "bytes": bytes_} for folder, bytes_ in folders]})
+        return 0
+    for folder, bytes_ in folders:
+        print(f"{'would remove' if args.dry_run else 'removed'} {folder} ({bytes_ / MIB:.1f} MiB)")
+    print(f"{total / MIB:.1f} MiB in {len(folders)} folders of {len(ended)} ended campaigns")
+    return 0
+
+
+def size(folder: Path) -> int:
+    """Return the bytes that a folder's files take on disk; links are not followed."""
+    total = 0
+    for where, _, names in os.walk(folder):
+        for name in names:
+            total += (Path(where) / name).lstat().st_blocks * 512
+    return total
+
+
+def _needless(one: Campaign) -> Iterator[Path]:
+    for name in NEEDLESS:
+        folder = Path(one.path) / name
+        if folder.is_dir() and not folder.is_symlink():
+            yield folder

@@ -1,0 +1,89 @@
+"""`kopt submit`: hand a patch to a campaign's inbox."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from harness.errors import InputError, Refused
+from kopt_tui.commands.choose import campaign, journal
+from kopt_tui.commands.jsonout import emit
+from kopt_tui.commands.parser import Commands, add_json
+from kopt_tui.words import clean
+
+MAX_BYTES = 4 << 20
+ENDED = ("finished", "stopped", "failed")
+_DIFF = re.compile(rb"^(diff --git |--- .*\n\+\+\+ )", re.MULTILINE)
+
+
+def add(sub: Commands) -> None:
+    parser = sub.add_parser("submit")
+    parser.add_argument("patch", metavar="PATCH", help="a file with a diff, - for standard input")
+    parser.add_argument("campaign", metavar="CAMPAIGN", nargs="?", default=None,
+                        help="its name or the start of it; by default the newest")
+    parser.add_argument("--hypothesis", metavar="TEXT", default="",
+                        help="why it should be faster, in a line")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    patch = _read(args.patch)
+    with journal(args) as reader:
+        chosen = campaign(reader, args.campaign)
+    if chosen.state in ENDED:
+        raise Refused(f"{chosen.id} is {chosen.state} and takes no more patches")
+    if args.hypothesis:
+        patch = f"Hypothesis: {clean(args.hypothesis, 400)}\n\n".encode() + patch
+    path = _drop(Path(chosen.path) / "inbox", _name(args.patch), patch)
+    if args.json:
+        emit({"campaign": chosen.id, "path": str(path)})
+    else:
+        print(f"submitted to {chosen.id}: {path}")
+    return 0
+
+
+def _read(source: str) -> bytes:
+    """Return the patch; raises InputError for what is none."""
+    where = "standard input" if source == "-" else source
+    if source == "-":
+        patch = sys.stdin.buffer.read(MAX_BYTES + 1)
+    else:
+        path = Path(source)
+        if not path.is_file():
+            raise InputError("there is no such file", where=where)
+        with path.open("rb") as file:
+            patch = file.read(MAX_BYTES + 1)
+    if len(patch) > MAX_BYTES:
+        raise InputError(f"the patch is larger than {MAX_BYTES >> 20} MiB", where=where)
+    if not _DIFF.search(patch):
+        raise InputError("no diff is in it", where=where, fix="git diff prints one")
+    return patch
+
+
+def _name(source: str) -> str:
+    """Return a file name that sorts by time and tells where the patch came from."""
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(source).stem).strip("-.") or "patch"
+    moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    return f"{moment}-{os.getpid()}-{stem[:40]}.patch"
+
+
+def _drop(inbox: Path, name: str, patch: bytes) -> Path:
+    """Put a file into the inbox whole: whoever looks there never sees half of it."""
+    inbox.mkdir(parents=True, exist_ok=True)
+    handle, part = tempfile.mkstemp(dir=inbox, prefix=".", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(patch)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(part, 0o644)
+        os.replace(part, inbox / name)
+    except BaseException:
+        Path(part).unlink(missing_ok=True)
+        raise
+    return inbox / name
