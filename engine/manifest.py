@@ -22,6 +22,7 @@ MAX_ITERATIONS = 120
 Text = Annotated[str, Meta(min_length=1, max_length=4000)]
 Count = Annotated[int, Meta(ge=1, le=10_000)]
 Seconds = Annotated[float, Meta(gt=0, le=604_800)]
+Approval = Literal["auto", "review", "flagged"]
 Shape = str | tuple[int, ...] | dict[str, int]
 
 
@@ -137,7 +138,7 @@ class Manifest(_Part, frozen=True, kw_only=True):
     build_command: str = ""
     format_command: str = ""
     e2e_command: str = ""
-    approval: Literal["auto", "review", "flagged"] = "flagged"
+    approval: Approval = "flagged"
     pool: Pool = Pool()
     gpu: GpuSpec = GpuSpec()
     decision: DecisionSpec = DecisionSpec()

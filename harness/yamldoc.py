@@ -242,5 +242,6 @@ _Dumper.add_representer(str, _represent_text)
 
 def dump(value: dict[str, Any]) -> str:
     """Return YAML text that `parse` reads back as the same value."""
-    text = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=96)
+    text = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=96,
+                     default_flow_style=None)
     return str(text)

@@ -1,0 +1,141 @@
+"""`kopt new`: write a manifest for a kernel, asking for what it cannot infer."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+import time
+from pathlib import Path
+from typing import cast
+
+from engine.manifest import Approval, GpuSpec, Manifest, Pool, TargetSpec, dump, parse
+from harness import knobs, target
+from harness.errors import InputError, KoptError, Refused
+from harness.target import Target
+from kopt_tui.commands.jsonout import emit
+from kopt_tui.commands.newtask import add_task_flags, draft_task
+from kopt_tui.commands.parser import Commands, add_json
+from kopt_tui.commands.prompt import Prompt
+from kopt_tui.words import clean
+
+ROUNDS = 10
+
+
+def add(sub: Commands) -> None:
+    parser = sub.add_parser("new")
+    parser.add_argument("manifest", metavar="MANIFEST", nargs="?", type=Path, default=None,
+                        help="where to write it (default: manifest.yaml in the project)")
+    parser.add_argument("--project", metavar="DIR", type=Path, default=None,
+                        help="the kernel's git repository (default: the manifest's folder)")
+    parser.add_argument("--task", metavar="FILE", default=None,
+                        help="the task file, inside the project (default: the one it finds)")
+    parser.add_argument("--device", metavar="DEVICE", default=None, help="auto, cpu, cuda:0, UUID")
+    parser.add_argument("--approval", choices=("auto", "review", "flagged"), default=None,
+                        help="who decides on a gain: auto, always you, or you if it is flagged")
+    parser.add_argument("--rounds", metavar="N", type=int, default=None,
+                        help=f"at most so many (default {ROUNDS})")
+    parser.add_argument("--backends", metavar="A,B", default=None, help="workers of the pool")
+    parser.add_argument("--yes", "-y", action="store_true", help="take every default, ask nothing")
+    parser.add_argument("--force", action="store_true", help="overwrite an existing manifest")
+    add_json(parser)
+    add_task_flags(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    prompt = Prompt(quiet=args.yes)
+    project = (args.project or (args.manifest.parent if args.manifest else Path("."))).resolve()
+    if not project.is_dir():
+        raise InputError("there is no such folder", where=str(project), fix="use --project")
+    path = args.manifest or project / "manifest.yaml"
+    if path.exists() and not args.force:
+        raise Refused("there is a manifest already", where=str(path), fix="--force overwrites it")
+    task_file = _task_file(project, args, prompt)
+    task = target.load(project / task_file)
+    if not (project / task.source).is_file():
+        raise InputError(f"its source {task.source!r} is not there", where=str(task_file))
+    text = dump(_manifest(args, prompt, project, path, task_file, task), brief=True)
+    parse(text, str(path))
+    _write(path, text)
+    _tell(args, path, project, task)
+    return 0
+
+
+def _task_file(project: Path, args: argparse.Namespace, prompt: Prompt) -> str:
+    """Return the task file's path in the project, drafting one where there is none."""
+    from engine.infer import task_files
+
+    if args.task is not None and (project / args.task).exists():
+        return str(args.task)
+    if args.task is None and (found := task_files(project)):
+        names = [file.relative_to(project).as_posix() for file in found]
+        return prompt.choice("the task file", "--task", names)
+    name = args.task or "task.yaml"
+    draft_task(project, project / name, args, prompt)
+    return str(name)
+
+
+def _manifest(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path, task_file: str,
+              task: Target) -> Manifest:
+    from harness import devices
+
+    device = args.device or ("cpu" if task.language == "c" else "auto")
+    found = devices.find(device)
+    rounds = args.rounds if args.rounds is not None else \
+        _number(prompt.text("rounds at most", "--rounds", str(ROUNDS)))
+    approval = args.approval or prompt.choice(
+        "who approves gains", "--approval", ("flagged", "auto", "review"), "flagged")
+    names = tuple(name.strip() for name in args.backends.split(",")) if args.backends else None
+    return Manifest(
+        target_op=task.op, target_backend=task.backend or task.language,
+        target_lang=task.language, target_gpu="cpu" if found.kind == "cpu" else found.arch,
+        kernel_source=task.source, max_iterations=rounds,
+        approval=cast(Approval, approval),
+        created=time.strftime("%Y-%m-%d %H:%M"),
+        project=os.path.relpath(project, path.resolve().parent),
+        target=TargetSpec(task=task_file), gpu=GpuSpec(device=device),
+        pool=Pool() if names is None else Pool(backends=names))
+
+
+def _number(text: str) -> int:
+    if not text.isdigit():
+        raise InputError(f"{text!r} is no number of rounds", fix="use --rounds N")
+    return int(text)
+
+
+def _write(path: Path, text: str) -> None:
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, path)
+
+
+def _tell(args: argparse.Namespace, path: Path, project: Path, task: Target) -> None:
+    """Say what was inferred, what is still in the way, and what to do next."""
+    source = (project / task.source).read_text(errors="replace")
+    found = knobs.find(source, language=task.language, where=task.source)
+    warning = _not_ready(project)
+    if args.json:
+        emit({"manifest": str(path), "op": task.op, "language": task.language,
+              "source": task.source, "classes": [one.name for one in task.classes],
+              "knobs": found, "warning": warning})
+        return
+    settings = math.prod(len(knob.choices) for knob in found)
+    listed = ", ".join(f"{knob.name} ({len(knob.choices)})" for knob in found[:8])
+    print(f"wrote {path}: {clean(task.op)} in {task.language}, {clean(task.source)}, "
+          f"{len(task.classes)} config classes")
+    print(f"knobs: {clean(listed)}; {settings} settings" if found else
+          "no knobs: declare some with a comment such as  // kopt: knob TILE in [16, 32]")
+    if warning:
+        print(f"kopt: {warning}", file=sys.stderr)
+    print(f"next: kopt run {path}")
+
+
+def _not_ready(project: Path) -> str:
+    """Return what would stop `kopt run`, such as a project without a commit."""
+    from engine.project import find
+
+    try:
+        return find(project).warning
+    except KoptError as error:
+        return str(error)
