@@ -226,7 +226,12 @@ def _too_large(where: str) -> InputError:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes every text that `scalar` would not read back as text."""
+    """Quotes every text that `scalar` would not read back as text; the top is always a block."""
+
+    def represent(self, data: object) -> None:
+        node = self.represent_data(data)
+        node.flow_style = False
+        self.serialize(node)
 
     def ignore_aliases(self, data: object) -> bool:
         return True
