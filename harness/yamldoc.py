@@ -230,7 +230,8 @@ class _Dumper(yaml.SafeDumper):
 
     def represent(self, data: object) -> None:
         node = self.represent_data(data)
-        node.flow_style = False
+        if isinstance(node, yaml.CollectionNode):
+            node.flow_style = False
         self.serialize(node)
 
     def ignore_aliases(self, data: object) -> bool:

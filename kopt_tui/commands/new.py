@@ -88,7 +88,7 @@ def _manifest(args: argparse.Namespace, prompt: Prompt, project: Path, path: Pat
         "who approves gains", "--approval", ("flagged", "auto", "review"), "flagged")
     names = tuple(name.strip() for name in args.backends.split(",")) if args.backends else None
     return Manifest(
-        target_op=task.op, target_backend=task.backend or task.language,
+        target_op=task.op, target_backend=task.backend or task.language.upper(),
         target_lang=task.language, target_gpu="cpu" if found.kind == "cpu" else found.arch,
         kernel_source=task.source, max_iterations=rounds,
         approval=cast(Approval, approval),
