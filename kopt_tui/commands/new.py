@@ -78,10 +78,7 @@ def _task_file(project: Path, args: argparse.Namespace, prompt: Prompt) -> str:
 
 def _manifest(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path, task_file: str,
               task: Target) -> Manifest:
-    from harness import devices
-
     device = args.device or ("cpu" if task.language == "c" else "auto")
-    found = devices.find(device)
     rounds = args.rounds if args.rounds is not None else \
         _number(prompt.text("rounds at most", "--rounds", str(ROUNDS)))
     approval = args.approval or prompt.choice(
@@ -89,10 +86,8 @@ def _manifest(args: argparse.Namespace, prompt: Prompt, project: Path, path: Pat
     names = tuple(name.strip() for name in args.backends.split(",")) if args.backends else None
     return Manifest(
         target_op=task.op, target_backend=task.backend or task.language.upper(),
-        target_lang=task.language, target_gpu="cpu" if found.kind == "cpu" else found.arch,
-        kernel_source=task.source, max_iterations=rounds,
-        approval=cast(Approval, approval),
-        created=time.strftime("%Y-%m-%d %H:%M"),
+        target_lang=task.language, kernel_source=task.source, max_iterations=rounds,
+        approval=cast(Approval, approval), created=time.strftime("%Y-%m-%d %H:%M"),
         project=os.path.relpath(project, path.resolve().parent),
         target=TargetSpec(task=task_file), gpu=GpuSpec(device=device),
         pool=Pool() if names is None else Pool(backends=names))

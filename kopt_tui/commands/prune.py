@@ -14,8 +14,8 @@ from kopt_tui.commands.choose import campaign, is_live, journal
 from kopt_tui.commands.jsonout import emit
 from kopt_tui.commands.parser import Commands, add_json
 
-NEEDLESS = ("worktrees", "cache", "build", "tmp")
-"""Folders of a campaign that only a running engine uses; its record and clone stay."""
+NEEDLESS = ("worktrees", "trees", "scratch")
+"""Folders that an engine makes again when it needs them; the record and the clone stay."""
 ENDED = ("finished", "stopped", "failed")
 MIB = 1 << 20
 
