@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
 from pathlib import Path
 
 import msgspec
 
 from engine.journal.records import Control, ControlVerb
-from engine.journal.write import request
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,12 +24,17 @@ def send(workspace: Path, ask: Ask) -> int:
 
     Raises KoptError when the journal cannot be written or has no such campaign.
     """
+    from engine.journal.write import request
+
     return request(workspace, ask.campaign, ask.verb, by=who(), candidate=ask.candidate,
                    expected_base=ask.expected_base, expected_verdict=ask.expected_verdict)
 
 
 def who() -> str:
     """Return who asks, such as "ann@box"."""
+    import getpass
+    import socket
+
     try:
         name = getpass.getuser()
     except (KeyError, OSError):  # a container's user id without an entry

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Protocol
 
 from textual.app import App, SystemCommand
 from textual.message import Message
+from textual.reactive import Reactive
 from textual.screen import Screen
 
 from harness.errors import KoptError
@@ -19,7 +20,7 @@ from kopt_tui.feed import Feed
 from kopt_tui.keys import KEYS
 from kopt_tui.sampler import Sampler
 from kopt_tui.screens.base import KoptScreen, bindings
-from kopt_tui.screens.campaigns import CampaignsScreen
+from kopt_tui.screens.campaigns import CAMPAIGNS_CSS, CampaignsScreen
 from kopt_tui.snapshot import CampaignRow, DeviceSnapshot, Focus, Snapshot, WaitingRow
 from kopt_tui.widgets.tones import KOPT_THEME
 
@@ -78,6 +79,8 @@ class Dashboard(App[None]):
     ENABLE_COMMAND_PALETTE = True
     ALLOW_SELECT = False
     TITLE = "kopt"
+    CSS = CAMPAIGNS_CSS
+    theme = Reactive(KOPT_THEME.name)
     BINDINGS = bindings("app")
     MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {
         "campaigns": CampaignsScreen,
@@ -90,11 +93,9 @@ class Dashboard(App[None]):
 
     def __init__(self, workspace: Path, *, readonly: bool = False, campaign: str = "",
                  engine: EngineThread | None = None, feed: Feed | None = None,
-                 sampler: Sampler | None = None) -> None:
-        super().__init__(ansi_color=True)  # NO_COLOR picks its filter by it
-        self.set_reactive(App.ansi_color, None)
-        self.register_theme(KOPT_THEME)
-        self.theme = KOPT_THEME.name
+                 sampler: Sampler | None = None,
+                 painted: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
         self.workspace = workspace
         self.readonly = readonly
         self.engine = engine
@@ -104,6 +105,7 @@ class Dashboard(App[None]):
         self.feed = feed or Feed(workspace, self.deliver, focus=Focus(campaign))
         self.sampler = sampler or Sampler(self.deliver_devices)
         self.asked: dict[int, Ask] = {}
+        self.painted = painted
         self.animation_level = "none"
 
     @property
@@ -120,11 +122,15 @@ class Dashboard(App[None]):
         self.post_message(Sampled(seen))
 
     def on_mount(self) -> None:
-        if not self.feed.is_alive():
-            self.feed.start()
         self.sampler.start()
+        self.call_after_refresh(self._first_painted)
         if self.campaign:
             self.open_campaign(self.campaign)
+
+    def _first_painted(self) -> None:
+        if not self.feed.is_alive():
+            self.feed.start()
+        self.painted()
 
     def on_unmount(self) -> None:
         self.feed.stop()

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from engine.journal.read import Reader
 from harness.errors import KoptError
 from kopt_tui import words
-from kopt_tui.build import Builder
 from kopt_tui.snapshot import Focus, Snapshot
+
+if TYPE_CHECKING:
+    from engine.journal.read import Reader
 
 POLL_S = 0.25
 EVENT_GAP_S = 0.5
@@ -57,6 +58,10 @@ class Feed(threading.Thread):
         self._wake.set()
 
     def run(self) -> None:
+        import sqlite3  # here and below: nothing of the journal is loaded before the first paint
+
+        from engine.journal.read import Reader
+
         reader = None
         while not self._ended.is_set():
             try:
@@ -70,6 +75,8 @@ class Feed(threading.Thread):
             reader.close()
 
     def _read_until_ended(self, reader: Reader) -> None:
+        from kopt_tui.build import Builder
+
         builder = Builder(self.workspace, reader, self._clock)
         version, looked_at, first = 0, Focus(), True
         while not self._ended.is_set():

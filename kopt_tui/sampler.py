@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from harness.device import Device, DeviceState
 from harness.errors import KoptError
 from harness.text import plain
 from kopt_tui.snapshot import DeviceLine, DeviceSnapshot
+
+if TYPE_CHECKING:
+    from harness.device import Device, DeviceState
 
 SAMPLE_S = 2.0
 GIB = 1 << 30

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import events
 from textual.app import ComposeResult
@@ -15,9 +15,7 @@ from textual.widget import Widget
 from kopt_tui import keys
 from kopt_tui.snapshot import DeviceSnapshot, Focus, Snapshot
 from kopt_tui.widgets.bars import KeyBar, TopBar
-from kopt_tui.widgets.log import LogPane
 from kopt_tui.widgets.pane import Pane
-from kopt_tui.widgets.table import ListPane
 
 if TYPE_CHECKING:
     from kopt_tui.dashboard import Dashboard
@@ -193,16 +191,15 @@ class KoptScreen(Screen[None]):
     def action_filter(self) -> None:
         """Type a text that rows of the pane must contain."""
         pane = self.pane
-        if isinstance(pane, ListPane | LogPane):
-            filtered: Any = pane
-            self.keybar.ask(filtered.wanted, filtered.set_filter, lambda: self.set_focus(pane))
+        if pane is not None and pane.FILTERS:
+            self.keybar.ask(pane.wanted, pane.set_filter, lambda: self.set_focus(pane))
         else:
             self.keybar.say("this pane has no rows to filter")
 
     def action_back(self) -> None:
         """Undo one thing: the filter, the zoom, then the screen."""
         pane = self.pane
-        if isinstance(pane, ListPane | LogPane) and pane.wanted:
+        if pane is not None and pane.wanted:
             pane.set_filter("")
         elif self.zoomed:
             self.action_zoom()

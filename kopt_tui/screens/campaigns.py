@@ -19,6 +19,14 @@ from kopt_tui.widgets.pane import fit
 from kopt_tui.widgets.table import ListPane
 from kopt_tui.widgets.tones import Line
 
+CAMPAIGNS_CSS = """
+CampaignsScreen #below { height: 9; }
+CampaignsScreen.-narrow ChartPane { display: none; }
+CampaignsScreen.-wide CampaignTable { height: auto; min-height: 6; max-height: 45%; }
+CampaignsScreen.-wide #below { height: 1fr; }
+"""
+"""Part of the app's own, so that the first paint parses one sheet."""
+
 
 class CampaignTable(ListPane[CampaignRow]):
     """All campaigns, newest activity first."""
@@ -65,12 +73,6 @@ class CampaignsScreen(CampaignActions):
     SCOPE: ClassVar[Scope] = "campaigns"
     MODE = "campaigns"
     BINDINGS = bindings(SCOPE)
-    CSS = """
-    CampaignsScreen #below { height: 9; }
-    CampaignsScreen.-narrow ChartPane { display: none; }
-    CampaignsScreen.-wide CampaignTable { height: auto; min-height: 6; max-height: 45%; }
-    CampaignsScreen.-wide #below { height: 1fr; }
-    """
 
     def body(self) -> Iterable[Widget]:
         self.table = CampaignTable()

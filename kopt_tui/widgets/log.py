@@ -14,11 +14,11 @@ class LogPane(Pane):
     """The newest events, one line each, newest at the bottom."""
 
     TITLE = "log"
+    FILTERS = True
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self.events: tuple[LogLine, ...] = ()
-        self.wanted = ""
         self.follows = True
         self._at_top: int | None = None
 
@@ -29,8 +29,7 @@ class LogPane(Pane):
             self.redraw()
 
     def set_filter(self, wanted: str) -> None:
-        """Show only lines with a text, or without it when it begins with "!"."""
-        self.wanted = wanted.strip()
+        super().set_filter(wanted)
         self.follows = True
         self.redraw()
 

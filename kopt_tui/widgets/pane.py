@@ -63,12 +63,14 @@ class Pane(Widget, can_focus=True):
     ALLOW_SELECT = False
     DEFAULT_CSS = "Pane { height: 1fr; width: 1fr; }"
     TITLE = ""
+    FILTERS = False
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self.lines: Sequence[Line] = ()
         self.note = ""
         self.tabs: tuple[str, ...] = ()
+        self.wanted = ""
         self.top = 0
         self._drawn: list[Strip] = []
 
@@ -81,6 +83,10 @@ class Pane(Widget, can_focus=True):
     def title_note(self) -> str:
         """Return what stands in the title after the name."""
         return self.note
+
+    def set_filter(self, wanted: str) -> None:
+        """Show only rows that contain a text, or that do not when it begins with "!"."""
+        self.wanted = wanted.strip()
 
     # Drawing.
 

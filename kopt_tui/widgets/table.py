@@ -40,6 +40,7 @@ class ListPane(Pane, Generic[Item]):
     FOLLOWS = False
     """The cursor rests on the first row, whatever it is, until it is moved away."""
     EMPTY = ""
+    FILTERS = True
 
     class Moved(Message):
         """The cursor is on another row."""
@@ -51,7 +52,6 @@ class ListPane(Pane, Generic[Item]):
         super().__init__(id=id, classes=classes)
         self.items: tuple[Item, ...] = ()
         self.shown: tuple[Item, ...] = ()
-        self.wanted = ""
         self.cursor = 0
         self._chosen = ""
 
@@ -84,8 +84,7 @@ class ListPane(Pane, Generic[Item]):
         self._select()
 
     def set_filter(self, wanted: str) -> None:
-        """Show only rows that contain a text, or that do not when it begins with "!"."""
-        self.wanted = wanted.strip()
+        super().set_filter(wanted)
         self._select()
 
     def choose(self, key: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rich.style import Style
 from textual.color import Color
-from textual.theme import Theme
+from textual.theme import BUILTIN_THEMES, Theme
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -32,6 +32,8 @@ KOPT_THEME = Theme(
     },
 )
 """The terminal's own sixteen colours: readable on dark and light, and the fewest bytes."""
+
+BUILTIN_THEMES[KOPT_THEME.name] = KOPT_THEME
 
 COLOURS = {"good": "success", "bad": "error", "warn": "warning", "info": "primary",
            "accent": "accent"}
