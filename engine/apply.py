@@ -54,8 +54,9 @@ def _apply(clone: Clone, base_tree: str, patch: Patch, *, three_way: bool) -> st
     if not patch:
         return base_tree
     how = ("--3way",) if three_way else ()
+    data = patch.data if patch.data.endswith(b"\n") else patch.data + b"\n"
     with clone.index(base_tree) as index:
-        clone.git.run("apply", "--cached", "--whitespace=nowarn", *how, "-", stdin=patch.data,
+        clone.git.run("apply", "--cached", "--whitespace=nowarn", *how, "-", stdin=data,
                       index=index)
         return clone.git.line("write-tree", index=index)
 
@@ -105,11 +106,13 @@ def _home(path: str, tree: set[str]) -> str:
 
 
 def _relocated(file: FilePatch, tree: set[str], stem: str) -> FilePatch:
-    old = file.old_path and (_home(file.old_path, tree) or file.old_path)
-    if file.new_path == file.old_path:
-        new = old
+    old, new = file.old_path, file.new_path
+    if old and new and not file.renamed:
+        old = new = _home(old, tree) or _home(new, tree) or new
+    elif old:
+        old, new = _home(old, tree) or old, new.removeprefix(stem)
     else:
-        new = file.new_path and file.new_path.removeprefix(stem)
+        new = new.removeprefix(stem)
     for path in (old, new):
         if path and unsafe_path(path):
             raise InputError(f"{path!r} leads out of the project", where="patch")

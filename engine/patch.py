@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 import msgspec
 
@@ -33,6 +34,8 @@ class FilePatch(msgspec.Struct, frozen=True, kw_only=True):
     old_mode: str = ""
     new_mode: str = ""
     binary: bool = False
+    renamed: bool = False
+    """Moved or copied; without it two different paths are two names of one file."""
     added: int = 0
     removed: int = 0
 
@@ -80,22 +83,25 @@ def parse(given: str | bytes, where: str = "patch") -> Patch:
     with the line, where a section is torn.
     """
     text = given if isinstance(given, str) else given.decode(errors="surrogateescape")
-    lines = text.split("\n")
-    ended = lines.pop() == ""
+    lines = _lines(text)
     starts = list(_section_starts(lines, where))
-    edges = [*starts, len(lines)]
-    raw = ["\n".join(lines[a:b]) + "\n" for a, b in zip([0, *starts], edges, strict=True) if b > a]
-    if not ended:
-        last = text.rpartition("\n")[2]
-        raw = [*raw[:-1], raw[-1] + last] if raw else [last]
-    preamble = raw.pop(0) if raw and (not starts or starts[0] > 0) else ""
-    return Patch(files=tuple(_file(section) for section in raw), preamble=preamble)
+    parts = ["".join(lines[a:b]) for a, b in pairwise([0, *starts, len(lines)])]
+    preamble, *sections = parts
+    return Patch(files=tuple(_file(section) for section in sections), preamble=preamble)
 
 
 _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 _MODE = re.compile(r"(old mode|new mode|deleted file mode|new file mode) (\d{6})\s*$")
 _INDEX_MODE = re.compile(r"index [0-9a-f]+\.\.[0-9a-f]+ (\d{6})\s*$")
+_SIGNS = (" ", "-", "+", "\\", "\n", "\r")
+"""What a hunk's lines start with; an editor may have trimmed the space of an empty one."""
 _BINARY = ("GIT binary patch", "Binary files ")
+
+
+def _lines(text: str) -> list[str]:
+    """Split at line feeds only, which stay: other line ends are the file's own business."""
+    *whole, rest = text.split("\n")
+    return [f"{line}\n" for line in whole] + ([rest] if rest else [])
 
 
 def _section_starts(lines: list[str], where: str) -> Iterator[int]:
@@ -124,12 +130,12 @@ def _after_hunk(lines: list[str], start: int, hunk: re.Match[str], where: str) -
     old, new = (1 if count is None else int(count) for count in hunk.groups())
     n = start + 1
     while old > 0 or new > 0:
-        sign = lines[n][:1] if n < len(lines) else "end"
-        if sign not in (" ", "-", "+", "\\", "", "\r"):
+        sign = lines[n][:1] if n < len(lines) else ""
+        if sign not in _SIGNS:
             raise InputError(f"the hunk of line {start + 1} ends early", where=f"{where}:{n + 1}",
                              fix="make the patch with `git diff`")
-        old -= sign in (" ", "-", "", "\r")
-        new -= sign in (" ", "+", "", "\r")
+        old -= sign not in "+\\"
+        new -= sign not in "-\\"
         n += 1
     if old < 0 or new < 0:
         raise InputError(f"the hunk of line {start + 1} is longer than it says",
@@ -140,49 +146,57 @@ def _after_hunk(lines: list[str], start: int, hunk: re.Match[str], where: str) -
 
 
 def _file(text: str) -> FilePatch:
-    lines = text.split("\n")
-    names: list[str] = []
-    old = new = old_mode = new_mode = ""
-    added_file = deleted_file = binary = False
-    body = len(lines)
-    for n, line in enumerate(lines):
-        if line.startswith("diff --git "):
-            old, new = git_line_names(line)
-            names += [old, new]
-        elif line.startswith(("--- ", "rename from ", "copy from ")):
-            old = _merged(line, old, names)
-        elif line.startswith(("+++ ", "rename to ", "copy to ")):
-            new = _merged(line, new, names)
-        elif mode := _MODE.match(line):
-            if mode[1] in ("old mode", "deleted file mode"):
-                old_mode = mode[2]
-            else:
-                new_mode = mode[2]
-            added_file |= mode[1] == "new file mode"
-            deleted_file |= mode[1] == "deleted file mode"
-        elif mode := _INDEX_MODE.match(line):
-            old_mode = new_mode = mode[1]
-        elif line.startswith(_BINARY):
-            binary, body = True, n
-            break
-        elif line.startswith("@@ "):
-            body = n
-            break
-    added, removed = (0, 0) if binary else _counts(lines, body)
-    absent_old, absent_new = old == "/dev/null" or added_file, new == "/dev/null" or deleted_file
+    lines, header = _lines(text), _Header()
+    body = next((n for n, line in enumerate(lines) if not header.take(line)), len(lines))
+    added, removed = (0, 0) if header.binary else _counts(lines, body)
+    absent_old = header.added or header.old == "/dev/null"
+    absent_new = header.deleted or header.new == "/dev/null"
+    names = tuple(dict.fromkeys(name for name in header.names if name != "/dev/null"))
     return FilePatch(
-        text=text, names=tuple(dict.fromkeys(name for name in names if name != "/dev/null")),
-        old_path="" if absent_old else strip_prefix(old),
-        new_path="" if absent_new else strip_prefix(new),
-        old_mode=old_mode, new_mode=new_mode, binary=binary, added=added, removed=removed,
+        text=text, names=names, renamed=header.renamed, binary=header.binary,
+        old_path="" if absent_old else strip_prefix(header.old),
+        new_path="" if absent_new else strip_prefix(header.new),
+        old_mode=header.old_mode, new_mode=header.new_mode, added=added, removed=removed,
     )
 
 
-def _merged(line: str, known: str, names: list[str]) -> str:
-    """Return the name a header line gives; `rename` and `copy` lines have no prefix to strip."""
-    name = header_name(line)
-    names.append(name)
-    return f"a/{name}" if line.startswith(("rename ", "copy ")) else name
+class _Header:
+    """What the lines before a section's first hunk say; later lines overrule earlier ones."""
+
+    def __init__(self) -> None:
+        self.old = self.new = self.old_mode = self.new_mode = ""
+        self.names: list[str] = []
+        self.added = self.deleted = self.binary = self.renamed = False
+
+    def take(self, line: str) -> bool:
+        """Read one line; False if the header ends with it."""
+        if line.startswith("diff --git "):
+            self.old, self.new = git_line_names(line)
+            self.names += [self.old, self.new]
+        elif line.startswith(("--- ", "rename from ", "copy from ")):
+            self.old = self._name(line)
+        elif line.startswith(("+++ ", "rename to ", "copy to ")):
+            self.new = self._name(line)
+        elif mode := _MODE.match(line):
+            if mode[1] in ("old mode", "deleted file mode"):
+                self.old_mode = mode[2]
+            else:
+                self.new_mode = mode[2]
+            self.added |= mode[1] == "new file mode"
+            self.deleted |= mode[1] == "deleted file mode"
+        elif mode := _INDEX_MODE.match(line):
+            self.old_mode = self.new_mode = mode[1]
+        elif line.startswith(_BINARY):
+            self.binary = True
+        return not (self.binary or line.startswith("@@ "))
+
+    def _name(self, line: str) -> str:
+        name = header_name(line)
+        self.names.append(name)
+        if line.startswith(("--- ", "+++ ")):
+            return name
+        self.renamed = True
+        return f"a/{name}"  # these lines have no prefix, and none must be taken off
 
 
 def _counts(lines: list[str], body: int) -> tuple[int, int]:

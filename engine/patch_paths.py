@@ -47,7 +47,7 @@ def git_line_names(line: str) -> tuple[str, str]:
     Unquoted names may hold spaces; both are the same but for the prefix unless the file was
     renamed, and then other lines tell.
     """
-    rest = line.removeprefix("diff --git ").rstrip("\r")
+    rest = line.removeprefix("diff --git ").rstrip("\r\n")
     if quoted := _QUOTED.match(rest):
         return unquote(quoted[0]), unquote(rest[quoted.end() :].lstrip(" "))
     if rest.endswith('"') and (opening := rest.find(' "')) > 0:
@@ -63,7 +63,7 @@ def git_line_names(line: str) -> tuple[str, str]:
 
 def header_name(line: str) -> str:
     """Return the name in a `---`, `+++`, `rename from` or `copy to` line, without a time stamp."""
-    first, _, rest = line.rstrip("\r").partition(" ")
+    first, _, rest = line.rstrip("\r\n").partition(" ")
     if first in ("rename", "copy"):
         rest = rest.partition(" ")[2]
     return unquote(rest) if rest.startswith('"') else rest.split("\t")[0]

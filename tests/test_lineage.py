@@ -371,6 +371,8 @@ def test_a_workers_own_commits_do_not_hide_its_changes(lineage: Lineage) -> None
     "git config filter.x.clean 'touch TRAP; cat'; echo '* filter=x diff=x' > .git/info/attributes;"
     " echo '* filter=x diff=x' > .gitattributes; git config diff.x.textconv 'touch TRAP; cat'",
     "git init -q nested && git -C nested config core.fsmonitor 'touch TRAP' && touch nested/f",
+    "git init -q nested && cd nested && git config core.fsmonitor 'touch TRAP' && touch f &&"
+    " git add f && git -c core.fsmonitor= commit -qm x; rm -f TRAP",
     "rm .gitignore && mkfifo .gitignore", "mkfifo .gitattributes", "mkfifo src/pipe",
     "mkdir .GIT && echo x > .GIT/config", "echo x > 'back\\slash'", "ln -s / root", "chmod 000 src",
     "echo x > \"$(printf 'new\\nline')\"", "touch .git/index.lock",
@@ -390,6 +392,24 @@ def test_capture_survives_hostile_workers(lineage: Lineage, tmp_path: Path, tric
     assert not trap.exists()
     again = lineage.worktree("hostile", lineage.base)
     assert not lineage.capture(again, lineage.base)
+
+
+def test_a_submodule_that_a_worker_fills_is_not_entered(tmp_path: Path) -> None:
+    """Plain `git add` and `git status` run a command that such a folder's configuration names."""
+    user, trap = repos.project(tmp_path / "user"), tmp_path / "trap"
+    repos.git(user, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},vendored")
+    repos.git(user, "commit", "-q", "-m", "submodule")
+    lineage = Lineage.create(tmp_path / "campaign", "rms", user)
+    tree = lineage.worktree("s", lineage.base)
+    assert not lineage.capture(tree, lineage.base)
+    repos.git(tree / "vendored", "init", "-q")
+    repos.commit(tree / "vendored", {"f": "x"})
+    repos.git(tree / "vendored", "config", "core.fsmonitor", f"touch {trap}")
+    (tree / "kernel.c").write_text("changed\n")
+    assert [f.path for f in lineage.capture(tree, lineage.base).files] == ["kernel.c"]
+    assert not trap.exists()
+    repos.git(tree, "status")
+    assert trap.exists()
 
 
 def test_files_swapped_for_folders_links_and_back(lineage: Lineage, tmp_path: Path) -> None:
