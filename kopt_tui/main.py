@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -47,9 +48,7 @@ VERBS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
+    _complete_streams()
     try:
         code = _run(words)
         sys.stdout.flush()
@@ -66,6 +65,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         what = error.strerror or str(error)
         return _tell(EnvironmentFault(what, where=str(error.filename or "")),
                      as_json="--json" in words)
+
+
+def _complete_streams() -> None:
+    """Put /dev/null where a standard stream is closed; let no character fail to be printed."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def workspace_of(args: argparse.Namespace) -> Path:
