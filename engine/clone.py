@@ -128,6 +128,11 @@ def make(git_dir: Path, project: Path, *, object_format: str, branch: str) -> Cl
     Nothing is shared with the user's repository, not even by hard links. `branch` is created at
     the copied commit, which `BASE_REF` keeps.
     """
+    try:
+        Git(None).run("check-ref-format", "--branch", branch, cwd=project)
+    except GitFailed as error:
+        raise InputError(f"git takes no branch of the name {branch!r}",
+                         fix="use letters, digits, - and _ in the campaign's name") from error
     unfinished = git_dir.with_name(git_dir.name + ".new")
     shutil.rmtree(unfinished, ignore_errors=True)
     git_dir.parent.mkdir(parents=True, exist_ok=True)

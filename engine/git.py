@@ -93,7 +93,7 @@ class Git:
         full or it took longer than TIMEOUT_S.
         """
         given = {"GIT_DIR": self.git_dir, "GIT_WORK_TREE": work_tree, "GIT_INDEX_FILE": index}
-        named = {name: str(path) for name, path in given.items() if path is not None}
+        named = {name: os.path.abspath(path) for name, path in given.items() if path is not None}
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         place = cwd or work_tree or self.git_dir
         try:
@@ -102,8 +102,8 @@ class Git:
                 env={**inherited, **_ENVIRONMENT, **named, **(env or {})}, timeout=TIMEOUT_S,
                 check=False, start_new_session=True,  # ctrl-c must not tear a commit in half
             )
-        except FileNotFoundError as error:
-            raise _not_started(place) from error
+        except OSError as error:
+            raise _not_started(error, place) from error
         except subprocess.TimeoutExpired as error:
             raise EnvironmentFault(f"git {arguments[0]} took longer than {TIMEOUT_S:.0f} s",
                                    where=str(place), fix="look at the file system") from error
@@ -152,7 +152,9 @@ def _failure(command: str, done: subprocess.CompletedProcess[bytes],
     return GitFailed(what, where=f"git {command}", printed=done.stdout)
 
 
-def _not_started(place: Path | None) -> KoptError:
+def _not_started(error: OSError, place: Path | None) -> KoptError:
     if place is not None and not place.is_dir():
         return EnvironmentFault("the folder is gone", where=str(place))
-    return EnvironmentFault("git is not installed", fix="install git 2.32 or newer")
+    if isinstance(error, FileNotFoundError):
+        return EnvironmentFault("git is not installed", fix="install git 2.32 or newer")
+    return EnvironmentFault(f"git cannot be started: {error.strerror}", where=str(place or ""))

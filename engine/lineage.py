@@ -34,10 +34,10 @@ class Lineage(Clone):
 
         `project` is the user's repository.
         """
-        super().__init__(folder / "repo.git")
-        self.folder = folder
+        self.folder = folder.resolve()
+        super().__init__(self.folder / "repo.git")
         self.campaign = campaign
-        self.project = project
+        self.project = project.resolve()
         self.branch = f"optimize/{campaign}"
         self.ref = f"refs/heads/{self.branch}"
         if not self.git_dir.is_dir():
@@ -47,13 +47,12 @@ class Lineage(Clone):
     @classmethod
     def create(cls, folder: Path, campaign: str, project: Path | Project) -> Lineage:
         """Clone the project's HEAD, unless that is done already; see `project.find` for errors."""
-        folder = folder.resolve()
-        if not (folder / "repo.git").is_dir():
+        git_dir = folder.resolve() / "repo.git"
+        if not git_dir.is_dir():
             found = project if isinstance(project, Project) else find(project)
-            make(folder / "repo.git", found.path, object_format=found.object_format,
+            make(git_dir, found.path, object_format=found.object_format,
                  branch=f"optimize/{campaign}")
-        path = project.path if isinstance(project, Project) else project.resolve()
-        return cls(folder, campaign, path)
+        return cls(folder, campaign, project.path if isinstance(project, Project) else project)
 
     @property
     def base(self) -> str:
@@ -149,6 +148,10 @@ class Lineage(Clone):
     def remove(self, slot: str) -> None:
         """Delete a slot's worktree."""
         worktree.remove(worktree.slot_folder(self.folder, slot))
+
+    def remove_all(self) -> None:
+        """Delete every slot's worktree, such as those of an engine that was killed."""
+        worktree.remove(self.folder / "worktrees")
 
 
 _REASONS = {

@@ -83,6 +83,8 @@ def parse(given: str | bytes, where: str = "patch") -> Patch:
     with the line, where a section is torn.
     """
     text = given if isinstance(given, str) else given.decode(errors="surrogateescape")
+    if not _can_be_bytes(text):
+        raise InputError("the patch is not valid text", where=where)
     lines = _lines(text)
     starts = list(_section_starts(lines, where))
     parts = ["".join(lines[a:b]) for a, b in pairwise([0, *starts, len(lines)])]
@@ -96,6 +98,14 @@ _INDEX_MODE = re.compile(r"index [0-9a-f]+\.\.[0-9a-f]+ (\d{6})\s*$")
 _SIGNS = (" ", "-", "+", "\\", "\n", "\r")
 """What a hunk's lines start with; an editor may have trimmed the space of an empty one."""
 _BINARY = ("GIT binary patch", "Binary files ")
+
+
+def _can_be_bytes(text: str) -> bool:
+    try:
+        text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _lines(text: str) -> list[str]:

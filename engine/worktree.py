@@ -134,8 +134,8 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         with os.scandir(folder) as entries:
             return list(entries)
     except OSError as error:
-        told = f"a folder cannot be read: {error.strerror}"
-        raise InputError(told, where=folder[-80:]) from error
+        told = f"folder {folder[-80:]!r} cannot be read: {error.strerror}"
+        raise InputError(told) from error
 
 
 def _allow(place: str, mode: int, wanted: int) -> None:

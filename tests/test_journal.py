@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -302,6 +302,18 @@ def test_writers_wait_for_each_other_and_readers_wait_for_none(
     assert {c.id for c in reader.campaigns()} == {"rms", "mm"}
 
 
+def test_a_journal_that_stays_locked_is_one_line(
+    writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "BUSY_S", 0.1)
+    other = Writer(tmp_path)
+    with writer.transaction():
+        with pytest.raises(EnvironmentFault, match="another process held") as fault:
+            other.add_campaign(samples.campaign("mm"))
+        assert "\n" not in str(fault.value)
+    other.add_campaign(samples.campaign("mm"))
+
+
 # schema, files and faults
 
 
@@ -408,23 +420,39 @@ def _fill(workspace: Path) -> int:
     return 0 if "disk" in told and "\n" not in told else 2
 
 
-def test_a_read_only_workspace_can_be_read_but_not_written() -> None:
-    """Without its WAL's side files, which a reader there cannot make."""
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A workspace that others may read and not write, with one campaign and no open writer."""
     with tempfile.TemporaryDirectory() as folder:
         workspace = Path(folder) / "w"
         writer = Writer(workspace)
         writer.add_campaign(samples.campaign())
         writer.close()
-        for path in (Path(folder), workspace, workspace / "kopt.db"):
-            path.chmod(0o444 if path.is_file() else 0o555)
-        child = os.fork()
-        if child == 0:
+        for path in (Path(folder), workspace):
+            path.chmod(0o555)
+        yield workspace
+        for path in (Path(folder), workspace):
+            path.chmod(0o755)
+
+
+def as_another(task: Callable[[], int]) -> int:
+    """Start a child that may write nothing here and exits with what the task returns."""
+    child = os.fork()
+    if child == 0:
+        status = 99
+        try:
             if os.geteuid() == 0:
                 os.setuid(65534)  # root may write anything
-            os._exit(_read_only(workspace))
-        assert os.waitpid(child, 0)[1] == 0
-        Path(folder).chmod(0o755)
-        workspace.chmod(0o755)
+            status = task()
+        finally:
+            os._exit(status)
+    return child
+
+
+def test_a_read_only_workspace_can_be_read_but_not_written(shared: Path) -> None:
+    """Without its WAL's side files, which a reader there cannot make."""
+    child = as_another(lambda: _read_only(shared))
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def _read_only(workspace: Path) -> int:
@@ -439,6 +467,35 @@ def _read_only(workspace: Path) -> int:
             if "\n" in str(fault) or "--workspace" not in str(fault):
                 return 3
     return 0
+
+
+@pytest.mark.parametrize("stays_open", [True, False])
+def test_a_watcher_without_rights_follows_a_writer(shared: Path, stays_open: bool) -> None:
+    ready, tell = os.pipe()
+    child = as_another(lambda: _watch(shared, tell))
+    assert os.read(ready, 1) == b"r"
+    shared.chmod(0o755)
+    writer = Writer(shared)
+    writer.add_campaign(samples.campaign("mm"))
+    if not stays_open:
+        writer.close()
+    if os.geteuid() != 0:
+        shared.chmod(0o555)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def _watch(workspace: Path, tell: int) -> int:
+    reader = Reader(workspace)
+    seen = reader.data_version()
+    if [c.id for c in reader.campaigns()] != ["rms"]:
+        return 1
+    os.write(tell, b"r")
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        if reader.data_version() != seen and len(reader.campaigns()) == 2:
+            return 0
+        os.sched_yield()
+    return 2
 
 
 def test_a_killed_writer_leaves_whole_transactions(tmp_path: Path) -> None:

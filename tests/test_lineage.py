@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import repos
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from engine import project, worktree
 from engine.clone import Clone
@@ -174,6 +176,27 @@ def test_a_tree_is_checked_out_as_plain_files(lineage: Lineage, tmp_path: Path) 
         lineage.checkout_tree("0" * 40, tmp_path / "other")
 
 
+def test_relative_paths_are_as_good_as_absolute_ones(
+    tmp_path: Path, user: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Lineage.create(Path("campaign"), "rms", Path("user"))
+    lineage = Lineage(Path("campaign"), "rms", Path("user"))
+    lineage.advance(lineage.base, lineage.commit(lineage.base, edit(lineage), "faster"))
+    assert lineage.publish() == ""
+    lineage.checkout_tree(lineage.best, Path("out"))
+    assert "faster();" in Path("out/kernel.c").read_text()
+    (Path("campaign/worktrees/editor") / "kernel.c").write_text("x\n")
+    assert lineage.capture(Path("campaign/worktrees/editor"), lineage.best)
+
+
+def test_a_name_that_git_refuses_is_one_line(tmp_path: Path, user: Path) -> None:
+    for name in ("a..b", "a b", "", "x.lock", "a~1", "new\nline"):
+        with pytest.raises(InputError, match="no branch") as refusal:
+            Lineage.create(tmp_path / "campaign", name, user)
+        assert "\n" not in str(refusal.value)
+
+
 def test_a_full_disk_is_the_environments_fault(lineage: Lineage) -> None:
     done = subprocess.CompletedProcess(["git"], 128, b"", b"error: file write error: "
                                        b"No space left on device\nfatal: unable to write\n")
@@ -193,7 +216,6 @@ def test_no_git_is_one_line(lineage: Lineage, monkeypatch: pytest.MonkeyPatch) -
 def test_a_commit_made_again_is_the_same_commit(lineage: Lineage) -> None:
     patch = edit(lineage)
     first = lineage.commit(lineage.base, patch, "faster\n\nbecause\x1b[31m")
-    time.sleep(1.1)  # the id must not depend on the clock's second
     assert lineage.commit(lineage.base, patch, "faster\n\nbecause\x1b[31m") == first
     assert lineage.commit(lineage.base, patch, "other words") != first
     assert lineage.parents(first) == [lineage.base]
@@ -427,6 +449,53 @@ def test_files_swapped_for_folders_links_and_back(lineage: Lineage, tmp_path: Pa
         "kernel.c", "kernel.c/part.c", "src/deep", "src/deep/helper.h", "task.yaml"}
     assert "root:" not in patch.text
     assert "120000" in {f.new_mode for f in patch.files}
+
+
+names = st.sampled_from(["kernel.c", "task.yaml", "src/deep/helper.h", "src/new.c", "new", "d/e/f"])
+contents = st.one_of(st.none(), st.text(st.characters(codec="utf-8"), max_size=40),
+                     st.just(repos.KERNEL + "more\n"))
+
+
+@given(st.dictionaries(names, contents, min_size=1))
+@settings(max_examples=20, deadline=None,
+          suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_is_captured_is_what_was_left(
+    lineage: Lineage, changes: dict[str, str | None]
+) -> None:
+    """Any edits, captured and applied to the base again, give the worktree's own files."""
+    tree = lineage.worktree("any", lineage.base)
+    for name, text in changes.items():
+        (tree / name).unlink(missing_ok=True)
+        if text is not None:
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            (tree / name).write_bytes(text.encode())
+    patch = lineage.capture(tree, lineage.base)
+    left = {str(p.relative_to(tree)): p.read_bytes() for p in tree.rglob("*")
+            if p.is_file() and ".git" not in p.parts}
+    binary = {d.path for d in patch.dropped}
+    again = lineage.apply(lineage.base, patch).tree if patch else lineage.tree_of(lineage.base)
+    made = {name: lineage.read(again, name) for name in lineage.files(again)}
+    differ = {n for n in made.keys() | left.keys() if made.get(n) != left.get(n)}
+    assert differ == binary
+    assert all(b"\0" in left[name] for name in binary)
+
+
+def test_slots_are_filled_in_parallel(lineage: Lineage) -> None:
+    def fill(n: int) -> Patch:
+        tree = lineage.worktree(f"slot-{n}", lineage.base)
+        kernel = tree / "kernel.c"
+        kernel.write_text(repos.edited(kernel.read_text(), n, f"slot_{n}();"))
+        patch = lineage.capture(tree, lineage.base)
+        lineage.commit(lineage.base, patch, f"{n}")
+        return patch
+
+    with ThreadPoolExecutor(8) as pool:
+        patches = list(pool.map(fill, range(16)))
+    for n, patch in enumerate(patches):
+        assert f"slot_{n}();" in patch.text
+        assert (patch.files[0].added, patch.files[0].removed) == (1, 1)
+    lineage.remove_all()
+    assert not (lineage.folder / "worktrees").exists()
 
 
 def test_too_much_is_refused_or_left_out(

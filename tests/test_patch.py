@@ -119,6 +119,7 @@ def test_patches_are_parsed_and_rendered(
     ("--- a/k\n+++ b/k\n@@ -1 +1 @@\n*a\n", "patch:4: the hunk of line 3 ends early"),
     ("--- a/k\n+++ b/k\n@@ -1,2 +1,1 @@\n a\n b\n c\n", "longer than it says"),
     ("diff --cc k.c\nindex 1,2..3\n", "patch:1: a merge's"),
+    (SIMPLE.replace("bar", "\ud800"), "not valid text"),
 ])
 def test_torn_patches_are_told_with_their_line(text: str, told: str) -> None:
     with pytest.raises(InputError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 import time
@@ -192,9 +193,28 @@ def _read_only(path: Path) -> sqlite3.Connection:
     try:
         return _connect_read_only(path, "mode=ro")
     except sqlite3.OperationalError:
-        if path.with_name(path.name + "-wal").exists():
+        if _wal(path).exists():
             raise
         return _connect_read_only(path, "mode=ro&immutable=1")
+
+
+def identity(path: Path) -> tuple[int, ...]:
+    """Return what changes when a reader of `path` must open it anew.
+
+    That is the file itself and, where its folder cannot be written and it may have been opened as
+    one that nobody writes, its contents.
+    """
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ()
+    if os.access(path.parent, os.W_OK):
+        return (status.st_ino,)
+    return (status.st_ino, status.st_mtime_ns, status.st_size, _wal(path).exists())
+
+
+def _wal(path: Path) -> Path:
+    return path.with_name(path.name + "-wal")
 
 
 def _connect_read_only(path: Path, flags: str) -> sqlite3.Connection:

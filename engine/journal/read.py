@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -36,7 +35,7 @@ class Reader:
         self.path = workspace / database.FILE
         self._workspace = workspace
         self._connection: OwnedConnection | None = None
-        self._inode = 0
+        self._identity: tuple[int, ...] = ()
         self._opened = 0
         self._open()
 
@@ -174,24 +173,17 @@ class Reader:
 
     def _open(self) -> sqlite3.Connection | None:
         """Return the connection, opened anew if the file appeared, went or was replaced."""
-        inode = _inode(self.path)
-        if self._connection is not None and inode == self._inode:
+        identity = database.identity(self.path)
+        if self._connection is not None and identity == self._identity:
             return self._connection.get()
         self.close()
         connection = database.open_for_reading(self._workspace)
         if connection is None:
             return None
         self._connection = OwnedConnection(connection)
-        self._inode = inode
+        self._identity = identity
         self._opened += 1
         return connection
-
-
-def _inode(path: Path) -> int:
-    try:
-        return os.stat(path).st_ino
-    except OSError:
-        return 0
 
 
 def _limit(limit: int | None) -> int:
