@@ -45,6 +45,15 @@ def clean(patch: Patch, edit: Sequence[str] = ()) -> Patch:
     return msgspec.structs.replace(patch, files=tuple(kept), dropped=tuple(dropped))
 
 
+def without_binaries(patch: Patch) -> Patch:
+    """Leave out binary sections, which may not even carry their contents."""
+    binaries = tuple(Dropped(file.path, "binary") for file in patch.files if file.binary)
+    return msgspec.structs.replace(
+        patch, files=tuple(file for file in patch.files if not file.binary),
+        dropped=patch.dropped + binaries,
+    )
+
+
 def _unwanted(file: FilePatch, edit: Sequence[str]) -> str:
     if file.binary:
         return "binary"

@@ -13,11 +13,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from engine import worktree
 from engine.apply import Applied, apply
 from engine.clone import BASE_REF, Clone, make
 from engine.git import NO_HOOKS, GitFailed
-from engine.patch import Patch
+from engine.hygiene import clean, without_binaries
+from engine.patch import Patch, parse
 from engine.project import Project, find
 from harness.errors import EnvironmentFault, InputError
 
@@ -69,6 +72,20 @@ class Lineage(Clone):
     def apply(self, base: str, patch: Patch) -> Applied:
         """Apply a patch to a commit or tree; raises InputError if it does not apply."""
         return apply(self, base, patch)
+
+    def take(self, base: str, given: str | bytes, edit: Sequence[str] = ()) -> Applied:
+        """Apply a patch that somebody handed in, less its rubbish; see `hygiene.clean`.
+
+        Raises InputError if it is no patch, does not apply, or nothing of it is left.
+        """
+        applied = apply(self, base, without_binaries(parse(given)))
+        cleaned = clean(applied.patch, edit)
+        if applied.patch and not cleaned:
+            told = "; ".join(f"{left.path!r}: {left.reason}" for left in cleaned.dropped[:3])
+            raise InputError(f"nothing of the patch is left ({told})", where="patch")
+        if cleaned.files == applied.patch.files:
+            return applied
+        return msgspec.structs.replace(apply(self, base, cleaned), rung=applied.rung)
 
     def rebase(self, patch: Patch, new_base: str) -> Applied:
         """Apply a patch that was made on another base, merging where the base has moved.

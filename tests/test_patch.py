@@ -354,6 +354,23 @@ def test_the_ladder_finds_the_same_change_in_every_spelling(lineage: Lineage) ->
         assert bool(applied.patch.dropped) != whole
 
 
+def test_a_patch_that_is_handed_in_is_cleaned(lineage: Lineage) -> None:
+    good = edited_tree(lineage, 5, "faster();").text
+    truth = lineage.apply(lineage.base, parse(good))
+    rubbish = BINARY + NEW.format("notes.md") + NEW.format("__pycache__/k.py")
+    foreign = renamed(good, "a/home/ann/kernel.c", "b/home/ann/kernel.c")
+    for text in (good, good + rubbish, foreign + rubbish, MAIL.replace(SIMPLE, good)):
+        taken = lineage.take(lineage.base, text.encode(), ("kernel.c",))
+        assert taken.tree == truth.tree
+        assert taken.patch.text == truth.patch.text
+        assert len(taken.patch.dropped) == (3 if rubbish in text else 0)
+    for text, told in ((rubbish, "nothing of the patch is left"), (BINARY, "no diff"),
+                       ("hello\n", "no diff")):
+        with pytest.raises(InputError, match=told) as error:
+            lineage.take(lineage.base, text, ("kernel.c",))
+        assert "\n" not in str(error.value)
+
+
 def test_a_patch_from_inside_a_folder_finds_its_file(lineage: Lineage) -> None:
     text = "--- a/helper.h\n+++ b/helper.h\n@@ -1 +1 @@\n-#define N 4\n+#define N 8\n"
     applied = lineage.apply(lineage.base, parse(text))
