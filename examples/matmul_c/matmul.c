@@ -1,22 +1,33 @@
 /* Single-precision matrix product, row-major: c[m][n] = sum over k of a[m][k] * b[k][n]. */
 #include <stdint.h>
 
-#define TILE_M 4  /* kopt: knob TILE_M in [1, 2, 4, 8, 16] rows of c worked on together */
-#define TILE_N 8  /* kopt: knob TILE_N in [4, 8, 16, 32, 64] columns of c worked on together */
-#define TILE_K 16  /* kopt: knob TILE_K in [8, 16, 32, 64, 128, 256] depth of one step */
+#define TILE_M 1  /* kopt: knob TILE_M in [1, 2, 4, 8] rows of c worked on together */
+#define TILE_N 1  /* kopt: knob TILE_N in [1, 4, 8, 16, 32] columns of c worked on together */
+#define TILE_K 64  /* kopt: knob TILE_K in [16, 32, 64, 128, 256] depth of one step */
 
 static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/* Adds one step of depth to `rows` by `cols` results. */
+static inline void tile(const float *a, const float *b, float *c, int64_t n, int64_t k,
+                        int64_t depth, int64_t rows, int64_t cols) {
+    for (int64_t i = 0; i < rows; i++) {
+        float sums[TILE_N] = {0};
+        for (int64_t p = 0; p < depth; p++)
+            for (int64_t j = 0; j < cols; j++) sums[j] += a[i * k + p] * b[p * n + j];
+        for (int64_t j = 0; j < cols; j++) c[i * n + j] += sums[j];
+    }
+}
+
 void matmul(const float *a, const float *b, float *c, int64_t m, int64_t n, int64_t k) {
     for (int64_t i = 0; i < m * n; i++) c[i] = 0.0f;
-    for (int64_t i0 = 0; i0 < m; i0 += TILE_M)
-        for (int64_t j0 = 0; j0 < n; j0 += TILE_N)
-            for (int64_t p0 = 0; p0 < k; p0 += TILE_K)
-                for (int64_t i = i0; i < smaller(i0 + TILE_M, m); i++)
-                    for (int64_t j = j0; j < smaller(j0 + TILE_N, n); j++) {
-                        float sum = c[i * n + j];
-                        for (int64_t p = p0; p < smaller(p0 + TILE_K, k); p++)
-                            sum += a[i * k + p] * b[p * n + j];
-                        c[i * n + j] = sum;
-                    }
+    for (int64_t i = 0; i < m; i += TILE_M)
+        for (int64_t j = 0; j < n; j += TILE_N)
+            for (int64_t p = 0; p < k; p += TILE_K) {
+                int64_t rows = smaller(TILE_M, m - i), depth = smaller(TILE_K, k - p);
+                const float *left = a + i * k + p, *right = b + p * n + j;
+                if (n - j >= TILE_N)
+                    tile(left, right, c + i * n + j, n, k, depth, rows, TILE_N);
+                else
+                    tile(left, right, c + i * n + j, n, k, depth, rows, n - j);
+            }
 }

@@ -8,7 +8,12 @@
 #include <string.h>
 #include <time.h>
 
-typedef float vec __attribute__((vector_size(32)));
+#ifdef __AVX512F__
+enum { WIDTH = 64 };
+#else
+enum { WIDTH = 32 };
+#endif
+typedef float vec __attribute__((vector_size(WIDTH)));
 enum { SIZES = 6, REPEATS = 12, LANES = 12 };
 static const size_t sizes[SIZES] = {8u << 10, 64u << 10, 512u << 10, 4u << 20, 24u << 20, 96u << 20};
 static pthread_barrier_t barrier;
@@ -33,11 +38,10 @@ static float read_all(const vec *a, size_t n) {
 
 static float multiply_add(long rounds) {
     vec x[LANES], a, b;
-    for (int l = 0; l < 8; l++) a[l] = 0.999999f, b[l] = 1e-6f;
+    for (int l = 0; l < WIDTH / 4; l++) a[l] = 0.999999f, b[l] = 1e-6f;
     for (int k = 0; k < LANES; k++) x[k] = b * (float)(k + 1);
     for (long i = 0; i < rounds; i++) {
         for (int k = 0; k < LANES; k++) x[k] = x[k] * a + b;
-        __asm__ volatile("" : "+x"(x[0]), "+x"(x[1]), "+x"(x[2]), "+x"(x[3]));
     }
     float total = 0;
     for (int k = 0; k < LANES; k++) total += x[k][0];
@@ -75,7 +79,7 @@ static void *work(void *argument) {
         double began = now();
         sink = multiply_add(rounds);
         pthread_barrier_wait(&barrier);
-        double rate = 2.0 * 8 * LANES * rounds * threads / (now() - began) / 1e9;
+        double rate = 2.0 * (WIDTH / 4) * LANES * rounds * threads / (now() - began) / 1e9;
         if (leader && rate > best_gflops) best_gflops = rate;
     }
     return NULL;

@@ -1,0 +1,117 @@
+"""What people ask of a running campaign, applied: approve, reject, pause, resume, stop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from engine import candidates
+from engine.desk import Desk
+from engine.journal.records import Candidate, Control
+from engine.keeper import Keeper
+from harness.errors import KoptError
+
+
+@dataclass
+class Controls:
+    """Reads the open controls and answers each. Approvals wait for a moment between verdicts."""
+
+    desk: Desk
+    paused: bool = False
+    stop_reason: str = ""
+    approvals: list[Control] = field(default_factory=list)
+
+    def look(self) -> None:
+        """Apply what can be applied at once; approvals are put aside for `decide`."""
+        known = {control.id for control in self.approvals}
+        for control in self.desk.writer.open_controls(self.desk.setup.id):
+            if control.id in known:
+                continue
+            if control.verb == "approve":
+                self.approvals.append(control)
+            else:
+                self.desk.writer.finish_control(control.id, self._apply(control))
+
+    def _apply(self, control: Control) -> str:
+        match control.verb:
+            case "pause":
+                self.paused = True
+                return "paused once the round has ended"
+            case "resume":
+                self.paused = False
+                return "resumed"
+            case "stop":
+                self.stop_reason = f"stopped by {control.by}"
+                self.desk.stop.set()
+                return "stopping"
+            case "reject":
+                return self._reject(control)
+            case _:
+                return f"unknown request {control.verb!r}"
+
+    def _reject(self, control: Control) -> str:
+        candidate = self._waiting(control)
+        if isinstance(candidate, str):
+            return candidate
+        writer, campaign = self.desk.writer, self.desk.setup.id
+        with writer.transaction():
+            writer.add_decision(campaign, candidate.id, "reject", f"rejected by {control.by}",
+                                round=self.desk.round, actor=control.by,
+                                slot=candidate.slot)
+            writer.set_candidate_state(campaign, candidate.id, "closed",
+                                       reason=f"rejected by {control.by}")
+        return "rejected"
+
+    def decide(self, keeper: Keeper) -> bool:
+        """Carry out the approvals that were put aside; True if something was kept."""
+        kept = False
+        while self.approvals:
+            control = self.approvals.pop(0)
+            try:
+                outcome = self._approve(control, keeper)
+            except KoptError as error:
+                outcome = f"not kept: {error}"
+            self.desk.writer.finish_control(control.id, outcome)
+            kept = kept or outcome.startswith("kept")
+        return kept
+
+    def _approve(self, control: Control, keeper: Keeper) -> str:
+        """Keep a waiting candidate; one whose base has moved is rebased and measured again."""
+        candidate = self._waiting(control)
+        if isinstance(candidate, str):
+            return candidate
+        setup = self.desk.setup
+        entry = candidates.load(setup, candidate)
+        if candidate.base_commit == setup.lineage.best:
+            verdict = self.desk.recorded(entry.id, "verify", candidate.base_tree)
+            if verdict is None:
+                return "not kept: it has no recorded verdict"
+            judged = keeper.record(entry, verdict, "verify")
+            return "kept" if keeper.keep(judged, actor=control.by) else "not kept: see its reason"
+        moved = candidates.rebase(setup, entry, setup.lineage.best, self.desk.round)
+        if moved is None:
+            keeper.refuse(entry, "tie", "the best has this change already", actor=control.by)
+            return "not kept: the best has this change already"
+        self.desk.writer.add_candidate(moved.candidate)
+        judged = keeper.judge(moved, "verify")
+        keeper.refuse(entry, "runner-up", f"its base had moved; measured again as {moved.id}",
+                      actor=control.by)
+        if not judged.good:
+            keeper.close(judged, actor=control.by)
+            return f"not kept: on the new best it is a {judged.ruling.kind}: " \
+                   f"{judged.ruling.reason}"
+        keeper.keep(judged, actor=control.by)
+        return f"kept as {moved.id}, measured again on the new best"
+
+    def _waiting(self, control: Control) -> Candidate | str:
+        """Return the candidate that a control is about, or why it cannot be decided."""
+        found = [c for c in self.desk.reader.candidates(self.desk.setup.id)
+                 if c.id == control.candidate]
+        if not found:
+            return f"no candidate {control.candidate!r}"
+        candidate = found[0]
+        if candidate.state != "waiting":
+            return f"candidate {candidate.id} is {candidate.state}, not waiting"
+        if control.expected_base and control.expected_base not in (
+                candidate.base_commit, candidate.base_tree):
+            return "not applied: the candidate's base is not the one that was shown"
+        return candidate

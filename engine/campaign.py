@@ -1,0 +1,160 @@
+"""A campaign's folder and what does not change about it: manifest, target, device, lineage."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from engine import manifest as manifests
+from engine import project as projects
+from engine.journal.read import Reader
+from engine.journal.records import Campaign
+from engine.journal.write import Writer
+from engine.lineage import Lineage
+from engine.manifest import Manifest
+from engine.records.folder import Folder
+from harness import devices, target
+from harness.device import Device
+from harness.errors import InputError
+from harness.target import Target
+
+BACKENDS = {"c": "C", "triton": "TRITON", "python": "PYTHON"}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One campaign, opened. `baseline` is a plain checkout of its base commit."""
+
+    workspace: Path
+    id: str
+    folder: Folder
+    manifest: Manifest
+    target: Target
+    device: Device
+    lineage: Lineage
+
+    @property
+    def edit(self) -> tuple[str, ...]:
+        return self.manifest.edit or (self.target.source,)
+
+    @property
+    def frozen(self) -> tuple[str, ...]:
+        return self.manifest.frozen or (self.target.reference_file, self.manifest.target.task)
+
+    @property
+    def planned_looks(self) -> int:
+        """How many verdicts the campaign's error rate is spread over, half of it that is."""
+        rounds = self.manifest.max_iterations or 100
+        return self.manifest.decision.looks or rounds * (self.manifest.pool.slots or 16)
+
+    def tree(self, commit: str) -> Path:
+        """Return a plain checkout of a commit or tree for the harness, made once."""
+        path = self.folder.trees / self.lineage.tree_of(commit)
+        if not path.is_dir():
+            made = Path(tempfile.mkdtemp(dir=self.folder.trees, suffix=".part"))
+            self.lineage.checkout_tree(commit, made)
+            try:
+                made.rename(path)
+            except OSError:  # another thread was first
+                shutil.rmtree(made)
+        return path
+
+
+def create(workspace: Path, manifest_path: Path) -> Setup:
+    """Make a campaign's folder, clone and journal entry from a manifest.
+
+    Raises InputError or EnvironmentFault in one line for whatever is missing; nothing is left
+    behind that a second try would trip over.
+    """
+    manifest = manifests.load(manifest_path)
+    manifests.check_runnable(manifest)
+    project = projects.find(Path(manifest.project))
+    task = _load_task(project.path / manifest.target.task)
+    device = devices.find(manifest.gpu.device)
+    if not (project.path / task.source).is_file():
+        raise InputError(f"no kernel source {task.source}", where=str(project.path))
+    writer = Writer(workspace)
+    try:
+        identity = _free_name(workspace, manifest, task, device)
+        folder = Folder.create(workspace / identity)
+        lineage = Lineage.create(folder.path, identity, project)
+        filled = _filled(manifest, task, device, identity)
+        folder.manifest.write_text(manifests.dump(filled))
+        writer.add_campaign(Campaign(
+            id=identity, path=str(folder.path), op=filled.target_op, backend=filled.target_backend,
+            lang=filled.target_lang, gpu=filled.target_gpu, device=device.name,
+            project=str(project.path), base_commit=lineage.base, best_commit=lineage.base,
+            state="new", rounds_max=manifest.max_iterations))
+        if project.warning:
+            writer.event(identity, "warning", message=project.warning)
+    finally:
+        writer.close()
+    return open_campaign(workspace, identity)
+
+
+def open_campaign(workspace: Path, identity: str) -> Setup:
+    """Open a campaign that exists; raises InputError if there is none of that name."""
+    reader = Reader(workspace)
+    try:
+        campaign = reader.campaign(identity)
+    finally:
+        reader.close()
+    if campaign is None:
+        raise InputError(f"no campaign {identity!r}", where=str(workspace),
+                         fix="`kopt status` lists them")
+    folder = Folder(Path(campaign.path))
+    manifest = manifests.load(folder.manifest)
+    lineage = Lineage(folder.path, identity, Path(campaign.project))
+    task = _task_at(lineage, manifest.target.task, folder)
+    return Setup(workspace=workspace, id=identity, folder=folder, manifest=manifest, target=task,
+                 device=devices.find(manifest.gpu.device), lineage=lineage)
+
+
+def _load_task(path: Path) -> Target:
+    if not path.is_file():
+        raise InputError("no task file", where=str(path), fix="set target.task in the manifest")
+    return target.load(path)
+
+
+def _task_at(lineage: Lineage, path: str, folder: Folder) -> Target:
+    """Read the task as the base commit has it: a later edit of the project changes nothing."""
+    copy = folder.path / "task.yaml"
+    copy.write_bytes(lineage.read(lineage.base, path))
+    return target.load(copy)
+
+
+def _filled(manifest: Manifest, task: Target, device: Device, identity: str) -> Manifest:
+    """Write into the manifest what was inferred, as the campaign's record of it."""
+    return msgspec.structs.replace(
+        manifest, target_backend=manifest.target_backend or BACKENDS[task.language],
+        target_lang=manifest.target_lang or task.language,
+        target_gpu=manifest.target_gpu or device_word(device),
+        kernel_source=manifest.kernel_source or task.source,
+        git_branch=f"optimize/{identity}" if manifest.git_branch == "auto"
+        else manifest.git_branch,
+        gpu=msgspec.structs.replace(manifest.gpu, device=device.id),
+        created=manifest.created or time.strftime("%Y-%m-%d %H:%M"))
+
+
+def device_word(device: Device) -> str:
+    """Return a device's name as a campaign's name carries it."""
+    words = re.sub(r"(nvidia|amd|instinct|geforce|rtx)", "", device.name.lower())
+    return "cpu" if device.kind == "cpu" else re.sub(r"[^a-z0-9]+", "", words) or device.kind
+
+
+def _free_name(workspace: Path, manifest: Manifest, task: Target, device: Device) -> str:
+    backend = (manifest.target_backend or BACKENDS[task.language]).lower()
+    gpu = manifest.target_gpu or device_word(device)
+    stem = re.sub(r"[^A-Za-z0-9_]+", "-", f"{manifest.target_op}_{backend}_{gpu}")
+    stem = f"{stem}_{time.strftime('%Y%m%d')}"
+    name, number = stem, 1
+    while (workspace / name).exists():
+        number += 1
+        name = f"{stem}-{number}"
+    return name

@@ -1,0 +1,127 @@
+"""The engine thread's desk: journal, queue and the one place where it waits.
+
+Whatever is waited for, controls are looked at and the lease is beaten several times a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from engine import lease as leases
+from engine.campaign import Setup
+from engine.journal.read import Reader
+from engine.journal.records import Lease
+from engine.journal.write import Writer
+from engine.pool import Ticked
+from engine.verifier import Job, Verified, Verifier
+from harness import stats
+from harness.errors import KoptError
+from harness.verdict import HARNESS_VERSION, Verdict
+
+LOOK_S = 0.2
+BEAT_S = 5.0
+TICK_S = 0.5
+
+
+class Stopped(Exception):
+    """The campaign is to end now; the text says why."""
+
+
+class Desk:
+    """What the parts of a running engine work with. Only the engine thread may use it."""
+
+    def __init__(self, setup: Setup, writer: Writer, lease: Lease, stop: threading.Event) -> None:
+        self.setup = setup
+        self.writer = writer
+        self.stop = stop
+        self.reader = Reader(setup.workspace)
+        self.messages: queue.Queue[object] = queue.Queue()
+        self.verifier = Verifier(setup, self.messages)
+        self.on_controls: Callable[[], None] = lambda: None
+        self.round = 0
+        self.waited_s = 0.0
+        """Time spent waiting for workers and the harness; the rest is the engine's own."""
+        self._lease = lease
+        self._spent = len(self.reader.verdicts(setup.id))
+        self._beaten = time.monotonic()
+        self._looked = 0.0
+        self._ticks: dict[str, float] = {}
+
+    def wait(self) -> object:
+        """Return the next message that is no tick; raises Stopped."""
+        while True:
+            self._look()
+            began = time.monotonic()
+            try:
+                message = self.messages.get(timeout=LOOK_S)
+            except queue.Empty:
+                continue
+            finally:
+                self.waited_s += time.monotonic() - began
+            if not isinstance(message, Ticked):
+                return message
+            self._tick(message)
+
+    def idle(self) -> None:
+        """Wait a moment with nothing under way, looking at the controls; raises Stopped."""
+        self._look()
+        began = time.monotonic()
+        self.stop.wait(LOOK_S)
+        self.waited_s += time.monotonic() - began
+
+    def verdict(self, job: Job) -> Verdict:
+        """Have one verdict made and wait for it; raises KoptError for a fault, Stopped."""
+        self.verifier.submit(job)
+        while True:
+            message = self.wait()
+            if isinstance(message, Verified) and message.job == job:
+                if message.verdict is None:
+                    raise KoptError(message.fault, where=job.purpose)
+                return message.verdict
+            self.messages.put(message)
+
+    def recorded(self, candidate: str, purpose: str, incumbent_tree: str) -> Verdict | None:
+        """Return the verdict on a candidate that the journal has already, if any."""
+        row = self.reader.verdict(self.setup.id, candidate, purpose=purpose,
+                                  incumbent_tree=incumbent_tree, harness_version=HARNESS_VERSION)
+        return None if row is None else msgspec.json.decode(row.body, type=Verdict)
+
+    def alpha(self) -> float:
+        """Return the error rate of the campaign's next verdict on a candidate; it counts it."""
+        self._spent += 1
+        return stats.alpha_of_verdict(self.setup.manifest.decision.alpha,
+                                      self.setup.planned_looks, self._spent - 1)
+
+    def close(self) -> None:
+        self.verifier.stop()
+        self.reader.close()
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now - self._looked >= LOOK_S:
+            self._looked = now
+            self.on_controls()
+        if now - self._beaten >= BEAT_S:
+            self._beaten = now
+            self._lease = leases.heartbeat(self.writer, self._lease)
+        if self.stop.is_set():
+            raise Stopped("stopped")
+
+    def _tick(self, tick: Ticked) -> None:
+        """Overwrite the slot's live stage, at most twice a second for each."""
+        now = time.monotonic()
+        if now - self._ticks.get(tick.slot, 0.0) < TICK_S:
+            return
+        self._ticks[tick.slot] = now
+        self.tick(tick.slot, tick.stage, tick.detail, tick.done)
+
+    def tick(self, slot: str, stage: str, detail: str = "", done: float | None = None) -> None:
+        with contextlib.suppress(LookupError):  # no slot's: the baseline, a headline, an approval
+            self.writer.tick_slot(self.setup.id, self.round, slot, stage=stage, detail=detail,
+                                  progress=done)

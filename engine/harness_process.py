@@ -1,0 +1,94 @@
+"""Asking the harness, in a process of its own, away from the engine's interpreter lock."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+import harness
+from harness import guard
+from harness.errors import KoptError
+from harness.guard import Limits
+from harness.loop import LoopResult, Trial
+from harness.requests import (
+    ErrorLine,
+    EvaluateRequest,
+    Line,
+    LoopLine,
+    LoopRequest,
+    Progress,
+    TrialLine,
+    VerdictLine,
+)
+from harness.verdict import Verdict, rejected
+
+HARNESS_LIMITS = Limits(wall_s=3600.0, output_bytes=16 << 20)
+_lines: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
+
+
+class HarnessFault(KoptError):
+    """The harness could not answer: a bad task (2), a fault of the machine (3)."""
+
+    def __init__(self, line: ErrorLine) -> None:
+        super().__init__(line.what, where=line.where, fix=line.fix)
+        self.exit_code = line.exit_code
+
+
+def evaluate(request: EvaluateRequest, *, progress: Callable[[Progress], None] | None = None,
+             cancel: threading.Event | None = None) -> Verdict:
+    """Return the verdict on one candidate. Raises HarnessFault."""
+    last = _ask(request, Path(request.settings.scratch), progress, None, cancel)
+    if isinstance(last, VerdictLine):
+        return last.verdict
+    return rejected("the harness was stopped", candidate_id=request.settings.candidate_id)
+
+
+def loop(request: LoopRequest, *, on_trial: Callable[[Trial], None] | None = None,
+         cancel: threading.Event | None = None) -> LoopResult | None:
+    """Return where the loop ended, None if it was stopped. Raises HarnessFault."""
+    last = _ask(request, Path(request.settings.scratch), None, on_trial, cancel)
+    return last.result if isinstance(last, LoopLine) else None
+
+
+def _ask(request: EvaluateRequest | LoopRequest, scratch: Path,
+         progress: Callable[[Progress], None] | None, on_trial: Callable[[Trial], None] | None,
+         cancel: threading.Event | None) -> VerdictLine | LoopLine | None:
+    scratch.mkdir(parents=True, exist_ok=True)
+    path = scratch / "request.json"
+    path.write_bytes(msgspec.json.encode(request))
+    answers: list[VerdictLine | LoopLine | ErrorLine] = []
+
+    def take(raw: bytes) -> None:
+        line = _lines.decode(raw)
+        if isinstance(line, Progress):
+            if progress is not None:
+                progress(line)
+        elif isinstance(line, TrialLine):
+            if on_trial is not None:
+                on_trial(line.trial)
+        else:
+            answers.append(line)
+
+    outcome = guard.run([sys.executable, "-m", "harness", str(path)], cwd=scratch,
+                        env=environment(), limits=HARNESS_LIMITS, on_line=take, cancel=cancel)
+    answer = answers[-1] if answers else None
+    if isinstance(answer, ErrorLine):
+        raise HarnessFault(answer)
+    if answer is None and not (cancel is not None and cancel.is_set()):
+        last = outcome.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        raise HarnessFault(ErrorLine(what=f"the harness {outcome.describe(HARNESS_LIMITS)}",
+                                     fix=" ".join(last)))
+    return answer
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of harness processes: clean, and able to import this very harness."""
+    root = str(Path(harness.__file__).resolve().parent.parent)
+    own = {name: os.environ[name] for name in ("KOPT_LOCK_DIR", "XDG_CACHE_HOME", "HOME")
+           if name in os.environ}
+    return guard.clean_env({**own, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"})

@@ -1,0 +1,95 @@
+"""The host: a process of its own session around the engine thread.
+
+A closed terminal or a dropped connection takes nothing with it. The host collects orphans, so that
+nothing that a killed supervisor leaves behind outlives it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import engine
+from engine import lease as leases
+from engine.engine import Engine
+from engine.journal.read import Reader
+from harness.errors import EnvironmentFault, KoptError
+
+PR_SET_CHILD_SUBREAPER = 36
+START_S = 20.0
+
+
+def spawn(workspace: Path, campaign: str, *, decide_only: bool = False) -> int:
+    """Start a host for a campaign and return its pid once it holds the lease.
+
+    Raises EnvironmentFault when it ends before that; what it said is in logs/host.log.
+    """
+    reader = Reader(workspace)
+    try:
+        found = reader.campaign(campaign)
+        if found is None:
+            raise EnvironmentFault(f"no campaign {campaign!r}", where=str(workspace))
+        before = reader.lease(campaign)
+        log = Path(found.path) / "logs" / "host.log"
+        process = _start(workspace, campaign, log, decide_only)
+        epoch = before.epoch if before is not None else 0
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            lease = reader.lease(campaign)
+            if lease is not None and lease.epoch > epoch:
+                return process.pid
+            if process.poll() is not None:
+                said = log.read_text(errors="replace").strip().splitlines()[-1:]
+                raise EnvironmentFault(" ".join(said) or "the host ended at once", where=campaign)
+            time.sleep(0.02)
+        raise EnvironmentFault(f"the host did not start within {START_S:g} s", where=str(log))
+    finally:
+        reader.close()
+
+
+def _start(workspace: Path, campaign: str, log: Path,
+           decide_only: bool) -> subprocess.Popen[bytes]:
+    root = str(Path(engine.__file__).resolve().parent.parent)
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    argv = [sys.executable, "-m", "engine.host", str(workspace.resolve()), campaign]
+    with log.open("ab") as file:
+        return subprocess.Popen(
+            argv + (["--decide"] if decide_only else []), stdin=subprocess.DEVNULL, stdout=file,
+            stderr=file, start_new_session=True, cwd="/",
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)})
+
+
+def owner(workspace: Path, campaign: str) -> int | None:
+    """Return the pid of the live engine that owns a campaign, or None."""
+    reader = Reader(workspace)
+    try:
+        lease = reader.lease(campaign)
+    finally:
+        reader.close()
+    return lease.pid if lease is not None and leases.alive(lease) else None
+
+
+def main() -> int:
+    """Run one campaign to its end; SIGTERM ends it in order, SIGHUP is nothing to us."""
+    workspace, campaign, *rest = sys.argv[1:]
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    runner = Engine(Path(workspace), campaign, decide_only="--decide" in rest)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: runner.stop())
+    runner.start()
+    while runner.is_alive():
+        runner.join(0.5)
+    if runner.error is not None:
+        print(f"kopt: {runner.error}", file=sys.stderr)
+        return runner.error.exit_code if isinstance(runner.error, KoptError) else 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,176 @@
+"""Keeping a winner: after the format command, with a commit that says why it is faster."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from engine import candidates, keep
+from engine.candidates import Entry
+from engine.desk import Desk
+from engine.journal.records import DecisionKind
+from engine.judge import Policy, Ruling, describe_rows, describe_speedup, rule
+from engine.verifier import Job
+from harness import guard
+from harness.errors import KoptError
+from harness.guard import Confine, Limits
+from harness.verdict import Verdict
+
+FORMAT_LIMITS = Limits(wall_s=120.0, memory_bytes=4 << 30)
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry, its recorded verdict and what was ruled on it."""
+
+    entry: Entry
+    verdict: Verdict
+    verdict_id: int
+    ruling: Ruling
+
+    @property
+    def good(self) -> bool:
+        return self.ruling.kind in ("keep", "ask")
+
+
+class Keeper:
+    """Judges entries and keeps what won, on behalf of rounds and approvals."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.setup = desk.setup
+        manifest = desk.setup.manifest
+        self.policy = Policy(approval=manifest.approval, margin=manifest.decision.margin,
+                             tolerance=manifest.decision.tolerance)
+
+    def job(self, entry: Entry, purpose: str) -> Job:
+        """Return the job of judging an entry against its own base."""
+        return Job(purpose=purpose, candidate=entry.id, slot=entry.candidate.slot,
+                   candidate_tree=entry.tree, incumbent_tree=entry.candidate.base_tree,
+                   alpha=self.desk.alpha())
+
+    def record(self, entry: Entry, verdict: Verdict, purpose: str) -> Judged:
+        """Record a verdict and rule on it."""
+        number = self.desk.writer.add_verdict(self.setup.id, entry.id, verdict, purpose=purpose,
+                                              slot=entry.candidate.slot)
+        ruling = rule(verdict, self.policy, violations=entry.violations)
+        return Judged(entry=entry, verdict=verdict, verdict_id=number, ruling=ruling)
+
+    def judge(self, entry: Entry, purpose: str) -> Judged:
+        """Judge an entry now, waiting for the verdict; one that is recorded is not repeated."""
+        known = self.desk.recorded(entry.id, purpose, entry.candidate.base_tree)
+        verdict = known or self.desk.verdict(self.job(entry, purpose))
+        return self.record(entry, verdict, purpose)
+
+    def close(self, judged: Judged, *, actor: str = "engine") -> None:
+        """Record that a candidate is not kept, and why."""
+        kind = judged.ruling.kind
+        if kind in ("keep", "ask"):
+            raise ValueError(f"candidate {judged.entry.id} is not closed by a {kind}")
+        self.refuse(judged.entry, kind, judged.ruling.reason, verdict=judged.verdict_id,
+                    actor=actor)
+
+    def refuse(self, entry: Entry, kind: DecisionKind, reason: str, *, verdict: int | None = None,
+               actor: str = "engine") -> None:
+        writer, campaign = self.desk.writer, self.setup.id
+        with writer.transaction():
+            writer.add_decision(campaign, entry.id, kind, reason, round=self.desk.round,
+                                actor=actor, verdict=verdict, slot=entry.candidate.slot)
+            writer.set_candidate_state(campaign, entry.id, "closed", reason=reason)
+
+    def ask(self, judged: Judged) -> None:
+        """Put a candidate to a person; the campaign goes on meanwhile."""
+        reason = f"{judged.ruling.reason} — asks because {'; '.join(judged.ruling.doubts)}"
+        writer, campaign, entry = self.desk.writer, self.setup.id, judged.entry
+        with writer.transaction():
+            writer.add_decision(campaign, entry.id, "ask", reason, round=self.desk.round,
+                                actor="engine", verdict=judged.verdict_id,
+                                slot=entry.candidate.slot)
+            writer.set_candidate_state(campaign, entry.id, "waiting", reason=reason)
+
+    def keep(self, judged: Judged, *, actor: str = "engine") -> bool:
+        """Make a candidate the best commit, if its gain survives the format command."""
+        final = self._formatted(judged)
+        if final is None:
+            return False
+        if final.entry.id != judged.entry.id:
+            self.refuse(judged.entry, "runner-up", f"kept in its formatted form {final.entry.id}",
+                        verdict=judged.verdict_id, actor=actor)
+        kept = keep.keep(self.desk.writer, self.setup.lineage, final.entry.candidate,
+                         final.entry.patch,
+                         keep.Keep(message=self._message(final), reason=final.ruling.reason,
+                                   actor=actor, round=self.desk.round,
+                                   verdict=final.verdict_id))
+        if kept.refusal:
+            self.desk.writer.event(self.setup.id, "log", final.entry.id, message=kept.refusal)
+        return True
+
+    def _formatted(self, judged: Judged) -> Judged | None:
+        """Run the format command on the candidate's tree; judge it again if that changed it."""
+        command = self.setup.manifest.format_command
+        if not command:
+            return judged
+        entry, lineage = judged.entry, self.setup.lineage
+        with tempfile.TemporaryDirectory(dir=self.setup.folder.scratch("format")) as made:
+            tree = Path(made) / "tree"
+            lineage.checkout_tree(entry.tree, tree)
+            outcome = guard.run(["sh", "-c", command], cwd=tree,
+                                env=guard.clean_env(home=Path(made)), limits=FORMAT_LIMITS,
+                                confine=Confine(writable=(made,)))
+            if not outcome.ok:
+                self.refuse(entry, "reject",
+                            f"the format command {outcome.describe(FORMAT_LIMITS)}",
+                            verdict=judged.verdict_id)
+                return None
+            patch = lineage.capture(tree, entry.candidate.base_commit, self.setup.edit)
+        again = candidates.make(
+            self.setup, patch, entry.candidate.base_commit, round=self.desk.round,
+            slot=entry.candidate.slot, hypothesis=entry.candidate.hypothesis,
+            bottleneck=entry.candidate.bottleneck)
+        if again.tree == entry.tree:
+            return judged
+        self.desk.writer.add_candidate(again.candidate)
+        confirmed = self.judge(again, "format")
+        if confirmed.good:
+            return confirmed
+        self.close(confirmed)
+        self.refuse(entry, "reject", "its gain did not survive the format command",
+                    verdict=judged.verdict_id)
+        return None
+
+    def _message(self, judged: Judged) -> str:
+        candidate, verdict = judged.entry.candidate, judged.verdict
+        gain = "" if verdict.speedup is None else f" ({verdict.speedup:.2f}x)"
+        subject = f"{self.setup.manifest.target_op}: {candidate.hypothesis}"
+        subject = subject if len(subject) <= 60 else subject[:59].rstrip() + "…"
+        return "\n".join([
+            f"{subject}{gain}", "",
+            f"Why it is faster: {candidate.hypothesis}.",
+            f"It attacks: {candidate.bottleneck or 'no single bottleneck'}.", "",
+            f"Measured: {describe_speedup(verdict)} on {verdict.device}",
+            f"Classes: {describe_rows(verdict.rows)}",
+            f"Candidate: {candidate.id}, slot {candidate.slot}, round {candidate.round}"])
+
+    def headline(self) -> Verdict | None:
+        """Measure the best against the baseline and record it as the campaign's speedup."""
+        lineage = self.setup.lineage
+        best, base = lineage.best, lineage.base
+        if best == base:
+            return None
+        job = Job(purpose="headline", candidate=best[:12], slot="headline",
+                  candidate_tree=lineage.tree_of(best), incumbent_tree=lineage.tree_of(base),
+                  alpha=self.setup.manifest.decision.alpha)
+        try:
+            verdict = self.desk.verdict(job)
+        except KoptError as error:
+            self.desk.writer.event(self.setup.id, "warning", best, message=str(error))
+            return None
+        self.desk.writer.add_verdict(self.setup.id, best[:12], verdict, purpose="headline")
+        if verdict.speedup is not None:
+            self.desk.writer.set_campaign(
+                self.setup.id, kind="campaign.best", speedup=verdict.speedup,
+                speedup_low=verdict.speedup_low, speedup_high=verdict.speedup_high,
+                payload={"commit": best, "speedup": verdict.speedup, "low": verdict.speedup_low,
+                         "high": verdict.speedup_high})
+        return verdict

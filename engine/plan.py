@@ -1,0 +1,146 @@
+"""A round's plan: which slots there are, and one hypothesis for each."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from engine.bottlenecks import Lead
+from engine.manifest import Pool
+from engine.workers.base import Task
+from harness.knobs import Knob
+
+IMPLAUSIBLE = 100.0
+"""A speedup from here on is no success of its kind, whatever was measured."""
+MAX_INBOX = 4
+
+
+class Success(msgspec.Struct, frozen=True, kw_only=True):
+    """How one kind of slot fared in the last round: candidates' speedups, and slots filled."""
+
+    speedups: tuple[float, ...] = ()
+    slots: int = 0
+
+    @property
+    def score(self) -> float:
+        """Best plausible speedup times the share of slots that had one; 1 where there was none."""
+        plausible = [s for s in self.speedups if 0 < s < IMPLAUSIBLE]
+        if not plausible or not self.slots:
+            return 1.0
+        return max(plausible) * len(plausible) / self.slots
+
+
+class Outlook(msgspec.Struct, frozen=True, kw_only=True):
+    """What a plan is made from."""
+
+    campaign: str
+    round: int
+    slots: int
+    pool: Pool
+    knobs: tuple[Knob, ...]
+    leads: tuple[Lead, ...] = ()
+    templates: tuple[str, ...] = ()
+    inbox: tuple[Path, ...] = ()
+    planned: Success = Success()
+    fixed: Success = Success()
+
+
+def planned_share(outlook: Outlook) -> int:
+    """Return how many slots are planned; the canonical fixed slot always stays.
+
+    Half in round 1 (the first after the baseline), then by each kind's score in the last round.
+    """
+    n = outlook.slots
+    if outlook.pool.mode == "fixed" or n <= 1:
+        return 0
+    if outlook.pool.mode == "planned":
+        return n - 1
+    if outlook.round <= 2 or n <= 2:
+        return max(1, n // 2)
+    planned, fixed = outlook.planned.score, outlook.fixed.score
+    return min(n - 1, max(1, round(n * planned / (planned + fixed))))
+
+
+def plan(outlook: Outlook) -> list[Task]:
+    """Return the round's tasks: inbox, planned, rewrite, and the fixed one last."""
+    share = planned_share(outlook)
+    tasks = [_inbox(outlook, i, path) for i, path in enumerate(outlook.inbox[:MAX_INBOX], 1)]
+    planned = _planned(outlook, share)
+    rewrites = _rewrites(outlook, outlook.slots - len(planned) - 1)
+    tasks += planned + rewrites
+    if outlook.knobs and "search" in outlook.pool.backends:
+        tasks.append(Task(slot="fixed", kind="fixed", backend="search",
+                          hypothesis="canonical: every knob of the best source, searched together",
+                          bottleneck=_name(outlook.leads[0]) if outlook.leads else "",
+                          seed=_seed(outlook, "fixed"), trials=outlook.pool.trials))
+    elif outlook.pool.cli:
+        tasks.append(_cli(outlook, "fixed", outlook.leads[0] if outlook.leads else None, 0))
+    return tasks
+
+
+def _planned(outlook: Outlook, share: int) -> list[Task]:
+    """One task a lead; coding agents, where there are some, take turns with the search."""
+    tasks: list[Task] = []
+    searchable = [lead for lead in outlook.leads if lead.knobs]
+    for i in range(share):
+        slot = f"planned-{i + 1}"
+        if outlook.pool.cli and (i % 2 == 0 or not searchable):
+            lead = outlook.leads[i % len(outlook.leads)] if outlook.leads else None
+            tasks.append(_cli(outlook, slot, lead, i // 2))
+        elif searchable and outlook.knobs and "search" in outlook.pool.backends:
+            lead = searchable[(i + outlook.round) % len(searchable)]
+            names = _some(lead.knobs, outlook.round + i)
+            tasks.append(Task(
+                slot=slot, kind="planned", backend="search", knobs=names,
+                hypothesis=f"{' and '.join(names)} against {lead.bottleneck.limiter}: "
+                           f"{lead.bottleneck.advice}",
+                bottleneck=_name(lead), seed=_seed(outlook, slot), trials=outlook.pool.trials))
+    return tasks
+
+
+def _some(names: Sequence[str], turn: int) -> tuple[str, ...]:
+    """Narrow a lead to one or two knobs, others each round: one hypothesis, not a sweep."""
+    if len(names) <= 1:
+        return tuple(names)
+    first = turn % len(names)
+    return tuple(dict.fromkeys((names[first], names[(first + 1) % len(names)])))[:1 + turn % 2]
+
+
+def _rewrites(outlook: Outlook, room: int) -> list[Task]:
+    if outlook.pool.mode == "planned" or "rewrite-template" not in outlook.pool.backends:
+        return []
+    return [Task(slot=f"rewrite-{name}", kind="rewrite", backend="rewrite-template", option=name,
+                 hypothesis=f"a known good form of the op: template {name}",
+                 bottleneck=_name(outlook.leads[0]) if outlook.leads else "",
+                 seed=_seed(outlook, name), trials=outlook.pool.trials)
+            for name in outlook.templates[:max(0, room)]]
+
+
+def _inbox(outlook: Outlook, number: int, path: Path) -> Task:
+    return Task(slot=f"inbox-{number}", kind="planned", backend="inbox", option=str(path),
+                hypothesis=f"handed in: {path.name}", bottleneck="named by its author", seed=0,
+                trials=0)
+
+
+def _cli(outlook: Outlook, slot: str, lead: Lead | None, turn: int) -> Task:
+    command = outlook.pool.cli[turn % len(outlook.pool.cli)]
+    aim = "make the kernel faster" if lead is None else \
+        f"relieve {lead.bottleneck.limiter}: {lead.bottleneck.advice}"
+    return Task(slot=slot, kind="fixed" if slot == "fixed" else "planned", backend="cli",
+                option=command.name, hypothesis=f"{command.name}: {aim}",
+                bottleneck="" if lead is None else f"{_name(lead)}: {lead.bottleneck.detail}",
+                seed=_seed(outlook, slot), trials=0)
+
+
+def _name(lead: Lead) -> str:
+    b = lead.bottleneck
+    value = "" if b.value is None else f" ({b.value:.0f} {b.metric})"
+    return f"{b.id} {b.limiter}{' in ' + b.config_class if b.config_class else ''}{value}"
+
+
+def _seed(outlook: Outlook, slot: str) -> int:
+    """Return a seed that is the same when the round is run again after a crash."""
+    return zlib.crc32(f"{outlook.campaign}/{outlook.round}/{slot}".encode())

@@ -1,0 +1,107 @@
+"""The pool: slots filled in parallel, each worker in a worktree of its own.
+
+Slot threads wait on guarded children and hand what comes of them to the engine's queue; they
+write neither the journal nor a branch.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from engine import patch as patches
+from engine.campaign import Setup
+from engine.patch import Patch
+from engine.workers.base import Bench, Report, Task, Worker
+from harness.errors import KoptError
+from harness.text import plain
+
+
+class Ticked(msgspec.Struct, frozen=True, kw_only=True):
+    """A slot's live stage."""
+
+    slot: str
+    stage: str
+    detail: str = ""
+    done: float | None = None
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True):
+    """A slot's worker has ended; `patch` is what it changed, None when it failed."""
+
+    task: Task
+    report: Report
+    patch: Patch | None = None
+
+
+class Pool:
+    """Runs the tasks of one round, at most `workers` at a time."""
+
+    def __init__(self, setup: Setup, workers: Mapping[str, Worker], limit: int,
+                 messages: queue.Queue[object]) -> None:
+        self._setup = setup
+        self._workers = workers
+        self._messages = messages
+        self._limit = limit
+        self.cancel = threading.Event()
+        self._executor: ThreadPoolExecutor | None = None
+
+    def start(self, tasks: Sequence[Task], base_commit: str) -> None:
+        self.cancel = threading.Event()
+        self._executor = ThreadPoolExecutor(self._limit, thread_name_prefix="slot")
+        for task in tasks:
+            self._executor.submit(self._run, task, base_commit)
+
+    def stop(self) -> None:
+        """End all workers and wait until their processes are gone."""
+        self.cancel.set()
+        if self._executor is not None:
+            self._executor.shutdown(wait=True, cancel_futures=True)
+            self._executor = None
+
+    def _run(self, task: Task, base_commit: str) -> None:
+        if self.cancel.is_set():
+            return
+        try:
+            finished = self._work(task, base_commit)
+        except KoptError as error:
+            finished = Finished(task=task, report=Report(ok=False, summary=plain(str(error))))
+        except OSError as error:
+            text = f"{error.strerror or error}: {error.filename or task.slot}"
+            finished = Finished(task=task, report=Report(ok=False, summary=plain(text)))
+        self._messages.put(finished)
+
+    def _work(self, task: Task, base_commit: str) -> Finished:
+        setup = self._setup
+        self._tick(task, "starting", "worktree", None)
+        worktree = setup.lineage.worktree(task.slot, base_commit)
+        try:
+            bench = Bench(target=setup.target, device=setup.device, worktree=str(worktree),
+                          baseline=str(setup.tree(setup.lineage.base)),
+                          scratch=str(setup.folder.scratch(task.slot)), base_commit=base_commit,
+                          python=setup.manifest.python, env=setup.manifest.env,
+                          timeout_s=setup.manifest.pool.worker_timeout_s)
+            report = self._workers[task.backend].work(
+                task, bench, lambda stage, detail, done: self._tick(task, stage, detail, done),
+                self.cancel)
+            if not report.ok:
+                return Finished(task=task, report=report)
+            return Finished(task=task, report=report,
+                            patch=self._capture(worktree, base_commit, report))
+        finally:
+            setup.lineage.remove(task.slot)
+
+    def _capture(self, worktree: Path, base_commit: str, report: Report) -> Patch:
+        lineage = self._setup.lineage
+        if report.patch is None:
+            return lineage.capture(worktree, base_commit, self._setup.edit)
+        return lineage.apply(base_commit, patches.parse(report.patch)).patch
+
+    def _tick(self, task: Task, stage: str, detail: str, done: float | None) -> None:
+        self._messages.put(Ticked(slot=task.slot, stage=stage, detail=plain(detail, 160),
+                                  done=done))

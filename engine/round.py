@@ -1,0 +1,235 @@
+"""One round: plan → work → verify → judge → keep."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from engine import candidates
+from engine.candidates import Entry
+from engine.desk import Desk
+from engine.journal.records import Candidate, Round, RoundOutcome, Slot
+from engine.judge import breach
+from engine.keeper import Judged, Keeper
+from engine.pool import Finished, Pool
+from engine.records.write import Records
+from engine.verifier import Verified
+from engine.workers.base import Task
+from harness.errors import InputError, KoptError
+
+Kinds = dict[str, list[float]]
+
+
+@dataclass
+class Result:
+    """What a round came to. `speedups` lists the correct candidates' by kind of slot.
+
+    `fresh` counts candidates that the campaign had not seen before.
+    """
+
+    outcome: RoundOutcome
+    summary: str
+    fresh: int = 0
+    speedups: Kinds = field(default_factory=dict)
+    slots: dict[str, int] = field(default_factory=dict)
+    trials: int = 0
+
+
+class RoundRun:
+    """Runs one round to its end. Raises Stopped when the campaign is to end meanwhile."""
+
+    def __init__(self, desk: Desk, keeper: Keeper, pool: Pool, records: Records, n: int) -> None:
+        self.desk, self.keeper, self.pool, self.records, self.n = desk, keeper, pool, records, n
+        self.setup = desk.setup
+        self.result = Result(outcome="failed", summary="")
+        self._base = ""
+        self._working: set[str] = set()
+        self._verifying: dict[str, Entry] = {}
+        self._tasks: dict[str, Task] = {}
+        self._judged: list[Judged] = []
+
+    def run(self, tasks: Sequence[Task], carried: Sequence[Candidate]) -> Result:
+        """Fill the slots, judge what comes out, keep the best; `carried` were left by a crash."""
+        self._base = self.setup.lineage.best
+        self.desk.round = self.n
+        self._tasks = {task.slot: task for task in tasks}
+        self._open(tasks)
+        try:
+            self._carry(carried)
+            self.pool.start(tasks, self._base)
+            while self._working or self._verifying:
+                self._handle(self.desk.wait())
+        finally:
+            self.pool.stop()
+        self._choose()
+        self._end()
+        return self.result
+
+    def _open(self, tasks: Sequence[Task]) -> None:
+        writer, campaign = self.desk.writer, self.setup.id
+        self.setup.tree(self.setup.lineage.base)
+        writer.start_round(Round(campaign=campaign, n=self.n, scope="global", incumbent=self._base,
+                                 started_at=time.time()))
+        writer.put_slots([Slot(campaign=campaign, round=self.n, slot=t.slot, kind=t.kind,
+                               backend=t.backend, hypothesis=t.hypothesis,
+                               bottleneck=t.bottleneck, device=self.setup.device.id,
+                               started_at=time.time()) for t in tasks])
+        self._working = set(self._tasks)
+        for task in tasks:
+            self.result.slots[task.kind] = self.result.slots.get(task.kind, 0) + 1
+
+    def _carry(self, carried: Sequence[Candidate]) -> None:
+        """Take up candidates that an earlier engine captured and did not decide on."""
+        for candidate in carried:
+            try:
+                entry = candidates.load(self.setup, candidate)
+            except InputError as error:
+                self.desk.writer.set_candidate_state(self.setup.id, candidate.id, "closed",
+                                                     reason=str(error))
+                continue
+            verdict = self.desk.recorded(entry.id, "verify", candidate.base_tree)
+            if verdict is None:
+                self._submit(entry)
+            else:
+                self._rule(self.keeper.record(entry, verdict, "verify"))
+
+    def _handle(self, message: object) -> None:
+        if isinstance(message, Finished):
+            self._working.discard(message.task.slot)
+            self.result.trials += len(message.report.trials)
+            self.records.trials(self.n, message.task, message.report.trials)
+            self._captured(message)
+        elif isinstance(message, Verified):
+            entry = self._verifying.pop(message.job.candidate, None)
+            if entry is None:
+                return
+            if message.verdict is None:
+                self._unjudged(entry, message)
+            else:
+                self._rule(self.keeper.record(entry, message.verdict, "verify"))
+
+    def _captured(self, finished: Finished) -> None:
+        task, report = finished.task, finished.report
+        if not report.ok:
+            self._end_slot(task.slot, "failed", report.summary)
+            return
+        if not finished.patch:
+            dropped = finished.patch.dropped if finished.patch is not None else ()
+            left = f"; left out {dropped[0].path} ({dropped[0].reason})" if dropped else ""
+            self._end_slot(task.slot, "no change", report.summary + left)
+            return
+        try:
+            entry = candidates.make(self.setup, finished.patch, self._base, round=self.n,
+                                    slot=task.slot, hypothesis=task.hypothesis,
+                                    bottleneck=task.bottleneck)
+        except InputError as error:
+            self._end_slot(task.slot, "failed", str(error))
+            return
+        if not self.desk.writer.add_candidate(entry.candidate):
+            self._end_slot(task.slot, "repeat", f"the same change as candidate {entry.id}",
+                           entry.id)
+            return
+        self.result.fresh += 1
+        self.records.candidate(self.n, entry)
+        if ruling := breach(entry.violations):
+            self.keeper.refuse(entry, "reject", ruling.reason)
+            self._end_slot(task.slot, "reject", ruling.reason, entry.id)
+            return
+        self._submit(entry)
+
+    def _submit(self, entry: Entry) -> None:
+        self._verifying[entry.id] = entry
+        self.desk.tick(entry.candidate.slot, "verifying", "waits for the device")
+        self.desk.verifier.submit(self.keeper.job(entry, "verify"))
+
+    def _unjudged(self, entry: Entry, message: Verified) -> None:
+        """The harness could not answer. A bad task or machine ends the campaign, with one line."""
+        if message.exit_code in (2, 3):
+            raise KoptError(message.fault, where=f"candidate {entry.id}")
+        self.keeper.refuse(entry, "reject", f"could not be judged: {message.fault}")
+        self._end_slot(entry.candidate.slot, "failed", message.fault, entry.id)
+
+    def _rule(self, judged: Judged) -> None:
+        entry, ruling = judged.entry, judged.ruling
+        self._judged.append(judged)
+        self.records.verdict(self.n, judged)
+        if judged.verdict.speedup is not None:
+            kind = self._kind(entry.candidate.slot)
+            self.result.speedups.setdefault(kind, []).append(judged.verdict.speedup)
+        if judged.good:
+            self.desk.writer.set_candidate_state(self.setup.id, entry.id, "verified",
+                                                 reason=ruling.reason)
+            self._end_slot(entry.candidate.slot, "verified", ruling.reason, entry.id)
+        else:
+            self.keeper.close(judged)
+            self._end_slot(entry.candidate.slot, ruling.kind, ruling.reason, entry.id)
+
+    def _kind(self, slot: str) -> str:
+        return self._tasks[slot].kind if slot in self._tasks else "fixed"
+
+    def _choose(self) -> None:
+        """Best of N wins; every other verified gain is tried again on the new best."""
+        lineage = self.setup.lineage
+        pending = [j for j in self._judged if j.good]
+        while pending:
+            pending.sort(key=lambda j: j.verdict.speedup or 0.0, reverse=True)
+            judged = pending.pop(0)
+            if judged.entry.candidate.base_commit != lineage.best:
+                again = self._retry(judged)
+                if again is not None:
+                    pending.append(again)
+            elif judged.ruling.kind == "ask":
+                self.keeper.ask(judged)
+                self._end_slot(judged.entry.candidate.slot, "waiting", judged.ruling.reason,
+                               judged.entry.id)
+            elif self.keeper.keep(judged):
+                self.result.outcome = "keep"
+                self._end_slot(judged.entry.candidate.slot, "kept", judged.ruling.reason,
+                               judged.entry.id)
+
+    def _retry(self, judged: Judged) -> Judged | None:
+        """Re-try a runner-up on the new best; returns it judged if its gain still stands."""
+        best, entry = self.setup.lineage.best, judged.entry
+        try:
+            moved = candidates.rebase(self.setup, entry, best, self.n)
+        except InputError:
+            self.keeper.refuse(entry, "runner-up", "conflicts with what was kept",
+                               verdict=judged.verdict_id)
+            self._end_slot(entry.candidate.slot, "runner-up", "conflicts with what was kept")
+            return None
+        if moved is None or not self.desk.writer.add_candidate(moved.candidate):
+            self.keeper.refuse(entry, "runner-up", "the new best has this change already",
+                               verdict=judged.verdict_id)
+            return None
+        self.keeper.refuse(entry, "runner-up", f"tried again on the new best as {moved.id}",
+                           verdict=judged.verdict_id)
+        self.desk.tick(entry.candidate.slot, "verifying", "again, on the new best")
+        again = self.keeper.judge(moved, "verify")
+        self.records.verdict(self.n, again)
+        if again.good:
+            self.desk.writer.set_candidate_state(self.setup.id, moved.id, "verified",
+                                                 reason=again.ruling.reason)
+            return again
+        self.keeper.close(again)
+        self._end_slot(entry.candidate.slot, again.ruling.kind,
+                       f"on the new best: {again.ruling.reason}", moved.id)
+        return None
+
+    def _end(self) -> None:
+        result = self.result
+        correct = [j for j in self._judged if j.verdict.correct]
+        if result.outcome != "keep" and correct:
+            best = max(correct, key=lambda j: j.verdict.speedup or 0.0)
+            result.outcome = "regression" if best.ruling.kind == "regression" else "tie"
+        kinds: dict[str, int] = {}
+        for judged in self._judged:
+            kinds[judged.ruling.kind] = kinds.get(judged.ruling.kind, 0) + 1
+        counted = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+        result.summary = f"{result.fresh} candidates: {counted or 'none judged'}"
+
+    def _end_slot(self, slot: str, stage: str, detail: str, candidate: str = "") -> None:
+        with contextlib.suppress(LookupError):  # carried over from a round with other slots
+            self.desk.writer.end_slot(self.setup.id, self.n, slot, stage=stage, detail=detail,
+                                      candidate=candidate)

@@ -1,0 +1,119 @@
+"""Looking at the best before a round: its knobs, its bottlenecks, what could rewrite it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from engine import bottlenecks
+from engine.bottlenecks import Lead
+from engine.campaign import Setup
+from engine.desk import Desk
+from engine.routing import route
+from engine.workers import inbox, template
+from harness import knobs as knob_source
+from harness import lock, remarks, roofline
+from harness.errors import InputError
+from harness.knobs import Knob
+from harness.roofline import Ceilings
+from harness.verdict import Row, Verdict
+
+
+class Survey(msgspec.Struct, frozen=True, kw_only=True):
+    """What the next plan is made from."""
+
+    knobs: tuple[Knob, ...]
+    leads: tuple[Lead, ...]
+    templates: tuple[str, ...]
+    inbox: tuple[Path, ...]
+
+
+def of_best(desk: Desk, round: int) -> Survey:
+    """Look at the current best and record its bottlenecks."""
+    setup = desk.setup
+    tree = setup.tree(setup.lineage.best)
+    source = (tree / setup.target.source).read_text(errors="replace")
+    try:
+        knobs = knob_source.find(source, language=setup.target.language,
+                                 where=setup.target.source)
+    except InputError as error:
+        desk.writer.event(setup.id, "warning", setup.target.source, message=str(error))
+        knobs = ()
+    leads = _leads(setup, desk, tree, source, knobs, round)
+    desk.writer.put_bottlenecks(setup.id, round, [lead.bottleneck for lead in leads])
+    return Survey(knobs=knobs, leads=tuple(leads), templates=_templates(desk),
+                  inbox=tuple(inbox.waiting(setup.folder.inbox)))
+
+
+def _leads(setup: Setup, desk: Desk, tree: Path, source: str, knobs: tuple[Knob, ...],
+           round: int) -> list[Lead]:
+    rows = _rows_of_best(desk)
+    if setup.target.language == "c":
+        scratch = setup.folder.scratch("remarks")
+        said = remarks.of_source(setup.target, tree, scratch, yields=lock.turnstile())
+        return bottlenecks.of_c(setup.id, round, setup.target, source, knobs, rows,
+                                _ceilings(setup), said)
+    return bottlenecks.of_rows(setup.id, round, setup.target, knobs, rows, _ceilings(setup))
+
+
+def _rows_of_best(desk: Desk) -> tuple[Row, ...]:
+    """Return the newest rows measured of the current best: its headline's, or the baseline's."""
+    for purpose in ("headline", "baseline"):
+        for row in desk.reader.verdicts(desk.setup.id):
+            if row.purpose == purpose and row.correct:
+                return msgspec.json.decode(row.body, type=Verdict).rows
+    return ()
+
+
+def _ceilings(setup: Setup) -> Ceilings | None:
+    if setup.device.kind == "cpu":
+        return roofline.measure_cpu(setup.device.name, setup.folder.scratch("ceilings"))
+    return roofline.of_gpu(setup.device, setup.target)
+
+
+def _templates(desk: Desk) -> tuple[str, ...]:
+    """Return the fitting templates that this campaign has not tried yet, as routing orders them."""
+    setup = desk.setup
+    directions = route(setup.target.op, setup.device.kind, setup.target.language)
+    if desk.round <= 1 and directions.missing:
+        desk.writer.event(setup.id, "log", "routing", message=(
+            f"rewrites for {directions.op_class} not installed here: "
+            f"{', '.join(directions.missing)}"))
+    tried = {c.slot for c in desk.reader.candidates(setup.id)}
+    if setup.target.language not in directions.backends:
+        return ()
+    return tuple(t.name for t in template.find(setup.target)
+                 if f"rewrite-{t.name}" not in tried)
+
+
+def default_slots(setup: Setup) -> int:
+    """Return how many slots a round has: four for knob searches, more for coding agents."""
+    return 4 if not setup.manifest.pool.cli else max(4, default_workers(setup))
+
+
+def default_workers(setup: Setup) -> int:
+    """Return how many workers run at once.
+
+    Coding agents wait most of their time, so there are at least `min_workers` and
+    `workers_per_gpu` for the card, fewer where the host has few cores; searches occupy the device,
+    so there is one a core.
+    """
+    cores = len(os.sched_getaffinity(0))
+    pool = setup.manifest.pool
+    if not pool.cli:
+        return max(1, min(4, cores))
+    return min(max(pool.min_workers, pool.workers_per_gpu), 4 * cores)
+
+
+def reached(desk: Desk) -> float | None:
+    """Return the share of the roofline that the slowest class of the best has reached, percent."""
+    values = [row.pct_of_roofline for row in _rows_of_best(desk)]
+    known = [value for value in values if value is not None]
+    return min(known) if known and len(known) == len(values) else None
+
+
+def describe_baseline(verdict: Verdict) -> str:
+    return ", ".join(f"{row.config_class} {row.latency_us:.3g} us" if row.latency_us is not None
+                     else f"{row.config_class} correct, not timed" for row in verdict.rows)

@@ -1,0 +1,91 @@
+"""Verdicts on the engine's behalf: one at a time a device, each from a harness process."""
+
+from __future__ import annotations
+
+import queue
+import threading
+
+import msgspec
+
+from engine import harness_process
+from engine.campaign import Setup
+from engine.pool import Ticked
+from harness.errors import KoptError
+from harness.evaluate import Settings, Trees
+from harness.requests import EvaluateRequest
+from harness.timing import Plan
+from harness.verdict import Verdict
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A verdict that is wanted: two trees, why, and at which error rate."""
+
+    purpose: str
+    candidate: str
+    slot: str
+    candidate_tree: str
+    incumbent_tree: str
+    alpha: float
+    always_time: bool = False
+
+
+class Verified(msgspec.Struct, frozen=True, kw_only=True):
+    """A verdict has come, or the fault that kept it from coming."""
+
+    job: Job
+    verdict: Verdict | None = None
+    fault: str = ""
+    exit_code: int = 0
+
+
+class Verifier:
+    """A thread that answers jobs in order; results go to the engine's queue."""
+
+    def __init__(self, setup: Setup, messages: queue.Queue[object]) -> None:
+        self._setup = setup
+        self._messages = messages
+        self._jobs: queue.Queue[Job | None] = queue.Queue()
+        self.cancel = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="verifier", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Job) -> None:
+        self._jobs.put(job)
+
+    def stop(self) -> None:
+        """Drop what is queued, end what runs, and wait for the thread."""
+        self.cancel.set()
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None and not self.cancel.is_set():
+            try:
+                verdict = self._verdict(job)
+            except KoptError as error:
+                self._messages.put(Verified(job=job, fault=str(error), exit_code=error.exit_code))
+            except OSError as error:
+                self._messages.put(Verified(job=job, fault=f"{error}", exit_code=3))
+            else:
+                if not self.cancel.is_set():
+                    self._messages.put(Verified(job=job, verdict=verdict))
+
+    def _verdict(self, job: Job) -> Verdict:
+        setup = self._setup
+        decision = setup.manifest.decision
+        plan = Plan(alpha=job.alpha, margin=decision.margin, tolerance=decision.tolerance)
+        if setup.manifest.budget.pairs is not None:
+            looks = [n for n in plan.looks if n <= setup.manifest.budget.pairs]
+            plan = msgspec.structs.replace(plan, looks=tuple(looks) or (4,))
+        request = EvaluateRequest(
+            target=setup.target, device=setup.device.id,
+            trees=Trees(candidate=str(setup.tree(job.candidate_tree)),
+                        incumbent=str(setup.tree(job.incumbent_tree)),
+                        reference=str(setup.tree(setup.lineage.base))),
+            settings=Settings(scratch=str(setup.folder.scratch("verify")), plan=plan,
+                              python=setup.manifest.python, env=setup.manifest.env,
+                              candidate_id=job.candidate, incumbent_tree=job.incumbent_tree,
+                              always_time=job.always_time))
+        return harness_process.evaluate(
+            request, cancel=self.cancel, progress=lambda p: self._messages.put(
+                Ticked(slot=job.slot, stage=p.stage, detail=p.detail, done=p.done)))

@@ -1,0 +1,65 @@
+"""What every worker is given and gives back. No number or claim of a worker counts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from engine.journal.records import SlotKind
+from harness.device import Device
+from harness.loop import Trial
+from harness.target import Target
+
+Tick = Callable[[str, str, float | None], None]
+"""Called with a stage, a few words and how far the work is (0 to 1), where that is known."""
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """One slot's work: one hypothesis, in one worktree of its own.
+
+    `worktree` holds the best commit's files; what a worker leaves there is its candidate.
+    `baseline` is a plain checkout with the reference, `scratch` a folder to write in.
+    """
+
+    slot: str
+    kind: SlotKind
+    backend: str
+    hypothesis: str
+    bottleneck: str
+    seed: int
+    trials: int
+    knobs: tuple[str, ...] = ()
+    option: str = ""
+    """What the backend is to use: a template's name, a patch's path, a cli's name."""
+
+
+class Bench(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a task is worked on."""
+
+    target: Target
+    device: Device
+    worktree: str
+    baseline: str
+    scratch: str
+    base_commit: str
+    python: str | None = None
+    env: dict[str, str] = {}
+    timeout_s: float = 1800.0
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """How a worker ended. `patch` is for backends that bring a diff instead of editing files."""
+
+    ok: bool
+    summary: str
+    patch: bytes | None = None
+    trials: tuple[Trial, ...] = ()
+
+
+class Worker(Protocol):
+    """A backend: does one task and reports. Raises KoptError when it cannot."""
+
+    def work(self, task: Task, bench: Bench, tick: Tick, cancel: threading.Event) -> Report: ...

@@ -1,0 +1,88 @@
+"""The `cli` backend: any command as a worker, such as a coding agent's.
+
+The command runs in the worktree under the guard, with an allow-listed environment and a private
+HOME; the task lies in a prompt file. What it leaves in the worktree is the candidate; what it
+prints is a log, nothing more.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from engine.manifest import Cli
+from engine.workers.base import Bench, Report, Task, Tick
+from harness import guard, lock
+from harness.errors import Refused
+from harness.guard import Confine, Limits
+from harness.text import plain
+
+PROMPT = """# Make a kernel faster
+
+{description}
+
+- Edit only `{source}` (entry point `{entry}`, language {language}) in this folder.
+- It must still compute what `{reference}` computes, for every input of every shape below.
+- One hypothesis for this attempt: {hypothesis}
+- The bottleneck it attacks: {bottleneck}
+
+Shapes (config classes): {classes}
+
+When you end, your changes to the files are measured against the current best. Numbers and claims
+that you report are not read. You cannot change the benchmark, the reference or the task.
+"""
+
+
+class CliWorker:
+    """Runs one of the manifest's commands; {prompt}, {worktree} and {python} are filled in."""
+
+    def __init__(self, commands: Sequence[Cli]) -> None:
+        self._commands = {command.name: command for command in commands}
+
+    def work(self, task: Task, bench: Bench, tick: Tick, cancel: threading.Event) -> Report:
+        command = self._commands.get(task.option)
+        if command is None:
+            raise Refused(f"the manifest has no cli worker {task.option!r}")
+        home = Path(bench.scratch) / "home"
+        home.mkdir(parents=True, exist_ok=True)
+        prompt = home / "PROMPT.md"
+        prompt.write_text(_prompt(task, bench))
+        words = {"prompt": str(prompt), "worktree": bench.worktree, "python": sys.executable}
+        argv = [_fill(part, words) for part in shlex.split(command.command)]
+        limits = Limits(wall_s=min(command.timeout_s, bench.timeout_s), output_bytes=64 << 20,
+                        memory_bytes=16 << 30)
+        env = {name: os.environ[name] for name in command.env if name in os.environ}
+        tick("working", command.name, None)
+        outcome = guard.run(
+            argv, cwd=Path(bench.worktree), env=guard.clean_env(env, home=home), limits=limits,
+            confine=Confine(writable=(bench.worktree, str(home)), network=command.network),
+            yields=lock.turnstile() if bench.device.kind == "cpu" else None,
+            on_line=lambda line: tick("working", plain(line.decode(errors="replace"), 120), None),
+            cancel=cancel)
+        (Path(bench.scratch) / "worker.log").write_bytes(outcome.stdout + outcome.stderr)
+        if not outcome.ok:
+            last = outcome.stderr.decode(errors="replace").strip().splitlines()[-1:]
+            text = f"{command.name} {outcome.describe(limits)} {plain(' '.join(last), 200)}"
+            return Report(ok=False, summary=text.strip())
+        return Report(ok=True, summary=f"{command.name} ended after {outcome.wall_s:.0f} s")
+
+
+def _fill(part: str, words: dict[str, str]) -> str:
+    for name, value in words.items():
+        part = part.replace("{" + name + "}", value)
+    return part
+
+
+def _prompt(task: Task, bench: Bench) -> str:
+    target = bench.target
+    classes = "; ".join(
+        f"{c.name} ({', '.join(f'{k}={v}' for k, v in c.shape.items())})" for c in target.classes)
+    return PROMPT.format(
+        description=target.description or f"The op is {target.op}.", source=target.source,
+        entry=target.entry, language=target.language, reference=target.reference,
+        hypothesis=plain(task.hypothesis), bottleneck=plain(task.bottleneck) or "not known",
+        classes=classes)

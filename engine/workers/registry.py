@@ -1,0 +1,16 @@
+"""The backends by name."""
+
+from __future__ import annotations
+
+from engine.manifest import Manifest
+from engine.workers.base import Worker
+from engine.workers.cli import CliWorker
+from engine.workers.inbox import InboxWorker
+from engine.workers.search import SearchWorker
+from engine.workers.template import TemplateWorker
+
+
+def workers(manifest: Manifest) -> dict[str, Worker]:
+    """Return every backend that a campaign may use, by its name in the manifest."""
+    return {"search": SearchWorker(), "rewrite-template": TemplateWorker(),
+            "inbox": InboxWorker(), "cli": CliWorker(manifest.pool.cli)}

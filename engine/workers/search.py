@@ -1,0 +1,53 @@
+"""The `search` backend: moves the knobs that the kernel's source declares."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from engine import harness_process
+from engine.workers.base import Bench, Report, Task, Tick
+from harness.evaluate import Settings
+from harness.loop import Job, LoopResult, Trial
+from harness.requests import LoopRequest
+
+
+class SearchWorker:
+    """Runs the harness's loop over some of the knobs and writes the best into the source."""
+
+    def work(self, task: Task, bench: Bench, tick: Tick, cancel: threading.Event) -> Report:
+        result = search(task, bench, tick, cancel)
+        if result is None:
+            return Report(ok=False, summary="stopped")
+        (Path(bench.worktree) / bench.target.source).write_text(result.source)
+        return Report(ok=True, summary=summary(result), trials=result.trials)
+
+
+def search(task: Task, bench: Bench, tick: Tick, cancel: threading.Event) -> LoopResult | None:
+    """Search from the worktree as it stands; None when stopped."""
+    done = 0
+
+    def on_trial(trial: Trial) -> None:
+        nonlocal done
+        done += 1
+        best = "" if trial.log_ratio is None else f", {describe(trial)}"
+        tick("searching", f"trial {done} of {task.trials}{best}", done / task.trials)
+
+    tick("searching", f"trial 0 of {task.trials}", 0.0)
+    request = LoopRequest(
+        target=bench.target, device=bench.device.id,
+        job=Job(tree=bench.worktree, reference=bench.baseline, budget=task.trials, seed=task.seed,
+                only=task.knobs),
+        settings=Settings(scratch=bench.scratch, python=bench.python, env=bench.env))
+    return harness_process.loop(request, on_trial=on_trial, cancel=cancel)
+
+
+def describe(trial: Trial) -> str:
+    words = ", ".join(f"{name}={value}" for name, value in trial.config.items())
+    return words if len(words) <= 60 else words[:59] + "…"
+
+
+def summary(result: LoopResult) -> str:
+    """Say what was tried and what came out, as screening values."""
+    words = ", ".join(f"{name}={value}" for name, value in result.best.items())
+    return f"{len(result.trials)} of {result.space_size} configurations screened; best {words}"
