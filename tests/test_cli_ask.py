@@ -55,10 +55,10 @@ def workspace(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("verb", ["approve", "reject"])
 def test_a_decision_reaches_the_engine_with_what_the_person_saw(
         verb: str, workspace: Path) -> None:
-    with engine(workspace, "applied: kept as cccc") as answered:
+    with engine(workspace, "kept as cccc") as answered:
         done = kopt(verb, "dd44", workspace=workspace)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"{verb} {WAITING[:12]}: applied: kept as cccc\n"
+    assert done.stdout == f"{verb} {WAITING[:12]}: kept as cccc\n"
     [control] = answered
     reader = Reader(workspace)
     newest = reader.verdicts(NAME, candidate=WAITING)[0]
@@ -69,7 +69,7 @@ def test_a_decision_reaches_the_engine_with_what_the_person_saw(
 
 
 def test_a_refusal_is_exit_1(workspace: Path) -> None:
-    with engine(workspace, "refused: it was decided meanwhile"):
+    with engine(workspace, "not kept: it was decided meanwhile"):
         done = kopt("approve", "dd44", "--json", workspace=workspace)
     assert done.returncode == 1
     assert '"refused":true' in done.stdout
@@ -85,9 +85,9 @@ def test_only_what_waits_can_be_decided(workspace: Path) -> None:
 @pytest.mark.parametrize("verb", ["pause", "stop"])
 def test_pause_and_stop_mean_the_campaign_that_runs(verb: str, workspace: Path) -> None:
     write_campaign(workspace, "another_c_cpu_20261121", state="finished")
-    with engine(workspace, "applied") as answered:
+    with engine(workspace, "stopping") as answered:
         value = answer(kopt(verb, "--json", workspace=workspace))
-    assert (value["campaign"], value["answered"], value["outcome"]) == (NAME, True, "applied")
+    assert (value["campaign"], value["answered"], value["outcome"]) == (NAME, True, "stopping")
     assert [control.verb for control in answered] == [verb]
 
 
@@ -103,7 +103,7 @@ def test_nothing_is_asked_of_an_engine_that_is_not_there(verb: str, workspace: P
 
 def test_resume_refuses_what_runs_or_has_ended(workspace: Path) -> None:
     write_campaign(workspace, "done_c_cpu_20261120")
-    with engine(workspace, "applied"):
+    with engine(workspace, "resumed"):
         assert "runs already" in told(kopt("resume", NAME, workspace=workspace))
     done = kopt("resume", "done", workspace=workspace)
     assert done.returncode == 1 and "nothing to go on with" in told(done)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
+from typing import Literal
 
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Candidate, Control
@@ -16,9 +17,12 @@ from kopt_tui.control import Ask, send
 from kopt_tui.main import workspace_of
 from kopt_tui.words import clean
 
+Host = Literal["none", "short", "full"]
+
 WAIT_S = 10.0
 POLL_S = 0.1
-REFUSED = "refused"
+APPLIED = ("kept", "rejected", "paused", "resumed", "stopping")
+"""How an engine's answer begins when it did what was asked."""
 
 
 def add_candidate(sub: Commands, verb: str) -> None:
@@ -44,20 +48,20 @@ def decide(args: argparse.Namespace, verb: str) -> int:
         if one.state != "waiting":
             raise Refused(f"candidate {one.id[:12]} is {one.state}, it waits for nobody",
                           fix=f"kopt show {one.id[:12]} says why" if one.reason else "")
-        return put(reader, args, _ask(reader, one, verb), start=True)
+        return put(reader, args, _ask(reader, one, verb), host="short")
 
 
-def put(reader: Reader, args: argparse.Namespace, ask: Ask, *, start: bool) -> int:
-    """Send a request and tell its outcome; `start` starts a host where no engine runs."""
+def put(reader: Reader, args: argparse.Namespace, ask: Ask, *, host: Host) -> int:
+    """Send a request and tell its outcome; `host` is what to start where no engine runs."""
     owner = campaign(reader, ask.campaign)
     workspace = workspace_of(args)
     number = send(workspace, ask)
-    if start and not is_live(reader, owner):
-        start_host(workspace, owner)
+    if host != "none" and not is_live(reader, owner):
+        _start(workspace, owner, host)
     control = _answer(reader, ask.campaign, number, args.wait)
     answered = control is not None and control.applied_at is not None
     outcome = control.outcome if control is not None else ""
-    refused = outcome.startswith(REFUSED)
+    refused = answered and not outcome.startswith(APPLIED)
     if args.json:
         emit({"control": number, "campaign": ask.campaign, "verb": ask.verb,
               "candidate": ask.candidate, "answered": answered, "refused": refused,
@@ -69,11 +73,11 @@ def put(reader: Reader, args: argparse.Namespace, ask: Ask, *, start: bool) -> i
     return 1 if refused else 0
 
 
-def start_host(workspace: Path, owner: Campaign) -> None:
-    """Start a host for a campaign that no engine runs."""
+def _start(workspace: Path, owner: Campaign, host: Host) -> None:
+    """Start a host for a campaign that no engine runs; a short one only answers."""
     from engine.host import spawn
 
-    spawn(workspace, owner.id)
+    spawn(workspace, owner.id, decide_only=host == "short")
 
 
 def _ask(reader: Reader, one: Candidate, verb: str) -> Ask:

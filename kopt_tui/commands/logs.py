@@ -14,7 +14,7 @@ from harness.text import plain
 from kopt_tui.commands.choose import campaign, journal
 from kopt_tui.commands.parser import Commands, add_campaign
 
-DEFAULT = ("optimize.md", "host.log")
+DEFAULT = ("optimize.md", "engine.log", "host.log")
 TAIL_BYTES = 1 << 20
 POLL_S = 0.3
 

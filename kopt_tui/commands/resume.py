@@ -27,4 +27,4 @@ def run(args: argparse.Namespace) -> int:
                           fix="kopt run with its manifest starts a new one")
         if chosen.state == "running" and is_live(reader, chosen):
             raise Refused(f"{chosen.id} runs already", fix="kopt attach shows it")
-        return put(reader, args, Ask(campaign=chosen.id, verb="resume"), start=True)
+        return put(reader, args, Ask(campaign=chosen.id, verb="resume"), host="full")

@@ -19,4 +19,4 @@ def add(sub: Commands) -> None:
 def run(args: argparse.Namespace) -> int:
     with journal(args) as reader:
         chosen = running(reader, args.campaign)
-        return put(reader, args, Ask(campaign=chosen.id, verb="stop"), start=False)
+        return put(reader, args, Ask(campaign=chosen.id, verb="stop"), host="none")
