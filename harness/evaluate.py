@@ -15,10 +15,11 @@ from harness import compare, kernel, lock, roofline, stats
 from harness.build_c import BuildError
 from harness.devices import Device
 from harness.guard import Limits
-from harness.kernel import Kernel, Place
+from harness.kernel import Kernel
 from harness.oracle import DISTRIBUTIONS, Case, Errors, Oracle
 from harness.peer import PeerDied, PeerError
 from harness.roofline import Ceilings
+from harness.runners import Runners, starts_ahead
 from harness.target import ConfigClass, Target
 from harness.timing import ClassTiming, Pairs, Plan, Tampered
 from harness.verdict import Evidence, Finding, LatencyKind, Row, Verdict, rejected
@@ -27,6 +28,7 @@ Progress = Callable[[str, str, float | None], None]
 """Called with the stage, a few words, and how far it is (0 to 1) where that is known."""
 
 CALL_LIMITS = Limits(wall_s=40.0, output_bytes=1 << 20, memory_bytes=8 << 30, file_bytes=4 << 30)
+PYTHON_LIMITS = msgspec.structs.replace(CALL_LIMITS, wall_s=180.0)
 GPU_LIMITS = Limits(wall_s=300.0, output_bytes=1 << 20, memory_bytes=32 << 30, file_bytes=8 << 30)
 
 
@@ -48,6 +50,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     distributions: tuple[str, ...] = DISTRIBUTIONS
     candidate_id: str = ""
     incumbent_tree: str = ""
+    wall_s: float | None = None
+    """Seconds that one runner of a kernel may take, None for the usual of its kind."""
+    always_time: bool = False
+    """Also time a candidate that runs the incumbent's very code: a baseline, an A/A trial."""
+
+
+def limits_for(target: Target, device: Device, settings: Settings) -> Limits:
+    """Return what one runner may use."""
+    limits = GPU_LIMITS if device.kind != "cpu" else \
+        CALL_LIMITS if target.language == "c" else PYTHON_LIMITS
+    return limits if settings.wall_s is None else msgspec.structs.replace(
+        limits, wall_s=settings.wall_s)
 
 
 class Failed(Exception):
@@ -74,9 +88,13 @@ class Evaluation:
         self._cancel = cancel
         self.on_cpu = device.kind == "cpu"
         self.measurable = not (self.on_cpu and target.language == "triton")
-        self.place = Place(device=device.id, scratch=settings.scratch, python=settings.python,
-                           env=settings.env, interpret=not self.measurable)
-        self.limits = CALL_LIMITS if self.on_cpu else GPU_LIMITS
+        self.place = kernel.place_on(device, target.language, scratch=settings.scratch,
+                                     python=settings.python, env=settings.env)
+        if self.place.interpret:
+            self.target = target.interpretable()
+        self.limits = limits_for(target, device, settings)
+        self.runners = Runners(self.limits, cancel=cancel,
+                               ahead=starts_ahead(target.language, self.on_cpu))
         self.yields = lock.turnstile() if self.on_cpu else None
         self.findings: list[Finding] = []
         self.notes: list[str] = []
@@ -96,12 +114,14 @@ class Evaluation:
     def _judge(self) -> Verdict:
         candidate = self._build("candidate")
         incumbent = self._build("incumbent")
+        self.runners.expect(candidate, 2)
+        self.runners.expect(incumbent, 1)
         held = None if self.on_cpu else self._lock()
         try:
             scratch = kernel.scratch_inside(Path(self.settings.scratch), "io")
-            with Oracle(self.target, Path(self.trees.reference), scratch,
-                        python=self.settings.python, env=self.settings.env, yields=self.yields,
-                        cancel=self._cancel) as oracle:
+            with self.runners, Oracle(self.target, Path(self.trees.reference), scratch, self.place,
+                                      lock=held, yields=self.yields,
+                                      cancel=self._cancel) as oracle:
                 cases, errors = self._check(candidate, oracle, held)
                 if not self._all_correct(errors):
                     return self._verdict(errors, {}, None)
@@ -109,7 +129,7 @@ class Evaluation:
                     self.notes.append("no GPU here: correctness by Triton's interpreter, which "
                                       "shows no races; not timed")
                     return self._verdict(errors, {}, None)
-                if candidate.identity == incumbent.identity:
+                if candidate.identity == incumbent.identity and not self.settings.always_time:
                     self.notes.append("runs the incumbent's very code: a tie, not timed")
                     return self._verdict(errors, {}, None, same=True)
                 ceilings = self._ceilings(held)
@@ -142,8 +162,7 @@ class Evaluation:
         todo = [(c, d) for c in self.target.classes for d in self.settings.distributions]
         where = "load"
         try:
-            with side.start(self.limits, lock=held, yields=self.yields,
-                            cancel=self._cancel) as runner:
+            with self.runners.start(side, lock=held, yields=self.yields) as runner:
                 for index, (config_class, distribution) in enumerate(todo):
                     where = f"class {config_class.name}"
                     self._progress("checking", where, index / len(todo))
@@ -153,6 +172,8 @@ class Evaluation:
                     errors = oracle.judge(case, answer["outputs"])
                     first.setdefault(config_class.name, case)
                     worst[config_class.name] = _worse(worst.get(config_class.name), errors)
+                    if first[config_class.name] is not case:
+                        oracle.drop(case)
                     if not errors.within(self.target.tolerance_of(config_class)):
                         break
         except (PeerError, PeerDied) as error:
@@ -172,7 +193,7 @@ class Evaluation:
 
     def _ceilings(self, held: lock.DeviceLock | None) -> Ceilings | None:
         if not self.on_cpu:
-            return roofline.of_gpu(self.device)
+            return roofline.of_gpu(self.device, self.target)
         scratch = kernel.scratch_inside(Path(self.settings.scratch), "ceilings")
         with self._lock():
             return roofline.measure_cpu(self.device.name, scratch)
@@ -185,8 +206,8 @@ class Evaluation:
         left: dict[str, Any] = {}  # judged once the lock is free: the oracle makes way for timing
         try:
             pairs = Pairs(self.settings.plan, list(cases.values()),
-                          lambda side: sides[side].start(self.limits, lock=owned,
-                                                         cancel=self._cancel),
+                          lambda order: self.runners.start_all([sides[s] for s in order],
+                                                               lock=owned),
                           on_pair=lambda n, of: self._progress("timing", f"pair {n} of ≤{of}",
                                                                n / of),
                           cancel=self._cancel)
@@ -200,6 +221,9 @@ class Evaluation:
         finally:
             if held is None:
                 owned.release()
+        for name, launched in pairs.launches.items():
+            if not self.on_cpu:
+                self.evidence.append(Evidence(kind="launch", detail=f"{name}: {launched}"))
         for case in cases.values():
             self._recheck(case, left[case.id], oracle)
         return {timing.config_class: timing for timing in timed}

@@ -137,6 +137,11 @@ class Guarded:
         """The supervisor's pid."""
         return self._process.pid
 
+    def hold(self, lock: DeviceLock) -> None:
+        """Hand the supervisor of a running program a device lock to hold until the end."""
+        with contextlib.suppress(OSError):  # it has ended: nothing is left to outlive the lock
+            socket.send_fds(self._control, [b"lock\n"], list(lock.fds))
+
     def kill(self) -> None:
         """Ask the supervisor to end its job; `wait` then returns soon."""
         with contextlib.suppress(OSError):  # it may have ended by itself

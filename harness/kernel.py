@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,15 +13,17 @@ import msgspec
 
 from harness import build_c
 from harness.build_c import BuildError
+from harness.device import Device
 from harness.errors import InputError
-from harness.guard import Confine, Limits, clean_env
-from harness.lock import DeviceLock, Turnstile
-from harness.peer import Peer
+from harness.lock import Turnstile
 from harness.target import Target
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where kernels run: the device, the interpreter, the folder they may write to."""
+    """Where kernels run: the interpreter, the folder below which they write, the device.
+
+    `device` is as torch names it in a process that sees no other card: "cpu" or "cuda:0".
+    """
 
     device: str
     scratch: str
@@ -30,36 +33,38 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Kernel(msgspec.Struct, frozen=True, kw_only=True):
-    """A kernel that a runner can load. `identity` is equal when the running code is."""
+    """A kernel that a runner can load. `identity` is equal when the running code is.
 
+    `sha256` is of the file that the runner loads; `name` is the side it plays.
+    """
+
+    name: str
     target: Target
     artifact: str
+    sha256: str
     identity: str
+    root: str
     place: Place
 
-    def start(self, limits: Limits, *, lock: DeviceLock | None = None,
-              yields: Turnstile | None = None, cancel: threading.Event | None = None) -> Peer:
-        """Start a runner and load the kernel into it. Raises PeerError or PeerDied."""
-        bare = self.target.language == "c"
-        home = Path(self.place.scratch)
-        env = clean_env(self.place.env, home=home)
-        if self.place.interpret:
-            env["TRITON_INTERPRET"] = "1"
-        peer = Peer("runner.py", cwd=home, limits=limits, env=env, lock=lock, yields=yields,
-                    bare=bare, python=None if bare else self.place.python, cancel=cancel,
-                    confine=Confine(writable=(str(home),)))
-        try:
-            peer.ask("load", **self._job())
-        except BaseException:
-            peer.close()
-            raise
-        return peer
+    @property
+    def home(self) -> Path:
+        """The folder of its runners alone: HOME, temporary files, compiled kernels."""
+        return Path(self.place.scratch) / f"home-{self.name}"
 
-    def _job(self) -> dict[str, Any]:
-        return {"language": self.target.language, "artifact": self.artifact,
-                "sha256": self.identity, "entry": self.target.entry,
+    def job(self) -> dict[str, Any]:
+        """Return what a runner is told to load."""
+        return {"language": self.target.language, "artifact": self.artifact, "root": self.root,
+                "sha256": self.sha256, "entry": self.target.entry,
                 "returns": self.target.returns, "device": self.place.device,
                 "interpret": self.place.interpret}
+
+
+def place_on(device: Device, language: str, *, scratch: str, python: str | None,
+             env: Mapping[str, str]) -> Place:
+    """Return the place for kernels on a device; Triton on the CPU is interpreted."""
+    on_cpu = device.kind == "cpu"
+    return Place(device="cpu" if on_cpu else "cuda:0", scratch=scratch, python=python,
+                 env={**env, **device.visible_env}, interpret=on_cpu and language == "triton")
 
 
 def make(target: Target, tree: Path, name: str, place: Place, *,
@@ -73,14 +78,28 @@ def make(target: Target, tree: Path, name: str, place: Place, *,
     if target.language == "c":
         out = Path(place.scratch) / "build" / name / "kernel.so"
         built = build_c.build(target, tree, out, yields=yields, cancel=cancel)
-        return Kernel(target=target, artifact=built.path, identity=built.sha256, place=place)
+        return Kernel(name=name, target=target, artifact=built.path, sha256=built.sha256,
+                      identity=built.sha256, root=str(tree), place=place)
     try:
         compile(text, target.source, "exec")
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
         raise BuildError(f"{target.source}:{line}: {error}") from None
-    return Kernel(target=target, artifact=str(source),
-                  identity=hashlib.sha256(text).hexdigest(), place=place)
+    return Kernel(name=name, target=target, artifact=str(source), root=str(tree), place=place,
+                  sha256=hashlib.sha256(text).hexdigest(), identity=_identity(tree, source))
+
+
+def _identity(tree: Path, source: Path) -> str:
+    """Hash every Python file of a tree: the kernel may import any of them."""
+    digest = hashlib.sha256()
+    for folder, folders, files in os.walk(tree):
+        folders[:] = sorted(f for f in folders if not f.startswith((".", "__pycache__")))
+        for name in sorted(files):
+            path = Path(folder) / name
+            if path == source or (name.endswith(".py") and path.is_file()):
+                digest.update(f"{path.relative_to(tree)}\0".encode(errors="surrogateescape"))
+                digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
 
 
 def scratch_inside(folder: Path, name: str) -> Path:

@@ -7,6 +7,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from statistics import median
 
@@ -16,10 +17,11 @@ from harness import kernel, knobs, lock, stats
 from harness.build_c import BuildError
 from harness.devices import Device
 from harness.errors import InputError
-from harness.evaluate import CALL_LIMITS, GPU_LIMITS, Settings
-from harness.kernel import Kernel, Place
+from harness.evaluate import Settings, limits_for
+from harness.kernel import Kernel
 from harness.oracle import Oracle
 from harness.peer import PeerDied, PeerError
+from harness.runners import Runners, starts_ahead
 from harness.search.space import Config, of_knobs
 from harness.search.strategy import CoordinateSearch
 from harness.target import Target
@@ -85,27 +87,32 @@ class _Screen:
         self.cancel = cancel
         self.on_cpu = device.kind == "cpu"
         self.measurable = not (self.on_cpu and target.language == "triton")
-        self.place = Place(device=device.id, scratch=settings.scratch, python=settings.python,
-                           env=settings.env, interpret=not self.measurable)
-        self.limits = CALL_LIMITS if self.on_cpu else GPU_LIMITS
+        self.place = kernel.place_on(device, target.language, scratch=settings.scratch,
+                                     python=settings.python, env=settings.env)
+        if self.place.interpret:
+            self.target = target.interpretable()
+        self.runners = Runners(limits_for(target, device, settings), cancel=cancel,
+                               ahead=starts_ahead(target.language, self.on_cpu))
         self.yields = lock.turnstile() if self.on_cpu else None
         self.source = (Path(job.tree) / target.source).read_text()
         self.space = of_knobs(knobs.find(self.source, language=target.language,
                                          where=target.source), job.only)
-        self.oracle = Oracle(target, Path(job.reference), Path(settings.scratch) / "io",
-                             python=settings.python, env=settings.env, yields=self.yields,
-                             cancel=cancel)
+        self.oracle = Oracle(self.target, Path(job.reference), Path(settings.scratch) / "io",
+                             self.place, yields=self.yields, cancel=cancel)
 
     def __enter__(self) -> _Screen:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.runners.close()
         self.oracle.close()
 
     def search(self, on_trial: Callable[[Trial], None]) -> LoopResult:
-        self.cases = [self.oracle.make(c, "normal") for c in self.target.classes]
+        with self._device():
+            self.cases = [self.oracle.make(c, "normal") for c in self.target.classes]
         self.incumbent = kernel.make(self.target, Path(self.job.tree), "start", self.place,
                                      yields=self.yields, cancel=self.cancel)
+        self.runners.expect(self.incumbent, 1)
         strategy = CoordinateSearch(self.space, self.job.seed)
         best: Trial | None = None
         trials: list[Trial] = []
@@ -158,14 +165,19 @@ class _Screen:
                 return None, None
             with lock.acquire("cpu", shared_device=True, cancel=self.cancel) as held:
                 return self._time(candidate, held)
-        name = lock.name_of(self.device.kind, self.device.uuid)
-        with lock.acquire(name, cancel=self.cancel) as held:
+        with self._device() as held:
+            assert held is not None
             self._check(candidate, held)
             return self._time(candidate, held)
 
+    def _device(self) -> AbstractContextManager[lock.DeviceLock | None]:
+        """Take the lock on a GPU; whatever works on the CPU yields to measurements instead."""
+        if self.on_cpu:
+            return nullcontext()
+        return lock.acquire(lock.name_of(self.device.kind, self.device.uuid), cancel=self.cancel)
+
     def _check(self, candidate: Kernel, held: lock.DeviceLock | None) -> None:
-        with candidate.start(self.limits, lock=held, yields=self.yields,
-                             cancel=self.cancel) as runner:
+        with self.runners.start(candidate, lock=held, yields=self.yields) as runner:
             for case in self.cases:
                 answer = runner.ask("call", case=case.id, tensors=case.tensors)
                 errors = self.oracle.judge(case, answer["outputs"])
@@ -176,8 +188,8 @@ class _Screen:
     def _time(self, candidate: Kernel, held: lock.DeviceLock) -> tuple[float, float]:
         sides = {"candidate": candidate, "incumbent": self.incumbent}
         plan = SCREEN if self.on_cpu else SCREEN_GPU
-        timings = Pairs(plan, self.cases, lambda side: sides[side].start(
-            self.limits, lock=held, cancel=self.cancel), cancel=self.cancel).run()
+        timings = Pairs(plan, self.cases, lambda order: self.runners.start_all(
+            [sides[side] for side in order], lock=held), cancel=self.cancel).run()
         weights = [c.weight for c in self.target.classes]
         by_class = {t.config_class: t for t in timings}
         ordered = [by_class[c.name] for c in self.target.classes]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,8 @@ import msgspec
 
 from harness.errors import KoptError
 from harness.guard import Confine, Limits, clean_env
-from harness.lock import Turnstile
+from harness.kernel import Place
+from harness.lock import DeviceLock, Turnstile
 from harness.peer import Peer, PeerDied, PeerError
 from harness.target import ConfigClass, Target, Tensor
 
@@ -37,7 +37,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Errors(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a candidate's outputs are from what is expected; `relative` to the output's scale.
+    """How far a candidate's outputs are from what is expected.
+
+    `relative` is to the larger of the expected value and the root mean square of them all.
 
     `bad` counts outputs that are not finite where they should be; `changed` names inputs that
     were written to.
@@ -56,18 +58,20 @@ class Errors(msgspec.Struct, frozen=True, kw_only=True):
 class Oracle:
     """The process that knows the expected values. The reference comes from the baseline's tree."""
 
-    def __init__(self, target: Target, reference_tree: Path, scratch: Path, *,
-                 python: str | None = None, env: Mapping[str, str] | None = None,
-                 yields: Turnstile | None = None, cancel: threading.Event | None = None) -> None:
+    def __init__(self, target: Target, reference_tree: Path, scratch: Path, place: Place, *,
+                 lock: DeviceLock | None = None, yields: Turnstile | None = None,
+                 cancel: threading.Event | None = None) -> None:
         self.target = target
+        self._interpret = place.interpret
         self.scratch = scratch
         scratch.mkdir(parents=True, exist_ok=True)
-        self._peer = Peer("oracle.py", cwd=reference_tree, limits=ORACLE_LIMITS, python=python,
-                          env=clean_env(env, home=scratch), yields=yields, cancel=cancel,
-                          confine=Confine(writable=(str(scratch),)))
+        self._peer = Peer("oracle.py", cwd=reference_tree, limits=ORACLE_LIMITS,
+                          python=None if target.language == "c" else place.python,
+                          env=clean_env(place.env, home=scratch), lock=lock, yields=yields,
+                          cancel=cancel, confine=Confine(writable=(str(scratch),)))
         library = "numpy" if target.language == "c" else "torch"
         self._ask("load", reference=str(reference_tree / target.reference_file),
-                  function=target.reference_function, library=library)
+                  function=target.reference_function, library=library, device=place.device)
 
     def make(self, config_class: ConfigClass, distribution: str) -> Case:
         """Draw one case from a fresh secret seed. Raises OracleError when the reference fails."""
@@ -87,8 +91,16 @@ class Oracle:
                    or declared.get(w.get("name", ""), {}).get("role") in ("output", "inout")]
         inputs = [w for w in written
                   if declared.get(w.get("name", ""), {}).get("role") == "input"]
+        allowed = self.target.return_dtypes
+        for index, output in enumerate(o for o in outputs if o.get("name") == "return"):
+            if allowed and not self._interpret and output.get("dtype") not in allowed[index:][:1]:
+                raise PeerError(f"returned {output.get('dtype')}, not {', '.join(allowed)}")
         answer = self._peer.ask("judge", case=case.id, outputs=outputs, inputs=inputs)
         return msgspec.convert(answer, Errors)
+
+    def drop(self, case: Case) -> None:
+        """Forget a case that is not needed any more; its inputs are files of some size."""
+        self._ask("drop", case=case.id, paths=[tensor["path"] for tensor in case.tensors])
 
     def _describe(self, tensor: Tensor, case_id: str) -> dict[str, Any]:
         base = self.scratch / f"{case_id}-{tensor.name}"

@@ -72,6 +72,13 @@ class Peer:
         self.send(op, **fields)
         return self.receive()
 
+    def hold(self, lock: DeviceLock) -> None:
+        """Have the guard hold a device's lock too, until everything below it is dead.
+
+        For a child that was started without; it must have answered once.
+        """
+        self._guarded.hold(lock)
+
     def send(self, op: str, **fields: object) -> None:
         line = msgspec.json.encode({"op": op, **fields}) + b"\n"
         self._asked_ns = time.perf_counter_ns()

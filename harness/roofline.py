@@ -9,12 +9,13 @@ judged by that cache's rate. A ceiling is a best case; the bound is a floor that
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from pathlib import Path
 
 import msgspec
 
-from harness import guard
+from harness import cards, guard
 from harness.build_c import compiler
 from harness.device import Device
 from harness.errors import EnvironmentFault
@@ -41,13 +42,18 @@ class _Measured(msgspec.Struct, frozen=True):
 
 
 class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
-    """A device's measured or published peaks."""
+    """A device's measured or published peaks.
+
+    `kept_bytes` is what the last level before the memory may keep from one call to the next, so
+    that only the rest must come from there (0: the levels say it all).
+    """
 
     device: str
     gflops: float
     levels: tuple[Level, ...]
     copy_gb_per_s: float
     source: str
+    kept_bytes: float = 0.0
 
     def bandwidth(self, working_set: float) -> float:
         """Return the best bandwidth (GB/s) of any level that a working set may live in."""
@@ -56,7 +62,13 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
 
     def bound_us(self, flops: float, moved: float) -> float:
         """Return the least time in microseconds."""
-        return max(moved / self.bandwidth(moved) / 1e3, flops / self.gflops / 1e3)
+        return max(self._moving_us(moved), flops / self.gflops / 1e3)
+
+    def _moving_us(self, moved: float) -> float:
+        if not self.kept_bytes:
+            return moved / self.bandwidth(moved) / 1e3
+        far = max(0.0, moved - self.kept_bytes)
+        return max(moved / self.levels[0].gb_per_s, far / self.levels[-1].gb_per_s) / 1e3
 
 
 def pct_of_roofline(bound_us: float, latency_us: float) -> float:
@@ -68,9 +80,16 @@ def bound_us(ceilings: Ceilings, target: Target, config_class: ConfigClass) -> f
     return ceilings.bound_us(flops, moved)
 
 
-def of_gpu(device: Device) -> Ceilings | None:
-    """Return a card's ceilings, or None for one that is not known."""
-    return None
+def of_gpu(device: Device, target: Target) -> Ceilings | None:
+    """Return a card's published ceilings for the target's dtypes, None for a card not known."""
+    card = cards.find(device.name)
+    if card is None:
+        return None
+    peak = card.peak(frozenset(arg.dtype for arg in target.args if arg.kind != "scalar"))
+    kept = card.cache_mb * 1e6
+    return Ceilings(device=device.name, gflops=math.inf if peak is None else peak * 1e3,
+                    levels=(Level(kept, card.cache_gb_per_s), Level(math.inf, card.gb_per_s)),
+                    copy_gb_per_s=card.gb_per_s, source=card.source, kept_bytes=kept)
 
 
 def cache_directory() -> Path:

@@ -42,10 +42,15 @@ class Arg(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class ConfigClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Inputs that take the same path through the kernel and are judged together."""
+    """Inputs that take the same path through the kernel and are judged together.
+
+    `interpret_shape` stands in for `shape` where a Triton kernel is interpreted, thousands of
+    times slower than a GPU; it should take the same path.
+    """
 
     name: str
     shape: dict[str, int]
+    interpret_shape: dict[str, int] | None = None
     weight: float = 1.0
     core: bool = False
     tolerance: float | None = None
@@ -83,6 +88,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     bytes: str | int | None = None
     tolerance: float | None = None
     returns: bool = False
+    return_dtypes: tuple[str, ...] = ()
+    """With `returns`: the dtypes of what is returned; empty leaves them to the kernel."""
     backend: str | None = None
     description: str = ""
 
@@ -90,6 +97,11 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def content_hash(self) -> str:
         """Identify the task by its content."""
         return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:12]
+
+    def interpretable(self) -> Target:
+        """Return the target with the shapes that are meant for Triton's interpreter."""
+        return msgspec.structs.replace(self, classes=tuple(
+            msgspec.structs.replace(c, shape=c.interpret_shape or c.shape) for c in self.classes))
 
     @property
     def reference_file(self) -> str:
@@ -131,7 +143,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return float(flops), float(moved)
 
     def tolerance_of(self, config_class: ConfigClass) -> float:
-        """Return the allowed error relative to the output's root mean square."""
+        """Return the allowed error relative to a value, or to the root mean square if larger."""
         if config_class.tolerance is not None:
             return config_class.tolerance
         if self.tolerance is not None:

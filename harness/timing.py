@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
+from typing import Annotated
 
 import msgspec
 
@@ -18,7 +19,8 @@ from harness import stats
 from harness.compare import SURE, settled
 from harness.errors import KoptError
 from harness.oracle import Case
-from harness.peer import Peer
+from harness.peer import Peer, PeerError
+from harness.text import plain
 
 BLOCK_NS = 3_000_000
 WARM_NS = 4_000_000
@@ -43,6 +45,24 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return stats.alpha_per_look(self.alpha, len(self.looks))
 
 
+class Ready(msgspec.Struct, frozen=True, kw_only=True):
+    """A runner's own words on one class: how long a call takes, whether it can replay graphs.
+
+    A graph is `unit` calls in a row. Both sides replay graphs, or neither does.
+    """
+
+    call_ns: float
+    graph: bool = False
+    graph_ns: float = 0.0
+    unit: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
+    why: str = ""
+
+    def calls(self, block_ns: int, graph: bool) -> int:
+        """Return how many calls fill a block, whole graphs of them."""
+        unit, call_ns = (self.unit, self.graph_ns) if graph else (1, self.call_ns)
+        return unit * max(1, round(block_ns / max(call_ns, 1.0) / unit))
+
+
 class ClassTiming(msgspec.Struct, frozen=True, kw_only=True):
     """What the pairs said of one config class; latencies are medians in microseconds."""
 
@@ -62,7 +82,7 @@ class Pairs:
     """Collects process pairs until the plan says that it is enough."""
 
     def __init__(self, plan: Plan, cases: Sequence[Case],
-                 start: Callable[[str], Peer], *,
+                 start: Callable[[Sequence[str]], Sequence[Peer]], *,
                  on_pair: Callable[[int, int], None] | None = None,
                  cancel: threading.Event | None = None) -> None:
         self.plan = plan
@@ -72,6 +92,8 @@ class Pairs:
         self._cancel = cancel
         self.log_ratios: dict[str, list[float]] = {c.config_class: [] for c in cases}
         self._us: dict[tuple[str, str], list[float]] = {}
+        self.launches: dict[str, str] = {}
+        """How each class was launched, in words."""
 
     def run(self, after: Callable[[Peer, Case], None] | None = None) -> list[ClassTiming]:
         """Measure; `after` sees the candidate's runner after the last pair of each look.
@@ -102,10 +124,8 @@ class Pairs:
 
     def _pair(self, number: int, after: Callable[[Peer, Case], None] | None) -> None:
         order = ("incumbent", "candidate") if number % 2 else ("candidate", "incumbent")
-        peers: dict[str, Peer] = {}
+        peers = dict(zip(order, self._start(order), strict=True))
         try:
-            for side in order:
-                peers[side] = self._start(side)
             for case in self.cases:
                 self._measure(case, peers, order)
             if after is not None:
@@ -115,19 +135,26 @@ class Pairs:
             for peer in peers.values():
                 peer.close()
 
+    def _prepare(self, peer: Peer, case: Case) -> Ready:
+        answer = peer.ask("prepare", case=case.id, tensors=case.tensors, warm_ns=self.plan.warm_ns)
+        try:
+            return msgspec.convert(answer, Ready)
+        except msgspec.ValidationError as error:
+            raise PeerError(f"the runner's answer makes no sense: {error}") from None
+
     def _measure(self, case: Case, peers: dict[str, Peer], order: tuple[str, str]) -> None:
-        calls = {}
-        for side in order:
-            ready = peers[side].ask("prepare", case=case.id, tensors=case.tensors,
-                                    warm_ns=self.plan.warm_ns)
-            calls[side] = max(1, round(self.plan.block_ns / max(ready["call_ns"], 1.0)))
+        ready = {side: self._prepare(peers[side], case) for side in order}
+        graph = all(one.graph for one in ready.values())
+        calls = {side: ready[side].calls(self.plan.block_ns, graph) for side in order}
+        self.launches[case.config_class] = _launches(graph, ready)
         per_call: dict[str, list[float]] = {side: [] for side in order}
         unaccounted: dict[str, list[tuple[int, int]]] = {side: [] for side in order}
         for block in range(self.plan.blocks):
             for side in order if block % 2 == 0 else order[::-1]:
-                ns = int(peers[side].ask("block", case=case.id, calls=calls[side])["ns"])
-                elapsed = peers[side].elapsed_ns
-                unaccounted[side].append((ns, elapsed - ns - ns // calls[side]))
+                answer = peers[side].ask("block", case=case.id, calls=calls[side], graph=graph)
+                ns, elapsed = int(answer["ns"]), peers[side].elapsed_ns
+                untimed = ns * (ready[side].unit if graph else 1) // calls[side]
+                unaccounted[side].append((ns, elapsed - ns - untimed))
                 per_call[side].append(ns / calls[side])
         for side in order:
             _check_clock(side, unaccounted[side])
@@ -136,6 +163,14 @@ class Pairs:
         self.log_ratios[case.config_class].append(median(ratios))
         for side in order:
             self._us.setdefault((side, case.config_class), []).append(median(per_call[side]) / 1e3)
+
+
+def _launches(graph: bool, ready: Mapping[str, Ready]) -> str:
+    if graph:
+        return "graphs of " + ", ".join(f"{one.unit} calls ({side})" for side, one
+                                        in sorted(ready.items()))
+    reasons = [f"{side}: {plain(one.why, 200)}" for side, one in sorted(ready.items()) if one.why]
+    return "one by one" + (f"; no graph: {'; '.join(reasons)}" if reasons else "")
 
 
 def _check_clock(side: str, blocks: list[tuple[int, int]]) -> None:

@@ -7,6 +7,9 @@ without the outputs. Standard library, plus numpy or torch.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import hashlib
 import importlib.util
 import inspect
 import json
@@ -47,11 +50,17 @@ class NumpyArrays:
         return array.astype("float64") if dtype.startswith("float") else array.astype("int64")
 
     def errors(self, got: Any, want: Any) -> tuple[float, float, int]:
+        """Return the largest error, the largest relative to `size`, and how many are not finite.
+
+        A value's size is its own, and at least the root mean square of all values.
+        """
         np = self.np
         bad = int(np.count_nonzero(~np.isfinite(got) & np.isfinite(want)))
         finite = np.isfinite(got) & np.isfinite(want)
         difference = np.abs(got - want, where=finite, out=np.zeros(got.shape))
-        return float(difference.max(initial=0.0)), float(np.sqrt(np.mean(np.square(want)))), bad
+        scale = float(np.sqrt(np.mean(np.square(want)))) or 1.0
+        relative = difference / np.maximum(np.abs(want), scale)
+        return float(difference.max(initial=0.0)), float(relative.max(initial=0.0)), bad
 
     def as_wide(self, value: Any) -> Any:
         return self.np.asarray(value, dtype="float64")
@@ -70,46 +79,53 @@ class NumpyArrays:
 
 
 class TorchArrays:
-    """float64 tensors through torch, on the CPU."""
+    """float64 tensors through torch, on the GPU that is judged or on the CPU; without numpy."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str) -> None:
         import torch
 
         self.torch = torch
+        self.device = device
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0))))
 
+    def _generator(self, seed: int) -> Any:
+        return self.torch.Generator(device=self.device).manual_seed(seed)
+
     def draw(self, shape: list[int], seed: int, distribution: str, low: Any, high: Any) -> Any:
-        generator = self.torch.Generator().manual_seed(seed)
+        generator = self._generator(seed)
         if low is not None or high is not None:
             start = 0.0 if low is None else low
             stop = 1.0 if high is None else high
-            return self.torch.rand(shape, generator=generator) * (stop - start) + start
-        return spread(self.torch.randn(shape, generator=generator), distribution)
+            drawn = self.torch.rand(shape, generator=generator, device=self.device)
+            return drawn * (stop - start) + start
+        return spread(self.torch.randn(shape, generator=generator, device=self.device),
+                      distribution)
 
     def integers(self, shape: list[int], seed: int, low: Any, high: Any) -> Any:
-        generator = self.torch.Generator().manual_seed(seed)
         return self.torch.randint(0 if low is None else int(low), 2 if high is None else int(high),
-                                  shape, generator=generator)
+                                  shape, generator=self._generator(seed), device=self.device)
 
     def to_bytes(self, array: Any, dtype: str) -> bytes:
-        tensor = array.to(getattr(self.torch, dtype)).contiguous()
-        return bytes(tensor.flatten().view(self.torch.uint8).numpy(force=True).tobytes()
-                     if _has_numpy() else bytes(tensor.untyped_storage()))
+        tensor = array.to(getattr(self.torch, dtype)).contiguous().cpu()
+        return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
 
     def from_bytes(self, data: bytes, dtype: str, shape: list[int]) -> Any:
-        tensor = self.torch.frombuffer(bytearray(data), dtype=getattr(self.torch, dtype))
-        wide = self.torch.float64 if dtype.startswith(("float", "bfloat")) else self.torch.int64
-        return tensor.reshape(shape).to(wide)
+        tensor = self.torch.frombuffer(bytearray(data), dtype=getattr(self.torch, dtype)) \
+            if data else self.torch.empty(0, dtype=getattr(self.torch, dtype))
+        wide = self.torch.float64 if tensor.is_floating_point() else self.torch.int64
+        return tensor.reshape(shape).to(self.device).to(wide)
 
     def errors(self, got: Any, want: Any) -> tuple[float, float, int]:
         torch = self.torch
-        bad = int((~torch.isfinite(got) & torch.isfinite(want)).sum())
         finite = torch.isfinite(got) & torch.isfinite(want)
+        bad = int((~torch.isfinite(got) & torch.isfinite(want)).sum())
         difference = torch.where(finite, (got - want).abs(), torch.zeros_like(want))
-        return float(difference.max()), float(want.square().mean().sqrt()), bad
+        scale = float(want.square().mean().sqrt()) or 1.0
+        relative = difference / want.abs().clamp(min=scale)
+        return float(difference.max()), float(relative.max()), bad
 
     def as_wide(self, value: Any) -> Any:
-        return self.torch.as_tensor(value).to(self.torch.float64)
+        return self.torch.as_tensor(value).to(self.device).to(self.torch.float64)
 
     def finite(self, value: Any) -> bool:
         return bool(self.torch.isfinite(value).all())
@@ -125,10 +141,6 @@ class TorchArrays:
         return controls | ({"copied input": same[0]} if same else {})
 
 
-def _has_numpy() -> bool:
-    return importlib.util.find_spec("numpy") is not None
-
-
 def spread(values: Any, distribution: str) -> Any:
     """Shift and scale standard normal values, so that a kernel cannot live on one range."""
     if distribution == "wide":
@@ -138,7 +150,8 @@ def spread(values: Any, distribution: str) -> Any:
 
 class Oracle:
     def __init__(self, job: dict[str, Any]) -> None:
-        self.arrays: Any = NumpyArrays() if job["library"] == "numpy" else TorchArrays()
+        self.arrays: Any = NumpyArrays() if job["library"] == "numpy" \
+            else TorchArrays(job["device"])
         path = job["reference"]
         sys.path.insert(0, os.path.dirname(path))
         spec = importlib.util.spec_from_file_location("kopt_reference", path)
@@ -153,7 +166,7 @@ class Oracle:
         """Draw one case's inputs, write them to files, compute and keep what is expected."""
         arrays = self.arrays
         values: dict[str, Any] = {}
-        written: dict[str, bytes] = {}
+        written: dict[str, str] = {}
         for index, tensor in enumerate(job["tensors"]):
             name, dtype = tensor["name"], tensor["dtype"]
             if tensor["role"] == "scalar":
@@ -168,7 +181,7 @@ class Oracle:
                 data = arrays.to_bytes(drawn, dtype)
                 with open(tensor["path"], "wb") as file:
                     file.write(data)
-                written[name] = data
+                written[name] = hashlib.sha256(data).hexdigest()
                 values[name] = arrays.from_bytes(data, dtype, tensor["shape"])
         accepted = inspect.signature(self.function).parameters
         named = {k: v for k, v in values.items() if k in accepted}
@@ -190,29 +203,45 @@ class Oracle:
         return {"weak": weak, "outputs": [arrays.shape(value) for value in expected]}
 
     def _score(self, got: Any, want: Any) -> dict[str, Any]:
-        worst, scale, bad = self.arrays.errors(got, want)
-        return {"absolute": worst, "relative": worst / scale if scale > 0 else worst, "bad": bad}
+        absolute, relative, bad = self.arrays.errors(got, want)
+        return {"absolute": absolute, "relative": relative, "bad": bad}
 
     def judge(self, job: dict[str, Any]) -> dict[str, Any]:
         """Compare one case's outputs with the expected values and its inputs with their bytes."""
         expected, written = self.cases[job["case"]]
         answer: dict[str, Any] = {"absolute": 0.0, "relative": 0.0, "bad": 0, "changed": []}
+        if len(job["outputs"]) != len(expected):
+            raise ValueError(f"{len(job['outputs'])} outputs, expected {len(expected)}")
         for output, want in zip(job["outputs"], expected, strict=True):
-            with open(output["path"], "rb") as file:
-                data = file.read()
-            got = self.arrays.from_bytes(data, output["dtype"], output["shape"])
+            got = self.arrays.from_bytes(take(output["path"]), output["dtype"], output["shape"])
             if list(got.shape) != self.arrays.shape(want):
                 raise ValueError(f"shape {list(got.shape)}, expected {self.arrays.shape(want)}")
             score = self._score(self.arrays.as_wide(got), want)
             for key, value in score.items():
                 answer[key] = max(answer[key], value) if key != "bad" else answer[key] + value
         for after in job["inputs"]:
-            with open(after["path"], "rb") as file:
-                if file.read() != written[after["name"]]:
-                    answer["changed"].append(after["name"])
+            if hashlib.sha256(take(after["path"])).hexdigest() != written[after["name"]]:
+                answer["changed"].append(after["name"])
         if not math.isfinite(answer["relative"]):
             answer["relative"] = None
         return answer
+
+
+    def drop(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Forget a case and remove its files."""
+        self.cases.pop(job["case"], None)
+        for path in job["paths"]:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(path)
+        return {}
+
+
+def take(path: str) -> bytes:
+    """Read a file that a runner wrote, and remove it."""
+    with open(path, "rb") as file:
+        data = file.read()
+    os.remove(path)
+    return data
 
 
 def main() -> None:
@@ -226,8 +255,7 @@ def main() -> None:
                     oracle = Oracle(job)
                     answer: dict[str, Any] = {}
                 else:
-                    assert oracle is not None
-                    answer = oracle.make(job) if job["op"] == "make" else oracle.judge(job)
+                    answer = getattr(oracle, job["op"])(job)
             except BaseException as error:
                 last = traceback.format_exc().strip().splitlines()[-1]
                 answer = {"error": f"{last}", "kind": type(error).__name__}

@@ -1,9 +1,10 @@
 """Runs one kernel, the candidate's or the incumbent's, in a process of its own.
 
-Talks JSON lines over the socket given as its argument: `load` the artefact, `call` it once on a
-case and write everything it touched to files, `prepare` buffers for timing, time a `block` of
-calls. It knows nothing of expected values, of the other side, or of why it is asked. Standard
-library only; the loader of the target's language sits beside it.
+Talks JSON lines over the socket given as its argument: get `ready` (import what the language
+needs, nothing of anyone's), `load` the artefact, `call` it once on a case and write everything it
+touched to files, `prepare` buffers for timing, time a `block` of calls. It knows nothing of
+expected values, of the other side, or of why it is asked. Standard library only; the loader of
+the target's language sits beside it.
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ class Runner:
         self.kernel: Any = None
         self.prepared: dict[str, Any] = {}
 
+    def ready(self, job: dict[str, Any]) -> dict[str, Any]:
+        from load_python import preload
+
+        return preload(job["language"], job["interpret"])
+
     def load(self, job: dict[str, Any]) -> dict[str, Any]:
         self.kernel = open_kernel(job)
         return dict(self.kernel.facts)
@@ -47,6 +53,8 @@ class Runner:
         """Allocate and warm everything one class needs, before anything is timed."""
         buffers = self.kernel.buffers(job["tensors"])
         self.prepared[job["case"]] = buffers
+        if hasattr(self.kernel, "prepare"):
+            return dict(self.kernel.prepare(buffers, job["warm_ns"]))
         began = time.perf_counter_ns()
         calls = 0
         while calls < 3 or time.perf_counter_ns() - began < job["warm_ns"]:
@@ -61,7 +69,8 @@ class Runner:
         return {"outputs": self.kernel.write(buffers, self.kernel.last, job["tensors"])}
 
     def block(self, job: dict[str, Any]) -> dict[str, Any]:
-        return {"ns": self.kernel.time_block(self.prepared[job["case"]], job["calls"])}
+        how = {"graph": True} if job.get("graph") else {}
+        return {"ns": self.kernel.time_block(self.prepared[job["case"]], job["calls"], **how)}
 
 
 def main() -> None:

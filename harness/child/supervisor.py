@@ -212,6 +212,7 @@ class Supervisor:
         self.returncode: int | None = None
         self.peak_bytes = 0
         self.leftover = 0
+        self.held: list[int] = []
 
     def run(self) -> dict[str, Any]:
         if self._wait_for_turn():
@@ -270,6 +271,13 @@ class Supervisor:
             if stream.sink in writable:
                 stream.write()
         if self.control.fileno() in readable:
+            self._heed()
+
+    def _heed(self) -> None:
+        """Keep a device lock that the owner hands over; take the end of its words as its end."""
+        data, fds, _, _ = socket.recv_fds(self.control, 64, 8)
+        self.held += fds
+        if not data:
             self.ended = "killed"
 
     def _exited(self, child: int) -> bool:

@@ -1,0 +1,65 @@
+"""Triton's interpreter on the CPU, with its silent traps made loud.
+
+Set TRITON_INTERPRET=1 before triton is imported. bf16 is silently wrong there, so buffers declared
+bf16 are given as float32 and a kernel that makes bf16 values itself is refused; autotune fails
+there, so the first config is taken.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+BF16 = ("the kernel makes bfloat16 values itself, which Triton's interpreter computes wrong: "
+        "a GPU is needed to check it")
+
+
+class NeedsGpu(RuntimeError):
+    """The kernel uses something that the interpreter does not compute faithfully."""
+
+
+class FirstConfig:
+    """Stands in for an autotuner: launches with the first of its configs."""
+
+    def __init__(self, function: Any, config: Any) -> None:
+        self.fn, self.config = function, config
+        self.arg_names = getattr(function, "arg_names", ())
+        self.__name__ = getattr(function, "__name__", "kernel")
+
+    def __getitem__(self, grid: Any) -> Any:
+        return lambda *args, **kwargs: self.run(*args, grid=grid, warmup=False, **kwargs)
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        named = {**kwargs, **self.config.all_kwargs()}
+        if self.config.pre_hook is not None:
+            self.config.pre_hook({**dict(zip(self.arg_names, args, strict=False)), **named})
+        return self.fn.run(*args, **named)
+
+
+def install() -> None:
+    """Patch the Triton of this process."""
+    import triton
+    from triton.runtime import autotuner, interpreter
+
+    def autotune(configs: list[Any], *_: Any, **__: Any) -> Any:
+        first = configs[0] if configs else triton.Config({})
+        return lambda function: FirstConfig(function, first)
+
+    triton.autotune = triton.runtime.autotune = autotuner.autotune = autotune
+    plain = interpreter.TensorHandle.__post_init__
+
+    def checked(self: Any) -> None:
+        if self.get_element_ty().name == "bf16":
+            raise NeedsGpu(BF16)
+        plain(self)
+
+    interpreter.TensorHandle.__post_init__ = checked
+
+
+def refusal(error: BaseException) -> str:
+    """Return why the interpreter cannot judge a kernel, empty when the error is the kernel's."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, NeedsGpu):
+            return str(seen)
+        seen = seen.__cause__ or seen.__context__
+    return ""

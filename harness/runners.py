@@ -1,0 +1,120 @@
+"""Runner processes of one evaluation or loop: every one fresh, some started before they are needed.
+
+A process of a GPU's kernel takes seconds to import torch and triton. Those are started ahead, each
+under its own guard, with nothing of the candidate's in them; kernel and device lock come later.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.errors import EnvironmentFault
+from harness.guard import Confine, Limits, clean_env
+from harness.kernel import Kernel
+from harness.lock import DeviceLock, Turnstile
+from harness.peer import Peer, PeerDied, PeerError
+
+CORES_PER_START = 5
+MOST_AHEAD = 3
+
+
+class Runners:
+    """Hands out runners with a kernel loaded; `ahead` are kept starting for each side."""
+
+    def __init__(self, limits: Limits, *, ahead: int = 0,
+                 cancel: threading.Event | None = None) -> None:
+        self.limits = limits
+        self.ahead = ahead
+        self._cancel = cancel
+        self._waiting: dict[str, deque[Peer]] = {}
+
+    def expect(self, kernel: Kernel, count: int) -> None:
+        """Have up to `count` runners of a side starting, as far as this starts any ahead."""
+        waiting = self._waiting.setdefault(kernel.name, deque())
+        while len(waiting) < min(count, self.ahead):
+            waiting.append(self._open(kernel, None, None))
+
+    def start(self, kernel: Kernel, *, lock: DeviceLock | None = None,
+              yields: Turnstile | None = None) -> Peer:
+        """Return one runner with the kernel loaded; see `start_all`."""
+        return self.start_all([kernel], lock=lock, yields=yields)[0]
+
+    def start_all(self, kernels: Sequence[Kernel], *, lock: DeviceLock | None = None,
+                  yields: Turnstile | None = None) -> list[Peer]:
+        """Return a runner for each kernel, loaded side by side.
+
+        Raises PeerError or PeerDied when a kernel does not load, EnvironmentFault when the
+        target's interpreter cannot run any.
+        """
+        peers: list[Peer] = []
+        unlocked: list[Peer] = []
+        try:
+            for kernel in kernels:
+                if waiting := self._waiting.get(kernel.name):
+                    peers.append(waiting.popleft())
+                    unlocked.append(peers[-1])
+                else:
+                    peers.append(self._open(kernel, lock, yields))
+                self.expect(kernel, self.ahead)
+            for peer, kernel in zip(peers, kernels, strict=True):
+                _await_ready(peer, kernel)
+                if lock is not None and peer in unlocked:
+                    peer.hold(lock)
+                peer.send("load", **kernel.job())
+            for peer in peers:
+                peer.receive()
+        except BaseException:
+            for peer in peers:
+                peer.close()
+            raise
+        return peers
+
+    def _open(self, kernel: Kernel, lock: DeviceLock | None, yields: Turnstile | None) -> Peer:
+        place, bare = kernel.place, kernel.target.language == "c"
+        home = kernel.home
+        home.mkdir(parents=True, exist_ok=True)
+        env = clean_env({**place.env, "TRITON_CACHE_DIR": str(home / "triton")}, home=home)
+        if place.interpret:
+            env["TRITON_INTERPRET"] = "1"
+        io = Path(place.scratch) / "io"
+        peer = Peer("runner.py", cwd=home, limits=self.limits, env=env, lock=lock, yields=yields,
+                    bare=bare, python=None if bare else place.python, cancel=self._cancel,
+                    confine=Confine(writable=(str(home), str(io))))
+        if not bare:
+            peer.send("ready", language=kernel.target.language, interpret=place.interpret)
+        return peer
+
+    def close(self) -> None:
+        for waiting in self._waiting.values():
+            while waiting:
+                waiting.pop().close()
+
+    def __enter__(self) -> Runners:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def starts_ahead(language: str, on_cpu: bool) -> int:
+    """Return how many runners of a side to keep starting: none where that would disturb timing."""
+    if on_cpu or language == "c":
+        return 0
+    cores = len(os.sched_getaffinity(0))
+    return max(1, min(MOST_AHEAD, cores // CORES_PER_START))
+
+
+def _await_ready(peer: Peer, kernel: Kernel) -> None:
+    if kernel.target.language == "c":
+        return
+    try:
+        peer.receive()
+    except (PeerError, PeerDied) as error:
+        raise EnvironmentFault(
+            f"the target's Python cannot run {kernel.target.language} kernels: {error.what}",
+            where=kernel.place.python or "this Python",
+            fix="install torch and triton there, or set python: in the manifest") from None
