@@ -46,7 +46,7 @@ class Controls:
             case "reject":
                 return self._reject(control)
             case _:
-                return f"unknown request {control.verb!r}"
+                return f"refused: unknown request {control.verb!r}"
 
     def _reject(self, control: Control) -> str:
         candidate = self._waiting(control)
@@ -69,7 +69,7 @@ class Controls:
             try:
                 outcome = self._approve(control, keeper)
             except KoptError as error:
-                outcome = f"not kept: {error}"
+                outcome = f"refused: {error}"
             self.desk.writer.finish_control(control.id, outcome)
             kept = kept or outcome.startswith("kept")
         return kept
@@ -84,20 +84,20 @@ class Controls:
         if candidate.base_commit == setup.lineage.best:
             verdict = self.desk.recorded(entry.id, "verify", candidate.base_tree)
             if verdict is None:
-                return "not kept: it has no recorded verdict"
+                return "refused: it has no recorded verdict"
             judged = keeper.record(entry, verdict, "verify")
-            return "kept" if keeper.keep(judged, actor=control.by) else "not kept: see its reason"
+            return "kept" if keeper.keep(judged, actor=control.by) else "refused: see its decision"
         moved = candidates.rebase(setup, entry, setup.lineage.best, self.desk.round)
         if moved is None:
             keeper.refuse(entry, "tie", "the best has this change already", actor=control.by)
-            return "not kept: the best has this change already"
+            return "refused: the best has this change already"
         self.desk.writer.add_candidate(moved.candidate)
         judged = keeper.judge(moved, "verify")
         keeper.refuse(entry, "runner-up", f"its base had moved; measured again as {moved.id}",
                       actor=control.by)
         if not judged.good:
             keeper.close(judged, actor=control.by)
-            return f"not kept: on the new best it is a {judged.ruling.kind}: " \
+            return f"refused: on the new best it is a {judged.ruling.kind}: " \
                    f"{judged.ruling.reason}"
         keeper.keep(judged, actor=control.by)
         return f"kept as {moved.id}, measured again on the new best"
@@ -107,11 +107,11 @@ class Controls:
         found = [c for c in self.desk.reader.candidates(self.desk.setup.id)
                  if c.id == control.candidate]
         if not found:
-            return f"no candidate {control.candidate!r}"
+            return f"refused: no candidate {control.candidate!r}"
         candidate = found[0]
         if candidate.state != "waiting":
-            return f"candidate {candidate.id} is {candidate.state}, not waiting"
+            return f"refused: candidate {candidate.id} is {candidate.state}, not waiting"
         if control.expected_base and control.expected_base not in (
                 candidate.base_commit, candidate.base_tree):
-            return "not applied: the candidate's base is not the one that was shown"
+            return "refused: the candidate's base is not the one that was shown"
         return candidate

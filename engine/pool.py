@@ -14,7 +14,6 @@ from pathlib import Path
 
 import msgspec
 
-from engine import patch as patches
 from engine.campaign import Setup
 from engine.patch import Patch
 from engine.workers.base import Bench, Report, Task, Worker
@@ -100,7 +99,7 @@ class Pool:
         lineage = self._setup.lineage
         if report.patch is None:
             return lineage.capture(worktree, base_commit, self._setup.edit)
-        return lineage.apply(base_commit, patches.parse(report.patch)).patch
+        return lineage.take(base_commit, report.patch, self._setup.edit).patch
 
     def _tick(self, task: Task, stage: str, detail: str, done: float | None) -> None:
         self._messages.put(Ticked(slot=task.slot, stage=stage, detail=plain(detail, 160),

@@ -61,6 +61,14 @@ def find(path: Path) -> Project:
     )
 
 
+def start_repository(path: Path, message: str) -> None:
+    """Make a folder a git repository with everything in it committed; raises GitFailed."""
+    Git(None).run("init", "--quiet", "--initial-branch=main", cwd=path)
+    git = Git(path / ".git")
+    git.run("add", "--all", work_tree=path)
+    git.run("commit", "--quiet", "--message", message, work_tree=path)
+
+
 def _expect_top(git: Git, here: Path) -> None:
     printed = Git(None).run("rev-parse", "--show-toplevel", cwd=here)
     top = Path(printed.decode(errors="surrogateescape").rstrip("\n"))

@@ -1,0 +1,23 @@
+"""`kopt attach`: the dashboard, opened on one campaign."""
+
+from __future__ import annotations
+
+import argparse
+
+from kopt_tui.commands.choose import campaign, journal
+from kopt_tui.commands.parser import Commands, add_campaign
+from kopt_tui.main import workspace_of
+
+
+def add(sub: Commands) -> None:
+    parser = sub.add_parser("attach")
+    add_campaign(parser)
+    parser.add_argument("--readonly", action="store_true", help="watch, change nothing")
+
+
+def run(args: argparse.Namespace) -> int:
+    from kopt_tui import app
+
+    with journal(args) as reader:
+        chosen = campaign(reader, args.campaign).id
+    return app.main(workspace_of(args), readonly=args.readonly, campaign=chosen)

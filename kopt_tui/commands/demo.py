@@ -1,0 +1,90 @@
+"""`kopt demo`: a real campaign on this machine, from start to end.
+
+The example is copied into the workspace as a git repository of its own. Where there is a GPU it is
+a Triton kernel, elsewhere naive C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+from harness.errors import EnvironmentFault, InputError
+from kopt_tui.commands.parser import Commands
+from kopt_tui.commands.run import here
+from kopt_tui.main import workspace_of
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+ON_CPU, ON_GPU = "rmsnorm_c", "softmax_triton"
+
+
+def add(sub: Commands) -> None:
+    parser = sub.add_parser("demo")
+    parser.add_argument("--example", metavar="NAME", default=None,
+                        help="an example's name; by default one that fits this machine")
+    parser.add_argument("--plain", action="store_true",
+                        help="stream lines instead of opening the dashboard")
+
+
+def run(args: argparse.Namespace) -> int:
+    from engine import campaign as campaigns
+
+    workspace = workspace_of(args)
+    at_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not args.plain
+    example = args.example or _fitting()
+    project = _copy(example, workspace)
+    manifest = project / "manifest.yaml"
+    if not at_terminal:  # nobody is there to be asked
+        manifest = _without_questions(manifest, workspace)
+    setup = campaigns.create(workspace, manifest)
+    if not at_terminal:
+        print(f"campaign {setup.id}: {setup.target.description or setup.target.op} on "
+              f"{setup.device.name}", flush=True)
+    return here(workspace, setup.id, dashboard=at_terminal)
+
+
+def _fitting() -> str:
+    from harness import devices
+
+    cards = [device for device in devices.inventory() if device.kind == "nvidia"
+             and not device.unusable]
+    return ON_GPU if cards else ON_CPU
+
+
+def _copy(example: str, workspace: Path) -> Path:
+    """Copy an example into the workspace and make it a git repository with one commit."""
+    from engine.git import GitFailed
+    from engine.project import start_repository
+
+    source = EXAMPLES / example
+    if not (source / "manifest.yaml").is_file():
+        known = ", ".join(sorted(p.parent.name for p in EXAMPLES.glob("*/manifest.yaml")))
+        raise InputError(f"no example {example!r}", fix=f"one of {known}")
+    projects = workspace / "projects"
+    try:
+        projects.mkdir(parents=True, exist_ok=True)
+        number = 1
+        while (path := projects / (example if number == 1 else f"{example}-{number}")).exists():
+            number += 1
+        shutil.copytree(source, path, ignore=shutil.ignore_patterns("__pycache__"))
+        start_repository(path, f"{example}: the naive kernel")
+    except OSError as error:
+        raise EnvironmentFault(f"cannot copy the example: {error.strerror}",
+                               where=str(workspace), fix="choose another --workspace") from None
+    except GitFailed as error:
+        raise EnvironmentFault(f"git: {error.what}", where=str(workspace)) from None
+    return path
+
+
+def _without_questions(manifest: Path, workspace: Path) -> Path:
+    """Return a copy of the manifest that keeps what is sure without asking."""
+    import msgspec
+
+    from engine import manifest as manifests
+
+    loaded = msgspec.structs.replace(manifests.load(manifest), approval="auto")
+    path = workspace / "projects" / f"{manifest.parent.name}.yaml"
+    path.write_text(manifests.dump(loaded, brief=True))
+    return path

@@ -1,0 +1,114 @@
+"""`kopt evaluate`: judge one candidate against the project's own code, without a campaign."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from harness.errors import InputError
+from harness.knobs import Value
+from harness.requests import Progress
+from harness.verdict import Verdict
+from kopt_tui import words
+from kopt_tui.commands.jsonout import emit
+from kopt_tui.commands.parser import Commands, add_json
+from kopt_tui.commands.table import show
+
+ALPHA = 0.001
+
+
+def add(sub: Commands) -> None:
+    parser = sub.add_parser("evaluate")
+    parser.add_argument("manifest", metavar="MANIFEST", type=Path)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--patch", metavar="FILE", help="a unified diff; - for standard input")
+    which.add_argument("--config", metavar="JSON", help='knobs to set, such as {"TILE": 32}')
+    which.add_argument("--ref", metavar="REF", help="a commit or branch of the project")
+    parser.add_argument("--base", metavar="REF", default="HEAD",
+                        help="the incumbent, a commit of the project (default HEAD)")
+    parser.add_argument("--alpha", metavar="P", type=float, default=ALPHA,
+                        help=f"error rate of calling it faster (default {ALPHA:g})")
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from engine import harness_process
+    from engine.direct import Direct, Trial
+
+    if not 0 < args.alpha <= 0.2:
+        raise InputError("--alpha must lie above 0 and at most at 0.2")
+    trial = Trial(patch=_patch(args.patch), config=read_config(args.config), ref=args.ref)
+    with Direct(args.manifest, base=args.base) as direct:
+        request = direct.request(trial, alpha=args.alpha)
+        if isinstance(request, Verdict):
+            verdict = request
+        else:
+            verdict = harness_process.evaluate(request, progress=progress(quiet=args.json))
+    if args.json:
+        emit(verdict)
+    else:
+        tell(verdict)
+    return 0 if verdict.valid and verdict.correct else 1
+
+
+def tell(verdict: Verdict) -> None:
+    """Print a verdict for a person."""
+    if not verdict.valid:
+        print(words.clean(f"✗ invalid: {verdict.rejected_reason}"))
+    elif not verdict.correct:
+        print("✗ incorrect")
+    elif verdict.speedup is None:
+        print("✓ correct, not measured")
+    else:
+        low, high = verdict.speedup_low or 0.0, verdict.speedup_high or math.inf
+        print(f"✓ correct, {verdict.speedup:.3f}x [{low:.3f}, {high:.3f}] against the incumbent, "
+              f"{verdict.latency_us:.4g} us ({verdict.latency_kind}) on {verdict.device}")
+    show(("class", "correct", "outcome", "latency us", "incumbent us", "change", "of roofline",
+          "pairs", "note"),
+         ((row.config_class, "yes" if row.correct else "no", words.signed(row.outcome),
+           _number(row.latency_us), _number(row.incumbent_us),
+           "" if row.log_ratio is None else f"{math.expm1(row.log_ratio):+.1%}",
+           "" if row.pct_of_roofline is None else f"{row.pct_of_roofline:.0f}%",
+           str(row.pairs) if row.pairs else "", row.note) for row in verdict.rows))
+    for finding in verdict.audit:
+        print(words.clean(f"! {finding.severity}: {finding.detail}"))
+    for note in verdict.notes:
+        print(words.clean(f"- {note}"))
+
+
+def progress(*, quiet: bool) -> Callable[[Progress], None]:
+    """Return a callback that tells on a terminal's stderr what is going on."""
+    if quiet or not sys.stderr.isatty():
+        return lambda line: None
+    return lambda line: print(f"\r\x1b[K{line.stage} {words.clean(line.detail)}", end="",
+                              file=sys.stderr, flush=True)
+
+
+def read_config(text: str | None) -> dict[str, Value] | None:
+    """Read --config; raises InputError for anything but an object of numbers and names."""
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text.encode(), type=dict[str, Value])
+    except msgspec.DecodeError as error:
+        raise InputError(f"--config: {error}", fix='an object, such as {"TILE": 32}') from None
+
+
+def _patch(path: str | None) -> bytes | None:
+    if path is None:
+        return None
+    if path == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read the patch: {error.strerror}", where=path) from None
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"

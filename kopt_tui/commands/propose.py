@@ -1,0 +1,82 @@
+"""`kopt propose`: a target's incumbent and the search space that its source declares."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from harness.knobs import Value
+from harness.target import ConfigClass
+from kopt_tui.commands.jsonout import emit
+from kopt_tui.commands.parser import Commands, add_json
+from kopt_tui.commands.table import show
+
+if TYPE_CHECKING:
+    from engine.direct import Direct
+
+
+class KnobSpace(msgspec.Struct, frozen=True, kw_only=True):
+    """One knob as an agent reads it."""
+
+    type: str
+    choices: tuple[Value, ...]
+    default: Value
+    desc: str
+    line: int
+
+
+class Proposal(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent may move, and from where."""
+
+    op: str
+    language: str
+    source: str
+    entry: str
+    device: str
+    incumbent: dict[str, Value]
+    incumbent_tree: str
+    search_space: dict[str, KnobSpace]
+    size: int
+    classes: tuple[ConfigClass, ...]
+    edit_surface: str
+
+
+def add(sub: Commands) -> None:
+    parser = sub.add_parser("propose")
+    parser.add_argument("manifest", metavar="MANIFEST", type=Path)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from engine.direct import Direct
+
+    with Direct(args.manifest) as direct:
+        proposal = _proposal(direct)
+    if args.json:
+        emit(proposal)
+        return 0
+    print(f"{proposal.op}: {proposal.entry} in {proposal.source} ({proposal.language}) "
+          f"on {proposal.device}; {proposal.size} configurations")
+    show(("knob", "now", "choices", "line", "what it is"),
+         ((name, str(knob.default), ", ".join(map(str, knob.choices)), str(knob.line), knob.desc)
+          for name, knob in proposal.search_space.items()))
+    print(proposal.edit_surface)
+    return 0
+
+
+def _proposal(direct: Direct) -> Proposal:
+    knobs = direct.knobs()
+    return Proposal(
+        op=direct.target.op, language=direct.target.language, source=direct.target.source,
+        entry=direct.target.entry, device=direct.device.name, incumbent_tree=direct.base,
+        incumbent={knob.name: knob.value for knob in knobs},
+        search_space={knob.name: KnobSpace(type=type(knob.value).__name__, choices=knob.choices,
+                                           default=knob.value, desc=knob.note, line=knob.line)
+                      for knob in knobs},
+        size=math.prod(len(knob.choices) for knob in knobs), classes=direct.target.classes,
+        edit_surface=f"any part of {direct.target.source}; the reference, the task and the "
+                     "benchmark are frozen")

@@ -1,0 +1,69 @@
+"""`kopt run`: start a campaign from a manifest, or go on with one, in a process of its own."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from harness.errors import Refused
+from kopt_tui.commands.parser import Commands
+from kopt_tui.commands.stream import follow
+from kopt_tui.main import workspace_of
+
+
+def add(sub: Commands) -> None:
+    parser = sub.add_parser("run")
+    parser.add_argument("manifest", metavar="MANIFEST",
+                        help="a manifest file, or the name of a campaign to go on with")
+    parser.add_argument("--here", action="store_true",
+                        help="run inside this process, with the dashboard at a terminal")
+    parser.add_argument("--wait", action="store_true",
+                        help="stream the campaign's events until it ends")
+
+
+def run(args: argparse.Namespace) -> int:
+    from engine import host
+
+    workspace = workspace_of(args)
+    campaign = _campaign(workspace, args.manifest)
+    if args.here:
+        return here(workspace, campaign)
+    if (pid := host.owner(workspace, campaign)) is not None:
+        raise Refused(f"{campaign} runs already, in process {pid}", fix="kopt attach shows it")
+    pid = host.spawn(workspace, campaign)
+    print(f"{campaign} runs in process {pid}; kopt attach {campaign} shows it", flush=True)
+    return follow(workspace, campaign) if args.wait else 0
+
+
+def here(workspace: Path, campaign: str, *, dashboard: bool | None = None) -> int:
+    """Run the engine in this process, with the dashboard at a terminal and a stream elsewhere."""
+    import sys
+
+    from engine.engine import Engine
+
+    engine = Engine(workspace, campaign)
+    at_terminal = sys.stdin.isatty() and sys.stdout.isatty() if dashboard is None else dashboard
+    engine.start()
+    if at_terminal:
+        from kopt_tui import app
+
+        code = app.main(workspace, campaign=campaign, engine=engine)
+        engine.stop()
+        engine.join()
+        return code
+    try:
+        return follow(workspace, campaign, engine=engine)
+    except BaseException:
+        engine.stop()
+        engine.join()
+        raise
+
+
+def _campaign(workspace: Path, wanted: str) -> str:
+    """Return the campaign to run: a new one from a manifest file, or one that exists."""
+    from engine import campaign as campaigns
+
+    if not Path(wanted).exists() and "/" not in wanted and not wanted.endswith((".yaml", ".yml")):
+        return campaigns.open_campaign(workspace, wanted).id
+    workspace.mkdir(parents=True, exist_ok=True)
+    return campaigns.create(workspace, Path(wanted)).id

@@ -1,0 +1,66 @@
+"""A campaign's events as plain lines, until its engine has ended, and a summary."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from pathlib import Path
+
+from engine.journal.read import Reader
+from engine.lease import alive
+from kopt_tui import words
+from kopt_tui.commands.events import Printer
+
+POLL_S = 0.2
+GOOD = ("finished", "waiting")
+
+
+def follow(workspace: Path, campaign: str, *, engine: threading.Thread | None = None) -> int:
+    """Print what happens until the engine ends; 0 if the campaign came to its end in order."""
+    printer = Printer(kinds=[], as_json=False, named=False)
+    reader = Reader(workspace)
+    try:
+        seen = 0
+        while True:
+            running = engine.is_alive() if engine is not None else _owned(reader, campaign)
+            events = reader.events(campaign=campaign, after=seen, limit=500)
+            printer.print(events)
+            if events:
+                seen = events[-1].seq
+            elif not running:
+                break
+            else:
+                time.sleep(POLL_S)
+        return summary(reader, campaign)
+    finally:
+        reader.close()
+
+
+def summary(reader: Reader, campaign: str) -> int:
+    """Print how a campaign stands; 0 if it ended in order."""
+    found = reader.campaign(campaign)
+    if found is None:
+        return 1
+    kept = reader.candidates(campaign, states=("kept",))
+    waiting = reader.candidates(campaign, states=("waiting",))
+    print(f"\n{found.id}: {found.state}, {words.clean(found.reason)}")
+    if found.speedup is not None:
+        print(f"best against baseline: {found.speedup:.2f}x "
+              f"[{found.speedup_low or 0:.2f}, {found.speedup_high or 0:.2f}], measured again "
+              f"after the last keep; branch optimize/{found.id} in {found.project}")
+    for one in kept:
+        print(f"  kept {one.id} {one.commit[:12]}  {words.clean(one.hypothesis)}: "
+              f"{words.clean(one.reason)}")
+    for one in waiting:
+        print(f"  waits for you: {one.id}  {words.clean(one.reason)} "
+              f"(kopt approve {one.id})")
+    if not kept:
+        print("  nothing was kept")
+    sys.stdout.flush()
+    return 0 if found.state in GOOD else 1
+
+
+def _owned(reader: Reader, campaign: str) -> bool:
+    lease = reader.lease(campaign)
+    return lease is not None and alive(lease)
