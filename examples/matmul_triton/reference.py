@@ -1,0 +1,5 @@
+"""Matrix product in float64."""
+
+
+def matmul(a, b):
+    return a @ b
