@@ -92,10 +92,9 @@ class Evaluation:
                                      python=settings.python, env=settings.env)
         if self.place.interpret:
             self.target = target.interpretable()
-        self.limits = limits_for(target, device, settings)
-        self.runners = Runners(self.limits, cancel=cancel,
-                               ahead=starts_ahead(target.language, self.on_cpu))
         self.yields = lock.turnstile() if self.on_cpu else None
+        self.runners = Runners(limits_for(target, device, settings), yields=self.yields,
+                               ahead=starts_ahead(self.place, target.language), cancel=cancel)
         self.findings: list[Finding] = []
         self.notes: list[str] = []
         self.evidence: list[Evidence] = []
@@ -103,7 +102,8 @@ class Evaluation:
     def run(self) -> Verdict:
         began = time.monotonic()
         try:
-            verdict = self._judge()
+            with self.runners:
+                verdict = self._judge()
         except Failed as failure:
             verdict = rejected(str(failure), notes=tuple(self.notes), audit=tuple(self.findings))
         return msgspec.structs.replace(
@@ -114,14 +114,13 @@ class Evaluation:
     def _judge(self) -> Verdict:
         candidate = self._build("candidate")
         incumbent = self._build("incumbent")
-        self.runners.expect(candidate, 2)
-        self.runners.expect(incumbent, 1)
+        self.runners.expect(candidate, 2 if self.measurable else 1)
+        self.runners.expect(incumbent, 1 if self.measurable else 0)
         held = None if self.on_cpu else self._lock()
         try:
             scratch = kernel.scratch_inside(Path(self.settings.scratch), "io")
-            with self.runners, Oracle(self.target, Path(self.trees.reference), scratch, self.place,
-                                      lock=held, yields=self.yields,
-                                      cancel=self._cancel) as oracle:
+            with Oracle(self.target, Path(self.trees.reference), scratch, self.place, lock=held,
+                        yields=self.yields, cancel=self._cancel) as oracle:
                 cases, errors = self._check(candidate, oracle, held)
                 if not self._all_correct(errors):
                     return self._verdict(errors, {}, None)
@@ -206,8 +205,8 @@ class Evaluation:
         left: dict[str, Any] = {}  # judged once the lock is free: the oracle makes way for timing
         try:
             pairs = Pairs(self.settings.plan, list(cases.values()),
-                          lambda order: self.runners.start_all([sides[s] for s in order],
-                                                               lock=owned),
+                          lambda order: self.runners.start_all(
+                              [sides[side] for side in order], lock=owned, refill=True),
                           on_pair=lambda n, of: self._progress("timing", f"pair {n} of ≤{of}",
                                                                n / of),
                           cancel=self._cancel)

@@ -91,9 +91,9 @@ class _Screen:
                                      python=settings.python, env=settings.env)
         if self.place.interpret:
             self.target = target.interpretable()
-        self.runners = Runners(limits_for(target, device, settings), cancel=cancel,
-                               ahead=starts_ahead(target.language, self.on_cpu))
         self.yields = lock.turnstile() if self.on_cpu else None
+        self.runners = Runners(limits_for(target, device, settings), yields=self.yields,
+                               ahead=starts_ahead(self.place, target.language), cancel=cancel)
         self.source = (Path(job.tree) / target.source).read_text()
         self.space = of_knobs(knobs.find(self.source, language=target.language,
                                          where=target.source), job.only)
@@ -177,7 +177,8 @@ class _Screen:
         return lock.acquire(lock.name_of(self.device.kind, self.device.uuid), cancel=self.cancel)
 
     def _check(self, candidate: Kernel, held: lock.DeviceLock | None) -> None:
-        with self.runners.start(candidate, lock=held, yields=self.yields) as runner:
+        with self.runners.start(candidate, lock=held, yields=self.yields,
+                                refill=True) as runner:
             for case in self.cases:
                 answer = runner.ask("call", case=case.id, tensors=case.tensors)
                 errors = self.oracle.judge(case, answer["outputs"])
@@ -189,7 +190,7 @@ class _Screen:
         sides = {"candidate": candidate, "incumbent": self.incumbent}
         plan = SCREEN if self.on_cpu else SCREEN_GPU
         timings = Pairs(plan, self.cases, lambda order: self.runners.start_all(
-            [sides[side] for side in order], lock=held), cancel=self.cancel).run()
+            [sides[side] for side in order], lock=held, refill=True), cancel=self.cancel).run()
         weights = [c.weight for c in self.target.classes]
         by_class = {t.config_class: t for t in timings}
         ordered = [by_class[c.name] for c in self.target.classes]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from harness.errors import EnvironmentFault
 from harness.guard import Confine, Limits, clean_env
-from harness.kernel import Kernel
+from harness.kernel import Kernel, Place
 from harness.lock import DeviceLock, Turnstile
 from harness.peer import Peer, PeerDied, PeerError
 
@@ -23,12 +23,13 @@ MOST_AHEAD = 3
 
 
 class Runners:
-    """Hands out runners with a kernel loaded; `ahead` are kept starting for each side."""
+    """Hands out runners with a kernel loaded; at most `ahead` a side start before their time."""
 
-    def __init__(self, limits: Limits, *, ahead: int = 0,
+    def __init__(self, limits: Limits, *, ahead: int = 0, yields: Turnstile | None = None,
                  cancel: threading.Event | None = None) -> None:
         self.limits = limits
         self.ahead = ahead
+        self._yields = yields
         self._cancel = cancel
         self._waiting: dict[str, deque[Peer]] = {}
 
@@ -36,16 +37,16 @@ class Runners:
         """Have up to `count` runners of a side starting, as far as this starts any ahead."""
         waiting = self._waiting.setdefault(kernel.name, deque())
         while len(waiting) < min(count, self.ahead):
-            waiting.append(self._open(kernel, None, None))
+            waiting.append(self._open(kernel, None, self._yields))
 
     def start(self, kernel: Kernel, *, lock: DeviceLock | None = None,
-              yields: Turnstile | None = None) -> Peer:
+              yields: Turnstile | None = None, refill: bool = False) -> Peer:
         """Return one runner with the kernel loaded; see `start_all`."""
-        return self.start_all([kernel], lock=lock, yields=yields)[0]
+        return self.start_all([kernel], lock=lock, yields=yields, refill=refill)[0]
 
     def start_all(self, kernels: Sequence[Kernel], *, lock: DeviceLock | None = None,
-                  yields: Turnstile | None = None) -> list[Peer]:
-        """Return a runner for each kernel, loaded side by side.
+                  yields: Turnstile | None = None, refill: bool = False) -> list[Peer]:
+        """Return a runner for each kernel, loaded side by side; `refill` if more will be needed.
 
         Raises PeerError or PeerDied when a kernel does not load, EnvironmentFault when the
         target's interpreter cannot run any.
@@ -59,7 +60,8 @@ class Runners:
                     unlocked.append(peers[-1])
                 else:
                     peers.append(self._open(kernel, lock, yields))
-                self.expect(kernel, self.ahead)
+                if refill:
+                    self.expect(kernel, self.ahead)
             for peer, kernel in zip(peers, kernels, strict=True):
                 _await_ready(peer, kernel)
                 if lock is not None and peer in unlocked:
@@ -100,9 +102,9 @@ class Runners:
         self.close()
 
 
-def starts_ahead(language: str, on_cpu: bool) -> int:
+def starts_ahead(place: Place, language: str) -> int:
     """Return how many runners of a side to keep starting: none where that would disturb timing."""
-    if on_cpu or language == "c":
+    if language == "c" or (place.device == "cpu" and not place.interpret):
         return 0
     cores = len(os.sched_getaffinity(0))
     return max(1, min(MOST_AHEAD, cores // CORES_PER_START))
