@@ -76,7 +76,7 @@ def create(workspace: Path, manifest_path: Path) -> Setup:
     manifests.check_runnable(manifest)
     project = projects.find(Path(manifest.project))
     task = _load_task(project.path / manifest.target.task)
-    device = devices.find(manifest.gpu.device)
+    device = device_for(manifest, task)
     if not (project.path / task.source).is_file():
         raise InputError(f"no kernel source {task.source}", where=str(project.path))
     writer = Writer(workspace)
@@ -113,7 +113,13 @@ def open_campaign(workspace: Path, identity: str) -> Setup:
     lineage = Lineage(folder.path, identity, Path(campaign.project))
     task = _task_at(lineage, manifest.target.task, folder)
     return Setup(workspace=workspace, id=identity, folder=folder, manifest=manifest, target=task,
-                 device=devices.find(manifest.gpu.device), lineage=lineage)
+                 device=device_for(manifest, task), lineage=lineage)
+
+
+def device_for(manifest: Manifest, task: Target) -> Device:
+    """Return the device that a manifest means; "auto" is the CPU for a kernel in C."""
+    wanted = manifest.gpu.device
+    return devices.find("cpu" if wanted == "auto" and task.language == "c" else wanted)
 
 
 def _load_task(path: Path) -> Target:

@@ -53,38 +53,41 @@ class Desk:
         self._looked = 0.0
         self._ticks: dict[str, float] = {}
 
-    def wait(self) -> object:
-        """Return the next message that is no tick; raises Stopped."""
-        while True:
-            self._look()
-            began = time.monotonic()
-            try:
-                message = self.messages.get(timeout=LOOK_S)
-            except queue.Empty:
-                continue
-            finally:
-                self.waited_s += time.monotonic() - began
-            if not isinstance(message, Ticked):
-                return message
-            self._tick(message)
-
-    def idle(self) -> None:
-        """Wait a moment with nothing under way, looking at the controls; raises Stopped."""
+    def wait(self) -> object | None:
+        """Return the next message that is no tick, None if a moment brought none; raises Stopped.
+        """
         self._look()
         began = time.monotonic()
-        self.stop.wait(LOOK_S)
-        self.waited_s += time.monotonic() - began
+        try:
+            message = self.messages.get(timeout=LOOK_S)
+        except queue.Empty:
+            return None
+        finally:
+            self.waited_s += time.monotonic() - began
+        if isinstance(message, Ticked):
+            self._tick(message)
+            return None
+        return message
 
     def verdict(self, job: Job) -> Verdict:
-        """Have one verdict made and wait for it; raises KoptError for a fault, Stopped."""
+        """Have one verdict made and wait for it; what else arrives meanwhile stays in the queue.
+
+        Raises KoptError for a fault, Stopped.
+        """
         self.verifier.submit(job)
-        while True:
-            message = self.wait()
-            if isinstance(message, Verified) and message.job == job:
-                if message.verdict is None:
-                    raise KoptError(message.fault, where=job.purpose)
-                return message.verdict
-            self.messages.put(message)
+        others: list[object] = []
+        try:
+            while True:
+                message = self.wait()
+                if isinstance(message, Verified) and message.job == job:
+                    if message.verdict is None:
+                        raise KoptError(message.fault, where=job.purpose)
+                    return message.verdict
+                if message is not None:
+                    others.append(message)
+        finally:
+            for other in others:
+                self.messages.put(other)
 
     def recorded(self, candidate: str, purpose: str, incumbent_tree: str) -> Verdict | None:
         """Return the verdict on a candidate that the journal has already, if any."""

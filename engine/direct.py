@@ -12,11 +12,12 @@ import msgspec
 from engine import manifest as manifests
 from engine import patch as patches
 from engine import project as projects
+from engine.campaign import device_for
 from engine.clone import Clone
 from engine.hygiene import violations
 from engine.lineage import Lineage
 from engine.patch import Patch
-from harness import devices, knobs, target
+from harness import knobs, target
 from harness.device import Device
 from harness.errors import InputError
 from harness.evaluate import Settings, Trees
@@ -49,7 +50,7 @@ class Direct:
         self.lineage = Lineage.create(self.folder, "direct", self.project)
         self.base = self._tree_of(base)
         self.target = target.load(self._task())
-        self.device: Device = devices.find(self.manifest.gpu.device)
+        self.device: Device = device_for(self.manifest, self.target)
 
     def __enter__(self) -> Direct:
         return self

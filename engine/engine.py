@@ -100,10 +100,7 @@ class Run:
             self.records.start()
             keep.recover(self.desk.writer, self.setup.lineage)
             if self.decide_only:
-                self.controls.look()
-                if self.controls.decide(self.keeper):
-                    self._after_keep()
-                self._finish(self._campaign().reason or "decided")
+                self._decide()
                 return
             self._state("running", "recovered" if self._campaign().round else "starting")
             self._baseline()
@@ -118,6 +115,20 @@ class Run:
             self._state("failed", "", f"internal error: {type(error).__name__}: {error}; "
                         f"see {self.setup.folder.logs / 'engine.log'}")
             raise
+
+    def _decide(self) -> None:
+        """Carry out what people decided on a campaign that no engine runs; it stays as it was."""
+        before = self._campaign()
+        self.desk.round = before.round
+        self.controls.look()
+        self._between()
+        state = before.state
+        if state in ("waiting", "finished"):
+            state = "waiting" if self._waiting() else "finished"
+        self._state(state, before.phase, before.reason)
+
+    def _waiting(self) -> int:
+        return len(self.desk.reader.candidates(self.setup.id, states=("waiting",)))
 
     def _baseline(self) -> None:
         """Measure the unmodified code, against itself: its latency, and this machine's noise."""
@@ -152,8 +163,7 @@ class Run:
         """Run rounds until there is a reason to stop; returns it."""
         while True:
             self._pause()
-            if self.controls.decide(self.keeper):
-                self._after_keep()
+            self._between()
             if reason := self._reason():
                 return reason
             n = self._next_round()
@@ -166,12 +176,18 @@ class Run:
             self.stale = 0 if result.fresh else self.stale + 1
             self.last = result
 
+    def _between(self) -> None:
+        """Carry out approvals, whenever the engine has a moment."""
+        if self.controls.decide(self.keeper):
+            self._after_keep()
+
     def _round(self, n: int, tasks: Sequence[Task]) -> Result:
         limit = self.setup.manifest.pool.workers or survey.default_workers(self.setup)
         pool = Pool(self.setup, self.workers, limit, self.desk.messages)
         carried = self.desk.reader.candidates(self.setup.id, states=("captured", "verified"))
         before = self.setup.lineage.best
-        result = RoundRun(self.desk, self.keeper, pool, self.records, n).run(tasks, carried)
+        running = RoundRun(self.desk, self.keeper, pool, self.records, n, self._between)
+        result = running.run(tasks, carried)
         if self.setup.lineage.best != before:
             self._after_keep()
         best = self._campaign().speedup
@@ -221,16 +237,13 @@ class Run:
             return
         self._state("paused", "paused")
         while self.controls.paused:
-            self.desk.idle()
+            self.desk.wait()
         self._state("running", "resumed")
 
     def _finish(self, reason: str) -> None:
-        waiting = len(self.desk.reader.candidates(self.setup.id, states=("waiting",)))
         self.controls.look()
-        if self.controls.decide(self.keeper):
-            self._after_keep()
-            waiting = len(self.desk.reader.candidates(self.setup.id, states=("waiting",)))
-        best = self._campaign()
+        self._between()
+        waiting, best = self._waiting(), self._campaign()
         headline = "1.00x: nothing was kept" if best.speedup is None else \
             f"{best.speedup:.2f}x [{best.speedup_low or 0:.2f}, {best.speedup_high or 0:.2f}]"
         self.records.stop(reason, headline, waiting)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from engine import candidates
@@ -40,8 +40,10 @@ class Result:
 class RoundRun:
     """Runs one round to its end. Raises Stopped when the campaign is to end meanwhile."""
 
-    def __init__(self, desk: Desk, keeper: Keeper, pool: Pool, records: Records, n: int) -> None:
+    def __init__(self, desk: Desk, keeper: Keeper, pool: Pool, records: Records, n: int,
+                 between: Callable[[], None]) -> None:
         self.desk, self.keeper, self.pool, self.records, self.n = desk, keeper, pool, records, n
+        self._between = between
         self.setup = desk.setup
         self.result = Result(outcome="failed", summary="")
         self._base = ""
@@ -49,6 +51,7 @@ class RoundRun:
         self._verifying: dict[str, Entry] = {}
         self._tasks: dict[str, Task] = {}
         self._judged: list[Judged] = []
+        self._earlier: list[Judged] = []
 
     def run(self, tasks: Sequence[Task], carried: Sequence[Candidate]) -> Result:
         """Fill the slots, judge what comes out, keep the best; `carried` were left by a crash."""
@@ -61,6 +64,7 @@ class RoundRun:
             self.pool.start(tasks, self._base)
             while self._working or self._verifying:
                 self._handle(self.desk.wait())
+                self._between()
         finally:
             self.pool.stop()
         self._choose()
@@ -93,7 +97,7 @@ class RoundRun:
             if verdict is None:
                 self._submit(entry)
             else:
-                self._rule(self.keeper.record(entry, verdict, "verify"))
+                self._earlier.append(self.keeper.record(entry, verdict, "verify"))
 
     def _handle(self, message: object) -> None:
         if isinstance(message, Finished):
@@ -172,7 +176,7 @@ class RoundRun:
     def _choose(self) -> None:
         """Best of N wins; every other verified gain is tried again on the new best."""
         lineage = self.setup.lineage
-        pending = [j for j in self._judged if j.good]
+        pending = [j for j in self._judged + self._earlier if j.good]
         while pending:
             pending.sort(key=lambda j: j.verdict.speedup or 0.0, reverse=True)
             judged = pending.pop(0)
@@ -181,13 +185,34 @@ class RoundRun:
                 if again is not None:
                     pending.append(again)
             elif judged.ruling.kind == "ask":
-                self.keeper.ask(judged)
-                self._end_slot(judged.entry.candidate.slot, "waiting", judged.ruling.reason,
-                               judged.entry.id)
+                self._ask(judged)
             elif self.keeper.keep(judged):
                 self.result.outcome = "keep"
                 self._end_slot(judged.entry.candidate.slot, "kept", judged.ruling.reason,
                                judged.entry.id)
+
+    def _ask(self, judged: Judged) -> None:
+        """Put the best to a person; what is not better stands back until that is decided."""
+        candidate = judged.entry.candidate
+        ahead = self._ahead(judged)
+        if not ahead:
+            self.keeper.ask(judged)
+            self._end_slot(candidate.slot, "waiting", judged.ruling.reason, candidate.id)
+        elif candidate.round == self.n and judged not in self._earlier:
+            reason = f"stands back while {ahead} waits for a person"
+            self.desk.writer.add_decision(
+                self.setup.id, candidate.id, "runner-up", reason, round=self.n, actor="engine",
+                verdict=judged.verdict_id, slot=candidate.slot)
+            self._end_slot(candidate.slot, "runner-up", reason, candidate.id)
+
+    def _ahead(self, judged: Judged) -> str:
+        """Return the waiting candidate on the same base that is at least as fast, or ""."""
+        for other in self.desk.reader.candidates(self.setup.id, states=("waiting",)):
+            if other.base_commit == judged.entry.candidate.base_commit:
+                found = self.desk.recorded(other.id, "verify", other.base_tree)
+                if found is not None and (found.speedup or 0.0) >= (judged.verdict.speedup or 0.0):
+                    return other.id
+        return ""
 
     def _retry(self, judged: Judged) -> Judged | None:
         """Re-try a runner-up on the new best; returns it judged if its gain still stands."""
