@@ -47,6 +47,7 @@ class RoundRun:
         self.setup = desk.setup
         self.result = Result(outcome="failed", summary="")
         self._base = ""
+        self._failed = 0
         self._working: set[str] = set()
         self._verifying: dict[str, Entry] = {}
         self._tasks: dict[str, Task] = {}
@@ -117,6 +118,7 @@ class RoundRun:
     def _captured(self, finished: Finished) -> None:
         task, report = finished.task, finished.report
         if not report.ok:
+            self._failed += 1
             self._end_slot(task.slot, "failed", report.summary)
             return
         if not finished.patch:
@@ -245,6 +247,9 @@ class RoundRun:
     def _end(self) -> None:
         result = self.result
         correct = [j for j in self._judged if j.verdict.correct]
+        if not result.fresh and not self._failed:
+            result.outcome, result.summary = "tie", "no slot found anything better"
+            return
         if result.outcome != "keep" and correct:
             best = max(correct, key=lambda j: j.verdict.speedup or 0.0)
             result.outcome = "regression" if best.ruling.kind == "regression" else "tie"
