@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from engine.journal.read import Reader
-from engine.journal.records import Campaign, Candidate, DecisionRow, Lease, VerdictRow
+from engine.journal.records import Campaign, Candidate, DecisionRow, Event, Lease, VerdictRow
 from engine.lease import alive, host_name
 from harness.errors import InputError
 from harness.text import plain
@@ -37,7 +37,9 @@ from kopt_tui.snapshot import (
 Value = TypeVar("Value")
 
 STREAM = 80
-LOG = 200
+LOG = 400
+LOOKUPS = 10
+MEMORY = 2000
 PATCH_BYTES = 512 * 1024
 LIVE = ("new", "running", "paused", "waiting")
 
@@ -51,10 +53,15 @@ class Builder:
         self.clock = clock
         self._log: tuple[LogLine, ...] = ()
         self._log_of = ""
+        self._origins: dict[str, tuple[str, str]] = {}
+        self._lookups = 0
+        self.incomplete = False
+        """Some lines of the last snapshot lack what the next one will have."""
         self._memory: OrderedDict[tuple[str, ...], object] = OrderedDict()
 
     def snapshot(self, focus: Focus) -> Snapshot:
         """Return the journal as it is now, with the details that `focus` asks for."""
+        self._lookups, self.incomplete = LOOKUPS, False
         newest = self.reader.last_events(limit=1)
         counts = self.reader.waiting_counts()
         rows = tuple(self._row(one, counts.get(one.id, 0)) for one in self.reader.campaigns())
@@ -116,10 +123,11 @@ class Builder:
     def _view(self, row: CampaignRow) -> CampaignView:
         verdicts = self.reader.verdicts(row.id, limit=STREAM)
         decisions = self.reader.decisions(row.id, limit=STREAM * 2)
+        log = self._events(row.id)
         lines = self._stream(row.id, verdicts, decisions)
         slots = self.reader.slots(row.id, row.round)
         return CampaignView(
-            row=row, verdicts=lines, chart=self._chart(row.id), log=self._events(row.id),
+            row=row, verdicts=lines, chart=self._chart(row.id), log=log,
             slots=tuple(harmless(SlotLine(
                 slot=s.slot, kind=s.kind, backend=s.backend, stage=s.stage, detail=s.detail,
                 progress=s.progress, device=s.device, hypothesis=s.hypothesis,
@@ -139,7 +147,7 @@ class Builder:
         return tuple(sorted(lines, key=lambda line: line.at, reverse=True)[:STREAM])
 
     def _verdict_line(self, one: VerdictRow, decision: DecisionRow | None) -> VerdictLine:
-        slot, round, hypothesis = self._origin(one.campaign, one.candidate)
+        slot, hypothesis = self._origin(one.campaign, one.candidate)
         outcome = ("measured" if one.correct else "incorrect") if one.valid else "invalid"
         if decision is not None:
             outcome, reason = decision.kind, decision.reason
@@ -148,28 +156,36 @@ class Builder:
             reason = (body.rejected_reason if body else "") or ""
         return harmless(VerdictLine(
             key=f"v{one.id}", at=max(one.at, decision.at if decision else 0.0), slot=slot,
-            round=round, candidate=one.candidate, purpose=one.purpose, outcome=outcome,
+            candidate=one.candidate, purpose=one.purpose, outcome=outcome,
             speedup=_speedup_of(one), latency_us=one.latency_us, reason=reason,
             hypothesis=hypothesis,
         ))
 
     def _decision_line(self, one: DecisionRow, campaign: str) -> VerdictLine:
-        slot, _, hypothesis = self._origin(campaign, one.candidate)
+        slot, hypothesis = self._origin(campaign, one.candidate)
         return harmless(VerdictLine(
-            key=f"d{one.id}", at=one.at, slot=slot, round=one.round, candidate=one.candidate,
+            key=f"d{one.id}", at=one.at, slot=slot, candidate=one.candidate,
             purpose="", outcome=one.kind, speedup=None, latency_us=None, reason=one.reason,
             hypothesis=hypothesis,
         ))
 
-    def _origin(self, campaign: str, candidate: str) -> tuple[str, int, str]:
-        """Return slot, round and hypothesis of a candidate, which never change."""
-        def look() -> tuple[str, int, str]:
-            try:
-                one = self.reader.candidate(candidate, campaign)
-            except InputError:  # a verdict on the baseline has no candidate
-                return "", 0, ""
-            return one.slot, one.round, one.hypothesis
-        return self._once(("origin", campaign, candidate), look)
+    def _origin(self, campaign: str, candidate: str) -> tuple[str, str]:
+        """Return slot and hypothesis of a candidate, from recent events or else looked up.
+
+        A look-up reads a whole index, so only some are made at a time.
+        """
+        known = self._origins.get(candidate)
+        if known is not None:
+            return known
+        if self._lookups == 0:
+            self.incomplete = True
+            return "", ""
+        self._lookups -= 1
+        try:
+            one = self.reader.candidate(candidate, campaign)
+        except InputError:  # a verdict on the baseline has no candidate
+            return self._origins.setdefault(candidate, ("", ""))
+        return self._origins.setdefault(candidate, (one.slot, one.hypothesis))
 
     def _classes(self, row: CampaignRow, verdicts: list[VerdictRow],
                  decisions: list[DecisionRow]) -> ClassTable | None:
@@ -193,14 +209,27 @@ class Builder:
 
     def _events(self, campaign: str) -> tuple[LogLine, ...]:
         if campaign != self._log_of:
-            self._log, self._log_of = (), campaign
+            self._log, self._log_of, self._origins = (), campaign, {}
         fresh = (self.reader.events(campaign=campaign, after=self._log[-1].seq, limit=LOG)
                  if self._log else [])
         if len(fresh) == LOG or not self._log:
             self._log, fresh = (), self.reader.last_events(campaign, limit=LOG)
+        for one in fresh:
+            if one.kind in ("candidate.captured", "verdict", "decision"):
+                self._learn(one)
         lines = tuple(LogLine(e.seq, e.at, e.kind, words.event(e)) for e in fresh)
         self._log = (*self._log, *lines)[-LOG:]
         return self._log
+
+    def _learn(self, one: Event) -> None:
+        """Remember from an event which slot a candidate came from and what it claims."""
+        facts = words.facts(one)
+        slot, claim = facts.get("slot"), facts.get("hypothesis")
+        before = self._origins.pop(one.ref, ("", ""))
+        self._origins[one.ref] = (slot if isinstance(slot, str) else before[0],
+                                  claim if isinstance(claim, str) else before[1])
+        if len(self._origins) > MEMORY:
+            del self._origins[next(iter(self._origins))]
 
     # One candidate.
 

@@ -95,6 +95,8 @@ class Dashboard(App[None]):
                  engine: EngineThread | None = None, feed: Feed | None = None,
                  sampler: Sampler | None = None,
                  painted: Callable[[], None] = lambda: None) -> None:
+        if campaign:
+            self.DEFAULT_MODE = "campaign"  # type: ignore[misc]
         super().__init__()
         self.workspace = workspace
         self.readonly = readonly
@@ -124,9 +126,6 @@ class Dashboard(App[None]):
     def on_mount(self) -> None:
         self.sampler.start()
         self.call_after_refresh(self._first_painted)
-        if self.campaign:
-            self.open_campaign(self.campaign)
-
     def _first_painted(self) -> None:
         if not self.feed.is_alive():
             self.feed.start()

@@ -68,8 +68,7 @@ class Feed(threading.Thread):
                 reader = reader or Reader(self.workspace)
                 self._read_until_ended(reader)
             except (KoptError, sqlite3.Error, OSError, msgspec.ValidationError) as error:
-                self._tell(msgspec.structs.replace(
-                    self.latest, problem=words.clean(str(error), 300)))
+                self._tell(msgspec.structs.replace(self.latest, problem=_told(error)))
                 self._ended.wait(PULSE_S)
         if reader is not None:
             reader.close()
@@ -89,6 +88,8 @@ class Feed(threading.Thread):
                 snapshot = builder.snapshot(focus)
                 version, looked_at, first = seen, focus, False
                 self._built_at = now
+                if builder.incomplete:
+                    version = -1
                 if not moved and not self._due(snapshot, now):
                     version = -1
                 else:
@@ -109,3 +110,11 @@ class Feed(threading.Thread):
         if not same:
             self._posted_at = time.monotonic()
             self._post(snapshot)
+
+
+def _told(error: Exception) -> str:
+    """Return a fault with what happened first, since the line may be short."""
+    if isinstance(error, KoptError):
+        fix = f"; {error.fix}" if error.fix else ""
+        return words.clean(f"journal: {error.what}{fix}", 300)
+    return words.clean(f"journal: {error}", 300)

@@ -81,7 +81,6 @@ class VerdictLine(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     at: float
     slot: str
-    round: int
     candidate: str
     purpose: str
     outcome: str

@@ -130,22 +130,27 @@ def rounds(done: int, most: int | None) -> str:
 
 def event(record: Event) -> str:
     """Return an event as one line of plain text."""
-    try:
-        payload = msgspec.json.decode(record.payload or b"{}")
-    except msgspec.DecodeError:
-        payload = {}
-    facts = payload if isinstance(payload, dict) else {}
+    told = facts(record)
     if record.kind == "verdict":
-        return clean(f"verdict  {short(record.ref)}  {_said(facts, 'slot')}  {_judged(facts)}", 400)
+        return clean(f"verdict  {short(record.ref)}  {_said(told, 'slot')}  {_judged(told)}", 400)
     if record.kind == "decision":
-        kind, reason = _said(facts, "kind"), _said(facts, "reason")
-        return clean(f"decision  {short(record.ref)}  {_said(facts, 'slot')}  {signed(kind)}"
+        kind, reason = _said(told, "kind"), _said(told, "reason")
+        return clean(f"decision  {short(record.ref)}  {_said(told, 'slot')}  {signed(kind)}"
                      f"{': ' if reason else ''}{reason}", 400)
     parts = [record.kind.replace(".", " ")]
     if record.ref:
         parts.append(short(record.ref, 12))
-    parts += [said for key, value in facts.items() if (said := _fact(key, value, record.ref))]
+    parts += [said for key, value in told.items() if (said := _fact(key, value, record.ref))]
     return clean("  ".join(parts), 400)
+
+
+def facts(record: Event) -> Mapping[str, object]:
+    """Return an event's payload; an unreadable one is empty."""
+    try:
+        payload = msgspec.json.decode(record.payload or b"{}")
+    except msgspec.DecodeError:
+        return {}
+    return payload if isinstance(payload, dict) else {}
 
 
 def _said(facts: Mapping[str, object], key: str) -> str:

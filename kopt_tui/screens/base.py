@@ -113,7 +113,7 @@ class KoptScreen(Screen[None]):
             self.keybar.set_problem(snapshot.problem)
         if snapshot.at:
             self.draw(snapshot)
-            self.desk.sampler.watch(self.wants_devices(snapshot))
+            self.watch_devices()
 
     def refocus(self) -> None:
         """Tell the feed what this screen needs now."""
@@ -149,6 +149,12 @@ class KoptScreen(Screen[None]):
         for column in self.query(Column):
             column.display = any(pane.display for pane in column.query(Pane))
         self.set_class(self.zoomed, "-zoomed")
+        self.watch_devices()
+
+    def watch_devices(self) -> None:
+        """Have devices asked only while they are in sight."""
+        snapshot = self.desk.snapshot
+        self.desk.sampler.watch(snapshot.at > 0 and self.wants_devices(snapshot))
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         if isinstance(event.widget, Pane) and event.widget in self.deck:

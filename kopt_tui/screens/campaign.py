@@ -39,10 +39,9 @@ class CampaignScreen(CampaignActions, CandidateActions):
     CampaignScreen.-wide ClassesPane { height: auto; max-height: 14; }
     CampaignScreen.-wide LogPane { height: 40%; }
     CampaignScreen.-wide DevicePane { height: 6; }
-    CampaignScreen.-zoomed #side, CampaignScreen.-zoomed Pane { height: 1fr; width: 1fr;
-                                                                max-height: 100%; }
-    CampaignScreen.-zoomed SlotsPane { max-height: 100%; }
-    CampaignScreen.-zoomed HeadPane { height: 2; }
+    CampaignScreen.-zoomed #side, CampaignScreen.-zoomed #panes Pane {
+        height: 1fr; width: 1fr; max-height: 100%; margin: 0;
+    }
     """
 
     def body(self) -> Iterable[Widget]:

@@ -82,7 +82,7 @@ class CampaignsScreen(CampaignActions):
         return [self.table, Horizontal(self.about, self.chart, id="below")]
 
     def draw(self, snapshot: Snapshot) -> None:
-        self.table.EMPTY = "no campaigns yet: `kopt demo` runs one, `kopt new` begins your own"
+        self.table.say_empty("no campaigns yet: `kopt demo` runs one, `kopt new` begins your own")
         self.table.now = snapshot.at
         grown = len(snapshot.campaigns) != len(self.table.items)
         self.table.set_items(snapshot.campaigns)

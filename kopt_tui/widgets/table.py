@@ -40,6 +40,7 @@ class ListPane(Pane, Generic[Item]):
     FOLLOWS = False
     """The cursor rests on the first row, whatever it is, until it is moved away."""
     EMPTY = ""
+    """What an empty list says."""
     FILTERS = True
 
     class Moved(Message):
@@ -75,6 +76,12 @@ class ListPane(Pane, Generic[Item]):
     def current(self) -> Item | None:
         """Return the item under the cursor."""
         return self.shown[self.cursor] if self.cursor < len(self.shown) else None
+
+    def say_empty(self, text: str) -> None:
+        """Say something else when there is no row."""
+        if text != self.EMPTY:
+            self.EMPTY = text
+            self.redraw()
 
     def set_items(self, items: tuple[Item, ...]) -> None:
         """Show these items; does nothing when they are what is shown already."""

@@ -1,0 +1,170 @@
+"""Measures the dashboard on a real pseudo-terminal: first paint, opening, bytes, memory.
+
+Prints each number with its spread and writes bench/results/dashboard-<machine>-<date>.json.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from dashboard_journal import CAMPAIGN, Journal, make  # noqa: E402
+from dashboard_terminal import Terminal, dashboard  # noqa: E402
+
+from engine.journal.records import Candidate, DecisionRow, Event, VerdictRow  # noqa: E402
+from engine.journal.rows import insert, payload, values  # noqa: E402
+
+RUNS = 15
+EVENTS = 100_000
+IDLE_S = 10.0
+BUSY_S = 30.0
+PAINTED = b"Campaigns"
+FILLED = b"finished"
+
+
+def times(once: Callable[[], float], runs: int = RUNS) -> dict[str, float]:
+    """Return the median and the spread of a number over some runs."""
+    taken = sorted(once() for _ in range(runs))
+    return {"median": statistics.median(taken), "least": taken[0], "most": taken[-1], "runs": runs}
+
+
+def python_start() -> float:
+    """Return how long the interpreter takes to say something, seconds."""
+    terminal = Terminal([sys.executable, "-c", "print('READY')"])
+    try:
+        return terminal.until(b"READY")
+    finally:
+        terminal.close()
+
+
+def opened(workspace: Path, mark: bytes, *options: str) -> float:
+    """Return how long a dashboard takes until `mark` is on the wire, seconds."""
+    terminal = Terminal(dashboard(workspace, *options))
+    try:
+        return terminal.until(mark)
+    finally:
+        terminal.close()
+
+
+def long_campaign(workspace: Path) -> None:
+    """Give the campaign a history of 100,000 events: 20,000 candidates with all their rows."""
+    journal = Journal(workspace)
+    body = payload({"valid": False, "rejected_reason": "does not compile"})
+    with journal.db as db:
+        for number in range(EVENTS // 5):
+            id, at = f"{number:012x}", time.time() - 90_000 + number * 4
+            verdict = VerdictRow(
+                id=1000 + number, campaign=CAMPAIGN, candidate=id, purpose="candidate",
+                incumbent_tree="t", harness_version="1", valid=False, correct=False,
+                latency_us=None, speedup=None, low=None, high=None, body=body, at=at)
+            rows = [
+                Candidate(campaign=CAMPAIGN, id=id, round=1, slot="search", base_commit="b" * 40,
+                          base_tree="t" * 40, patch_path="none", patch_sha256=id, state="closed",
+                          hypothesis=f"BLOCK={number}", bottleneck="memory", created_at=at),
+                verdict,
+                DecisionRow(id=1000 + number, campaign=CAMPAIGN, candidate=id,
+                            verdict=1000 + number, round=1, kind="reject",
+                            reason="does not compile", actor="judge", commit="", at=at),
+            ]
+            for row in rows:
+                db.execute(insert(row), values(row))
+            for kind in ("slot.start", "candidate.captured", "verdict", "decision", "slot.end"):
+                event = Event(seq=0, campaign=CAMPAIGN, at=at, kind=kind, ref=id,
+                              payload=payload({"slot": "search", "candidate": id}))
+                db.execute(insert(event, without="seq"), values(event, without="seq"))
+    journal.close()
+
+
+def idle_bytes(workspace: Path) -> float:
+    """Return bytes a second of a dashboard on which nothing happens."""
+    terminal = Terminal(dashboard(workspace, "--campaign", CAMPAIGN))
+    try:
+        terminal.until(b"verdicts")
+        terminal.quiet(3.0)
+        return terminal.read(IDLE_S) / IDLE_S
+    finally:
+        terminal.close()
+
+
+def busy(workspace: Path) -> tuple[float, int]:
+    """Return bytes a second of a running campaign at 80x24, and the resident memory after it."""
+    writer = subprocess.Popen(
+        [sys.executable, str(ROOT / "tests" / "dashboard_writer.py"), str(workspace)],
+        stdout=subprocess.PIPE)
+    terminal = Terminal(dashboard(workspace, "--campaign", CAMPAIGN))
+    try:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        terminal.until(b"trial")
+        terminal.read(3.0)
+        began = time.perf_counter()
+        count = 0
+        while time.perf_counter() - began < BUSY_S:
+            count += terminal.read(min(1.0, BUSY_S))
+        return count / (time.perf_counter() - began), terminal.resident_bytes
+    finally:
+        terminal.close()
+        writer.terminate()
+        writer.wait()
+
+
+def measure() -> dict[str, object]:
+    """Take all numbers."""
+    with tempfile.TemporaryDirectory(prefix="kopt-bench-") as folder:
+        small, large = (make(Path(folder) / name, time.time()) for name in ("small", "large"))
+        long_campaign(large)
+        start = times(python_start)
+        paint = times(lambda: opened(small, PAINTED) - start["median"])
+        many = times(lambda: opened(large, b"does not compile", "--campaign", CAMPAIGN)
+                     - start["median"])
+        rate, resident = busy(small)
+        return {
+            "python_start_s": start, "first_paint_s": paint,
+            "first_data_s": times(lambda: opened(small, FILLED) - start["median"]),
+            "open_100k_events_s": many, "idle_bytes_per_s": idle_bytes(large),
+            "running_bytes_per_s": rate, "resident_mb": resident / 1e6,
+        }
+
+
+LIMITS = (("first_paint_s", 0.25), ("open_100k_events_s", 0.5), ("idle_bytes_per_s", 0.0),
+          ("running_bytes_per_s", 1000.0), ("resident_mb", 120.0))
+
+
+def main() -> int:
+    found = measure()
+    machine = re.sub(r"\W+", "-", f"{platform.node()}-{platform.machine()}")
+    today = datetime.date.today().isoformat()
+    out = ROOT / "bench" / "results" / f"dashboard-{machine}-{today}.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps({"machine": machine, "python": platform.python_version(),
+                               "date": today, **found}, indent=1) + "\n")
+    worst = 0
+    for name, value in found.items():
+        number = value["median"] if isinstance(value, dict) else value
+        limit = dict(LIMITS).get(name)
+        spread = ""
+        if isinstance(value, dict):
+            spread = f" ({value['least']:.3f} to {value['most']:.3f})"
+        assert isinstance(number, float)
+        missed = limit is not None and number > limit
+        worst |= missed
+        said = "" if limit is None else f"   at most {limit:g}: {'missed' if missed else 'ok'}"
+        print(f"{name:22} {number:9.3f}{spread}{said}")
+    print(f"written to {out.relative_to(ROOT)}")
+    return int(worst)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
