@@ -1,0 +1,214 @@
+"""Ahead-of-time compilation: what a Triton kernel takes of a GPU, told without having one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from harness import arch as archs
+from harness import kernel
+from harness.arch import Arch
+from harness.errors import InputError, KoptError
+from harness.guard import Confine, Limits, clean_env
+from harness.kernel import Place
+from harness.lock import Turnstile
+from harness.peer import Peer, PeerDied, PeerError
+from harness.target import Target
+from harness.text import plain
+from harness.verdict import Row
+
+AOT_LIMITS = Limits(wall_s=240.0, output_bytes=4 << 20, memory_bytes=8 << 30)
+DEFAULT_ARCH = "sm_90"
+NARROW = 16
+"""A thread's loads are widest at 16 bytes."""
+NEAR_ROOFLINE = 90.0
+
+
+class AotError(KoptError):
+    """The kernels could not be compiled ahead of time; `what` says why."""
+
+    exit_code = 1
+
+
+class KernelResources(msgspec.Struct, frozen=True, kw_only=True):
+    """What one kernel takes when compiled for one config class, autotune config and architecture.
+
+    Sizes in bytes; `spills` per thread, loads and stores; `load_bytes` is the widest load of one
+    thread from memory, `matrix` the kind of matrix instruction, `programs` the size of the grid.
+    `error` replaces all of it when the kernel does not compile.
+    """
+
+    kernel: str
+    config_class: str
+    arch: str
+    config: str = ""
+    registers: int | None = None
+    spills: int | None = None
+    shared_bytes: int = 0
+    threads: int = 0
+    programs: int | None = None
+    load_bytes: int | None = None
+    matrix: str = ""
+    waves: int | None = None
+    scalar_registers: int | None = None
+    occupancy: float | None = None
+    limiter: str = ""
+    error: str = ""
+
+    @property
+    def fits(self) -> bool:
+        """Whether the card can launch it: Triton compiles more shared memory than there is."""
+        known = archs.find(self.arch)
+        return known is None or self.shared_bytes <= known.shared_per_block
+
+
+class Limit(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that holds a kernel back, as far as its compiled code tells."""
+
+    kernel: str
+    config_class: str
+    limiter: str
+    metric: str
+    value: float | None
+    detail: str
+    advice: str
+
+
+def inspect(target: Target, tree: Path, arch: str | Sequence[str], scratch: Path, *,
+            python: str | None = None, env: Mapping[str, str] | None = None, max_configs: int = 4,
+            yields: Turnstile | None = None, cancel: threading.Event | None = None,
+            ) -> tuple[KernelResources, ...]:
+    """Compile every kernel that the target launches, for each config class and architecture.
+
+    Raises InputError for an architecture that is not known, BuildError for a source that is no
+    Python and AotError when no class could be compiled.
+    """
+    wanted = [_arch(name) for name in ([arch] if isinstance(arch, str) else arch)]
+    place = Place(device="cpu", scratch=str(scratch), python=python, env=dict(env or {}))
+    side = kernel.make(target, tree, "aot", place)
+    side.home.mkdir(parents=True, exist_ok=True)
+    hidden = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "",
+              "TRITON_CACHE_DIR": str(side.home / "triton")}
+    found: list[KernelResources] = []
+    failure = ""
+    with Peer("aot.py", cwd=side.home, limits=AOT_LIMITS, python=python, yields=yields,
+              env=clean_env({**place.env, **hidden}, home=side.home), cancel=cancel,
+              confine=Confine(writable=(str(side.home),))) as peer:
+        try:
+            peer.ask("load", **{**side.job(), "archs": wanted, "max_configs": max_configs})
+            for config_class in target.classes:
+                try:
+                    answer = peer.ask("inspect", tensors=target.tensors(config_class))
+                except PeerError as error:
+                    failure = failure or f"class {config_class.name}: {error.what}"
+                    continue
+                found += [_resources(raw, config_class.name) for raw in answer["kernels"]]
+        except (PeerError, PeerDied) as error:
+            failure = failure or error.what
+        except (msgspec.ValidationError, KeyError) as error:
+            failure = failure or f"the compiler process talks nonsense: {error}"
+    if not found:
+        raise AotError(failure or "the target launches no Triton kernel", where=target.source)
+    return tuple(found)
+
+
+def bottlenecks_of(resources: Sequence[KernelResources], rows: Sequence[Row] = (),
+                   ) -> tuple[Limit, ...]:
+    """Return what holds the kernels back, the heaviest first.
+
+    Of an autotuned kernel only what every config suffers counts. `rows` are the verdict's: a class
+    near its roofline is left out, the one furthest from it comes first.
+    """
+    reached = {row.config_class: row.pct_of_roofline for row in rows
+               if row.pct_of_roofline is not None}
+    groups: dict[tuple[str, str, str], list[KernelResources]] = {}
+    for one in resources:
+        groups.setdefault((one.config_class, one.kernel, one.arch), []).append(one)
+    limits: list[tuple[int, float, Limit]] = []
+    for (config_class, _, _), group in groups.items():
+        far = reached.get(config_class, 0.0)
+        if far < NEAR_ROOFLINE:
+            limits += [(rank, far, limit) for rank, limit in _of_group(group)]
+    return tuple(limit for _, _, limit in sorted(limits, key=lambda item: item[:2]))
+
+
+def _of_group(group: Sequence[KernelResources]) -> Iterable[tuple[int, Limit]]:
+    """Yield (rank, limit) for one kernel of one class; a lower rank weighs more."""
+    built = [one for one in group if not one.error]
+    if not built:
+        yield 0, _limit(group[0], "does not compile", "", None, group[0].error,
+                        "use what the architecture has")
+        return
+    over = [one for one in built if not one.fits]
+    if over:
+        cap = _arch(over[0].arch).shared_per_block
+        yield 0, _limit(
+            over[0], "shared memory", "shared bytes a block", float(over[0].shared_bytes),
+            f"{over[0].shared_bytes} bytes of shared memory, {over[0].arch} gives {cap}: it "
+            "compiles but cannot be launched", "smaller tiles or fewer stages")
+    built = [one for one in built if one.fits]
+    if not built:
+        return
+    spilling = min(built, key=lambda one: one.spills or 0)
+    if spilling.spills:
+        yield 1, _limit(spilling, "register spills", "spilled bytes a thread",
+                        float(spilling.spills), f"{spilling.registers} registers a thread and "
+                        f"{spilling.spills} bytes spilled to memory",
+                        "smaller tiles, or more warps for the same tile")
+    yield from _of_code(built)
+
+
+def _of_code(built: Sequence[KernelResources]) -> Iterable[tuple[int, Limit]]:
+    first = built[0]
+    if first.arch == "sm_90" and all(one.matrix == "mma" for one in built):
+        yield 2, _limit(first, "matrix instructions", "warp-group instructions", 0.0,
+                        "products run on mma.sync, not on Hopper's warp-group instructions",
+                        "tiles of at least 64 rows and warps in fours")
+    widest = max(one.load_bytes or NARROW for one in built)
+    if widest < NARROW:
+        yield 3, _limit(first, "narrow loads", "bytes a load", float(widest),
+                        f"no thread loads more than {widest} bytes at a time of {NARROW} possible",
+                        "more elements a thread (larger tile or fewer warps), aligned rows")
+    programs = max(one.programs or 0 for one in built)
+    processors = _arch(first.arch).multiprocessors
+    if 0 < programs < processors:
+        yield 4, _limit(first, "idle multiprocessors", "programs", float(programs),
+                        f"a grid of {programs} programs for {processors} multiprocessors",
+                        "smaller tiles, or split the long dimension over programs")
+    known = [one for one in built if one.occupancy is not None]
+    best = max(known, key=lambda one: one.occupancy or 0.0, default=None)
+    if best is not None and not best.matrix and (best.occupancy or 0.0) < 0.5:
+        yield 5, _limit(best, "occupancy", "% of warps resident", 100 * (best.occupancy or 0.0),
+                        f"{best.threads} threads, {best.registers} registers each and "
+                        f"{best.shared_bytes} bytes shared: {best.limiter} allow no more",
+                        f"use less of what limits it: {best.limiter}")
+
+
+def _limit(one: KernelResources, limiter: str, metric: str, value: float | None, detail: str,
+           advice: str) -> Limit:
+    config = f" ({one.config})" if one.config else ""
+    return Limit(kernel=one.kernel, config_class=one.config_class, limiter=limiter, metric=metric,
+                 value=value, detail=plain(f"{one.arch}: {detail}{config}", 400), advice=advice)
+
+
+def _arch(name: str) -> Arch:
+    found = archs.find(name)
+    if found is None:
+        known = ", ".join(one.name for one in archs.ARCHS)
+        raise InputError(f"no architecture {name!r}", fix=f"one of {known}")
+    return found
+
+
+def _resources(raw: object, config_class: str) -> KernelResources:
+    assert isinstance(raw, dict)
+    one = msgspec.convert({**raw, "config_class": config_class}, KernelResources)
+    one = msgspec.structs.replace(one, kernel=plain(one.kernel, 120), config=plain(one.config, 200),
+                                  error=plain(one.error, 300))
+    fit = None if one.error else archs.occupancy(
+        _arch(one.arch), registers=one.registers, shared_bytes=one.shared_bytes,
+        threads=one.threads, waves=one.waves)
+    return one if fit is None else msgspec.structs.replace(
+        one, occupancy=round(fit.share, 4), limiter=fit.limiter)
