@@ -18,7 +18,7 @@ from harness.errors import Refused
 from harness.target import Target
 
 KNOWLEDGE = Path(__file__).resolve().parent.parent.parent / "knowledge" / "backend"
-_SIGNATURE = re.compile(r"^/\* kopt: template (?P<op>\w+)\((?P<args>[^)]*)\)")
+_SIGNATURE = re.compile(r"^// kopt: template (?P<op>\w+)\((?P<args>[^)]*)\)")
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +35,7 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
         return wanted == [(arg.dtype, arg.kind) for arg in target.args]
 
     def fill(self, target: Target) -> str:
-        text = self.text.replace("@entry@", target.entry)
+        text = self.text.partition("\n")[2].replace("@entry@", target.entry)
         for (name, _, _), arg in zip(self.parameters, target.args, strict=True):
             text = text.replace(f"@{name}@", arg.name)
         return text
