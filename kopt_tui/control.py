@@ -9,6 +9,10 @@ import msgspec
 from engine.journal.records import Control, ControlVerb
 
 
+ALONE: tuple[ControlVerb, ...] = ("approve", "reject")
+"""What can be asked when no engine runs."""
+
+
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """One request as the person saw it: what it was about and what it rested on."""
 
@@ -22,12 +26,19 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 def send(workspace: Path, ask: Ask) -> int:
     """Insert the request into the journal and return its number.
 
+    A candidate can be decided on when its campaign's engine has ended: a short host does it.
     Raises KoptError when the journal cannot be written or has no such campaign.
     """
     from engine.journal.write import request
 
-    return request(workspace, ask.campaign, ask.verb, by=who(), candidate=ask.candidate,
-                   expected_base=ask.expected_base, expected_verdict=ask.expected_verdict)
+    number = request(workspace, ask.campaign, ask.verb, by=who(), candidate=ask.candidate,
+                     expected_base=ask.expected_base, expected_verdict=ask.expected_verdict)
+    if ask.verb in ALONE:
+        from engine import host  # the whole engine, and only for this
+
+        if host.owner(workspace, ask.campaign) is None:
+            host.spawn(workspace, ask.campaign, decide_only=True)
+    return number
 
 
 def who() -> str:

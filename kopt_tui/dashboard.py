@@ -230,7 +230,7 @@ class Dashboard(App[None]):
             return
         self.asked[message.number] = ask
         row = self.snapshot.row(ask.campaign)
-        alone = row is not None and row.engine.word != "alive"
+        alone = row is not None and row.engine.word != "alive" and ask.verb not in control.ALONE
         self.say(f"· {what} is recorded; " + ("no engine runs to answer it" if alone else
                                               "waiting for the engine"), "info")
         if isinstance(self.screen, KoptScreen):

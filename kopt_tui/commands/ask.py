@@ -17,7 +17,7 @@ from kopt_tui.control import Ask, send
 from kopt_tui.main import workspace_of
 from kopt_tui.words import clean
 
-Host = Literal["none", "short", "full"]
+Host = Literal["none", "full"]
 
 WAIT_S = 10.0
 POLL_S = 0.1
@@ -41,14 +41,14 @@ def add_wait(parser: argparse.ArgumentParser) -> None:
 
 
 def decide(args: argparse.Namespace, verb: str) -> int:
-    """Approve or reject a candidate, starting a short host where no engine runs."""
+    """Approve or reject a candidate; where no engine runs, a short host does it."""
     with journal(args) as reader:
         owner = None if args.campaign is None else campaign(reader, args.campaign).id
         one = reader.candidate(args.candidate, owner)
         if one.state != "waiting":
             raise Refused(f"candidate {one.id[:12]} is {one.state}, it waits for nobody",
                           fix=f"kopt show {one.id[:12]} says why" if one.reason else "")
-        return put(reader, args, _ask(reader, one, verb), host="short")
+        return put(reader, args, _ask(reader, one, verb), host="none")
 
 
 def put(reader: Reader, args: argparse.Namespace, ask: Ask, *, host: Host) -> int:
@@ -57,7 +57,7 @@ def put(reader: Reader, args: argparse.Namespace, ask: Ask, *, host: Host) -> in
     workspace = workspace_of(args)
     number = send(workspace, ask)
     if host != "none" and not is_live(reader, owner):
-        _start(workspace, owner, host)
+        _start(workspace, owner)
     control = _answer(reader, ask.campaign, number, args.wait)
     answered = control is not None and control.applied_at is not None
     outcome = control.outcome if control is not None else ""
@@ -73,11 +73,11 @@ def put(reader: Reader, args: argparse.Namespace, ask: Ask, *, host: Host) -> in
     return 1 if refused else 0
 
 
-def _start(workspace: Path, owner: Campaign, host: Host) -> None:
-    """Start a host for a campaign that no engine runs; a short one only answers."""
+def _start(workspace: Path, owner: Campaign) -> None:
+    """Start a host for a campaign that no engine runs."""
     from engine.host import spawn
 
-    spawn(workspace, owner.id, decide_only=host == "short")
+    spawn(workspace, owner.id)
 
 
 def _ask(reader: Reader, one: Candidate, verb: str) -> Ask:
