@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engine import campaign as campaigns
-from engine import keep, survey
+from engine import keep, standby, survey
 from engine import lease as leases
 from engine.approval import Controls
 from engine.campaign import Setup
@@ -124,6 +124,7 @@ class Run:
         self._between()
         state = before.state
         if state in ("waiting", "finished"):
+            standby.ask_next(self.keeper)
             state = "waiting" if self._waiting() else "finished"
         self._state(state, before.phase, before.reason)
 
@@ -243,6 +244,7 @@ class Run:
     def _finish(self, reason: str) -> None:
         self.controls.look()
         self._between()
+        standby.ask_next(self.keeper)
         waiting, best = self._waiting(), self._campaign()
         headline = "1.00x: nothing was kept" if best.speedup is None else \
             f"{best.speedup:.2f}x [{best.speedup_low or 0:.2f}, {best.speedup_high or 0:.2f}]"
