@@ -17,6 +17,7 @@ from harness.device import Device
 from harness.errors import InputError
 from harness.lock import Turnstile
 from harness.target import Target
+from harness.text import plain
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,9 +83,10 @@ def make(target: Target, tree: Path, name: str, place: Place, *,
                       identity=built.sha256, root=str(tree), place=place)
     try:
         compile(text, target.source, "exec")
-    except (SyntaxError, ValueError) as error:
-        line = getattr(error, "lineno", None)
-        raise BuildError(f"{target.source}:{line}: {error}") from None
+    except SyntaxError as error:
+        raise BuildError(f"{target.source}:{error.lineno or 1}: {plain(error.msg)}") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise BuildError(f"{target.source}: {error or 'nested too deeply'}") from None
     return Kernel(name=name, target=target, artifact=str(source), root=str(tree), place=place,
                   sha256=hashlib.sha256(text).hexdigest(), identity=_identity(tree, source))
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
 
 import msgspec
 
@@ -19,9 +21,12 @@ from harness.errors import InputError
 
 Value = int | float | str
 MAX_CHOICES = 256
+MAX_WORD = 64
 _COMMENT = re.compile(r"(?://|#|/\*)\s*kopt:\s*knob\b(?P<rest>.*)$")
 _DECLARATION = re.compile(r"^\s*(?P<name>\w+)\s+in\s+\[(?P<choices>[^\]]*)\](?P<note>[^*]*)")
-_NUMBER = re.compile(r"^[+-]?\d+(\.\d+)?$")
+_NUMBER = re.compile(r"[+-]?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?", re.ASCII)
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_AFTER = r"(?=\s*(?:[,;:)}\]]|//|/\*|\#|$))"
 
 
 class Knob(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +45,7 @@ def find(source: str, *, language: str, where: str = "") -> tuple[Knob, ...]:
     Raises InputError for a declaration that cannot be understood: no choices, a current value
     that is not among them, or a name that is not on the line.
     """
-    knobs = [_parse(line, number, where) for number, line in enumerate(source.splitlines(), 1)
+    knobs = [_parse(line, number, where) for number, line in enumerate(_lines(source), 1)
              if _COMMENT.search(line)]
     if language == "triton":
         knobs += _autotune_lists(source)
@@ -54,12 +59,12 @@ def find(source: str, *, language: str, where: str = "") -> tuple[Knob, ...]:
 def apply(source: str, config: Mapping[str, Value], *, language: str) -> str:
     """Return the source with the named knobs set; raises InputError for what they do not allow."""
     knobs = {knob.name: knob for knob in find(source, language=language)}
-    lines = source.splitlines(keepends=True)
+    lines = _lines(source)
     for name, value in config.items():
         if name not in knobs:
             raise InputError(f"no knob {name!r}", fix=f"one of {', '.join(knobs) or 'none'}")
         knob = knobs[name]
-        if value not in knob.choices or isinstance(value, bool):
+        if not any(value == one and type(value) is type(one) for one in knob.choices):
             raise InputError(f"knob {name!r} cannot be {value!r}",
                              fix=f"one of {list(knob.choices)}")
         if name.endswith(".config"):
@@ -68,12 +73,22 @@ def apply(source: str, config: Mapping[str, Value], *, language: str) -> str:
         found = pattern.search(lines[knob.line - 1])
         assert found is not None  # find() has just seen it
         line, (begin, end) = lines[knob.line - 1], found.span("value")
-        lines[knob.line - 1] = f"{line[:begin]}{value}{line[end:]}"
+        lines[knob.line - 1] = f"{line[:begin]}{_spelled(value)}{line[end:]}"
     text = "".join(lines)
     for name, value in config.items():
         if name.endswith(".config"):
             text = _pin_config(text, name, str(value))
     return text
+
+
+def read(path: Path) -> str:
+    """Return a source as text, its line ends as they are. Raises InputError."""
+    try:
+        return path.read_bytes().decode()
+    except OSError as error:
+        raise InputError(f"cannot read the source: {error.strerror}", where=str(path)) from None
+    except UnicodeDecodeError:
+        raise InputError("the source is no UTF-8 text", where=str(path)) from None
 
 
 def current(knobs: tuple[Knob, ...]) -> dict[str, Value]:
@@ -83,7 +98,7 @@ def current(knobs: tuple[Knob, ...]) -> dict[str, Value]:
 
 def _assignment(name: str) -> re.Pattern[str]:
     head = rf"#\s*define\s+{name}\s+|\b{name}\b(?:\s*:\s*[\w.]+)?\s*=\s*"
-    return re.compile(rf"(?P<head>{head})(?P<value>[+-]?[\w.]+)")
+    return re.compile(rf"(?P<head>{head})(?P<value>[+-]?[\w.]+){_AFTER}")
 
 
 def _parse(line: str, number: int, where: str) -> Knob:
@@ -101,43 +116,62 @@ def _parse(line: str, number: int, where: str) -> Knob:
     if len(words) > MAX_CHOICES:
         raise InputError(f"knob {name!r} has {len(words)} choices, at most {MAX_CHOICES}",
                          where=place)
-    bad = [word for word in words if not _NUMBER.match(word) and not word.isidentifier()]
+    bad = [word for word in words if len(word) > MAX_WORD
+           or not (_NUMBER.fullmatch(word) or word.isidentifier())]
     if bad:
-        raise InputError(f"knob {name!r}: {bad[0]!r} is neither a number nor a name", where=place)
-    choices = tuple(_value(word) for word in words)
+        raise InputError(f"knob {name!r}: {bad[0][:MAX_WORD]!r} is neither a number nor a name",
+                         where=place)
+    choices = tuple(dict.fromkeys(_value(word) for word in words))
     assigned = _assignment(name).search(line[: comment.start()])
     if assigned is None:
         raise InputError(f"knob {name!r} is not set on its own line", where=place,
                          fix=f"#define {name} VALUE, or {name} = VALUE")
     value = _value(assigned["value"])
     if value not in choices:
-        raise InputError(f"knob {name!r} is {value}, which is not among its choices", where=place)
+        raise InputError(f"knob {name!r} is {str(value)[:MAX_WORD]}, which is not among its "
+                         "choices", where=place)
     return Knob(name=name, line=number, value=value, choices=choices,
                 note=declaration["note"].strip(" :-—"))
 
 
 def _value(word: str) -> Value:
-    try:
-        return int(word)
-    except ValueError:
-        pass
-    try:
-        return float(word)
-    except ValueError:
+    if len(word) > MAX_WORD or not _NUMBER.fullmatch(word):
         return word
+    return float(word) if "." in word else int(word)
+
+
+def _spelled(value: Value) -> str:
+    """Write a value as a declaration may have it: never with an exponent."""
+    if not isinstance(value, float):
+        return str(value)
+    text = format(Decimal(repr(value)), "f")
+    return text if "." in text else f"{text}.0"
+
+
+def _lines(source: str) -> list[str]:
+    """Split as Python and C do, ends kept: a form feed or U+2028 ends no line."""
+    return _LINE.findall(source)
+
+
+def _parsed(source: str) -> ast.Module:
+    try:
+        return ast.parse(source)
+    except SyntaxError as error:
+        raise InputError(f"not Python: {error.msg}", where=f"line {error.lineno}") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise InputError(f"not Python: {error or 'nested too deeply'}") from None
 
 
 def _autotune_lists(source: str) -> list[Knob]:
     """Find `configs=[triton.Config(...), ...]` lists; each is one knob, `<function>.config`."""
-    try:
-        tree = ast.parse(source)
-    except SyntaxError as error:
-        raise InputError(f"not Python: {error.msg}", where=f"line {error.lineno}") from None
     found = []
-    for function in ast.walk(tree):
+    for function in ast.walk(_parsed(source)):
         if isinstance(function, ast.FunctionDef):
             for configs in _config_lists(function):
-                texts = tuple(ast.unparse(item) for item in configs.elts)
+                texts = tuple(ast.unparse(item) for item in configs.elts
+                              if isinstance(item, ast.Call))
+                if len(texts) != len(configs.elts):
+                    continue  # made by code: what the choices are is not written here
                 if texts and len(set(texts)) == len(texts) and len(texts) <= MAX_CHOICES:
                     found.append(Knob(name=f"{function.name}.config", line=configs.lineno,
                                       value=texts[0], choices=texts, note="autotune list"))
@@ -157,7 +191,7 @@ def _config_lists(function: ast.FunctionDef) -> list[ast.List]:
 def _pin_config(source: str, name: str, text: str) -> str:
     """Move the chosen config to the front of its list; a list of one is what a keep leaves."""
     function_name = name.removesuffix(".config")
-    for function in ast.walk(ast.parse(source)):
+    for function in ast.walk(_parsed(source)):
         if isinstance(function, ast.FunctionDef) and function.name == function_name:
             for configs in _config_lists(function):
                 return _replace(source, configs, f"[{text}]")
@@ -165,7 +199,7 @@ def _pin_config(source: str, name: str, text: str) -> str:
 
 
 def _replace(source: str, node: ast.expr, text: str) -> str:
-    lines = source.splitlines(keepends=True)
+    lines = _lines(source)
     assert node.end_lineno is not None and node.end_col_offset is not None
     first, last = node.lineno - 1, node.end_lineno - 1
     head = lines[first].encode()[: node.col_offset].decode()

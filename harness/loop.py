@@ -94,7 +94,7 @@ class _Screen:
         self.yields = lock.turnstile() if self.on_cpu else None
         self.runners = Runners(limits_for(target, device, settings), yields=self.yields,
                                ahead=starts_ahead(self.place, target.language), cancel=cancel)
-        self.source = (Path(job.tree) / target.source).read_text()
+        self.source = knobs.read(Path(job.tree) / target.source)
         self.space = of_knobs(knobs.find(self.source, language=target.language,
                                          where=target.source), job.only)
         self.oracle = Oracle(self.target, Path(job.reference), Path(settings.scratch) / "io",
@@ -155,8 +155,8 @@ class _Screen:
         if not tree.exists():
             shutil.copytree(self.job.tree, tree, symlinks=True,
                             ignore=shutil.ignore_patterns(".git"))
-        (tree / self.target.source).write_text(
-            knobs.apply(self.source, config, language=self.target.language))
+        (tree / self.target.source).write_bytes(
+            knobs.apply(self.source, config, language=self.target.language).encode())
         candidate = kernel.make(self.target, tree, "trial", self.place, yields=self.yields,
                                 cancel=self.cancel)
         if self.on_cpu:
