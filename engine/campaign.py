@@ -90,7 +90,7 @@ def create(workspace: Path, manifest_path: Path) -> Setup:
             id=identity, path=str(folder.path), op=filled.target_op, backend=filled.target_backend,
             lang=filled.target_lang, gpu=filled.target_gpu, device=device.name,
             project=str(project.path), base_commit=lineage.base, best_commit=lineage.base,
-            state="new", rounds_max=manifest.max_iterations))
+            state="new", rounds_max=_last_round(manifest)))
         if project.warning:
             writer.event(identity, "warning", message=project.warning)
     finally:
@@ -164,3 +164,8 @@ def _free_name(workspace: Path, manifest: Manifest, task: Target, device: Device
         number += 1
         name = f"{stem}-{number}"
     return name
+
+
+def _last_round(manifest: Manifest) -> int | None:
+    """Return the number of the last round: round 1 is the baseline and no iteration."""
+    return None if manifest.max_iterations is None else manifest.max_iterations + 1

@@ -17,7 +17,7 @@ from kopt_tui.commands.run import here
 from kopt_tui.main import workspace_of
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-ON_CPU, ON_GPU = "rmsnorm_c", "softmax_triton"
+ON_CPU, ON_GPU = "matmul_c", "softmax_triton"
 
 
 def add(sub: Commands) -> None:

@@ -1,0 +1,34 @@
+"""Which machine a result is of, and where results are written."""
+
+from __future__ import annotations
+
+import platform
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness import devices
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def describe() -> dict[str, Any]:
+    """Return what a reader needs to know of the machine."""
+    return {"date": time.strftime("%Y-%m-%d %H:%M"), "system": platform.platform(),
+            "python": platform.python_version(),
+            "devices": [{"id": d.id, "name": d.name, "cores": d.cores}
+                        for d in devices.inventory()]}
+
+
+def write(name: str, result: dict[str, Any]) -> Path:
+    """Store a raw result as bench/results/<name>-<machine>-<date>.json and return the path."""
+    machine = describe()
+    word = re.sub(r"[^a-z0-9]+", "-", machine["devices"][-1]["name"].lower()).strip("-")
+    path = RESULTS / f"{name}-{word}-{time.strftime('%Y%m%d')}.json"
+    RESULTS.mkdir(exist_ok=True)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode({"machine": machine, **result}),
+                                         indent=1) + b"\n")
+    return path
