@@ -84,7 +84,7 @@ def test_hostile_texts_are_one_harmless_line(workspace: Path) -> None:
     snapshot = built(workspace, Focus(CAMPAIGN, candidate_id(2, "fixed")))
     assert snapshot.candidate is not None and snapshot.candidate.candidate is not None
     claim = snapshot.candidate.candidate.hypothesis
-    assert claim.startswith("[red]x[/]") and HOSTILE != claim
+    assert claim.startswith("[red]x[/]") and claim != HOSTILE
     texts = msgspec.json.encode(snapshot).decode()
     assert "\\u001b" not in texts and "\\u0007" not in texts and "\u202e" not in texts
     assert snapshot.view is not None

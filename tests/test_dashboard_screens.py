@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from pathlib import Path
 
@@ -282,12 +281,3 @@ async def test_only_changed_cells_are_repainted(workspace: Path) -> None:
             {"slots": [(10, 12)]}
         writer.close()
 
-
-def test_modules_of_the_screens_import_no_framework_but_textual() -> None:
-    import subprocess
-    import sys
-
-    done = subprocess.run(
-        [sys.executable, "-c", "import sys, kopt_tui.app; print(*sys.modules)"],
-        capture_output=True, text=True, check=True, cwd=Path(__file__).resolve().parents[1])
-    assert not re.search(r"\b(textual|rich|sqlite3|torch|numpy)\b", done.stdout)

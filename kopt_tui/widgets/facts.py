@@ -38,6 +38,10 @@ class FactsPane(Pane):
         if view.waiting is not None:
             why = view.waiting.why or "approval is asked for"
             lines += _field("? waits", f"for approval: {why}", width, "accent bold")
+        for one in view.controls:
+            if one.applied_at is None:
+                lines += _field("» asked", f"{one.verb} by {one.by}: not answered yet", width,
+                                "info bold")
         for judged in view.verdicts:
             lines += [(), *_verdict(judged, width)]
         if not view.verdicts:
