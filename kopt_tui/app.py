@@ -27,6 +27,8 @@ def main(workspace: Path, *, readonly: bool = False, campaign: str | None = None
         raise EnvironmentFault("the dashboard needs a terminal", where="stdout",
                                fix="`kopt status` and `kopt events --follow` do not")
     os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
+    for name in ("COLUMNS", "LINES"):  # exported ones would hold the first size for ever
+        os.environ.pop(name, None)
     gc.disable()  # nothing that is loaded for the first paint is garbage: 15 ms
     try:
         from kopt_tui.dashboard import Dashboard
