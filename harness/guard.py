@@ -24,7 +24,7 @@ import msgspec
 from harness.lock import DeviceLock, Turnstile
 
 SUPERVISOR = Path(__file__).parent / "child" / "supervisor.py"
-Ended = Literal["exit", "timeout", "output", "memory", "killed"]
+Ended = Literal["exit", "timeout", "output", "memory", "processes", "killed"]
 INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES",
              "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_HOME", "ROCM_PATH")
 
@@ -36,6 +36,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     output_bytes: int = 1 << 20
     memory_bytes: int | None = None
     file_bytes: int = 4 << 30
+    processes: int = 1024
     cpu_s: int | None = None
 
 
@@ -72,12 +73,12 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
             return f"printed more than {limits.output_bytes >> 10} KiB"
         if self.ended == "memory":
             return f"took more than {(limits.memory_bytes or 0) >> 20} MiB of memory"
+        if self.ended == "processes":
+            return f"started more than {limits.processes} processes"
         if self.ended == "killed":
             return "was stopped"
         if self.returncode is not None and self.returncode < 0:
             return f"crashed ({signal_name(-self.returncode)})"
-        if self.returncode is not None and self.returncode > 128:
-            return f"crashed ({signal_name(self.returncode - 128)})"
         return f"exited with {self.returncode}"
 
 
@@ -127,7 +128,8 @@ class Guarded:
             rlimits["RLIMIT_CPU"] = self.limits.cpu_s
         job = {"argv": list(argv), "cwd": str(cwd), "env": dict(env), "rlimits": rlimits,
                "wall_s": self.limits.wall_s, "output_bytes": self.limits.output_bytes,
-               "memory_bytes": self.limits.memory_bytes, "pass_fds": list(pass_fds),
+               "memory_bytes": self.limits.memory_bytes, "processes": self.limits.processes,
+               "pass_fds": list(pass_fds),
                "confine": msgspec.to_builtins(confine) if confine else None,
                "yields": list(yields.paths) if yields else None}
         self._control.sendall(msgspec.json.encode(job) + b"\n")

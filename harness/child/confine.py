@@ -8,16 +8,32 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
+import glob
 import os
+import platform
 import signal
+import struct
 import sys
 
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER = 0x00020000, 0x08000000, 0x10000000
 CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
-MS_BIND, MS_REC, MS_PRIVATE, MS_NOSUID, MS_NODEV = 0x1000, 0x4000, 0x40000, 0x2, 0x4
+MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 0x1, 0x2, 0x4, 0x8
 PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG = 38, 1
-SYS_MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY = 442, -100, 0x8000, 1
+SYS_MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE = 442, -100, 0x8000
+MOUNT_ATTR_RDONLY, MOUNT_ATTR_NODEV = 1, 4
 INNER_UID = 1000  # any id but 0: programs started under it hold no capabilities
+SHARED_MEMORY = "size=1g"
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "nvidia*", "dri",
+           "kfd", "dxg")
+"""What a program may open below /dev; as root it could otherwise write to the disk itself."""
+# By machine: the number of the audit architecture, of seccomp(2) and of connect(2).
+SYSCALLS = {"x86_64": (0xC000003E, 317, 42), "aarch64": (0xC00000B7, 277, 203)}
+SYS_IO_URING_SETUP = 425
+SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW = 1, 4
+SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO = 0x7FFF0000, 0x00050000
+BPF_LOAD, BPF_EQUAL, BPF_AT_LEAST, BPF_RETURN = 0x20, 0x15, 0x35, 0x06
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -33,16 +49,15 @@ def _check(result: int, what: str) -> None:
         raise OSError(number, f"{what}: {os.strerror(number)}")
 
 
-def _mount(source: str, target: str, kind: str | None, flags: int) -> None:
+def _mount(source: str, target: str, kind: str | None, flags: int, options: str = "") -> None:
     encoded_kind = kind.encode() if kind else None
-    _check(_libc.mount(source.encode(), target.encode(), encoded_kind, ctypes.c_ulong(flags), None),
-           f"mount {target}")
+    _check(_libc.mount(os.fsencode(source), os.fsencode(target), encoded_kind,
+                       ctypes.c_ulong(flags), options.encode() or None), f"mount {target}")
 
 
-def _set_attributes(path: str, flags: int, *, read_only: bool) -> None:
-    attributes = _MountAttr(attr_set=MOUNT_ATTR_RDONLY if read_only else 0,
-                            attr_clr=0 if read_only else MOUNT_ATTR_RDONLY)
-    _check(_libc.syscall(SYS_MOUNT_SETATTR, AT_FDCWD, path.encode(), flags,
+def _set_attributes(path: str, flags: int = 0, *, add: int = 0, drop: int = 0) -> None:
+    attributes = _MountAttr(attr_set=add, attr_clr=drop)
+    _check(_libc.syscall(SYS_MOUNT_SETATTR, AT_FDCWD, os.fsencode(path), flags,
                          ctypes.byref(attributes), ctypes.sizeof(attributes)),
            f"mount_setattr {path}")
 
@@ -57,39 +72,83 @@ def _map_ids() -> None:
             file.write(text)
 
 
-def enter(writable: list[str], network: bool) -> None:
+def enter(writable: list[str], network: bool, report: int = -1) -> None:
     """Move this process into namespaces of its own and fork; returns in the innermost child.
 
     Everything is read-only but `writable` and a private /dev/shm; other processes are invisible
-    and cannot be signalled. The processes in between wait and end as the inner one ends. Raises
-    OSError before anything was forked when the kernel refuses.
+    and cannot be signalled; without `network` not even a local socket can be reached. The
+    processes in between wait and end as the inner one ends; its wait status and how many others
+    it left go to the descriptor `report`. Raises OSError before anything was forked when the
+    kernel refuses.
     """
+    above = os.getppid()
     _map_ids()
+    _die_with_parent(above)
     if not network:
         _check(_libc.unshare(CLONE_NEWNET), "unshare network")
     _mount("none", "/", None, MS_REC | MS_PRIVATE)
-    for path in writable:
+    devices = [path for name in DEVICES for path in glob.glob(f"/dev/{name}")
+               if not os.path.islink(path)]
+    for path in (*writable, *devices):
         _mount(path, path, None, MS_BIND | MS_REC)
-    _set_attributes("/", AT_RECURSIVE, read_only=True)
+    _set_attributes("/", AT_RECURSIVE, add=MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV)
     for path in writable:
-        _set_attributes(path, 0, read_only=False)
-    _mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV)
+        _set_attributes(path, drop=MOUNT_ATTR_RDONLY)
+    for path in devices:
+        _set_attributes(path, AT_RECURSIVE, drop=MOUNT_ATTR_NODEV)
+    _mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, SHARED_MEMORY)
     _wait_in_parent()
     with contextlib.suppress(OSError):  # a masked /proc (some containers) stays as it is
-        _mount("proc", "/proc", "proc", 0)
-    _wait_in_parent(as_init=True)
+        _mount("proc", "/proc", "proc", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    _wait_in_parent(as_init=True, report=report)
     _check(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    if not network:
+        _refuse_connections()
 
 
-def _wait_in_parent(*, as_init: bool = False) -> None:
+def _die_with_parent(above: int) -> None:
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != above:  # it died before that took effect
+        os._exit(127)
+
+
+def _refuse_connections() -> None:
+    """Make connect(2) fail: sockets in the file system (docker, tmux) lead out of every namespace.
+
+    io_uring, which could do the same, is refused as well. On other machines than those known here
+    nothing is refused.
+    """
+    if platform.machine() not in SYSCALLS:
+        return
+    architecture, seccomp, connect = SYSCALLS[platform.machine()]
+    refuse, missing = (SECCOMP_RET_ERRNO | number for number in (errno.ECONNREFUSED, errno.ENOSYS))
+    code = b"".join(struct.pack("HBBI", *step) for step in (
+        (BPF_LOAD, 0, 0, 4),                        # the architecture
+        (BPF_EQUAL, 0, 5, architecture),            # a foreign one: as if it were not there
+        (BPF_LOAD, 0, 0, 0),                        # the system call's number
+        (BPF_AT_LEAST, 3, 0, 0x40000000),           # x32
+        (BPF_EQUAL, 2, 0, SYS_IO_URING_SETUP),
+        (BPF_EQUAL, 2, 0, connect),
+        (BPF_RETURN, 0, 0, SECCOMP_RET_ALLOW),
+        (BPF_RETURN, 0, 0, missing),
+        (BPF_RETURN, 0, 0, refuse)))
+    steps = ctypes.create_string_buffer(code, len(code))
+    program = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(steps))
+    _check(_libc.syscall(seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW,
+                         program), "seccomp")
+
+
+def _wait_in_parent(*, as_init: bool = False, report: int = -1) -> None:
     """Fork; the parent stays behind to reap and passes the child's end on as its own."""
     child = os.fork()
     if child == 0:
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if as_init and report >= 0:
+            os.close(report)
         return
-    for number in (0, 1, 2):
-        os.close(number)
-    os.closerange(3, 4096)
+    keep = report if as_init and report >= 0 else 4096
+    os.closerange(0, keep)
+    os.closerange(keep + 1, 4096)
     while True:
         try:
             pid, status = os.wait()
@@ -97,11 +156,27 @@ def _wait_in_parent(*, as_init: bool = False) -> None:
             continue
         if pid == child:
             break
+    if as_init and report >= 0:
+        os.write(report, b"%d %d\n" % (status, _others()))
     if as_init or not os.WIFSIGNALED(status):
         code = os.waitstatus_to_exitcode(status)
         os._exit(code if code >= 0 else 128 - code)
     os.kill(os.getpid(), os.WTERMSIG(status))
     os._exit(128 + os.WTERMSIG(status))
+
+
+def _others() -> int:
+    """Return how many living processes there are in this namespace beside its first."""
+    count = 0
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                count += file.read().rsplit(b") ", 1)[1][:1] not in b"ZX"
+        except (OSError, IndexError):
+            continue
+    return count
 
 
 def main() -> int:

@@ -22,9 +22,9 @@ import sys
 import time
 from typing import Any
 
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG = 36, 1
 TICK_S = 0.02
-MEMORY_TICK_S = 0.1
+COUNT_TICK_S = 0.1
 
 
 def descendants() -> dict[int, str]:
@@ -48,8 +48,9 @@ def descendants() -> dict[int, str]:
 
 
 def signal_all(number: int) -> int:
+    """Signal every descendant, the lowest first: a guard within this one outlives its job."""
     count = 0
-    for pid, state in descendants().items():
+    for pid, state in reversed(descendants().items()):
         if state in "ZX":
             continue
         try:
@@ -60,15 +61,17 @@ def signal_all(number: int) -> int:
     return count
 
 
-def resident_bytes() -> int:
+def usage() -> tuple[int, int]:
+    """Return (resident bytes, number of processes) of everything below this one."""
     total = 0
-    for pid in descendants():
+    found = descendants()
+    for pid in found:
         try:
             with open(f"/proc/{pid}/statm") as file:
                 total += int(file.read().split()[1])
         except (OSError, IndexError):
             continue
-    return total * resource.getpagesize()
+    return total * resource.getpagesize(), len(found)
 
 
 class Stream:
@@ -77,7 +80,7 @@ class Stream:
     def __init__(self, source: int, sink: int) -> None:
         self.source, self.sink = source, sink
         self.seen = 0
-        self.pending = b""
+        self.pending = bytearray()
         self.open = True
         os.set_blocking(source, False)
         os.set_blocking(sink, False)
@@ -95,11 +98,11 @@ class Stream:
 
     def write(self) -> None:
         try:
-            self.pending = self.pending[os.write(self.sink, self.pending):]
+            del self.pending[: os.write(self.sink, self.pending[:65536])]
         except BlockingIOError:
             return
         except OSError:
-            self.pending = b""
+            self.pending.clear()
 
 
 class Turnstile:
@@ -133,19 +136,21 @@ class Turnstile:
             if _try_lock(turn, fcntl.LOCK_SH):
                 fcntl.flock(turn, fcntl.LOCK_UN)
                 return
-            self._stop()
-            fcntl.flock(active, fcntl.LOCK_UN)
+            if self._stop():
+                fcntl.flock(active, fcntl.LOCK_UN)
         elif self.enter():
             self.stopped_s += time.monotonic() - self.stopped_since
             self.stopped_since = None
             signal_all(signal.SIGCONT)
 
-    def _stop(self) -> None:
-        self.stopped_since = time.monotonic()
+    def _stop(self) -> bool:
+        """Stop everything; what cannot be stopped now stays active and is tried again."""
         for _ in range(20):  # a fork can slip between the listing and the signal
             signal_all(signal.SIGSTOP)
             if all(state in "TtZX" for state in descendants().values()):
-                return
+                self.stopped_since = time.monotonic()
+                return True
+        return False
 
     def total_stopped_s(self) -> float:
         if self.stopped_since is None:
@@ -161,13 +166,17 @@ def _try_lock(fd: int, kind: int) -> bool:
     return True
 
 
-def start(job: dict[str, Any], out: int, err: int, keep: list[int]) -> int:
+def start(job: dict[str, Any], out: int, err: int, report: int, keep: list[int]) -> int:
     """Fork the program; returns its pid. Exit status 127 means that it could not be started."""
+    above = os.getpid()
     pid = os.fork()
     if pid:
         return pid
     try:
         os.setsid()
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != above:
+            os._exit(127)
         os.dup2(out, 1)
         os.dup2(err, 2)
         for name, limit in job["rlimits"].items():
@@ -176,7 +185,7 @@ def start(job: dict[str, Any], out: int, err: int, keep: list[int]) -> int:
             value = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
             resource.setrlimit(number, (value, value))
         low = 3
-        for fd in sorted(keep):
+        for fd in sorted([*keep, report]):
             os.closerange(low, fd)
             low = fd + 1
         os.closerange(low, 4096)
@@ -188,7 +197,7 @@ def start(job: dict[str, Any], out: int, err: int, keep: list[int]) -> int:
             import confine
 
             try:
-                confine.enter(job["confine"]["writable"], job["confine"]["network"])
+                confine.enter(job["confine"]["writable"], job["confine"]["network"], report)
             except OSError as error:
                 if job["confine"]["required"]:
                     raise
@@ -227,7 +236,8 @@ class Supervisor:
         while not self.turnstile.enter():
             ready, _, _ = select.select([self.control], [], [], TICK_S)
             if ready:
-                self.ended = "killed"
+                self._heed()
+            if self.ended:
                 return False
         self.began = time.monotonic()
         return True
@@ -235,12 +245,14 @@ class Supervisor:
     def _supervise(self) -> None:
         out_read, out_write = os.pipe()
         err_read, err_write = os.pipe()
-        child = start(self.job, out_write, err_write, self.job["pass_fds"])
-        for fd in (out_write, err_write, *self.job["pass_fds"]):
+        self.report, report_write = os.pipe()
+        os.set_blocking(self.report, False)
+        child = start(self.job, out_write, err_write, report_write, self.job["pass_fds"])
+        for fd in (out_write, err_write, report_write, *self.job["pass_fds"]):
             os.close(fd)
         self.streams = [Stream(out_read, 1), Stream(err_read, 2)]
         pidfd = os.pidfd_open(child)
-        next_memory = 0.0
+        next_count = 0.0
         while not self.ended:
             self._select([self.control.fileno(), pidfd])
             if self._exited(child):
@@ -251,20 +263,25 @@ class Supervisor:
                 self.ended = "timeout"
             if sum(stream.seen for stream in self.streams) > self.job["output_bytes"]:
                 self.ended = "output"
-            if now >= next_memory and self.job["memory_bytes"]:
-                next_memory = now + MEMORY_TICK_S
-                self.peak_bytes = max(self.peak_bytes, resident_bytes())
-                if self.peak_bytes > self.job["memory_bytes"]:
-                    self.ended = "memory"
+            if now >= next_count:
+                next_count = now + COUNT_TICK_S
+                self._count()
         self._end(child)
+
+    def _count(self) -> None:
+        resident, processes = usage()
+        self.peak_bytes = max(self.peak_bytes, resident)
+        if self.job["memory_bytes"] and resident > self.job["memory_bytes"]:
+            self.ended = "memory"
+        if processes > self.job["processes"]:
+            self.ended = "processes"
 
     def _select(self, watched: list[int]) -> None:
         reads = watched + [s.source for s in self.streams if s.open]
         writes = [s.sink for s in self.streams if s.pending]
-        busy = self.job["yields"] or self.job["memory_bytes"]
-        left = self.began + self.job["wall_s"] - time.monotonic()
-        readable, writable, _ = select.select(
-            reads, writes, [], TICK_S if busy else max(0.0, min(left, 1.0)) + 0.001)
+        left = self.began + self.job["wall_s"] + self.turnstile.total_stopped_s() - time.monotonic()
+        tick = TICK_S if self.job["yields"] else COUNT_TICK_S
+        readable, writable, _ = select.select(reads, writes, [], max(0.001, min(left, tick)))
         for stream in self.streams:
             if stream.source in readable:
                 stream.read(self.job["output_bytes"])
@@ -293,6 +310,7 @@ class Supervisor:
             self.leftover = len([s for s in descendants().values() if s not in "ZX"])
         deadline = time.monotonic() + 10.0
         while time.monotonic() < deadline:
+            signal_all(signal.SIGSTOP)  # what is stopped forks no more
             alive = signal_all(signal.SIGKILL)
             try:
                 while True:
@@ -305,6 +323,7 @@ class Supervisor:
                 if alive == 0:
                     break
             select.select([], [], [], 0.001)
+        self._read_report()
         for stream in self.streams:
             while stream.open and stream.seen <= self.job["output_bytes"]:
                 before = stream.seen
@@ -315,6 +334,16 @@ class Supervisor:
             while stream.pending and time.monotonic() < flush_until:
                 select.select([], [stream.sink], [], 0.05)
                 stream.write()
+
+
+    def _read_report(self) -> None:
+        """Take the end of a confined program from the process that waited for it."""
+        with contextlib.suppress(BlockingIOError):  # something outlived its own SIGKILL
+            if report := os.read(self.report, 64):
+                status, others = map(int, report.split())
+                self.leftover += others
+                if self.returncode is not None:
+                    self.returncode = os.waitstatus_to_exitcode(status)
 
 
 def main() -> None:
