@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from engine.journal.records import Bottleneck
+from harness.aot import Limit
 from harness.knobs import Knob
 from harness.remarks import Remark
 from harness.roofline import Ceilings
@@ -47,6 +48,20 @@ def of_rows(campaign: str, round: int, target: Target, knobs: Sequence[Knob],
     """Return the bottlenecks that the measured classes alone tell of, the furthest off first."""
     leads = [_of_row(target, row, ceilings, knobs) for row in rows]
     return _ranked(campaign, round, sorted(leads, key=lambda lead: lead.bottleneck.value or 0.0))
+
+
+def of_triton(campaign: str, round: int, target: Target, knobs: Sequence[Knob],
+              rows: Sequence[Row], ceilings: Ceilings | None, limits: Sequence[Limit],
+              ) -> list[Lead]:
+    """Return what ahead-of-time compilation says of a Triton kernel, then what was measured."""
+    names = tuple(knob.name for knob in knobs)
+    leads = [Lead(bottleneck=msgspec.structs.replace(
+        _bottleneck(target, limit.limiter, limit.config_class, limit.metric, limit.value,
+                    limit.detail, limit.advice), kernel=limit.kernel), knobs=names)
+        for limit in limits]
+    rest = [_of_row(target, row, ceilings, knobs) for row in rows if row.latency_us is not None]
+    rest.sort(key=lambda lead: lead.bottleneck.value or 0.0)
+    return _ranked(campaign, round, leads + rest)
 
 
 def _ranked(campaign: str, round: int, leads: Sequence[Lead]) -> list[Lead]:

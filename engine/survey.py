@@ -13,9 +13,10 @@ from engine.campaign import Setup
 from engine.desk import Desk
 from engine.routing import route
 from engine.workers import inbox, template
+from harness import aot, lock, remarks, roofline
 from harness import knobs as knob_source
-from harness import lock, remarks, roofline
-from harness.errors import InputError
+from harness.aot import Limit
+from harness.errors import InputError, KoptError
 from harness.knobs import Knob
 from harness.roofline import Ceilings
 from harness.verdict import Row, Verdict
@@ -55,7 +56,23 @@ def _leads(setup: Setup, desk: Desk, tree: Path, source: str, knobs: tuple[Knob,
         said = remarks.of_source(setup.target, tree, scratch, yields=lock.turnstile())
         return bottlenecks.of_c(setup.id, round, setup.target, source, knobs, rows,
                                 _ceilings(setup), said)
+    if setup.target.language == "triton":
+        return bottlenecks.of_triton(setup.id, round, setup.target, knobs, rows,
+                                     _ceilings(setup), _compiled(setup, desk, tree, rows))
     return bottlenecks.of_rows(setup.id, round, setup.target, knobs, rows, _ceilings(setup))
+
+
+def _compiled(setup: Setup, desk: Desk, tree: Path, rows: tuple[Row, ...]) -> tuple[Limit, ...]:
+    """Compile the best ahead of time; a compiler that fails costs the advice, nothing else."""
+    arch = aot.DEFAULT_ARCH if setup.device.kind == "cpu" else setup.device.arch
+    try:
+        resources = aot.inspect(setup.target, tree, arch or aot.DEFAULT_ARCH,
+                                setup.folder.scratch("aot"), python=setup.manifest.python,
+                                env=setup.manifest.env)
+    except KoptError as error:
+        desk.writer.event(setup.id, "warning", "aot", message=str(error))
+        return ()
+    return aot.bottlenecks_of(resources, rows)
 
 
 def _rows_of_best(desk: Desk) -> tuple[Row, ...]:
