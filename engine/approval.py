@@ -8,7 +8,7 @@ from engine import candidates
 from engine.desk import Desk
 from engine.journal.records import Candidate, Control
 from engine.keeper import Keeper
-from harness.errors import KoptError
+from harness.errors import InputError, KoptError
 
 
 @dataclass
@@ -16,6 +16,9 @@ class Controls:
     """Reads the open controls and answers each. Approvals wait for a moment between verdicts."""
 
     desk: Desk
+    since: float
+    """When this engine took the campaign: a pause or stop from before was for another."""
+    decide_only: bool = False
     paused: bool = False
     stop_reason: str = ""
     approvals: list[Control] = field(default_factory=list)
@@ -32,6 +35,10 @@ class Controls:
                 self.desk.writer.finish_control(control.id, self._apply(control))
 
     def _apply(self, control: Control) -> str:
+        if control.verb != "reject" and self.decide_only:
+            return "refused: no engine runs the campaign, one only decides on a candidate"
+        if control.verb in ("pause", "stop") and control.at < self.since:
+            return "refused: the engine that it was meant for has ended"
         match control.verb:
             case "pause":
                 self.paused = True
@@ -86,8 +93,13 @@ class Controls:
             if verdict is None:
                 return "refused: it has no recorded verdict"
             judged = keeper.record(entry, verdict, "verify")
-            return "kept" if keeper.keep(judged, actor=control.by) else "refused: see its decision"
-        moved = candidates.rebase(setup, entry, setup.lineage.best, self.desk.round)
+            return "kept" if keeper.keep(judged, actor=control.by) else self._why_not(entry.id)
+        try:
+            moved = candidates.rebase(setup, entry, setup.lineage.best, self.desk.round)
+        except InputError:
+            reason = "conflicts with what was kept since"
+            keeper.refuse(entry, "runner-up", reason, actor=control.by)
+            return f"refused: it {reason}"
         if moved is None:
             keeper.refuse(entry, "tie", "the best has this change already", actor=control.by)
             return "refused: the best has this change already"
@@ -99,8 +111,12 @@ class Controls:
             keeper.close(judged, actor=control.by)
             return f"refused: on the new best it is a {judged.ruling.kind}: " \
                    f"{judged.ruling.reason}"
-        keeper.keep(judged, actor=control.by)
+        if not keeper.keep(judged, actor=control.by):
+            return self._why_not(moved.id)
         return f"kept as {moved.id}, measured again on the new best"
+
+    def _why_not(self, identity: str) -> str:
+        return f"refused: {self.desk.reader.candidate(identity, self.desk.setup.id).reason}"
 
     def _waiting(self, control: Control) -> Candidate | str:
         """Return the candidate that a control is about, or why it cannot be decided."""
@@ -114,4 +130,8 @@ class Controls:
         if control.expected_base and control.expected_base not in (
                 candidate.base_commit, candidate.base_tree):
             return "refused: the candidate's base is not the one that was shown"
+        newest = self.desk.reader.verdicts(self.desk.setup.id, candidate=candidate.id, limit=1)
+        if control.expected_verdict is not None and \
+                [row.id for row in newest] != [control.expected_verdict]:
+            return "refused: the candidate's verdict is not the one that was shown"
         return candidate

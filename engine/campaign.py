@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,13 +15,15 @@ import msgspec
 
 from engine import manifest as manifests
 from engine import project as projects
+from engine.clone import Clone
 from engine.journal.read import Reader
 from engine.journal.records import Campaign
 from engine.journal.write import Writer
 from engine.lineage import Lineage
 from engine.manifest import Manifest
+from engine.project import Project
 from engine.records.folder import Folder
-from harness import devices, target
+from harness import build_c, devices, target
 from harness.device import Device
 from harness.errors import InputError
 from harness.target import Target
@@ -57,6 +61,7 @@ class Setup:
         """Return a plain checkout of a commit or tree for the harness, made once."""
         path = self.folder.trees / self.lineage.tree_of(commit)
         if not path.is_dir():
+            self.folder.trees.mkdir(exist_ok=True)  # `kopt prune` takes it away
             made = Path(tempfile.mkdtemp(dir=self.folder.trees, suffix=".part"))
             self.lineage.checkout_tree(commit, made)
             try:
@@ -76,26 +81,37 @@ def create(workspace: Path, manifest_path: Path) -> Setup:
     manifests.check_runnable(manifest)
     project = projects.find(Path(manifest.project))
     task = _load_task(project.path / manifest.target.task)
+    _expect_committed(project, (task.source, manifest.target.task, task.reference_file))
     device = device_for(manifest, task)
-    if not (project.path / task.source).is_file():
-        raise InputError(f"no kernel source {task.source}", where=str(project.path))
+    if task.language == "c":
+        build_c.compiler()
     writer = Writer(workspace)
     try:
-        identity = _free_name(workspace, manifest, task, device)
-        folder = Folder.create(workspace / identity)
-        lineage = Lineage.create(folder.path, identity, project)
-        filled = _filled(manifest, task, device, identity)
-        folder.manifest.write_text(manifests.dump(filled))
-        writer.add_campaign(Campaign(
-            id=identity, path=str(folder.path), op=filled.target_op, backend=filled.target_backend,
-            lang=filled.target_lang, gpu=filled.target_gpu, device=device.name,
-            project=str(project.path), base_commit=lineage.base, best_commit=lineage.base,
-            state="new", rounds_max=_last_round(manifest)))
-        if project.warning:
-            writer.event(identity, "warning", message=project.warning)
+        folder = _new_folder(workspace, manifest, task, device)
+        try:
+            _record(writer, folder, project, _filled(manifest, task, device, folder.path.name),
+                    device)
+        except BaseException:
+            shutil.rmtree(folder.path, ignore_errors=True)
+            raise
     finally:
         writer.close()
-    return open_campaign(workspace, identity)
+    return open_campaign(workspace, folder.path.name)
+
+
+def _record(writer: Writer, folder: Folder, project: Project, manifest: Manifest,
+            device: Device) -> None:
+    identity = folder.path.name
+    lineage = Lineage.create(folder.path, identity, project)
+    folder.manifest.write_text(manifests.dump(manifest))
+    with writer.transaction():
+        writer.add_campaign(Campaign(
+            id=identity, path=str(folder.path), op=manifest.target_op,
+            backend=manifest.target_backend, lang=manifest.target_lang, gpu=manifest.target_gpu,
+            device=device.name, project=str(project.path), base_commit=lineage.base,
+            best_commit=lineage.base, state="new", rounds_max=_last_round(manifest)))
+        if project.warning:
+            writer.event(identity, "warning", message=project.warning)
 
 
 def open_campaign(workspace: Path, identity: str) -> Setup:
@@ -128,6 +144,18 @@ def _load_task(path: Path) -> Target:
     return target.load(path)
 
 
+def _expect_committed(project: Project, paths: Sequence[str]) -> None:
+    """Raise InputError unless HEAD has the files: a campaign sees nothing else."""
+    committed = set(Clone(project.git_dir).files(project.head))
+    for path in paths:
+        if path in committed:
+            continue
+        if not (project.path / path).is_file():
+            raise InputError(f"there is no {path}", where=str(project.path))
+        raise InputError(f"{path} is not committed", where=str(project.path),
+                         fix=f"run `git add {path} && git commit -m start` there")
+
+
 def _task_at(lineage: Lineage, path: str, folder: Folder) -> Target:
     """Read the task as the base commit has it: a later edit of the project changes nothing."""
     copy = folder.path / "task.yaml"
@@ -154,16 +182,18 @@ def device_word(device: Device) -> str:
     return "cpu" if device.kind == "cpu" else re.sub(r"[^a-z0-9]+", "", words) or device.kind
 
 
-def _free_name(workspace: Path, manifest: Manifest, task: Target, device: Device) -> str:
+def _new_folder(workspace: Path, manifest: Manifest, task: Target, device: Device) -> Folder:
+    """Make the campaign's folder under the first name that is free; two may try at once."""
     backend = (manifest.target_backend or BACKENDS[task.language]).lower()
     gpu = manifest.target_gpu or device_word(device)
     stem = re.sub(r"[^A-Za-z0-9_]+", "-", f"{manifest.target_op}_{backend}_{gpu}")
     stem = f"{stem}_{time.strftime('%Y%m%d')}"
     name, number = stem, 1
-    while (workspace / name).exists():
+    while True:
+        with contextlib.suppress(FileExistsError):
+            return Folder.create(workspace / name)
         number += 1
         name = f"{stem}-{number}"
-    return name
 
 
 def _last_round(manifest: Manifest) -> int | None:

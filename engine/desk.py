@@ -10,6 +10,8 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TypeVar
 
 import msgspec
 
@@ -21,9 +23,9 @@ from engine.journal.write import Writer
 from engine.pool import Ticked
 from engine.verifier import Job, Verified, Verifier
 from harness import stats
-from harness.errors import KoptError
 from harness.verdict import HARNESS_VERSION, Verdict
 
+T = TypeVar("T")
 LOOK_S = 0.2
 BEAT_S = 5.0
 TICK_S = 0.5
@@ -47,6 +49,7 @@ class Desk:
         self.round = 0
         self.waited_s = 0.0
         """Time spent waiting for workers and the harness; the rest is the engine's own."""
+        self.since = lease.heartbeat
         self._lease = lease
         self._spent = len(self.reader.verdicts(setup.id))
         self._beaten = time.monotonic()
@@ -80,14 +83,26 @@ class Desk:
             while True:
                 message = self.wait()
                 if isinstance(message, Verified) and message.job == job:
-                    if message.verdict is None:
-                        raise KoptError(message.fault, where=job.purpose)
+                    if message.fault is not None:
+                        raise message.fault
+                    assert message.verdict is not None
                     return message.verdict
                 if message is not None:
                     others.append(message)
         finally:
             for other in others:
                 self.messages.put(other)
+
+    def aside(self, work: Callable[[], T]) -> T:
+        """Do something slow beside this thread and wait for it, as attentive as ever."""
+        began = time.monotonic()
+        with ThreadPoolExecutor(1, thread_name_prefix="aside") as executor:
+            future = executor.submit(work)
+            while not future.done():
+                self._look()
+                wait([future], timeout=LOOK_S)
+        self.waited_s += time.monotonic() - began
+        return future.result()
 
     def recorded(self, candidate: str, purpose: str, incumbent_tree: str) -> Verdict | None:
         """Return the verdict on a candidate that the journal has already, if any."""

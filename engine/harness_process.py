@@ -32,7 +32,7 @@ _lines: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 
 
 class HarnessFault(KoptError):
-    """The harness could not answer: a bad task (2), a fault of the machine (3)."""
+    """The harness could not answer: a bad task (2), a fault of the machine (3), it died (1)."""
 
     def __init__(self, line: ErrorLine) -> None:
         super().__init__(line.what, where=line.where, fix=line.fix)
@@ -64,7 +64,11 @@ def _ask(request: EvaluateRequest | LoopRequest, scratch: Path,
     answers: list[VerdictLine | LoopLine | ErrorLine] = []
 
     def take(raw: bytes) -> None:
-        line = _lines.decode(raw)
+        try:
+            line = _lines.decode(raw)
+        except msgspec.DecodeError:
+            raise HarnessFault(ErrorLine(what="the harness printed what is no answer",
+                                         exit_code=1)) from None
         if isinstance(line, Progress):
             if progress is not None:
                 progress(line)
@@ -82,7 +86,7 @@ def _ask(request: EvaluateRequest | LoopRequest, scratch: Path,
     if answer is None and not (cancel is not None and cancel.is_set()):
         last = outcome.stderr.decode(errors="replace").strip().splitlines()[-1:]
         raise HarnessFault(ErrorLine(what=f"the harness {outcome.describe(HARNESS_LIMITS)}",
-                                     fix=" ".join(last)))
+                                     fix=" ".join(last), exit_code=1))
     return answer
 
 

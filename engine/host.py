@@ -18,7 +18,7 @@ import engine
 from engine import lease as leases
 from engine.engine import Engine
 from engine.journal.read import Reader
-from harness.errors import EnvironmentFault, KoptError
+from harness.errors import EnvironmentFault, Refused
 
 PR_SET_CHILD_SUBREAPER = 36
 START_S = 20.0
@@ -36,20 +36,34 @@ def spawn(workspace: Path, campaign: str, *, decide_only: bool = False) -> int:
             raise EnvironmentFault(f"no campaign {campaign!r}", where=str(workspace))
         before = reader.lease(campaign)
         log = Path(found.path) / "logs" / "host.log"
+        told = log.stat().st_size if log.exists() else 0
         process = _start(workspace, campaign, log, decide_only)
         epoch = before.epoch if before is not None else 0
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
+            ended = process.poll() is not None  # before the lease is read: it may end in between
             lease = reader.lease(campaign)
             if lease is not None and lease.epoch > epoch:
-                return process.pid
-            if process.poll() is not None:
-                said = log.read_text(errors="replace").strip().splitlines()[-1:]
-                raise EnvironmentFault(" ".join(said) or "the host ended at once", where=campaign)
+                if lease.pid == process.pid or (ended and process.returncode == 0):
+                    return process.pid
+                if leases.alive(lease) and ended:
+                    raise Refused(f"{campaign} runs already, in process {lease.pid}",
+                                  fix="kopt attach shows it")
+            if ended:
+                raise EnvironmentFault(_said(log, told) or "the host ended at once",
+                                       where=campaign)
             time.sleep(0.02)
         raise EnvironmentFault(f"the host did not start within {START_S:g} s", where=str(log))
     finally:
         reader.close()
+
+
+def _said(log: Path, begin: int) -> str:
+    """Return the last line that a host has written since its log had `begin` bytes."""
+    with log.open("rb") as file:
+        file.seek(begin)
+        lines = file.read().decode(errors="replace").strip().splitlines()
+    return lines[-1].removeprefix("kopt: ") if lines else ""
 
 
 def _start(workspace: Path, campaign: str, log: Path,
@@ -87,7 +101,7 @@ def main() -> int:
         runner.join(0.5)
     if runner.error is not None:
         print(f"kopt: {runner.error}", file=sys.stderr)
-        return runner.error.exit_code if isinstance(runner.error, KoptError) else 3
+        return runner.error.exit_code
     return 0
 
 

@@ -14,7 +14,7 @@ from engine.journal.records import DecisionKind
 from engine.judge import Policy, Ruling, describe_rows, describe_speedup, rule
 from engine.verifier import Job
 from harness import guard
-from harness.errors import KoptError
+from harness.errors import InputError, KoptError, Refused
 from harness.guard import Confine, Limits
 from harness.verdict import Verdict
 
@@ -97,11 +97,14 @@ class Keeper:
         if final.entry.id != judged.entry.id:
             self.refuse(judged.entry, "runner-up", f"kept in its formatted form {final.entry.id}",
                         verdict=judged.verdict_id, actor=actor)
-        kept = keep.keep(self.desk.writer, self.setup.lineage, final.entry.candidate,
-                         final.entry.patch,
-                         keep.Keep(message=self._message(final), reason=final.ruling.reason,
-                                   actor=actor, round=self.desk.round,
-                                   verdict=final.verdict_id))
+        why = keep.Keep(message=self._message(final), reason=final.ruling.reason, actor=actor,
+                        round=self.desk.round, verdict=final.verdict_id)
+        try:
+            kept = keep.keep(self.desk.writer, self.setup.lineage, final.entry.candidate,
+                             final.entry.patch, why)
+        except Refused as refusal:  # somebody has moved the branch: the campaign goes on
+            self.desk.writer.event(self.setup.id, "warning", final.entry.id, message=str(refusal))
+            return False
         if kept.refusal:
             self.desk.writer.event(self.setup.id, "log", final.entry.id, message=kept.refusal)
         return True
@@ -111,23 +114,13 @@ class Keeper:
         command = self.setup.manifest.format_command
         if not command:
             return judged
-        entry, lineage = judged.entry, self.setup.lineage
-        with tempfile.TemporaryDirectory(dir=self.setup.folder.scratch("format")) as made:
-            tree = Path(made) / "tree"
-            lineage.checkout_tree(entry.tree, tree)
-            outcome = guard.run(["sh", "-c", command], cwd=tree,
-                                env=guard.clean_env(home=Path(made)), limits=FORMAT_LIMITS,
-                                confine=Confine(writable=(made,)))
-            if not outcome.ok:
-                self.refuse(entry, "reject",
-                            f"the format command {outcome.describe(FORMAT_LIMITS)}",
-                            verdict=judged.verdict_id)
-                return None
-            patch = lineage.capture(tree, entry.candidate.base_commit, self.setup.edit)
-        again = candidates.make(
-            self.setup, patch, entry.candidate.base_commit, round=self.desk.round,
-            slot=entry.candidate.slot, hypothesis=entry.candidate.hypothesis,
-            bottleneck=entry.candidate.bottleneck)
+        entry = judged.entry
+        try:
+            again = self.desk.aside(lambda: self._format(entry, command))
+        except InputError as error:
+            self.refuse(entry, "reject", f"the format command: {error.what}",
+                        verdict=judged.verdict_id)
+            return None
         if again.tree == entry.tree:
             return judged
         self.desk.writer.add_candidate(again.candidate)
@@ -138,6 +131,24 @@ class Keeper:
         self.refuse(entry, "reject", "its gain did not survive the format command",
                     verdict=judged.verdict_id)
         return None
+
+    def _format(self, entry: Entry, command: str) -> Entry:
+        """Run the format command on an entry's tree; raises InputError if it fails."""
+        base, lineage = entry.candidate.base_commit, self.setup.lineage
+        with tempfile.TemporaryDirectory(dir=self.setup.folder.scratch("format")) as made:
+            tree = Path(made) / "tree"
+            lineage.checkout_tree(entry.tree, tree)
+            outcome = guard.run(["sh", "-c", command], cwd=tree, cancel=self.desk.stop,
+                                env=guard.clean_env(home=Path(made)), limits=FORMAT_LIMITS,
+                                confine=Confine(writable=(made,)))
+            if not outcome.ok:
+                raise InputError(outcome.describe(FORMAT_LIMITS))
+            patch = lineage.capture(tree, base, self.setup.edit)
+        if not patch:
+            raise InputError("it leaves nothing of the change")
+        return candidates.make(
+            self.setup, patch, base, round=self.desk.round, slot=entry.candidate.slot,
+            hypothesis=entry.candidate.hypothesis, bottleneck=entry.candidate.bottleneck)
 
     def _message(self, judged: Judged) -> str:
         candidate, verdict = judged.entry.candidate, judged.verdict
@@ -166,11 +177,13 @@ class Keeper:
         except KoptError as error:
             self.desk.writer.event(self.setup.id, "warning", best, message=str(error))
             return None
-        self.desk.writer.add_verdict(self.setup.id, best[:12], verdict, purpose="headline")
-        if verdict.speedup is not None:
-            self.desk.writer.set_campaign(
-                self.setup.id, kind="campaign.best", speedup=verdict.speedup,
-                speedup_low=verdict.speedup_low, speedup_high=verdict.speedup_high,
-                payload={"commit": best, "speedup": verdict.speedup, "low": verdict.speedup_low,
-                         "high": verdict.speedup_high})
+        writer = self.desk.writer
+        with writer.transaction():
+            writer.add_verdict(self.setup.id, best[:12], verdict, purpose="headline")
+            if verdict.speedup is not None:
+                writer.set_campaign(
+                    self.setup.id, kind="campaign.best", speedup=verdict.speedup,
+                    speedup_low=verdict.speedup_low, speedup_high=verdict.speedup_high,
+                    payload={"commit": best, "speedup": verdict.speedup,
+                             "low": verdict.speedup_low, "high": verdict.speedup_high})
         return verdict

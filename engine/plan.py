@@ -12,6 +12,7 @@ from engine.bottlenecks import Lead
 from engine.manifest import Pool
 from engine.workers.base import Task
 from harness.knobs import Knob
+from harness.text import plain
 
 IMPLAUSIBLE = 100.0
 """A speedup from here on is no success of its kind, whatever was measured."""
@@ -67,7 +68,8 @@ def planned_share(outlook: Outlook) -> int:
 def plan(outlook: Outlook) -> list[Task]:
     """Return the round's tasks: inbox, planned, rewrite, and the fixed one last."""
     share = planned_share(outlook)
-    tasks = [_inbox(outlook, i, path) for i, path in enumerate(outlook.inbox[:MAX_INBOX], 1)]
+    handed_in = outlook.inbox[:MAX_INBOX] if "inbox" in outlook.pool.backends else ()
+    tasks = [_inbox(outlook, i, path) for i, path in enumerate(handed_in, 1)]
     planned = _planned(outlook, share)
     rewrites = _rewrites(outlook, outlook.slots - len(planned) - 1)
     tasks += planned + rewrites
@@ -121,8 +123,13 @@ def _rewrites(outlook: Outlook, room: int) -> list[Task]:
 
 def _inbox(outlook: Outlook, number: int, path: Path) -> Task:
     return Task(slot=f"inbox-{number}", kind="planned", backend="inbox", option=str(path),
-                hypothesis=f"handed in: {path.name}", bottleneck="named by its author", seed=0,
-                trials=0)
+                hypothesis=f"handed in: {_printable(path.name)}", seed=0, trials=0,
+                bottleneck="named by its author")
+
+
+def _printable(name: str) -> str:
+    """Return a file's name as the journal can hold it, whatever bytes it is made of."""
+    return plain(name.encode(errors="surrogateescape").decode(errors="replace"), 200)
 
 
 def _cli(outlook: Outlook, slot: str, lead: Lead | None, turn: int) -> Task:

@@ -6,8 +6,10 @@ write neither the journal nor a branch.
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,8 +19,12 @@ import msgspec
 from engine.campaign import Setup
 from engine.patch import Patch
 from engine.workers.base import Bench, Report, Task, Worker
-from harness.errors import KoptError
+from harness.errors import KoptError, of_os
 from harness.text import plain
+
+TICK_S = 0.5
+
+log = logging.getLogger("kopt.engine")
 
 
 class Ticked(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,23 +77,27 @@ class Pool:
         except KoptError as error:
             finished = Finished(task=task, report=Report(ok=False, summary=plain(str(error))))
         except OSError as error:
-            text = f"{error.strerror or error}: {error.filename or task.slot}"
-            finished = Finished(task=task, report=Report(ok=False, summary=plain(text)))
+            finished = Finished(task=task, report=Report(ok=False,
+                                                         summary=plain(str(of_os(error)))))
+        except Exception as error:  # whatever it is, the round must not wait for ever
+            log.exception("slot %s failed", task.slot)
+            text = plain(f"internal error: {type(error).__name__}: {error}", 300)
+            finished = Finished(task=task, report=Report(ok=False, summary=text))
         self._messages.put(finished)
 
     def _work(self, task: Task, base_commit: str) -> Finished:
         setup = self._setup
-        self._tick(task, "starting", "worktree", None)
+        tick = _Ticker(task.slot, self._messages)
+        tick("starting", "worktree", None)
         worktree = setup.lineage.worktree(task.slot, base_commit)
         try:
             bench = Bench(target=setup.target, device=setup.device, worktree=str(worktree),
                           baseline=str(setup.tree(setup.lineage.base)),
-                          scratch=str(setup.folder.scratch(task.slot)), base_commit=base_commit,
-                          python=setup.manifest.python, env=setup.manifest.env,
+                          scratch=str(setup.folder.fresh_scratch(task.slot)),
+                          base_commit=base_commit, python=setup.manifest.python,
+                          env=setup.manifest.env,
                           timeout_s=setup.manifest.pool.worker_timeout_s)
-            report = self._workers[task.backend].work(
-                task, bench, lambda stage, detail, done: self._tick(task, stage, detail, done),
-                self.cancel)
+            report = self._workers[task.backend].work(task, bench, tick, self.cancel)
             if not report.ok:
                 return Finished(task=task, report=report)
             return Finished(task=task, report=report,
@@ -101,6 +111,18 @@ class Pool:
             return lineage.capture(worktree, base_commit, self._setup.edit)
         return lineage.take(base_commit, report.patch, self._setup.edit).patch
 
-    def _tick(self, task: Task, stage: str, detail: str, done: float | None) -> None:
-        self._messages.put(Ticked(slot=task.slot, stage=stage, detail=plain(detail, 160),
+
+class _Ticker:
+    """Passes a worker's ticks on: every new stage, and else two a second, however many come."""
+
+    def __init__(self, slot: str, messages: queue.Queue[object]) -> None:
+        self._slot, self._messages = slot, messages
+        self._stage, self._at = "", 0.0
+
+    def __call__(self, stage: str, detail: str, done: float | None) -> None:
+        now = time.monotonic()
+        if stage == self._stage and now - self._at < TICK_S:
+            return
+        self._stage, self._at = stage, now
+        self._messages.put(Ticked(slot=self._slot, stage=stage, detail=plain(detail, 160),
                                   done=done))

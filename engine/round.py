@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from engine import candidates
 from engine.candidates import Entry
@@ -16,6 +17,7 @@ from engine.keeper import Judged, Keeper
 from engine.pool import Finished, Pool
 from engine.records.write import Records
 from engine.verifier import Verified
+from engine.workers import inbox
 from engine.workers.base import Task
 from harness.errors import InputError, KoptError
 
@@ -35,6 +37,8 @@ class Result:
     speedups: Kinds = field(default_factory=dict)
     slots: dict[str, int] = field(default_factory=dict)
     trials: int = 0
+    failure: str = ""
+    """How the last slot failed, if one did."""
 
 
 class RoundRun:
@@ -94,31 +98,50 @@ class RoundRun:
                 self.desk.writer.set_candidate_state(self.setup.id, candidate.id, "closed",
                                                      reason=str(error))
                 continue
+            if ruling := breach(entry.violations):
+                self.keeper.refuse(entry, "reject", ruling.reason)
+                continue
             verdict = self.desk.recorded(entry.id, "verify", candidate.base_tree)
             if verdict is None:
                 self._submit(entry)
+                continue
+            judged = self.keeper.record(entry, verdict, "verify")
+            if judged.good:
+                self._earlier.append(judged)
             else:
-                self._earlier.append(self.keeper.record(entry, verdict, "verify"))
+                self.keeper.close(judged)
 
     def _handle(self, message: object) -> None:
         if isinstance(message, Finished):
             self._working.discard(message.task.slot)
             self.result.trials += len(message.report.trials)
             self.records.trials(self.n, message.task, message.report.trials)
+            self.records.worker_log(self.n, message.task.slot)
             self._captured(message)
+            if message.task.backend == "inbox":
+                self._take(Path(message.task.option))
         elif isinstance(message, Verified):
             entry = self._verifying.pop(message.job.candidate, None)
             if entry is None:
                 return
-            if message.verdict is None:
-                self._unjudged(entry, message)
-            else:
+            if message.fault is not None:
+                self._unjudged(entry, message.fault)
+            elif message.verdict is not None:
                 self._rule(self.keeper.record(entry, message.verdict, "verify"))
+
+    def _take(self, path: Path) -> None:
+        """Put a handed-in patch away, now that the journal knows what became of it."""
+        try:
+            inbox.take(path)
+        except OSError as error:
+            self.desk.writer.event(self.setup.id, "warning", message=(
+                f"a patch stays in the inbox: {error.strerror or error}"))
 
     def _captured(self, finished: Finished) -> None:
         task, report = finished.task, finished.report
         if not report.ok:
             self._failed += 1
+            self.result.failure = f"{task.slot}: {report.summary}"
             self._end_slot(task.slot, "failed", report.summary)
             return
         if not finished.patch:
@@ -128,8 +151,8 @@ class RoundRun:
             return
         try:
             entry = candidates.make(self.setup, finished.patch, self._base, round=self.n,
-                                    slot=task.slot, hypothesis=task.hypothesis,
-                                    bottleneck=task.bottleneck)
+                                    slot=task.slot, bottleneck=task.bottleneck,
+                                    hypothesis=report.hypothesis or task.hypothesis)
         except InputError as error:
             self._end_slot(task.slot, "failed", str(error))
             return
@@ -150,12 +173,12 @@ class RoundRun:
         self.desk.tick(entry.candidate.slot, "verifying", "waits for the device")
         self.desk.verifier.submit(self.keeper.job(entry, "verify"))
 
-    def _unjudged(self, entry: Entry, message: Verified) -> None:
+    def _unjudged(self, entry: Entry, fault: KoptError) -> None:
         """The harness could not answer. A bad task or machine ends the campaign, with one line."""
-        if message.exit_code in (2, 3):
-            raise KoptError(message.fault, where=f"candidate {entry.id}")
-        self.keeper.refuse(entry, "reject", f"could not be judged: {message.fault}")
-        self._end_slot(entry.candidate.slot, "failed", message.fault, entry.id)
+        if fault.exit_code in (2, 3):
+            raise fault
+        self.keeper.refuse(entry, "reject", f"could not be judged: {fault}")
+        self._end_slot(entry.candidate.slot, "failed", str(fault), entry.id)
 
     def _rule(self, judged: Judged) -> None:
         entry, ruling = judged.entry, judged.ruling
@@ -233,7 +256,11 @@ class RoundRun:
         self.keeper.refuse(entry, "runner-up", f"tried again on the new best as {moved.id}",
                            verdict=judged.verdict_id)
         self.desk.tick(entry.candidate.slot, "verifying", "again, on the new best")
-        again = self.keeper.judge(moved, "verify")
+        try:
+            again = self.keeper.judge(moved, "verify")
+        except KoptError as fault:
+            self._unjudged(moved, fault)
+            return None
         self.records.verdict(self.n, again)
         if again.good:
             self.desk.writer.set_candidate_state(self.setup.id, moved.id, "verified",

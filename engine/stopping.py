@@ -29,8 +29,8 @@ def tally(rounds: list[Round]) -> Tally:
 
 
 def reason_to_stop(manifest: Manifest, counts: Tally, *, elapsed_s: float,
-                   pct_of_roofline: float | None, trials: int, exhausted: bool) -> str:
-    """Return why the campaign ends now, or ""."""
+                   pct_of_roofline: float | None, trials: int, exhausted: str = "") -> str:
+    """Return why the campaign ends now, or ""; `exhausted` says why another round is in vain."""
     stop, budget = manifest.stop, manifest.budget
     if manifest.max_iterations is not None and counts.rounds >= manifest.max_iterations:
         return f"max_iterations: {counts.rounds} rounds done"
@@ -44,6 +44,4 @@ def reason_to_stop(manifest: Manifest, counts: Tally, *, elapsed_s: float,
         return f"budget: {elapsed_s:.0f} s of {budget.wall_s:g} s used"
     if budget.trials is not None and trials >= budget.trials:
         return f"budget: {trials} trials used"
-    if exhausted:
-        return "nothing left to try: every slot repeats what was tried before"
-    return ""
+    return f"nothing left to try: {exhausted}" if exhausted else ""

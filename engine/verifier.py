@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 
 import msgspec
 
-from engine import harness_process
+from engine import harness_process, worktree
 from engine.campaign import Setup
 from engine.pool import Ticked
-from harness.errors import KoptError
+from harness.errors import KoptError, Refused, of_os
 from harness.evaluate import Settings, Trees
 from harness.requests import EvaluateRequest
 from harness.timing import Plan
 from harness.verdict import Verdict
+
+UNTRUSTED = ("io", "build", "home-candidate")
+"""Parts of the scratch folder that candidates write in."""
+
+log = logging.getLogger("kopt.engine")
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,8 +40,7 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
 
     job: Job
     verdict: Verdict | None = None
-    fault: str = ""
-    exit_code: int = 0
+    fault: KoptError | None = None
 
 
 class Verifier:
@@ -63,15 +68,21 @@ class Verifier:
             try:
                 verdict = self._verdict(job)
             except KoptError as error:
-                self._messages.put(Verified(job=job, fault=str(error), exit_code=error.exit_code))
+                self._messages.put(Verified(job=job, fault=error))
             except OSError as error:
-                self._messages.put(Verified(job=job, fault=f"{error}", exit_code=3))
+                self._messages.put(Verified(job=job, fault=of_os(error)))
+            except Exception as error:  # whatever it is, the engine must not wait for ever
+                log.exception("no verdict on %s", job.candidate)
+                self._messages.put(Verified(job=job, fault=Refused(
+                    f"internal error: {type(error).__name__}: {error}")))
             else:
                 if not self.cancel.is_set():
                     self._messages.put(Verified(job=job, verdict=verdict))
 
     def _verdict(self, job: Job) -> Verdict:
         setup = self._setup
+        for left in UNTRUSTED:  # one candidate must not find what another has left
+            worktree.remove(setup.folder.path / "scratch" / "verify" / left)
         decision = setup.manifest.decision
         plan = Plan(alpha=job.alpha, margin=decision.margin, tolerance=decision.tolerance)
         if setup.manifest.budget.pairs is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 
 class KoptError(Exception):
     """A failure that a person can act on, told in one line.
@@ -37,3 +39,15 @@ class Refused(KoptError):
     """The request was understood and the answer is no."""
 
     exit_code = 1
+
+
+def of_os(error: OSError) -> EnvironmentFault:
+    """Return what the operating system refused, as a fault that a person can act on."""
+    return EnvironmentFault(error.strerror or str(error), where=str(error.filename or ""),
+                            fix=_FIXES.get(error.errno or 0, ""))
+
+
+_FIXES = {errno.ENOSPC: "free some space", errno.EDQUOT: "free some space",
+          errno.EFBIG: "raise the limit on file sizes", errno.EROFS: "make it writable",
+          errno.EACCES: "make it writable", errno.EPERM: "make it writable",
+          errno.EMFILE: "raise `ulimit -n`"}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import msgspec
 
 from engine.journal.records import Control, ControlVerb
+from harness.errors import Refused
 
 
 ALONE: tuple[ControlVerb, ...] = ("approve", "reject")
@@ -37,7 +39,8 @@ def send(workspace: Path, ask: Ask) -> int:
         from engine import host  # the whole engine, and only for this
 
         if host.owner(workspace, ask.campaign) is None:
-            host.spawn(workspace, ask.campaign, decide_only=True)
+            with contextlib.suppress(Refused):  # another took it meanwhile, and will answer
+                host.spawn(workspace, ask.campaign, decide_only=True)
     return number
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine import worktree
 from harness.errors import EnvironmentFault
 
 
@@ -16,12 +17,18 @@ class Folder:
 
     @classmethod
     def create(cls, path: Path) -> Folder:
-        """Make the folder and its fixed parts; raises EnvironmentFault where that is refused."""
+        """Make the folder and its fixed parts.
+
+        Raises FileExistsError if there is one of that name, EnvironmentFault where it is refused.
+        """
         folder = cls(path.resolve())
         try:
+            folder.path.mkdir(parents=True)
             for part in (folder.logs, folder.profiles, folder.rounds, folder.inbox, folder.trees,
                          folder.patches):
                 part.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            raise
         except OSError as error:
             raise EnvironmentFault(f"cannot make the campaign's folder: {error.strerror}",
                                    where=str(path), fix="choose another --workspace") from None
@@ -72,11 +79,21 @@ class Folder:
     def patches(self) -> Path:
         return self.path / "patches"
 
+    def remove_parts(self) -> None:
+        """Delete checkouts that a killed engine left unfinished."""
+        for part in self.trees.glob("*.part"):
+            worktree.remove(part)
+
     def scratch(self, name: str) -> Path:
         """Return a folder for one job's throw-away files."""
         path = self.path / "scratch" / name
         path.mkdir(parents=True, exist_ok=True)
         return path
+
+    def fresh_scratch(self, name: str) -> Path:
+        """Return such a folder, emptied: what an earlier job left there is not to be trusted."""
+        worktree.remove(self.path / "scratch" / name)
+        return self.scratch(name)
 
     def round(self, n: int) -> Path:
         path = self.rounds / f"round-{n}"

@@ -16,10 +16,11 @@ import msgspec
 
 from engine.campaign import Setup
 from engine.candidates import Entry
-from engine.journal.records import Round
+from engine.journal.read import Reader
+from engine.journal.records import Round, VerdictRow
 from engine.judge import describe_rows, describe_speedup
 from engine.keeper import Judged
-from engine.workers.base import Task
+from engine.workers.base import LOG, Task
 from harness.loop import Trial
 from harness.text import plain
 from harness.verdict import Verdict
@@ -78,11 +79,37 @@ class Records:
         text = msgspec.json.format(msgspec.json.encode(judged.verdict), indent=1)
         (folder / f"{judged.entry.id}.verdict.json").write_bytes(text)
 
-    def baseline(self, verdict: Verdict) -> None:
-        self._performance("baseline", self.setup.lineage.base, verdict, "unmodified code", "")
+    def worker_log(self, round: int, slot: str) -> None:
+        """Put what a slot's worker left to tell beside its candidates."""
+        path = self.folder.path / "scratch" / slot / LOG
+        if path.is_file() and not path.is_symlink():
+            folder = self.folder.round(round) / "candidates" / slot
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.move(path, folder / LOG)
 
-    def kept(self, commit: str, verdict: Verdict, why: str) -> None:
-        self._performance("keep", commit, verdict, why, describe_speedup(verdict))
+    def agree(self, reader: Reader) -> None:
+        """Write what the journal knows and the files do not say: gains, baseline, rounds.
+
+        Called after every keep, and by an engine that takes over from one that was killed.
+        """
+        told = self.folder.performance.read_text()
+        verdicts = {row.id: row for row in reader.verdicts(self.setup.id)}
+        for row in verdicts.values():
+            if row.purpose == "baseline" and f"| {self.setup.lineage.base[:12]} |" not in told:
+                self._performance(row.at, "baseline", self.setup.lineage.base, _body(row),
+                                  "unmodified code", "")
+        for decision in reversed(reader.decisions(self.setup.id)):
+            kept = decision.kind == "keep" and f"| {decision.commit[:12]} |" not in told
+            measured = verdicts.get(decision.verdict or 0)
+            if kept and measured is not None:
+                verdict = _body(measured)
+                message = self.setup.lineage.message(decision.commit).splitlines()[0]
+                self._performance(decision.at, "keep", decision.commit, verdict, message,
+                                  describe_speedup(verdict))
+        for round in reader.rounds(self.setup.id):
+            if round.ended_at is not None and not self._summary(round.n).exists():
+                best = round.best_speedup
+                self.round(round, f"{best:.2f}x" if best else "1.00x")
 
     def round(self, round: Round, best: str) -> None:
         """Write the round's summary, its snapshot of the best kernel, and the log's lines."""
@@ -92,14 +119,17 @@ class Records:
         shutil.copyfile(source, snapshot)
         text = (f"# Round {round.n}\n\n- scope: {round.scope}\n- incumbent: {round.incumbent}\n"
                 f"- outcome: {round.outcome}\n- best so far: {best}\n\n{plain(round.summary)}\n")
-        (folder / "summary.md").write_text(text)
         self.log(f"## Round {round.n}: {round.outcome}\n\n{plain(round.summary)}; best {best}\n")
         with self.folder.trend.open("a") as file:
             file.write(f"| {round.n} | {round.outcome} | {best} | {_cell(round.summary)} |\n")
+        self._summary(round.n).write_text(text)  # last: it tells that all is written
+
+    def _summary(self, n: int) -> Path:
+        return self.folder.rounds / f"round-{n}" / "summary.md"
 
     def stop(self, reason: str, best: str, waiting: int) -> None:
         """Append the Stop Summary."""
-        text = (f"\n## Stop Summary\n\n- time: {_now()}\n- reason: {plain(reason)}\n"
+        text = (f"\n## Stop Summary\n\n- time: {_stamp(time.time())}\n- reason: {plain(reason)}\n"
                 f"- best commit: {self.setup.lineage.best}\n- best against baseline: {best}\n"
                 f"- candidates waiting for a person: {waiting}\n")
         with self.folder.performance.open("a") as file:
@@ -110,10 +140,10 @@ class Records:
         with self.folder.log.open("a") as file:
             file.write(f"{text.rstrip()}\n\n")
 
-    def _performance(self, status: str, commit: str, verdict: Verdict, why: str,
+    def _performance(self, at: float, status: str, commit: str, verdict: Verdict, why: str,
                      change: str) -> None:
         latency = "" if verdict.latency_us is None else f"{verdict.latency_us:.3f} us"
-        cells = (_now(), commit[:12], status, describe_rows(verdict.rows), latency, change, why)
+        cells = (_stamp(at), commit[:12], status, describe_rows(verdict.rows), latency, change, why)
         with self.folder.performance.open("a") as file:
             file.write("| " + " | ".join(_cell(cell) for cell in cells) + " |\n")
 
@@ -122,5 +152,9 @@ def _cell(text: str) -> str:
     return plain(text, 300).replace("|", "/").replace("\n", " ")
 
 
-def _now() -> str:
-    return time.strftime("%Y-%m-%d %H:%M")
+def _body(row: VerdictRow) -> Verdict:
+    return msgspec.json.decode(row.body, type=Verdict)
+
+
+def _stamp(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))

@@ -17,6 +17,10 @@ Tick = Callable[[str, str, float | None], None]
 """Called with a stage, a few words and how far the work is (0 to 1), where that is known."""
 
 
+LOG = "worker.log"
+"""The file in its scratch folder where a worker may leave what it has to tell."""
+
+
 class Task(msgspec.Struct, frozen=True, kw_only=True):
     """One slot's work: one hypothesis, in one worktree of its own.
 
@@ -56,6 +60,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     ok: bool
     summary: str
     patch: bytes | None = None
+    hypothesis: str = ""
+    """What its author says of it; the task's own, if empty."""
     trials: tuple[Trial, ...] = ()
 
 

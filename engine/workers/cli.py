@@ -15,12 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engine.manifest import Cli
-from engine.workers.base import Bench, Report, Task, Tick
+from engine.workers.base import LOG, Bench, Report, Task, Tick
 from harness import guard, lock
 from harness.errors import Refused
 from harness.guard import Confine, Limits
 from harness.text import plain
 
+LOG_BYTES = 1 << 20
 PROMPT = """# Make a kernel faster
 
 {description}
@@ -61,9 +62,10 @@ class CliWorker:
             argv, cwd=Path(bench.worktree), env=guard.clean_env(env, home=home), limits=limits,
             confine=Confine(writable=(bench.worktree, str(home)), network=command.network),
             yields=lock.turnstile() if bench.device.kind == "cpu" else None,
-            on_line=lambda line: tick("working", plain(line.decode(errors="replace"), 120), None),
+            on_line=lambda line: tick("working", line[:400].decode(errors="replace"), None),
             cancel=cancel)
-        (Path(bench.scratch) / "worker.log").write_bytes(outcome.stdout + outcome.stderr)
+        said = (outcome.stdout + outcome.stderr)[-LOG_BYTES:].decode(errors="replace")
+        (Path(bench.scratch) / LOG).write_text(plain(said, LOG_BYTES))
         if not outcome.ok:
             last = outcome.stderr.decode(errors="replace").strip().splitlines()[-1:]
             text = f"{command.name} {outcome.describe(limits)} {plain(' '.join(last), 200)}"

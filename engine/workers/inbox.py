@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 
 from engine.workers.base import Bench, Report, Task, Tick
 from harness.errors import InputError
+from harness.text import plain
 
 MAX_PATCH = 4 << 20
+_HYPOTHESIS = re.compile(rb"\AHypothesis: (?P<text>.+)$", re.MULTILINE)
 
 
 class InboxWorker:
-    """Takes the patch file named by the task; it is moved to `taken/`, so that it counts once."""
+    """Reads the patch file named by the task; `take` puts it away once its fate is recorded."""
 
     def work(self, task: Task, bench: Bench, tick: Tick, cancel: threading.Event) -> Report:
         path = Path(task.option)
         tick("reading", path.name, None)
         try:
-            if path.stat().st_size > MAX_PATCH:
-                raise InputError(f"larger than {MAX_PATCH >> 20} MiB", where=path.name)
-            data = path.read_bytes()
-            taken = path.parent / "taken"
-            taken.mkdir(exist_ok=True)
-            path.rename(taken / path.name)
+            with path.open("rb") as file:
+                data = file.read(MAX_PATCH + 1)
         except OSError as error:
             raise InputError(f"cannot read it: {error.strerror}", where=path.name) from None
-        return Report(ok=True, summary=f"handed in as {path.name}", patch=data)
+        if len(data) > MAX_PATCH:
+            raise InputError(f"larger than {MAX_PATCH >> 20} MiB", where=path.name)
+        said = _HYPOTHESIS.search(data)
+        return Report(ok=True, summary=f"handed in as {plain(path.name)}", patch=data,
+                      hypothesis=said["text"].decode(errors="replace") if said else "")
+
+
+def take(path: Path) -> None:
+    """Move a patch to `taken/`, so that it counts once; raises OSError."""
+    taken = path.parent / "taken"
+    taken.mkdir(exist_ok=True)
+    path.rename(taken / path.name)
 
 
 def waiting(inbox: Path) -> list[Path]:

@@ -52,7 +52,10 @@ def here(workspace: Path, campaign: str, *, dashboard: bool | None = None) -> in
         engine.join()
         return code
     try:
-        return follow(workspace, campaign, engine=engine)
+        code = follow(workspace, campaign, engine=engine)
+        if engine.error is not None:
+            raise engine.error
+        return code
     except BaseException:
         engine.stop()
         engine.join()
