@@ -105,13 +105,12 @@ def acquire(device: str, *, timeout_s: float | None = None, shared_device: bool 
 
 
 def holder(device: str) -> int | None:
-    """Return the pid that holds a device's lock, or None when it is free."""
-    fd, path = _open(f"{device}.turn")
+    """Return the pid that holds a device's lock, 0 if it is not told, None when it is free."""
+    fd, _ = _open(f"{device}.turn")
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        text = path.read_text().strip()
-        return int(text) if text.isdigit() else 0
+        return _written_pid(fd)
     finally:
         os.close(fd)
     return None
@@ -130,12 +129,17 @@ def _wait_for(fd: int, path: Path, began: float, timeout_s: float | None,
         waited = time.monotonic() - began
         if on_wait is not None and not told and waited > 0.5:
             told = True
-            on_wait(f"waiting for {path.stem}, held by process {path.read_text().strip() or '?'}")
+            on_wait(f"waiting for {path.stem}, held by process {_written_pid(fd) or '?'}")
         if timeout_s is not None and waited > timeout_s:
             raise EnvironmentFault(f"still busy after {timeout_s:g} s", where=path.stem,
                                    fix="another kopt measures there; wait for it")
         if pause.wait(POLL_S) and cancel is not None:
             raise EnvironmentFault("stopped while waiting", where=path.stem)
+
+
+def _written_pid(fd: int) -> int:
+    text = os.pread(fd, 32, 0).strip()
+    return int(text) if text.isdigit() else 0
 
 
 def _open(name: str) -> tuple[int, Path]:

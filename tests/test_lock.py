@@ -1,0 +1,251 @@
+"""The device lock and the CPU's turnstile, between real processes."""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from harness import guard, lock
+from harness.errors import EnvironmentFault
+from harness.guard import Guarded, Limits
+from tests.processes import kill, mark, marked, owner, python, until
+
+HOLDER = """
+from harness import lock
+held = lock.acquire("cpu", shared_device=True)
+print("held", flush=True)
+import time
+time.sleep(600)
+"""
+BURNER = """
+n = 0
+while True:
+    for _ in range(20000): pass
+    n += 1
+    open("progress", "w").write(str(n))
+"""
+
+
+@pytest.fixture(autouse=True)
+def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "locks"
+    monkeypatch.setenv("KOPT_LOCK_DIR", str(folder))
+    return folder
+
+
+def test_a_lock_is_exclusive_across_processes_and_free_after_a_kill() -> None:
+    assert lock.holder("cpu") is None
+    with owner(HOLDER) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert lock.holder("cpu") == process.pid
+        with pytest.raises(EnvironmentFault, match=r"still busy after 0.1 s"):
+            lock.acquire("cpu", timeout_s=0.1)
+        lock.acquire("gpu-1", timeout_s=0.1).release()  # another device
+        kill(process.pid)
+    with lock.acquire("cpu", timeout_s=5) as held:
+        assert lock.holder("cpu") == os.getpid()
+        assert held.device == "cpu"
+    assert lock.holder("cpu") is None
+
+
+def test_waiting_is_told_and_can_be_cancelled() -> None:
+    told: list[str] = []
+    cancel = threading.Event()
+    with lock.acquire("cpu"):
+        threading.Timer(0.8, cancel.set).start()
+        with pytest.raises(EnvironmentFault, match="stopped while waiting"):
+            lock.acquire("cpu", cancel=cancel, on_wait=told.append)
+    assert told == [f"waiting for cpu, held by process {os.getpid()}"]
+
+
+def test_the_lock_outlives_its_owner_until_the_job_is_dead(tmp_path: Path) -> None:
+    word = mark()
+    code = f"""
+import sys
+from pathlib import Path
+from harness import guard, lock
+with lock.acquire("gpu-7") as held:
+    guard.run([sys.executable, "-I", "-S", "-c", "import time; b = bytearray(300 << 20); "
+               "open('up', 'w'); time.sleep(600)", {word!r}], cwd=Path({str(tmp_path)!r}),
+              lock=held)
+"""
+    with owner(code) as process:
+        assert until((tmp_path / "up").exists)
+        kill(process.pid)
+        while lock.holder("gpu-7") is not None:
+            pass
+        assert marked(word) == {}
+
+
+def test_a_lock_handed_over_later_is_kept_until_the_job_is_dead(tmp_path: Path) -> None:
+    word = mark()
+    with Guarded(python("import time; open('up', 'w'); time.sleep(600)", word), cwd=tmp_path,
+                 env=guard.clean_env()) as guarded:
+        assert until((tmp_path / "up").exists)
+        held = lock.acquire("gpu-8")
+        guarded.hold(held)
+        assert until(lambda: holds(guarded.pid, "gpu-8.turn"))
+        held.release()
+        assert lock.holder("gpu-8") is not None
+        guarded.kill()
+        while lock.holder("gpu-8") is not None:
+            pass
+        assert marked(word) == {}
+
+
+def holds(pid: int, name: str) -> bool:
+    """Tell whether a process has a file of this name open."""
+    links = [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()
+             if os.path.lexists(entry)]
+    return any(link.endswith(name) for link in links)
+
+
+def progress(folder: Path) -> int:
+    """Return how far the burner is; it may be stopped while its file is empty."""
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        text = (folder / "progress").read_text() if (folder / "progress").exists() else ""
+        if text:
+            return int(text)
+    return -1
+
+
+@pytest.mark.parametrize("children", [False, True])
+def test_a_yielding_burner_stands_still_while_somebody_measures(children: bool,
+                                                                tmp_path: Path) -> None:
+    code = f"import os\nos.setsid() if os.fork() == 0 else os.wait()\nexec({BURNER!r})" \
+        if children else BURNER
+    with Guarded(python(code), cwd=tmp_path, env=guard.clean_env(), yields=lock.turnstile(),
+                 limits=Limits(wall_s=2.0)) as guarded:
+        assert until(lambda: progress(tmp_path) > 0)
+        with lock.acquire("cpu", shared_device=True) as held:
+            assert held.waited_s < 1.0
+            text = (tmp_path / "progress").read_text()
+            seen = {text}
+            end = time.monotonic() + 2.5  # longer than its limit
+            while time.monotonic() < end:
+                seen.add((tmp_path / "progress").read_text())
+            assert seen == {text}
+        assert until(lambda: (tmp_path / "progress").read_text() not in ("", text))
+        outcome = guarded.wait()
+    assert outcome.ended == "timeout"
+    assert outcome.stopped_s > 2.3
+    assert outcome.wall_s - outcome.stopped_s == pytest.approx(2.0, abs=0.7)
+
+
+def test_a_yielding_process_does_not_start_while_somebody_measures(tmp_path: Path) -> None:
+    held = lock.acquire("cpu", shared_device=True)
+    with Guarded(python(BURNER), cwd=tmp_path, env=guard.clean_env(),
+                 yields=lock.turnstile()) as guarded:
+        assert not until((tmp_path / "progress").exists, 0.5)
+        held.release()
+        assert until((tmp_path / "progress").exists)
+        guarded.kill()
+        assert guarded.wait().ended == "killed"
+
+
+def test_one_that_waits_for_its_turn_can_be_ended(tmp_path: Path) -> None:
+    with lock.acquire("cpu", shared_device=True):
+        guarded = Guarded(python(BURNER), cwd=tmp_path, env=guard.clean_env(),
+                          yields=lock.turnstile())
+        guarded.kill()
+        outcome = guarded.wait()
+    assert (outcome.ended, outcome.returncode) == ("killed", None)
+
+
+def test_a_stopped_process_can_be_ended_while_somebody_measures(tmp_path: Path) -> None:
+    word = mark()
+    with Guarded(python(BURNER, word), cwd=tmp_path, env=guard.clean_env(),
+                 yields=lock.turnstile()) as guarded:
+        assert until((tmp_path / "progress").exists)
+        with lock.acquire("cpu", shared_device=True):
+            guarded.kill()
+            assert guarded.wait().ended == "killed"
+            assert marked(word) == {}
+
+
+MEASURER = """
+import sys, time
+from harness import lock
+for _ in range(6):
+    with lock.acquire("cpu", shared_device=True):
+        with open(sys.argv[1], "a") as f:
+            f.write(f"{sys.argv[2]} {time.monotonic_ns()} ")
+            time.sleep(0.05)
+            f.write(f"{time.monotonic_ns()}\\n")
+    time.sleep(0.01)
+"""
+
+
+def test_measurers_take_turns_and_never_overlap(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    yielding = Guarded(python(BURNER), cwd=tmp_path, env=guard.clean_env(),
+                       yields=lock.turnstile(), limits=Limits(wall_s=60))
+    with yielding, owner(MEASURER, str(log), "a") as a, owner(MEASURER, str(log), "b") as b:
+        assert a.wait(timeout=30) == b.wait(timeout=30) == 0
+    spans = sorted((int(begin), int(end), who) for who, begin, end in
+                   (line.split() for line in log.read_text().splitlines()))
+    assert len(spans) == 12
+    assert all(first[1] <= second[0] for first, second in itertools.pairwise(spans))
+    changes = sum(x[2] != y[2] for x, y in itertools.pairwise(spans))
+    assert changes >= 3
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00garbage", b"x" * 100_000, b"-1\n"])
+def test_what_stands_in_a_held_lock_file_is_only_a_number_or_nothing(
+        content: bytes, locks: Path) -> None:
+    with lock.acquire("cpu"):
+        (locks / "cpu.turn").write_bytes(content)
+        assert lock.holder("cpu") == 0
+        told: list[str] = []
+        with pytest.raises(EnvironmentFault):
+            lock.acquire("cpu", timeout_s=0.6, on_wait=told.append)
+        assert told == ["waiting for cpu, held by process ?"]
+
+
+def test_links_and_other_things_in_the_place_of_a_lock_are_refused(locks: Path,
+                                                                   tmp_path: Path) -> None:
+    lock.lock_directory()
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    (locks / "cpu.turn").symlink_to(precious)
+    with pytest.raises(EnvironmentFault, match="cannot open the device lock"):
+        lock.acquire("cpu")
+    assert precious.read_text() == "precious"
+    os.mkfifo(locks / "gpu-1.turn")
+    with pytest.raises(EnvironmentFault, match="no regular file"):
+        lock.acquire("gpu-1")
+    (locks / "gpu-2.turn").mkdir()
+    with pytest.raises(EnvironmentFault, match="cannot open the device lock: Is a directory"):
+        lock.acquire("gpu-2")
+
+
+def test_a_lock_directory_that_cannot_be_made_is_one_line(monkeypatch: pytest.MonkeyPatch,
+                                                          tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "file" / "below"))
+    with pytest.raises(EnvironmentFault, match="cannot make the lock directory"):
+        lock.acquire("cpu")
+
+
+def test_lock_files_are_for_every_user(locks: Path) -> None:
+    lock.acquire("cpu", shared_device=True).release()
+    assert locks.stat().st_mode & 0o7777 == 0o1777
+    assert {path.stat().st_mode & 0o777 for path in locks.iterdir()} == {0o666}
+
+
+def test_a_foreign_process_that_holds_the_file_is_waited_for(locks: Path) -> None:
+    lock.lock_directory()
+    with (locks / "cpu.turn").open("w") as foreign:
+        fcntl.flock(foreign, fcntl.LOCK_EX)
+        assert lock.holder("cpu") == 0
+        with pytest.raises(EnvironmentFault, match="still busy"):
+            lock.acquire("cpu", timeout_s=0.1)
+    lock.acquire("cpu", timeout_s=1).release()
