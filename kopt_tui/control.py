@@ -10,7 +10,6 @@ import msgspec
 from engine.journal.records import Control, ControlVerb
 from harness.errors import Refused
 
-
 ALONE: tuple[ControlVerb, ...] = ("approve", "reject")
 """What can be asked when no engine runs."""
 
