@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -14,7 +15,8 @@ from harness.guard import Confine, Limits, clean_env
 from harness.kernel import Place
 from harness.lock import DeviceLock, Turnstile
 from harness.peer import Peer, PeerDied, PeerError
-from harness.target import ConfigClass, Target, Tensor
+from harness.target import DTYPE_BYTES, MAX_ELEMENTS, ConfigClass, Target, Tensor
+from harness.text import plain
 
 DISTRIBUTIONS = ("normal", "wide", "shifted")
 ORACLE_LIMITS = Limits(wall_s=600.0, output_bytes=1 << 20)
@@ -55,6 +57,37 @@ class Errors(msgspec.Struct, frozen=True, kw_only=True):
                 and self.relative <= tolerance)
 
 
+class _Written(msgspec.Struct, frozen=True):
+    """What a runner says it wrote."""
+
+    name: str
+    dtype: str
+    shape: tuple[Annotated[int, msgspec.Meta(ge=0, le=MAX_ELEMENTS)], ...]
+
+
+def handed_back(case: Case, written: object) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return (outputs, inputs) as the oracle takes them, at the paths where they were wanted."""
+    try:
+        said = msgspec.convert(written, tuple[_Written, ...])
+    except msgspec.ValidationError:
+        raise PeerError("answered something that is no answer") from None
+    names = [one.name for one in said if one.name != "return"]
+    tensors = [tensor for tensor in case.tensors if tensor["role"] != "scalar"]
+    if names != [tensor["name"] for tensor in tensors]:
+        raise PeerError("did not hand back every tensor it was given")
+    declared = [{"name": t["name"], "dtype": t["dtype"], "shape": list(t["shape"]),
+                 "nbytes": t["nbytes"], "path": t["after"], "role": t["role"]} for t in tensors]
+    returned = []
+    for index, one in enumerate(one for one in said if one.name == "return"):
+        if one.dtype not in DTYPE_BYTES:
+            raise PeerError(f"returned {plain(one.dtype, 40)}, which has no known dtype")
+        returned.append({"name": "return", "dtype": one.dtype, "shape": list(one.shape),
+                         "nbytes": math.prod(one.shape) * DTYPE_BYTES[one.dtype],
+                         "path": f"{case.tensors[0]['after']}.return{index}"})
+    return ([one for one in declared if one["role"] != "input"] + returned,
+            [one for one in declared if one["role"] == "input"])
+
+
 class Oracle:
     """The process that knows the expected values. The reference comes from the baseline's tree."""
 
@@ -64,7 +97,7 @@ class Oracle:
         self.target = target
         self._interpret = place.interpret
         self.scratch = scratch
-        scratch.mkdir(parents=True, exist_ok=True)
+        (scratch / "out").mkdir(parents=True, exist_ok=True)
         self._peer = Peer("oracle.py", cwd=reference_tree, limits=ORACLE_LIMITS,
                           python=None if target.language == "c" else place.python,
                           env=clean_env(place.env, home=scratch), lock=lock, yields=yields,
@@ -84,17 +117,17 @@ class Oracle:
         return Case(id=case_id, config_class=config_class.name, distribution=distribution,
                     tensors=tensors, weak=tuple(answer["weak"]))
 
-    def judge(self, case: Case, written: list[dict[str, Any]]) -> Errors:
-        """Compare what the candidate wrote. Raises PeerError when it has the wrong shape."""
-        declared = {t["name"]: t for t in case.tensors}
-        outputs = [w for w in written if w.get("name") == "return"
-                   or declared.get(w.get("name", ""), {}).get("role") in ("output", "inout")]
-        inputs = [w for w in written
-                  if declared.get(w.get("name", ""), {}).get("role") == "input"]
-        allowed = self.target.return_dtypes
-        for index, output in enumerate(o for o in outputs if o.get("name") == "return"):
-            if allowed and not self._interpret and output.get("dtype") not in allowed[index:][:1]:
-                raise PeerError(f"returned {output.get('dtype')}, not {', '.join(allowed)}")
+    def judge(self, case: Case, written: object) -> Errors:
+        """Compare what the candidate wrote. Raises PeerError when it is not what was declared.
+
+        `written` is the runner's own word: of a declared tensor it counts only that it is there.
+        """
+        outputs, inputs = handed_back(case, written)
+        returned = [output["dtype"] for output in outputs if output["name"] == "return"]
+        if not self._interpret:
+            for got, allowed in zip(returned, self.target.return_dtypes, strict=False):
+                if got != allowed:
+                    raise PeerError(f"returned {got}, not {allowed}")
         answer = self._peer.ask("judge", case=case.id, outputs=outputs, inputs=inputs)
         return msgspec.convert(answer, Errors)
 
@@ -104,8 +137,9 @@ class Oracle:
 
     def _describe(self, tensor: Tensor, case_id: str) -> dict[str, Any]:
         base = self.scratch / f"{case_id}-{tensor.name}"
+        after = self.scratch / "out" / f"{case_id}-{tensor.name}"
         return {**msgspec.to_builtins(tensor), "nbytes": tensor.nbytes, "path": f"{base}.in",
-                "after": f"{base}.out"}
+                "after": str(after)}
 
     def _ask(self, op: str, **fields: object) -> dict[str, Any]:
         try:

@@ -15,11 +15,13 @@ import os
 import re
 import socket
 import sys
-import traceback
 from types import SimpleNamespace
 from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from report import one_line
+
 os.environ["TRITON_ALWAYS_COMPILE"] = "1"  # a cached kernel comes without the assembler's report
 os.environ["TRITON_DUMP_PTXAS_LOG"] = "1"
 
@@ -126,8 +128,7 @@ class Inspector:
             with contextlib.redirect_stdout(report):
                 compiled = self._plain(kernel, *args, **{**kwargs, "warmup": True})
         except Exception as error:
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            self.records.append(record | {"error": lines[-1][:300]})
+            self.records.append(record | {"error": one_line(error)[:400]})
             return
         key = (self.compiler.current, id(compiled))
         if key not in self.known:
@@ -196,8 +197,7 @@ def main() -> None:
                     assert inspector is not None
                     answer = inspector.inspect(job)
             except BaseException as error:
-                last = traceback.format_exc().strip().splitlines()[-1]
-                answer = {"error": last, "kind": type(error).__name__}
+                answer = {"error": one_line(error), "kind": type(error).__name__}
             stream.write(json.dumps(answer).encode() + b"\n")
             stream.flush()
 

@@ -14,10 +14,11 @@ import os
 import socket
 import sys
 import time
-import traceback
 from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from report import one_line
 
 
 def open_kernel(job: dict[str, Any]) -> Any:
@@ -83,8 +84,7 @@ def main() -> None:
             try:
                 answer = getattr(runner, job["op"])(job)
             except BaseException as error:
-                last = traceback.format_exc().strip().splitlines()[-1]
-                answer = {"error": last, "kind": type(error).__name__}
+                answer = {"error": one_line(error), "kind": type(error).__name__}
             stream.write(json.dumps(answer).encode() + b"\n")
             stream.flush()
 

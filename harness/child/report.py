@@ -1,0 +1,23 @@
+"""An exception in one line, for a person who reads a verdict."""
+
+from __future__ import annotations
+
+import traceback
+
+
+def one_line(error: BaseException) -> str:
+    """Return the error's kind and first line, and the last line of what caused it."""
+    lines = _lines(error)
+    kind, colon, rest = lines[0].partition(": ")
+    first = kind.rpartition(".")[2] + colon + rest
+    root = error
+    while root.__cause__ is not None:
+        root = root.__cause__
+    last = lines[-1] if root is error else _lines(root)[-1]
+    return first if last == lines[0] else f"{first} … {last}"
+
+
+def _lines(error: BaseException) -> list[str]:
+    text = "".join(traceback.format_exception_only(type(error), error))
+    return [line.strip() for line in text.splitlines()
+            if any(letter.isalnum() for letter in line)] or [type(error).__name__]

@@ -1,0 +1,201 @@
+"""Ahead-of-time compilation for cards that are not there, and what follows from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import aot, arch, cards, knobs, roofline
+from harness.aot import KernelResources
+from harness.device import Device
+from harness.errors import InputError
+from harness.target import Arg, ConfigClass, Target, load
+from harness.verdict import Row
+from tests.kernel_case import DOUBLE, HEAD, REFERENCE, target, tree
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def inspect(folder: Path, source: str, *names: str, of: Target | None = None,
+            ) -> tuple[KernelResources, ...]:
+    return aot.inspect(of or target(), Path(tree(folder / "tree", source)),
+                       names or "sm_90", folder / "scratch")
+
+
+def test_all_architectures_at_once(tmp_path: Path) -> None:
+    names = ("sm_80", "sm_90", "sm_100", "sm_120", "gfx90a", "gfx942", "gfx950")
+    found = inspect(tmp_path, DOUBLE, *names)
+    assert [one.arch for one in found] == list(names)
+    for one in found:
+        assert one.kernel == "double_kernel" and one.config_class == "odd" and not one.error
+        assert one.threads == (128 if one.arch.startswith("sm") else 256)
+        assert one.registers and one.spills == 0 and one.fits
+        assert one.programs == 6 and one.occupancy == 1.0
+        assert one.load_bytes == 4
+
+
+def test_every_class_and_every_config(tmp_path: Path) -> None:
+    example = EXAMPLES / "matmul_triton"
+    task = load(example / "task.yaml")
+    found = aot.inspect(task, example, "sm_90", tmp_path)
+    assert len(found) == 9 and {one.config_class for one in found} == {"tall", "square", "odd"}
+    assert len({one.config for one in found}) == 3
+    assert {one.matrix for one in found} == {"mma"}
+    assert {one.load_bytes for one in found if one.config_class == "odd"} == {2}  # not aligned
+    limiters = {limit.limiter for limit in aot.bottlenecks_of(found)}
+    assert "matrix instructions" in limiters and "narrow loads" in limiters
+
+    source = knobs.apply(knobs.read(example / "kernel.py"),
+                         {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64}, language="triton")
+    big = inspect(tmp_path, source, of=Target(**{**{
+        f: getattr(task, f) for f in task.__struct_fields__}, "classes": task.classes[1:2]}))
+    assert {one.matrix for one in big} == {"wgmma"}
+    assert all(one.shared_bytes > 60_000 and (one.occupancy or 1) < 0.5 for one in big)
+
+
+def test_more_shared_memory_than_there_is_is_told(tmp_path: Path) -> None:
+    task = load(EXAMPLES / "matmul_triton" / "task.yaml")
+    source = knobs.read(EXAMPLES / "matmul_triton" / "kernel.py")
+    source = knobs.apply(source, {
+        "BLOCK_M": 256, "BLOCK_N": 256, "BLOCK_K": 128,
+        "matmul_kernel.config": "triton.Config({}, num_warps=8, num_stages=3)"},
+        language="triton")
+    classes = tuple(c for c in task.classes if c.name == "square")
+    found = inspect(tmp_path, source, of=Target(**{**{
+        f: getattr(task, f) for f in task.__struct_fields__}, "classes": classes}))
+    assert found[0].shared_bytes > 232_448 and not found[0].fits
+    first = aot.bottlenecks_of(found)[0]
+    assert first.limiter == "shared memory" and "232448" in first.detail
+    assert first.value == found[0].shared_bytes and first.config_class == "square"
+
+
+def test_spills_are_found(tmp_path: Path) -> None:
+    source = DOUBLE.replace("64", "4096").replace("(x, out, n)\n", "(x, out, n, num_warps=1, "
+                                                  "maxnreg=32)\n").replace(
+        "    tl.store(out + at, 2 * tl.load(x + at, mask=at < n)",
+        "    v = tl.load(x + at, mask=at < n)\n    tl.store(out + at, v * tl.sum(tl.exp(v))")
+    found = inspect(tmp_path, source)
+    assert (found[0].spills or 0) > 0
+    assert aot.bottlenecks_of(found)[0].limiter == "register spills"
+
+
+FAULTS = {
+    "no kernel": (HEAD + "def double(x, out):\n    out.copy_(2 * x)\n", "launches no Triton"),
+    "host raises": (HEAD + "def double(x, out):\n    assert x.is_cuda, 'not on a GPU'\n",
+                    "not on a GPU"),
+    "leaves": ("import os\nos._exit(3)\n", "exited with 3"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_cannot_be_compiled_says_why(tmp_path: Path, name: str) -> None:
+    source, reason = FAULTS[name]
+    with pytest.raises(aot.AotError) as raised:
+        inspect(tmp_path, source)
+    assert reason in raised.value.what
+
+
+def test_a_kernel_that_does_not_compile_is_told_by_class(tmp_path: Path) -> None:
+    found = inspect(tmp_path, DOUBLE.replace("2 * tl.load", "no_such_name * tl.load"))
+    assert "no_such_name" in found[0].error
+    assert aot.bottlenecks_of(found)[0].limiter == "does not compile"
+    with pytest.raises(InputError, match="sm_42"):
+        aot.inspect(target(), tmp_path, "sm_42", tmp_path)
+
+
+def resources(**fields: Any) -> KernelResources:
+    given: dict[str, Any] = {"kernel": "k", "config_class": "square", "arch": "sm_90",
+                             "registers": 32, "spills": 0, "threads": 128, "programs": 4096,
+                             "load_bytes": 16, "occupancy": 1.0}
+    return KernelResources(**(given | fields))
+
+
+def test_bottlenecks_are_ranked_and_only_what_all_configs_share() -> None:
+    spilled = resources(config="a", spills=64)
+    assert [x.limiter for x in aot.bottlenecks_of([spilled])] == ["register spills"]
+    assert aot.bottlenecks_of([spilled, resources(config="b")]) == ()
+    both = [resources(config_class="tall", load_bytes=2, programs=10), spilled]
+    assert [x.limiter for x in aot.bottlenecks_of(both)] == [
+        "register spills", "narrow loads", "idle multiprocessors"]
+    near = Row(config_class="tall", correct=True, latency_us=1.0, bound_us=0.95,
+               pct_of_roofline=95.0)
+    assert [x.config_class for x in aot.bottlenecks_of(both, [near])] == ["square"]
+
+
+@pytest.mark.parametrize(("name", "registers", "shared", "threads", "share", "limiter"), [
+    ("sm_90", 32, 0, 256, 1.0, ""),
+    ("sm_90", 128, 0, 256, 0.25, "registers"),
+    ("sm_90", 255, 0, 512, 0.0, "registers"),
+    ("sm_90", 64, 100 << 10, 128, 0.125, "shared memory"),
+    ("sm_90", 16, 0, 32, 0.5, "blocks"),
+    ("sm_90", 16, 232_449, 128, 0.0, "shared memory"),
+    ("sm_80", 40, 0, 128, 0.75, "registers"),
+    ("sm_120", 32, 0, 1024, 2 / 3, "warps"),
+])
+def test_occupancy(name: str, registers: int, shared: int, threads: int, share: float,
+                   limiter: str) -> None:
+    known = arch.find(name)
+    assert known is not None
+    fit = arch.occupancy(known, registers=registers, shared_bytes=shared, threads=threads)
+    assert fit is not None
+    assert fit.share == pytest.approx(share) and fit.limiter == limiter
+
+
+def test_architectures_by_the_names_that_tools_give() -> None:
+    assert arch.find("gfx942:sramecc+:xnack-") is arch.find("gfx942")
+    assert arch.find("sm_90a") is arch.find("sm_90")
+    assert arch.find("") is None and arch.find("gfx1100") is None
+
+
+def card(name: str) -> Device:
+    return Device(id="cuda:0", kind="nvidia", name=name, uuid="GPU-1")
+
+
+@pytest.mark.parametrize("name", [
+    "NVIDIA H200", "NVIDIA H200 NVL", "NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe",
+    "NVIDIA H100 NVL", "NVIDIA A100-SXM4-80GB", "NVIDIA A100-SXM4-40GB", "NVIDIA A100 80GB PCIe",
+    "NVIDIA A100-PCIE-40GB", "NVIDIA L40S", "NVIDIA B200", "AMD Instinct MI300X",
+    "AMD Instinct MI300X OAM"])
+def test_known_cards_bound_a_kernel(name: str) -> None:
+    task = load(EXAMPLES / "softmax_triton" / "task.yaml")
+    ceilings = roofline.of_gpu(card(name), task)
+    assert ceilings is not None and ceilings.source
+    bound = roofline.bound_us(ceilings, task, task.config_class("square"))
+    moved = 2 * 2 * 8192 * 4096
+    assert 0 < bound <= moved / ceilings.copy_gb_per_s / 1e3
+
+
+@pytest.mark.parametrize("name", ["", "NVIDIA H200 Super", "GeForce RTX 4090", "Tesla T4",
+                                  "NVIDIA A100-SXM4-40GB MIG 1g.5gb"])
+def test_a_card_that_is_not_known_has_no_bound(name: str) -> None:
+    assert roofline.of_gpu(card(name), target()) is None
+
+
+def test_the_peak_follows_the_dtypes() -> None:
+    h200 = cards.find("NVIDIA H200")
+    assert h200 is not None
+    assert h200.peak(frozenset({"bfloat16"})) == 989.5
+    assert h200.peak(frozenset({"float32"})) == 494.5
+    assert h200.peak(frozenset({"float32", "float16"})) == 989.5
+    assert h200.peak(frozenset({"int64"})) is None
+    whole = target(args=(Arg(name="x", dtype="int64", shape=("n",)),
+                         Arg(name="out", dtype="int64", shape=("n",), role="output")),
+                   classes=(ConfigClass(name="big", shape={"n": 1 << 28}),), flops="n*1000000")
+    ceilings = roofline.of_gpu(card("NVIDIA H200"), whole)
+    assert ceilings is not None
+    bound = roofline.bound_us(ceilings, whole, whole.classes[0])
+    assert bound == pytest.approx((2 * 8 * 2**28 - 60e6) / 4800e3)
+
+
+def test_a_class_in_the_cache_is_bound_by_the_cache() -> None:
+    ceilings = roofline.of_gpu(card("NVIDIA H200"), target())
+    assert ceilings is not None
+    assert ceilings.bound_us(0.0, 33e6) == pytest.approx(33e6 / (132 * 128 * 1980e6) * 1e6)
+
+
+def test_the_reference_is_not_run(tmp_path: Path) -> None:
+    assert REFERENCE  # inspecting needs none: a tree with a broken one compiles all the same
+    folder = Path(tree(tmp_path / "tree", DOUBLE, "raise SystemExit\n"))
+    assert aot.inspect(target(), folder, "sm_90", tmp_path / "scratch")
