@@ -7,11 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from harness import compare, kernel, lock, roofline, stats
+from harness import compare, guard, kernel, lock, roofline, stats
 from harness.build_c import BuildError
 from harness.devices import Device
 from harness.guard import Limits
@@ -101,6 +100,8 @@ class Evaluation:
 
     def run(self) -> Verdict:
         began = time.monotonic()
+        if reason := guard.unconfined():
+            self.notes.append(f"candidates are not confined on this machine: {reason}")
         try:
             with self.runners:
                 verdict = self._judge()
@@ -168,7 +169,7 @@ class Evaluation:
                     case = oracle.make(config_class, distribution)
                     self._note_weak(case)
                     answer = runner.ask("call", case=case.id, tensors=case.tensors)
-                    errors = oracle.judge(case, answer["outputs"])
+                    errors = oracle.judge(case, answer.get("outputs"))
                     first.setdefault(config_class.name, case)
                     worst[config_class.name] = _worse(worst.get(config_class.name), errors)
                     if first[config_class.name] is not case:
@@ -202,16 +203,17 @@ class Evaluation:
         sides = {"candidate": candidate, "incumbent": incumbent}
         self._progress("waiting", "for the device", None)
         owned = held or self._lock()
-        left: dict[str, Any] = {}  # judged once the lock is free: the oracle makes way for timing
+        # judged once the lock is free: the oracle makes way for timing
+        left: dict[str, object] = {}
         try:
             pairs = Pairs(self.settings.plan, list(cases.values()),
                           lambda order: self.runners.start_all(
                               [sides[side] for side in order], lock=owned, refill=True),
                           on_pair=lambda n, of: self._progress("timing", f"pair {n} of ≤{of}",
                                                                n / of),
-                          cancel=self._cancel)
+                          alone=self.on_cpu, cancel=self._cancel)
             timed = pairs.run(after=lambda peer, case: left.update({case.id: peer.ask(
-                "after", case=case.id, tensors=case.tensors)["outputs"]}))
+                "after", case=case.id, tensors=case.tensors).get("outputs")}))
         except Tampered as error:
             self.findings.append(Finding(rule="clock", severity="reject", detail=error.what))
             raise Failed(f"tampered: {error.what}") from None
@@ -227,7 +229,7 @@ class Evaluation:
             self._recheck(case, left[case.id], oracle)
         return {timing.config_class: timing for timing in timed}
 
-    def _recheck(self, case: Case, written: list[dict[str, Any]], oracle: Oracle) -> None:
+    def _recheck(self, case: Case, written: object, oracle: Oracle) -> None:
         """Judge what the timed calls left behind: it must be the right answer still."""
         if any(tensor["role"] == "inout" for tensor in case.tensors):
             return  # repeated calls on the same buffer have no expected value

@@ -8,6 +8,7 @@ the device lock that it holds is let go.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import selectors
 import socket
@@ -21,6 +22,7 @@ from typing import Literal
 
 import msgspec
 
+from harness import freeze
 from harness.lock import DeviceLock, Turnstile
 
 SUPERVISOR = Path(__file__).parent / "child" / "supervisor.py"
@@ -91,6 +93,15 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+@functools.cache
+def unconfined() -> str:
+    """Return why this machine cannot confine processes, empty when it can."""
+    program = SUPERVISOR.with_name("confine.py")
+    tried = subprocess.run([sys.executable, "-I", "-S", str(program)], stdin=subprocess.DEVNULL,
+                           capture_output=True, text=True, timeout=60, env=clean_env())
+    return "" if tried.returncode == 0 else tried.stdout.strip() or "it does not say why"
+
+
 def clean_env(extra: Mapping[str, str] | None = None, *,
               home: Path | None = None) -> dict[str, str]:
     """Return the allow-listed environment of an untrusted process: no secret of ours is in it."""
@@ -143,6 +154,13 @@ class Guarded:
         """Hand the supervisor of a running program a device lock to hold until the end."""
         with contextlib.suppress(OSError):  # it has ended: nothing is left to outlive the lock
             socket.send_fds(self._control, [b"lock\n"], list(lock.fds))
+
+    def pause(self) -> None:
+        """Stop everything that runs here, until `resume`; its time limit goes on."""
+        freeze.stop(self.pid)
+
+    def resume(self) -> None:
+        freeze.resume(self.pid)
 
     def kill(self) -> None:
         """Ask the supervisor to end its job; `wait` then returns soon."""

@@ -181,7 +181,7 @@ class _Screen:
                                 refill=True) as runner:
             for case in self.cases:
                 answer = runner.ask("call", case=case.id, tensors=case.tensors)
-                errors = self.oracle.judge(case, answer["outputs"])
+                errors = self.oracle.judge(case, answer.get("outputs"))
                 tolerance = self.target.tolerance_of(self.target.config_class(case.config_class))
                 if not errors.within(tolerance):
                     raise _Wrong(f"wrong result on class {case.config_class}")
@@ -190,7 +190,8 @@ class _Screen:
         sides = {"candidate": candidate, "incumbent": self.incumbent}
         plan = SCREEN if self.on_cpu else SCREEN_GPU
         timings = Pairs(plan, self.cases, lambda order: self.runners.start_all(
-            [sides[side] for side in order], lock=held, refill=True), cancel=self.cancel).run()
+            [sides[side] for side in order], lock=held, refill=True), alone=self.on_cpu,
+            cancel=self.cancel).run()
         weights = [c.weight for c in self.target.classes]
         by_class = {t.config_class: t for t in timings}
         ordered = [by_class[c.name] for c in self.target.classes]

@@ -35,8 +35,9 @@ class PeerDied(KoptError):
 
     exit_code = 1
 
-    def __init__(self, outcome: Outcome, limits: Limits) -> None:
-        super().__init__(outcome.describe(limits))
+    def __init__(self, outcome: Outcome, limits: Limits, *, nonsense: bool = False) -> None:
+        ended = outcome.describe(limits)
+        super().__init__("answered something that is no answer" if nonsense else ended)
         self.outcome = outcome
 
 
@@ -72,6 +73,13 @@ class Peer:
         self.send(op, **fields)
         return self.receive()
 
+    def pause(self) -> None:
+        """Stop the child and everything below it until `resume`."""
+        self._guarded.pause()
+
+    def resume(self) -> None:
+        self._guarded.resume()
+
     def hold(self, lock: DeviceLock) -> None:
         """Have the guard hold a device's lock too, until everything below it is dead.
 
@@ -101,29 +109,29 @@ class Peer:
             except OSError:
                 data = b""
             if not data or len(self._buffer) > MAX_ANSWER:
-                raise self._died()
+                raise self._died(nonsense=bool(data))
             self._buffer += data
         self.elapsed_ns = time.perf_counter_ns() - self._asked_ns
         line, _, rest = bytes(self._buffer).partition(b"\n")
         self._buffer = bytearray(rest)
         try:
             answer = msgspec.json.decode(line)
-        except msgspec.DecodeError:
-            raise self._died() from None
+        except (msgspec.DecodeError, RecursionError):
+            answer = None
         if not isinstance(answer, dict):
-            raise self._died()
+            raise self._died(nonsense=True)
         if "error" in answer:
             raise PeerError(plain(str(answer["error"])))
         return answer
 
-    def _died(self) -> PeerDied:
+    def _died(self, *, nonsense: bool = False) -> PeerDied:
         self._socket.close()
         try:
             outcome = self._guarded.wait(timeout_s=2.0)
         except TimeoutError:
             self._guarded.kill()
             outcome = self._guarded.wait()
-        return PeerDied(outcome, self.limits)
+        return PeerDied(outcome, self.limits, nonsense=nonsense and outcome.ended == "exit")
 
     def close(self) -> Outcome:
         """End the child and return how it ended."""

@@ -82,7 +82,8 @@ class Runners:
         env = clean_env({**place.env, "TRITON_CACHE_DIR": str(home / "triton")}, home=home)
         if place.interpret:
             env["TRITON_INTERPRET"] = "1"
-        io = Path(place.scratch) / "io"
+        io = Path(place.scratch) / "io" / "out"  # the inputs beside it are not to be changed
+        io.mkdir(parents=True, exist_ok=True)
         peer = Peer("runner.py", cwd=home, limits=self.limits, env=env, lock=lock, yields=yields,
                     bare=bare, python=None if bare else place.python, cancel=self._cancel,
                     confine=Confine(writable=(str(home), str(io))))

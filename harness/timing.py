@@ -27,6 +27,8 @@ WARM_NS = 4_000_000
 BLOCKS = 6
 CLOCK_SLACK_NS = 5_000_000
 CLOCK_SHARE = 0.5
+CLOCK_TIGHT_NS = 400_000
+CLOCK_TIGHT_SHARE = 0.1
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,16 +81,21 @@ class Tampered(KoptError):
 
 
 class Pairs:
-    """Collects process pairs until the plan says that it is enough."""
+    """Collects process pairs until the plan says that it is enough.
+
+    `alone` stops each side while the other one is timed: on a CPU they share the machine.
+    """
 
     def __init__(self, plan: Plan, cases: Sequence[Case],
                  start: Callable[[Sequence[str]], Sequence[Peer]], *,
-                 on_pair: Callable[[int, int], None] | None = None,
+                 on_pair: Callable[[int, int], None] | None = None, alone: bool = False,
                  cancel: threading.Event | None = None) -> None:
         self.plan = plan
         self.cases = list(cases)
         self._start = start
         self._on_pair = on_pair
+        self._alone = alone
+        self._unaccounted: dict[str, list[float]] = {c.config_class: [] for c in cases}
         self._cancel = cancel
         self.log_ratios: dict[str, list[float]] = {c.config_class: [] for c in cases}
         self._us: dict[tuple[str, str], list[float]] = {}
@@ -107,8 +114,10 @@ class Pairs:
             self._pair(number, after if number in self.plan.looks else None)
             if self._on_pair is not None:
                 self._on_pair(number, last)
-            if number in self.plan.looks and self.enough():
-                break
+            if number in self.plan.looks:
+                self._check_clocks()
+                if self.enough():
+                    break
         return [ClassTiming(config_class=name, log_ratios=tuple(values),
                             candidate_us=median(self._us["candidate", name]),
                             incumbent_us=median(self._us["incumbent", name]))
@@ -135,6 +144,17 @@ class Pairs:
             for peer in peers.values():
                 peer.close()
 
+    def _check_clocks(self) -> None:
+        """Refuse a candidate whose blocks all take longer than it says and the incumbent's do not.
+
+        The least of a pair's blocks and the median over the pairs count: a busy machine delays
+        some of them, a runner that reports less than it took delays all.
+        """
+        for name, excess in self._unaccounted.items():
+            if self._alone and median(excess) > CLOCK_TIGHT_NS:
+                raise Tampered(f"class {name}: the candidate's blocks take "
+                               f"{median(excess) / 1e6:.2f} ms more than it reports")
+
     def _prepare(self, peer: Peer, case: Case) -> Ready:
         answer = peer.ask("prepare", case=case.id, tensors=case.tensors, warm_ns=self.plan.warm_ns)
         try:
@@ -151,13 +171,21 @@ class Pairs:
         unaccounted: dict[str, list[tuple[int, int]]] = {side: [] for side in order}
         for block in range(self.plan.blocks):
             for side in order if block % 2 == 0 else order[::-1]:
+                if self._alone:
+                    peers[_other(side)].pause()
+                    peers[side].resume()
                 answer = peers[side].ask("block", case=case.id, calls=calls[side], graph=graph)
-                ns, elapsed = int(answer["ns"]), peers[side].elapsed_ns
+                ns, elapsed = _nanoseconds(answer), peers[side].elapsed_ns
+                if ns > elapsed:
+                    raise Tampered(f"the {side} reports more time than has passed")
                 untimed = ns * (ready[side].unit if graph else 1) // calls[side]
                 unaccounted[side].append((ns, elapsed - ns - untimed))
                 per_call[side].append(ns / calls[side])
         for side in order:
+            if self._alone:
+                peers[side].resume()
             _check_clock(side, unaccounted[side])
+        self._unaccounted[case.config_class].append(_excess(unaccounted, calls["candidate"]))
         ratios = [math.log(max(i, 1e-3) / max(c, 1e-3)) for i, c in
                   zip(per_call["incumbent"], per_call["candidate"], strict=True)]
         self.log_ratios[case.config_class].append(median(ratios))
@@ -171,6 +199,23 @@ def _launches(graph: bool, ready: Mapping[str, Ready]) -> str:
                                         in sorted(ready.items()))
     reasons = [f"{side}: {plain(one.why, 200)}" for side, one in sorted(ready.items()) if one.why]
     return "one by one" + (f"; no graph: {'; '.join(reasons)}" if reasons else "")
+
+
+def _other(side: str) -> str:
+    return "incumbent" if side == "candidate" else "candidate"
+
+
+def _nanoseconds(answer: Mapping[str, object]) -> int:
+    ns = answer.get("ns")
+    if not isinstance(ns, int) or isinstance(ns, bool) or not 0 <= ns < 1 << 62:
+        raise PeerError("answered something that is no answer")
+    return ns
+
+
+def _excess(blocks: Mapping[str, Sequence[tuple[int, int]]], calls: int) -> float:
+    """Return by how much the candidate's time outside of its blocks exceeds the incumbent's."""
+    least = min(gap - CLOCK_TIGHT_SHARE * ns - ns / calls for ns, gap in blocks["candidate"])
+    return least - max(0, min(gap for _, gap in blocks["incumbent"]))
 
 
 def _check_clock(side: str, blocks: list[tuple[int, int]]) -> None:

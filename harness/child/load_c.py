@@ -15,19 +15,31 @@ GUARD_BYTES = 4096
 
 
 class Buffer:
-    """Page-aligned memory with a poisoned guard behind the payload."""
+    """Page-aligned memory with poisoned guards before and behind the payload."""
 
-    def __init__(self, nbytes: int) -> None:
-        self.nbytes = nbytes
-        self.memory = mmap.mmap(-1, nbytes + GUARD_BYTES)
-        self.memory[nbytes:] = POISON * GUARD_BYTES
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+    def __init__(self, nbytes: int, *, output: bool) -> None:
+        self.nbytes, self.output = nbytes, output
+        self.memory = mmap.mmap(-1, nbytes + 2 * GUARD_BYTES)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory)) + GUARD_BYTES
+        ctypes.memset(self.address - GUARD_BYTES, POISON[0], len(self.memory))
+
+    def poison(self) -> None:
+        ctypes.memset(self.address, POISON[0], self.nbytes)
+
+    def fill(self, data: bytes) -> None:
+        if len(data) != self.nbytes:
+            raise RuntimeError(f"{len(data)} bytes of input, expected {self.nbytes}")
+        self.memory[GUARD_BYTES: GUARD_BYTES + self.nbytes] = data
 
     def read(self) -> bytes:
-        return self.memory[: self.nbytes]
+        return self.memory[GUARD_BYTES: GUARD_BYTES + self.nbytes]
 
-    def intact(self) -> bool:
-        return self.memory[self.nbytes:] == POISON * GUARD_BYTES
+    def overrun(self) -> str:
+        """Say at which end something was written outside of the payload, if it was."""
+        if self.memory[:GUARD_BYTES] != POISON * GUARD_BYTES:
+            return "before the beginning"
+        behind = self.memory[GUARD_BYTES + self.nbytes:]
+        return "" if behind == POISON * GUARD_BYTES else "past the end"
 
 
 class CKernel:
@@ -49,12 +61,10 @@ class CKernel:
             if tensor["role"] == "scalar":
                 arguments.append(CTYPES[tensor["dtype"]](tensor["value"]))
                 continue
-            buffer = Buffer(tensor["nbytes"])
-            if tensor["role"] == "output":
-                buffer.memory[: buffer.nbytes] = POISON * buffer.nbytes
-            else:
+            buffer = Buffer(tensor["nbytes"], output=tensor["role"] == "output")
+            if not buffer.output:
                 with open(tensor["path"], "rb") as file:
-                    buffer.memory[: buffer.nbytes] = file.read()
+                    buffer.fill(file.read())
             arguments.append(buffer)
         return arguments
 
@@ -73,8 +83,8 @@ class CKernel:
         for argument, tensor in zip(arguments, tensors, strict=True):
             if tensor["role"] == "scalar":
                 continue
-            if not argument.intact():
-                raise RuntimeError(f"wrote past the end of {tensor['name']}")
+            if where := argument.overrun():
+                raise RuntimeError(f"wrote {where} of {tensor['name']}")
             with open(tensor["after"], "wb") as file:
                 file.write(argument.read())
             written.append({"name": tensor["name"], "path": tensor["after"],
@@ -82,9 +92,15 @@ class CKernel:
         return written
 
     def time_block(self, arguments: list[Any], calls: int) -> int:
-        """Return the nanoseconds of `calls` calls in a row, after one that is not timed."""
+        """Return the nanoseconds of `calls` calls in a row, after one that is not timed.
+
+        What is in the outputs afterwards, the timed calls wrote.
+        """
         function, native = self.function, self._native(arguments)
         function(*native)
+        for argument in arguments:
+            if isinstance(argument, Buffer) and argument.output:
+                argument.poison()
         began = time.perf_counter_ns()
         for _ in range(calls):
             function(*native)

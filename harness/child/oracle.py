@@ -16,6 +16,7 @@ import json
 import math
 import os
 import socket
+import stat
 import sys
 import traceback
 from typing import Any
@@ -213,14 +214,16 @@ class Oracle:
         if len(job["outputs"]) != len(expected):
             raise ValueError(f"{len(job['outputs'])} outputs, expected {len(expected)}")
         for output, want in zip(job["outputs"], expected, strict=True):
-            got = self.arrays.from_bytes(take(output["path"]), output["dtype"], output["shape"])
-            if list(got.shape) != self.arrays.shape(want):
-                raise ValueError(f"shape {list(got.shape)}, expected {self.arrays.shape(want)}")
+            if output["shape"] != self.arrays.shape(want):
+                raise ValueError(f"shape {output['shape']}, expected {self.arrays.shape(want)}")
+            data = take(output["path"], output["nbytes"])
+            got = self.arrays.from_bytes(data, output["dtype"], output["shape"])
             score = self._score(self.arrays.as_wide(got), want)
             for key, value in score.items():
                 answer[key] = max(answer[key], value) if key != "bad" else answer[key] + value
         for after in job["inputs"]:
-            if hashlib.sha256(take(after["path"])).hexdigest() != written[after["name"]]:
+            data = take(after["path"], after["nbytes"])
+            if hashlib.sha256(data).hexdigest() != written[after["name"]]:
                 answer["changed"].append(after["name"])
         if not math.isfinite(answer["relative"]):
             answer["relative"] = None
@@ -236,10 +239,14 @@ class Oracle:
         return {}
 
 
-def take(path: str) -> bytes:
-    """Read a file that a runner wrote, and remove it."""
-    with open(path, "rb") as file:
-        data = file.read()
+def take(path: str, nbytes: int) -> bytes:
+    """Read a file that a runner wrote, and remove it; a kernel may have put anything there."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(fd, "rb") as file:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_size != nbytes:
+            raise ValueError(f"{found.st_size} bytes of output, expected {nbytes}")
+        data = file.read(nbytes)
     os.remove(path)
     return data
 
