@@ -226,7 +226,7 @@ class Dashboard(App[None]):
     def on_sent(self, message: Sent) -> None:
         ask, what = message.ask, _named(message.ask)
         if message.failure:
-            self.say(f"✗ {what} was not recorded: {words.clean(message.failure, 200)}", "bad")
+            self.say(f"✗ {what} failed: {words.clean(message.failure, 200)}", "bad")
             return
         self.asked[message.number] = ask
         row = self.snapshot.row(ask.campaign)

@@ -49,10 +49,10 @@ class CampaignRow(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: float
     created_at: float
     trend: tuple[float, ...]
-    engine: Engine
     project: str
     base_commit: str
     best_commit: str
+    engine: Engine = Engine()
 
     @property
     def said(self) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
-from dashboard_journal import CAMPAIGN, candidate_id, make
+from dashboard_journal import CAMPAIGN, candidate_id, make, own
 from dashboard_pilot import open_app, shown, until
 from textual.pilot import Pilot
 
 from engine.journal.read import Reader
-from engine.journal.records import Control
+from engine.journal.records import Control, Lease
 from engine.journal.write import Writer
 from kopt_tui.dashboard import Dashboard
 from kopt_tui.screens.confirm import ConfirmScreen
@@ -22,7 +23,18 @@ WAITING = candidate_id(3, "plan-1")
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    return make(tmp_path)
+    """A campaign whose engine lives on another host."""
+    make(tmp_path)
+    own(tmp_path, Lease(campaign=CAMPAIGN, host="box boot ns", pid=4121, started=1.0, epoch=1,
+                        heartbeat=time.time() + 1e6))
+    return tmp_path
+
+
+def engine_writer(workspace: Path) -> Writer:
+    """Return the journal as that engine writes it."""
+    writer = Writer(workspace)
+    writer.hold(CAMPAIGN, 1)
+    return writer
 
 
 def controls(workspace: Path) -> list[Control]:
@@ -57,7 +69,7 @@ async def test_approve_names_the_candidate_and_lands_in_the_journal(workspace: P
         assert [(one.verb, one.candidate, one.expected_base, one.expected_verdict)
                 for one in asked] == [("approve", WAITING, "b" * 40, 10)]
         assert "@" in asked[0].by
-        writer = Writer(workspace)
+        writer = engine_writer(workspace)
         writer.set_candidate_state(CAMPAIGN, WAITING, "kept", commit="d" * 40)
         writer.finish_control(asked[0].id, "kept as dddddddd")
         writer.close()
@@ -109,7 +121,7 @@ async def test_a_candidate_decided_meanwhile_cannot_be_approved(workspace: Path)
     async with app.run_test(size=NARROW) as pilot:
         await opened(pilot, "a", "Approve candidate")
         await pilot.press("right")
-        writer = Writer(workspace)
+        writer = engine_writer(workspace)
         writer.set_candidate_state(CAMPAIGN, WAITING, "closed", reason="rejected elsewhere")
         writer.close()
         await until(pilot, "decided meanwhile")
@@ -121,7 +133,8 @@ async def test_a_candidate_decided_meanwhile_cannot_be_approved(workspace: Path)
 @pytest.mark.parametrize(("key", "verb", "title"), [
     ("p", "pause", "Pause campaign"), ("S", "stop", "Stop campaign")])
 async def test_pause_and_stop_ask_first(
-        workspace: Path, key: str, verb: str, title: str) -> None:
+        tmp_path: Path, key: str, verb: str, title: str) -> None:
+    workspace = make(tmp_path)
     app = open_app(workspace)
     async with app.run_test(size=NARROW) as pilot:
         await until(pilot, "finished")
@@ -133,7 +146,7 @@ async def test_pause_and_stop_ask_first(
 
 
 async def test_a_paused_campaign_is_resumed_and_a_finished_one_is_not(workspace: Path) -> None:
-    writer = Writer(workspace)
+    writer = engine_writer(workspace)
     writer.set_campaign(CAMPAIGN, kind="campaign.state", payload={}, state="paused")
     writer.close()
     app = open_app(workspace)
@@ -165,7 +178,7 @@ async def test_a_request_that_cannot_be_recorded_is_told(workspace: Path) -> Non
         await opened(pilot, "a", "Approve candidate")
         app.workspace = workspace / "kopt.db"  # a file where the workspace should be
         await pilot.press("right", "enter")
-        await until(pilot, "was not recorded")
+        await until(pilot, f"✗ approve {WAITING[:8]} failed")
 
 
 class Engine(threading.Thread):

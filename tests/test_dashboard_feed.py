@@ -16,8 +16,9 @@ from engine.journal.read import Reader
 from engine.journal.records import Lease
 from engine.journal.write import Writer
 from kopt_tui import feed as feeds
-from kopt_tui.build import Builder, harmless
+from kopt_tui.build import Builder
 from kopt_tui.feed import Feed
+from kopt_tui.memory import harmless
 from kopt_tui.snapshot import Focus, Snapshot
 
 
@@ -172,6 +173,7 @@ def test_the_last_good_state_stays_when_the_journal_breaks(
     journal = Journal(workspace)
     journal.db.execute("PRAGMA user_version = 99")
     journal.db.execute("UPDATE campaigns SET state = 'nonsense'")
+    journal.event(CAMPAIGN, NOW, "log", message="nonsense was written")
     broken = heard.next()
     assert broken.problem and broken.campaigns == good.campaigns
     journal.db.execute("UPDATE campaigns SET state = 'running'")
