@@ -21,7 +21,6 @@ POISON = 0xFF  # a quiet NaN in every float width, -1 or 255 in integers
 GUARD_BYTES = 4096
 GRAPH_CALLS = 64
 GRAPH_NS = 1_000_000
-SPIN_NS = 1_000_000  # OpenMP threads of the other side spin about so long after their last call
 
 
 def memory(tensor: Any) -> Any:
@@ -75,6 +74,11 @@ class Call:
         self.returned: Any = None
         self.graph: Any = None
         self.unit = 1
+
+    def poison(self) -> None:
+        for buffer in self.buffers:
+            if buffer is not None and buffer.output:
+                buffer.poison()
 
 
 class PythonKernel:
@@ -169,9 +173,6 @@ class PythonKernel:
                 call.graph.replay()
                 self.synchronize()
                 answer["graph_ns"] = (time.perf_counter_ns() - began) / unit
-        for buffer in call.buffers:
-            if buffer is not None and buffer.output:
-                buffer.poison()  # what is there after the timed calls, the timed calls wrote
         return {"call_ns": call_ns, "unit": call.unit, **answer}
 
     def _repeat(self, call: Call, calls: int) -> float:
@@ -196,7 +197,10 @@ class PythonKernel:
         return {"graph": True, "why": ""}
 
     def time_block(self, call: Call, calls: int, graph: bool = False) -> int:
-        """Return the nanoseconds of `calls` calls, after some that are not timed."""
+        """Return the nanoseconds of `calls` calls, after some that are not timed.
+
+        What is in the outputs afterwards, the timed calls wrote.
+        """
         if not self.on_gpu:
             return self._time_cpu(call, calls)
         work, rounds = (call.graph.replay, calls // call.unit) if graph else \
@@ -204,6 +208,7 @@ class PythonKernel:
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda.synchronize()
         work()
+        call.poison()
         begin.record()
         for _ in range(rounds):
             work()
@@ -213,9 +218,8 @@ class PythonKernel:
 
     def _time_cpu(self, call: Call, calls: int) -> int:
         function, arguments = self.function, call.arguments
-        settled = time.perf_counter_ns() + SPIN_NS
-        while time.perf_counter_ns() < settled:
-            function(*arguments)
+        function(*arguments)
+        call.poison()
         began = time.perf_counter_ns()
         for _ in range(calls):
             call.returned = function(*arguments)
