@@ -1,0 +1,185 @@
+"""Verdicts on a GPU: real gains, false gains, and the seconds they take.
+
+    python bench/gpu.py [--seconds 400] [--aa 20] [--trials 10] [--out FILE]
+
+Each step is a whole `evaluate` or `loop` of a Triton example. A/A trials differ from the
+incumbent by a comment alone. The result is written after every step, so that a run that is cut
+short still tells what it saw.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import machine
+import msgspec
+
+from harness import devices, guard, knobs, target, timing
+from harness.evaluate import Settings, Trees, evaluate
+from harness.guard import Confine
+from harness.loop import Job, loop
+from harness.timing import Plan
+from harness.verdict import Verdict
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+GOOD: dict[str, dict[str, knobs.Value]] = {
+    "softmax_triton": {"BLOCK": 4096, "NUM_WARPS": 8},
+    "matmul_triton": {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8,
+                      "matmul_kernel.config": "triton.Config({}, num_warps=8, num_stages=3)"},
+}
+
+
+class Bench:
+    def __init__(self, out: Path, deadline: float) -> None:
+        self.device = next(d for d in devices.inventory() if d.kind != "cpu")
+        self.out, self.deadline = out, deadline
+        self.result: dict[str, Any] = {"machine": machine.describe(), **versions(),
+                                       "device": msgspec.to_builtins(self.device)}
+        self.gaps: list[tuple[int, int]] = []
+        self._watch_clock()
+
+    def _watch_clock(self) -> None:
+        plain = timing._check_clock
+
+        def watched(side: str, blocks: list[tuple[int, int]]) -> None:
+            self.gaps += blocks
+            plain(side, blocks)
+
+        timing._check_clock = watched
+
+    def keep(self, name: str, value: object) -> None:
+        self.result[name] = value
+        self.result["clock"] = clock(self.gaps)
+        self.out.write_bytes(msgspec.json.format(msgspec.json.encode(self.result), indent=1))
+        print(f"{time.monotonic() - BEGAN:6.1f} s  {name}", flush=True)
+
+    def late(self) -> bool:
+        return time.monotonic() > self.deadline
+
+    def evaluate(self, example: str, source: str, base: str, plan: Plan,
+                 classes: int = 9) -> Verdict:
+        task = target.load(EXAMPLES / example / "task.yaml")
+        task = msgspec.structs.replace(task, classes=task.classes[:classes])
+        with tempfile.TemporaryDirectory() as folder:
+            trees = {side: Path(folder) / side for side in ("candidate", "incumbent")}
+            for side, text in (("candidate", source), ("incumbent", base)):
+                trees[side].mkdir()
+                (trees[side] / "kernel.py").write_text(text)
+            return evaluate(task, Trees(
+                candidate=str(trees["candidate"]), incumbent=str(trees["incumbent"]),
+                reference=str(EXAMPLES / example)), self.device,
+                Settings(scratch=f"{folder}/scratch", plan=plan))
+
+    def gain(self, example: str) -> None:
+        base = knobs.read(EXAMPLES / example / "kernel.py")
+        good = knobs.apply(base, GOOD[example], language="triton")
+        verdict = self.evaluate(example, good, base, Plan())
+        self.keep(f"gain {example}", brief(verdict))
+
+    def search(self, example: str, trials: int) -> None:
+        task = target.load(EXAMPLES / example / "task.yaml")
+        with tempfile.TemporaryDirectory() as folder:
+            began = time.monotonic()
+            found = loop(task, Job(tree=str(EXAMPLES / example), budget=trials, seed=7,
+                                   reference=str(EXAMPLES / example)), self.device,
+                         Settings(scratch=folder))
+        seconds = time.monotonic() - began
+        self.keep(f"loop {example}", {
+            "seconds": seconds, "seconds_a_trial": seconds / len(found.trials),
+            "best": found.best, "log_ratio": found.log_ratio, "space": found.space_size,
+            "trials": [{"config": t.config, "log_ratio": t.log_ratio, "us": t.latency_us,
+                        "reason": t.reason, "seconds": t.wall_s} for t in found.trials]})
+
+    def same(self, example: str, count: int) -> None:
+        """A/A: two equal kernels, both tuned, so that they are as short as they get."""
+        base = knobs.apply(knobs.read(EXAMPLES / example / "kernel.py"), GOOD[example],
+                           language="triton")
+        seen: list[dict[str, Any]] = []
+        for number in range(count):
+            if self.late():
+                break
+            verdict = self.evaluate(example, f"{base}# {number}\n", base, Plan(looks=(4, 6)))
+            seen.append(brief(verdict))
+            rows = [row for one in seen for row in one["rows"]]
+            self.keep(f"same {example}", {
+                "evaluations": len(seen), "rows": len(rows),
+                "called_faster": sum(row["outcome"] == "faster" for row in rows),
+                "called_slower": sum(row["outcome"] == "slower" for row in rows),
+                "seconds": median(one["seconds"] for one in seen), "raw": seen})
+
+
+def brief(verdict: Verdict) -> dict[str, Any]:
+    return {"valid": verdict.valid, "correct": verdict.correct, "speedup": verdict.speedup,
+            "reason": verdict.rejected_reason, "low": verdict.speedup_low,
+            "seconds": verdict.wall_s, "pct_of_roofline": verdict.pct_of_roofline,
+            "notes": verdict.notes, "launch": [e.detail for e in verdict.evidence],
+            "rows": [{"class": r.config_class, "outcome": r.outcome, "us": r.latency_us,
+                      "incumbent_us": r.incumbent_us, "log_ratio": r.log_ratio,
+                      "stderr": r.stderr, "pairs": r.pairs, "bound_us": r.bound_us,
+                      "rel_err": r.max_rel_err, "note": r.note} for r in verdict.rows]}
+
+
+def clock(gaps: list[tuple[int, int]]) -> dict[str, float]:
+    """Return what the parent's clock saw beyond the blocks, in microseconds."""
+    if not gaps:
+        return {}
+    ordered = sorted(gap / 1e3 for _, gap in gaps)
+    return {"blocks": len(ordered), "least": ordered[0], "median": median(ordered),
+            "p99": ordered[int(len(ordered) * 0.99)], "most": ordered[-1],
+            "block_us": median(ns for ns, _ in gaps) / 1e3}
+
+
+def versions() -> dict[str, str]:
+    code = "import torch, triton; print(torch.__version__, triton.__version__, torch.version.cuda)"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    words = told.stdout.split() or ["", "", ""]
+    driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version,clocks.sm,power.limit",
+                             "--format=csv,noheader"], capture_output=True, text=True)
+    return dict(zip(("torch", "triton", "cuda"), words, strict=True)) | {
+        "driver": driver.stdout.strip()}
+
+
+def confinement(env: dict[str, str]) -> dict[str, Any]:
+    """Run CUDA inside and outside of namespaces of its own; returns how each went."""
+    code = ("import time; t = time.perf_counter(); import torch; a = time.perf_counter() - t; "
+            "torch.ones(8, device='cuda').sum().item(); print(a, time.perf_counter() - t)")
+    found = {}
+    for name, confine in (("free", None), ("confined", Confine(required=True)), ):
+        with tempfile.TemporaryDirectory() as folder:
+            if confine is not None:
+                confine = msgspec.structs.replace(confine, writable=(folder,))
+            outcome = guard.run([sys.executable, "-c", code], cwd=Path(folder), confine=confine,
+                                env=guard.clean_env(env, home=Path(folder)))
+        found[name] = {"ok": outcome.ok, "seconds": outcome.wall_s,
+                       "import_and_context_s": outcome.stdout.decode().split(),
+                       "stderr": outcome.stderr.decode(errors="replace")[-300:]}
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=400.0)
+    parser.add_argument("--aa", type=int, default=20)
+    parser.add_argument("--trials", type=int, default=10)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    name = f"gpu-{time.strftime('%Y%m%d')}.json"
+    bench = Bench(given.out or machine.RESULTS / name, BEGAN + given.seconds)
+    bench.keep("confinement", confinement(bench.device.visible_env))
+    for example in GOOD:
+        bench.gain(example)
+        bench.search(example, given.trials)
+    for example in reversed(GOOD):
+        bench.same(example, given.aa // 2)
+
+
+BEGAN = time.monotonic()
+if __name__ == "__main__":
+    main()

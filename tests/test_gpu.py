@@ -1,0 +1,147 @@
+"""Kernels on a real GPU; skipped where there is none."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import devices, guard, knobs, lock
+from harness.device import Device
+from harness.evaluate import Settings, Trees, evaluate
+from harness.guard import Confine, Limits
+from harness.loop import Job, loop
+from harness.target import Arg, ConfigClass, Target, load
+from harness.timing import Plan
+from tests.kernel_case import DOUBLE, HEAD, judge, target, tree
+
+pytestmark = pytest.mark.gpu
+EXAMPLES = Path(__file__).parent.parent / "examples"
+TUNED = {"BLOCK": 4096, "NUM_WARPS": 8}
+QUICK = Plan(looks=(4, 6), alpha=0.05)
+
+
+def card() -> Device:
+    return next(d for d in devices.inventory() if d.kind != "cpu" and not d.unusable)
+
+
+def big(**fields: object) -> Target:
+    return target(classes=(ConfigClass(name="big", shape={"n": 1 << 24}),
+                           ConfigClass(name="odd", shape={"n": 999_999})), **fields)
+
+
+def softmax(folder: Path, config: dict[str, knobs.Value], comment: str = "") -> Trees:
+    example = EXAMPLES / "softmax_triton"
+    source = knobs.read(example / "kernel.py")
+    changed = knobs.apply(source, config, language="triton") + comment
+    reference = (example / "reference.py").read_text()
+    return Trees(candidate=tree(folder / "candidate", changed, reference),
+                 incumbent=str(example), reference=str(example))
+
+
+def test_a_faster_kernel_is_measured(tmp_path: Path) -> None:
+    task = load(EXAMPLES / "softmax_triton" / "task.yaml")
+    verdict = evaluate(task, softmax(tmp_path, TUNED), card(),
+                       Settings(scratch=str(tmp_path / "scratch"), plan=QUICK))
+    assert verdict.valid and verdict.correct, verdict
+    assert verdict.latency_kind == "measured-gpu"
+    assert verdict.speedup is not None and verdict.speedup > 1.5
+    assert {row.outcome for row in verdict.rows} == {"faster"}
+    assert all("graphs of" in one.detail for one in verdict.evidence if one.kind == "launch")
+    assert verdict.bound_us is None or verdict.bound_us < (verdict.latency_us or 0.0)
+
+
+def test_the_same_code_is_not_faster(tmp_path: Path) -> None:
+    task = load(EXAMPLES / "softmax_triton" / "task.yaml")
+    verdict = evaluate(task, softmax(tmp_path, {}, "# the same\n"), card(),
+                       Settings(scratch=str(tmp_path / "scratch"), plan=QUICK))
+    assert verdict.correct
+    assert "faster" not in {row.outcome for row in verdict.rows}
+    assert abs((verdict.speedup or 0.0) - 1.0) < 0.02
+
+
+BROKEN = {
+    "wrong": (DOUBLE.replace("2 *", "3 *"), None),
+    "lazy": (HEAD + "def double(x, out):\n    out[:-1].copy_(2 * x[:-1])\n", None),
+    "far out of bounds": (DOUBLE.replace("out + at", "out + at + (1 << 40)"), "illegal memory"),
+    "just out of bounds": (DOUBLE.replace("mask=at < n)\n\n", "mask=at < n + 5)\n\n"),
+                           "wrote past its end"),
+    "does not compile": (DOUBLE.replace("2 * tl.load", "no_such_name * tl.load"), "no_such_name"),
+    "too much shared memory": (HEAD + '''
+@triton.jit
+def big_kernel(x, out):
+    at = tl.arange(0, 512)
+    tile = tl.load(x + at[:, None] * 512 + at[None, :])
+    tl.store(out + at[:, None] * 512 + at[None, :], tl.dot(tile, tile.trans()))
+
+def double(x, out):
+    big_kernel[(1,)](x, out)
+''', ""),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_kernel_is_a_verdict(tmp_path: Path, name: str) -> None:
+    source, reason = BROKEN[name]
+    verdict = judge(tmp_path, source, of=big(), device=card().id)
+    assert not verdict.correct and verdict.latency_us is None
+    assert verdict.valid == (reason is None)
+    assert (reason or "") in (verdict.rejected_reason or "")
+
+
+def test_bfloat16_made_by_the_kernel_is_right_here(tmp_path: Path) -> None:
+    source = DOUBLE.replace("2 * tl.load(x + at, mask=at < n)",
+                            "(2 * tl.load(x + at, mask=at < n).to(tl.float32)).to(tl.bfloat16)")
+    verdict = judge(tmp_path, source, of=big(dtype="bfloat16"), device=card().id, plan=QUICK)
+    assert verdict.correct and verdict.latency_kind == "measured-gpu"
+
+
+def test_what_cannot_be_captured_is_launched_one_by_one(tmp_path: Path) -> None:
+    source = DOUBLE + "    torch.cuda.synchronize()\n"
+    verdict = judge(tmp_path, source, of=big(), device=card().id, plan=QUICK)
+    assert verdict.correct and verdict.latency_us
+    assert any("one by one" in one.detail for one in verdict.evidence)
+
+
+def test_returned_tensors_are_measured(tmp_path: Path) -> None:
+    of = big(language="python", returns=True, return_dtypes=("float32",),
+             args=(Arg(name="x", dtype="float32", shape=("n",)),))
+    verdict = judge(tmp_path, "def double(x):\n    return x * 2\n",
+                    "def double(x):\n    return x.clone() + x.clone()\n", of=of,
+                    device=card().id, plan=QUICK)
+    assert verdict.correct and verdict.speedup is not None and verdict.speedup > 1.2
+
+
+def test_calls_that_do_nothing_once_timed_are_caught(tmp_path: Path) -> None:
+    source = DOUBLE + "done = 0\ninner = double\ndef double(x, out):\n    global done\n" \
+        "    done += 1\n    if done < 4: inner(x, out)\n"
+    verdict = judge(tmp_path, source, of=big(), device=card().id, plan=QUICK)
+    assert not verdict.valid and not verdict.correct and verdict.latency_us is None
+
+
+def test_a_gpu_works_inside_a_confined_process(tmp_path: Path) -> None:
+    code = ("import torch, os\nx = torch.ones(8, device='cuda').sum().item()\n"
+            "try:\n  open('/etc/kopt-was-here', 'w')\nexcept OSError: print('confined', x)")
+    outcome = guard.run([sys.executable, "-c", code], cwd=tmp_path,
+                        env=guard.clean_env(card().visible_env, home=tmp_path),
+                        limits=Limits(wall_s=60.0),
+                        confine=Confine(writable=(str(tmp_path),), required=True))
+    assert outcome.stdout == b"confined 8.0\n", outcome
+
+
+def test_a_loop_finds_the_gain(tmp_path: Path) -> None:
+    example = EXAMPLES / "softmax_triton"
+    task = load(example / "task.yaml")
+    result = loop(task, Job(tree=str(example), reference=str(example), budget=6, seed=1), card(),
+                  Settings(scratch=str(tmp_path)))
+    assert len(result.trials) == 6 and all(trial.correct for trial in result.trials)
+    assert result.log_ratio is not None and result.log_ratio > 0.1
+    assert lock.holder(lock.name_of(card().kind, card().uuid)) is None
+
+
+def test_a_kernel_that_never_ends_is_killed(tmp_path: Path) -> None:
+    source = DOUBLE.replace("    at = tl", "    while tl.load(x) == tl.load(x): pass\n    at = tl")
+    verdict = judge(tmp_path, source, of=big(), device=card().id, wall_s=20.0)
+    assert not verdict.valid
+    assert "ran past its limit" in (verdict.rejected_reason or "")
