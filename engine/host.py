@@ -43,12 +43,12 @@ def spawn(workspace: Path, campaign: str, *, decide_only: bool = False) -> int:
         while time.monotonic() < deadline:
             ended = process.poll() is not None  # before the lease is read: it may end in between
             lease = reader.lease(campaign)
-            if lease is not None and lease.epoch > epoch:
-                if lease.pid == process.pid or (ended and process.returncode == 0):
-                    return process.pid
-                if leases.alive(lease) and ended:
-                    raise Refused(f"{campaign} runs already, in process {lease.pid}",
-                                  fix="kopt attach shows it")
+            owned = lease is not None and lease.epoch > epoch
+            if process.returncode == 0 or (owned and lease and lease.pid == process.pid):
+                return process.pid
+            if ended and owned and lease and leases.alive(lease):
+                raise Refused(f"{campaign} runs already, in process {lease.pid}",
+                              fix="kopt attach shows it")
             if ended:
                 raise EnvironmentFault(_said(log, told) or "the host ended at once",
                                        where=campaign)

@@ -83,6 +83,7 @@ def running(setup: campaigns.Setup) -> Iterator[Engine]:
     engine = Engine(setup.workspace, setup.id)
     engine.start()
     try:
+        until(lambda: campaign(setup).state == "running")
         yield engine
     finally:
         engine.stop()
@@ -169,7 +170,7 @@ def processes(folder: Path) -> list[str]:
         except OSError:
             continue  # it has ended
         text = words + b"\0" + place.encode() + b"\0" + environment
-        if str(folder).encode() in text and b"pytest" not in words:
+        if str(folder).encode() in text:
             found.append(words.replace(b"\0", b" ").decode(errors="replace"))
     return found
 

@@ -108,7 +108,7 @@ def test_the_files_for_people(ended: tuple[Setup, dict[str, str]]) -> None:
 
 def test_nothing_is_left_behind(ended: tuple[Setup, dict[str, str]]) -> None:
     setup, _ = ended
-    assert campaigns.processes(setup.folder.path) == []
+    assert campaigns.processes(setup.workspace) == []
     assert list((setup.folder.path / "worktrees").iterdir()) == []
     with campaigns.reading(setup) as reader:
         lease = reader.lease(setup.id)

@@ -1,0 +1,120 @@
+"""`kill -9` of the host at any moment: nothing recorded is lost, left behind or done twice."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import campaigns
+import pytest
+
+from engine import host, keep
+from engine.campaign import Setup
+from harness import lock
+
+KILLS = 20
+BUDGET_S = 60.0
+SEED = 20261120
+
+
+@pytest.fixture(autouse=True)
+def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
+
+
+def recorded(setup: Setup) -> dict[str, list[object]]:
+    """Return what must never be lost: events, verdicts, decisions, candidates."""
+    with campaigns.reading(setup) as reader:
+        return {
+            "events": [event.seq for event in reader.events(campaign=setup.id, limit=100_000)],
+            "verdicts": sorted((row.id, row.body) for row in reader.verdicts(setup.id)),
+            "decisions": sorted((row.id, row.kind) for row in reader.decisions(setup.id)),
+            "candidates": sorted(one.id for one in reader.candidates(setup.id)),
+        }
+
+
+def kill(setup: Setup, pid: int) -> None:
+    assert campaigns.processes(setup.workspace), "the search for processes finds none"
+    os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+    left: list[str] = []
+
+    def gone() -> bool:
+        nonlocal left
+        left = campaigns.processes(setup.workspace)
+        return not left
+
+    try:
+        campaigns.until(gone, 5.0)
+    except AssertionError:
+        raise AssertionError(f"left behind: {left}") from None
+    with lock.acquire("cpu", timeout_s=1.0, shared_device=True):
+        pass
+
+
+def test_a_campaign_killed_twenty_times(tmp_path: Path) -> None:
+    chance = random.Random(SEED)
+    kills = number = 0
+    began = time.monotonic()
+    while kills < KILLS and time.monotonic() - began < BUDGET_S:
+        number += 1
+        setup = campaigns.create(tmp_path / str(number))
+        before = recorded(setup)
+        while kills < KILLS and campaigns.campaign(setup).state not in ("finished", "failed"):
+            pid = host.spawn(setup.workspace, setup.id)
+            deadline = time.monotonic() + chance.uniform(0.0, 4.0)
+            campaigns.until(lambda: time.monotonic() > deadline or  # noqa: B023
+                            host.owner(setup.workspace, setup.id) is None)  # noqa: B023
+            if host.owner(setup.workspace, setup.id) is None:
+                break
+            kill(setup, pid)
+            kills += 1
+            now = recorded(setup)
+            for name, rows in before.items():
+                assert [row for row in rows if row not in now[name]] == [], name
+            before = now
+        engine = campaigns.run(setup)
+        assert engine.error is None
+        assert campaigns.campaign(setup).state == "finished", campaigns.campaign(setup).reason
+        assert len(campaigns.consistent(setup)) >= 1
+        assert campaigns.candidates(setup, "captured", "verified", "keeping") == []
+        complete(setup)
+    print(f"{kills} kills over {number} campaigns in {time.monotonic() - began:.0f} s")
+    assert kills >= KILLS // 2
+
+
+def complete(setup: Setup) -> None:
+    """Check that what an uninterrupted campaign leaves is there, and once."""
+    with campaigns.reading(setup) as reader:
+        purposes = [row.purpose for row in reader.verdicts(setup.id)]
+        keeps = [row.candidate for row in reader.decisions(setup.id) if row.kind == "keep"]
+        assert all(round.ended_at for round in reader.rounds(setup.id))
+    assert purposes.count("baseline") == 1
+    assert len(keeps) == len(set(keeps))
+    assert campaigns.campaign(setup).speedup is not None
+    text = setup.folder.performance.read_text()
+    assert text.count("| baseline |") == 1
+    assert text.count("| keep |") == len(keeps)
+
+
+@pytest.mark.parametrize("step", [keep.FAILPOINTS[1], "keep.keeping", "keep.branch", "keep.kept"])
+def test_a_host_that_dies_at_a_step_of_its_keep(tmp_path: Path, step: str) -> None:
+    setup = campaigns.create(tmp_path)
+    died = subprocess.run([sys.executable, "-m", "engine.host", str(setup.workspace), setup.id],
+                          env={**os.environ, "KOPT_FAILPOINT": step}, timeout=60, check=False,
+                          cwd=Path(keep.__file__).parents[1])
+    assert died.returncode == -signal.SIGKILL
+    before = recorded(setup)
+    engine = campaigns.run(setup)
+    assert engine.error is None
+    now = recorded(setup)
+    assert all(row in now[name] for name, rows in before.items() for row in rows)
+    assert len(campaigns.consistent(setup)) >= 1
+    complete(setup)
