@@ -12,20 +12,12 @@ from pathlib import Path
 import msgspec
 
 from engine.journal.read import Reader
-from engine.journal.records import (
-    Bottleneck,
-    Campaign,
-    Candidate,
-    DecisionRow,
-    Event,
-    Lease,
-    VerdictRow,
-)
+from engine.journal.records import Bottleneck, Campaign, Candidate, DecisionRow, Event, VerdictRow
 from engine.lease import alive, host_name
 from harness.errors import InputError
 from kopt_tui import words
 from kopt_tui.candidates import candidate_view
-from kopt_tui.memory import Memory, harmless
+from kopt_tui.memory import Memory, harmless, harmless_lines
 from kopt_tui.snapshot import (
     CampaignRow,
     CampaignView,
@@ -102,6 +94,7 @@ class Builder:
             view=self._view(row) if row else None,
             candidate=self._candidate_at(seq, row.id, focus.candidate) if row and focus.candidate
             else None,
+            report=self._report(row) if row and focus.report else "",
         )
 
     # The table of campaigns.
@@ -129,18 +122,19 @@ class Builder:
         ))
 
     def _engine(self, row: CampaignRow) -> Engine:
-        lease: Lease | None = self.reader.lease(row.id) if row.state in LIVE else None
+        lease = self.reader.lease(row.id) if row.state in LIVE else None
         if lease is None:
             return Engine()
         return Engine(word="alive" if alive(lease) else "lost", host=host_name(lease),
                       pid=lease.pid)
 
     def _chart(self, campaign: str) -> tuple[RoundPoint, ...]:
-        points = [RoundPoint(0, 1.0, "baseline")]
-        for one in self.reader.rounds(campaign):
-            if one.n > 0 and one.ended_at is not None:
-                points.append(RoundPoint(one.n, one.best_speedup or points[-1].best,
-                                         one.outcome or "failed"))
+        ended = [one for one in self.reader.rounds(campaign) if one.ended_at is not None]
+        points = [] if ended and ended[0].outcome == "baseline" else [
+            RoundPoint(0, 1.0, "baseline")]
+        for one in ended:
+            best = one.best_speedup or (points[-1].best if points else 1.0)
+            points.append(RoundPoint(one.n, best, one.outcome or "failed"))
         return tuple(points)
 
     def _waiting(self, one: Candidate) -> WaitingRow:
@@ -193,7 +187,8 @@ class Builder:
 
     def _verdict_line(self, one: VerdictRow, decision: DecisionRow | None) -> VerdictLine:
         slot, hypothesis = self._origin(one.campaign, one.candidate)
-        outcome = ("measured" if one.correct else "incorrect") if one.valid else "invalid"
+        measured = one.purpose if one.purpose in ("headline", "baseline") else "measured"
+        outcome = (measured if one.correct else "incorrect") if one.valid else "invalid"
         if decision is not None:
             outcome, reason = decision.kind, decision.reason
         else:
@@ -233,6 +228,11 @@ class Builder:
 
     def _classes(self, row: CampaignRow, verdicts: list[VerdictRow],
                  decisions: list[DecisionRow]) -> ClassTable | None:
+        """Return the classes of the headline, else of the newest kept verdict, else of the best."""
+        headline = next((one for one in self.reader.verdicts(
+            row.id, candidate=row.best_commit[:12]) if one.purpose == "headline"), None)
+        if headline is not None:
+            return self._table(headline, "against the baseline")
         kept = self.reader.candidates(row.id, states=("kept",))
         if kept:
             best = next((one for one in reversed(kept) if one.commit == row.best_commit), kept[-1])
@@ -274,6 +274,16 @@ class Builder:
                                   claim if isinstance(claim, str) else before[1])
         if len(self._origins) > ORIGINS:
             del self._origins[next(iter(self._origins))]
+
+    def _report(self, row: CampaignRow) -> str:
+        """Return the campaign's report, made anew once a round, since it reads everything."""
+        from engine.report import markdown
+
+        def make() -> str:
+            one = self.reader.campaign(row.id)
+            return harmless_lines(markdown(self.reader, one).encode()) if one else ""
+        return self._memory.once(("report", row.id, row.state, str(row.round), row.best_commit),
+                                 make)
 
     # One candidate.
 

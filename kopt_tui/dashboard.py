@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
+from msgspec import structs
 from textual.app import App, SystemCommand
 from textual.message import Message
 from textual.reactive import Reactive
@@ -31,6 +32,13 @@ class EngineThread(Protocol):
     def stop(self) -> object: ...
     def is_alive(self) -> bool: ...
     def join(self, timeout: float | None = None) -> None: ...
+
+
+@runtime_checkable
+class Questioning(Protocol):
+    """A dialog that looks at snapshots while it is open."""
+
+    def show(self, snapshot: Snapshot) -> None: ...
 
 
 class Arrived(Message):
@@ -88,6 +96,7 @@ class Dashboard(App[None]):
         "review": _screen("review", "ReviewScreen"),
         "trace": _screen("trace", "TraceScreen"),
         "gpus": _screen("gpus", "GpusScreen"),
+        "report": _screen("report", "ReportScreen"),
     }
     DEFAULT_MODE = "campaigns"
 
@@ -135,26 +144,31 @@ class Dashboard(App[None]):
         self.feed.stop()
         self.sampler.stop()
 
+    @property
+    def front(self) -> Screen[Any] | None:
+        """Return the screen in front; there is none any more while the app closes."""
+        return self.screen_stack[-1] if self.screen_stack else None
+
     # Snapshots in.
 
     def on_arrived(self, message: Arrived) -> None:
         self.snapshot = message.snapshot
         if not self.campaign and self.snapshot.campaigns:
             self.campaign = self.snapshot.campaigns[0].id
-        show = getattr(self.screen, "show", None)
-        if show is not None:
-            show(self.snapshot)
+        front = self.front
+        if isinstance(front, KoptScreen | Questioning):
+            front.show(self.snapshot)
         self._tell_outcomes()
 
     def on_sampled(self, message: Sampled) -> None:
         self.devices = message.seen
-        if isinstance(self.screen, KoptScreen):
-            self.screen.draw_devices(self.devices)
+        if isinstance(self.front, KoptScreen):
+            self.front.draw_devices(self.devices)
 
     def look_at(self, focus: Focus) -> None:
         """Tell the feed what the screen in front shows."""
         asked = tuple(dict.fromkeys(ask.campaign for ask in self.asked.values()))
-        self.feed.look_at(Focus(focus.campaign, focus.candidate, asked))
+        self.feed.look_at(structs.replace(focus, asked=asked))
 
     # Ways to a screen.
 
@@ -233,8 +247,8 @@ class Dashboard(App[None]):
         alone = row is not None and row.engine.word != "alive" and ask.verb not in control.ALONE
         self.say(f"· {what} is recorded; " + ("no engine runs to answer it" if alone else
                                               "waiting for the engine"), "info")
-        if isinstance(self.screen, KoptScreen):
-            self.screen.refocus()
+        if isinstance(self.front, KoptScreen):
+            self.front.refocus()
 
     def _tell_outcomes(self) -> None:
         for number, ask in list(self.asked.items()):
@@ -245,8 +259,8 @@ class Dashboard(App[None]):
 
     def say(self, text: str, tone: str = "plain") -> None:
         """Show a message on the bottom line of the screen in front."""
-        if isinstance(self.screen, KoptScreen):
-            self.screen.keybar.say(text, tone)
+        if isinstance(self.front, KoptScreen) and self.front.is_mounted:
+            self.front.keybar.say(text, tone)
 
     # Leaving.
 

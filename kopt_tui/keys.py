@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-Scope = Literal["app", "campaigns", "campaign", "candidate", "review", "gpus", "trace"]
+Scope = Literal["app", "campaigns", "campaign", "candidate", "review", "gpus", "trace", "report"]
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,7 +23,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
 
 LISTS: tuple[Scope, ...] = ("campaigns", "campaign", "review", "trace", "gpus")
-PANES: tuple[Scope, ...] = (*LISTS, "candidate")
+PANES: tuple[Scope, ...] = (*LISTS, "candidate", "report")
 OF_CAMPAIGN: tuple[Scope, ...] = ("campaigns", "campaign")
 OF_CANDIDATE: tuple[Scope, ...] = ("campaign", "candidate", "review")
 
@@ -61,6 +61,7 @@ KEYS: tuple[Key, ...] = (
         help="Candidates that wait for a person"),
     Key(keys="4", action="mode('trace')", label="trace", help="What limits the best kernel"),
     Key(keys="5", action="mode('gpus')", label="gpus", help="The devices of this machine"),
+    Key(keys="6", action="mode('report')", label="report", help="The campaign as a report"),
     Key(keys="ctrl+p", action="command_palette", label="commands", help="Find a command by name"),
     Key(keys="question_mark", action="help", label="help", hint=True, help="This list, searchable"),
     Key(keys="q,ctrl+c", action="leave", label="quit", hint=True, help="Leave the dashboard"),
@@ -68,7 +69,7 @@ KEYS: tuple[Key, ...] = (
 
 MODES: tuple[tuple[str, str, str], ...] = (
     ("1", "campaigns", "Campaigns"), ("2", "campaign", "Campaign"), ("3", "review", "Review"),
-    ("4", "trace", "Trace"), ("5", "gpus", "GPUs"),
+    ("4", "trace", "Trace"), ("5", "gpus", "GPUs"), ("6", "report", "Report"),
 )
 """Key, name and title of each mode, in the order of the keys."""
 

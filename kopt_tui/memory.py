@@ -59,5 +59,5 @@ def harmless(value: Value) -> Value:
 
 def harmless_lines(data: bytes) -> str:
     """Return a file's bytes as text whose lines are clipped and stripped of control characters."""
-    return "\n".join(plain(line.expandtabs(4), 400)
+    return "\n".join(plain(line.expandtabs(4), 1000)
                      for line in data.decode("utf-8", "replace").split("\n"))

@@ -178,6 +178,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     controls: tuple[Control, ...] = ()
     view: CampaignView | None = None
     candidate: CandidateView | None = None
+    report: str = ""
     problem: str = ""
 
     def same_picture(self, other: Snapshot | None) -> bool:
@@ -218,3 +219,4 @@ class Focus(msgspec.Struct, frozen=True):
     campaign: str = ""
     candidate: str = ""
     asked: tuple[str, ...] = ()
+    report: bool = False

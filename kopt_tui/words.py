@@ -5,6 +5,7 @@ Everything that came from a worker passes through `clean` before it reaches a sc
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 
@@ -16,7 +17,8 @@ from kopt_tui.snapshot import Speedup
 
 SIGNS: Mapping[str, tuple[str, str]] = {
     "keep": ("✓", "good"), "kept": ("✓", "good"), "finished": ("✓", "good"),
-    "faster": ("✓", "good"), "baseline": ("·", "dim"), "tie": ("=", "plain"),
+    "faster": ("✓", "good"), "baseline": ("·", "dim"), "headline": ("»", "info"),
+    "tie": ("=", "plain"),
     "regression": ("▼", "warn"), "slower": ("▼", "warn"), "reject": ("✗", "bad"),
     "invalid": ("✗", "bad"), "incorrect": ("✗", "bad"), "broken": ("✗", "bad"),
     "failed": ("✗", "bad"), "lost": ("✗", "bad"), "repair": ("↻", "info"),
@@ -29,6 +31,7 @@ SIGNS: Mapping[str, tuple[str, str]] = {
 
 BARS = "▁▂▃▄▅▆▇█"
 CLIP = 2000
+RATIO = re.compile(r"^\d[\d.]*x \[[^]]*\];? *")
 
 
 def clean(text: str, limit: int = CLIP) -> str:
@@ -70,9 +73,11 @@ def micros(value: float | None) -> str:
     """Return a latency given in microseconds with a unit that keeps three digits."""
     if value is None:
         return ""
-    if value < 1000:
-        return f"{value:.3g} us"
-    return f"{value / 1e3:.3g} ms" if value < 1e6 else f"{value / 1e6:.3g} s"
+    for unit in ("us", "ms"):
+        if value < 1000:
+            return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f} {unit}"
+        value /= 1000
+    return f"{value:.2f} s"
 
 
 def clock(at: float) -> str:
@@ -123,6 +128,11 @@ def short(name: str, length: int = 8) -> str:
     return clean(name, 64)[:length]
 
 
+def unprefixed(reason: str) -> str:
+    """Return a reason without the speedup that it begins with, which stands beside it."""
+    return RATIO.sub("", reason)
+
+
 def rounds(done: int, most: int | None) -> str:
     """Return "3/12", or "3" without an end."""
     return f"{done}/{most}" if most else str(done)
@@ -137,8 +147,10 @@ def event(record: Event) -> str:
         kind, reason = _said(told, "kind"), _said(told, "reason")
         return clean(f"decision  {short(record.ref)}  {_said(told, 'slot')}  {signed(kind)}"
                      f"{': ' if reason else ''}{reason}", 400)
+    if record.kind == "bottlenecks":
+        return clean(f"bottlenecks  {_limiters(told)}", 400)
     parts = [record.kind.replace(".", " ")]
-    if record.ref:
+    if record.ref and record.ref != record.campaign:
         parts.append(short(record.ref, 12))
     parts += [said for key, value in told.items() if (said := _fact(key, value, record.ref))]
     return clean("  ".join(parts), 400)
@@ -169,9 +181,17 @@ def _judged(facts: Mapping[str, object]) -> str:
     return speedup(Speedup(value, low, high)) if value is not None else "correct, not timed"
 
 
+def _limiters(told: Mapping[str, object]) -> str:
+    """Return what limits the incumbent, each limiter once."""
+    top = told.get("top")
+    found = [one.get("limiter") for one in top if isinstance(one, dict)] \
+        if isinstance(top, list) else []
+    return ", ".join(dict.fromkeys(one for one in found if isinstance(one, str))) or "none found"
+
+
 def _fact(key: str, value: object, ref: str) -> str:
     """Return one fact of an event's payload: texts alone, numbers with their name."""
-    if value is None or value == "" or value == ref or key in ("low", "high", "tree"):
+    if value is None or value == "" or str(value) == ref or key in ("low", "high", "tree"):
         return ""
     if isinstance(value, bool):
         return key if value else f"not {key}"

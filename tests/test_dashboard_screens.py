@@ -71,7 +71,7 @@ async def test_a_wide_terminal_shows_all_panes(workspace: Path) -> None:
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=WIDE) as pilot:
         for part in ("slots", "verdicts", "best so far", "classes of", "bottlenecks", "log",
-                     "device", "1.89x [1.85, 1.94]", "not vectorised", "rewrite-template",
+                     "device", "1.89x [1.85, 1.94]", "not vectorised", "rewrite…",
                      "AMD EPYC"):
             await until(pilot, part)
 
@@ -204,7 +204,7 @@ async def test_hostile_texts_stay_texts_and_nothing_overflows(
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=size) as pilot:
         await until(pilot, lambda: app.snapshot.at)
-        for key in "12345":
+        for key in "123456":
             await pilot.press(key)
             await pilot.pause()
         app.open_candidate(CAMPAIGN, candidate_id(2, "fixed"))
@@ -214,6 +214,15 @@ async def test_hostile_texts_stay_texts_and_nothing_overflows(
             assert cell_len(line) <= size[0] and line.isprintable()
         if size[0] >= 80:
             await until(pilot, "[red]x[/]")
+
+
+async def test_the_report_is_the_one_of_the_command_line(workspace: Path) -> None:
+    app = open_app(workspace, campaign=CAMPAIGN)
+    async with app.run_test(size=(120, 60)) as pilot:
+        await until(pilot, "waits for you")
+        await pilot.press("6")
+        text = await until(pilot, "What was kept, and why")
+        assert "rmsnorm on" in text and "[red]x[/]" in text
 
 
 async def test_a_candidate_shows_claim_verdict_audit_patch_and_history(workspace: Path) -> None:
@@ -251,7 +260,7 @@ async def test_no_color_is_readable(workspace: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_the_key_table_has_no_key_twice_in_a_scope() -> None:
-    for scope in ("campaigns", "campaign", "candidate", "review", "gpus", "trace"):
+    for scope in ("campaigns", "campaign", "candidate", "review", "gpus", "trace", "report"):
         here = [name for key in keys.KEYS if scope in key.scopes or "app" in key.scopes
                 for name in key.keys.split(",")]
         assert sorted(here) == sorted(set(here)), scope

@@ -79,9 +79,10 @@ class HeadPane(Pane, can_focus=False):
         best = words.speedup(row.best) or "nothing kept yet"
         first: Line = ((f" {row.id}  ", "bold"), ("best ", "dim"), (best, "bold"),
                        (f"  round {words.rounds(row.round, row.rounds_max)}", "plain"))
-        second: Line = ((" ", "plain"), *state_spans(row), (f"  {engine_said(row)}", "dim"))
+        who = f"  {engine_said(row)}" if row.engine.word != "none" or row.state == "waiting" else ""
+        second: Line = ((" ", "plain"), *state_spans(row), (who, "dim"))
         if self.waiting:
             names = ", ".join(words.short(one.candidate) for one in self.waiting[:3])
             second = ((f" ? waits for you: {names}", "accent bold"), ("  ", "plain"),
-                      *state_spans(row), (f"  {engine_said(row)}", "dim"))
+                      *state_spans(row), (who, "dim"))
         return [first, second]

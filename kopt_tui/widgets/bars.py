@@ -30,16 +30,17 @@ class TopBar(Pane, can_focus=False):
         self.redraw()
 
     def compose_lines(self, width: int) -> list[Line]:
-        parts: list[Span] = [(" kopt ", "bold info")]
+        parts: list[Span] = []
         for key, name, title in MODES:
             said = f"{title} {self.waiting}?" if name == "review" and self.waiting else title
             tones = "reverse bold" if name == self.mode else "plain"
             parts.append((f" {key} {said} ", tones))
-        used = sum(cell_len(text) for text, _ in parts)
-        right = f"{self.session} "
-        if self.session and used + len(right) < width:
-            parts += [(" " * (width - used - len(right)), "plain"), (right, "warn")]
-        return [tuple(parts)]
+        right = f"{self.session} " if self.session else ""
+        room = width - sum(cell_len(text) for text, _ in parts) - len(right)
+        if room >= 6:
+            parts.insert(0, (" kopt ", "bold info"))
+            room -= 6
+        return [(*parts, (" " * max(0, room), "plain"), (right, "warn"))]
 
 
 class KeyBar(Pane, can_focus=True):

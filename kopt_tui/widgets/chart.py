@@ -29,7 +29,7 @@ class ChartPane(Pane):
         if len(self.points) < 2 or height < 2 or plot < 8:
             return [((" the line starts with the first finished round", "dim"),)]
         points = self.points[-max(2, plot // 2):]
-        step = max(2, min(16, (plot - 1) // (len(points) - 1)))
+        step = max(2, min(16, (plot - 4) // (len(points) - 1)))
         low = min(point.best for point in points)
         high = max(point.best for point in points)
         reach = (high - low) or 1.0
@@ -49,11 +49,9 @@ class ChartPane(Pane):
     def _outcomes(self, points: tuple[RoundPoint, ...], step: int) -> Line:
         spans = [(f"{'round':>{LABEL - 1}} ", "dim")]
         for point in points:
-            text = "0" if point.round == 0 else words.sign(point.outcome)
-            if step >= 6 and point.round:
-                text += str(point.round)
-            tone = "dim" if point.round == 0 else words.tone(point.outcome)
-            spans.append((text.ljust(step), tone))
+            text = words.sign(point.outcome) + (str(point.round) if step >= 6 else "")
+            last = point is points[-1]
+            spans.append((text if last else text.ljust(step), words.tone(point.outcome)))
         return tuple(spans)
 
 

@@ -130,10 +130,12 @@ class Pane(Widget, can_focus=True):
         note = self.title_note()
         parts: list[Span] = [(f"{rule} ", tones)]
         for name in self.tabs or (self.TITLE,):
+            if len(parts) > 1:
+                parts.append(("· ", "dim"))
             mine = "bold info" if self.has_focus else "bold"
             parts.append((f"{name} ", mine if name == self.TITLE else "dim"))
         if note:
-            parts.append((f"{note} ", "dim"))
+            parts.append((f"{rule} {note} " if self.tabs else f"{note} ", "dim"))
         room = width - sum(cell_len(text) for text, _ in parts)
         return (*parts, (rule * room, tones))
 

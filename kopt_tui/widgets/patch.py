@@ -24,6 +24,7 @@ def patch_lines(patch: str, *, highlighted: bool) -> list[Line]:
     Highlighting loads Pygments and takes a while: not for the thread that draws.
     """
     raw = patch.split("\n")
+    raw = [line for line in raw if not line.startswith("index ")]
     if raw and not raw[-1]:
         raw.pop()
     code = _tokens(raw) if highlighted and len(raw) <= HIGHLIGHTED_LINES else {}

@@ -28,8 +28,9 @@ class SlotsPane(ListPane[SlotLine]):
         part = "    " if item.progress is None else f"{min(1.0, item.progress) * 100:3.0f}%"
         live = f"{fit(item.slot, names)} {part} {fit(item.stage, 10)} "
         if width < 96:
-            live += f"{fit(item.detail, 28)} "
+            live += f"{fit(words.unprefixed(item.detail), 28)} "
             return ((live, "plain"), (item.hypothesis, "dim"))
         progress = words.bar(item.progress, 10)
-        return ((live, "plain"), (f"{progress} ", "info"), (f"{fit(item.detail, 28)} ", "plain"),
-                (f"{fit(item.backend, 16)} ", "dim"), (item.hypothesis, "dim"))
+        return ((live, "plain"), (f"{progress} ", "info"),
+                (f"{fit(words.unprefixed(item.detail), 38)} ", "plain"),
+                (f"{fit(item.backend, 8)} ", "dim"), (item.hypothesis, "dim"))

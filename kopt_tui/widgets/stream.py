@@ -26,9 +26,10 @@ class StreamPane(ListPane[VerdictLine]):
             (f"{at} ", "dim"),
             (f"{fit(words.signed(item.outcome), 12)} ", words.tone(item.outcome)),
             (f"{fit(words.speedup(item.speedup), 18)} ", "plain"),
-            (f"{fit(item.slot, 9 if wide else 7)} ", "plain"),
+            (f"{fit(item.slot, 9)} ", "plain"),
         ]
         if wide:
             parts.append((f"{fit(words.short(item.candidate), 8)} ", "plain"))
-        parts.append((item.reason or item.hypothesis, "dim" if not item.reason else "plain"))
+        reason = words.unprefixed(item.reason)
+        parts.append((reason or item.hypothesis, "plain" if reason else "dim"))
         return tuple(parts)

@@ -1,0 +1,113 @@
+"""Markdown as lines: headings, paragraphs, lists and tables that fit the terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from rich.cells import cell_len
+
+from kopt_tui.widgets.pane import Pane, fit
+from kopt_tui.widgets.patch import wrapped
+from kopt_tui.widgets.tones import Line, Span
+
+ESCAPE = re.compile(r"\\([\\`*_{}\[\]()#+.!|<>~-])")
+INLINE = re.compile(r"(\*\*.+?\*\*|`[^`]+`)")
+WORD = re.compile(r"\s*\S+\s*")
+RULE = re.compile(r"^:?-{2,}:?$")
+LEAST = 6
+
+
+class ReportPane(Pane):
+    """The report of one campaign."""
+
+    TITLE = "report"
+    text = ""
+
+    def set_text(self, text: str, note: str) -> None:
+        """Show this Markdown."""
+        if text != self.text or note != self.note or not self._drawn:
+            self.text, self.note = text, note
+            self.redraw()
+
+    def compose_lines(self, width: int) -> list[Line]:
+        if not self.text:
+            return [((" the report is being made", "dim"),)]
+        return markdown_lines(self.text, width - 1)
+
+
+def markdown_lines(text: str, width: int) -> list[Line]:
+    """Return the part of Markdown that reports are written in as lines of a width."""
+    lines: list[Line] = []
+    for table, group in groupby(text.split("\n"), key=lambda line: line.startswith("|")):
+        block = list(group)
+        lines += _table(block, width) if table else [part for line in block
+                                                     for part in _paragraph(line, width)]
+    return lines
+
+
+def _paragraph(line: str, width: int) -> Iterator[Line]:
+    heading = re.match(r"^(#+) +(.*)$", line)
+    if heading:
+        tones = "bold info" if len(heading[1]) == 1 else "bold under"
+        yield ((" ", "plain"), (_plain(heading[2]), tones))
+        return
+    indent = len(line) - len(line.lstrip())
+    bullet = line.lstrip().startswith("- ")
+    body = line.strip().removeprefix("- ") if bullet else line.strip()
+    mark = " " * (indent + 1) + ("• " if bullet else "")
+    words = [(word, tones) for text, tones in _inline(body) for word in WORD.findall(text)]
+    yield from _filled((mark, "dim"), words, width)
+
+
+def _filled(mark: Span, words: Sequence[Span], width: int) -> Iterator[Line]:
+    """Break words into lines after a mark, the later lines indented by its width."""
+    row, used = [mark], cell_len(mark[0])
+    for word, tones in words:
+        if used + cell_len(word.rstrip()) > width and len(row) > 1:
+            yield from wrapped(tuple(row), width, cell_len(mark[0]))
+            row, used = [(" " * cell_len(mark[0]), "plain")], cell_len(mark[0])
+        row.append((word, tones))
+        used += cell_len(word)
+    yield from wrapped(tuple(row), width, cell_len(mark[0]))
+
+
+def _inline(text: str) -> list[Span]:
+    """Return spans for bold, code and plain text."""
+    spans: list[Span] = []
+    for part in INLINE.split(text):
+        if part.startswith("**") and len(part) > 4:
+            spans.append((_plain(part[2:-2]), "bold"))
+        elif part.startswith("`") and len(part) > 2:
+            spans.append((part[1:-1], "info"))
+        elif part:
+            spans.append((_plain(part), "plain"))
+    return spans
+
+
+def _plain(text: str) -> str:
+    return ESCAPE.sub(r"\1", text)
+
+
+def _table(block: Sequence[str], width: int) -> list[Line]:
+    """Return a table whose widest columns give way until it fits."""
+    rows = [[_bare(cell) for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))]
+            for line in block]
+    rows = [row for row in rows if not any(row) or not all(map(RULE.match, filter(None, row)))]
+    columns = max(len(row) for row in rows)
+    sizes = [max((cell_len(row[i]) for row in rows if i < len(row)), default=0)
+             for i in range(columns)]
+    while sum(sizes) + 2 * columns > width and max(sizes) > LEAST:
+        sizes[sizes.index(max(sizes))] -= 1
+    headed = any(rows[0])
+    lines: list[Line] = []
+    for number, row in enumerate(rows if headed else rows[1:]):
+        tones = "dim" if headed and number == 0 else "plain"
+        cells = (fit(row[i] if i < len(row) else "", sizes[i]) for i in range(columns))
+        lines.append(((" " + "  ".join(cells), tones),))
+    return lines
+
+
+def _bare(cell: str) -> str:
+    return _plain(cell.strip()).replace("`", "").replace("**", "")
