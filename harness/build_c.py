@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import threading
 from pathlib import Path
@@ -19,6 +20,9 @@ from harness.text import plain
 BUILD_LIMITS = Limits(wall_s=60.0, output_bytes=1 << 20, memory_bytes=4 << 30,
                       file_bytes=256 << 20)
 COMPILERS = ("cc", "gcc", "clang")
+
+
+_ERROR = re.compile(r"\berror: |undefined reference|: cannot find |^kopt: ")
 
 
 class BuildError(KoptError):
@@ -67,5 +71,5 @@ def build(target: Target, tree: Path, out: Path, *, yields: Turnstile | None = N
 
 def _first_error(text: str) -> str:
     lines = [plain(line, 300) for line in text.splitlines()]
-    errors = [line for line in lines if "error" in line or "undefined reference" in line]
+    errors = [line for line in lines if _ERROR.search(line)]
     return next(iter(errors or lines), "")

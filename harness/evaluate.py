@@ -265,7 +265,7 @@ class Evaluation:
         if errors is None:
             return msgspec.structs.replace(row, note="not run: an earlier class failed")
         tolerance = self.target.tolerance_of(config_class)
-        used = None if errors.relative is None else errors.relative / tolerance
+        used = None if errors.relative is None or not tolerance else errors.relative / tolerance
         row = msgspec.structs.replace(
             row, correct=errors.within(tolerance), max_abs_err=errors.absolute,
             max_rel_err=errors.relative, error_budget_used=used, note=_complaint(errors, tolerance),

@@ -121,7 +121,7 @@ class Peer:
         if not isinstance(answer, dict):
             raise self._died(nonsense=True)
         if "error" in answer:
-            raise PeerError(plain(str(answer["error"])))
+            raise PeerError(" ".join(plain(str(answer["error"])).split()))
         return answer
 
     def _died(self, *, nonsense: bool = False) -> PeerDied:
@@ -131,7 +131,8 @@ class Peer:
         except TimeoutError:
             self._guarded.kill()
             outcome = self._guarded.wait()
-        return PeerDied(outcome, self.limits, nonsense=nonsense and outcome.ended == "exit")
+        nonsense = nonsense and outcome.ended in ("exit", "killed")  # else there is more to say
+        return PeerDied(outcome, self.limits, nonsense=nonsense)
 
     def close(self) -> Outcome:
         """End the child and return how it ended."""

@@ -136,7 +136,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Bytes default to every input read once and every output written once, a lower bound.
         """
         tensors = self.tensors(config_class)
-        moved = sum(t.nbytes * (2 if t.role == "inout" else 1) for t in tensors)
+        moved = sum(t.nbytes * (2 if t.role == "inout" else 1) for t in tensors
+                    if t.role != "scalar")
         flops = 0.0 if self.flops is None else evaluate_expression(self.flops, config_class.shape)
         if self.bytes is not None:
             moved = int(evaluate_expression(self.bytes, config_class.shape))

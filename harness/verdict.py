@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import msgspec
@@ -40,6 +41,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     bound_us: float | None = None
     pct_of_roofline: float | None = None
     note: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.correct and self.latency_us is not None:
+            raise ValueError("only a correct class has a latency")
+        if self.pct_of_roofline is not None and self.pct_of_roofline > 100:
+            raise ValueError("nothing is above the roofline")
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +106,14 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("only a correct candidate has a latency")
         if (self.latency_us is None) != (self.latency_kind is None):
             raise ValueError("a latency and its kind come together")
+        if self.latency_us is not None and not 0 < self.latency_us < math.inf:
+            raise ValueError("a latency is a positive number")
+        if self.speedup is not None and self.latency_us is None:
+            raise ValueError("only a candidate with a latency has a speedup")
+        if self.correct and not all(row.correct for row in self.rows):
+            raise ValueError("correct means correct on every class")
+        if self.pct_of_roofline is not None and self.pct_of_roofline > 100:
+            raise ValueError("nothing is above the roofline")
         if self.latency_kind == "predicted" and self.speedup is not None:
             raise ValueError("a prediction is no measured speedup")
         measured = self.latency_us if self.latency_kind in MEASURED else None

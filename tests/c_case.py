@@ -1,0 +1,69 @@
+"""Small C kernels judged by the real harness: an incumbent, and candidates good and hostile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from harness import devices
+from harness.evaluate import Settings, Trees, evaluate
+from harness.target import Arg, ConfigClass, Target, check
+from harness.timing import Plan
+from harness.verdict import Verdict
+
+HEAD = """#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+void twice(const float *x, float *out, int64_t n) {
+"""
+SLOW = HEAD + """    for (int64_t i = 0; i < n; i++) {
+        float v = x[i];
+        for (int k = 0; k < 4; k++) v = v / 3.0f * 3.0f;
+        out[i] = 2 * v;
+    }
+}
+"""
+RIGHT = "for (int64_t i = 0; i < n; i++) out[i] = 2 * x[i];\n"
+FAST = HEAD + RIGHT + "}\n"
+REFERENCE = "def twice(x):\n    return 2 * x\n"
+QUICK = Plan(looks=(3, 5), alpha=0.05, blocks=4, block_ns=1_000_000, warm_ns=500_000)
+
+
+def kernel(body: str, before: str = "") -> str:
+    """Return a source whose kernel has this body, after some declarations."""
+    return HEAD.replace("void twice", before + "\nvoid twice") + body + "}\n"
+
+
+def target(**fields: Any) -> Target:
+    """Return a target that doubles a vector of `n` numbers."""
+    given: dict[str, Any] = {
+        "op": "twice", "language": "c", "source": "twice.c", "entry": "twice",
+        "reference": "reference.py:twice", "build": ("-O2",),
+        "args": (Arg(name="x", dtype="float32", shape=("n",)),
+                 Arg(name="out", dtype="float32", shape=("n",), role="output"),
+                 Arg(name="n", dtype="int64", value="n")),
+        "classes": (ConfigClass(name="even", shape={"n": 8192}),
+                    ConfigClass(name="odd", shape={"n": 1021}, weight=2.0))}
+    made = Target(**(given | fields))
+    check(made)
+    return made
+
+
+def tree(folder: Path, source: str, reference: str = REFERENCE) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "twice.c").write_text(source)
+    (folder / "reference.py").write_text(reference)
+    return str(folder)
+
+
+def judge(folder: Path, source: str, *, incumbent: str = SLOW, reference: str = REFERENCE,
+          wanted: Target | None = None, **settings: Any) -> Verdict:
+    """Evaluate a candidate's source against the incumbent's."""
+    base = tree(folder / "incumbent", incumbent, reference)
+    given: dict[str, Any] = {"scratch": str(folder / "scratch"), "plan": QUICK, "wall_s": 10.0}
+    return evaluate(
+        wanted or target(),
+        Trees(candidate=tree(folder / "candidate", source), incumbent=base, reference=base),
+        devices.find("cpu"), Settings(**(given | settings)))
