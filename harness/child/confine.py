@@ -6,7 +6,6 @@ only. Where the kernel refuses, the caller is told why and goes on without.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
 import glob
@@ -19,7 +18,7 @@ import sys
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER = 0x00020000, 0x08000000, 0x10000000
 CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
-MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 0x1, 0x2, 0x4, 0x8
+MS_NOSUID, MS_NODEV, MS_NOEXEC = 0x2, 0x4, 0x8
 PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG = 38, 1
 SYS_MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE = 442, -100, 0x8000
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NODEV = 1, 4
@@ -98,12 +97,29 @@ def enter(writable: list[str], network: bool, report: int = -1) -> None:
         _set_attributes(path, AT_RECURSIVE, drop=MOUNT_ATTR_NODEV)
     _mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, SHARED_MEMORY)
     _wait_in_parent()
-    with contextlib.suppress(OSError):  # a masked /proc (some containers) stays as it is
-        _mount("proc", "/proc", "proc", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    _own_proc()
     _wait_in_parent(as_init=True, report=report)
     _check(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
     if not network:
         _refuse_connections()
+
+
+def _own_proc() -> None:
+    """Mount a /proc of this namespace's processes; nothing but their own folders is writable.
+
+    CUDA does not start without them: it names its threads by writing to /proc/self/task.
+    """
+    try:
+        _mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    except OSError:
+        return  # a masked /proc (some containers) stays as it is
+    try:
+        for entry in list(os.scandir("/proc")):
+            if not entry.name.isdigit() and not entry.is_symlink():
+                _mount(entry.path, entry.path, None, MS_BIND | MS_REC)
+                _set_attributes(entry.path, AT_RECURSIVE, add=MOUNT_ATTR_RDONLY)
+    except OSError:
+        _set_attributes("/proc", AT_RECURSIVE, add=MOUNT_ATTR_RDONLY)
 
 
 def _die_with_parent(above: int) -> None:
