@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import math
-import operator
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
 import msgspec
-import yaml
 
+from harness import yamldoc
+from harness.decode import decode, suggest
 from harness.errors import InputError
+from harness.expression import evaluate_expression, whole
+from harness.yamldoc import Key
 
 Language = Literal["c", "python", "triton"]
 Role = Literal["input", "output", "inout", "scalar"]
-Number = int | float
 DTYPE_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4,
                "int8": 1, "uint8": 1}
 DTYPE_TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 MAX_CLASSES = 256
 MAX_ELEMENTS = 1 << 32
 
@@ -123,10 +125,10 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return tuple(self._resolve(arg, config_class.shape) for arg in self.args)
 
     def _resolve(self, arg: Arg, names: Mapping[str, int]) -> Tensor:
-        shape = tuple(int(evaluate_expression(dim, names)) for dim in arg.shape or ())
+        shape = tuple(whole(dim, names) for dim in arg.shape or ())
         value = None if arg.value is None else evaluate_expression(arg.value, names)
-        if value is not None and not arg.dtype.startswith("float"):
-            value = int(value)
+        if value is not None and "float" not in arg.dtype:
+            value = whole(value, names)
         return Tensor(name=arg.name, dtype=arg.dtype, role=arg.kind, shape=shape, value=value,
                       low=arg.low, high=arg.high)
 
@@ -154,100 +156,100 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return max(DTYPE_TOLERANCE.get(dtype, 0.0) for dtype in outputs or floats or ["float32"])
 
 
-_OPERATORS: dict[type[ast.operator], Callable[[Number, Number], Number]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
-    ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
-}
-
-
-def evaluate_expression(expression: int | float | str, names: Mapping[str, int]) -> Number:
-    """Evaluate arithmetic over a class's shape names, such as `2*m*n*k`.
-
-    Raises InputError for anything else than + - * / // % on numbers and known names.
-    """
-    if not isinstance(expression, str):
-        return expression
-    if len(expression) > 200:
-        raise InputError("expression is too long", where=expression[:40] + "…")
-
-    def walk(node: ast.expr) -> Number:
-        match node:
-            case ast.Constant(value=int() | float() as value):
-                return value
-            case ast.Name(id=name) if name in names:
-                return names[name]
-            case ast.Name(id=name):
-                raise InputError(f"unknown name {name!r} in {expression!r}",
-                                 fix=f"a class's shape gives {', '.join(names) or 'no names'}")
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-                return _OPERATORS[type(op)](walk(left), walk(right))
-            case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return -walk(operand)
-        raise InputError(f"cannot evaluate {expression!r}", fix="use + - * / // % on shape names")
-
-    try:
-        return walk(ast.parse(expression, mode="eval").body)
-    except SyntaxError:
-        raise InputError(f"cannot read the expression {expression!r}") from None
-    except (ZeroDivisionError, OverflowError, RecursionError) as error:
-        raise InputError(f"cannot evaluate {expression!r}: {error}") from None
-
-
 def load(path: Path) -> Target:
-    """Read and check a task file. Raises InputError with the file and the field."""
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not a text file"
-        raise InputError(f"cannot read the task: {reason}", where=str(path)) from None
-    try:
-        raw = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise InputError(f"not YAML: {error.problem}", where=f"{path}:{line}") from None
-    except (yaml.YAMLError, RecursionError) as error:
-        raise InputError(f"not YAML: {str(error).splitlines()[0]}", where=str(path)) from None
-    try:
-        target = msgspec.convert(raw, Target)
-    except msgspec.ValidationError as error:
-        raise InputError(str(error), where=str(path), fix="see examples/*/task.yaml") from None
+    """Read and check a task file. Raises InputError with the file, the line and the key."""
+    document = yamldoc.read(path)
+    target = decode(document, Target)
     try:
         check(target)
-    except InputError as error:
-        raise InputError(error.what, where=str(path), fix=error.fix) from None
+    except BadField as error:
+        raise InputError(error.what, where=document.at(error.key), fix=error.fix) from None
     return target
 
 
+class BadField(InputError):
+    """A target that cannot be run, and the place in the task file that says so."""
+
+    def __init__(self, what: str, key: Key, *, fix: str = "") -> None:
+        super().__init__(what, where=".".join(str(step) for step in key), fix=fix)
+        self.key = key
+
+
 def check(target: Target) -> None:
-    """Refuse a target that cannot be run. Raises InputError."""
-    if not target.classes or len(target.classes) > MAX_CLASSES:
-        raise InputError(f"a task needs 1 to {MAX_CLASSES} config classes")
-    for names, what in (([c.name for c in target.classes], "config class"),
-                        ([a.name for a in target.args], "argument")):
-        for name in names:
-            if names.count(name) > 1:
-                raise InputError(f"{what} {name!r} is there twice")
-    for path in (target.source, target.reference_file):
-        if Path(path).is_absolute() or ".." in Path(path).parts:
-            raise InputError(f"{path!r} must lie inside the project")
-    outputs = [a for a in target.args if a.kind in ("output", "inout")]
-    if not outputs and not target.returns:
-        raise InputError("nothing is computed", fix="mark an argument with role: output")
+    """Refuse a target that cannot be run. Raises BadField."""
+    if not 1 <= len(target.classes) <= MAX_CLASSES:
+        raise BadField(f"a task needs 1 to {MAX_CLASSES} config classes", ("classes",))
+    _check_names("classes", [c.name for c in target.classes])
+    _check_names("args", [a.name for a in target.args])
+    for field, path in (("source", target.source), ("reference", target.reference_file)):
+        if not path or Path(path).is_absolute() or ".." in Path(path).parts:
+            raise BadField(f"{path!r} must lie inside the project", (field,))
+    if not any(a.kind in ("output", "inout") for a in target.args) and not target.returns:
+        raise BadField("nothing is computed", ("args",), fix="mark an argument with role: output")
     if target.returns and target.language == "c":
-        raise InputError("a C kernel writes to an argument", fix="use role: output")
-    for arg in target.args:
-        if arg.dtype not in DTYPE_BYTES:
-            raise InputError(f"argument {arg.name!r}: unknown dtype {arg.dtype!r}",
-                             fix=f"one of {', '.join(DTYPE_BYTES)}")
-        if arg.kind == "scalar" and arg.value is None:
-            raise InputError(f"scalar {arg.name!r} has no value")
-        if arg.kind != "scalar" and arg.shape is None:
-            raise InputError(f"tensor {arg.name!r} has no shape")
-    for config_class in target.classes:
-        if not config_class.weight > 0:
-            raise InputError(f"class {config_class.name!r}: weight must be above 0")
-        for tensor in target.tensors(config_class):
-            if tensor.role != "scalar" and not 0 < math.prod(tensor.shape) <= MAX_ELEMENTS:
-                raise InputError(f"class {config_class.name!r}: {tensor.name} has shape "
-                                 f"{list(tensor.shape)}")
-        target.work(config_class)
+        raise BadField("a C kernel writes to an argument", ("returns",), fix="use role: output")
+    if target.tolerance is not None and not 0 <= target.tolerance < 1:
+        raise BadField("tolerance must be from 0 to 1", ("tolerance",))
+    for index, arg in enumerate(target.args):
+        _check_arg(arg, ("args", index))
+    for index, config_class in enumerate(target.classes):
+        _check_class(target, config_class, ("classes", index))
+
+
+def _check_names(field: str, names: list[str]) -> None:
+    for index, name in enumerate(names):
+        if not NAME.fullmatch(name):
+            raise BadField(f"{name!r} is no name", (field, index, "name"),
+                           fix="use letters, digits, '.', '_' and '-', at most 64")
+        if name in names[:index]:
+            raise BadField(f"{name!r} is there twice", (field, index, "name"))
+
+
+def _check_arg(arg: Arg, key: Key) -> None:
+    if arg.dtype not in DTYPE_BYTES:
+        raise BadField(f"argument {arg.name!r}: unknown dtype {arg.dtype!r}", (*key, "dtype"),
+                       fix=suggest(arg.dtype, DTYPE_BYTES) or f"one of {', '.join(DTYPE_BYTES)}")
+    if arg.kind == "scalar" and arg.value is None:
+        raise BadField(f"scalar {arg.name!r} has no value", key)
+    if arg.kind != "scalar" and arg.shape is None:
+        raise BadField(f"tensor {arg.name!r} has no shape", key)
+    if arg.low is not None and arg.high is not None and not arg.low < arg.high:
+        raise BadField(f"argument {arg.name!r}: low must be below high", (*key, "low"))
+
+
+def _check_class(target: Target, config_class: ConfigClass, key: Key) -> None:
+    name = config_class.name
+    if not 0 < config_class.weight < math.inf:
+        raise BadField(f"class {name!r}: weight must be above 0", (*key, "weight"))
+    if config_class.tolerance is not None and not 0 <= config_class.tolerance < 1:
+        raise BadField(f"class {name!r}: tolerance must be from 0 to 1", (*key, "tolerance"))
+    for index, arg in enumerate(target.args):
+        try:
+            tensor = target._resolve(arg, config_class.shape)
+        except InputError as error:
+            raise BadField(f"class {name!r}, {arg.name}: {error.what}", ("args", index),
+                           fix=error.fix) from None
+        if tensor.role != "scalar" and (min(tensor.shape, default=1) < 1
+                                        or math.prod(tensor.shape) > MAX_ELEMENTS):
+            raise BadField(f"class {name!r}: {arg.name} has shape {list(tensor.shape)}",
+                           (*key, "shape"))
+        _check_range(tensor, ("args", index))
+    for field in ("flops", "bytes"):
+        try:
+            amount = evaluate_expression(getattr(target, field) or 0, config_class.shape)
+        except InputError as error:
+            raise BadField(f"class {name!r}, {field}: {error.what}", (field,),
+                           fix=error.fix) from None
+        if not 0 <= amount < 1e18:
+            raise BadField(f"class {name!r}: {field} is {amount}", (field,))
+
+
+def _check_range(tensor: Tensor, key: Key) -> None:
+    """Refuse an integer that its dtype cannot hold: it would arrive as another one."""
+    if tensor.value is None or tensor.dtype.startswith(("float", "bfloat")):
+        return
+    bits = 8 * DTYPE_BYTES[tensor.dtype]
+    low = 0 if tensor.dtype.startswith("u") else -(2 ** (bits - 1))
+    if not low <= tensor.value < low + 2**bits:
+        raise BadField(f"argument {tensor.name!r}: {tensor.value} is no {tensor.dtype}",
+                       (*key, "value"))
