@@ -1,6 +1,6 @@
 """Verdicts on a GPU: real gains, false gains, and the seconds they take.
 
-    python bench/gpu.py [--seconds 400] [--aa 20] [--trials 10] [--out FILE]
+    python bench/gpu.py [--seconds 400] [--aa 20] [--trials 10] [--steps gain loop same]
 
 Each step is a whole `evaluate` or `loop` of a Triton example. A/A trials differ from the
 incumbent by a comment alone. The result is written after every step, so that a run that is cut
@@ -14,6 +14,9 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -25,12 +28,13 @@ from harness import devices, guard, knobs, target, timing
 from harness.evaluate import Settings, Trees, evaluate
 from harness.guard import Confine
 from harness.loop import Job, loop
+from harness.oracle import DISTRIBUTIONS
 from harness.timing import Plan
 from harness.verdict import Verdict
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 GOOD: dict[str, dict[str, knobs.Value]] = {
-    "softmax_triton": {"BLOCK": 4096, "NUM_WARPS": 8},
+    "softmax_triton": {"BLOCK": 512, "NUM_WARPS": 2},
     "matmul_triton": {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8,
                       "matmul_kernel.config": "triton.Config({}, num_warps=8, num_stages=3)"},
 }
@@ -64,24 +68,27 @@ class Bench:
         return time.monotonic() > self.deadline
 
     def evaluate(self, example: str, source: str, base: str, plan: Plan,
-                 classes: int = 9) -> Verdict:
+                 distributions: tuple[str, ...] = DISTRIBUTIONS) -> Verdict:
         task = target.load(EXAMPLES / example / "task.yaml")
-        task = msgspec.structs.replace(task, classes=task.classes[:classes])
         with tempfile.TemporaryDirectory() as folder:
             trees = {side: Path(folder) / side for side in ("candidate", "incumbent")}
             for side, text in (("candidate", source), ("incumbent", base)):
                 trees[side].mkdir()
                 (trees[side] / "kernel.py").write_text(text)
-            return evaluate(task, Trees(
-                candidate=str(trees["candidate"]), incumbent=str(trees["incumbent"]),
-                reference=str(EXAMPLES / example)), self.device,
-                Settings(scratch=f"{folder}/scratch", plan=plan))
+            self.stages: list[tuple[float, str]] = []
+            began = time.monotonic()
+            return evaluate(
+                task, Trees(candidate=str(trees["candidate"]), incumbent=str(trees["incumbent"]),
+                            reference=str(EXAMPLES / example)), self.device,
+                Settings(scratch=f"{folder}/scratch", plan=plan, distributions=distributions),
+                progress=lambda stage, detail, _: self.stages.append(
+                    (round(time.monotonic() - began, 2), f"{stage} {detail}")))
 
     def gain(self, example: str) -> None:
         base = knobs.read(EXAMPLES / example / "kernel.py")
         good = knobs.apply(base, GOOD[example], language="triton")
         verdict = self.evaluate(example, good, base, Plan())
-        self.keep(f"gain {example}", brief(verdict))
+        self.keep(f"gain {example}", brief(verdict) | {"stages": self.stages})
 
     def search(self, example: str, trials: int) -> None:
         task = target.load(EXAMPLES / example / "task.yaml")
@@ -105,8 +112,9 @@ class Bench:
         for number in range(count):
             if self.late():
                 break
-            verdict = self.evaluate(example, f"{base}# {number}\n", base, Plan(looks=(4, 6)))
-            seen.append(brief(verdict))
+            verdict = self.evaluate(example, f"{base}# {number}\n", base, Plan(looks=(4, 6)),
+                                    ("normal",))
+            seen.append(brief(verdict) | {"stages": self.stages if number == 0 else []})
             rows = [row for one in seen for row in one["rows"]]
             self.keep(f"same {example}", {
                 "evaluations": len(seen), "rows": len(rows),
@@ -168,16 +176,22 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=400.0)
     parser.add_argument("--aa", type=int, default=20)
     parser.add_argument("--trials", type=int, default=10)
+    parser.add_argument("--steps", nargs="+", default=["gain", "loop", "same"])
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     name = f"gpu-{time.strftime('%Y%m%d')}.json"
     bench = Bench(given.out or machine.RESULTS / name, BEGAN + given.seconds)
     bench.keep("confinement", confinement(bench.device.visible_env))
-    for example in GOOD:
-        bench.gain(example)
-        bench.search(example, given.trials)
-    for example in reversed(GOOD):
-        bench.same(example, given.aa // 2)
+    kinds: dict[str, Callable[[str], None]] = {
+        "gain": bench.gain, "same": lambda example: bench.same(example, given.aa // 2),
+        "loop": lambda example: bench.search(example, given.trials)}
+    steps = [partial(kinds[kind], example) for kind in given.steps for example in GOOD]
+    for number, step in enumerate(steps):
+        try:
+            if not bench.late():
+                step()
+        except Exception:  # the other steps are worth their device time all the same
+            bench.keep(f"failed {number}", traceback.format_exc().splitlines()[-12:])
 
 
 BEGAN = time.monotonic()

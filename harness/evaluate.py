@@ -20,6 +20,7 @@ from harness.peer import PeerDied, PeerError
 from harness.roofline import Ceilings
 from harness.runners import Runners, starts_ahead
 from harness.target import ConfigClass, Target
+from harness.text import plain
 from harness.timing import ClassTiming, Pairs, Plan, Tampered
 from harness.verdict import Evidence, Finding, LatencyKind, Row, Verdict, rejected
 
@@ -105,6 +106,10 @@ class Evaluation:
         try:
             with self.runners:
                 verdict = self._judge()
+            if self.runners.unconfined:
+                verdict = msgspec.structs.replace(verdict, notes=(
+                    *verdict.notes, "candidates are not confined: inside namespaces the GPU "
+                    f"says {plain(self.runners.unconfined, 200)}"))
         except Failed as failure:
             verdict = rejected(str(failure), notes=tuple(self.notes), audit=tuple(self.findings))
         return msgspec.structs.replace(

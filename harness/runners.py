@@ -23,7 +23,10 @@ MOST_AHEAD = 3
 
 
 class Runners:
-    """Hands out runners with a kernel loaded; at most `ahead` a side start before their time."""
+    """Hands out runners with a kernel loaded; at most `ahead` a side start before their time.
+
+    `unconfined` says why they run outside of namespaces, where a GPU does not work inside.
+    """
 
     def __init__(self, limits: Limits, *, ahead: int = 0, yields: Turnstile | None = None,
                  cancel: threading.Event | None = None) -> None:
@@ -31,6 +34,8 @@ class Runners:
         self.ahead = ahead
         self._yields = yields
         self._cancel = cancel
+        self._confined = True
+        self.unconfined = ""
         self._waiting: dict[str, deque[Peer]] = {}
 
     def expect(self, kernel: Kernel, count: int) -> None:
@@ -51,6 +56,19 @@ class Runners:
         Raises PeerError or PeerDied when a kernel does not load, EnvironmentFault when the
         target's interpreter cannot run any.
         """
+        try:
+            return self._start_all(kernels, lock, yields, refill)
+        except _NoGpu as lost:
+            if not self._confined:
+                raise EnvironmentFault(f"torch reaches no GPU: {lost}",
+                                       where=kernels[0].place.python or "this Python") from None
+            self._confined = False  # a GPU that works only outside of namespaces
+            self.unconfined = str(lost)
+            self.close()
+            return self._start_all(kernels, lock, yields, refill)
+
+    def _start_all(self, kernels: Sequence[Kernel], lock: DeviceLock | None,
+                   yields: Turnstile | None, refill: bool) -> list[Peer]:
         peers: list[Peer] = []
         unlocked: list[Peer] = []
         try:
@@ -86,9 +104,10 @@ class Runners:
         io.mkdir(parents=True, exist_ok=True)
         peer = Peer("runner.py", cwd=home, limits=self.limits, env=env, lock=lock, yields=yields,
                     bare=bare, python=None if bare else place.python, cancel=self._cancel,
-                    confine=Confine(writable=(str(home), str(io))))
+                    confine=Confine(writable=(str(home), str(io))) if self._confined else None)
         if not bare:
-            peer.send("ready", language=kernel.target.language, interpret=place.interpret)
+            peer.send("ready", language=kernel.target.language, device=place.device,
+                      interpret=place.interpret)
         return peer
 
     def close(self) -> None:
@@ -103,6 +122,10 @@ class Runners:
         self.close()
 
 
+class _NoGpu(Exception):
+    """A runner that has loaded nothing yet cannot reach the GPU."""
+
+
 def starts_ahead(place: Place, language: str) -> int:
     """Return how many runners of a side to keep starting: none where that would disturb timing."""
     if language == "c" or (place.device == "cpu" and not place.interpret):
@@ -115,7 +138,8 @@ def _await_ready(peer: Peer, kernel: Kernel) -> None:
     if kernel.target.language == "c":
         return
     try:
-        peer.receive()
+        if no_gpu := peer.receive().get("no_gpu"):
+            raise _NoGpu(no_gpu)
     except (PeerError, PeerDied) as error:
         raise EnvironmentFault(
             f"the target's Python cannot run {kernel.target.language} kernels: {error.what}",

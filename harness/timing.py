@@ -143,6 +143,8 @@ class Pairs:
                     after(peers["candidate"], case)
         finally:
             for peer in peers.values():
+                peer.kill()
+            for peer in peers.values():
                 peer.close()
 
     def _block(self, peer: Peer, case: Case, calls: int, graph: bool) -> tuple[int, int]:

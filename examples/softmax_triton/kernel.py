@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-NUM_WARPS = 4  # kopt: knob NUM_WARPS in [1, 2, 4, 8, 16] warps that share one row
+NUM_WARPS = 8  # kopt: knob NUM_WARPS in [1, 2, 4, 8, 16] warps that share one row
 NUM_STAGES = 1  # kopt: knob NUM_STAGES in [1, 2, 3, 4] steps of a loop in flight
 
 

@@ -238,15 +238,23 @@ def import_file(path: str, root: str) -> Any:
     return module
 
 
-def preload(language: str, interpret: bool) -> dict[str, Any]:
-    """Import what every kernel of a language needs, before any of it is loaded."""
-    facts = {"torch": torch.__version__}
+def preload(language: str, device: str, interpret: bool) -> dict[str, Any]:
+    """Import what every kernel of a language needs, before any of it is loaded.
+
+    `no_gpu` says why this process cannot reach the GPU that it is to use.
+    """
+    answer = {"torch": torch.__version__, "no_gpu": ""}
+    if device != "cpu":
+        try:
+            torch.cuda.init()
+        except (RuntimeError, AssertionError) as error:
+            answer["no_gpu"] = str(error).partition("\n")[0][:300]
     if language == "triton":
         import triton
 
-        facts["triton"] = triton.__version__
+        answer["triton"] = triton.__version__
         if interpret:
             import interpret as traps
 
             traps.install()
-    return facts
+    return answer

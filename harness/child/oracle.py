@@ -86,7 +86,7 @@ class TorchArrays:
         import torch
 
         self.torch = torch
-        self.device = device
+        self.device = device if torch.cuda.is_available() else "cpu"
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0))))
 
     def _generator(self, seed: int) -> Any:

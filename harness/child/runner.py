@@ -39,7 +39,7 @@ class Runner:
     def ready(self, job: dict[str, Any]) -> dict[str, Any]:
         from load_python import preload
 
-        return preload(job["language"], job["interpret"])
+        return preload(job["language"], job["device"], job["interpret"])
 
     def load(self, job: dict[str, Any]) -> dict[str, Any]:
         self.kernel = open_kernel(job)

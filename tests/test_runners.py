@@ -1,0 +1,66 @@
+"""Runners that are started before they are needed: fresh, guarded, and under the device lock."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from harness import devices, kernel, lock
+from harness.evaluate import PYTHON_LIMITS
+from harness.kernel import Kernel
+from harness.runners import Runners
+from tests.kernel_case import target
+
+SOURCE = "import os\ndef double(x, out):\n    out.fill_(os.getpid())\n"
+
+
+def made(folder: Path, name: str = "candidate") -> Kernel:
+    of = target(language="python")
+    (folder / "kernel.py").write_text(SOURCE)
+    place = kernel.place_on(devices.find("cpu"), "python", scratch=str(folder), env={}, python=None)
+    return kernel.make(of, folder, name, place)
+
+
+def running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_started_ahead_and_every_one_fresh(tmp_path: Path) -> None:
+    one = made(tmp_path)
+    with Runners(PYTHON_LIMITS, ahead=2) as runners:
+        runners.expect(one, 5)
+        waiting = [peer._guarded.pid for peer in runners._waiting["candidate"]]
+        assert len(waiting) == 2
+        first = runners.start(one)
+        second = runners.start(one, refill=True)
+        assert [first._guarded.pid, second._guarded.pid] == waiting
+        assert len(runners._waiting["candidate"]) == 2
+        later = [peer._guarded.pid for peer in runners._waiting["candidate"]]
+        assert not set(later) & set(waiting)
+        first.close()
+        second.close()
+    assert not any(running(pid) for pid in waiting + later)
+
+
+def test_a_lock_handed_over_is_held_until_the_runner_is_dead(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
+    one = made(tmp_path)
+    with Runners(PYTHON_LIMITS, ahead=1) as runners:
+        runners.expect(one, 1)  # before there is a lock
+        held = lock.acquire("gpu-test")
+        peer = runners.start(one, lock=held)
+        held.release()
+        assert lock.holder("gpu-test") is not None
+        peer.close()
+        deadline = time.monotonic() + 10.0
+        while lock.holder("gpu-test") is not None and time.monotonic() < deadline:
+            pass
+        assert lock.holder("gpu-test") is None
