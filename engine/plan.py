@@ -86,13 +86,16 @@ def plan(outlook: Outlook) -> list[Task]:
 def _planned(outlook: Outlook, share: int) -> list[Task]:
     """One task a lead; coding agents, where there are some, take turns with the search."""
     tasks: list[Task] = []
-    searchable = [lead for lead in outlook.leads if lead.knobs]
+    may_search = outlook.knobs and "search" in outlook.pool.backends
+    searchable = [lead for lead in outlook.leads if lead.knobs] if may_search else []
+    turn = 0
     for i in range(share):
         slot = f"planned-{i + 1}"
         if outlook.pool.cli and (i % 2 == 0 or not searchable):
             lead = outlook.leads[i % len(outlook.leads)] if outlook.leads else None
-            tasks.append(_cli(outlook, slot, lead, i // 2))
-        elif searchable and outlook.knobs and "search" in outlook.pool.backends:
+            tasks.append(_cli(outlook, slot, lead, turn))
+            turn += 1
+        elif searchable:
             lead = searchable[(i + outlook.round) % len(searchable)]
             names = _some(lead.knobs, outlook.round + i)
             tasks.append(Task(

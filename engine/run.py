@@ -140,6 +140,7 @@ class Run:
     def _rounds(self) -> str:
         """Run rounds until there is a reason to stop; returns it."""
         while True:
+            self.controls.look()
             self._pause()
             self._between()
             if reason := self._reason():
@@ -148,6 +149,8 @@ class Run:
             self._state("running", f"round {n}: looking for bottlenecks")
             view = survey.of_best(self.desk, n)
             tasks = plan(self._outlook(n, view))
+            if not tasks:
+                return "nothing left to try: no slot has anything to do"
             self._state("running", f"round {n}")
             result = self._round(n, tasks)
             self.trials += result.trials
@@ -186,7 +189,8 @@ class Run:
             return
         self.records.agree(self.desk.reader)
         before = self._campaign()
-        self._state("running", "headline: the best against the baseline")
+        state = before.state if self.decide_only else "running"
+        self._state(state, "headline: the best against the baseline", before.reason)
         self.keeper.headline()
         self._state(before.state, before.phase, before.reason)
 
@@ -218,8 +222,6 @@ class Run:
         last = self.in_vain[-1]
         if last.failure:
             return f"no slot of {IN_VAIN} rounds brought a candidate; {last.failure}"
-        if not last.slots:
-            return "no slot has anything to do: the source has no knobs, the pool no other worker"
         return "every slot repeats what was tried before"
 
     def _next_round(self) -> int:

@@ -21,6 +21,9 @@ from harness import yamldoc
 
 T = TypeVar("T")
 
+RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+os.environ.setdefault("KOPT_LOCK_DIR", f"/tmp/kopt-test-locks-{RUN}")  # wait for no other kopt
+
 KERNEL = """\
 #include <stdint.h>
 
@@ -47,6 +50,7 @@ TASK: dict[str, Any] = {
 MANIFEST: dict[str, Any] = {
     "target_op": "scale", "target": {"kind": "kernel", "task": "task.yaml"},
     "approval": "auto", "max_iterations": 1, "gpu": {"device": "cpu"}, "budget": {"pairs": 4},
+    "decision": {"alpha": 0.2, "looks": 4},
     "pool": {"slots": 2, "trials": 3, "workers": 2},
 }
 FASTER = KERNEL.replace("PASSES 16", "PASSES 1")

@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 import campaigns
-import pytest
 
 from engine import host
 from engine.campaign import Setup
@@ -43,11 +42,6 @@ void scale(const float *x, float *out, int64_t n) {
     }
 }
 """
-
-
-@pytest.fixture(autouse=True)
-def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
 
 
 def edited(**values: int) -> str:
@@ -93,13 +87,14 @@ def test_four_wait_and_are_decided_on_after_the_end(tmp_path: Path) -> None:
         {"FIRST": 1}, {"FIRST": 12, "SECOND": 18}, {"SECOND": 1}, {"FIRST": 1, "SECOND": 1})
     with campaigns.running(setup) as engine:
         for number, change in enumerate(changes, 1):
-            assert ask(setup, "pause").startswith("paused")
             (setup.folder.inbox / f"{number}.patch").write_bytes(
                 campaigns.patch(setup, edited(**change)))
             if number > 1:
-                campaigns.until(lambda: paused(setup))
-            ask(setup, "resume")
+                assert ask(setup, "resume") == "resumed"
+            campaigns.until(lambda: campaigns.slots(setup, number + 1))  # noqa: B023
+            assert ask(setup, "pause").startswith("paused")
             waiting(setup, number)
+            campaigns.until(lambda: paused(setup))
         ask(setup, "resume")
         engine.join(30)
     assert campaigns.campaign(setup).state == "waiting"
