@@ -10,32 +10,41 @@ from kopt_tui.snapshot import ClassTable, Speedup
 from kopt_tui.widgets.pane import Pane, fit
 from kopt_tui.widgets.tones import Line
 
-HEADINGS = (("class", 12, False), ("outcome", 10, False), ("speedup", 18, False),
-            ("latency", 9, True), ("before", 9, True), ("roofline", 8, True), ("pairs", 5, True))
+COLUMNS = {"class": 12, "outcome": 10, "speedup": 18, "latency": 9, "before": 9, "roofline": 8,
+           "pairs": 5}
+"""Columns and their widths in cells; from the right they give way on a narrow pane."""
+
+LEFT = ("class", "outcome", "speedup")
 
 
 def class_lines(rows: tuple[Row, ...], width: int) -> list[Line]:
     """Return a table of config classes: a line of headings and one line per class."""
     if not rows:
         return [((" no class was measured", "dim"),)]
-    heading = " ".join(fit(name, size, right=right) for name, size, right in HEADINGS)
-    return [((f" {heading}", "dim"),), *(_row(row, width) for row in rows)]
+    names, room = [], width - 1
+    for name, size in COLUMNS.items():
+        room -= size + 1
+        if room >= -1:
+            names.append(name)
+    heading = " ".join(fit(name, COLUMNS[name], right=name not in LEFT) for name in names)
+    return [((f" {heading}", "dim"),), *(_row(row, names, room) for row in rows)]
 
 
-def _row(row: Row, width: int) -> Line:
+def _row(row: Row, names: list[str], room: int) -> Line:
     outcome = row.outcome if row.correct else "broken"
-    said = "not timed" if outcome == "unmeasured" else words.signed(outcome)
-    roof = "" if row.pct_of_roofline is None else f"{row.pct_of_roofline:.0f}%"
-    name = f"{row.config_class}*" if row.core else row.config_class
-    parts = [(f" {fit(name, 12)} ", "plain"), (f"{fit(said, 10)} ", words.tone(outcome)),
-             (f"{fit(words.speedup(class_speedup(row)), 18)} ", "plain"),
-             (fit(words.micros(row.latency_us), 9, right=True) + " ", "plain"),
-             (fit(words.micros(row.incumbent_us), 9, right=True) + " ", "dim"),
-             (fit(roof, 8, right=True) + " ", "plain"),
-             (fit(str(row.pairs or ""), 5, right=True), "dim")]
-    if row.note:
-        parts.append((fit(f" {row.note}", max(0, width - 79)), "dim"))
-    return tuple(parts)
+    texts = {
+        "class": f"{row.config_class}*" if row.core else row.config_class,
+        "outcome": "not timed" if outcome == "unmeasured" else words.signed(outcome),
+        "speedup": words.speedup(class_speedup(row)), "latency": words.micros(row.latency_us),
+        "before": words.micros(row.incumbent_us), "pairs": str(row.pairs or ""),
+        "roofline": "" if row.pct_of_roofline is None else f"{row.pct_of_roofline:.0f}%",
+    }
+    tones = {"outcome": words.tone(outcome), "before": "dim", "pairs": "dim"}
+    spans = [(" " + fit(texts[name], COLUMNS[name], right=name not in LEFT),
+              tones.get(name, "plain")) for name in names]
+    if row.note and room > 8:
+        spans.append((fit(f" {row.note}", room), "dim"))
+    return tuple(spans)
 
 
 def class_speedup(row: Row) -> Speedup | None:

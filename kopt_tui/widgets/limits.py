@@ -32,7 +32,8 @@ class LimitsPane(Pane):
             where = "/".join(part for part in (one.kernel, one.config_class) if part)
             value = "" if one.value is None else f" {one.value:.4g}"
             head: Line = ((f" {one.rank} ", "dim"), (f"{fit(one.limiter, 16)} ", "bold"),
-                          (f"{fit(where, 22)} ", "plain"), (f"{one.metric}{value}", "info"))
+                          (f"{fit(where, 22 if width > 72 else 14)} ", "plain"),
+                          (f"{one.metric}{value}", "info"))
             if self.whole:
                 lines += [head, *_folded("   ", one.detail, width, "plain"),
                           *_folded("   → ", one.advice, width, "dim"), ()]

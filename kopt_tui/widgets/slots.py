@@ -28,7 +28,8 @@ class SlotsPane(ListPane[SlotLine]):
         part = "    " if item.progress is None else f"{min(1.0, item.progress) * 100:3.0f}%"
         live = f"{fit(item.slot, names)} {part} {fit(item.stage, 10)} "
         if width < 96:
-            live += f"{fit(words.unprefixed(item.detail), 28)} "
+            room = 28 if width >= 72 else max(12, width - names - 17)
+            live += f"{fit(words.unprefixed(item.detail), room)} "
             return ((live, "plain"), (item.hypothesis, "dim"))
         progress = words.bar(item.progress, 10)
         return ((live, "plain"), (f"{progress} ", "info"),
