@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from harness import devices
-from harness.errors import InputError, KoptError
+from harness.errors import InputError, KoptError, of_os
 from harness.evaluate import evaluate
 from harness.loop import loop
 from harness.requests import (
@@ -55,10 +55,11 @@ def main() -> int:
         except (OSError, msgspec.DecodeError) as error:
             raise InputError(f"cannot read the request: {error}", where=sys.argv[1]) from None
         last = answer(request, cancel)
-    except KoptError as error:
-        say(ErrorLine(what=error.what, where=error.where, fix=error.fix,
-                      exit_code=error.exit_code))
-        return error.exit_code
+    except (KoptError, OSError) as raised:
+        fault = of_os(raised) if isinstance(raised, OSError) else raised
+        say(ErrorLine(what=fault.what, where=fault.where, fix=fault.fix,
+                      exit_code=fault.exit_code))
+        return fault.exit_code
     say(last)
     return 0
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from harness import guard
-from harness.errors import EnvironmentFault, KoptError
+from harness.errors import EnvironmentFault, KoptError, Stopped
 from harness.guard import Confine, Limits
 from harness.lock import Turnstile
 from harness.target import Target
@@ -62,6 +62,8 @@ def build(target: Target, tree: Path, out: Path, *, yields: Turnstile | None = N
             "-lm"]
     outcome = guard.run(argv, cwd=tree, env=guard.clean_env(home=out.parent), limits=BUILD_LIMITS,
                         confine=Confine(writable=(str(out.parent),)), yields=yields, cancel=cancel)
+    if cancel is not None and cancel.is_set():
+        raise Stopped("stopped while building")
     if not outcome.ok:
         raise BuildError(_first_error(outcome.stderr.decode(errors="replace"))
                          or f"the compiler {outcome.describe(BUILD_LIMITS)}")

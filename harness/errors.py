@@ -35,6 +35,10 @@ class EnvironmentFault(KoptError):
     """The machine lacks something: a compiler, a device, space, permission."""
 
 
+class Stopped(EnvironmentFault):
+    """The work was given up because its owner asked for that; it says nothing about its subject."""
+
+
 class Refused(KoptError):
     """The request was understood and the answer is no."""
 

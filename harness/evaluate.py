@@ -72,8 +72,8 @@ def evaluate(target: Target, trees: Trees, device: Device, settings: Settings, *
              progress: Progress | None = None, cancel: threading.Event | None = None) -> Verdict:
     """Judge a candidate against the incumbent.
 
-    Returns a Verdict whatever the candidate does. Raises OracleError when the reference fails and
-    EnvironmentFault when the machine does.
+    Returns a Verdict whatever the candidate does. Raises OracleError when the reference fails,
+    EnvironmentFault when the machine does and Stopped when it was cancelled.
     """
     return Evaluation(target, trees, device, settings, progress, cancel).run()
 

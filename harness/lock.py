@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness.errors import EnvironmentFault
+from harness.errors import EnvironmentFault, Stopped
 
 POLL_S = 0.004
 
@@ -134,7 +134,7 @@ def _wait_for(fd: int, path: Path, began: float, timeout_s: float | None,
             raise EnvironmentFault(f"still busy after {timeout_s:g} s", where=path.stem,
                                    fix="another kopt measures there; wait for it")
         if pause.wait(POLL_S) and cancel is not None:
-            raise EnvironmentFault("stopped while waiting", where=path.stem)
+            raise Stopped("stopped while waiting", where=path.stem)
 
 
 def _written_pid(fd: int) -> int:

@@ -16,7 +16,7 @@ import msgspec
 from harness import kernel, knobs, lock, stats
 from harness.build_c import BuildError
 from harness.devices import Device
-from harness.errors import InputError
+from harness.errors import InputError, Stopped
 from harness.evaluate import Settings, limits_for
 from harness.kernel import Kernel
 from harness.oracle import Oracle
@@ -110,8 +110,12 @@ class _Screen:
     def search(self, on_trial: Callable[[Trial], None]) -> LoopResult:
         with self._device():
             self.cases = [self.oracle.make(c, "normal") for c in self.target.classes]
-        self.incumbent = kernel.make(self.target, Path(self.job.tree), "start", self.place,
-                                     yields=self.yields, cancel=self.cancel)
+        try:
+            self.incumbent = kernel.make(self.target, Path(self.job.tree), "start", self.place,
+                                         yields=self.yields, cancel=self.cancel)
+        except BuildError as error:
+            raise InputError(f"does not compile: {error.what}",
+                             where=self.target.source) from None
         self.runners.expect(self.incumbent, 1)
         strategy = CoordinateSearch(self.space, self.job.seed)
         best: Trial | None = None
@@ -120,7 +124,10 @@ class _Screen:
             config = strategy.ask()
             if config is None:
                 break
-            trial = self._trial(len(trials), config)
+            try:
+                trial = self._trial(len(trials), config)
+            except Stopped:
+                break
             gain = -math.inf if trial.log_ratio is None else trial.log_ratio
             threshold = best.log_ratio + math.log1p(SCREEN.margin) if best is not None \
                 and best.log_ratio is not None else -math.inf

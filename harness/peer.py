@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from harness.errors import KoptError
+from harness.errors import KoptError, Stopped
 from harness.guard import Confine, Guarded, Limits, Outcome, clean_env
 from harness.lock import DeviceLock, Turnstile
 from harness.text import plain
@@ -124,13 +124,15 @@ class Peer:
             raise PeerError(" ".join(plain(str(answer["error"])).split()))
         return answer
 
-    def _died(self, *, nonsense: bool = False) -> PeerDied:
+    def _died(self, *, nonsense: bool = False) -> PeerDied | Stopped:
         self._socket.close()
         try:
             outcome = self._guarded.wait(timeout_s=2.0)
         except TimeoutError:
             self._guarded.kill()
             outcome = self._guarded.wait()
+        if self._cancel is not None and self._cancel.is_set():
+            return Stopped("stopped")
         nonsense = nonsense and outcome.ended in ("exit", "killed")  # else there is more to say
         return PeerDied(outcome, self.limits, nonsense=nonsense)
 

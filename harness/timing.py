@@ -17,7 +17,7 @@ import msgspec
 
 from harness import stats
 from harness.compare import SURE, settled
-from harness.errors import KoptError
+from harness.errors import KoptError, Stopped
 from harness.oracle import Case
 from harness.peer import Peer, PeerError
 from harness.text import plain
@@ -111,7 +111,7 @@ class Pairs:
         last = self.plan.looks[-1]
         for number in range(1, last + 1):
             if self._cancel is not None and self._cancel.is_set():
-                raise KoptError("stopped while timing")
+                raise Stopped("stopped while timing")
             self._pair(number, after if number in self.plan.looks else None)
             if self._on_pair is not None:
                 self._on_pair(number, last)

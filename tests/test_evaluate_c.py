@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import time
 from pathlib import Path
 
@@ -12,13 +13,16 @@ import pytest
 
 from harness import guard, kernel, roofline
 from harness.devices import find
-from harness.evaluate import Evaluation, Settings, Trees
+from harness.errors import Stopped
+from harness.evaluate import CALL_LIMITS, Evaluation, Settings, Trees, evaluate
 from harness.oracle import Errors, OracleError
+from harness.peer import PeerError
 from harness.roofline import Ceilings, Level
+from harness.runners import Runners
 from harness.target import Arg, ConfigClass
 from harness.timing import ClassTiming
 from harness.verdict import Row, Verdict
-from tests.c_case import FAST, QUICK, RIGHT, SLOW, judge, target
+from tests.c_case import FAST, QUICK, RIGHT, SLOW, judge, target, tree
 from tests.c_case import kernel as c
 from tests.processes import mark, marked
 
@@ -445,15 +449,22 @@ def test_an_honest_verdict_goes_through_json() -> None:
 
 
 def test_a_library_swapped_after_the_build_is_not_run(tmp_path: Path) -> None:
-    from tests.c_case import tree
-
     place = kernel.place_on(find("cpu"), "c", scratch=str(tmp_path), python=None, env={})
     made = kernel.make(ONE, Path(tree(tmp_path / "t", FAST)), "candidate", place)
     other = kernel.make(ONE, Path(tree(tmp_path / "u", SLOW)), "incumbent", place)
     Path(made.artifact).write_bytes(Path(other.artifact).read_bytes())
-    from harness.evaluate import CALL_LIMITS
-    from harness.peer import PeerError
-    from harness.runners import Runners
-
     with pytest.raises(PeerError, match="not the one that was built"):
         Runners(CALL_LIMITS).start(made)
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.1, 0.5, 1.2])
+def test_a_cancelled_evaluation_is_no_verdict_on_the_candidate(after_s: float,
+                                                               tmp_path: Path) -> None:
+    cancel = threading.Event()
+    threading.Timer(after_s, cancel.set).start()
+    base = tree(tmp_path / "incumbent", SLOW)
+    with pytest.raises(Stopped):
+        evaluate(target(), Trees(candidate=tree(tmp_path / "candidate", SLOW + "int x;"),
+                                 incumbent=base, reference=base), find("cpu"),
+                 Settings(scratch=str(tmp_path / "scratch"), always_time=True,
+                          plan=msgspec.structs.replace(QUICK, looks=(40,))), cancel=cancel)
