@@ -24,7 +24,7 @@ from engine.survey import Survey
 from engine.verifier import Job
 from engine.workers import registry
 from engine.workers.base import Task
-from harness.errors import KoptError, of_os
+from harness.errors import InputError, KoptError, of_os
 
 log = logging.getLogger("kopt.engine")
 IN_VAIN = 2
@@ -125,9 +125,9 @@ class Run:
         if not verdict.valid or not verdict.correct:
             why = verdict.rejected_reason or next(
                 (f"class {r.config_class}: {r.note}" for r in verdict.rows if not r.correct), "")
-            raise KoptError(f"the baseline does not pass its own check: {why}",
-                            where=self.setup.target.source,
-                            fix="correct the kernel, the reference or the tolerance")
+            raise InputError(f"the baseline does not pass its own check: {why}",
+                             where=self.setup.target.source,
+                             fix="correct the kernel, the reference or the tolerance")
         writer = self.desk.writer
         with writer.transaction():
             writer.add_verdict(self.setup.id, "baseline", verdict, purpose="baseline")

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import campaigns
@@ -28,7 +29,7 @@ def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
 
 
-def recorded(setup: Setup) -> dict[str, list[object]]:
+def recorded(setup: Setup) -> dict[str, Sequence[object]]:
     """Return what must never be lost: events, verdicts, decisions, candidates."""
     with campaigns.reading(setup) as reader:
         return {
