@@ -58,7 +58,7 @@ class Run:
             self._state("running", "recovered" if self.before.round else "starting")
             self._baseline()
             self._headline()
-            self._finish(self._rounds())
+            self._finish(self._untimed() or self._rounds())
         except Stopped:
             self._cut_short("stopped", self.controls.stop_reason or "stopped in order")
         except LeaseLost:
@@ -136,6 +136,15 @@ class Run:
             writer.end_round(self.setup.id, 1, outcome="baseline", best_speedup=1.0,
                              summary=f"baseline: {survey.describe_baseline(verdict)}")
         self.records.agree(self.desk.reader)
+
+    def _untimed(self) -> str:
+        """Say why nothing could ever be kept here: a Triton kernel is not timed without a GPU."""
+        base = self.setup.lineage.tree_of(self.setup.lineage.base)
+        verdict = self.desk.recorded("baseline", "baseline", base)
+        if verdict is None or verdict.latency_us is not None:
+            return ""
+        return f"nothing can be timed on {self.setup.device.name}: the baseline is correct, and " \
+               f"{self.setup.target.language} needs a GPU to be measured"
 
     def _rounds(self) -> str:
         """Run rounds until there is a reason to stop; returns it."""
