@@ -28,8 +28,9 @@ BLOCKS = 6
 CLOCK_SLACK_NS = 5_000_000
 CLOCK_SHARE = 0.5
 LENGTHENED = 4
-CLOCK_TIGHT_NS = 400_000
+CLOCK_TIGHT_NS = 200_000
 CLOCK_TIGHT_SHARE = 0.1
+SPREADS = 6.0
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +97,7 @@ class Pairs:
         self._start = start
         self._on_pair = on_pair
         self._alone = alone
-        self._unaccounted: dict[str, list[float]] = {c.config_class: [] for c in cases}
+        self._gaps: dict[tuple[str, str], list[float]] = {}
         self._cancel = cancel
         self.log_ratios: dict[str, list[float]] = {c.config_class: [] for c in cases}
         self._us: dict[tuple[str, str], list[float]] = {}
@@ -162,15 +163,19 @@ class Pairs:
         return ns, calls
 
     def _check_clocks(self) -> None:
-        """Refuse a candidate whose blocks all take longer than it says and the incumbent's do not.
+        """Refuse a candidate whose blocks take longer by our clock than by its own.
 
-        The least of a pair's blocks and the median over the pairs count: a busy machine delays
-        some of them, a runner that reports less than it took delays all.
+        A busy machine delays some blocks of both sides; a runner that reports less than it took
+        delays its own, and more of them than the incumbent's own spread explains.
         """
-        for name, excess in self._unaccounted.items():
-            if self._alone and median(excess) > CLOCK_TIGHT_NS:
-                raise Tampered(f"class {name}: the candidate's blocks take "
-                               f"{median(excess) / 1e6:.2f} ms more than it reports")
+        for case in self.cases if self._alone else ():
+            ours = self._gaps["incumbent", case.config_class]
+            middle = median(ours)
+            spread = median(abs(gap - middle) for gap in ours)
+            excess = median(self._gaps["candidate", case.config_class]) - middle
+            if excess > CLOCK_TIGHT_NS + SPREADS * spread / math.sqrt(len(ours)):
+                raise Tampered(f"class {case.config_class}: the candidate's blocks take "
+                               f"{excess / 1e6:.2f} ms more than it reports")
 
     def _prepare(self, peer: Peer, case: Case) -> Ready:
         answer = peer.ask("prepare", case=case.id, tensors=case.tensors, warm_ns=self.plan.warm_ns)
@@ -193,16 +198,18 @@ class Pairs:
                     peers[side].resume()
                 ns, calls[side] = self._block(peers[side], case, calls[side], graph)
                 elapsed = peers[side].elapsed_ns
-                if ns > elapsed:
-                    raise Tampered(f"the {side} reports more time than has passed")
+                if not 0 < ns <= elapsed:
+                    raise Tampered(f"the {side} reports {ns} ns for a block of {elapsed} ns")
                 untimed = ns * (ready[side].unit if graph else 1) // calls[side]
                 unaccounted[side].append((ns, elapsed - ns - untimed))
                 per_call[side].append(ns / calls[side])
         for side in order:
             if self._alone:
                 peers[side].resume()
-            _check_clock(side, unaccounted[side])
-        self._unaccounted[case.config_class].append(_excess(unaccounted, calls["candidate"]))
+                gaps = self._gaps.setdefault((side, case.config_class), [])
+                gaps += [gap - CLOCK_TIGHT_SHARE * ns for ns, gap in unaccounted[side]]
+            else:
+                _check_clock(side, unaccounted[side])
         ratios = [math.log(max(i, 1e-3) / max(c, 1e-3)) for i, c in
                   zip(per_call["incumbent"], per_call["candidate"], strict=True)]
         self.log_ratios[case.config_class].append(median(ratios))
@@ -229,14 +236,8 @@ def _nanoseconds(answer: Mapping[str, object]) -> int:
     return ns
 
 
-def _excess(blocks: Mapping[str, Sequence[tuple[int, int]]], calls: int) -> float:
-    """Return by how much the candidate's time outside of its blocks exceeds the incumbent's."""
-    least = min(gap - CLOCK_TIGHT_SHARE * ns - ns / calls for ns, gap in blocks["candidate"])
-    return least - max(0, min(gap for _, gap in blocks["incumbent"]))
-
-
 def _check_clock(side: str, blocks: list[tuple[int, int]]) -> None:
     """Compare the runner's clock with ours over each block, the fixed cost allowed for."""
     excess = median(gap - CLOCK_SHARE * ns for ns, gap in blocks)
-    if any(ns <= 0 for ns, _ in blocks) or excess > CLOCK_SLACK_NS:
+    if excess > CLOCK_SLACK_NS:
         raise Tampered(f"the {side}'s clock and ours differ by {excess / 1e6:.1f} ms a block")

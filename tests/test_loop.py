@@ -53,14 +53,14 @@ def test_a_loop_tries_everything_and_writes_the_best_back(tmp_path: Path) -> Non
     assert result.trials == tuple(seen)
     assert [trial.number for trial in seen] == list(range(6))
     assert seen[0].config == {"MODE": 0} and seen[0].correct
-    assert abs(seen[0].log_ratio or 0) < 0.2
+    assert seen[0].log_ratio is not None and seen[0].log_ratio < 0.3
     by_mode = {trial.config["MODE"]: trial for trial in seen}
     assert set(by_mode) == set(range(6)) and result.space_size == 6
     for mode, reason in REASONS.items():
         assert not by_mode[int(mode)].correct and by_mode[mode].log_ratio is None
         assert reason in by_mode[mode].reason and "\n" not in by_mode[mode].reason
     assert result.best == {"MODE": 1}
-    assert result.log_ratio is not None and result.log_ratio > 0.5
+    assert result.log_ratio is not None and result.log_ratio > 0.3
     assert result.source == KNOBS.replace("MODE 0 ", "MODE 1 ")
     assert (tmp_path / "tree" / "twice.c").read_text() == KNOBS  # the tree itself is not touched
     assert [trial.kept for trial in seen if trial.config["MODE"] in (0, 1)] == [True, True]
