@@ -21,7 +21,7 @@ from harness.roofline import Ceilings
 from harness.runners import Runners, starts_ahead
 from harness.target import ConfigClass, Target
 from harness.text import plain
-from harness.timing import ClassTiming, Pairs, Plan, Tampered
+from harness.timing import GPU_BLOCK_NS, ClassTiming, Pairs, Plan, Tampered
 from harness.verdict import Evidence, Finding, LatencyKind, Row, Verdict, rejected
 
 Progress = Callable[[str, str, float | None], None]
@@ -211,7 +211,9 @@ class Evaluation:
         # judged once the lock is free: the oracle makes way for timing
         left: dict[str, object] = {}
         try:
-            pairs = Pairs(self.settings.plan, list(cases.values()),
+            plan = self.settings.plan if self.on_cpu else msgspec.structs.replace(
+                self.settings.plan, block_ns=GPU_BLOCK_NS)
+            pairs = Pairs(plan, list(cases.values()),
                           lambda order: self.runners.start_all(
                               [sides[side] for side in order], lock=owned, refill=True),
                           on_pair=lambda n, of: self._progress("timing", f"pair {n} of ≤{of}",

@@ -47,7 +47,7 @@ def test_a_faster_kernel_is_measured(tmp_path: Path) -> None:
     assert verdict.valid and verdict.correct, verdict
     assert verdict.latency_kind == "measured-gpu"
     assert verdict.speedup is not None and verdict.speedup > 1.5
-    assert {row.outcome for row in verdict.rows} == {"faster"}
+    assert {row.outcome for row in verdict.rows} == {"faster"}, verdict
     assert all("graphs of" in one.detail for one in verdict.evidence if one.kind == "launch")
     assert verdict.bound_us is None or verdict.bound_us < (verdict.latency_us or 0.0)
 
@@ -94,13 +94,13 @@ def test_bfloat16_made_by_the_kernel_is_right_here(tmp_path: Path) -> None:
     source = DOUBLE.replace("2 * tl.load(x + at, mask=at < n)",
                             "(2 * tl.load(x + at, mask=at < n).to(tl.float32)).to(tl.bfloat16)")
     verdict = judge(tmp_path, source, of=big(dtype="bfloat16"), device=card().id, plan=QUICK)
-    assert verdict.correct and verdict.latency_kind == "measured-gpu"
+    assert verdict.correct and verdict.latency_kind == "measured-gpu", verdict
 
 
 def test_what_cannot_be_captured_is_launched_one_by_one(tmp_path: Path) -> None:
     source = DOUBLE + "    torch.cuda.synchronize()\n"
     verdict = judge(tmp_path, source, of=big(), device=card().id, plan=QUICK)
-    assert verdict.correct and verdict.latency_us
+    assert verdict.correct and verdict.latency_us, verdict
     assert any("one by one" in one.detail for one in verdict.evidence)
 
 
@@ -110,7 +110,8 @@ def test_returned_tensors_are_measured(tmp_path: Path) -> None:
     verdict = judge(tmp_path, "def double(x):\n    return x * 2\n",
                     "def double(x):\n    return x.clone() + x.clone()\n", of=of,
                     device=card().id, plan=QUICK)
-    assert verdict.correct and verdict.speedup is not None and verdict.speedup > 1.2
+    assert verdict.correct, verdict
+    assert verdict.speedup is not None and verdict.speedup > 1.2, verdict
 
 
 def test_calls_that_do_nothing_once_timed_are_caught(tmp_path: Path) -> None:
