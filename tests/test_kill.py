@@ -15,16 +15,16 @@ from pathlib import Path
 import campaigns
 import pytest
 
-from engine import host, keep
+from engine import host
 from engine.campaign import Setup
 from harness import lock
 
 KILLS = 20
-BUDGET_S = 60.0
+BUDGET_S = 45.0
 SEED = 20261120
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
 
@@ -60,9 +60,9 @@ def kill(setup: Setup, pid: int) -> None:
         pass
 
 
-def test_a_campaign_killed_twenty_times(tmp_path: Path) -> None:
+def test_a_campaign_killed_twenty_times(tmp_path: Path, own_lock: None) -> None:
     chance = random.Random(SEED)
-    kills = number = 0
+    kills = number = kept = 0
     began = time.monotonic()
     while kills < KILLS and time.monotonic() - began < BUDGET_S:
         number += 1
@@ -84,11 +84,11 @@ def test_a_campaign_killed_twenty_times(tmp_path: Path) -> None:
         engine = campaigns.run(setup)
         assert engine.error is None
         assert campaigns.campaign(setup).state == "finished", campaigns.campaign(setup).reason
-        assert len(campaigns.consistent(setup)) >= 1
+        kept += len(campaigns.consistent(setup))
         assert campaigns.candidates(setup, "captured", "verified", "keeping") == []
         complete(setup)
     print(f"{kills} kills over {number} campaigns in {time.monotonic() - began:.0f} s")
-    assert kills >= KILLS // 2
+    assert kills >= KILLS // 2 and kept >= 1
 
 
 def complete(setup: Setup) -> None:
@@ -99,18 +99,18 @@ def complete(setup: Setup) -> None:
         assert all(round.ended_at for round in reader.rounds(setup.id))
     assert purposes.count("baseline") == 1
     assert len(keeps) == len(set(keeps))
-    assert campaigns.campaign(setup).speedup is not None
+    assert (campaigns.campaign(setup).speedup is None) == (not keeps)
     text = setup.folder.performance.read_text()
     assert text.count("| baseline |") == 1
     assert text.count("| keep |") == len(keeps)
 
 
-@pytest.mark.parametrize("step", [keep.FAILPOINTS[1], "keep.keeping", "keep.branch", "keep.kept"])
+@pytest.mark.parametrize("step", ["keep.keeping", "keep.kept"])
 def test_a_host_that_dies_at_a_step_of_its_keep(tmp_path: Path, step: str) -> None:
     setup = campaigns.create(tmp_path)
     died = subprocess.run([sys.executable, "-m", "engine.host", str(setup.workspace), setup.id],
                           env={**os.environ, "KOPT_FAILPOINT": step}, timeout=60, check=False,
-                          cwd=Path(keep.__file__).parents[1])
+                          cwd=Path(host.__file__).parents[1])
     assert died.returncode == -signal.SIGKILL
     before = recorded(setup)
     engine = campaigns.run(setup)
