@@ -7,6 +7,7 @@ read at one event number is read again only when there is a newer event; slots a
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -107,11 +108,9 @@ class Builder:
         return Home(seq, rows, waiting)
 
     def _row(self, one: Campaign, waiting: int) -> CampaignRow:
-        def chart() -> tuple[RoundPoint, ...]:
-            return self._chart(one.id)
-        over = one.state not in LIVE
-        points = self._memory.once(("chart", one.id, str(one.updated_at)), chart) if over \
-            else chart()
+        chart = partial(self._chart, one.id)
+        points = chart() if one.state in LIVE else self._memory.once(
+            ("chart", one.id, str(one.updated_at)), chart)
         return harmless(CampaignRow(
             id=one.id, target=one.op, lang=one.lang or one.backend, device=one.device or one.gpu,
             state=one.state, phase=one.phase, reason=one.reason, round=one.round,
@@ -123,10 +122,8 @@ class Builder:
 
     def _engine(self, row: CampaignRow) -> Engine:
         lease = self.reader.lease(row.id) if row.state in LIVE else None
-        if lease is None:
-            return Engine()
-        return Engine(word="alive" if alive(lease) else "lost", host=host_name(lease),
-                      pid=lease.pid)
+        return Engine() if lease is None else Engine(
+            word="alive" if alive(lease) else "lost", host=host_name(lease), pid=lease.pid)
 
     def _chart(self, campaign: str) -> tuple[RoundPoint, ...]:
         ended = [one for one in self.reader.rounds(campaign) if one.ended_at is not None]
@@ -170,8 +167,8 @@ class Builder:
         verdicts = self.reader.verdicts(row.id, limit=STREAM)
         decisions = self.reader.decisions(row.id, limit=STREAM * 2)
         return Judged(
-            key=key, verdicts=self._stream(row.id, verdicts, decisions),
-            chart=self._chart(row.id), classes=self._classes(row, verdicts, decisions),
+            key=key, verdicts=self._stream(row.id, verdicts, decisions), chart=self._chart(row.id),
+            classes=self._classes(row, verdicts, decisions),
             bottlenecks=tuple(harmless(b) for b in self.reader.bottlenecks(row.id)),
         )
 
@@ -282,8 +279,8 @@ class Builder:
         def make() -> str:
             one = self.reader.campaign(row.id)
             return harmless_lines(markdown(self.reader, one).encode()) if one else ""
-        return self._memory.once(("report", row.id, row.state, str(row.round), row.best_commit),
-                                 make)
+        key = ("report", row.id, row.state, str(row.round), row.best_commit)
+        return self._memory.once(key, make)
 
     # One candidate.
 

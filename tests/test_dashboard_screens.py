@@ -147,6 +147,16 @@ async def test_help_is_made_from_the_key_table_and_searched(workspace: Path) -> 
         await until(pilot, lambda: "Give the pane" not in shown(app))
 
 
+async def test_the_palette_starts_the_same_actions(workspace: Path) -> None:
+    app = open_app(workspace)
+    async with app.run_test(size=NARROW) as pilot:
+        await until(pilot, "finished")
+        await pilot.press("ctrl+p", *"trace")
+        await until(pilot, "What limits the best kernel")
+        await pilot.press("enter")
+        await until(pilot, lambda: app.current_mode == "trace")
+
+
 async def test_every_mode_that_has_a_key_opens(workspace: Path) -> None:
     app = open_app(workspace)
     async with app.run_test(size=NARROW) as pilot:

@@ -81,7 +81,7 @@ def test_a_person_in_tmux_can_watch_look_and_leave(workspace: Path, tmux: Tmux) 
 def terminal(workspace: Path) -> Iterator[Terminal]:
     opened = Terminal(dashboard(workspace, "--campaign", CAMPAIGN))
     opened.until(b"LANES in 4..32")
-    opened.quiet(2.5)
+    opened.quiet(1.5)
     yield opened
     opened.close()
 
