@@ -24,7 +24,7 @@ from typing import Any
 import machine
 import msgspec
 
-from harness import devices, guard, knobs, target, timing
+from harness import devices, guard, knobs, target
 from harness.evaluate import Settings, Trees, evaluate
 from harness.guard import Confine
 from harness.loop import Job, loop
@@ -46,21 +46,9 @@ class Bench:
         self.out, self.deadline = out, deadline
         self.result: dict[str, Any] = {"machine": machine.describe(), **versions(),
                                        "device": msgspec.to_builtins(self.device)}
-        self.gaps: list[tuple[int, int]] = []
-        self._watch_clock()
-
-    def _watch_clock(self) -> None:
-        plain = timing._check_clock
-
-        def watched(side: str, blocks: list[tuple[int, int]]) -> None:
-            self.gaps += blocks
-            plain(side, blocks)
-
-        timing._check_clock = watched
 
     def keep(self, name: str, value: object) -> None:
         self.result[name] = value
-        self.result["clock"] = clock(self.gaps)
         self.out.write_bytes(msgspec.json.format(msgspec.json.encode(self.result), indent=1))
         print(f"{time.monotonic() - BEGAN:6.1f} s  {name}", flush=True)
 
@@ -132,16 +120,6 @@ def brief(verdict: Verdict) -> dict[str, Any]:
                       "incumbent_us": r.incumbent_us, "log_ratio": r.log_ratio,
                       "stderr": r.stderr, "pairs": r.pairs, "bound_us": r.bound_us,
                       "rel_err": r.max_rel_err, "note": r.note} for r in verdict.rows]}
-
-
-def clock(gaps: list[tuple[int, int]]) -> dict[str, float]:
-    """Return what the parent's clock saw beyond the blocks, in microseconds."""
-    if not gaps:
-        return {}
-    ordered = sorted(gap / 1e3 for _, gap in gaps)
-    return {"blocks": len(ordered), "least": ordered[0], "median": median(ordered),
-            "p99": ordered[int(len(ordered) * 0.99)], "most": ordered[-1],
-            "block_us": median(ns for ns, _ in gaps) / 1e3}
 
 
 def versions() -> dict[str, str]:
