@@ -112,6 +112,9 @@ def _record(writer: Writer, folder: Folder, project: Project, manifest: Manifest
             best_commit=lineage.base, state="new", rounds_max=_last_round(manifest)))
         if project.warning:
             writer.event(identity, "warning", message=project.warning)
+        if unheeded := manifests.unheeded(manifest):
+            writer.event(identity, "warning", message=(
+                f"not acted on in this version: {', '.join(unheeded)}"))
 
 
 def open_campaign(workspace: Path, identity: str) -> Setup:

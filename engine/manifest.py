@@ -205,3 +205,18 @@ def check_runnable(manifest: Manifest) -> None:
     if kind != "kernel":
         raise Refused(f"{kind} targets are read but cannot be run yet", where="target.kind",
                       fix="describe the kernel in a task file and use kind: kernel")
+
+
+NOT_YET = ("execution_mode", "git_commit", "performance_target", "target_shapes",
+           "representative_shapes", "setup_command", "build_command", "test_command",
+           "benchmark_command", "quick_command", "e2e_command")
+"""Fields that are read and kept but that no campaign acts on yet."""
+
+
+def unheeded(manifest: Manifest) -> tuple[str, ...]:
+    """Return the fields that were given and will not be acted on, so that this can be told."""
+    default = Manifest(target_op="-")
+    given = [name for name in NOT_YET if getattr(manifest, name) != getattr(default, name)]
+    if manifest.git_branch != "auto" and not manifest.git_branch.startswith("optimize/"):
+        given.append("git_branch")
+    return tuple(given)

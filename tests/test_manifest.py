@@ -24,6 +24,7 @@ from engine.manifest import (
     load,
     parse,
     schema,
+    unheeded,
 )
 from harness.errors import InputError, Refused
 
@@ -251,3 +252,13 @@ def test_a_manifest_survives_the_way_through_text(manifest: Manifest) -> None:
     assert parse(dump(manifest), "dumped") == manifest
     assert parse(dump(manifest, brief=True), "dumped") == manifest
     assert msgspec.json.decode(msgspec.json.encode(manifest), type=Manifest) == manifest
+
+
+@pytest.mark.parametrize(("text", "told"), [
+    ("", ()),
+    ("test_command: pytest\n", ("test_command",)),
+    ("git_branch: mine\ngit_commit: false\n", ("git_commit", "git_branch")),
+    ("git_branch: optimize/x\nformat_command: black .\n", ()),
+])
+def test_what_no_campaign_acts_on_is_told(text: str, told: tuple[str, ...]) -> None:
+    assert unheeded(parse(f"target_op: x\n{text}", "manifest.yaml")) == told

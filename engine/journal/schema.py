@@ -67,6 +67,7 @@ CREATE TABLE controls (
 );
 CREATE INDEX events_campaign ON events (campaign, seq);
 CREATE INDEX candidates_state ON candidates (campaign, state);
+CREATE INDEX verdicts_campaign ON verdicts (campaign, id);
 CREATE INDEX decisions_campaign ON decisions (campaign, id);
 CREATE INDEX controls_open ON controls (campaign, id) WHERE applied_at IS NULL;
 """
