@@ -142,7 +142,8 @@ def test_a_loop_finds_the_gain(tmp_path: Path) -> None:
 
 
 def test_a_kernel_that_never_ends_is_killed(tmp_path: Path) -> None:
-    source = DOUBLE.replace("    at = tl", "    while tl.atomic_add(out, 0.0) != 12345.0: pass\n    at = tl")
+    endless = "    while tl.atomic_add(out, 0.0) != 12345.0: pass\n    at = tl"
+    source = DOUBLE.replace("    at = tl", endless)
     verdict = judge(tmp_path, source, of=big(), device=card().id, wall_s=20.0)
     assert not verdict.valid
     assert "ran past its limit" in (verdict.rejected_reason or "")
