@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
 
-from harness import compare, guard, kernel, lock, roofline, stats
+from harness import guard, kernel, lock, roofline, summary
 from harness.build_c import BuildError
 from harness.devices import Device
 from harness.guard import Limits
@@ -19,10 +18,11 @@ from harness.oracle import DISTRIBUTIONS, Case, Errors, Oracle
 from harness.peer import PeerDied, PeerError
 from harness.roofline import Ceilings
 from harness.runners import Runners, starts_ahead
-from harness.target import ConfigClass, Target
+from harness.summary import Seen
+from harness.target import Target
 from harness.text import plain
 from harness.timing import GPU_BLOCK_NS, ClassTiming, Pairs, Plan, Tampered
-from harness.verdict import Evidence, Finding, LatencyKind, Row, Verdict, rejected
+from harness.verdict import Evidence, Finding, Verdict, rejected
 
 Progress = Callable[[str, str, float | None], None]
 """Called with the stage, a few words, and how far it is (0 to 1) where that is known."""
@@ -252,71 +252,14 @@ class Evaluation:
 
     def _verdict(self, errors: Mapping[str, Errors], timings: Mapping[str, ClassTiming],
                  ceilings: Ceilings | None, *, same: bool = False) -> Verdict:
-        rows = tuple(self._row(c, errors.get(c.name), timings.get(c.name), ceilings, same)
-                     for c in self.target.classes)
-        correct = all(row.correct for row in rows)
+        seen = Seen(target=self.target, plan=self.settings.plan, errors=errors, timings=timings,
+                    ceilings=ceilings, on_cpu=self.on_cpu, same=same)
+        rows, found = summary.rows(seen)
         verdict = Verdict(
-            valid=True, correct=correct, rows=rows, notes=tuple(self.notes),
-            audit=tuple(self.findings), evidence=tuple(self.evidence),
-            max_abs_err=_most(r.max_abs_err for r in rows),
-            max_rel_err=_most(r.max_rel_err for r in rows),
-            error_budget_used=_most(r.error_budget_used for r in rows))
-        if not correct or not timings or any(row.latency_us is None for row in rows):
-            return verdict
-        return self._with_overall(verdict, timings)
-
-    def _row(self, config_class: ConfigClass, errors: Errors | None, timing: ClassTiming | None,
-             ceilings: Ceilings | None, same: bool) -> Row:
-        row = Row(config_class=config_class.name, correct=False, weight=config_class.weight,
-                  core=config_class.core)
-        if errors is None:
-            return msgspec.structs.replace(row, note="not run: an earlier class failed")
-        tolerance = self.target.tolerance_of(config_class)
-        used = None if errors.relative is None or not tolerance else errors.relative / tolerance
-        row = msgspec.structs.replace(
-            row, correct=errors.within(tolerance), max_abs_err=errors.absolute,
-            max_rel_err=errors.relative, error_budget_used=used, note=_complaint(errors, tolerance),
-            outcome="unmeasured" if errors.within(tolerance) else "broken")
-        if same and row.correct:
-            return msgspec.structs.replace(row, outcome="tie")
-        if timing is None:
-            return row
-        return self._timed_row(row, config_class, timing, ceilings)
-
-    def _timed_row(self, row: Row, config_class: ConfigClass, timing: ClassTiming,
-                   ceilings: Ceilings | None) -> Row:
-        plan = self.settings.plan
-        value = stats.estimate(timing.log_ratios, plan.alpha_look)
-        bound = roofline.bound_us(ceilings, self.target, config_class) if ceilings else None
-        if bound is not None and timing.candidate_us < bound:
-            detail = (f"class {row.config_class}: {timing.candidate_us:.3g} us is below the "
-                      f"physical floor of {bound:.3g} us; the latency is withheld")
-            self.findings.append(Finding(rule="physical-floor", severity="reject", detail=detail))
-            return msgspec.structs.replace(row, bound_us=bound, note="below the physical floor")
-        return msgspec.structs.replace(
-            row, outcome=compare.outcome(value, plan.margin), latency_us=timing.candidate_us,
-            incumbent_us=timing.incumbent_us, log_ratio=value.mean, low=_finite(value.low),
-            high=_finite(value.high), stderr=_finite(value.stderr), pairs=value.pairs,
-            bound_us=bound, pct_of_roofline=None if bound is None
-            else roofline.pct_of_roofline(bound, timing.candidate_us))
-
-    def _with_overall(self, verdict: Verdict, timings: Mapping[str, ClassTiming]) -> Verdict:
-        """Add the weighted geometric means; pairs are shared by the classes, so is their noise."""
-        rows = verdict.rows
-        weights = [row.weight for row in rows]
-        per_pair = zip(*(timings[row.config_class].log_ratios for row in rows), strict=True)
-        value = stats.estimate([stats.weighted_mean(ratios, weights) for ratios in per_pair],
-                               self.settings.plan.alpha_look)
-        latency = _geometric([row.latency_us or math.nan for row in rows], weights)
-        bounds = [row.bound_us for row in rows if row.bound_us]
-        bound = _geometric(bounds, weights) if len(bounds) == len(rows) else None
-        kind: LatencyKind = "measured-cpu" if self.on_cpu else "measured-gpu"
-        return msgspec.structs.replace(
-            verdict, latency_us=latency, latency_kind=kind, speedup=math.exp(value.mean),
-            speedup_low=math.exp(value.low) if value.pairs > 1 else None,
-            speedup_high=math.exp(value.high) if value.pairs > 1 else None,
-            detectable_effect=_finite(value.detectable), bound_us=bound,
-            pct_of_roofline=roofline.pct_of_roofline(bound, latency) if bound else None)
+            valid=True, correct=all(row.correct for row in rows), rows=rows,
+            notes=tuple(self.notes), audit=(*self.findings, *found),
+            evidence=tuple(self.evidence))
+        return summary.with_overall(verdict, seen)
 
 
 def _worse(a: Errors | None, b: Errors) -> Errors:
@@ -325,26 +268,3 @@ def _worse(a: Errors | None, b: Errors) -> Errors:
     relative = None if a.relative is None or b.relative is None else max(a.relative, b.relative)
     return Errors(absolute=max(a.absolute, b.absolute), relative=relative, bad=a.bad + b.bad,
                   changed=tuple(dict.fromkeys(a.changed + b.changed)))
-
-
-def _complaint(errors: Errors, tolerance: float) -> str:
-    if errors.bad:
-        return f"{errors.bad} values are not finite or were never written"
-    if errors.changed:
-        return f"the inputs {', '.join(errors.changed)} were overwritten"
-    if errors.relative is None or errors.relative > tolerance:
-        return f"error {errors.relative:.2g} of the output's scale, allowed {tolerance:.2g}" \
-            if errors.relative is not None else "the error is not a number"
-    return ""
-
-
-def _most(values: Iterable[float | None]) -> float | None:
-    return max((v for v in values if v is not None), default=None)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _geometric(values: list[float], weights: list[float]) -> float:
-    return math.exp(stats.weighted_mean([math.log(v) for v in values], weights))

@@ -90,7 +90,8 @@ class Inspector:
         self._plain = jit.JITFunction.run
         jit.JITFunction.run = lambda kernel, *a, **k: self._compile(kernel, a, k)
         autotuner.Autotuner.run = lambda tuner, *a, **k: self._tune(tuner, a, k)
-        torch.cuda.get_device_properties = lambda *_: SimpleNamespace(
+        cuda: Any = torch.cuda
+        cuda.get_device_properties = lambda *_: SimpleNamespace(
             multi_processor_count=self.compiler.properties()["multiprocessor_count"],
             shared_memory_per_block_optin=self.compiler.properties()["max_shared_mem"])
         with open(job["artifact"], "rb") as file:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import json
 import os
 import resource
@@ -22,56 +21,14 @@ import sys
 import time
 from typing import Any
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # -I leaves it out
+
+from family import descendants, signal_all, usage
+from turnstile import Turnstile
+
 PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG = 36, 1
 TICK_S = 0.02
 COUNT_TICK_S = 0.1
-
-
-def descendants() -> dict[int, str]:
-    """Return pid -> state letter of every process below this one."""
-    parents: dict[int, tuple[int, str]] = {}
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            with open(f"/proc/{name}/stat", "rb") as file:
-                fields = file.read().rsplit(b") ", 1)[1].split()
-        except (OSError, IndexError):
-            continue
-        parents[int(name)] = (int(fields[1]), fields[0].decode())
-    found: dict[int, str] = {}
-    frontier = {os.getpid()}
-    while frontier:
-        frontier = {pid for pid, (parent, _) in parents.items() if parent in frontier}
-        found.update((pid, parents[pid][1]) for pid in frontier)
-    return found
-
-
-def signal_all(number: int) -> int:
-    """Signal every descendant, the lowest first: a guard within this one outlives its job."""
-    count = 0
-    for pid, state in reversed(descendants().items()):
-        if state in "ZX":
-            continue
-        try:
-            os.kill(pid, number)
-            count += 1
-        except ProcessLookupError:
-            pass
-    return count
-
-
-def usage() -> tuple[int, int]:
-    """Return (resident bytes, number of processes) of everything below this one."""
-    total = 0
-    found = descendants()
-    for pid in found:
-        try:
-            with open(f"/proc/{pid}/statm") as file:
-                total += int(file.read().split()[1])
-        except (OSError, IndexError):
-            continue
-    return total * resource.getpagesize(), len(found)
 
 
 class Stream:
@@ -105,67 +62,6 @@ class Stream:
             self.pending.clear()
 
 
-class Turnstile:
-    """Keeps the program stopped while somebody measures on the device it shares.
-
-    A measurer holds `turn` exclusively and waits until nobody holds `active`; a program that
-    yields holds `active` shared while it runs.
-    """
-
-    def __init__(self, paths: list[str] | None) -> None:
-        self.files = [os.open(path, os.O_RDWR | os.O_CLOEXEC) for path in paths or []]
-        self.stopped_since: float | None = None
-        self.stopped_s = 0.0
-
-    def enter(self) -> bool:
-        """Try to become active; False while a measurer has the turn."""
-        if not self.files:
-            return True
-        turn, active = self.files
-        if not _try_lock(turn, fcntl.LOCK_SH):
-            return False
-        entered = _try_lock(active, fcntl.LOCK_SH)
-        fcntl.flock(turn, fcntl.LOCK_UN)
-        return entered
-
-    def tick(self) -> None:
-        if not self.files:
-            return
-        turn, active = self.files
-        if self.stopped_since is None:
-            if _try_lock(turn, fcntl.LOCK_SH):
-                fcntl.flock(turn, fcntl.LOCK_UN)
-                return
-            if self._stop():
-                fcntl.flock(active, fcntl.LOCK_UN)
-        elif self.enter():
-            self.stopped_s += time.monotonic() - self.stopped_since
-            self.stopped_since = None
-            signal_all(signal.SIGCONT)
-
-    def _stop(self) -> bool:
-        """Stop everything; what cannot be stopped now stays active and is tried again."""
-        for _ in range(20):  # a fork can slip between the listing and the signal
-            signal_all(signal.SIGSTOP)
-            if all(state in "TtZX" for state in descendants().values()):
-                self.stopped_since = time.monotonic()
-                return True
-        return False
-
-    def total_stopped_s(self) -> float:
-        if self.stopped_since is None:
-            return self.stopped_s
-        return self.stopped_s + time.monotonic() - self.stopped_since
-
-
-def _try_lock(fd: int, kind: int) -> bool:
-    try:
-        fcntl.flock(fd, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def start(job: dict[str, Any], out: int, err: int, report: int, keep: list[int]) -> int:
     """Fork the program; returns its pid. Exit status 127 means that it could not be started."""
     above = os.getpid()
@@ -193,7 +89,6 @@ def start(job: dict[str, Any], out: int, err: int, report: int, keep: list[int])
             os.set_inheritable(fd, True)
         os.chdir(job["cwd"])
         if job["confine"]:
-            sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
             import confine
 
             try:

@@ -1,0 +1,123 @@
+"""From errors and timings to the rows of a verdict, and to its weighted means."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from harness import compare, roofline, stats
+from harness.oracle import Errors
+from harness.roofline import Ceilings
+from harness.target import ConfigClass, Target
+from harness.timing import ClassTiming, Plan
+from harness.verdict import Finding, LatencyKind, Row, Verdict
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """What one evaluation has seen, by config class; `same` if both sides run the same code."""
+
+    target: Target
+    plan: Plan
+    errors: Mapping[str, Errors]
+    timings: Mapping[str, ClassTiming]
+    ceilings: Ceilings | None
+    on_cpu: bool
+    same: bool
+
+
+def rows(seen: Seen) -> tuple[tuple[Row, ...], tuple[Finding, ...]]:
+    """Return a row for each config class, and what was found below the physical floor."""
+    made = tuple(_row(seen, config_class) for config_class in seen.target.classes)
+    found = tuple(Finding(rule="physical-floor", severity="reject",
+                          detail=f"class {row.config_class}: {row.note}")
+                  for row in made if row.bound_us is not None and row.latency_us is None)
+    return made, found
+
+
+def with_overall(verdict: Verdict, seen: Seen) -> Verdict:
+    """Add the worst errors and, if every class was timed, the weighted geometric means.
+
+    Pairs are shared by the classes, and so is their noise: the interval is over pairs.
+    """
+    verdict = msgspec.structs.replace(
+        verdict, max_abs_err=_most(r.max_abs_err for r in verdict.rows),
+        max_rel_err=_most(r.max_rel_err for r in verdict.rows),
+        error_budget_used=_most(r.error_budget_used for r in verdict.rows))
+    latencies = [row.latency_us for row in verdict.rows if row.latency_us is not None]
+    if not verdict.correct or len(latencies) < len(verdict.rows):
+        return verdict
+    weights = [row.weight for row in verdict.rows]
+    per_pair = zip(*(seen.timings[row.config_class].log_ratios for row in verdict.rows),
+                   strict=True)
+    value = stats.estimate([stats.weighted_mean(ratios, weights) for ratios in per_pair],
+                           seen.plan.alpha_look)
+    latency = _geometric(latencies, weights)
+    bounds = [row.bound_us for row in verdict.rows if row.bound_us]
+    bound = _geometric(bounds, weights) if len(bounds) == len(verdict.rows) else None
+    kind: LatencyKind = "measured-cpu" if seen.on_cpu else "measured-gpu"
+    return msgspec.structs.replace(
+        verdict, latency_us=latency, latency_kind=kind, speedup=math.exp(value.mean),
+        speedup_low=math.exp(value.low) if value.pairs > 1 else None,
+        speedup_high=math.exp(value.high) if value.pairs > 1 else None,
+        detectable_effect=_finite(value.detectable), bound_us=bound,
+        pct_of_roofline=roofline.pct_of_roofline(bound, latency) if bound else None)
+
+
+def _row(seen: Seen, config_class: ConfigClass) -> Row:
+    row = Row(config_class=config_class.name, correct=False, weight=config_class.weight,
+              core=config_class.core)
+    errors = seen.errors.get(config_class.name)
+    if errors is None:
+        return msgspec.structs.replace(row, note="not run: an earlier class failed")
+    tolerance = seen.target.tolerance_of(config_class)
+    used = None if errors.relative is None or not tolerance else errors.relative / tolerance
+    right = errors.within(tolerance)
+    row = msgspec.structs.replace(
+        row, correct=right, max_abs_err=errors.absolute, max_rel_err=errors.relative,
+        error_budget_used=used, note=_complaint(errors, tolerance),
+        outcome="broken" if not right else "tie" if seen.same else "unmeasured")
+    timing = seen.timings.get(config_class.name)
+    return row if timing is None or not right or seen.same else \
+        _timed(seen, config_class, row, timing)
+
+
+def _timed(seen: Seen, config_class: ConfigClass, row: Row, timing: ClassTiming) -> Row:
+    value = stats.estimate(timing.log_ratios, seen.plan.alpha_look)
+    bound = None if seen.ceilings is None else \
+        roofline.bound_us(seen.ceilings, seen.target, config_class)
+    if bound is not None and timing.candidate_us < bound:
+        return msgspec.structs.replace(row, bound_us=bound, note=(
+            f"{timing.candidate_us:.3g} us is below the physical floor of {bound:.3g} us; the "
+            "latency is withheld"))
+    return msgspec.structs.replace(
+        row, outcome=compare.outcome(value, seen.plan.margin), latency_us=timing.candidate_us,
+        incumbent_us=timing.incumbent_us, log_ratio=value.mean, low=_finite(value.low),
+        high=_finite(value.high), stderr=_finite(value.stderr), pairs=value.pairs, bound_us=bound,
+        pct_of_roofline=None if bound is None
+        else roofline.pct_of_roofline(bound, timing.candidate_us))
+
+
+def _complaint(errors: Errors, tolerance: float) -> str:
+    if errors.bad:
+        return f"{errors.bad} values are not finite or were never written"
+    if errors.changed:
+        return f"the inputs {', '.join(errors.changed)} were overwritten"
+    if errors.relative is None:
+        return "the error is not a number"
+    if errors.relative > tolerance:
+        return f"error {errors.relative:.2g} of the output's scale, allowed {tolerance:.2g}"
+    return ""
+
+
+def _most(values: Iterable[float | None]) -> float | None:
+    return max((v for v in values if v is not None), default=None)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _geometric(values: list[float], weights: list[float]) -> float:
+    return math.exp(stats.weighted_mean([math.log(v) for v in values], weights))
