@@ -23,7 +23,7 @@ async def draw(workspace: Path, campaign: str, size: tuple[int, int], keys: list
             await pilot.press(key)
             await pilot.pause(0.6)
         await pilot.pause(0.6)
-        out.write_text(app.export_screenshot(title=f"kopt {campaign}".strip(), simplify=True))
+        out.write_text(app.export_screenshot(title=f"kopt {campaign}".strip()))
 
 
 async def _arrived(app: Dashboard, limit_s: float = 10.0) -> None:
