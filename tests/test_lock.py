@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import itertools
 import os
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -249,3 +250,28 @@ def test_a_foreign_process_that_holds_the_file_is_waited_for(locks: Path) -> Non
         with pytest.raises(EnvironmentFault, match="still busy"):
             lock.acquire("cpu", timeout_s=0.1)
     lock.acquire("cpu", timeout_s=1).release()
+
+
+VFORKED = """#include <unistd.h>
+int main(void) {
+    write(1, "up\\n", 3);
+    if (vfork() == 0) { for (volatile long i = 0; i < 40000000000; i++) ; _exit(0); }
+    return 0;
+}
+"""
+
+
+def test_a_process_that_waits_in_vfork_makes_way_too(tmp_path: Path) -> None:
+    """A stopped child keeps its vforked parent in an uninterruptible wait: it runs no more."""
+    (tmp_path / "vforked.c").write_text(VFORKED)
+    subprocess.run(["cc", "-o", "vforked", "vforked.c"], cwd=tmp_path, check=True)
+    up = threading.Event()
+    with Guarded([str(tmp_path / "vforked")], cwd=tmp_path, env=guard.clean_env(),
+                 yields=lock.turnstile(), on_line=lambda _: up.set()) as guarded:
+        ended = threading.Thread(target=guarded.wait)
+        ended.start()
+        assert up.wait(5.0)
+        with lock.acquire("cpu", shared_device=True, timeout_s=5.0) as held:
+            assert held.waited_s < 2.0
+        guarded.kill()
+        ended.join(5.0)

@@ -12,6 +12,9 @@ import time
 
 from family import descendants, signal_all
 
+STILL = "DTtZX"
+"""States in which a process that was sent SIGSTOP uses no processor."""
+
 
 class Turnstile:
     """Keeps the program stopped while somebody measures on the device it shares.
@@ -52,10 +55,14 @@ class Turnstile:
             signal_all(signal.SIGCONT)
 
     def _stop(self) -> bool:
-        """Stop everything; what cannot be stopped now stays active and is tried again."""
+        """Stop everything; what cannot be stopped now stays active and is tried again.
+
+        An uninterruptible wait (D) counts as stopped: the signal is delivered before the process
+        runs again, and the parent of a vfork waits like that for a child which we have stopped.
+        """
         for _ in range(20):  # a fork can slip between the listing and the signal
             signal_all(signal.SIGSTOP)
-            if all(state in "TtZX" for state in descendants().values()):
+            if all(state in STILL for state in descendants().values()):
                 self.stopped_since = time.monotonic()
                 return True
         return False
