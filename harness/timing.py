@@ -123,7 +123,7 @@ class Pairs:
             self._pair(number, after if number in self.plan.looks else None)
             if self._on_pair is not None:
                 self._on_pair(number, last)
-            if number in self.plan.looks and not self._suspected(number == last) \
+            if number in self.plan.looks and not self._suspected(number) \
                     and self.enough():
                 break
         return [ClassTiming(config_class=name, log_ratios=tuple(values),
@@ -168,17 +168,19 @@ class Pairs:
             calls *= min(1000, math.ceil(self.plan.block_ns / max(ns, 1)))
         return ns, calls
 
-    def _suspected(self, last: bool) -> bool:
+    def _suspected(self, pairs: int) -> bool:
         """Tell whether a candidate's blocks take longer by our clock than by its own.
 
         A busy machine delays some blocks of both sides; a runner that reports less than it took
         delays its own, and more of them than the spread explains. What looks like it is measured
-        further; raises Tampered when it lasts.
+        further; raises Tampered when it lasts. A screening of a pair or two accuses nobody: what
+        it lets pass, a verdict will judge.
         """
         if not (told := self._excess()):
             return False
         self._suspicions += 1
-        if last or self._suspicions >= CONVICTED:
+        last = pairs == self.plan.looks[-1]
+        if (last and pairs >= stats.LOOKS[0]) or self._suspicions >= CONVICTED:
             raise Tampered(told)
         return True
 
