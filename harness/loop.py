@@ -62,7 +62,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     budget: int = 24
     seed: int = 0
     only: tuple[str, ...] = ()
-    start: Config = {}
 
 
 def loop(target: Target, job: Job, device: Device, settings: Settings, *,
