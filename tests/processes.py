@@ -32,6 +32,24 @@ def marked(word: str) -> dict[int, str]:
     return {pid: state for pid, state in found.items() if state not in "ZX"}
 
 
+def alive(pid: int) -> bool:
+    """Tell whether a process still holds anything: dying takes a while, and ends as a zombie."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_bytes().rsplit(b") ", 1)[1].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state not in b"ZX"
+
+
+def resident(pid: int) -> int:
+    """Return the resident bytes of a process, 0 when it is gone."""
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_bytes().split()[1]
+    except (OSError, IndexError):
+        return 0
+    return int(pages) * os.sysconf("SC_PAGESIZE")
+
+
 def until(true: Callable[[], object], seconds: float = 15.0) -> bool:
     """Poll until `true()`; False when it did not come true in time."""
     deadline = time.monotonic() + seconds

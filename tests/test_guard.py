@@ -17,7 +17,7 @@ import pytest
 
 from harness import guard, lock
 from harness.guard import Confine, Guarded, Limits, Outcome
-from tests.processes import kill, mark, marked, owner, python, until
+from tests.processes import alive, kill, mark, marked, owner, python, resident, until
 
 DAEMON = """
 import os, sys, time
@@ -208,7 +208,7 @@ with lock.acquire("cpu", shared_device=True) as held:
     print("locked", flush=True)
     guard.run([sys.executable, "-I", "-S", "-c", %r, word], cwd=Path(folder), lock=held,
               confine=Confine(writable=(folder,)) if confine else None)
-""" % (DAEMON + SLEEP)
+""" % (DAEMON + "held = bytearray(b'1') * 300_000_000\n" + SLEEP)
 
 
 @pytest.mark.parametrize("confine", ["confine", "open"])
@@ -233,12 +233,12 @@ from harness import guard, lock
 folder, word, depth = sys.argv[1], sys.argv[2], int(sys.argv[3])
 if depth == 0:
     held = lock.acquire("cpu", shared_device=True)
-    guard.run([sys.executable, "-I", "-S", "-c", %r, word], cwd=Path(folder), lock=held)
+    guard.run([sys.executable, "-I", "-S", "-c", %r, word + "-job"], cwd=Path(folder), lock=held)
 else:
     env = guard.clean_env({"KOPT_LOCK_DIR": sys.argv[4], "PYTHONPATH": sys.argv[5]})
     guard.run([sys.executable, "-c", sys.argv[6], folder, word, str(depth - 1), *sys.argv[4:]],
               cwd=Path(folder), env=env)
-""" % (DAEMON + SLEEP)
+""" % (DAEMON + "held = bytearray(b'1') * 300_000_000\n" + SLEEP)
 
 
 @pytest.mark.parametrize("victim", ["owner", "inner supervisor", "outer supervisor"])
@@ -248,6 +248,8 @@ def test_guards_within_guards_die_together(victim: str, tmp_path: Path) -> None:
     with owner(NESTED, str(tmp_path), word, "2", os.environ["KOPT_LOCK_DIR"], root,
                NESTED) as process:
         assert until(lambda: len(marked(word)) >= 5)
+        assert until(lambda: max(map(resident, marked(word + "-job"))) > 300_000_000)
+        jobs = marked(word + "-job")
         if victim == "owner":
             kill(process.pid)
         else:
@@ -255,8 +257,9 @@ def test_guards_within_guards_die_together(victim: str, tmp_path: Path) -> None:
             assert len(chain) == 3
             kill(chain[-1] if victim == "inner supervisor" else chain[0])
         assert until(lambda: lock.holder("cpu") is None)
-        assert until(lambda: not [pid for pid in marked(word) if pid != process.pid],
-                     0.0 if victim == "owner" else 15.0)
+        if victim == "owner":
+            assert not [pid for pid in jobs if alive(pid)], "free while something still ran"
+        assert until(lambda: not [pid for pid in marked(word) if pid != process.pid])
         process.wait(timeout=20)
 
 

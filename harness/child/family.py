@@ -10,7 +10,12 @@ import resource
 
 
 def descendants() -> dict[int, str]:
-    """Return pid -> state letter of every process below this one."""
+    """Return pid -> state letter of every process below this one, the highest first."""
+    return {pid: state for pid, (_, state) in _below().items()}
+
+
+def _below() -> dict[int, tuple[int, str]]:
+    """Return pid -> (parent, state letter), the highest first."""
     parents: dict[int, tuple[int, str]] = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -21,20 +26,23 @@ def descendants() -> dict[int, str]:
         except (OSError, IndexError):
             continue
         parents[int(name)] = (int(fields[1]), fields[0].decode())
-    found: dict[int, str] = {}
+    found: dict[int, tuple[int, str]] = {}
     frontier = {os.getpid()}
     while frontier:
         frontier = {pid for pid, (parent, _) in parents.items() if parent in frontier}
-        found.update((pid, parents[pid][1]) for pid in frontier)
+        found.update((pid, parents[pid]) for pid in frontier)
     return found
 
 
-def signal_all(number: int) -> int:
-    """Signal every descendant, the lowest first: a guard within this one outlives its job."""
+def signal_all(number: int, *, lowest: bool = False) -> int:
+    """Signal every living descendant, or only the `lowest`; returns how many.
+
+    Killing takes a while. A guard within this one must outlive its job, or the device lock that
+    it holds would be free too early: so the lowest are killed, and once they are gone the next.
+    """
+    living = {pid: parent for pid, (parent, state) in _below().items() if state not in "ZX"}
     count = 0
-    for pid, state in reversed(descendants().items()):
-        if state in "ZX":
-            continue
+    for pid in living.keys() - set(living.values()) if lowest else list(living)[::-1]:
         try:
             os.kill(pid, number)
             count += 1

@@ -29,6 +29,7 @@ from turnstile import Turnstile
 PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG = 36, 1
 TICK_S = 0.02
 COUNT_TICK_S = 0.1
+ORDERLY_S, END_S = 3.0, 10.0
 
 
 class Stream:
@@ -203,10 +204,10 @@ class Supervisor:
         """Kill whatever is left, reap it, forward the rest of the output."""
         if self.returncode is not None:
             self.leftover = len([s for s in descendants().values() if s not in "ZX"])
-        deadline = time.monotonic() + 10.0
-        while time.monotonic() < deadline:
+        began = time.monotonic()
+        while (spent := time.monotonic() - began) < END_S:
             signal_all(signal.SIGSTOP)  # what is stopped forks no more
-            alive = signal_all(signal.SIGKILL)
+            alive = signal_all(signal.SIGKILL, lowest=spent < ORDERLY_S)
             try:
                 while True:
                     pid, status = os.waitpid(-1, os.WNOHANG)
