@@ -10,21 +10,23 @@ short still tells what it saw.
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import machine
-import msgspec
 
 from harness import devices, guard, knobs, target
+from harness.convert import to_builtins
 from harness.evaluate import Settings, Trees, evaluate
 from harness.guard import Confine
 from harness.loop import Job, loop
@@ -45,11 +47,11 @@ class Bench:
         self.device = next(d for d in devices.inventory() if d.kind != "cpu")
         self.out, self.deadline = out, deadline
         self.result: dict[str, Any] = {"machine": machine.describe(), **versions(),
-                                       "device": msgspec.to_builtins(self.device)}
+                                       "device": to_builtins(self.device)}
 
     def keep(self, name: str, value: object) -> None:
         self.result[name] = value
-        self.out.write_bytes(msgspec.json.format(msgspec.json.encode(self.result), indent=1))
+        self.out.write_text(json.dumps(to_builtins(self.result), indent=1))
         print(f"{time.monotonic() - BEGAN:6.1f} s  {name}", flush=True)
 
     def late(self) -> bool:
@@ -140,7 +142,7 @@ def confinement(env: dict[str, str]) -> dict[str, Any]:
     for name, confine in (("free", None), ("confined", Confine(required=True)), ):
         with tempfile.TemporaryDirectory() as folder:
             if confine is not None:
-                confine = msgspec.structs.replace(confine, writable=(folder,))
+                confine = replace(confine, writable=(folder,))
             outcome = guard.run([sys.executable, "-c", code], cwd=Path(folder), confine=confine,
                                 env=guard.clean_env(env, home=Path(folder)))
         found[name] = {"ok": outcome.ok, "seconds": outcome.wall_s,

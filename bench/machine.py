@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import re
 import time
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from harness import devices
+from harness.convert import to_builtins
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -29,6 +29,5 @@ def write(name: str, result: dict[str, Any]) -> Path:
     word = re.sub(r"[^a-z0-9]+", "-", machine["devices"][-1]["name"].lower()).strip("-")
     path = RESULTS / f"{name}-{word}-{time.strftime('%Y%m%d')}.json"
     RESULTS.mkdir(exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode({"machine": machine, **result}),
-                                         indent=1) + b"\n")
+    path.write_text(json.dumps(to_builtins({"machine": machine, **result}), indent=1) + "\n")
     return path

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from engine.infer import Function
 from harness import yamldoc
+from harness.convert import to_builtins
 from harness.errors import InputError
 from harness.target import Arg, ConfigClass, Target, check
 
@@ -63,12 +63,12 @@ def config_class(text: str) -> ConfigClass:
 def dump(task: Target) -> str:
     """Return the task as YAML, without what equals its default."""
     value: dict[str, Any] = {"kind": task.kind}
-    for field in msgspec.structs.fields(Target):
+    for field in fields(Target):
         given = getattr(task, field.name)
         if field.name != "kind" and given != field.default:
-            value[field.name] = msgspec.to_builtins(given)
-    value["args"] = [_brief(arg, Arg) for arg in task.args]
-    value["classes"] = [_brief(one, ConfigClass) for one in task.classes]
+            value[field.name] = to_builtins(given)
+    value["args"] = [_brief(arg) for arg in task.args]
+    value["classes"] = [_brief(one) for one in task.classes]
     return yamldoc.dump(value)
 
 
@@ -78,18 +78,18 @@ def _filled(arg: Arg, shapes: Mapping[str, str], scalars: Mapping[str, str]) -> 
             raise InputError(f"the shape of {arg.name} is missing",
                              fix=f"--shape {arg.name}=rows,cols")
         dims = [part.strip() for part in shapes[arg.name].split(",") if part.strip()]
-        return msgspec.structs.replace(
+        return replace(
             arg, shape=tuple(int(dim) if dim.isdigit() else dim for dim in dims))
     if arg.value is None:
         value = yamldoc.scalar(scalars.get(arg.name, ""))
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise InputError(f"the value of {arg.name} is missing or no number",
                              fix=f"--scalar {arg.name}=1e-6")
-        return msgspec.structs.replace(arg, value=value)
+        return replace(arg, value=value)
     return arg
 
 
-def _brief(value: msgspec.Struct, kind: type[msgspec.Struct]) -> dict[str, Any]:
-    return {field.name: msgspec.to_builtins(getattr(value, field.name))
-            for field in msgspec.structs.fields(kind)
+def _brief(value: Arg | ConfigClass) -> dict[str, Any]:
+    return {field.name: to_builtins(getattr(value, field.name))
+            for field in fields(value)
             if getattr(value, field.name) != field.default}

@@ -8,10 +8,9 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
-
 import harness
 from harness import guard
+from harness.convert import ConvertError, from_json, to_json
 from harness.errors import KoptError
 from harness.guard import Limits
 from harness.loop import LoopResult, Trial
@@ -28,7 +27,6 @@ from harness.requests import (
 from harness.verdict import Verdict, rejected
 
 HARNESS_LIMITS = Limits(wall_s=3600.0, output_bytes=16 << 20)
-_lines: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 
 
 class HarnessFault(KoptError):
@@ -60,13 +58,13 @@ def _ask(request: EvaluateRequest | LoopRequest, scratch: Path,
          cancel: threading.Event | None) -> VerdictLine | LoopLine | None:
     scratch.mkdir(parents=True, exist_ok=True)
     path = scratch / "request.json"
-    path.write_bytes(msgspec.json.encode(request))
+    path.write_bytes(to_json(request))
     answers: list[VerdictLine | LoopLine | ErrorLine] = []
 
     def take(raw: bytes) -> None:
         try:
-            line = _lines.decode(raw)
-        except msgspec.DecodeError:
+            line: Line = from_json(raw, Line)
+        except ConvertError:
             raise HarnessFault(ErrorLine(what="the harness printed what is no answer",
                                          exit_code=1)) from None
         if isinstance(line, Progress):

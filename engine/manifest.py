@@ -161,7 +161,7 @@ def parse(text: str, where: str) -> Manifest:
 def _decode(document: yamldoc.Document) -> Manifest:
     from engine.manifest_rules import check
 
-    manifest = decode(_without_blanks(document), Manifest)
+    manifest = decode(_without_blanks(document), Manifest, msgspec.convert)
     check(manifest, document)
     return manifest
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+from dataclasses import replace
 
 import msgspec
 
@@ -87,7 +88,7 @@ class Verifier:
         plan = Plan(alpha=job.alpha, margin=decision.margin, tolerance=decision.tolerance)
         if setup.manifest.budget.pairs is not None:
             looks = [n for n in plan.looks if n <= setup.manifest.budget.pairs]
-            plan = msgspec.structs.replace(plan, looks=tuple(looks) or (4,))
+            plan = replace(plan, looks=tuple(looks) or (4,))
         request = EvaluateRequest(
             target=setup.target, device=setup.device.id,
             trees=Trees(candidate=str(setup.tree(job.candidate_tree)),

@@ -7,9 +7,8 @@ import sys
 import threading
 from pathlib import Path
 
-import msgspec
-
 from harness import devices
+from harness.convert import ConvertError, from_json, to_json
 from harness.errors import InputError, KoptError, of_os
 from harness.evaluate import evaluate
 from harness.loop import loop
@@ -26,7 +25,7 @@ from harness.requests import (
 
 
 def say(line: Line) -> None:
-    sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")
+    sys.stdout.buffer.write(to_json(line) + b"\n")
     sys.stdout.buffer.flush()
 
 
@@ -51,8 +50,8 @@ def main() -> int:
         return 2
     try:
         try:
-            request = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Request)
-        except (OSError, msgspec.DecodeError) as error:
+            request: Request = from_json(Path(sys.argv[1]).read_bytes(), Request)
+        except (OSError, ConvertError) as error:
             raise InputError(f"cannot read the request: {error}", where=sys.argv[1]) from None
         last = answer(request, cancel)
     except (KoptError, OSError) as raised:

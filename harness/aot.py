@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-
-import msgspec
 
 from harness import arch as archs
 from harness import kernel
 from harness.arch import Arch
+from harness.convert import ConvertError, convert
 from harness.errors import InputError, KoptError
 from harness.guard import Confine, Limits, clean_env
 from harness.kernel import Place
@@ -33,7 +33,8 @@ class AotError(KoptError):
     exit_code = 1
 
 
-class KernelResources(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class KernelResources:
     """What one kernel takes when compiled for one config class, autotune config and architecture.
 
     Sizes in bytes; `spills` per thread, loads and stores; `load_bytes` is the widest load of one
@@ -65,7 +66,8 @@ class KernelResources(msgspec.Struct, frozen=True, kw_only=True):
         return known is None or self.shared_bytes <= known.shared_per_block
 
 
-class Limit(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Limit:
     """One thing that holds a kernel back, as far as its compiled code tells."""
 
     kernel: str
@@ -108,7 +110,7 @@ def inspect(target: Target, tree: Path, arch: str | Sequence[str], scratch: Path
                 found += [_resources(raw, config_class.name) for raw in answer["kernels"]]
         except (PeerError, PeerDied) as error:
             failure = failure or error.what
-        except (msgspec.ValidationError, KeyError) as error:
+        except (ConvertError, KeyError) as error:
             failure = failure or f"the compiler process talks nonsense: {error}"
     if not found:
         raise AotError(failure or "the target launches no Triton kernel", where=target.source)
@@ -204,11 +206,11 @@ def _arch(name: str) -> Arch:
 
 def _resources(raw: object, config_class: str) -> KernelResources:
     assert isinstance(raw, dict)
-    one = msgspec.convert({**raw, "config_class": config_class}, KernelResources)
-    one = msgspec.structs.replace(one, kernel=plain(one.kernel, 120), config=plain(one.config, 200),
+    one = convert({**raw, "config_class": config_class}, KernelResources)
+    one = replace(one, kernel=plain(one.kernel, 120), config=plain(one.config, 200),
                                   error=plain(one.error, 300))
     fit = None if one.error else archs.occupancy(
         _arch(one.arch), registers=one.registers, shared_bytes=one.shared_bytes,
         threads=one.threads, waves=one.waves)
-    return one if fit is None else msgspec.structs.replace(
+    return one if fit is None else replace(
         one, occupancy=round(fit.share, 4), limiter=fit.limiter)

@@ -6,7 +6,7 @@ CDNA 2, 3 and 4 instruction set guides. Multiprocessors are those of the largest
 
 from __future__ import annotations
 
-import msgspec
+from dataclasses import dataclass
 
 REGISTERS = 65536
 PARTITIONS = 4
@@ -14,7 +14,8 @@ RESERVED_SHARED = 1024
 """Shared memory that CUDA keeps of every resident block, since compute capability 8.0."""
 
 
-class Arch(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Arch:
     """Limits of one architecture; sizes in bytes, counts per multiprocessor (compute unit)."""
 
     name: str
@@ -29,7 +30,8 @@ class Arch(msgspec.Struct, frozen=True, kw_only=True):
     registers: int = REGISTERS
 
 
-class Occupancy(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Occupancy:
     """The share of a multiprocessor's warps that can be resident, and what allows no more."""
 
     share: float

@@ -6,9 +6,8 @@ import hashlib
 import re
 import shutil
 import threading
+from dataclasses import dataclass
 from pathlib import Path
-
-import msgspec
 
 from harness import guard
 from harness.errors import EnvironmentFault, KoptError, Stopped
@@ -31,7 +30,8 @@ class BuildError(KoptError):
     exit_code = 1
 
 
-class Built(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Built:
     """A built library and the hash by which the runner proves that it loaded this one."""
 
     path: str

@@ -9,11 +9,11 @@ clock, which no kernel can pass; AMD's is the published peak.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
-import msgspec
 
-
-class Card(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Card:
     """One model of card. A rate of None is not published, and bounds nothing."""
 
     pattern: str

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
-from typing import TypeVar
+from collections.abc import Callable, Iterable
+from types import UnionType
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-import msgspec
-
+from harness.convert import convert
 from harness.errors import InputError
 from harness.yamldoc import Document, Key, kind
 
-T = TypeVar("T", bound=msgspec.Struct)
+T = TypeVar("T")
 
 _WORDS = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false",
           "array": "a list", "object": "a mapping", "null": "nothing"}
@@ -25,16 +25,24 @@ _MISSING = re.compile(r"Object missing required field `(?P<name>.*)`")
 _EXPECTED = re.compile(r"Expected `(?P<types>[^`]*)`(?P<limit>[^,]*)")
 
 
-def decode(document: Document, wanted: type[T]) -> T:
-    """Return the document as a struct; raises InputError for the first thing that does not fit."""
+def _strictly(value: object, wanted: type[T]) -> T:
+    return convert(value, wanted, strict=True)
+
+
+def decode(document: Document, wanted: type[T],
+           converter: Callable[[object, type[T]], T] = _strictly) -> T:
+    """Return the document as a struct; raises InputError for the first thing that does not fit.
+
+    `converter` speaks of what does not fit in the words of msgspec.
+    """
     try:
-        return msgspec.convert(document.value, wanted)
-    except msgspec.ValidationError as error:
+        return converter(document.value, wanted)
+    except ValueError as error:
         raise explain(document, wanted, str(error)) from error
 
 
 def explain(document: Document, wanted: type, message: str) -> InputError:
-    """Turn msgspec's message into one line for the person who wrote the document."""
+    """Turn the converter's message into one line for the person who wrote the document."""
     at = _AT.search(message)
     path = at["path"] if at else ""
     message = message[: at.start()] if at else message
@@ -103,35 +111,31 @@ def _value(document: Document, key: Key) -> object:
     return value
 
 
-def _type_at(wanted: type, key: Key) -> list[msgspec.inspect.Type]:
+def _types_at(wanted: Any, key: Key) -> list[Any]:
     """Return the types that may stand at a key, unions taken apart."""
-    import msgspec.inspect as inspect
-
-    found: list[inspect.Type] = [inspect.type_info(wanted)]
-    for step in (*key, None):
-        found = [one for kind_ in found
-                 for one in (kind_.types if isinstance(kind_, inspect.UnionType) else (kind_,))]
-        if step is None:
-            break
-        inner: list[inspect.Type] = []
+    found = _alternatives(wanted)
+    for step in key:
+        inner: list[Any] = []
         for one in found:
-            if isinstance(one, inspect.StructType):
-                inner += [field.type for field in one.fields if field.encode_name == step]
-            elif isinstance(one, inspect.VarTupleType | inspect.ListType):
-                inner.append(one.item_type)
+            if get_origin(one) in (tuple, list) and isinstance(step, int):
+                inner += _alternatives(get_args(one)[0])
+            elif isinstance(one, type) and isinstance(step, str):
+                inner += _alternatives(get_type_hints(one).get(step))
         found = inner
     return found
 
 
-def _fields(wanted: type, key: Key) -> list[str]:
-    import msgspec.inspect as inspect
+def _alternatives(wanted: Any) -> list[Any]:
+    if get_origin(wanted) in (Union, UnionType):
+        return [kind_ for one in get_args(wanted) for kind_ in _alternatives(one)]
+    return [wanted]
 
-    return [field.encode_name for one in _type_at(wanted, key)
-            if isinstance(one, inspect.StructType) for field in one.fields]
+
+def _fields(wanted: type, key: Key) -> list[str]:
+    return [name for one in _types_at(wanted, key) if isinstance(one, type)
+            for name, hint in get_type_hints(one).items() if get_origin(hint) is not ClassVar]
 
 
 def _choices(wanted: type, key: Key) -> list[str]:
-    import msgspec.inspect as inspect
-
-    return [str(value) for one in _type_at(wanted, key)
-            if isinstance(one, inspect.LiteralType) for value in one.values]
+    return [str(value) for one in _types_at(wanted, key)
+            if get_origin(one) is Literal for value in get_args(one)]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
-
-import msgspec
 
 Kind = Literal["cpu", "nvidia", "amd"]
 
@@ -12,7 +11,8 @@ SLOWDOWNS = frozenset({"hw-slowdown", "sw-thermal", "hw-thermal", "hw-power-brak
 """Reasons that void a measurement; a software power cap is a large kernel's normal state."""
 
 
-class Device(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Device:
     """One place where kernels run: the CPU, a card, or a slice of one.
 
     `index` is the vendor tool's own (the order of `nvidia-smi` and `rocm-smi`), which need not be
@@ -47,7 +47,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
         return {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
 
 
-class Process(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Process:
     """A process that computes on a device; its name may be unknown across containers."""
 
     pid: int
@@ -55,7 +56,8 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int | None = None
 
 
-class DeviceState(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class DeviceState:
     """A device as it was at `at` (seconds since the epoch); None is what it does not tell.
 
     When a device stops answering its last good values stay, `silent_since` says since when and
@@ -84,7 +86,8 @@ class DeviceState(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(reason for reason in self.throttle if reason in SLOWDOWNS)
 
 
-class Listing(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Listing:
     """The devices of one vendor, and why there may be more than it could list."""
 
     devices: tuple[Device, ...] = ()

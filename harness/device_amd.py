@@ -9,13 +9,12 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-
+from harness.convert import loads
 from harness.device import Device, DeviceState, Listing, Process
 from harness.text import plain
 
 TOOL_S = 4.0
-FAULTS = (OSError, subprocess.SubprocessError, msgspec.DecodeError, ValueError)
+FAULTS = (OSError, subprocess.SubprocessError, ValueError)
 MIB = 1024 * 1024
 Card = dict[str, Any]
 """One card of a tool's output; keys and units differ from release to release."""
@@ -211,4 +210,4 @@ def _run(*argv: str) -> Any:
     if start < 0:
         reason = plain(done.stderr.decode(errors="replace"), 200).strip().splitlines()
         raise ValueError(f"{argv[0]} printed no JSON" + (f": {reason[-1]}" if reason else ""))
-    return msgspec.json.decode(done.stdout[start:])
+    return loads(done.stdout[start:])

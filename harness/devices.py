@@ -11,8 +11,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-
-import msgspec
+from dataclasses import replace
 
 from harness import device_amd, device_cpu, device_nvidia
 from harness.device import Device, DeviceState, Kind, Listing, Process
@@ -112,7 +111,7 @@ def _remember(fresh: DeviceState) -> DeviceState:
             return fresh
         since = (last.silent_since if last else None) or fresh.silent_since or fresh.at
         base = last or fresh
-        told = msgspec.structs.replace(base, problem=fresh.problem, silent_since=since)
+        told = replace(base, problem=fresh.problem, silent_since=since)
         _known[fresh.device] = told
         return told
 
@@ -137,7 +136,7 @@ def _as_allowed(device: Device) -> Device:
     for name in names:
         value = os.environ.get(name)
         if value is not None and not device.unusable and not _lists(value, device):
-            return msgspec.structs.replace(device, unusable=f"{name}={value} hides it")
+            return replace(device, unusable=f"{name}={value} hides it")
     return device
 
 

@@ -17,12 +17,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-import msgspec
-
 from harness import freeze
+from harness.convert import from_json, to_builtins, to_json
 from harness.lock import DeviceLock, Turnstile
 
 SUPERVISOR = Path(__file__).parent / "child" / "supervisor.py"
@@ -31,7 +31,8 @@ INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES"
              "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_HOME", "ROCM_PATH")
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Limits:
     """What one guarded process may use; time spent stopped for a measurement does not count."""
 
     wall_s: float = 60.0
@@ -42,7 +43,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: int | None = None
 
 
-class Confine(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Confine:
     """Where a process may write, and whether it sees a network; kept where the kernel can."""
 
     writable: tuple[str, ...] = ()
@@ -50,7 +52,8 @@ class Confine(msgspec.Struct, frozen=True, kw_only=True):
     required: bool = False
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
     """How a guarded process ended. `returncode` below zero is a signal, None means not started."""
 
     ended: Ended
@@ -141,9 +144,9 @@ class Guarded:
                "wall_s": self.limits.wall_s, "output_bytes": self.limits.output_bytes,
                "memory_bytes": self.limits.memory_bytes, "processes": self.limits.processes,
                "pass_fds": list(pass_fds),
-               "confine": msgspec.to_builtins(confine) if confine else None,
+               "confine": to_builtins(confine) if confine else None,
                "yields": list(yields.paths) if yields else None}
-        self._control.sendall(msgspec.json.encode(job) + b"\n")
+        self._control.sendall(to_json(job) + b"\n")
 
     @property
     def pid(self) -> int:
@@ -204,8 +207,8 @@ class Guarded:
     def _read(self, answer: bytes) -> Outcome:
         outcome = Outcome(ended="killed", returncode=None)  # if the supervisor itself was killed
         if answer:
-            outcome = msgspec.json.decode(answer, type=Outcome)
-        return msgspec.structs.replace(outcome, stdout=bytes(self._outputs["stdout"]),
+            outcome = from_json(answer, Outcome)
+        return replace(outcome, stdout=bytes(self._outputs["stdout"]),
                                        stderr=bytes(self._outputs["stderr"]))
 
     def _take(self, name: str, data: bytes) -> None:

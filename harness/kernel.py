@@ -6,10 +6,9 @@ import hashlib
 import os
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from harness import build_c
 from harness.build_c import BuildError
@@ -20,7 +19,8 @@ from harness.target import Target
 from harness.text import plain
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Place:
     """Where kernels run: the interpreter, the folder below which they write, the device.
 
     `device` is as torch names it in a process that sees no other card: "cpu" or "cuda:0".
@@ -29,11 +29,12 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     scratch: str
     python: str | None = None
-    env: Mapping[str, str] = {}
+    env: Mapping[str, str] = field(default_factory=dict)
     interpret: bool = False
 
 
-class Kernel(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Kernel:
     """A kernel that a runner can load. `identity` is equal when the running code is.
 
     `sha256` is of the file that the runner loads; `name` is the side it plays.

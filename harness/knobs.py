@@ -12,10 +12,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-
-import msgspec
 
 from harness.errors import InputError
 
@@ -29,7 +28,8 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _AFTER = r"(?=\s*(?:[,;:)}\]]|//|/\*|\#|$))"
 
 
-class Knob(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Knob:
     """One tunable number: where it stands (1-based line), what it is now, what it may be."""
 
     name: str

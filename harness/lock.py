@@ -16,9 +16,8 @@ import stat
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-
-import msgspec
 
 from harness.errors import EnvironmentFault, Stopped
 
@@ -39,13 +38,15 @@ def lock_directory() -> Path:
     return path
 
 
-class Turnstile(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Turnstile:
     """The lock files by which yielding processes make way for a measurement."""
 
     paths: tuple[str, str]
 
 
-class DeviceLock(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class DeviceLock:
     """A lock that is held; `fds` go to the supervisors that work under it."""
 
     device: str

@@ -7,23 +7,21 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-import msgspec
-
-from harness import kernel, knobs, lock, stats
+from harness import knobs, stats
 from harness.build_c import BuildError
+from harness.check import within
 from harness.devices import Device
 from harness.errors import InputError, Stopped
-from harness.evaluate import Settings, limits_for
 from harness.kernel import Kernel
-from harness.oracle import Oracle
+from harness.lock import DeviceLock
 from harness.peer import PeerDied, PeerError
-from harness.runners import Runners, starts_ahead
 from harness.search.space import Config, of_knobs
 from harness.search.strategy import CoordinateSearch
+from harness.stage import Settings, Stage
 from harness.target import Target
 from harness.timing import Pairs, Plan, Tampered
 
@@ -31,7 +29,8 @@ SCREEN = Plan(looks=(1,), blocks=4, block_ns=1_500_000, warm_ns=1_500_000)
 SCREEN_GPU = Plan(looks=(1,), blocks=4, block_ns=3_000_000, warm_ns=5_000_000)
 
 
-class Trial(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Trial:
     """One configuration tried. `log_ratio` is against the starting source, a screening value."""
 
     number: int
@@ -44,7 +43,8 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     wall_s: float = 0.0
 
 
-class LoopResult(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class LoopResult:
     """Where a loop ended: the best configuration and the whole source with it set."""
 
     best: Config
@@ -54,7 +54,8 @@ class LoopResult(msgspec.Struct, frozen=True, kw_only=True):
     space_size: int
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Job:
     """What to search: a tree, a budget of trials, a seed, and the knobs that may move (all)."""
 
     tree: str
@@ -78,44 +79,34 @@ def loop(target: Target, job: Job, device: Device, settings: Settings, *,
 
 
 class _Screen:
-    """The bench of one loop: an oracle and its cases, shared by all trials."""
+    """The bench of one loop: a stage, an oracle and its cases, shared by all trials."""
 
     def __init__(self, target: Target, job: Job, device: Device, settings: Settings,
                  cancel: threading.Event | None) -> None:
-        self.target, self.job, self.device, self.settings = target, job, device, settings
-        self.cancel = cancel
-        self.on_cpu = device.kind == "cpu"
-        self.measurable = not (self.on_cpu and target.language == "triton")
-        self.place = kernel.place_on(device, target.language, scratch=settings.scratch,
-                                     python=settings.python, env=settings.env)
-        if self.place.interpret:
-            self.target = target.interpretable()
-        self.yields = lock.turnstile() if self.on_cpu else None
-        self.runners = Runners(limits_for(target, device, settings), yields=self.yields,
-                               ahead=starts_ahead(self.place, target.language), cancel=cancel)
+        self.job, self.cancel = job, cancel
         self.source = knobs.read(Path(job.tree) / target.source)
         self.space = of_knobs(knobs.find(self.source, language=target.language,
                                          where=target.source), job.only)
-        self.oracle = Oracle(self.target, Path(job.reference), Path(settings.scratch) / "io",
-                             self.place, yields=self.yields, cancel=cancel)
+        self.stage = Stage(target, device, settings, cancel)
+        self.target = self.stage.target
+        self.oracle = self.stage.oracle(Path(job.reference), None)
 
     def __enter__(self) -> _Screen:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.runners.close()
+        self.stage.close()
         self.oracle.close()
 
     def search(self, on_trial: Callable[[Trial], None]) -> LoopResult:
-        with self._device():
+        with self.stage.working():
             self.cases = [self.oracle.make(c, "normal") for c in self.target.classes]
         try:
-            self.incumbent = kernel.make(self.target, Path(self.job.tree), "start", self.place,
-                                         yields=self.yields, cancel=self.cancel)
+            self.incumbent = self.stage.make(Path(self.job.tree), "start")
         except BuildError as error:
             raise InputError(f"does not compile: {error.what}",
                              where=self.target.source) from None
-        self.runners.expect(self.incumbent, 1)
+        self.stage.runners.expect(self.incumbent, 1)
         strategy = CoordinateSearch(self.space, self.job.seed)
         best: Trial | None = None
         trials: list[Trial] = []
@@ -131,7 +122,7 @@ class _Screen:
             threshold = best.log_ratio + math.log1p(SCREEN.margin) if best is not None \
                 and best.log_ratio is not None else -math.inf
             if gain > threshold:
-                trial = msgspec.structs.replace(trial, kept=True)
+                trial = replace(trial, kept=True)
                 best = trial
             strategy.tell(config, trial.log_ratio)
             trials.append(trial)
@@ -149,54 +140,42 @@ class _Screen:
         trial = Trial(number=number, config=config, correct=False)
         try:
             log_ratio, latency_us = self._measure(config)
-            trial = msgspec.structs.replace(trial, correct=True, log_ratio=log_ratio,
+            trial = replace(trial, correct=True, log_ratio=log_ratio,
                                             latency_us=latency_us)
         except (BuildError, PeerError, PeerDied, Tampered, _Wrong) as error:
-            trial = msgspec.structs.replace(trial, reason=str(error))
-        return msgspec.structs.replace(trial, wall_s=round(time.monotonic() - began, 4))
+            trial = replace(trial, reason=str(error))
+        return replace(trial, wall_s=round(time.monotonic() - began, 4))
 
     def _measure(self, config: Config) -> tuple[float | None, float | None]:
         """Build, check and screen one configuration; raises for every way in which it fails."""
-        tree = Path(self.settings.scratch) / "trial"
+        tree = Path(self.stage.settings.scratch) / "trial"
         if not tree.exists():
             shutil.copytree(self.job.tree, tree, symlinks=True,
                             ignore=shutil.ignore_patterns(".git"))
         (tree / self.target.source).write_bytes(
             knobs.apply(self.source, config, language=self.target.language).encode())
-        candidate = kernel.make(self.target, tree, "trial", self.place, yields=self.yields,
-                                cancel=self.cancel)
-        if self.on_cpu:
-            self._check(candidate, None)
-            if not self.measurable:
-                return None, None
-            with lock.acquire("cpu", shared_device=True, cancel=self.cancel) as held:
-                return self._time(candidate, held)
-        with self._device() as held:
-            assert held is not None
+        candidate = self.stage.make(tree, "trial")
+        with self.stage.working() as held:
             self._check(candidate, held)
-            return self._time(candidate, held)
+            if not self.stage.measurable:
+                return None, None
+            with self.stage.measuring(held) as owned:
+                return self._time(candidate, owned)
 
-    def _device(self) -> AbstractContextManager[lock.DeviceLock | None]:
-        """Take the lock on a GPU; whatever works on the CPU yields to measurements instead."""
-        if self.on_cpu:
-            return nullcontext()
-        return lock.acquire(lock.name_of(self.device.kind, self.device.uuid), cancel=self.cancel)
-
-    def _check(self, candidate: Kernel, held: lock.DeviceLock | None) -> None:
-        with self.runners.start(candidate, lock=held, yields=self.yields,
-                                refill=True) as runner:
+    def _check(self, candidate: Kernel, held: DeviceLock | None) -> None:
+        with self.stage.runners.start(candidate, lock=held, yields=self.stage.yields,
+                                      refill=True) as runner:
             for case in self.cases:
                 answer = runner.ask("call", case=case.id, tensors=case.tensors)
                 errors = self.oracle.judge(case, answer.get("outputs"))
-                tolerance = self.target.tolerance_of(self.target.config_class(case.config_class))
-                if not errors.within(tolerance):
+                if not within(self.stage, case, errors):
                     raise _Wrong(f"wrong result on class {case.config_class}")
 
-    def _time(self, candidate: Kernel, held: lock.DeviceLock) -> tuple[float, float]:
+    def _time(self, candidate: Kernel, held: DeviceLock) -> tuple[float, float]:
         sides = {"candidate": candidate, "incumbent": self.incumbent}
-        plan = SCREEN if self.on_cpu else SCREEN_GPU
-        timings = Pairs(plan, self.cases, lambda order: self.runners.start_all(
-            [sides[side] for side in order], lock=held, refill=True), alone=self.on_cpu,
+        plan = SCREEN if self.stage.on_cpu else SCREEN_GPU
+        timings = Pairs(plan, self.cases, lambda order: self.stage.runners.start_all(
+            [sides[side] for side in order], lock=held, refill=True), alone=self.stage.on_cpu,
             cancel=self.cancel).run()
         weights = [c.weight for c in self.target.classes]
         by_class = {t.config_class: t for t in timings}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import secrets
 import threading
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
-
+from harness.convert import ConvertError, convert, to_builtins
 from harness.errors import KoptError
 from harness.guard import Confine, Limits, clean_env
 from harness.kernel import Place
@@ -28,7 +28,8 @@ class OracleError(KoptError):
     exit_code = 2
 
 
-class Case(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Case:
     """One set of inputs of one config class, written to files."""
 
     id: str
@@ -38,7 +39,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     weak: tuple[str, ...] = ()
 
 
-class Errors(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Errors:
     """How far a candidate's outputs are from what is expected.
 
     `relative` is to the larger of the expected value and the root mean square of them all.
@@ -52,24 +54,39 @@ class Errors(msgspec.Struct, frozen=True, kw_only=True):
     bad: int
     changed: tuple[str, ...] = ()
 
+    def worse(self, other: Errors | None) -> Errors:
+        """Return the worse of both in every respect."""
+        if other is None:
+            return self
+        relative = None if self.relative is None or other.relative is None \
+            else max(self.relative, other.relative)
+        return Errors(absolute=max(self.absolute, other.absolute), relative=relative,
+                      bad=self.bad + other.bad,
+                      changed=tuple(dict.fromkeys(self.changed + other.changed)))
+
     def within(self, tolerance: float) -> bool:
         return (self.bad == 0 and not self.changed and self.relative is not None
                 and self.relative <= tolerance)
 
 
-class _Written(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class _Written:
     """What a runner says it wrote."""
 
     name: str
     dtype: str
-    shape: tuple[Annotated[int, msgspec.Meta(ge=0, le=MAX_ELEMENTS)], ...]
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not all(0 <= size <= MAX_ELEMENTS for size in self.shape):
+            raise ValueError("not a shape")
 
 
 def handed_back(case: Case, written: object) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return (outputs, inputs) as the oracle takes them, at the paths where they were wanted."""
     try:
-        said = msgspec.convert(written, tuple[_Written, ...])
-    except msgspec.ValidationError:
+        said = convert(written, tuple[_Written, ...])
+    except ConvertError:
         raise PeerError("answered something that is no answer") from None
     names = [one.name for one in said if one.name != "return"]
     tensors = [tensor for tensor in case.tensors if tensor["role"] != "scalar"]
@@ -129,7 +146,7 @@ class Oracle:
                 if got != allowed:
                     raise PeerError(f"returned {got}, not {allowed}")
         answer = self._peer.ask("judge", case=case.id, outputs=outputs, inputs=inputs)
-        return msgspec.convert(answer, Errors)
+        return convert(answer, Errors)
 
     def drop(self, case: Case) -> None:
         """Forget a case that is not needed any more; its inputs are files of some size."""
@@ -138,7 +155,7 @@ class Oracle:
     def _describe(self, tensor: Tensor, case_id: str) -> dict[str, Any]:
         base = self.scratch / f"{case_id}-{tensor.name}"
         after = self.scratch / "out" / f"{case_id}-{tensor.name}"
-        return {**msgspec.to_builtins(tensor), "nbytes": tensor.nbytes, "path": f"{base}.in",
+        return {**to_builtins(tensor), "nbytes": tensor.nbytes, "path": f"{base}.in",
                 "after": str(after)}
 
     def _ask(self, op: str, **fields: object) -> dict[str, Any]:

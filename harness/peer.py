@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
+from harness.convert import ConvertError, loads, to_json
 from harness.errors import KoptError, Stopped
 from harness.guard import Confine, Guarded, Limits, Outcome, clean_env
 from harness.lock import DeviceLock, Turnstile
@@ -88,7 +87,7 @@ class Peer:
         self._guarded.hold(lock)
 
     def send(self, op: str, **fields: object) -> None:
-        line = msgspec.json.encode({"op": op, **fields}) + b"\n"
+        line = to_json({"op": op, **fields}) + b"\n"
         self._asked_ns = time.perf_counter_ns()
         try:
             self._socket.settimeout(10.0)
@@ -115,8 +114,8 @@ class Peer:
         line, _, rest = bytes(self._buffer).partition(b"\n")
         self._buffer = bytearray(rest)
         try:
-            answer = msgspec.json.decode(line)
-        except (msgspec.DecodeError, RecursionError):
+            answer = loads(line)
+        except ConvertError:
             answer = None
         if not isinstance(answer, dict):
             raise self._died(nonsense=True)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
-
-import msgspec
 
 from harness import guard
 from harness.build_c import BUILD_LIMITS, compiler
@@ -20,7 +19,8 @@ _VECTORS = re.compile(r"loop vectorized using (?P<bytes>\d+) byte vectors")
 _REASON = re.compile(r"not vectorized: *(?P<why>.*)$")
 
 
-class Remark(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Remark:
     """One loop of the source by its line: the widest vectors it got (0: none), and why not more."""
 
     line: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
+from dataclasses import dataclass
 
 from harness.evaluate import Settings, Trees
 from harness.loop import Job, LoopResult, Trial
@@ -10,14 +10,18 @@ from harness.target import Target
 from harness.verdict import Verdict
 
 
-class EvaluateRequest(msgspec.Struct, frozen=True, kw_only=True, tag="evaluate"):
+@dataclass(frozen=True, kw_only=True)
+class EvaluateRequest:
+    TAG = "evaluate"
     target: Target
     trees: Trees
     device: str
     settings: Settings
 
 
-class LoopRequest(msgspec.Struct, frozen=True, kw_only=True, tag="loop"):
+@dataclass(frozen=True, kw_only=True)
+class LoopRequest:
+    TAG = "loop"
     target: Target
     job: Job
     device: str
@@ -27,25 +31,35 @@ class LoopRequest(msgspec.Struct, frozen=True, kw_only=True, tag="loop"):
 Request = EvaluateRequest | LoopRequest
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    TAG = "progress"
     stage: str
     detail: str = ""
     done: float | None = None
 
 
-class TrialLine(msgspec.Struct, frozen=True, kw_only=True, tag="trial"):
+@dataclass(frozen=True, kw_only=True)
+class TrialLine:
+    TAG = "trial"
     trial: Trial
 
 
-class VerdictLine(msgspec.Struct, frozen=True, kw_only=True, tag="verdict"):
+@dataclass(frozen=True, kw_only=True)
+class VerdictLine:
+    TAG = "verdict"
     verdict: Verdict
 
 
-class LoopLine(msgspec.Struct, frozen=True, kw_only=True, tag="loop-result"):
+@dataclass(frozen=True, kw_only=True)
+class LoopLine:
+    TAG = "loop-result"
     result: LoopResult
 
 
-class ErrorLine(msgspec.Struct, frozen=True, kw_only=True, tag="error"):
+@dataclass(frozen=True, kw_only=True)
+class ErrorLine:
+    TAG = "error"
     """The request could not be answered: a bad task or a fault of the machine."""
 
     what: str

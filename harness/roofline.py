@@ -11,12 +11,12 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+from dataclasses import dataclass
 from pathlib import Path
-
-import msgspec
 
 from harness import cards, guard
 from harness.build_c import compiler
+from harness.convert import ConvertError, from_json, to_json
 from harness.device import Device
 from harness.errors import EnvironmentFault
 from harness.guard import Confine, Limits
@@ -28,20 +28,23 @@ HEADROOM = 1.1
 """Ceilings are the best rates seen, and a tenth: a floor must hold on a quieter day too."""
 
 
-class Level(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Level:
     """The best bandwidth seen with a working set of this size, all cores together."""
 
     bytes: float
     gb_per_s: float
 
 
-class _Measured(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class _Measured:
     gflops: float
     copy_gb_per_s: float
     levels: tuple[tuple[float, float], ...]
 
 
-class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Ceilings:
     """A device's measured or published peaks.
 
     `kept_bytes` is what the last level before the memory may keep from one call to the next, so
@@ -103,8 +106,8 @@ def measure_cpu(name: str, scratch: Path) -> Ceilings:
     key = hashlib.sha256(f"{name} {cores}".encode() + SOURCE.read_bytes()).hexdigest()[:16]
     path = cache_directory() / f"ceilings-{key}.json"
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Ceilings)
-    except (OSError, msgspec.DecodeError):
+        return from_json(path.read_bytes(), Ceilings)
+    except (OSError, ConvertError):
         pass  # not measured yet, or a file of another version
     scratch.mkdir(parents=True, exist_ok=True)
     program = scratch / "ceilings"
@@ -119,13 +122,13 @@ def measure_cpu(name: str, scratch: Path) -> Ceilings:
                     confine=confine)
     if not ran.ok:
         raise EnvironmentFault(f"measuring this CPU's ceilings {ran.describe(CEILING_LIMITS)}")
-    seen = msgspec.json.decode(ran.stdout, type=_Measured)
+    seen = from_json(ran.stdout, _Measured)
     ceilings = Ceilings(device=name, source="measured", copy_gb_per_s=seen.copy_gb_per_s,
                         gflops=seen.gflops * HEADROOM,
                         levels=tuple(Level(size, rate * HEADROOM) for size, rate in seen.levels))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(msgspec.json.encode(ceilings))
+        path.write_bytes(to_json(ceilings))
     except OSError:
         pass  # a cache that cannot be written only costs the next measurement
     return ceilings

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-
-import msgspec
+from dataclasses import dataclass, replace
 
 from harness import compare, roofline, stats
 from harness.oracle import Errors
@@ -15,7 +14,8 @@ from harness.timing import ClassTiming, Plan
 from harness.verdict import Finding, LatencyKind, Row, Verdict
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Seen:
     """What one evaluation has seen, by config class; `same` if both sides run the same code."""
 
     target: Target
@@ -41,7 +41,7 @@ def with_overall(verdict: Verdict, seen: Seen) -> Verdict:
 
     Pairs are shared by the classes, and so is their noise: the interval is over pairs.
     """
-    verdict = msgspec.structs.replace(
+    verdict = replace(
         verdict, max_abs_err=_most(r.max_abs_err for r in verdict.rows),
         max_rel_err=_most(r.max_rel_err for r in verdict.rows),
         error_budget_used=_most(r.error_budget_used for r in verdict.rows))
@@ -57,7 +57,7 @@ def with_overall(verdict: Verdict, seen: Seen) -> Verdict:
     bounds = [row.bound_us for row in verdict.rows if row.bound_us]
     bound = _geometric(bounds, weights) if len(bounds) == len(verdict.rows) else None
     kind: LatencyKind = "measured-cpu" if seen.on_cpu else "measured-gpu"
-    return msgspec.structs.replace(
+    return replace(
         verdict, latency_us=latency, latency_kind=kind, speedup=math.exp(value.mean),
         speedup_low=math.exp(value.low) if value.pairs > 1 else None,
         speedup_high=math.exp(value.high) if value.pairs > 1 else None,
@@ -70,11 +70,11 @@ def _row(seen: Seen, config_class: ConfigClass) -> Row:
               core=config_class.core)
     errors = seen.errors.get(config_class.name)
     if errors is None:
-        return msgspec.structs.replace(row, note="not run: an earlier class failed")
+        return replace(row, note="not run: an earlier class failed")
     tolerance = seen.target.tolerance_of(config_class)
     used = None if errors.relative is None or not tolerance else errors.relative / tolerance
     right = errors.within(tolerance)
-    row = msgspec.structs.replace(
+    row = replace(
         row, correct=right, max_abs_err=errors.absolute, max_rel_err=errors.relative,
         error_budget_used=used, note=_complaint(errors, tolerance),
         outcome="broken" if not right else "tie" if seen.same else "unmeasured")
@@ -88,10 +88,10 @@ def _timed(seen: Seen, config_class: ConfigClass, row: Row, timing: ClassTiming)
     bound = None if seen.ceilings is None else \
         roofline.bound_us(seen.ceilings, seen.target, config_class)
     if bound is not None and timing.candidate_us < bound:
-        return msgspec.structs.replace(row, bound_us=bound, note=(
+        return replace(row, bound_us=bound, note=(
             f"{timing.candidate_us:.3g} us is below the physical floor of {bound:.3g} us; the "
             "latency is withheld"))
-    return msgspec.structs.replace(
+    return replace(
         row, outcome=compare.outcome(value, seen.plan.margin), latency_us=timing.candidate_us,
         incumbent_us=timing.incumbent_us, log_ratio=value.mean, low=_finite(value.low),
         high=_finite(value.high), stderr=_finite(value.stderr), pairs=value.pairs, bound_us=bound,

@@ -6,12 +6,12 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-import msgspec
-
 from harness import yamldoc
+from harness.convert import to_json
 from harness.decode import decode, suggest
 from harness.errors import InputError
 from harness.expression import evaluate_expression, whole
@@ -27,7 +27,8 @@ MAX_CLASSES = 256
 MAX_ELEMENTS = 1 << 32
 
 
-class Arg(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+@dataclass(frozen=True, kw_only=True)
+class Arg:
     """One argument of the entry point, in call order; a dimension is a number or an expression."""
 
     name: str
@@ -43,7 +44,8 @@ class Arg(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return self.role or ("scalar" if self.shape is None else "input")
 
 
-class ConfigClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+@dataclass(frozen=True, kw_only=True)
+class ConfigClass:
     """Inputs that take the same path through the kernel and are judged together.
 
     `interpret_shape` stands in for `shape` where a Triton kernel is interpreted, thousands of
@@ -58,7 +60,8 @@ class ConfigClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tolerance: float | None = None
 
 
-class Tensor(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Tensor:
     """An argument with its numbers filled in for one config class."""
 
     name: str
@@ -74,7 +77,8 @@ class Tensor(msgspec.Struct, frozen=True, kw_only=True):
         return math.prod(self.shape) * DTYPE_BYTES[self.dtype]
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+@dataclass(frozen=True, kw_only=True)
+class Target:
     """A kernel target as its task file declares it; paths are relative to the project."""
 
     op: str
@@ -98,12 +102,12 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def content_hash(self) -> str:
         """Identify the task by its content."""
-        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:12]
+        return hashlib.sha256(to_json(self)).hexdigest()[:12]
 
     def interpretable(self) -> Target:
         """Return the target with the shapes that are meant for Triton's interpreter."""
-        return msgspec.structs.replace(self, classes=tuple(
-            msgspec.structs.replace(c, shape=c.interpret_shape or c.shape) for c in self.classes))
+        return replace(self, classes=tuple(
+            replace(c, shape=c.interpret_shape or c.shape) for c in self.classes))
 
     @property
     def reference_file(self) -> str:

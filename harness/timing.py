@@ -10,13 +10,12 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
-from typing import Annotated
-
-import msgspec
 
 from harness import stats
 from harness.compare import SURE, settled
+from harness.convert import ConvertError, convert
 from harness.errors import KoptError, Stopped
 from harness.oracle import Case
 from harness.peer import Peer, PeerError
@@ -39,7 +38,8 @@ CONVICTED = 3
 """Looks at which a clock has to be off before the plan's last one."""
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Plan:
     """How hard to look: `looks` are numbers of process pairs, `alpha` is for the whole verdict."""
 
     looks: tuple[int, ...] = stats.LOOKS
@@ -55,7 +55,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return stats.alpha_per_look(self.alpha, len(self.looks))
 
 
-class Ready(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Ready:
     """A runner's own words on one class: how long a call takes, whether it can replay graphs.
 
     A graph is `unit` calls in a row. Both sides replay graphs, or neither does.
@@ -64,8 +65,12 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     call_ns: float
     graph: bool = False
     graph_ns: float = 0.0
-    unit: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
+    unit: int = 1
     why: str = ""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.unit <= 1024:
+            raise ValueError("a graph holds 1 to 1024 calls")
 
     def calls(self, block_ns: int, graph: bool) -> int:
         """Return how many calls fill a block, whole graphs of them."""
@@ -73,7 +78,8 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
         return unit * max(1, round(block_ns / max(call_ns, 1.0) / unit))
 
 
-class ClassTiming(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class ClassTiming:
     """What the pairs said of one config class; latencies are medians in microseconds."""
 
     config_class: str
@@ -199,8 +205,8 @@ class Pairs:
     def _prepare(self, peer: Peer, case: Case) -> Ready:
         answer = peer.ask("prepare", case=case.id, tensors=case.tensors, warm_ns=self.plan.warm_ns)
         try:
-            return msgspec.convert(answer, Ready)
-        except msgspec.ValidationError as error:
+            return convert(answer, Ready)
+        except ConvertError as error:
             raise PeerError(f"the runner's answer makes no sense: {error}") from None
 
     def _measure(self, case: Case, peers: dict[str, Peer], order: tuple[str, str]) -> None:

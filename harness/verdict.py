@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Literal
-
-import msgspec
 
 HARNESS_VERSION = "1"
 
@@ -15,7 +14,8 @@ MEASURED: tuple[LatencyKind, ...] = ("measured-gpu", "measured-cpu")
 Severity = Literal["reject", "flag", "note"]
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Row:
     """One config class of a verdict.
 
     `log_ratio` is ln(incumbent latency / candidate latency): above zero the candidate is faster.
@@ -49,7 +49,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("nothing is above the roofline")
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Finding:
     """One audit finding; `reject` makes the verdict invalid, `flag` asks a person."""
 
     rule: str
@@ -57,14 +58,16 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
 
 
-class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
     """One fact that supports a verdict: a compiler remark, a register count, a clock."""
 
     kind: str
     detail: str
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
     """The structured answer of `evaluate`.
 
     Latencies are microseconds; the overall `latency_us` and `speedup` are weighted geometric means

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import TypeVar
@@ -51,9 +52,12 @@ def harmless(value: Value) -> Value:
     if isinstance(value, tuple):
         return tuple(harmless(item) for item in value)  # type: ignore[return-value]
     if isinstance(value, msgspec.Struct):
-        fields = {name: harmless(item) for name in value.__struct_fields__
-                  if isinstance(item := getattr(value, name), str | tuple | msgspec.Struct)}
-        return msgspec.structs.replace(value, **fields)
+        return msgspec.structs.replace(value, **{
+            name: harmless(getattr(value, name)) for name in value.__struct_fields__})
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.replace(value, **{
+            field.name: harmless(getattr(value, field.name))
+            for field in dataclasses.fields(value)})
     return value
 
 

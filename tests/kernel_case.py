@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from harness import devices, kernel
-from harness.evaluate import PYTHON_LIMITS, Settings, Trees, evaluate
+from harness.convert import from_json, to_json
+from harness.evaluate import Settings, Trees, evaluate
 from harness.oracle import Errors, Oracle
 from harness.runners import Runners
+from harness.stage import PYTHON_LIMITS
 from harness.target import Arg, ConfigClass, Target, check
 from harness.timing import Plan
 from harness.verdict import Verdict
@@ -86,5 +86,5 @@ def judge(folder: Path, source: str, incumbent: str = DOUBLE, *, of: Target | No
                   incumbent=tree(folder / "incumbent", incumbent),
                   reference=str(folder / "incumbent"))
     verdict = evaluate(of or target(), trees, devices.find(device), Settings(**(given | settings)))
-    assert msgspec.json.decode(msgspec.json.encode(verdict), type=Verdict) == verdict
+    assert from_json(to_json(verdict), Verdict) == verdict
     return verdict

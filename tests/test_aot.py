@@ -50,7 +50,7 @@ def test_every_class_and_every_config(tmp_path: Path) -> None:
     source = knobs.apply(knobs.read(example / "kernel.py"),
                          {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64}, language="triton")
     big = inspect(tmp_path, source, of=Target(**{**{
-        f: getattr(task, f) for f in task.__struct_fields__}, "classes": task.classes[1:2]}))
+        f: getattr(task, f) for f in task.__dataclass_fields__}, "classes": task.classes[1:2]}))
     assert {one.matrix for one in big} == {"wgmma"}
     assert all(one.shared_bytes > 60_000 and (one.occupancy or 1) < 0.5 for one in big)
 
@@ -64,7 +64,7 @@ def test_more_shared_memory_than_there_is_is_told(tmp_path: Path) -> None:
         language="triton")
     classes = tuple(c for c in task.classes if c.name == "square")
     found = inspect(tmp_path, source, of=Target(**{**{
-        f: getattr(task, f) for f in task.__struct_fields__}, "classes": classes}))
+        f: getattr(task, f) for f in task.__dataclass_fields__}, "classes": classes}))
     assert found[0].shared_bytes > 232_448 and not found[0].fits
     first = aot.bottlenecks_of(found)[0]
     assert first.limiter == "shared memory" and "232448" in first.detail

@@ -98,7 +98,7 @@ BAD = [
     (OP + "edit:\n  - a.c\n  - 7", "m:4: edit[1]: expected text, got the number 7"),
     (OP + "env: {A: 1}", "m:2: env: every value must be text (put it in quotes)"),
     (OP + "env: {1A: x}", "m:2: env: '1A' is no variable name"),
-    (OP + "approval: Auto", "m:2: approval: 'Auto' is not one of auto, flagged, review "
+    (OP + "approval: Auto", "m:2: approval: 'Auto' is not one of auto, review, flagged "
                             "(did you mean 'auto'?)"),
     ("pool: {}", "m:1: the key 'target_op' is missing"),
     ("target_op: ''", "m:1: target_op: expected text that is not empty, got the text ''"),

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from harness import devices, kernel, lock
-from harness.evaluate import PYTHON_LIMITS
 from harness.kernel import Kernel
 from harness.runners import Runners
+from harness.stage import PYTHON_LIMITS
 from tests.kernel_case import target
 
 SOURCE = "import os\ndef double(x, out):\n    out.fill_(os.getpid())\n"

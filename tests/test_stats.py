@@ -53,7 +53,7 @@ def test_the_detectable_effect_is_found_four_times_in_five() -> None:
 def test_what_a_campaign_spends_stays_below_its_alpha(alpha: float, planned: int,
                                                       verdicts: int) -> None:
     spent = [stats.alpha_of_verdict(alpha, planned, index) for index in range(verdicts)]
-    assert sum(spent) < alpha
+    assert sum(spent) <= alpha  # equal once the last shares are too small for a float
     assert all(value > 0 for value in spent)
     assert spent == sorted(spent, reverse=True)
 

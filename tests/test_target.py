@@ -82,7 +82,7 @@ BAD = [
     (edit("2*cols]", "-1*cols, -1]"), "task.yaml:12: class 'tall': x has shape [100, -3, -1]"),
     (edit("rows: 100", "rows: 9000000000"), "task.yaml:12: class 'tall': x has shape"),
     (edit("cols], role: output", "cols], role: outptu"),
-     "task.yaml:8: args[1].role: 'outptu' is not one of inout, input, output, scalar (did you "
+     "task.yaml:8: args[1].role: 'outptu' is not one of input, output, inout, scalar (did you "
      "mean 'output'?)"),
     (edit(", role: output", ""), "task.yaml:6: nothing is computed (mark an argument with role: "
                                  "output)"),

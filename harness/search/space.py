@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-
-import msgspec
+from dataclasses import dataclass
 
 from harness.errors import InputError
 from harness.knobs import Knob, Value
@@ -14,7 +13,8 @@ from harness.knobs import Knob, Value
 Config = dict[str, Value]
 
 
-class Space(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Space:
     """The knobs that may move, their choices in the order in which they were declared."""
 
     choices: dict[str, tuple[Value, ...]]

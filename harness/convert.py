@@ -1,0 +1,203 @@
+"""Between dataclasses and JSON, with strict types: what crosses a process is checked here.
+
+The harness must run beside nothing but torch, so this stands in for msgspec, whose rules and
+messages it follows: no coercion but int to float, unknown keys ignored unless `strict`, numbers
+that are not finite written as null. A dataclass with a TAG is told apart by its "type".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import typing
+from collections.abc import Mapping, Sequence
+from functools import cache
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, overload
+
+T = TypeVar("T")
+NAMES = {type(None): "null", bool: "bool", int: "int", float: "float", str: "str"}
+
+
+class ConvertError(ValueError):
+    """A value that does not fit, with the place in it: `Expected ... - at `$.key[0]``."""
+
+
+def to_builtins(value: object) -> Any:
+    """Return the value as dicts, lists, strings, finite numbers, true, false and null."""
+    if isinstance(value, str | bool | int | None):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        tag = getattr(value, "TAG", None)
+        fields = {field.name: to_builtins(getattr(value, field.name))
+                  for field in dataclasses.fields(value)}
+        return fields if tag is None else {"type": tag, **fields}
+    if isinstance(value, Mapping):
+        return {key: to_builtins(one) for key, one in value.items()}
+    if isinstance(value, Sequence | set | frozenset) and not isinstance(value, bytes | bytearray):
+        return [to_builtins(one) for one in value]
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+def to_json(value: object) -> bytes:
+    """Return the value as compact JSON."""
+    return json.dumps(to_builtins(value), separators=(",", ":"), ensure_ascii=False,
+                      allow_nan=False).encode("utf-8", "surrogatepass")
+
+
+def loads(data: bytes | str) -> Any:
+    """Return what strict JSON says. Raises ConvertError for anything else."""
+    try:
+        return json.loads(data, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise ConvertError(f"JSON is malformed: {error}") from None
+
+
+@overload
+def from_json(data: bytes | str, wanted: type[T]) -> T: ...
+
+
+@overload
+def from_json(data: bytes | str, wanted: UnionType) -> Any: ...
+
+
+def from_json(data: bytes | str, wanted: Any) -> Any:
+    """Return JSON as a value of the wanted type. Raises ConvertError."""
+    return convert(loads(data), wanted)
+
+
+def convert(value: object, wanted: type[T], *, strict: bool = False) -> T:
+    """Return plain JSON values as the wanted type; `strict` refuses unknown keys.
+
+    Raises ConvertError, also where a dataclass refuses its values with a ValueError.
+    """
+    result: T = _convert(value, wanted, "$", strict)
+    return result
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _convert(value: Any, wanted: Any, at: str, strict: bool) -> Any:
+    if wanted is Any or wanted is object:
+        return value
+    origin, inside = get_origin(wanted), get_args(wanted)
+    if origin is Union or origin is UnionType:
+        return _one_of(value, inside, at, strict)
+    if origin is Literal:
+        if any(value == one and type(value) is type(one) for one in inside):
+            return value
+        raise ConvertError(_expected(wanted, value, at) if not isinstance(value, str)
+                           else f"Invalid enum value {value!r}{_at(at)}")
+    if wanted is float and type(value) is int:
+        try:
+            return float(value)
+        except OverflowError:
+            raise ConvertError(f"Number out of range{_at(at)}") from None
+    if wanted in NAMES:
+        if type(value) is wanted:
+            return value
+    elif origin in (tuple, list) and isinstance(value, list | tuple):
+        return _sequence(value, origin, inside, at, strict)
+    elif _is_mapping(origin or wanted) and isinstance(value, dict):
+        return _mapping(value, inside, at, strict)
+    elif dataclasses.is_dataclass(wanted) and isinstance(value, dict):
+        return _build(value, wanted, at, strict)
+    raise ConvertError(_expected(wanted, value, at))
+
+
+def _sequence(value: Sequence[Any], origin: type, inside: tuple[Any, ...], at: str,
+              strict: bool) -> Any:
+    if origin is tuple and not (len(inside) == 2 and inside[1] is Ellipsis):
+        if len(value) != len(inside):
+            raise ConvertError(f"Expected `array` of length {len(inside)}{_at(at)}")
+        kinds: Sequence[Any] = inside
+    else:
+        kinds = [inside[0]] * len(value)
+    return origin(_convert(one, kind, f"{at}[{index}]", strict)
+                  for index, (one, kind) in enumerate(zip(value, kinds, strict=True)))
+
+
+def _mapping(value: dict[Any, Any], inside: tuple[Any, ...], at: str, strict: bool) -> Any:
+    if not inside:
+        return value
+    return {_convert(key, inside[0], f"{at}[...]", strict):
+            _convert(one, inside[1], f"{at}[...]", strict) for key, one in value.items()}
+
+
+def _is_mapping(wanted: Any) -> bool:
+    return isinstance(wanted, type) and issubclass(wanted, Mapping)
+
+
+def _one_of(value: Any, kinds: tuple[Any, ...], at: str, strict: bool) -> Any:
+    tagged = {kind.TAG: kind for kind in kinds if hasattr(kind, "TAG")}
+    if tagged and isinstance(value, dict):
+        if not isinstance(value.get("type"), str) or value["type"] not in tagged:
+            raise ConvertError(f"Invalid value {value.get('type')!r}{_at(at + '.type')}")
+        return _convert(value, tagged[value["type"]], at, strict)
+    if type(value) in kinds:
+        return value
+    failed = [ConvertError(_expected(kinds, value, at))]
+    for kind in kinds:
+        if kind in NAMES and not (kind is float and type(value) is int):
+            continue
+        try:
+            return _convert(value, kind, at, strict)
+        except ConvertError as error:
+            if _kind(value) == _word(kind):  # it is of the right shape, and wrong within
+                failed.append(error)
+    raise failed[-1]
+
+
+@cache
+def _hints(wanted: type) -> dict[str, Any]:
+    return typing.get_type_hints(wanted)
+
+
+def _build(value: dict[str, Any], wanted: Any, at: str, strict: bool) -> Any:
+    hints = _hints(wanted)
+    fields = {field.name: field for field in dataclasses.fields(wanted)}
+    tag = getattr(wanted, "TAG", None)
+    if tag is not None and value.get("type", tag) != tag:
+        raise ConvertError(f"Invalid value {value['type']!r}{_at(at + '.type')}")
+    given = {}
+    for key, one in value.items():
+        if key in fields:
+            given[key] = _convert(one, hints[key], f"{at}.{key}", strict)
+        elif strict and not (tag is not None and key == "type"):
+            raise ConvertError(f"Object contains unknown field `{key}`{_at(at)}")
+    for name, field in fields.items():
+        if name not in given and field.default is dataclasses.MISSING \
+                and field.default_factory is dataclasses.MISSING:
+            raise ConvertError(f"Object missing required field `{name}`{_at(at)}")
+    try:
+        return wanted(**given)
+    except ValueError as error:
+        raise ConvertError(f"{error}{_at(at)}") from error
+
+
+def _expected(wanted: Any, value: object, at: str) -> str:
+    kinds = wanted if isinstance(wanted, tuple) else (wanted,)
+    words = " | ".join(dict.fromkeys(_word(kind) for kind in kinds))
+    return f"Expected `{words}`, got `{_kind(value)}`{_at(at)}"
+
+
+def _word(wanted: Any) -> str:
+    if wanted in NAMES:
+        return NAMES[wanted]
+    origin = get_origin(wanted)
+    if origin is Literal:
+        return NAMES[type(get_args(wanted)[0])]
+    return "array" if origin in (tuple, list) else "object"
+
+
+def _kind(value: object) -> str:
+    return NAMES.get(type(value)) or ("array" if isinstance(value, list | tuple) else "object")
+
+
+def _at(path: str) -> str:
+    return "" if path == "$" else f" - at `{path}`"

@@ -1,0 +1,112 @@
+"""What an evaluation or a loop works with: the device and its lock, runners, the oracle."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from harness import kernel, lock
+from harness.devices import Device
+from harness.guard import Limits
+from harness.kernel import Kernel
+from harness.lock import DeviceLock
+from harness.oracle import DISTRIBUTIONS, Oracle
+from harness.runners import Runners, starts_ahead
+from harness.target import Target
+from harness.timing import Plan
+
+CALL_LIMITS = Limits(wall_s=40.0, output_bytes=1 << 20, memory_bytes=8 << 30, file_bytes=4 << 30)
+PYTHON_LIMITS = replace(CALL_LIMITS, wall_s=180.0)
+GPU_LIMITS = Limits(wall_s=300.0, output_bytes=1 << 20, memory_bytes=32 << 30, file_bytes=8 << 30)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How to judge; the same for every candidate of a campaign but for `plan.alpha`."""
+
+    scratch: str
+    plan: Plan = field(default_factory=Plan)
+    python: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    distributions: tuple[str, ...] = DISTRIBUTIONS
+    candidate_id: str = ""
+    incumbent_tree: str = ""
+    wall_s: float | None = None
+    """Seconds that one runner of a kernel may take, None for the usual of its kind."""
+    always_time: bool = False
+    """Also time a candidate that runs the incumbent's very code: a baseline, an A/A trial."""
+
+
+class Stage:
+    """Holds what both sides of a comparison share; close it to end every runner.
+
+    Triton without a GPU is interpreted, on shapes made for that, and never timed.
+    """
+
+    def __init__(self, target: Target, device: Device, settings: Settings,
+                 cancel: threading.Event | None) -> None:
+        self.device, self.settings, self.cancel = device, settings, cancel
+        self.on_cpu = device.kind == "cpu"
+        self.measurable = not (self.on_cpu and target.language == "triton")
+        self.place = kernel.place_on(device, target.language, scratch=settings.scratch,
+                                     python=settings.python, env=settings.env)
+        self.target = target.interpretable() if self.place.interpret else target
+        self.yields = lock.turnstile() if self.on_cpu else None
+        self.runners = Runners(_limits(target, device, settings), yields=self.yields,
+                               ahead=starts_ahead(self.place, target.language), cancel=cancel)
+
+    def make(self, tree: Path, name: str) -> Kernel:
+        """Turn the target's source in `tree` into something that runs. Raises BuildError."""
+        return kernel.make(self.target, tree, name, self.place, yields=self.yields,
+                           cancel=self.cancel)
+
+    def oracle(self, reference: Path, held: DeviceLock | None) -> Oracle:
+        """Start the oracle with the reference of a tree. Raises OracleError."""
+        return Oracle(self.target, reference, self.folder("io"), self.place, lock=held,
+                      yields=self.yields, cancel=self.cancel)
+
+    def folder(self, name: str) -> Path:
+        return kernel.scratch_inside(Path(self.settings.scratch), name)
+
+    def lock(self, on_wait: Callable[[str], None] | None = None) -> DeviceLock:
+        """Take the device for a measurement."""
+        name = lock.name_of(self.device.kind, self.device.uuid)
+        return lock.acquire(name, shared_device=self.on_cpu, cancel=self.cancel, on_wait=on_wait)
+
+    @contextmanager
+    def working(self, on_wait: Callable[[str], None] | None = None,
+                ) -> Iterator[DeviceLock | None]:
+        """Hold a GPU while anything runs on it; on the CPU work makes way for measuring."""
+        if self.on_cpu:
+            yield None
+            return
+        with self.lock(on_wait) as held:
+            yield held
+
+    @contextmanager
+    def measuring(self, held: DeviceLock | None, on_wait: Callable[[str], None] | None = None,
+                  ) -> Iterator[DeviceLock]:
+        """Hold the device alone, with the lock that is held already where there is one."""
+        if held is not None:
+            yield held
+            return
+        with self.lock(on_wait) as own:
+            yield own
+
+    def close(self) -> None:
+        self.runners.close()
+
+    def __enter__(self) -> Stage:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _limits(target: Target, device: Device, settings: Settings) -> Limits:
+    limits = GPU_LIMITS if device.kind != "cpu" else \
+        CALL_LIMITS if target.language == "c" else PYTHON_LIMITS
+    return limits if settings.wall_s is None else replace(limits, wall_s=settings.wall_s)
