@@ -16,11 +16,12 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+import fidelity_gpu
 import machine
 
 from harness import devices, target
 from harness.evaluate import Settings, Trees, evaluate
-from harness.timing import Plan
+from harness.plan import Plan
 
 KERNEL = """#include <stdint.h>
 #define WORK {work}  /* {note} */
@@ -93,7 +94,14 @@ def main() -> None:
     parser.add_argument("--aa", type=int, default=200)
     parser.add_argument("--planted", type=int, default=100)
     parser.add_argument("--alpha", type=float, default=0.001)
+    parser.add_argument("--gpu", action="store_true", help="on a GPU: see fidelity_gpu.py")
+    parser.add_argument("--seconds", type=float, default=480)
+    parser.add_argument("--workers", type=int, default=3)
+    parser.add_argument("--out", type=Path)
     args = parser.parse_args()
+    if args.gpu:
+        fidelity_gpu.main(args.seconds, args.workers, args.out)
+        return
     results: dict[str, Any] = {"alpha_per_verdict": args.alpha}
     with tempfile.TemporaryDirectory(prefix="kopt-bench-") as made:
         base = project(Path(made) / "base", FULL, "base")

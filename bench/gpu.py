@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -31,7 +30,7 @@ from harness.evaluate import Settings, Trees, evaluate
 from harness.guard import Confine
 from harness.loop import Job, loop
 from harness.oracle import DISTRIBUTIONS
-from harness.timing import Plan
+from harness.plan import Plan
 from harness.verdict import Verdict
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -46,7 +45,7 @@ class Bench:
     def __init__(self, out: Path, deadline: float) -> None:
         self.device = next(d for d in devices.inventory() if d.kind != "cpu")
         self.out, self.deadline = out, deadline
-        self.result: dict[str, Any] = {"machine": machine.describe(), **versions(),
+        self.result: dict[str, Any] = {"machine": machine.describe(), **machine.gpu_versions(),
                                        "device": to_builtins(self.device)}
 
     def keep(self, name: str, value: object) -> None:
@@ -122,16 +121,6 @@ def brief(verdict: Verdict) -> dict[str, Any]:
                       "incumbent_us": r.incumbent_us, "log_ratio": r.log_ratio,
                       "stderr": r.stderr, "pairs": r.pairs, "bound_us": r.bound_us,
                       "rel_err": r.max_rel_err, "note": r.note} for r in verdict.rows]}
-
-
-def versions() -> dict[str, str]:
-    code = "import torch, triton; print(torch.__version__, triton.__version__, torch.version.cuda)"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    words = told.stdout.split() or ["", "", ""]
-    driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version,clocks.sm,power.limit",
-                             "--format=csv,noheader"], capture_output=True, text=True)
-    return dict(zip(("torch", "triton", "cuda"), words, strict=True)) | {
-        "driver": driver.stdout.strip()}
 
 
 def confinement(env: dict[str, str]) -> dict[str, Any]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import platform
 import re
+import subprocess
+import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from harness import devices
 from harness.convert import to_builtins
+from harness.target import Target
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -21,6 +25,22 @@ def describe() -> dict[str, Any]:
             "python": platform.python_version(),
             "devices": [{"id": d.id, "name": d.name, "cores": d.cores}
                         for d in devices.inventory()]}
+
+
+def gpu_versions() -> dict[str, str]:
+    """Return the versions of torch, triton, CUDA and the driver."""
+    code = "import torch, triton; print(torch.__version__, triton.__version__, torch.version.cuda)"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    words = told.stdout.split() or ["", "", ""]
+    driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version,clocks.sm,power.limit",
+                             "--format=csv,noheader"], capture_output=True, text=True)
+    return dict(zip(("torch", "triton", "cuda"), words, strict=True)) | {
+        "driver": driver.stdout.strip()}
+
+
+def only(task: Target, name: str) -> Target:
+    """Return a task with one of its classes."""
+    return replace(task, classes=(task.config_class(name),))
 
 
 def write(name: str, result: dict[str, Any]) -> Path:

@@ -22,8 +22,8 @@ from harness.device import Device
 from harness.errors import InputError
 from harness.evaluate import Settings, Trees
 from harness.knobs import Knob, Value
+from harness.plan import Plan
 from harness.requests import EvaluateRequest
-from harness.timing import Plan
 from harness.verdict import Verdict, rejected
 
 
@@ -115,7 +115,8 @@ class Direct:
         scratch.mkdir(exist_ok=True)
         return Settings(scratch=str(scratch), plan=plan, python=self.manifest.python,
                         env=self.manifest.env, candidate_id=candidate_id,
-                        incumbent_tree=self.base, always_time=same)
+                        incumbent_tree=self.base, always_time=same,
+                        test_command=self.manifest.test_command)
 
     def _configured(self, config: Mapping[str, Value]) -> tuple[str, Patch]:
         """Set knobs in the source; names that are no knobs are dropped (additive compatibility)."""

@@ -208,7 +208,7 @@ def check_runnable(manifest: Manifest) -> None:
 
 
 NOT_YET = ("execution_mode", "git_commit", "performance_target", "target_shapes",
-           "representative_shapes", "setup_command", "build_command", "test_command",
+           "representative_shapes", "setup_command", "build_command",
            "benchmark_command", "quick_command", "e2e_command")
 """Fields that are read and kept but that no campaign acts on yet."""
 

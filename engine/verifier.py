@@ -14,8 +14,8 @@ from engine.campaign import Setup
 from engine.pool import Ticked
 from harness.errors import KoptError, Refused, of_os
 from harness.evaluate import Settings, Trees
+from harness.plan import Plan
 from harness.requests import EvaluateRequest
-from harness.timing import Plan
 from harness.verdict import Verdict
 
 UNTRUSTED = ("io", "build", "home-candidate")
@@ -97,7 +97,8 @@ class Verifier:
             settings=Settings(scratch=str(setup.folder.scratch("verify")), plan=plan,
                               python=setup.manifest.python, env=setup.manifest.env,
                               candidate_id=job.candidate, incumbent_tree=job.incumbent_tree,
-                              always_time=job.always_time))
+                              always_time=job.always_time,
+                              test_command=setup.manifest.test_command))
         return harness_process.evaluate(
             request, cancel=self.cancel, progress=lambda p: self._messages.put(
                 Ticked(slot=job.slot, stage=p.stage, detail=p.detail, done=p.done)))

@@ -1,14 +1,20 @@
-"""The correctness half of a verdict: every class on every kind of input, against the oracle."""
+"""The correctness half of a verdict: every class on several kinds of input, by the oracle."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping
 
+from harness.budget import Budget
+from harness.controls import Controls
+from harness.coverage import plan
 from harness.kernel import Kernel
 from harness.lock import DeviceLock
 from harness.oracle import Case, Errors, Oracle
 from harness.peer import Peer, PeerDied, PeerError
 from harness.stage import Stage
+from harness.states import States
+from harness.target import ConfigClass
 from harness.verdict import Finding
 
 
@@ -19,70 +25,129 @@ class Failed(Exception):
 class Check:
     """Checks one candidate; collects its worst errors by class and what it found on the way."""
 
-    def __init__(self, stage: Stage, oracle: Oracle,
+    def __init__(self, stage: Stage, oracle: Oracle, budget: Budget,
                  progress: Callable[[str, str, float | None], None]) -> None:
-        self.stage, self.oracle = stage, oracle
+        self.stage, self.oracle, self.budget = stage, oracle, budget
         self._progress = progress
         self.cases: dict[str, Case] = {}
         """The first case of each class; the one that is timed."""
         self.errors: dict[str, Errors] = {}
         self.findings: list[Finding] = []
+        self.notes: list[str] = []
+        self._held: DeviceLock | None = None
 
     def run(self, candidate: Kernel, held: DeviceLock | None) -> bool:
         """Tell whether the candidate is right on every class. Raises Failed when it did not run."""
-        target = self.stage.target
-        todo = [(c, d) for c in target.classes for d in self.stage.settings.distributions]
+        self.candidate, self._held = candidate, held
+        classes = self.stage.target.classes
+        kinds = plan([c.name for c in classes], self.stage.settings.distributions,
+                     secrets.randbelow(1 << 16))
         where = "load"
         try:
             with self.stage.runners.start(candidate, lock=held, yields=self.stage.yields) as runner:
-                for index, (config_class, distribution) in enumerate(todo):
+                for index, config_class in enumerate(classes):
                     where = f"class {config_class.name}"
-                    self._progress("checking", where, index / len(todo))
-                    case = self.oracle.make(config_class, distribution)
-                    if not self._one(case, runner):
+                    self._progress("checking", where, index / len(classes))
+                    if not self._class(config_class, kinds[config_class.name], runner):
                         break
         except (PeerError, PeerDied) as error:
             raise Failed(f"{where}: {error.what}") from None
-        return all_correct(self.stage, self.errors)
+        finally:
+            self.budget.close()
+            self.notes += self.budget.notes
+        return all_right(self.stage, self.errors)
 
-    def _one(self, case: Case, runner: Peer) -> bool:
-        self._note_weak(case)
-        answer = runner.ask("call", case=case.id, tensors=case.tensors)
-        errors = self.oracle.judge(case, answer.get("outputs"))
-        name = case.config_class
-        self.cases.setdefault(name, case)
-        self.errors[name] = errors.worse(self.errors.get(name))
-        if self.cases[name] is not case:
+    def _class(self, config_class: ConfigClass, kinds: tuple[str, ...], runner: Peer) -> bool:
+        controls = Controls(config_class.name)
+        for kind in kinds:
+            case = self.oracle.make(config_class, kind, self.cases.get(config_class.name))
+            if case.skip:
+                self.notes.append(f"class {config_class.name}: no {kind} inputs: {case.skip}")
+                continue
+            errors = self._one(case, runner)
+            if not errors.right:
+                return False
+            controls.note(case, errors, self.budget)
+        self.findings += controls.findings()
+        return True
+
+    def _one(self, case: Case, runner: Peer) -> Errors:
+        first = self.cases.setdefault(case.config_class, case) is case
+        answer = runner.ask("keep" if first else "call", tensors=case.tensors)
+        errors = self._judged(case, answer, outputs_only=False)
+        if first and errors.right:
+            errors = self._states(case, errors, runner)
+        if first and errors.right and any(t["strided"] for t in case.tensors):
+            answer = runner.ask("call", tensors=viewed(case))
+            errors = self._judged(case, answer, outputs_only=False).worse(errors)
+        self.errors[case.config_class] = errors.worse(self.errors.get(case.config_class))
+        if not first:
             self.oracle.drop(case)
-        return within(self.stage, case, errors)
+        return errors
 
-    def _note_weak(self, case: Case) -> None:
-        if case.weak and not any(f.rule == "weak-check" for f in self.findings):
-            names = ", ".join(case.weak)
-            self.findings.append(Finding(
-                rule="weak-check", severity="flag",
-                detail=f"class {case.config_class}: {names} would pass the check as well"))
+    def _states(self, case: Case, errors: Errors, runner: Peer) -> Errors:
+        states = States(self.oracle, runner, self._judged)
+        errors = states.run(case, errors)
+        self.findings += states.findings
+        if states.findings:
+            raise Failed(states.findings[0].detail)
+        if states.unstable:
+            self._unstable(case, errors)
+        return errors
 
-    def recheck(self, case: Case, written: object) -> None:
-        """Judge what the timed calls left behind: it must be the right answer still."""
+    def _unstable(self, case: Case, errors: Errors) -> None:
+        detail = f"class {case.config_class}: the same call gave several answers"
+        if self.stage.target.stochastic:
+            return
+        if errors.right and not self.budget.stable(case, self.candidate, self._held):
+            self.notes.append(f"{detail}, as it does with the baseline")
+            return
+        self.findings.append(Finding(rule="unstable", severity="flag", detail=(
+            f"{detail}{', all of them right' if errors.right else ', not all of them right'}")))
+
+    def _judged(self, case: Case, answer: Mapping[str, object], known: Errors | None = None, *,
+                outputs_only: bool = True) -> Errors:
+        errors = self.oracle.judge(case, answer.get("outputs"), known, outputs_only=outputs_only)
+        if known is not None and known.digests == errors.digests:
+            return errors
+        judged = self.budget.judge(case, errors, self.candidate, self._held)
+        return excused(errors) if judged is None else judged
+
+    def recheck(self, case: Case, written: object,
+                exchanged: Mapping[str, Mapping[int, int]]) -> None:
+        """Judge what the timed calls left behind: the right answer to the contents they had."""
         if any(tensor["role"] == "inout" for tensor in case.tensors):
             return  # repeated calls on the same buffer have no expected value
         try:
-            errors = self.oracle.judge(case, written)
+            self.oracle.exchange(case, exchanged)
+            errors = self._judged(case, {"outputs": written}, outputs_only=False)
         except PeerError as error:
             raise Failed(f"after timing: {error.what}") from None
-        if not within(self.stage, case, errors):
+        finally:
+            self.budget.close()
+        if not errors.right:
             detail = f"class {case.config_class}: the timed calls left a wrong answer"
             self.findings.append(Finding(rule="after-timing", severity="reject", detail=detail))
             raise Failed(detail)
 
 
-def within(stage: Stage, case: Case, errors: Errors) -> bool:
-    target = stage.target
-    return errors.within(target.tolerance_of(target.config_class(case.config_class)))
+LAYOUTS = ("columns", "transposed")
 
 
-def all_correct(stage: Stage, errors: Mapping[str, Errors]) -> bool:
-    target = stage.target
-    return len(errors) == len(target.classes) and all(
-        errors[c.name].within(target.tolerance_of(c)) for c in target.classes)
+def viewed(case: Case) -> list[dict[str, object]]:
+    """Return a case's arguments as views where they may be, of every kind in turn."""
+    strided = [t["name"] for t in case.tensors if t["strided"]]
+    layouts = {name: LAYOUTS[index % 2] for index, name in enumerate(strided)}
+    return [{**t, "layout": "columns" if len(t["shape"]) < 2 else layouts[t["name"]]}
+            if t["name"] in layouts and t["shape"] else t for t in case.tensors]
+
+
+def excused(errors: Errors) -> Errors:
+    """Return errors that count for nothing: the baseline fails on those inputs as well."""
+    return Errors(absolute=0.0, relative=0.0, bad=0, each=(0.0,) * len(errors.each),
+                  digests=errors.digests, used=0.0, over=0.0, allowed=0.0)
+
+
+def all_right(stage: Stage, errors: Mapping[str, Errors]) -> bool:
+    classes = stage.target.classes
+    return len(errors) == len(classes) and all(errors[c.name].right for c in classes)

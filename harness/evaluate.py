@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness import guard, lock, roofline, summary
+from harness import guard, lock, project_tests, roofline, summary
+from harness.budget import Budget
 from harness.build_c import BuildError
 from harness.check import Check, Failed
 from harness.devices import Device
@@ -63,6 +64,7 @@ class Evaluation:
 
     def run(self) -> Verdict:
         began = time.monotonic()
+        self.notes += declared(self.target)
         if reason := guard.unconfined():
             self.notes.append(f"candidates are not confined on this machine: {reason}")
         try:
@@ -83,15 +85,19 @@ class Evaluation:
         stage = self.stage
         candidate = self._build("candidate")
         incumbent = self._build("incumbent")
-        stage.runners.expect(candidate, 2 if stage.measurable else 1)
-        stage.runners.expect(incumbent, 1 if stage.measurable else 0)
+        first = self.settings.plan.looks[0] if stage.measurable else 0
+        stage.runners.expect(candidate, 1 + first)
+        stage.runners.expect(incumbent, first)
         with stage.working(self._waiting) as held, \
                 stage.oracle(Path(self.trees.reference), held) as oracle:
-            check = Check(stage, oracle, self._progress)
+            budget = Budget(stage, oracle, Path(self.trees.reference),
+                            {self.trees.incumbent: incumbent})
+            check = Check(stage, oracle, budget, self._progress)
             try:
                 return self._checked(check, candidate, incumbent, held)
             finally:
                 self.findings += check.findings
+                self.notes += check.notes
 
     def _checked(self, check: Check, candidate: Kernel, incumbent: Kernel,
                  held: lock.DeviceLock | None) -> Verdict:
@@ -105,6 +111,7 @@ class Evaluation:
         if candidate.identity == incumbent.identity and not self.settings.always_time:
             self.notes.append("runs the incumbent's very code: a tie, not timed")
             return self._verdict(check.errors, {}, None, same=True)
+        self._test(held)
         ceilings = self._ceilings()
         measurement = Measurement(stage, check, self._progress)
         try:
@@ -113,6 +120,14 @@ class Evaluation:
             self.findings += measurement.findings
             self.evidence += measurement.evidence
         return self._verdict(check.errors, timings, ceilings)
+
+    def _test(self, held: lock.DeviceLock | None) -> None:
+        if not self.settings.test_command:
+            return
+        self._progress("testing", "the project's own tests", None)
+        if why := project_tests.failure(self.settings.test_command, Path(self.trees.candidate),
+                                        self.stage, held):
+            raise Failed(f"the project's own tests fail: {why}")
 
     def _build(self, side: str) -> Kernel:
         self._progress("building", side, None)
@@ -140,3 +155,15 @@ class Evaluation:
         verdict = Verdict(valid=True, correct=all(row.correct for row in rows), rows=rows,
                           audit=found)
         return summary.with_overall(verdict, seen)
+
+
+def declared(target: Target) -> list[str]:
+    """Return what the task declares of itself that makes a check weaker."""
+    notes = []
+    if target.stochastic:
+        notes.append("the task is stochastic: that two runs differ counts for nothing")
+    if not target.float64:
+        notes.append("the reference has no float64 form: expected values are of its own precision")
+    if target.precision is not None:
+        notes.append(f"the task allows {target.precision} for float32")
+    return notes

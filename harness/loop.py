@@ -13,20 +13,22 @@ from statistics import median
 
 from harness import knobs, stats
 from harness.build_c import BuildError
-from harness.check import within
+from harness.budget import Budget
 from harness.devices import Device
 from harness.errors import InputError, Stopped
 from harness.kernel import Kernel
 from harness.lock import DeviceLock
 from harness.peer import PeerDied, PeerError
+from harness.plan import Plan
 from harness.search.space import Config, of_knobs
 from harness.search.strategy import CoordinateSearch
 from harness.stage import Settings, Stage
 from harness.target import Target
-from harness.timing import Pairs, Plan, Tampered
+from harness.timing import Pairs, Tampered
 
-SCREEN = Plan(looks=(1,), blocks=4, block_ns=1_500_000, warm_ns=1_500_000)
-SCREEN_GPU = Plan(looks=(1,), blocks=4, block_ns=3_000_000, warm_ns=5_000_000)
+MORE = 3
+"""Runners of a side that are kept starting while a GPU is busy with the last ones."""
+SCREEN = Plan(looks=(1,), blocks=4, block_ns=750_000, warm_ns=1_500_000)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +92,7 @@ class _Screen:
         self.stage = Stage(target, device, settings, cancel)
         self.target = self.stage.target
         self.oracle = self.stage.oracle(Path(job.reference), None)
+        self.budget = Budget(self.stage, self.oracle, Path(job.reference))
 
     def __enter__(self) -> _Screen:
         return self
@@ -164,18 +167,19 @@ class _Screen:
 
     def _check(self, candidate: Kernel, held: DeviceLock | None) -> None:
         with self.stage.runners.start(candidate, lock=held, yields=self.stage.yields,
-                                      refill=True) as runner:
+                                      refill=MORE) as runner, self.budget:
             for case in self.cases:
                 answer = runner.ask("call", case=case.id, tensors=case.tensors)
                 errors = self.oracle.judge(case, answer.get("outputs"))
-                if not within(self.stage, case, errors):
+                judged = self.budget.judge(case, errors, candidate, held)
+                if judged is None or not judged.right:
                     raise _Wrong(f"wrong result on class {case.config_class}")
 
     def _time(self, candidate: Kernel, held: DeviceLock) -> tuple[float, float]:
         sides = {"candidate": candidate, "incumbent": self.incumbent}
-        plan = SCREEN if self.stage.on_cpu else SCREEN_GPU
+        plan = self.stage.fitted(SCREEN)
         timings = Pairs(plan, self.cases, lambda order: self.stage.runners.start_all(
-            [sides[side] for side in order], lock=held, refill=True), alone=self.stage.on_cpu,
+            [sides[side] for side in order], lock=held, refill=MORE), alone=self.stage.on_cpu,
             cancel=self.cancel).run()
         weights = [c.weight for c in self.target.classes]
         by_class = {t.config_class: t for t in timings}

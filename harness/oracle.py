@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import secrets
 import threading
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ from harness.peer import Peer, PeerDied, PeerError
 from harness.target import DTYPE_BYTES, MAX_ELEMENTS, ConfigClass, Target, Tensor
 from harness.text import plain
 
-DISTRIBUTIONS = ("normal", "wide", "shifted")
+DISTRIBUTIONS = ("normal", "wide", "heavy", "structured", "shifted", "tied", "constant")
+"""See harness/child/inputs.py."""
 ORACLE_LIMITS = Limits(wall_s=600.0, output_bytes=1 << 20)
 
 
@@ -29,30 +31,59 @@ class OracleError(KoptError):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Control:
+    """How far off an answer that takes no work is, of one output."""
+
+    output: int
+    name: str
+    relative: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Case:
-    """One set of inputs of one config class, written to files."""
+    """One set of inputs of one config class, written to files; `skip` says why it is not used."""
 
     id: str
     config_class: str
     distribution: str
     tensors: tuple[dict[str, Any], ...]
-    weak: tuple[str, ...] = ()
+    controls: tuple[Control, ...] = ()
+    skip: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Errors:
     """How far a candidate's outputs are from what is expected.
 
-    `relative` is to the larger of the expected value and the root mean square of them all.
+    `relative` is to the larger of the expected value and the root mean square of them all; `each`
+    is that by output. `bad` counts outputs that are not finite where they should be; `changed`
+    names inputs that were written to. `digests` identify the outputs' bytes.
 
-    `bad` counts outputs that are not finite where they should be; `changed` names inputs that
-    were written to.
+    `used` is the part of what is allowed that is taken up, `over` and `allowed` are the error and
+    what is allowed where that is most, and `basis` says where that comes from; see `against`.
     """
 
     absolute: float
     relative: float | None
     bad: int
     changed: tuple[str, ...] = ()
+    each: tuple[float | None, ...] = ()
+    digests: tuple[str, ...] = ()
+    used: float | None = None
+    over: float | None = None
+    allowed: float | None = None
+    basis: str = ""
+
+    def against(self, allowed: Sequence[float], basis: str) -> Errors:
+        """Return the same held against what is allowed by output."""
+        each = self.each or (self.relative,)
+        limits = [*allowed, *[min(allowed)] * len(each)][:len(each)]
+        if None in each:
+            return replace(self, used=None, over=None, allowed=min(limits), basis=basis)
+        shares = [_share(error or 0.0, limit) for error, limit in zip(each, limits, strict=True)]
+        worst = max(range(len(each)), key=lambda index: shares[index])
+        return replace(self, used=shares[worst], over=each[worst], allowed=limits[worst],
+                       basis=basis)
 
     def worse(self, other: Errors | None) -> Errors:
         """Return the worse of both in every respect."""
@@ -60,13 +91,23 @@ class Errors:
             return self
         relative = None if self.relative is None or other.relative is None \
             else max(self.relative, other.relative)
-        return Errors(absolute=max(self.absolute, other.absolute), relative=relative,
-                      bad=self.bad + other.bad,
-                      changed=tuple(dict.fromkeys(self.changed + other.changed)))
+        most = max(self, other, key=lambda e: math.inf if e.used is None else e.used)
+        return replace(most, absolute=max(self.absolute, other.absolute), relative=relative,
+                       bad=self.bad + other.bad, each=(), digests=(),
+                       changed=tuple(dict.fromkeys(self.changed + other.changed)))
+
+    @property
+    def right(self) -> bool:
+        """Whether these were held against something, and are within it."""
+        return (self.bad == 0 and not self.changed and self.used is not None
+                and self.used <= 1)
 
     def within(self, tolerance: float) -> bool:
-        return (self.bad == 0 and not self.changed and self.relative is not None
-                and self.relative <= tolerance)
+        return self.against([tolerance], "").right
+
+
+def _share(error: float, limit: float) -> float:
+    return 0.0 if error == 0 else error / limit if limit > 0 else math.inf
 
 
 @dataclass(frozen=True)
@@ -82,14 +123,16 @@ class _Written:
             raise ValueError("not a shape")
 
 
-def handed_back(case: Case, written: object) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def handed_back(case: Case, written: object, *, outputs_only: bool = False,
+                ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return (outputs, inputs) as the oracle takes them, at the paths where they were wanted."""
     try:
         said = convert(written, tuple[_Written, ...])
     except ConvertError:
         raise PeerError("answered something that is no answer") from None
     names = [one.name for one in said if one.name != "return"]
-    tensors = [tensor for tensor in case.tensors if tensor["role"] != "scalar"]
+    not_wanted = ("scalar", "input") if outputs_only else ("scalar",)
+    tensors = [tensor for tensor in case.tensors if tensor["role"] not in not_wanted]
     if names != [tensor["name"] for tensor in tensors]:
         raise PeerError("did not hand back every tensor it was given")
     declared = [{"name": t["name"], "dtype": t["dtype"], "shape": list(t["shape"]),
@@ -114,6 +157,7 @@ class Oracle:
         self.target = target
         self._interpret = place.interpret
         self.scratch = scratch
+        self._versions: dict[str, int] = {}
         (scratch / "out").mkdir(parents=True, exist_ok=True)
         self._peer = Peer("oracle.py", cwd=reference_tree, limits=ORACLE_LIMITS,
                           python=None if target.language == "c" else place.python,
@@ -121,32 +165,66 @@ class Oracle:
                           cancel=cancel, confine=Confine(writable=(str(scratch),)))
         library = "numpy" if target.language == "c" else "torch"
         self._ask("load", reference=str(reference_tree / target.reference_file),
-                  function=target.reference_function, library=library, device=place.device)
+                  function=target.reference_function, library=library, device=place.device,
+                  float64=target.float64)
 
-    def make(self, config_class: ConfigClass, distribution: str) -> Case:
-        """Draw one case from a fresh secret seed. Raises OracleError when the reference fails."""
+    def make(self, config_class: ConfigClass, distribution: str,
+             first: Case | None = None) -> Case:
+        """Draw one case from a fresh secret seed; `first` is another one of the same class.
+
+        Raises OracleError when the reference fails, on normal inputs; others are skipped then.
+        """
         seed = secrets.randbits(48)
         case_id = f"{config_class.name}-{distribution}-{secrets.token_hex(4)}"
         tensors = tuple(self._describe(tensor, case_id)
                         for tensor in self.target.tensors(config_class))
         answer = self._ask("make", case=case_id, seed=seed, distribution=distribution,
-                           tensors=tensors, tolerance=self.target.tolerance_of(config_class))
+                           tensors=tensors, dtypes=self.target.output_dtypes,
+                           first="" if first is None else first.id,
+                           may_skip=distribution != "normal")
         return Case(id=case_id, config_class=config_class.name, distribution=distribution,
-                    tensors=tensors, weak=tuple(answer["weak"]))
+                    tensors=tensors, skip=plain(answer["skip"], 200),
+                    controls=convert(answer["controls"], tuple[Control, ...]))
 
-    def judge(self, case: Case, written: object) -> Errors:
+    def judge(self, case: Case, written: object, known: Errors | None = None, *,
+              outputs_only: bool = False) -> Errors:
         """Compare what the candidate wrote. Raises PeerError when it is not what was declared.
 
         `written` is the runner's own word: of a declared tensor it counts only that it is there.
+        Outputs that are, bit for bit, those whose errors are known have the same errors.
         """
-        outputs, inputs = handed_back(case, written)
+        outputs, inputs = handed_back(case, written, outputs_only=outputs_only)
         returned = [output["dtype"] for output in outputs if output["name"] == "return"]
         if not self._interpret:
             for got, allowed in zip(returned, self.target.return_dtypes, strict=False):
                 if got != allowed:
                     raise PeerError(f"returned {got}, not {allowed}")
-        answer = self._peer.ask("judge", case=case.id, outputs=outputs, inputs=inputs)
-        return convert(answer, Errors)
+        answer = self._peer.ask("judge", case=case.id, outputs=outputs, inputs=inputs,
+                                known=[] if known is None else known.digests)
+        errors = convert(answer, Errors)
+        return errors if known is None or known.digests != errors.digests else replace(
+            known, changed=errors.changed)
+
+    def sensitivity(self, case: Case, part: float) -> tuple[float, ...]:
+        """Return by output how far nine in ten values move, relative to their size, when every
+        input changes by this part of itself.
+        """
+        answer = self._ask("sensitivity", case=case.id, part=part, seed=secrets.randbits(48))
+        return convert(answer["typical"], tuple[float, ...])
+
+    def exchange(self, case: Case, moves: Mapping[str, Mapping[int, int]]) -> None:
+        """Assign elements within a case's input tensors, all at once: new[to] = old[from].
+
+        Elements are counted in the flattened tensor. Files, hashes and expected values follow.
+        Raises OracleError when the reference fails on the new contents.
+        """
+        self._versions[case.id] = self.version(case) + 1
+        self._ask("exchange", case=case.id, moves={
+            name: [list(pairs), list(pairs.values())] for name, pairs in moves.items()})
+
+    def version(self, case: Case) -> int:
+        """Return how often a case's contents were changed."""
+        return self._versions.get(case.id, 0)
 
     def drop(self, case: Case) -> None:
         """Forget a case that is not needed any more; its inputs are files of some size."""

@@ -43,7 +43,7 @@ class PeerDied(KoptError):
 class Peer:
     """One child program (`harness/child/<program>`) under the guard, asked in turn.
 
-    `elapsed_ns` is this process's own clock over the last question.
+    `asked_ns` and `elapsed_ns` are this process's own clock over the last question.
     """
 
     def __init__(self, program: str, *, cwd: Path, limits: Limits, python: str | None = None,
@@ -88,7 +88,7 @@ class Peer:
 
     def send(self, op: str, **fields: object) -> None:
         line = to_json({"op": op, **fields}) + b"\n"
-        self._asked_ns = time.perf_counter_ns()
+        self.asked_ns = time.perf_counter_ns()
         try:
             self._socket.settimeout(10.0)
             self._socket.sendall(line)
@@ -110,7 +110,7 @@ class Peer:
             if not data or len(self._buffer) > MAX_ANSWER:
                 raise self._died(nonsense=bool(data))
             self._buffer += data
-        self.elapsed_ns = time.perf_counter_ns() - self._asked_ns
+        self.elapsed_ns = time.perf_counter_ns() - self.asked_ns
         line, _, rest = bytes(self._buffer).partition(b"\n")
         self._buffer = bytearray(rest)
         try:

@@ -18,8 +18,8 @@ from harness.kernel import Kernel, Place
 from harness.lock import DeviceLock, Turnstile
 from harness.peer import Peer, PeerDied, PeerError
 
-CORES_PER_START = 5
-MOST_AHEAD = 3
+CORES_PER_START = 3
+MOST_AHEAD = 5
 
 
 class Runners:
@@ -45,13 +45,13 @@ class Runners:
             waiting.append(self._open(kernel, None, self._yields))
 
     def start(self, kernel: Kernel, *, lock: DeviceLock | None = None,
-              yields: Turnstile | None = None, refill: bool = False) -> Peer:
+              yields: Turnstile | None = None, refill: int = 0) -> Peer:
         """Return one runner with the kernel loaded; see `start_all`."""
         return self.start_all([kernel], lock=lock, yields=yields, refill=refill)[0]
 
     def start_all(self, kernels: Sequence[Kernel], *, lock: DeviceLock | None = None,
-                  yields: Turnstile | None = None, refill: bool = False) -> list[Peer]:
-        """Return a runner for each kernel, loaded side by side; `refill` if more will be needed.
+                  yields: Turnstile | None = None, refill: int = 0) -> list[Peer]:
+        """Return a runner for each kernel, loaded side by side; have `refill` more ready.
 
         Raises PeerError or PeerDied when a kernel does not load, EnvironmentFault when the
         target's interpreter cannot run any.
@@ -68,7 +68,7 @@ class Runners:
             return self._start_all(kernels, lock, yields, refill)
 
     def _start_all(self, kernels: Sequence[Kernel], lock: DeviceLock | None,
-                   yields: Turnstile | None, refill: bool) -> list[Peer]:
+                   yields: Turnstile | None, refill: int) -> list[Peer]:
         peers: list[Peer] = []
         unlocked: list[Peer] = []
         try:
@@ -79,7 +79,7 @@ class Runners:
                 else:
                     peers.append(self._open(kernel, lock, yields))
                 if refill:
-                    self.expect(kernel, self.ahead)
+                    self.expect(kernel, refill)
             for peer, kernel in zip(peers, kernels, strict=True):
                 _await_ready(peer, kernel)
                 if lock is not None and peer in unlocked:

@@ -8,19 +8,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from harness import kernel, lock
+from harness import cards, kernel, lock
 from harness.devices import Device
 from harness.guard import Limits
 from harness.kernel import Kernel
 from harness.lock import DeviceLock
 from harness.oracle import DISTRIBUTIONS, Oracle
+from harness.plan import GPU_BLOCK_NS, Plan
 from harness.runners import Runners, starts_ahead
 from harness.target import Target
-from harness.timing import Plan
 
 CALL_LIMITS = Limits(wall_s=40.0, output_bytes=1 << 20, memory_bytes=8 << 30, file_bytes=4 << 30)
 PYTHON_LIMITS = replace(CALL_LIMITS, wall_s=180.0)
 GPU_LIMITS = Limits(wall_s=300.0, output_bytes=1 << 20, memory_bytes=32 << 30, file_bytes=8 << 30)
+
+LARGEST_CACHE_MB = 256
+"""The cache of a card that is not in the table."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +41,8 @@ class Settings:
     """Seconds that one runner of a kernel may take, None for the usual of its kind."""
     always_time: bool = False
     """Also time a candidate that runs the incumbent's very code: a baseline, an A/A trial."""
+    test_command: str = ""
+    """The project's own tests, run in the candidate's tree; it must pass before it is timed."""
 
 
 class Stage:
@@ -67,6 +72,17 @@ class Stage:
         """Start the oracle with the reference of a tree. Raises OracleError."""
         return Oracle(self.target, reference, self.folder("io"), self.place, lock=held,
                       yields=self.yields, cancel=self.cancel)
+
+    def fitted(self, plan: Plan) -> Plan:
+        """Return the plan for this device: the size of a GPU's cache, blocks no shorter than it
+        can be timed by; on a CPU, whose ceilings are those of its caches, calls find them warm.
+        """
+        if self.on_cpu:
+            return plan
+        card = cards.find(self.device.name)
+        cold = plan.cache == "cold"
+        return replace(plan, block_ns=max(plan.block_ns, GPU_BLOCK_NS // 2), cache_bytes=int(
+            1e6 * (card.cache_mb if card else LARGEST_CACHE_MB)) if cold else 0)
 
     def folder(self, name: str) -> Path:
         return kernel.scratch_inside(Path(self.settings.scratch), name)

@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 
 from harness import compare, roofline, stats
 from harness.oracle import Errors
+from harness.plan import Plan
 from harness.roofline import Ceilings
+from harness.stats import Estimate
 from harness.target import ConfigClass, Target
-from harness.timing import ClassTiming, Plan
-from harness.verdict import Finding, LatencyKind, Row, Verdict
+from harness.timing import ClassTiming
+from harness.verdict import Finding, LatencyKind, Outcome, Row, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,13 +73,13 @@ def _row(seen: Seen, config_class: ConfigClass) -> Row:
     errors = seen.errors.get(config_class.name)
     if errors is None:
         return replace(row, note="not run: an earlier class failed")
-    tolerance = seen.target.tolerance_of(config_class)
-    used = None if errors.relative is None or not tolerance else errors.relative / tolerance
-    right = errors.within(tolerance)
+    if errors.allowed is None:
+        errors = errors.against([seen.target.tolerance_of(config_class)], "the task's tolerance")
+    right = errors.right
     row = replace(
         row, correct=right, max_abs_err=errors.absolute, max_rel_err=errors.relative,
-        error_budget_used=used, note=_complaint(errors, tolerance),
-        outcome="broken" if not right else "tie" if seen.same else "unmeasured")
+        error_budget_used=None if errors.used is None else _finite(errors.used),
+        note=_complaint(errors), outcome="broken" if not right else "tie" if seen.same else "unmeasured")
     timing = seen.timings.get(config_class.name)
     return row if timing is None or not right or seen.same else \
         _timed(seen, config_class, row, timing)
@@ -91,23 +93,41 @@ def _timed(seen: Seen, config_class: ConfigClass, row: Row, timing: ClassTiming)
         return replace(row, bound_us=bound, note=(
             f"{timing.candidate_us:.3g} us is below the physical floor of {bound:.3g} us; the "
             "latency is withheld"))
+    alpha = seen.plan.alpha_look
+    again = stats.estimate(timing.again, alpha) if timing.again else None
+    other = stats.estimate(timing.other_ratios, alpha) if timing.other_ratios else None
+    outcome = compare.outcome(value, seen.plan.margin, again=again, other=other)
     return replace(
-        row, outcome=compare.outcome(value, seen.plan.margin), latency_us=timing.candidate_us,
-        incumbent_us=timing.incumbent_us, log_ratio=value.mean, low=_finite(value.low),
+        row, outcome=outcome, note=_remark(seen, outcome, value, other),
+        latency_us=timing.candidate_us, incumbent_us=timing.incumbent_us,
+        log_ratio=value.mean, low=_finite(value.low),
         high=_finite(value.high), stderr=_finite(value.stderr), pairs=value.pairs, bound_us=bound,
         pct_of_roofline=None if bound is None
         else roofline.pct_of_roofline(bound, timing.candidate_us))
 
 
-def _complaint(errors: Errors, tolerance: float) -> str:
+def _remark(seen: Seen, outcome: Outcome, value: Estimate, other: Estimate | None) -> str:
+    """Say what the numbers of a row do not: a small gain that held, times that disagree."""
+    gain = f"{math.expm1(value.mean):.2%}"
+    if compare.small(value, seen.plan.margin):
+        return f"{gain} faster in two measurements in a row" if outcome == "faster" else \
+            f"{gain} faster, but not twice in a row"
+    if other is not None and value.low > 0 and compare.disagrees(other):
+        scored, rest = ("kernel", "wall") if seen.plan.score == "kernel" else ("wall", "kernel")
+        return f"{gain} less {scored} time, but {math.expm1(-other.mean):.2%} more {rest} time"
+    return ""
+
+
+def _complaint(errors: Errors) -> str:
     if errors.bad:
         return f"{errors.bad} values are not finite or were never written"
     if errors.changed:
         return f"the inputs {', '.join(errors.changed)} were overwritten"
-    if errors.relative is None:
+    if errors.used is None or errors.over is None:
         return "the error is not a number"
-    if errors.relative > tolerance:
-        return f"error {errors.relative:.2g} of the output's scale, allowed {tolerance:.2g}"
+    if errors.used > 1:
+        return (f"error {errors.over:.2g} of the output's scale, allowed {errors.allowed:.2g} "
+                f"({errors.basis})")
     return ""
 
 

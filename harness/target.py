@@ -20,8 +20,11 @@ from harness.yamldoc import Key
 Language = Literal["c", "python", "triton"]
 Role = Literal["input", "output", "inout", "scalar"]
 DTYPE_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4,
-               "int8": 1, "uint8": 1}
-DTYPE_TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
+               "int8": 1, "uint8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1}
+TORCH_ONLY = ("float8_e4m3fn", "float8_e5m2")
+DTYPE_TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2,
+                   "float8_e4m3fn": 0.25, "float8_e5m2": 0.5}
+"""Where no baseline says better; see harness/budget.py."""
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 MAX_CLASSES = 256
 MAX_ELEMENTS = 1 << 32
@@ -38,6 +41,10 @@ class Arg:
     value: int | float | str | None = None
     low: float | None = None
     high: float | None = None
+    weight: bool = False
+    """Changes seldom, so that work on it may be kept, by its version, from call to call."""
+    strided: bool = False
+    """The kernel takes the strides from the tensor; it is checked on views too."""
 
     @property
     def kind(self) -> Role:
@@ -71,6 +78,8 @@ class Tensor:
     value: int | float | None = None
     low: float | None = None
     high: float | None = None
+    weight: bool = False
+    strided: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -96,6 +105,12 @@ class Target:
     returns: bool = False
     return_dtypes: tuple[str, ...] = ()
     """With `returns`: the dtypes of what is returned; empty leaves them to the kernel."""
+    precision: Literal["tf32"] | None = None
+    """What float32 may be computed in; None is float32 itself."""
+    stochastic: bool = False
+    """Two runs may differ."""
+    float64: bool = True
+    """Whether the reference has a float64 form; else it is given the declared dtypes."""
     backend: str | None = None
     description: str = ""
 
@@ -134,7 +149,7 @@ class Target:
         if value is not None and "float" not in arg.dtype:
             value = whole(value, names)
         return Tensor(name=arg.name, dtype=arg.dtype, role=arg.kind, shape=shape, value=value,
-                      low=arg.low, high=arg.high)
+                      low=arg.low, high=arg.high, weight=arg.weight, strided=arg.strided)
 
     def work(self, config_class: ConfigClass) -> tuple[float, float]:
         """Return (floating-point operations, bytes that must move) of one call.
@@ -149,15 +164,30 @@ class Target:
             moved = int(evaluate_expression(self.bytes, config_class.shape))
         return float(flops), float(moved)
 
+    def declared_tolerance(self, config_class: ConfigClass) -> float | None:
+        """Return the error that the task allows at most, relative to a value or, where that is
+        larger, to the root mean square of all values.
+        """
+        return self.tolerance if config_class.tolerance is None else config_class.tolerance
+
     def tolerance_of(self, config_class: ConfigClass) -> float:
-        """Return the allowed error relative to a value, or to the root mean square if larger."""
-        if config_class.tolerance is not None:
-            return config_class.tolerance
-        if self.tolerance is not None:
-            return self.tolerance
-        outputs = [arg.dtype for arg in self.args if arg.kind in ("output", "inout")]
+        """Return the declared tolerance, or what is usual for the outputs' dtypes."""
+        declared = self.declared_tolerance(config_class)
+        return declared if declared is not None else \
+            max(DTYPE_TOLERANCE.get(dtype, 0.0) for dtype in self.output_dtypes)
+
+    @property
+    def output_dtypes(self) -> tuple[str, ...]:
+        """The dtypes of the outputs in order; a returned one that is not declared is guessed."""
+        written = tuple(arg.dtype for arg in self.args if arg.kind in ("output", "inout"))
+        if not self.returns:
+            return written
+        return written + (self.return_dtypes or (self._loosest,))
+
+    @property
+    def _loosest(self) -> str:
         floats = [arg.dtype for arg in self.args if arg.dtype in DTYPE_TOLERANCE]
-        return max(DTYPE_TOLERANCE.get(dtype, 0.0) for dtype in outputs or floats or ["float32"])
+        return max(floats, key=lambda dtype: DTYPE_TOLERANCE[dtype], default="float32")
 
 
 def load(path: Path) -> Target:
@@ -196,6 +226,9 @@ def check(target: Target) -> None:
         raise BadField("tolerance must be from 0 to 1", ("tolerance",))
     for index, arg in enumerate(target.args):
         _check_arg(arg, ("args", index))
+        if target.language == "c" and (arg.dtype in TORCH_ONLY or arg.strided):
+            raise BadField(f"argument {arg.name!r}: a C kernel takes no "
+                           + ("strided views" if arg.strided else arg.dtype), ("args", index))
     for index, config_class in enumerate(target.classes):
         _check_class(target, config_class, ("classes", index))
 

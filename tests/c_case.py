@@ -7,8 +7,8 @@ from typing import Any
 
 from harness import devices
 from harness.evaluate import Settings, Trees, evaluate
+from harness.plan import Plan
 from harness.target import Arg, ConfigClass, Target, check
-from harness.timing import Plan
 from harness.verdict import Verdict
 
 HEAD = """#include <stdint.h>

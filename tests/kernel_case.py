@@ -9,10 +9,10 @@ from harness import devices, kernel
 from harness.convert import from_json, to_json
 from harness.evaluate import Settings, Trees, evaluate
 from harness.oracle import Errors, Oracle
+from harness.plan import Plan
 from harness.runners import Runners
 from harness.stage import PYTHON_LIMITS
 from harness.target import Arg, ConfigClass, Target, check
-from harness.timing import Plan
 from harness.verdict import Verdict
 
 HEAD = """import torch

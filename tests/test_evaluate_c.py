@@ -72,7 +72,7 @@ def test_a_slower_kernel_is_slower(tmp_path: Path) -> None:
 
 WRONG = {
     "one class": (c("for (int64_t i = 0; i < n; i++) out[i] = (n % 2 ? 2.1f : 2.0f) * x[i];"),
-                  {"even": "", "odd": r"error 0\.0\d+ of the output's scale, allowed 1e-05"}),
+                  {"even": "", "odd": r"error 0\.0\d+ of the output's scale, allowed 7\.7e-06"}),
     "the last value is not written": (
         c("for (int64_t i = 0; i < n - 1; i++) out[i] = 2 * x[i];"),
         {"even": "1 values are not finite or were never written",
@@ -106,11 +106,11 @@ def test_a_stateful_kernel_that_is_right_only_once_is_caught(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("source", [
-    # one process checks every kind of input: right while it is checked, wrong while timed
-    c("if (calls++ < 4) " + RIGHT, "static int calls;"),
+    # one process checks everything in some 12 calls: right while it is checked, wrong while timed
+    c("if (calls++ < 20) " + RIGHT, "static int calls;"),
     c("if (calls++ > 40) out[n / 2] = 0; else " + RIGHT, "static int calls;"),
     # remembers where it has been: the same buffers need no second computation
-    c("if (calls++ > 4 && x == last) return; last = x; " + RIGHT,
+    c("if (calls++ > 20 && x == last) return; last = x; " + RIGHT,
       "static int calls; static const float *last;"),
 ])
 def test_what_goes_wrong_while_it_is_timed_is_caught_afterwards(source: str,

@@ -12,8 +12,8 @@ from harness.device import Device
 from harness.evaluate import Settings, Trees, evaluate
 from harness.guard import Confine, Limits
 from harness.loop import Job, loop
+from harness.plan import Plan
 from harness.target import Arg, ConfigClass, Target, load
-from harness.timing import Plan
 from tests.kernel_case import DOUBLE, HEAD, judge, target, tree
 
 pytestmark = pytest.mark.gpu

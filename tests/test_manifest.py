@@ -256,7 +256,7 @@ def test_a_manifest_survives_the_way_through_text(manifest: Manifest) -> None:
 
 @pytest.mark.parametrize(("text", "told"), [
     ("", ()),
-    ("test_command: pytest\n", ("test_command",)),
+    ("test_command: pytest\nsetup_command: make\n", ("setup_command",)),
     ("git_branch: mine\ngit_commit: false\n", ("git_commit", "git_branch")),
     ("git_branch: optimize/x\nformat_command: black .\n", ()),
 ])

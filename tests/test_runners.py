@@ -39,7 +39,7 @@ def test_started_ahead_and_every_one_fresh(tmp_path: Path) -> None:
         waiting = [peer._guarded.pid for peer in runners._waiting["candidate"]]
         assert len(waiting) == 2
         first = runners.start(one)
-        second = runners.start(one, refill=True)
+        second = runners.start(one, refill=2)
         assert [first._guarded.pid, second._guarded.pid] == waiting
         assert len(runners._waiting["candidate"]) == 2
         later = [peer._guarded.pid for peer in runners._waiting["candidate"]]

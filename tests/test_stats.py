@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness import compare, stats
+from harness.plan import Plan
 from harness.stats import Estimate
-from harness.timing import Plan
 
 samples = st.lists(st.floats(-2, 2), min_size=2, max_size=40)
 

@@ -11,10 +11,10 @@ from harness import devices
 from harness.errors import EnvironmentFault, KoptError
 from harness.kernel import make, place_on
 from harness.peer import PeerError
+from harness.plan import Plan
 from harness.runners import Runners
 from harness.stage import CALL_LIMITS
 from harness.target import Arg, ConfigClass, Target
-from harness.timing import Plan
 from tests.kernel_case import DOUBLE, HEAD, Bench, judge, target
 
 TUNED = DOUBLE.replace("@triton.jit", """@triton.autotune(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import math
 import mmap
-import time
 from typing import Any
 
 CTYPES = {"float64": ctypes.c_double, "float32": ctypes.c_float, "int64": ctypes.c_int64,
@@ -17,19 +17,42 @@ GUARD_BYTES = 4096
 class Buffer:
     """Page-aligned memory with poisoned guards before and behind the payload."""
 
-    def __init__(self, nbytes: int, *, output: bool) -> None:
-        self.nbytes, self.output = nbytes, output
-        self.memory = mmap.mmap(-1, nbytes + 2 * GUARD_BYTES)
+    def __init__(self, tensor: dict[str, Any]) -> None:
+        self.nbytes, self.role, self.path = tensor["nbytes"], tensor["role"], tensor["path"]
+        self.output = self.role == "output"
+        self.width = self.nbytes // max(1, math.prod(tensor["shape"]))
+        self.memory = mmap.mmap(-1, self.nbytes + 2 * GUARD_BYTES)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory)) + GUARD_BYTES
         ctypes.memset(self.address - GUARD_BYTES, POISON[0], len(self.memory))
 
     def poison(self) -> None:
         ctypes.memset(self.address, POISON[0], self.nbytes)
 
-    def fill(self, data: bytes) -> None:
+    def fill(self) -> None:
+        """Read the contents from the file they were written to."""
+        with open(self.path, "rb") as file:
+            self._put(file.read())
+
+    def _put(self, data: bytes) -> None:
         if len(data) != self.nbytes:
             raise RuntimeError(f"{len(data)} bytes of input, expected {self.nbytes}")
         self.memory[GUARD_BYTES: GUARD_BYTES + self.nbytes] = data
+
+    def move(self, to: list[int], source: list[int]) -> None:
+        """Copy elements over others in place, all at the same time."""
+        width, old = self.width, self.read()
+        new = bytearray(old)
+        for there, here in zip(to, source, strict=True):
+            new[there * width:(there + 1) * width] = old[here * width:(here + 1) * width]
+        self._put(bytes(new))
+
+    def reverse(self) -> None:
+        """Put the elements in the opposite order: other contents of the same kind."""
+        old, width = self.read()[::-1], self.width
+        new = bytearray(len(old))
+        for byte in range(width):
+            new[byte::width] = old[width - 1 - byte::width]
+        self._put(bytes(new))
 
     def read(self) -> bytes:
         return self.memory[GUARD_BYTES: GUARD_BYTES + self.nbytes]
@@ -52,6 +75,7 @@ class CKernel:
         self.function = getattr(library, job["entry"])
         self.function.restype = None
         self.facts = {"sha256": digest}
+        self.on_gpu = False
         self.last = None  # a C kernel returns nothing; its outputs are among the buffers
 
     def buffers(self, tensors: list[dict[str, Any]]) -> list[Any]:
@@ -61,27 +85,44 @@ class CKernel:
             if tensor["role"] == "scalar":
                 arguments.append(CTYPES[tensor["dtype"]](tensor["value"]))
                 continue
-            buffer = Buffer(tensor["nbytes"], output=tensor["role"] == "output")
+            buffer = Buffer(tensor)
             if not buffer.output:
-                with open(tensor["path"], "rb") as file:
-                    buffer.fill(file.read())
+                buffer.fill()
             arguments.append(buffer)
         return arguments
 
-    def _native(self, arguments: list[Any]) -> list[Any]:
+    def native(self, arguments: list[Any]) -> list[Any]:
         return [ctypes.c_void_p(a.address) if isinstance(a, Buffer) else a for a in arguments]
 
     def call(self, arguments: list[Any]) -> None:
-        self.function(*self._native(arguments))
+        self.function(*self.native(arguments))
 
     def synchronize(self) -> None:
         return None
 
-    def write(self, arguments: list[Any], _: None,
-              tensors: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def renew(self, arguments: list[Any]) -> None:
+        """Make the buffers ready for another call: outputs poisoned, what is changed read again."""
+        for argument in arguments:
+            if isinstance(argument, Buffer) and argument.output:
+                argument.poison()
+            elif isinstance(argument, Buffer) and argument.role == "inout":
+                argument.fill()
+
+    def move(self, arguments: list[Any], names: list[str], moves: dict[str, Any]) -> None:
+        for argument, name in zip(arguments, names, strict=True):
+            if isinstance(argument, Buffer) and argument.role == "input" and name in moves:
+                argument.move(*moves[name])
+
+    def reverse(self, arguments: list[Any]) -> None:
+        for argument in arguments:
+            if isinstance(argument, Buffer) and not argument.output:
+                argument.reverse()
+
+    def write(self, arguments: list[Any], _: None, tensors: list[dict[str, Any]],
+              outputs_only: bool = False) -> list[dict[str, Any]]:
         written = []
         for argument, tensor in zip(arguments, tensors, strict=True):
-            if tensor["role"] == "scalar":
+            if tensor["role"] == "scalar" or (outputs_only and tensor["role"] == "input"):
                 continue
             if where := argument.overrun():
                 raise RuntimeError(f"wrote {where} of {tensor['name']}")
@@ -90,18 +131,3 @@ class CKernel:
             written.append({"name": tensor["name"], "path": tensor["after"],
                             "dtype": tensor["dtype"], "shape": tensor["shape"]})
         return written
-
-    def time_block(self, arguments: list[Any], calls: int) -> int:
-        """Return the nanoseconds of `calls` calls in a row, after one that is not timed.
-
-        What is in the outputs afterwards, the timed calls wrote.
-        """
-        function, native = self.function, self._native(arguments)
-        function(*native)
-        for argument in arguments:
-            if isinstance(argument, Buffer) and argument.output:
-                argument.poison()
-        began = time.perf_counter_ns()
-        for _ in range(calls):
-            function(*native)
-        return time.perf_counter_ns() - began

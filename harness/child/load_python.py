@@ -1,8 +1,7 @@
 """A Python or Triton kernel: a function over torch tensors, on the CPU, a GPU or interpreted.
 
 Buffers are allocated before anything is timed, outputs poisoned with NaN, a poisoned guard behind
-each. On a GPU a block is replays of a CUDA graph of some calls, so that short kernels are not
-timed at the speed of Python; where a call cannot be captured it is launched one by one.
+each.
 """
 
 from __future__ import annotations
@@ -12,15 +11,12 @@ import hashlib
 import importlib.util
 import os
 import sys
-import time
 from typing import Any
 
 import torch
 
 POISON = 0xFF  # a quiet NaN in every float width, -1 or 255 in integers
 GUARD_BYTES = 4096
-GRAPH_CALLS = 64
-GRAPH_NS = 1_000_000
 
 
 def memory(tensor: Any) -> Any:
@@ -30,32 +26,63 @@ def memory(tensor: Any) -> Any:
 
 
 class Buffer:
-    """One tensor argument: the payload, and the guard behind it."""
+    """One tensor argument: the payload, and the guard behind it.
+
+    Of a `layout` the tensor is a view: every other column of a wider one, or one transposed.
+    """
 
     def __init__(self, tensor: dict[str, Any], device: str, interpret: bool) -> None:
         self.declared = getattr(torch, tensor["dtype"])
         widened = interpret and self.declared == torch.bfloat16
         self.dtype = torch.float32 if widened else self.declared
-        self.nbytes = tensor["nbytes"] * (2 if widened else 1)
+        self.role, self.output = tensor["role"], tensor["role"] == "output"
+        self.path, self.path_bytes = tensor["path"], tensor["nbytes"]
+        self.weight = bool(tensor.get("weight"))
+        shape, self.layout = list(tensor["shape"]), tensor.get("layout", "")
+        stored = [*shape[:-1], 2 * shape[-1]] if self.layout == "columns" else \
+            [*shape[:-2], shape[-1], shape[-2]] if self.layout == "transposed" else shape
+        self.nbytes = tensor["nbytes"] * (2 if widened else 1) \
+            * (2 if self.layout == "columns" else 1)
         self.raw = torch.full((self.nbytes + GUARD_BYTES,), POISON, dtype=torch.uint8,
                               device=device)
-        self.tensor = self.raw[: self.nbytes].view(self.dtype).view(tensor["shape"])
-        self.output = tensor["role"] == "output"
+        self.stored = self.raw[: self.nbytes].view(self.dtype).view(stored)
+        self.tensor = self.stored[..., ::2] if self.layout == "columns" else \
+            self.stored.transpose(-1, -2) if self.layout == "transposed" else self.stored
 
-    def fill(self, path: str, nbytes: int) -> None:
-        staging = torch.empty(nbytes, dtype=torch.uint8)
-        with open(path, "rb") as file:
-            if file.readinto(memory(staging)) != nbytes:
-                raise RuntimeError(f"{os.path.basename(path)} is too short")
+    def fill(self) -> None:
+        """Read the contents from the file they were written to."""
+        staging = torch.empty(self.path_bytes, dtype=torch.uint8)
+        with open(self.path, "rb") as file:
+            if file.readinto(memory(staging)) != self.path_bytes:
+                raise RuntimeError(f"{os.path.basename(self.path)} is too short")
         self.tensor.copy_(staging.view(self.declared).view(self.tensor.shape))
 
     def poison(self) -> None:
         self.raw.fill_(POISON)
 
+    def move(self, to: list[int], source: list[int]) -> None:
+        """Copy elements over others in place; only of a weight does the version tell of it."""
+        flat = (self.tensor if self.weight else self.tensor.data).view(-1)
+        there, here = (torch.tensor(at, device=flat.device) for at in (to, source))
+        if flat.dtype.itemsize == 1:
+            flat = flat.view(torch.uint8)  # eight-bit floats cannot be indexed everywhere
+        flat[there] = flat[here]
+
+    def reverse(self) -> None:
+        """Put the elements in the opposite order: other contents of the same kind."""
+        flat = self.tensor.view(-1)
+        if flat.dtype.itemsize == 1:
+            flat = flat.view(torch.uint8)
+        flat.copy_(flat.flip(0))
+
     def save(self, path: str) -> None:
-        guard = self.raw[self.nbytes:]
-        if not bool((guard == POISON).all()):
+        if not bool((self.raw[self.nbytes:] == POISON).all()):
             raise RuntimeError("wrote past its end")
+        if self.layout == "columns":
+            size = self.stored.element_size()
+            between = self.raw[: self.nbytes].view(-1, 2, size)[:, 1]
+            if not bool((between == POISON).all()):
+                raise RuntimeError("wrote between its elements")
         save(self.tensor.to(self.declared), path)
 
 
@@ -72,8 +99,6 @@ class Call:
     def __init__(self, arguments: list[Any], buffers: list[Buffer | None]) -> None:
         self.arguments, self.buffers = arguments, buffers
         self.returned: Any = None
-        self.graph: Any = None
-        self.unit = 1
 
     def poison(self) -> None:
         for buffer in self.buffers:
@@ -107,7 +132,7 @@ class PythonKernel:
                 continue
             buffer = Buffer(tensor, self.device, self.interpret)
             if not buffer.output:
-                buffer.fill(tensor["path"], tensor["nbytes"])
+                buffer.fill()
             arguments.append(buffer.tensor)
             buffers.append(buffer)
         return Call(arguments, buffers)
@@ -127,11 +152,29 @@ class PythonKernel:
         if self.on_gpu:
             torch.cuda.synchronize()
 
-    def write(self, call: Call, _: None, tensors: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def renew(self, call: Call) -> None:
+        """Make the buffers ready for another call: outputs poisoned, what is changed read again."""
+        call.poison()
+        for buffer in call.buffers:
+            if buffer is not None and buffer.role == "inout":
+                buffer.fill()
+
+    def move(self, call: Call, names: list[str], moves: dict[str, Any]) -> None:
+        for buffer, name in zip(call.buffers, names, strict=True):
+            if buffer is not None and buffer.role == "input" and name in moves:
+                buffer.move(*moves[name])
+
+    def reverse(self, call: Call) -> None:
+        for buffer in call.buffers:
+            if buffer is not None and not buffer.output:
+                buffer.reverse()
+
+    def write(self, call: Call, _: None, tensors: list[dict[str, Any]],
+              outputs_only: bool = False) -> list[dict[str, Any]]:
         self.synchronize()
         written = []
         for buffer, tensor in zip(call.buffers, tensors, strict=True):
-            if buffer is None:
+            if buffer is None or (outputs_only and buffer.role == "input"):
                 continue
             try:
                 buffer.save(tensor["after"])
@@ -156,74 +199,6 @@ class PythonKernel:
             written.append({"name": "return", "path": path, "shape": list(value.shape),
                             "dtype": str(value.dtype).removeprefix("torch.")})
         return written
-
-    def prepare(self, call: Call, warm_ns: int) -> dict[str, Any]:
-        """Compile and warm; returns the time of a call and whether it can be a CUDA graph."""
-        self.call(call)
-        self.synchronize()
-        call_ns = self._repeat(call, 3)
-        call_ns = self._repeat(call, max(3, min(2000, int(warm_ns / max(call_ns, 1.0)))))
-        answer: dict[str, Any] = {"graph": False, "why": ""}
-        if self.on_gpu:
-            unit = GRAPH_CALLS if call_ns * GRAPH_CALLS < 6 * GRAPH_NS else \
-                max(1, round(GRAPH_NS / call_ns))
-            answer = self._capture(call, unit)
-            if answer["graph"]:
-                began = time.perf_counter_ns()
-                call.graph.replay()
-                self.synchronize()
-                answer["graph_ns"] = (time.perf_counter_ns() - began) / unit
-        return {"call_ns": call_ns, "unit": call.unit, **answer}
-
-    def _repeat(self, call: Call, calls: int) -> float:
-        began = time.perf_counter_ns()
-        for _ in range(calls):
-            self.call(call)
-        self.synchronize()
-        return (time.perf_counter_ns() - began) / calls
-
-    def _capture(self, call: Call, unit: int) -> dict[str, Any]:
-        graph = torch.cuda.CUDAGraph()
-        try:
-            with torch.cuda.graph(graph):
-                for _ in range(unit):
-                    self.call(call)
-            graph.replay()
-            self.synchronize()
-        except Exception as error:
-            self.synchronize()
-            return {"graph": False, "why": str(error).partition("\n")[0][:200]}
-        call.graph, call.unit = graph, unit
-        return {"graph": True, "why": ""}
-
-    def time_block(self, call: Call, calls: int, graph: bool = False) -> int:
-        """Return the nanoseconds of `calls` calls, after some that are not timed.
-
-        What is in the outputs afterwards, the timed calls wrote.
-        """
-        if not self.on_gpu:
-            return self._time_cpu(call, calls)
-        work, rounds = (call.graph.replay, calls // call.unit) if graph else \
-            (lambda: self.call(call), calls)
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda.synchronize()
-        work()
-        call.poison()
-        begin.record()
-        for _ in range(rounds):
-            work()
-        end.record()
-        torch.cuda.synchronize()
-        return int(begin.elapsed_time(end) * 1e6)
-
-    def _time_cpu(self, call: Call, calls: int) -> int:
-        function, arguments = self.function, call.arguments
-        function(*arguments)
-        call.poison()
-        began = time.perf_counter_ns()
-        for _ in range(calls):
-            call.returned = function(*arguments)
-        return time.perf_counter_ns() - began
 
 
 def import_file(path: str, root: str) -> Any:

@@ -8,7 +8,6 @@ without the outputs. Standard library, plus numpy or torch.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import hashlib
 import importlib.util
 import inspect
@@ -16,143 +15,24 @@ import json
 import math
 import os
 import socket
-import stat
 import sys
 import traceback
 from typing import Any
 
-DISTRIBUTIONS = ("normal", "wide", "shifted")
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from case_files import Case, take
+from inputs import draw
 
 
-class NumpyArrays:
-    """float64 arrays through numpy; bf16 is not known here."""
-
-    def __init__(self) -> None:
-        import numpy
-
-        self.np = numpy
-
-    def draw(self, shape: list[int], seed: int, distribution: str, low: Any, high: Any) -> Any:
-        rng = self.np.random.default_rng(seed)
-        if low is not None or high is not None:
-            return rng.uniform(0.0 if low is None else low, 1.0 if high is None else high, shape)
-        values = rng.standard_normal(shape)
-        return spread(values, distribution)
-
-    def integers(self, shape: list[int], seed: int, low: Any, high: Any) -> Any:
-        rng = self.np.random.default_rng(seed)
-        return rng.integers(0 if low is None else int(low), 2 if high is None else int(high), shape)
-
-    def to_bytes(self, array: Any, dtype: str) -> bytes:
-        return bytes(array.astype(dtype).tobytes())
-
-    def from_bytes(self, data: bytes, dtype: str, shape: list[int]) -> Any:
-        array = self.np.frombuffer(data, dtype=dtype).reshape(shape)
-        return array.astype("float64") if dtype.startswith("float") else array.astype("int64")
-
-    def errors(self, got: Any, want: Any) -> tuple[float, float, int]:
-        """Return the largest error, the largest relative to `size`, and how many are not finite.
-
-        A value's size is its own, and at least the root mean square of all values.
-        """
-        np = self.np
-        bad = int(np.count_nonzero(~np.isfinite(got) & np.isfinite(want)))
-        finite = np.isfinite(got) & np.isfinite(want)
-        difference = np.abs(got - want, where=finite, out=np.zeros(got.shape))
-        scale = float(np.sqrt(np.mean(np.square(want)))) or 1.0
-        relative = difference / np.maximum(np.abs(want), scale)
-        return float(difference.max(initial=0.0)), float(relative.max(initial=0.0)), bad
-
-    def as_wide(self, value: Any) -> Any:
-        return self.np.asarray(value, dtype="float64")
-
-    def finite(self, value: Any) -> bool:
-        return bool(self.np.isfinite(value).all())
-
-    def shape(self, value: Any) -> list[int]:
-        return list(value.shape)
-
-    def controls(self, want: Any, inputs: list[Any]) -> dict[str, Any]:
-        np = self.np
-        controls = {"zeros": np.zeros_like(want), "constant": np.full_like(want, want.mean())}
-        same = [x for x in inputs if x.shape == want.shape]
-        return controls | ({"copied input": same[0]} if same else {})
-
-
-class TorchArrays:
-    """float64 tensors through torch, on the GPU that is judged or on the CPU; without numpy."""
-
-    def __init__(self, device: str) -> None:
-        import torch
-
-        self.torch = torch
-        self.device = device if torch.cuda.is_available() else "cpu"
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0))))
-
-    def _generator(self, seed: int) -> Any:
-        return self.torch.Generator(device=self.device).manual_seed(seed)
-
-    def draw(self, shape: list[int], seed: int, distribution: str, low: Any, high: Any) -> Any:
-        generator = self._generator(seed)
-        if low is not None or high is not None:
-            start = 0.0 if low is None else low
-            stop = 1.0 if high is None else high
-            drawn = self.torch.rand(shape, generator=generator, device=self.device)
-            return drawn * (stop - start) + start
-        return spread(self.torch.randn(shape, generator=generator, device=self.device),
-                      distribution)
-
-    def integers(self, shape: list[int], seed: int, low: Any, high: Any) -> Any:
-        return self.torch.randint(0 if low is None else int(low), 2 if high is None else int(high),
-                                  shape, generator=self._generator(seed), device=self.device)
-
-    def to_bytes(self, array: Any, dtype: str) -> bytes:
-        tensor = array.to(getattr(self.torch, dtype)).contiguous().cpu()
-        return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
-
-    def from_bytes(self, data: bytes, dtype: str, shape: list[int]) -> Any:
-        tensor = self.torch.frombuffer(bytearray(data), dtype=getattr(self.torch, dtype)) \
-            if data else self.torch.empty(0, dtype=getattr(self.torch, dtype))
-        wide = self.torch.float64 if tensor.is_floating_point() else self.torch.int64
-        return tensor.reshape(shape).to(self.device).to(wide)
-
-    def errors(self, got: Any, want: Any) -> tuple[float, float, int]:
-        torch = self.torch
-        finite = torch.isfinite(got) & torch.isfinite(want)
-        bad = int((~torch.isfinite(got) & torch.isfinite(want)).sum())
-        difference = torch.where(finite, (got - want).abs(), torch.zeros_like(want))
-        scale = float(want.square().mean().sqrt()) or 1.0
-        relative = difference / want.abs().clamp(min=scale)
-        return float(difference.max()), float(relative.max()), bad
-
-    def as_wide(self, value: Any) -> Any:
-        return self.torch.as_tensor(value).to(self.device).to(self.torch.float64)
-
-    def finite(self, value: Any) -> bool:
-        return bool(self.torch.isfinite(value).all())
-
-    def shape(self, value: Any) -> list[int]:
-        return list(value.shape)
-
-    def controls(self, want: Any, inputs: list[Any]) -> dict[str, Any]:
-        torch = self.torch
-        controls = {"zeros": torch.zeros_like(want),
-                    "constant": torch.full_like(want, float(want.mean()))}
-        same = [x for x in inputs if x.shape == want.shape]
-        return controls | ({"copied input": same[0]} if same else {})
-
-
-def spread(values: Any, distribution: str) -> Any:
-    """Shift and scale standard normal values, so that a kernel cannot live on one range."""
-    if distribution == "wide":
-        return values * 4.0
-    return values + 1.5 if distribution == "shifted" else values
+class NoAnswer(ValueError):
+    """The reference has no usable answer for these inputs."""
 
 
 class Oracle:
     def __init__(self, job: dict[str, Any]) -> None:
-        self.arrays: Any = NumpyArrays() if job["library"] == "numpy" \
-            else TorchArrays(job["device"])
+        self.arrays = open_arrays(job)
+        self.wide = job["float64"]
         path = job["reference"]
         sys.path.insert(0, os.path.dirname(path))
         spec = importlib.util.spec_from_file_location("kopt_reference", path)
@@ -161,94 +41,154 @@ class Oracle:
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         self.function = getattr(module, job["function"])
-        self.cases: dict[str, Any] = {}
+        self.accepted = inspect.signature(self.function).parameters
+        self.cases: dict[str, Case] = {}
 
     def make(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Draw one case's inputs, write them to files, compute and keep what is expected."""
-        arrays = self.arrays
-        values: dict[str, Any] = {}
-        written: dict[str, str] = {}
+        """Draw one case's inputs, write them to files, compute and keep what is expected.
+
+        Where the reference has no answer to inputs that may be skipped, `skip` says why.
+        """
+        case = Case(job["tensors"])
         for index, tensor in enumerate(job["tensors"]):
-            name, dtype = tensor["name"], tensor["dtype"]
+            if tensor["role"] not in ("scalar", "output"):
+                drawn = draw(self.arrays, tensor, job["seed"] + index * 7919, job["distribution"])
+                case.put(tensor, self.arrays.to_bytes(drawn, tensor["dtype"]))
+        try:
+            values = self._expect(case, job["dtypes"])
+        except Exception as error:
+            if not job["may_skip"]:
+                raise
+            self._remove([tensor["path"] for tensor in job["tensors"]])
+            return {"skip": one_line(error), "controls": []}
+        self.cases[job["case"]] = case
+        return {"skip": "", "controls": self._controls(case, values, job["first"])}
+
+    def _expect(self, case: Case, dtypes: list[str]) -> dict[str, Any]:
+        """Compute what a case's inputs should give, and return the arguments by name."""
+        arrays, values = self.arrays, self._values(case)
+        case.expected, case.dtypes = self._call(values), dtypes
+        outputs = [t for t in case.tensors if t["role"] in ("output", "inout")]
+        for index, value in enumerate(case.expected):
+            name = outputs[index]["name"] if index < len(outputs) else "what is returned"
+            if not arrays.finite(value):
+                raise NoAnswer("the reference gave values that are not finite")
+            if index < len(outputs) and arrays.shape(value) != outputs[index]["shape"]:
+                raise ValueError(f"the reference gave shape {arrays.shape(value)} "
+                                 f"for {name}, declared {outputs[index]['shape']}")
+            dtype = dtypes[index] if index < len(dtypes) else ""
+            if "float" in dtype and arrays.peak(value) > arrays.largest(dtype):
+                raise NoAnswer(f"the reference gave values that are too large for {dtype} "
+                               f"in {name}")
+        return values
+
+    def _values(self, case: Case) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for tensor in case.tensors:
+            name = tensor["name"]
             if tensor["role"] == "scalar":
                 values[name] = tensor["value"]
-            elif tensor["role"] != "output":
-                seed = job["seed"] + index * 7919
-                if "float" in dtype:
-                    drawn = arrays.draw(tensor["shape"], seed, job["distribution"],
-                                        tensor["low"], tensor["high"])
-                else:
-                    drawn = arrays.integers(tensor["shape"], seed, tensor["low"], tensor["high"])
-                data = arrays.to_bytes(drawn, dtype)
-                with open(tensor["path"], "wb") as file:
-                    file.write(data)
-                written[name] = hashlib.sha256(data).hexdigest()
-                values[name] = arrays.from_bytes(data, dtype, tensor["shape"])
-        accepted = inspect.signature(self.function).parameters
-        named = {k: v for k, v in values.items() if k in accepted}
-        inputs = [v for k, v in values.items() if k in written]
-        result = self.function(**named)
-        results = result if isinstance(result, tuple) else (result,)
-        expected = [arrays.as_wide(value) for value in results]
-        if not all(arrays.finite(value) for value in expected):
-            raise ValueError("the reference gave values that are not finite")
-        self.cases[job["case"]] = (expected, written)
-        outputs = [t for t in job["tensors"] if t["role"] in ("output", "inout")]
-        for tensor, value in zip(outputs, expected, strict=False):
-            if arrays.shape(value) != tensor["shape"]:
-                raise ValueError(f"the reference gave shape {arrays.shape(value)} "
-                                 f"for {tensor['name']}, declared {tensor['shape']}")
-        weak = [name for value in expected for name, control in
-                arrays.controls(value, inputs).items()
-                if self._score(control, value)["relative"] <= job["tolerance"]]
-        return {"weak": weak, "outputs": [arrays.shape(value) for value in expected]}
+            elif name in case.data:
+                values[name] = self.arrays.from_bytes(case.data[name], tensor["dtype"],
+                                                      tensor["shape"], wide=self.wide)
+        return values
 
-    def _score(self, got: Any, want: Any) -> dict[str, Any]:
-        absolute, relative, bad = self.arrays.errors(got, want)
-        return {"absolute": absolute, "relative": relative, "bad": bad}
+    def _call(self, values: dict[str, Any]) -> list[Any]:
+        result = self.function(**{k: v for k, v in values.items() if k in self.accepted})
+        results = result if isinstance(result, tuple) else (result,)
+        return [self.arrays.as_wide(value) for value in results]
+
+    def _controls(self, case: Case, values: dict[str, Any], first: str) -> list[dict[str, Any]]:
+        """Return how far off answers are that take no work: [output, name, relative error]."""
+        arrays, found = self.arrays, []
+        inputs = [arrays.as_wide(values[name]) for name in case.data]
+        other = self.cases[first].expected if first in self.cases else []
+        for index, want in enumerate(case.expected):
+            fakes = {"zeros": arrays.full(want, 0.0), "half of the answer": want / 2,
+                     "constant": arrays.full(want, float(want.mean()))}
+            fakes |= {"copied input": x for x in inputs if arrays.shape(x) == arrays.shape(want)}
+            if index < len(other):
+                fakes["the answer to other inputs"] = other[index]
+            found += [{"output": index, "name": name, "relative": arrays.errors(fake, want)[1]}
+                      for name, fake in fakes.items()]
+        return found
+
+    def exchange(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Move elements inside of a case's inputs, all at once; what is expected follows."""
+        case = self.cases[job["case"]]
+        for tensor in case.tensors:
+            if tensor["name"] in job["moves"]:
+                case.move(tensor, *job["moves"][tensor["name"]])
+        self._expect(case, case.dtypes)
+        return {}
+
+    def sensitivity(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Return by output how much it changes, typically, when inputs change by a part."""
+        case, arrays = self.cases[job["case"]], self.arrays
+        generator = arrays.generator(job["seed"])
+        values = self._values(case)
+        for name in case.data:
+            values[name] = arrays.nudged(values[name], job["part"], generator)
+        return {"typical": [arrays.typical(near, want) for near, want in
+                            zip(self._call(values), case.expected, strict=True)]}
 
     def judge(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Compare one case's outputs with the expected values and its inputs with their bytes."""
-        expected, written = self.cases[job["case"]]
-        answer: dict[str, Any] = {"absolute": 0.0, "relative": 0.0, "bad": 0, "changed": []}
-        if len(job["outputs"]) != len(expected):
-            raise ValueError(f"{len(job['outputs'])} outputs, expected {len(expected)}")
-        for output, want in zip(job["outputs"], expected, strict=True):
+        """Compare one case's outputs with the expected values and its inputs with their bytes.
+
+        Outputs whose bytes have the digest that is `known` are not looked at again.
+        """
+        case = self.cases[job["case"]]
+        if len(job["outputs"]) != len(case.expected):
+            raise ValueError(f"{len(job['outputs'])} outputs, expected {len(case.expected)}")
+        changed = [after["name"] for after in job["inputs"]
+                   if _digest(take(after["path"], after["nbytes"])) != case.hashes[after["name"]]]
+        data, digests = [], []
+        for output, want in zip(job["outputs"], case.expected, strict=True):
             if output["shape"] != self.arrays.shape(want):
                 raise ValueError(f"shape {output['shape']}, expected {self.arrays.shape(want)}")
-            data = take(output["path"], output["nbytes"])
-            got = self.arrays.from_bytes(data, output["dtype"], output["shape"])
-            score = self._score(self.arrays.as_wide(got), want)
-            for key, value in score.items():
-                answer[key] = max(answer[key], value) if key != "bad" else answer[key] + value
-        for after in job["inputs"]:
-            data = take(after["path"], after["nbytes"])
-            if hashlib.sha256(data).hexdigest() != written[after["name"]]:
-                answer["changed"].append(after["name"])
-        if not math.isfinite(answer["relative"]):
-            answer["relative"] = None
+            data.append(take(output["path"], output["nbytes"]))
+            digests.append(_digest(data[-1]))
+        answer: dict[str, Any] = {"absolute": 0.0, "relative": 0.0, "bad": 0, "each": [],
+                                  "changed": changed, "digests": digests}
+        if digests == job["known"]:
+            return answer
+        for output, want, one in zip(job["outputs"], case.expected, data, strict=True):
+            got = self.arrays.from_bytes(one, output["dtype"], output["shape"])
+            absolute, relative, bad = self.arrays.errors(self.arrays.as_wide(got), want)
+            answer["absolute"] = max(answer["absolute"], absolute)
+            answer["bad"] += bad
+            answer["each"].append(relative if math.isfinite(relative) else None)
+        answer["relative"] = None if None in answer["each"] else max(answer["each"], default=0.0)
         return answer
-
 
     def drop(self, job: dict[str, Any]) -> dict[str, Any]:
         """Forget a case and remove its files."""
         self.cases.pop(job["case"], None)
-        for path in job["paths"]:
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(path)
+        self._remove(job["paths"])
         return {}
 
+    def _remove(self, paths: list[str]) -> None:
+        for path in paths:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(path)
 
-def take(path: str, nbytes: int) -> bytes:
-    """Read a file that a runner wrote, and remove it; a kernel may have put anything there."""
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with open(fd, "rb") as file:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_size != nbytes:
-            raise ValueError(f"{found.st_size} bytes of output, expected {nbytes}")
-        data = file.read(nbytes)
-    os.remove(path)
-    return data
+
+def open_arrays(job: dict[str, Any]) -> Any:
+    if job["library"] == "numpy":
+        from arrays_numpy import NumpyArrays
+
+        return NumpyArrays()
+    from arrays_torch import TorchArrays
+
+    return TorchArrays(job["device"])
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def one_line(error: BaseException) -> str:
+    return traceback.format_exception_only(error)[-1].strip().splitlines()[-1][:300]
 
 
 def main() -> None:

@@ -13,11 +13,11 @@ import json
 import os
 import socket
 import sys
-import time
 from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+from kept import Kept
 from report import one_line
 
 
@@ -42,6 +42,11 @@ class Runner:
         return preload(job["language"], job["device"], job["interpret"])
 
     def load(self, job: dict[str, Any]) -> dict[str, Any]:
+        if job["language"] == "c":
+            import time_c as clock
+        else:
+            import time_python as clock
+        self.clock: Any = clock
         self.kernel = open_kernel(job)
         return dict(self.kernel.facts)
 
@@ -50,28 +55,43 @@ class Runner:
         outputs = self.kernel.call(buffers)
         return {"outputs": self.kernel.write(buffers, outputs, job["tensors"])}
 
+    def keep(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Call once like `call`, and keep the buffers for `again`, `swap` and `reread`."""
+        self.kept = Kept(self.kernel, job["tensors"])
+        return self.kept.call(outputs_only=False)
+
+    def again(self, job: dict[str, Any]) -> dict[str, Any]:
+        return self.kept.call()
+
+    def swap(self, job: dict[str, Any]) -> dict[str, Any]:
+        return self.kept.swap(job["moves"])
+
+    def reread(self, job: dict[str, Any]) -> dict[str, Any]:
+        return self.kept.reread(job["wait_s"], job["elsewhere"])
+
     def prepare(self, job: dict[str, Any]) -> dict[str, Any]:
         """Allocate and warm everything one class needs, before anything is timed."""
-        buffers = self.kernel.buffers(job["tensors"])
-        self.prepared[job["case"]] = buffers
-        if hasattr(self.kernel, "prepare"):
-            return dict(self.kernel.prepare(buffers, job["warm_ns"]))
-        began = time.perf_counter_ns()
-        calls = 0
-        while calls < 3 or time.perf_counter_ns() - began < job["warm_ns"]:
-            self.kernel.call(buffers)
-            calls += 1
-        self.kernel.synchronize()
-        return {"call_ns": (time.perf_counter_ns() - began) / calls}
+        self.prepared[job["case"]], answer = self.clock.prepare(self.kernel, job)
+        return dict(answer)
 
-    def after(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Write what the timed calls left in the prepared buffers."""
-        buffers = self.prepared[job["case"]]
-        return {"outputs": self.kernel.write(buffers, self.kernel.last, job["tensors"])}
+    def exchange(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Copy elements within the inputs of one copy: what was computed before is old now."""
+        self.prepared[job["case"]].exchange(job["copy"], job["moves"])
+        return {}
 
     def block(self, job: dict[str, Any]) -> dict[str, Any]:
-        how = {"graph": True} if job.get("graph") else {}
-        return {"ns": self.kernel.time_block(self.prepared[job["case"]], job["calls"], **how)}
+        return {"ns": self.clock.block(self.prepared[job["case"]], job["calls"], job["mode"])}
+
+    def probe(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Time calls with a move before each, in the inputs (`fresh`) or elsewhere."""
+        case = self.prepared[job["case"]]
+        how = {"graph": job["graph"]} if self.kernel.on_gpu else {}
+        return {"ns": self.clock.probe(case, job["cycle"], job["rounds"], job["fresh"], **how)}
+
+    def after(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Write what the timed calls left in one of the prepared copies."""
+        call = self.prepared[job["case"]].copies[job["copy"]]
+        return {"outputs": self.kernel.write(call, self.kernel.last, job["tensors"])}
 
 
 def main() -> None:

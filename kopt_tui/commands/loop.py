@@ -11,8 +11,8 @@ import msgspec
 from harness.errors import InputError
 from harness.knobs import Value
 from harness.loop import Job, Trial
+from harness.plan import Plan
 from harness.requests import LoopRequest
-from harness.timing import Plan
 from harness.verdict import Verdict
 from kopt_tui.commands import evaluate
 from kopt_tui.commands.jsonout import emit

@@ -1,0 +1,160 @@
+"""How far a verdict can be trusted on a GPU: false gains, and planted ones that are found.
+
+    python bench/fidelity.py --gpu [--seconds 480] [--workers 3]
+
+Six Triton kernels, from 2 us to 1 ms, are the config classes of one task; a trial is one whole
+`evaluate`, and every class of it one decision. The candidate is always the plain source. In an A/A
+trial the incumbent is the same but for a comment; in the others it does extra real work, rows or
+arithmetic that it does not need, whose amount was calibrated beforehand. Every trial is appended
+to a file of JSON lines, so that runs on several days pool into one table.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean, median, stdev
+from typing import Any
+
+import machine
+from fidelity_kernels import CLASSES, source, task, write
+
+from harness import devices
+from harness.convert import to_builtins
+from harness.evaluate import Settings, Trees, evaluate
+from harness.plan import Plan
+from harness.verdict import Verdict
+
+ALPHA = 0.001
+LONG = [name for name, us in CLASSES.items() if us >= 30]
+SHORT = [name for name, us in CLASSES.items() if us < 30]
+STEPS = {"A/A": (0.0, 0.0), "2 % (5 % if short)": (0.02, 0.05),
+         "1.2 % (5 % if short)": (0.012, 0.05)}
+"""By step the gain planted in long and in short kernels."""
+
+
+class Bench:
+    def __init__(self, out: Path, seconds: float) -> None:
+        self.device = next(d for d in devices.inventory() if d.kind != "cpu")
+        self.out, self.deadline = out, time.monotonic() + seconds
+        self._lock = threading.Lock()
+        self.task = task()
+
+    def keep(self, kind: str, **fields: Any) -> None:
+        line = json.dumps({"kind": kind, "date": time.strftime("%Y-%m-%d %H:%M"), **fields})
+        with self._lock, self.out.open("a") as file:
+            file.write(line + "\n")
+
+    def judge(self, extra: dict[str, int], comment: str, plan: Plan) -> Verdict:
+        with tempfile.TemporaryDirectory(prefix="kopt-bench-") as name:
+            folder = Path(name)
+            write(folder / "candidate", source({}))
+            write(folder / "incumbent", source(extra) + f"# {comment}\n")
+            return evaluate(
+                self.task, Trees(candidate=f"{folder}/candidate", reference=f"{folder}/candidate",
+                                 incumbent=f"{folder}/incumbent"),
+                self.device, Settings(scratch=f"{folder}/scratch", plan=plan,
+                                      distributions=("normal",)))
+
+    def calibrate(self, wanted: tuple[float, float]) -> dict[str, int]:
+        """Return by class how much extra work makes the incumbent slower by the wanted share."""
+        goal = {name: wanted[0] if name in LONG else wanted[1] for name in CLASSES}
+        extra = {name: 400 for name in CLASSES}
+        for turn in range(3):
+            verdict = self.judge(extra, "calibration", Plan(looks=(6,), alpha=0.05))
+            seen = {row.config_class: math.expm1(row.log_ratio or 0.0) for row in verdict.rows}
+            self.keep("calibration", turn=turn, goal=goal, extra=extra, seen=seen,
+                      reason=verdict.rejected_reason)
+            extra = {name: max(1, round(extra[name] * goal[name] / max(seen[name], 0.002)))
+                     for name in CLASSES}
+        return extra
+
+    def trial(self, step: str, extra: dict[str, int], number: int) -> None:
+        began = time.monotonic()
+        verdict = self.judge(extra, f"{step} {number}", Plan(alpha=ALPHA))
+        self.keep("trial", step=step, seconds=round(time.monotonic() - began, 2),
+                  reason=verdict.rejected_reason, evidence=[
+                      to_builtins(one) for one in verdict.evidence if number == 0],
+                  audit=[to_builtins(one) for one in verdict.audit],
+                  rows=[{"class": row.config_class, "outcome": row.outcome, "pairs": row.pairs,
+                         "log_ratio": row.log_ratio, "stderr": row.stderr, "us": row.latency_us,
+                         "incumbent_us": row.incumbent_us, "note": row.note}
+                        for row in verdict.rows])
+
+    def cost(self, count: int) -> None:
+        """Time verdicts on one class, one after another: what a user waits for."""
+        whole = self.task
+        for name in list(CLASSES)[:count]:
+            self.task = machine.only(whole, name)
+            began = time.monotonic()
+            verdict = self.judge({}, f"cost {name}", Plan(alpha=ALPHA))
+            self.keep("cost", config_class=name, seconds=round(time.monotonic() - began, 2),
+                      pairs=verdict.rows[0].pairs if verdict.rows else 0,
+                      timed=[e.detail for e in verdict.evidence if e.kind == "cost"])
+        self.task = whole
+
+    def run(self, workers: int) -> None:
+        self.keep("machine", **machine.describe(), versions=machine.gpu_versions(),
+                  device=to_builtins(self.device))
+        self.cost(3)
+        extras = {step: self.calibrate(gains) if any(gains) else {}
+                  for step, gains in STEPS.items()}
+        jobs = self._jobs(extras)
+        threads = [threading.Thread(target=self._work, args=(jobs,)) for _ in range(workers)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _jobs(self, extras: dict[str, dict[str, int]]) -> Iterator[tuple[str, dict[str, int], int]]:
+        number = 0
+        while time.monotonic() < self.deadline:
+            yield from ((step, extra, number) for step, extra in extras.items())
+            number += 1
+
+    def _work(self, jobs: Iterator[tuple[str, dict[str, int], int]]) -> None:
+        while True:
+            with self._lock:
+                job = next(jobs, None)
+            if job is None or time.monotonic() > self.deadline:
+                return
+            self.trial(*job)
+
+
+def table(lines: list[dict[str, Any]]) -> str:
+    """Return the pooled table of all trials."""
+    decisions: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    rejected = 0
+    for line in lines:
+        if line["kind"] == "trial":
+            rejected += line["reason"] is not None
+            for row in line["rows"]:
+                decisions[line["step"], row["class"]].append(row)
+    text = [f"{'planted':22} {'kernel':10} {'us':>8} {'faster':>12} {'mean':>8} {'sd':>7} pairs"]
+    for (step, name), rows in sorted(decisions.items()):
+        effects = [math.expm1(row["log_ratio"]) for row in rows if row["log_ratio"] is not None]
+        faster = sum(row["outcome"] == "faster" for row in rows)
+        times = [row["us"] for row in rows if row["us"] is not None]
+        text.append(f"{step:22} {name:10} {median(times or [0]):8.2f} {faster:5} of {len(rows):4}"
+                    f" {fmean(effects or [0]):+8.2%}"
+                    f" {stdev(effects) if len(effects) > 1 else 0:7.2%}"
+                    f" {fmean(row['pairs'] for row in rows):5.1f}")
+    costs = [line["seconds"] for line in lines if line["kind"] == "cost"]
+    if costs:
+        text.append(f"a verdict on one kernel, alone on the machine: median {median(costs):.1f} s")
+    text.append(f"verdicts that were rejected: {rejected}")
+    return "\n".join(text)
+
+
+def main(seconds: float, workers: int, out: Path | None) -> None:
+    if out is None:
+        machine.RESULTS.mkdir(exist_ok=True)
+        out = machine.RESULTS / "fidelity-gpu.jsonl"
+    Bench(out, seconds).run(workers)
+    print(table([json.loads(line) for line in out.read_text().splitlines()]))

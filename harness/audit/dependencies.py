@@ -1,0 +1,243 @@
+"""Whether a candidate needs what the baseline does not: packages, libraries, headers, binaries."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import sys
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+
+from harness.audit import declared, sighting, static_c, static_python
+from harness.audit.headers import is_standard_header, is_standard_library
+from harness.audit.python_names import Module, Unreadable
+from harness.audit.rules import words
+from harness.audit.sighting import Sighting
+from harness.audit.static import import_roots
+from harness.audit.trees import C_SUFFIXES, PYTHON_SUFFIXES, Changes, Tree
+from harness.target import Target
+from harness.verdict import Finding
+
+RULE = "new-dependency"
+ALLOWED = frozenset({"torch", "triton"})
+BINARY = words("""
+    .so .a .o .obj .lo .dll .dylib .pyd .cubin .ptx .fatbin .hsaco .co .spv .bin .whl .egg .pt .pth
+    .ckpt .safetensors .onnx .npz .npy .pkl .pickle .joblib .h5 .hdf5 .parquet .feather .arrow .zip
+    .tar .tgz .gz .xz .bz2 .zst .7z .rar .exe .jar .wasm .db .sqlite .pyc .pyo .dat .gguf .engine
+    .plan""")
+_SHARED = re.compile(r"\.so(?:\.\d+)*$")
+_LINK = re.compile(r"(?<![\w-])-l\s?(?P<name>[A-Za-z0-9_.+:-]+)")
+_BUILD_FILES = (".yaml", ".yml", ".toml", ".mk", ".cfg", "Makefile", "makefile", ".cmake",
+                "CMakeLists.txt", ".bazel", "BUILD", ".ninja")
+_PYC_UNCHECKED = 1
+_LOADERS = {"ctypes.CDLL", "ctypes.PyDLL", "ctypes.cdll.LoadLibrary", "ctypes.util.find_library",
+            "torch.ops.load_library", "torch.classes.load_library", "ctypes.WinDLL"}
+
+
+def new_dependencies(target: Target, candidate_tree: Path, baseline_tree: Path) -> list[Finding]:
+    """Return a reject for everything that the candidate needs and the baseline does not have."""
+    return sighting.findings(list(_Dependencies(
+        target, Changes(candidate_tree, baseline_tree)).all()))
+
+
+class _Dependencies:
+    def __init__(self, target: Target, changes: Changes) -> None:
+        self.target, self.changes = target, changes
+        self.tree = changes.candidate
+
+    def all(self) -> Iterator[Sighting]:
+        yield from self._linked()
+        for path in self.changes.touched:
+            if binary := self._binary(path):
+                yield _see(path, binary)
+            elif declared.is_declaration(path):
+                yield from self._declared(path)
+            if path.endswith(PYTHON_SUFFIXES) or (
+                    path == self.target.source and self.target.language != "c"):
+                yield from self._python(path)
+            elif path.endswith(C_SUFFIXES) or path == self.target.source:
+                data = self.tree.read(path)
+                if data is not None:
+                    yield from self._c(path, static_c.Source(data, path))
+            elif path.endswith(_BUILD_FILES):
+                yield from self._build_file(path)
+
+    def _python(self, path: str) -> Iterator[Sighting]:
+        module = _module(self.tree, path)
+        if module is None:
+            return
+        for node, name in _imports(module):
+            if self._is_new(path, name):
+                yield _see(path, f"imports {name}", node, module)
+        for node, name in _libraries(module):
+            if not is_standard_library(name) and name not in self._known_libraries:
+                yield _see(path, f"loads the library {os.path.basename(name)}", node, module)
+        for node, text in static_python.texts(module):
+            if "#" in text and "include" in text:
+                source = static_c.Source(text.encode(errors="replace"), path, _line(node))
+                yield from self._c(path, source, inside=True)
+
+    def _is_new(self, path: str, name: str) -> bool:
+        top = name.partition(".")[0]
+        if not top or top in ALLOWED or top in sys.stdlib_module_names \
+                or top in self._known_modules:
+            return False
+        folders = (*import_roots(self.target), os.path.dirname(path), "src", "python")
+        return not self.tree.has_module(top, folders)
+
+    @cached_property
+    def _known_modules(self) -> frozenset[str]:
+        """Top-level modules that some Python file of the baseline imports."""
+        found = set()
+        for path in self.changes.baseline.files:
+            if path.endswith(PYTHON_SUFFIXES) and (m := _module(self.changes.baseline, path)):
+                found |= {name.partition(".")[0] for _, name in _imports(m)}
+        return frozenset(found)
+
+    @cached_property
+    def _known_libraries(self) -> frozenset[str]:
+        found: set[str] = set()
+        for path in self.changes.baseline.files:
+            if path.endswith(PYTHON_SUFFIXES) and (m := _module(self.changes.baseline, path)):
+                found |= {name for _, name in _libraries(m)}
+        return frozenset(found)
+
+    @cached_property
+    def _known_headers(self) -> frozenset[str]:
+        found: set[str] = set()
+        tree = self.changes.baseline
+        for path in tree.files:
+            if path.endswith(C_SUFFIXES) and (data := tree.read(path)) is not None:
+                found |= {name for _, name, _ in static_c.Source(data, path).includes()}
+            elif path.endswith(PYTHON_SUFFIXES) and (data := tree.read(path)) is not None \
+                    and b"include" in data and (module := _module(tree, path)):
+                for node, text in static_python.texts(module):
+                    source = static_c.Source(text.encode(errors="replace"), path, _line(node))
+                    found |= {name for _, name, _ in source.includes()}
+        return frozenset(found)
+
+    def _c(self, path: str, source: static_c.Source, inside: bool = False) -> Iterator[Sighting]:
+        for form, name, line in source.includes():
+            if form == "?" or is_standard_header(name):
+                continue
+            near = os.path.normpath(os.path.join(os.path.dirname(path), name))
+            places = [near, os.path.normpath(name),
+                      *(os.path.normpath(os.path.join(d, name)) for d in self._include_folders)]
+            outside = os.path.isabs(name) or near.startswith("..")
+            if not outside and any(place in self.tree.files for place in places):
+                continue
+            if name not in self._known_headers:
+                yield Sighting(rule=RULE, severity="reject", what=f"includes {name}", file=path,
+                               line=line, text=source.text(line) if not inside else "")
+        for index, token in enumerate(source.tokens):
+            if token.kind == "name" and token.text in ("dlopen", "dlmopen") \
+                    and source.follows(index, "("):
+                end = source.matching.get(index + 1, index)
+                for part in source.tokens[index:end]:
+                    if part.kind == "string" and not is_standard_library(part.text):
+                        yield Sighting(rule=RULE, severity="reject", file=path,
+                                       what=f"loads the library {os.path.basename(part.text)}",
+                                       line=source.line(part), text=source.text(part.line))
+
+    @cached_property
+    def _include_folders(self) -> list[str]:
+        folders = [flag[2:] for flag in self.target.build if flag.startswith("-I")]
+        return [folder for folder in folders if not os.path.isabs(folder)] + ["include", "src"]
+
+    def _declared(self, path: str) -> Iterator[Sighting]:
+        ours = declared.dependencies(path, self.tree.read(path))
+        theirs = declared.dependencies(path, self.changes.baseline.read(path))
+        for line in sorted(ours - theirs)[:20]:
+            yield _see(path, f"declares {line[:100]}")
+
+    def _linked(self) -> Iterator[Sighting]:
+        """Find libraries that the build names and nothing in the baseline does."""
+        flags = " ".join(self.target.build)
+        named = [found["name"] for found in _LINK.finditer(flags)]
+        named += [flag for flag in self.target.build
+                  if _SHARED.search(flag) or flag.endswith((".a", ".o"))]
+        for name in dict.fromkeys(named):
+            if not is_standard_library(name) and not self._baseline_links(name):
+                yield Sighting(rule=RULE, severity="reject", file="build", text=flags,
+                               what=f"links {os.path.basename(name)}")
+
+    def _baseline_links(self, name: str) -> bool:
+        tree = self.changes.baseline
+        if name in tree.files:
+            return True
+        return any(name in _linked_by(tree, path) for path in tree.files
+                   if path.endswith(_BUILD_FILES))
+
+    def _build_file(self, path: str) -> Iterator[Sighting]:
+        for name in sorted(_linked_by(self.tree, path) - _linked_by(self.changes.baseline, path)):
+            if not is_standard_library(name) and not self._baseline_links(name):
+                yield _see(path, f"links {name}")
+
+    def _binary(self, path: str) -> str:
+        """Say what kind of thing that is no source a new or changed path is, "" for a source."""
+        entry = self.tree.files[path]
+        if entry.link is not None:
+            place = os.path.normpath(os.path.join(os.path.dirname(path), entry.link))
+            leaves = os.path.isabs(entry.link) or place.startswith("..")
+            return "a link out of the project" if leaves else ""
+        if not entry.regular:
+            return "a special file"
+        data = self.tree.read(path, 8192) or b""
+        if "__pycache__" in path.split("/")[:-1]:
+            unchecked = len(data) >= 8 and int.from_bytes(data[4:8], "little") == _PYC_UNCHECKED
+            return "compiled code that stands in for its source" if unchecked else ""
+        if os.path.splitext(path)[1].lower() in BINARY or _SHARED.search(path):
+            return "a binary or downloaded file"
+        if path == self.target.source or path.endswith(PYTHON_SUFFIXES + C_SUFFIXES):
+            return ""
+        return "a binary file" if b"\0" in data else ""
+
+
+def _linked_by(tree: Tree, path: str) -> set[str]:
+    data = tree.read(path)
+    text = "" if data is None else data.decode("utf-8", "replace")
+    return {found["name"] for found in _LINK.finditer(text)} if "-l" in text else set()
+
+
+def _module(tree: Tree, path: str) -> Module | None:
+    data = tree.read(path)
+    try:
+        return None if data is None else Module(data, path)
+    except Unreadable:
+        return None
+
+
+def _imports(module: Module) -> Iterator[tuple[ast.AST, str]]:
+    """Yield every module that is imported by an absolute name, in whatever way."""
+    for node in module.nodes:
+        if isinstance(node, ast.Import):
+            yield from ((node, one.name) for one in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            yield node, node.module
+        elif isinstance(node, ast.Call) and node.args:
+            names = module.dotted(node.func)
+            word = module.fold(node.args[0])
+            if word and not word.startswith(".") and names & {
+                    "builtins.__import__", "importlib.import_module", "importlib.__import__",
+                    "runpy.run_module", "pkgutil.resolve_name"}:
+                yield node, word.partition(":")[0]
+
+
+def _libraries(module: Module) -> Iterator[tuple[ast.AST, str]]:
+    for node in module.nodes:
+        if isinstance(node, ast.Call) and node.args and module.dotted(node.func) & _LOADERS \
+                and (word := module.fold(node.args[0])):
+            yield node, word
+
+
+def _line(node: ast.AST) -> int:
+    return int(getattr(node, "lineno", 0))
+
+
+def _see(path: str, what: str, node: ast.AST | None = None,
+         module: Module | None = None) -> Sighting:
+    return Sighting(rule=RULE, severity="reject", what=what, file=path,
+                    line=0 if node is None else _line(node),
+                    text="" if node is None or module is None else module.text(node))

@@ -1,0 +1,159 @@
+"""The second line of defence: what a candidate's text says, seen against the baseline's.
+
+Nothing here proves a cheat, and text can be written around; the dynamic checks come first. Only
+what is new is reported: what the baseline already does is the owner's choice.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from harness.audit import c_memory, cache_keys, delegation, sighting, static_c, static_python
+from harness.audit.cache_keys import CacheKey
+from harness.audit.python_names import Module
+from harness.audit.python_tables import SHADOWS
+from harness.audit.sighting import Sighting
+from harness.audit.static_python import Context
+from harness.audit.trees import C_SUFFIXES, PYTHON_SUFFIXES, Changes, Tree
+from harness.target import Target
+from harness.verdict import Finding
+
+_INSIDE = re.compile(r"__global__|__device__|#\s*include\s*[<\"]|\basm\s*(?:volatile)?\s*\(")
+
+
+def static(target: Target, candidate_tree: Path, baseline_tree: Path) -> list[Finding]:
+    """Return what the candidate's sources do newly that a person should know, or that rejects."""
+    changes = Changes(candidate_tree, baseline_tree)
+    ours, theirs = both(target, changes)
+    new = sighting.fresh(ours.sightings, theirs.sightings)
+    return sighting.findings([*new, *_shadows(target, changes)])
+
+
+def both(target: Target, changes: Changes) -> tuple[Side, Side]:
+    """Return both sides of a comparison: the candidate's changed sources and what they replace."""
+    return (Side(target, changes.candidate, _sources(target, changes.candidate, changes.touched)),
+            Side(target, changes.baseline, _sources(target, changes.baseline, changes.replaced)))
+
+
+class Side:
+    """The audited sources of one tree: what was seen, and the cache keys among it."""
+
+    def __init__(self, target: Target, tree: Tree, paths: Iterable[str]) -> None:
+        self.target, self.tree = target, tree
+        self.sightings: list[Sighting] = []
+        self.keys: list[CacheKey] = []
+        self.modules: dict[str, Module] = {}
+        self.args = tuple(None if a.shape is None else a.name for a in target.args)
+        reference = target.reference_file
+        dotted = "" if reference == target.source else \
+            reference.removesuffix(".py").replace("/", ".")
+        self.context = Context(reference=dotted, function=target.reference_function,
+                               own=own_modules(target, tree))
+        for path in paths:
+            data = tree.read(path)
+            if data is not None and path.endswith(C_SUFFIXES):
+                self._c(path, data)
+            elif data is not None:
+                self._python(path, data)
+            else:
+                self.sightings.append(Sighting(rule="hidden-code", severity="flag", file=path,
+                                               what="a source that is no plain file"))
+        self.sightings += [_of_key(key) for key in self.keys]
+
+    def _python(self, path: str, data: bytes) -> None:
+        module, seen = static_python.scan(data, path, self.context)
+        self.sightings += seen
+        if module is None:
+            return
+        self.modules[path] = module
+        is_source = path == self.target.source
+        entry = self.target.entry if is_source else None
+        self._guarded(path, lambda: self.keys.extend(cache_keys.find(module, entry, self.args)))
+        if self.target.language == "triton" and (is_source
+                                                 or path != self.target.reference_file):
+            same = self.target.reference_file == path \
+                and self.target.reference_function != self.target.entry
+            function = self.target.reference_function if same else ""
+            self._guarded(path, lambda: self.sightings.extend(
+                delegation.scan(module, entry, self.context.own, function)))
+        for node, text in static_python.texts(module):
+            if _INSIDE.search(text):
+                source = static_c.Source(text.encode(errors="replace"), path,
+                                         getattr(node, "lineno", 1))
+                self._c_source(source)
+
+    def _c(self, path: str, data: bytes) -> None:
+        self._c_source(static_c.Source(data, path))
+
+    def _c_source(self, source: static_c.Source) -> None:
+        wanted = self.target.language in ("c", "triton")
+        self.sightings += static_c.scan(source, delegation=wanted)
+        memory = c_memory.Memory(source, self.target.entry, self.args)
+        self.keys += memory.keys()
+        self.sightings += memory.notes()
+
+    def _guarded(self, path: str, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except (RecursionError, MemoryError):
+            self.sightings.append(Sighting(rule="hidden-code", severity="flag", file=path,
+                                           what="cannot be read as Python"))
+
+
+def own_modules(target: Target, tree: Tree) -> frozenset[str]:
+    """Return the top-level modules that an import would find in the project."""
+    found = set()
+    for folder in import_roots(target):
+        prefix = f"{folder}/" if folder else ""
+        for path in tree.files:
+            if path.startswith(prefix) and path.endswith(PYTHON_SUFFIXES):
+                found.add(path.removeprefix(prefix).partition("/")[0].partition(".")[0])
+    return frozenset(found)
+
+
+def import_roots(target: Target) -> tuple[str, ...]:
+    """Return the folders that are on the kernel's path, relative to the project."""
+    return tuple(dict.fromkeys((os.path.dirname(target.source), "")))
+
+
+def _sources(target: Target, tree: Tree, paths: Iterable[str]) -> list[str]:
+    """Return the paths among these that are sources, the target's own always among them."""
+    found = [p for p in paths if p.endswith(PYTHON_SUFFIXES + C_SUFFIXES)]
+    included: set[str] = set()
+    for path in (*found, target.source):
+        data = tree.read(path) if path.endswith(C_SUFFIXES) else None
+        if data is not None:
+            for _, name, _ in static_c.Source(data, path).includes():
+                near = os.path.normpath(os.path.join(os.path.dirname(path), name))
+                included.update(p for p in (near, os.path.normpath(name)) if p in tree.files)
+    source = [target.source] if target.source in tree.files else []
+    touched = set(paths)
+    return list(dict.fromkeys([*source, *found, *sorted(included & touched)]))
+
+
+def _of_key(key: CacheKey) -> Sighting:
+    contents = key.kinds == {"contents"}
+    what = f"recognises {', '.join(sorted(key.args))} by its contents" if contents else key.what
+    return Sighting(rule="memo" if contents else "cache-key", severity="flag", what=what,
+                    file=key.file, line=key.line, text=key.text)
+
+
+def _shadows(target: Target, changes: Changes) -> list[Sighting]:
+    """Find new modules that an import of a library would find first."""
+    found = []
+    for path in changes.touched:
+        parts = path.split("/")
+        for folder in import_roots(target):
+            depth = len(folder.split("/")) if folder else 0
+            inside = "/".join(parts[:depth]) == folder
+            if inside and path.endswith(".py") and len(parts) > depth \
+                    and parts[depth].removesuffix(".py") in SHADOWS \
+                    and path not in changes.baseline.files:
+                found.append(Sighting(
+                    rule="patched", severity="reject", file=path,
+                    what="stands in the place of a library's module"))
+                break
+    return found

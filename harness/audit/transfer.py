@@ -1,0 +1,221 @@
+"""Does a gain carry over from a benchmark to training or serving? Rule 11 of seed 003.
+
+A benchmark hands in the same tensor objects again and again; a training step does not, but for
+its weights, whose version moves on at every optimizer step. So a memo may recognise weights only:
+
+- K1 kernel-internal, K2 layout variants, K3 fusion, K4 data flow inside one call: real gains
+- W1 a cache of weights, keyed by identity, version and shape: real, but bounded by what the
+  preparation of a weight costs in a step
+- W2 a cache of one activation, gradient or scale; W3 a memo over the other inputs as a whole:
+  no gain outside of the benchmark, whatever else is in the key
+
+A trace over steps with fresh activations and a weight version that moves on is the proof: other
+hits are none, and weights hit in at least half of the steps. Grouped operations must not count on
+the sizes of the groups. Triton's own autotune cache is exempt.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from harness.audit import delegation, sighting, skew, static_c
+from harness.audit.cache_keys import CacheKey
+from harness.audit.sighting import Sighting
+from harness.audit.static import Side, both
+from harness.audit.trees import C_SUFFIXES, Changes
+from harness.target import Target
+from harness.text import plain
+from harness.verdict import Finding
+
+Bucket = Literal["K1", "K2", "K3", "K4", "W1", "W2", "W3"]
+Decision = Literal["ACCEPT-as-real", "ACCEPT-with-asterisk", "REJECT-as-overfit"]
+TRACE_STEPS = 8
+LEAST_HIT_RATE = 0.5
+_WEIGHT = re.compile(r"w|w[0-9]+|w_\w+|\w+_w|w[qkvo]|w(?:up|down|gate|qkv|out|in)|\w*weights?\w*"
+                     r"|gamma|beta|bias|\w+_bias|scale_w|w_?scales?|embedding|emb|kernel_w",
+                     re.IGNORECASE)
+_LAYOUT = frozenset({"stride", "is_contiguous", "contiguous", "transpose", "permute", "T", "mT"})
+_SAVED = frozenset({"save_for_backward", "saved_tensors", "saved_for_forward"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One step of a trace: how often a cache hit for weights, and for anything else."""
+
+    step: int
+    weight_hits: int
+    other_hits: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transfer:
+    """The audit's answer; `hit_rates` is None without a cache, empty where none was traced."""
+
+    bucket: Bucket
+    decision: Decision
+    reason: str
+    cache_keys: tuple[str, ...] = ()
+    id_audit: str = ""
+    hit_rates: tuple[Step, ...] | None = None
+    skew: tuple[str, ...] = ()
+
+    def finding(self) -> Finding | None:
+        """Return what the verdict must say: a reject, a question to a person, or nothing."""
+        if self.decision == "REJECT-as-overfit":
+            return Finding(rule="over-fit", severity="reject", detail=self.reason)
+        if self.decision == "ACCEPT-with-asterisk":
+            return Finding(rule="over-fit", severity="flag", detail=self.reason)
+        return None
+
+    def lines(self) -> tuple[str, ...]:
+        """Return the section of a summary, one fact a line."""
+        steps = "no cache" if self.hit_rates is None else ", ".join(
+            f"{s.step}: {s.weight_hits}+{s.other_hits}" for s in self.hit_rates) or "not traced"
+        return (f"bucket: {self.bucket}", f"cache keys: {'; '.join(self.cache_keys) or 'none'}",
+                f"id audit: {self.id_audit}", f"hits per step (weights+others): {steps}",
+                f"skew: {'; '.join(self.skew) or 'no assumption seen'}",
+                f"decision: {self.decision} ({self.reason})")
+
+
+def looks_like_weight(name: str) -> bool:
+    """Guess by its name that an argument is a weight: w, weight, gamma, bias, scale_w, ..."""
+    return _WEIGHT.fullmatch(name) is not None
+
+
+def transfer(target: Target, candidate_tree: Path, baseline_tree: Path, *,
+             weights: Collection[str] | None = None,
+             trace: Sequence[Step] | None = None) -> Transfer:
+    """Audit what the candidate's changes remember between calls.
+
+    `weights` names the arguments that are weights; without it their names are guessed. What a
+    traced run did overrules what the text seems to do, for the worse.
+    """
+    ours, theirs = both(target, Changes(candidate_tree, baseline_tree))
+    keys = _new_keys(ours, theirs)
+    known = frozenset(weights) if weights is not None else None
+    bucket = _bucket(target, keys, known) or _kernel_bucket(ours, theirs)
+    steps = tuple(trace) if trace is not None else ()
+    if any(step.other_hits > 0 for step in steps) and bucket not in ("W2", "W3"):
+        bucket = "W3"
+    elif any(step.weight_hits > 0 for step in steps) and bucket.startswith("K"):
+        bucket = "W1"
+    assumed = tuple(s.place + ": " + s.what for s in _skew(target, ours, theirs))
+    decision, reason = _decide(bucket, keys, steps, assumed, trace is not None)
+    return Transfer(
+        bucket=bucket, decision=decision, reason=plain(reason, 600),
+        cache_keys=tuple(_shown(key) for key in keys[:20]), id_audit=_id_audit(keys, known),
+        hit_rates=steps if bucket.startswith("W") else None, skew=assumed[:20])
+
+
+def _new_keys(ours: Side, theirs: Side) -> list[CacheKey]:
+    old = {(key.what, key.text) for key in theirs.keys}
+    return [key for key in ours.keys if (key.what, key.text) not in old]
+
+
+def _bucket(target: Target, keys: Sequence[CacheKey], weights: frozenset[str] | None,
+            ) -> Bucket | None:
+    """Return the worst bucket among the keys, None where nothing is remembered."""
+    worst: Bucket | None = None
+    inputs = {a.name for a in target.args if a.kind in ("input", "inout")}
+    others = {name for name in inputs if not _is_weight(name, weights)}
+    for key in keys:
+        strange = {name for name in key.args if not _is_weight(name, weights)}
+        if not strange and key.args:
+            worst = worst or "W1"
+        elif (others and others <= strange) or len(strange) > 1 or strange != key.args:
+            return "W3"
+        else:
+            worst = "W2"
+    return worst
+
+
+def _is_weight(name: str, weights: frozenset[str] | None) -> bool:
+    return looks_like_weight(name) if weights is None else name in weights
+
+
+def _kernel_bucket(ours: Side, theirs: Side) -> Bucket:
+    """Tell apart the honest buckets: saved for its backward, fewer launches, layouts, the rest."""
+    if _count(ours, _SAVED) > _count(theirs, _SAVED):
+        return "K4"
+    before, after = _launches(theirs), _launches(ours)
+    if 0 < after < before:
+        return "K3"
+    return "K2" if _count(ours, _LAYOUT) > _count(theirs, _LAYOUT) else "K1"
+
+
+def _count(side: Side, names: Collection[str]) -> int:
+    return sum(isinstance(node, ast.Attribute) and node.attr in names
+               for module in side.modules.values() for node in module.nodes)
+
+
+def _launches(side: Side) -> int:
+    """Count the launches and the library calls of the source: what one call puts on the GPU."""
+    module = side.modules.get(side.target.source)
+    if module is None:
+        return 0
+    path = delegation.Path(module, side.target.entry)
+    return len(path.launches()) + len(list(path.library()))
+
+
+def _skew(target: Target, ours: Side, theirs: Side) -> list[Sighting]:
+    if not skew.is_grouped(target):
+        return []
+    return sighting.fresh(_skew_of(ours), _skew_of(theirs))
+
+
+def _skew_of(side: Side) -> list[Sighting]:
+    found = [s for module in side.modules.values() for s in skew.of_python(module)]
+    source = side.target.source
+    if source.endswith(C_SUFFIXES) and (data := side.tree.read(source)) is not None:
+        found += skew.of_c(static_c.Source(data, source))
+    return found
+
+
+def _decide(bucket: Bucket, keys: Sequence[CacheKey], steps: Sequence[Step],
+            assumed: Sequence[str], traced: bool) -> tuple[Decision, str]:
+    where = _shown(keys[0]) if keys else "the trace"
+    if bucket in ("W2", "W3"):
+        hits = sum(step.other_hits for step in steps)
+        seen = f"; {hits} hits with fresh tensors" if hits else ""
+        return "REJECT-as-overfit", \
+            f"{bucket}: recognises a tensor that is no weight, which never returns in use: " \
+            f"{where}{seen}"
+    if bucket == "W1":
+        hit = sum(step.weight_hits > 0 for step in steps)
+        if steps and hit < LEAST_HIT_RATE * len(steps):
+            return "REJECT-as-overfit", f"W1: weights hit in {hit} of {len(steps)} steps: {where}"
+        kinds = {kind for key in keys for kind in key.kinds}
+        doubts = [] if "_version" in kinds or not keys else ["no version in the key: stale after "
+                                                             "an optimizer step"]
+        if len(steps) < TRACE_STEPS:
+            doubts.append(f"traced over {len(steps)} steps, not {TRACE_STEPS}" if traced
+                          else "not traced over steps")
+        return "ACCEPT-with-asterisk", "; ".join(
+            [f"W1: a cache of weights, its gain bounded by their preparation: {where}", *doubts,
+             *assumed[:1]])
+    if assumed:
+        return "ACCEPT-with-asterisk", f"counts on the sizes of groups: {assumed[0]}"
+    return "ACCEPT-as-real", f"{bucket}: nothing is remembered between calls"
+
+
+def _id_audit(keys: Sequence[CacheKey], weights: frozenset[str] | None) -> str:
+    """Say which arguments are told by which mark, and which of these are weights."""
+    if not keys:
+        return "no key holds a tensor's identity"
+    parts: dict[str, set[str]] = {}
+    for key in keys:
+        for probe in key.probes:
+            for name in sorted(probe.args) or ["?"]:
+                parts.setdefault(name, set()).add(probe.kind)
+    named = [f"{name} ({'weight' if _is_weight(name, weights) else 'no weight'}) by "
+             f"{', '.join(sorted(kinds))}" for name, kinds in sorted(parts.items())]
+    return plain("; ".join(named), 400)
+
+
+def _shown(key: CacheKey) -> str:
+    return plain(f"{key.file}:{key.line}: {' '.join(key.text.split())}", 200)

@@ -1,0 +1,125 @@
+"""Which files a candidate changed: two trees compared as data, nothing in them is followed."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+PYTHON_SUFFIXES = (".py", ".pyi", ".pyw")
+C_SUFFIXES = (".c", ".h", ".cu", ".cuh", ".cc", ".cpp", ".cxx", ".hpp", ".hh", ".inc", ".inl")
+MAX_SOURCE_BYTES = 256 << 10
+MAX_FILES = 200_000
+_CHUNK = 1 << 20
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One file of a tree; `link` holds where a symbolic link leads."""
+
+    size: int
+    regular: bool
+    link: str | None = None
+
+
+class Tree:
+    """The files of a folder by their path in it, `.git` left out."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @cached_property
+    def files(self) -> dict[str, Entry]:
+        found: dict[str, Entry] = {}
+        for folder, folders, names in os.walk(self.root):
+            links = [f for f in folders if os.path.islink(os.path.join(folder, f))]
+            folders[:] = sorted(f for f in folders if f != ".git" and f not in links)
+            for name in (*links, *sorted(names)):
+                path = os.path.join(folder, name)
+                if name == ".git" or len(found) >= MAX_FILES:
+                    continue
+                if (entry := _entry(path)) is not None:
+                    found[os.path.relpath(path, self.root)] = entry
+        return found
+
+    def read(self, path: str, limit: int = MAX_SOURCE_BYTES) -> bytes | None:
+        """Return a regular file's bytes, at most `limit` and one more; None where there is none."""
+        entry = self.files.get(path)
+        if entry is None or not entry.regular:
+            return None
+        try:
+            with open(os.open(self.root / path, _FLAGS), "rb") as file:
+                return file.read(limit + 1)
+        except OSError:
+            return None
+
+    def has_module(self, name: str, folders: Iterable[str]) -> bool:
+        """Tell whether a Python module or package of that name lies in one of the folders."""
+        for folder in folders:
+            base = os.path.normpath(os.path.join(folder, name))
+            if base + ".py" in self.files or base + ".pyi" in self.files:
+                return True
+            if base in self._folders:
+                return True
+        return False
+
+    @cached_property
+    def _folders(self) -> set[str]:
+        """Folders that hold Python, at any depth."""
+        found: set[str] = set()
+        for path in self.files:
+            if path.endswith(PYTHON_SUFFIXES):
+                parent = os.path.dirname(path)
+                while parent and parent not in found:
+                    found.add(parent)
+                    parent = os.path.dirname(parent)
+        return found
+
+
+def _entry(path: str) -> Entry | None:
+    try:
+        state = os.lstat(path)
+        link = os.readlink(path) if stat.S_ISLNK(state.st_mode) else None
+    except OSError:
+        return None
+    return Entry(size=state.st_size, regular=stat.S_ISREG(state.st_mode), link=link)
+
+
+class Changes:
+    """A candidate's tree beside the baseline's; comparing them happens once."""
+
+    def __init__(self, candidate: Path, baseline: Path) -> None:
+        self.candidate, self.baseline = Tree(candidate), Tree(baseline)
+
+    @cached_property
+    def touched(self) -> tuple[str, ...]:
+        """Paths that the candidate added or changed."""
+        return tuple(path for path in self.candidate.files if not self._same(path))
+
+    @cached_property
+    def replaced(self) -> tuple[str, ...]:
+        """Paths of the baseline that the candidate changed or removed."""
+        return tuple(path for path in self.baseline.files if not self._same(path))
+
+    def _same(self, path: str) -> bool:
+        ours, theirs = self.candidate.files.get(path), self.baseline.files.get(path)
+        if ours is None or ours != theirs:
+            return False
+        return not ours.regular or _equal(self.candidate.root / path, self.baseline.root / path)
+
+
+def _equal(a: Path, b: Path) -> bool:
+    try:
+        with open(os.open(a, _FLAGS), "rb") as ours, open(os.open(b, _FLAGS), "rb") as theirs:
+            while True:
+                block = ours.read(_CHUNK)
+                if block != theirs.read(_CHUNK):
+                    return False
+                if not block:
+                    return True
+    except OSError:
+        return False

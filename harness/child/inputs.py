@@ -1,0 +1,86 @@
+"""The kinds of input that a kernel is checked on; all but `normal` are there to catch a guess.
+
+wide: four times as large. shifted: off zero. heavy: Student's t with three degrees of freedom,
+some values far out. tied: five different values. constant: one value. structured: zero, sparse,
+sorted and one-hot rows between dense ones. An argument with bounds keeps within them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+FARTHEST = 100.0
+ROW_KINDS = 6
+
+
+def draw(arrays: Any, tensor: dict[str, Any], seed: int, kind: str) -> Any:
+    """Return one argument's values, drawn from a seed; integers stay below their upper bound."""
+    generator, shape = arrays.generator(seed), tensor["shape"]
+    low, high = tensor["low"], tensor["high"]
+    if "float" not in tensor["dtype"]:
+        start = 0 if low is None else int(low)
+        stop = 2 if high is None else int(high)
+        values = arrays.floor(start + _bounded(arrays, shape, generator, kind) * (stop - start))
+        return arrays.clip(values, start, max(start, stop - 1))
+    if low is not None or high is not None:
+        start, stop = 0.0 if low is None else low, 1.0 if high is None else high
+        values = start + _bounded(arrays, shape, generator, kind) * (stop - start)
+        return arrays.clip(values, start, stop)
+    largest = min(FARTHEST, arrays.largest(tensor["dtype"]))
+    return arrays.clip(_free(arrays, shape, generator, kind), -largest, largest)
+
+
+def _free(arrays: Any, shape: list[int], generator: Any, kind: str) -> Any:
+    if kind == "tied":
+        return (arrays.floor(arrays.uniform(shape, generator) * 5) - 2) * 0.75
+    values = arrays.normal(shape, generator)
+    if kind == "wide":
+        return values * 4.0
+    if kind == "shifted":
+        return values + 1.5
+    if kind == "heavy":
+        squares = sum(arrays.normal(shape, generator) ** 2 for _ in range(3))
+        return values / (squares / 3) ** 0.5
+    if kind == "constant":
+        one = float(arrays.normal([1], generator)[0])
+        return values * 0.0 + one + math.copysign(0.5, one)
+    return structured(arrays, values, generator) if kind == "structured" else values
+
+
+def _bounded(arrays: Any, shape: list[int], generator: Any, kind: str) -> Any:
+    """Return values from 0 to 1."""
+    share = arrays.uniform(shape, generator)
+    if kind == "wide":  # near both ends
+        return arrays.where(share < 0.5, 2 * share ** 2, 1 - 2 * (1 - share) ** 2)
+    if kind == "shifted":
+        return (1 + share) / 2
+    if kind == "heavy":  # most are small
+        return share ** 6
+    if kind == "tied":
+        return arrays.floor(share * 4) / 3.0001
+    if kind == "constant":
+        return share * 0.0 + float(arrays.uniform([1], generator)[0])
+    return structured(arrays, share, generator) if kind == "structured" else share
+
+
+def structured(arrays: Any, values: Any, generator: Any) -> Any:
+    """Return dense values with every third row or so replaced; of one row, stretches of it."""
+    shape = arrays.shape(values)
+    columns = shape[-1] if shape else 1
+    rows = values.reshape(-1, columns)
+    count = rows.shape[0]
+    at = int(float(arrays.uniform([1], generator)[0]) * ROW_KINDS)
+    across = arrays.counted(columns)
+    if count > 1:
+        kind = ((arrays.counted(count) + at) % ROW_KINDS).reshape(-1, 1)
+        hot = across == (arrays.counted(count) % columns).reshape(-1, 1)
+    else:
+        kind = ((across * ROW_KINDS // columns + at) % ROW_KINDS).reshape(1, -1)
+        hot = (across % 17 == 0).reshape(1, -1)
+    none = rows * 0.0
+    sparse = arrays.where(arrays.uniform([count, columns], generator) < 0.9, none, rows)
+    for number, replacement in ((2, none), (3, sparse), (4, arrays.sorted_rows(rows)),
+                                (5, arrays.where(hot, rows, none))):
+        rows = arrays.where(kind == number, replacement, rows)
+    return rows.reshape(shape)

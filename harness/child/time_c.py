@@ -1,0 +1,86 @@
+"""Timing a C kernel: blocks of calls in a row, and calls between which its inputs change."""
+
+from __future__ import annotations
+
+import ctypes
+from time import perf_counter_ns  # what a kernel may put in its place later does not count
+from typing import Any
+
+
+class Prepared:
+    """The buffers of one case, warmed."""
+
+    def __init__(self, kernel: Any, tensors: list[dict[str, Any]]) -> None:
+        self.function, self.tensors = kernel.function, tensors
+        self.arguments = kernel.buffers(tensors)
+        self.copies = [self.arguments]
+        self.native = kernel.native(self.arguments)
+        self.addresses = [getattr(argument, "address", 0) for argument in self.arguments]
+        self.widths = [argument.nbytes // max(1, _elements(tensor)) if address else 0
+                       for argument, tensor, address in
+                       zip(self.arguments, tensors, self.addresses, strict=True)]
+        self.decoy = ctypes.create_string_buffer(4096)
+
+    def exchange(self, copy: int, moves: list[list[int]]) -> None:
+        """Copy elements within inputs, one after the other: [argument, to, from]."""
+        for index, to, source in moves:
+            width, address = self.widths[index], self.addresses[index]
+            ctypes.memmove(address + to * width, address + source * width, width)
+
+    def poison(self) -> None:
+        for argument in self.arguments:
+            if getattr(argument, "output", False):
+                argument.poison()
+
+
+def _elements(tensor: dict[str, Any]) -> int:
+    count = 1
+    for size in tensor["shape"]:
+        count *= size
+    return count
+
+
+def prepare(kernel: Any, job: dict[str, Any]) -> tuple[Prepared, dict[str, Any]]:
+    """Warm one case; returns it and the nanoseconds of a call."""
+    case = Prepared(kernel, job["tensors"])
+    began = perf_counter_ns()
+    calls = 0
+    while calls < 3 or perf_counter_ns() - began < job["warm_ns"]:
+        case.function(*case.native)
+        calls += 1
+    return case, {"call_ns": (perf_counter_ns() - began) / calls}
+
+
+def block(case: Prepared, calls: int, mode: str) -> int:
+    """Return the nanoseconds of `calls` calls in a row, after one that is not timed.
+
+    What is in the outputs afterwards, the timed calls wrote.
+    """
+    function, native = case.function, case.native
+    function(*native)
+    case.poison()
+    began = perf_counter_ns()
+    for _ in range(calls):
+        function(*native)
+    return perf_counter_ns() - began
+
+
+def probe(case: Prepared, cycle: list[list[int]], rounds: int, fresh: bool) -> int:
+    """Return the nanoseconds of calls with a move before each, in the inputs or in a decoy."""
+    function, native, memmove = case.function, case.native, ctypes.memmove
+    decoy = ctypes.addressof(case.decoy)
+    steps = []
+    for index, to, source in cycle:
+        width = case.widths[index]
+        base = case.addresses[index] if fresh else decoy
+        if not fresh:
+            to, source = to % 256, source % 256
+        steps.append((base + to * width, base + source * width, width))
+    function(*native)
+    case.poison()
+    began = perf_counter_ns()
+    for _ in range(rounds):
+        for to, source, width in steps:
+            memmove(to, source, width)
+            function(*native)
+    return perf_counter_ns() - began

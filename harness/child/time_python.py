@@ -1,0 +1,197 @@
+"""Timing a Python or Triton kernel: on a GPU by replayed graphs or launch by launch.
+
+A block is one of three kinds: `graph` replays a CUDA graph of some calls, so that short kernels
+are not timed at the speed of Python, `launch` launches call by call between two events, `wall`
+does the same by the host's clock, launching included. With several copies of the buffers, calls
+rotate through them, so that none finds its inputs in the cache.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter_ns  # what a kernel may put in its place later does not count
+from typing import Any
+
+import torch
+
+GRAPH_CALLS = 64
+GRAPH_NS = 1_000_000
+MOST_IN_GRAPH = 1024
+
+
+class Prepared:
+    """The buffers of one case, in as many copies as were wanted, and graphs of calls on them."""
+
+    def __init__(self, kernel: Any, job: dict[str, Any]) -> None:
+        self.kernel, self.on_gpu = kernel, kernel.on_gpu
+        self.copies = [kernel.buffers(job["tensors"]) for _ in range(job["copies"])]
+        self.graph: Any = None
+        self.unit = 1
+        self.probes: dict[bool, Any] = {}
+        self.decoys: dict[Any, Any] = {}
+
+    @property
+    def flat(self) -> list[Any]:
+        """The first copy's tensors by argument, flattened; None for a scalar."""
+        return [None if buffer is None else buffer.tensor.view(-1)
+                for buffer in self.copies[0].buffers]
+
+    def exchange(self, copy: int, moves: list[list[int]]) -> None:
+        """Copy elements within inputs, one after the other: [argument, to, from]."""
+        for index, to, source in moves:
+            flat = self.copies[copy].buffers[index].tensor.view(-1)
+            flat[to].copy_(flat[source])
+        self.synchronize()
+
+    def poison(self) -> None:
+        for call in self.copies:
+            call.poison()
+
+    def run(self, calls: int) -> None:
+        """Launch calls one by one, each on the next copy."""
+        work, copies = self.kernel.call, self.copies
+        for number in range(calls):
+            work(copies[number % len(copies)])
+
+    def synchronize(self) -> None:
+        if self.on_gpu:
+            torch.cuda.synchronize()
+
+    def decoy(self, dtype: Any) -> Any:
+        if dtype not in self.decoys:
+            self.decoys[dtype] = torch.zeros(256, dtype=torch.uint8,
+                                             device=self.kernel.device).view(dtype)
+        return self.decoys[dtype]
+
+
+def prepare(kernel: Any, job: dict[str, Any]) -> tuple[Prepared, dict[str, Any]]:
+    """Compile and warm; returns the case, the time of a call and whether it can be a graph."""
+    case = Prepared(kernel, job)
+    case.run(len(case.copies))
+    case.synchronize()
+    call_ns = _launched(case, 3)
+    call_ns = _launched(case, max(3, min(2000, int(job["warm_ns"] / max(call_ns, 1.0)))))
+    answer: dict[str, Any] = {"graph": False, "why": ""}
+    if case.on_gpu:
+        unit = GRAPH_CALLS if call_ns * GRAPH_CALLS < 6 * GRAPH_NS else \
+            max(1, round(GRAPH_NS / call_ns))
+        copies = len(case.copies)
+        answer = _capture_calls(case, min(MOST_IN_GRAPH, -(-unit // copies) * copies))
+        if answer["graph"]:
+            case.graph.replay()
+            case.synchronize()
+            began = perf_counter_ns()
+            case.graph.replay()
+            case.synchronize()
+            answer["graph_ns"] = (perf_counter_ns() - began) / case.unit
+    return case, {"call_ns": call_ns, "unit": case.unit, **answer}
+
+
+def _launched(case: Prepared, calls: int) -> float:
+    began = perf_counter_ns()
+    case.run(calls)
+    case.synchronize()
+    return (perf_counter_ns() - began) / calls
+
+
+def _capture_calls(case: Prepared, unit: int) -> dict[str, Any]:
+    try:
+        case.graph = _captured(lambda: case.run(unit))
+        case.unit = unit
+    except Exception as error:
+        case.synchronize()
+        return {"graph": False, "why": str(error).partition("\n")[0][:200]}
+    return {"graph": True, "why": ""}
+
+
+def _captured(work: Any) -> Any:
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    graph.replay()
+    torch.cuda.synchronize()
+    return graph
+
+
+def block(case: Prepared, calls: int, mode: str) -> int:
+    """Return the nanoseconds of `calls` calls, after some that are not timed.
+
+    What is in the outputs afterwards, the timed calls wrote.
+    """
+    if mode == "graph":
+        rounds, replay = calls // case.unit, case.graph.replay
+
+        def work() -> None:
+            for _ in range(rounds):
+                replay()
+        replay()
+    else:
+        def work() -> None:
+            case.run(calls)
+        case.run(1)
+    case.poison()
+    return _timed(case, work, by_events=mode != "wall")
+
+
+def _timed(case: Prepared, work: Any, *, by_events: bool) -> int:
+    if not (case.on_gpu and by_events):
+        case.synchronize()
+        began = perf_counter_ns()
+        work()
+        case.synchronize()
+        return perf_counter_ns() - began
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    begin.record()
+    work()
+    end.record()
+    torch.cuda.synchronize()
+    return int(begin.elapsed_time(end) * 1e6)
+
+
+def probe(case: Prepared, cycle: list[list[int]], rounds: int, fresh: bool,
+          graph: bool = False) -> int:
+    """Return the nanoseconds of calls with a move before each, in the inputs or in a decoy.
+
+    All calls are on the first copy of the buffers.
+    """
+    flat, call = case.flat, case.copies[0]
+    steps = []
+    for index, to, source in cycle:
+        tensor = flat[index]
+        if not fresh:
+            tensor = case.decoy(tensor.dtype)
+            to, source = to % tensor.numel(), source % tensor.numel()
+        steps.append((tensor[to], tensor[source]))
+
+    def once() -> None:
+        for to, source in steps:
+            to.copy_(source)
+            case.kernel.call(call)
+
+    if not graph:
+        case.kernel.call(call)
+        case.poison()
+
+        def work() -> None:
+            for _ in range(rounds):
+                once()
+        return _timed(case, work, by_events=False)
+    if fresh not in case.probes:
+        case.probes[fresh] = _recorded(once)
+    replay = case.probes[fresh].replay
+
+    def replays() -> None:
+        for _ in range(rounds):
+            replay()
+    replay_first = case.graph.replay
+    replay_first()
+    case.poison()
+    return _timed(case, replays, by_events=True)
+
+
+def _recorded(work: Any) -> Any:
+    """Capture without replaying: a replay would move elements that no one has counted."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    return graph

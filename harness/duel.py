@@ -1,0 +1,205 @@
+"""One config class of one process pair: blocks of incumbent and candidate in strict alternation."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from harness.clock import Block
+from harness.contents import Contents, replayed
+from harness.convert import ConvertError, convert
+from harness.errors import EnvironmentFault, KoptError
+from harness.oracle import Case
+from harness.peer import Peer, PeerError
+from harness.plan import Plan
+from harness.text import plain
+
+LENGTHENED = 4
+OTHER_BLOCKS = 2
+CYCLE = 32
+PROBES = 3
+MOST_VOIDED = 40
+
+Voids = Callable[[int, int], str]
+"""Says why a block between two times (perf_counter_ns) does not count; empty when it does."""
+
+
+class Tampered(KoptError):
+    """A runner reported a time that this process's clock cannot account for."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ready:
+    """A runner's own words on one class: how long a call takes, whether it can replay graphs.
+
+    A graph is `unit` calls in a row. Both sides replay graphs, or neither does.
+    """
+
+    call_ns: float
+    graph: bool = False
+    graph_ns: float = 0.0
+    unit: int = 1
+    why: str = ""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.unit <= 1024:
+            raise ValueError("a graph holds 1 to 1024 calls")
+
+    def calls(self, block_ns: int, mode: str) -> int:
+        """Return how many calls fill a block, whole graphs of them."""
+        unit, call_ns = (self.unit, self.graph_ns) if mode == "graph" else (1, self.call_ns)
+        return unit * max(1, round(block_ns / max(call_ns, 1.0) / unit))
+
+
+class Duel:
+    """Times one case on both sides; `alone` stops the other side meanwhile: they share a CPU."""
+
+    def __init__(self, plan: Plan, case: Case, peers: Mapping[str, Peer], order: Sequence[str], *,
+                 alone: bool, voids: Voids | None = None) -> None:
+        self.plan, self.case, self.peers, self.order = plan, case, peers, tuple(order)
+        self._alone = alone
+        self._voids = voids
+        self.voided: list[str] = []
+        footprint = sum(tensor["nbytes"] for tensor in case.tensors if tensor["role"] != "scalar")
+        self.copies = plan.copies(footprint)
+        seed = random.Random(case.id).random()
+        self.contents = {side: Contents(case, random.Random(seed)) for side in order}
+        self.ready = {side: self._prepare(peers[side]) for side in order}
+        graph = all(one.graph for one in self.ready.values())
+        self.kernel_mode = "graph" if graph else "launch"
+        self.mode = "wall" if alone or plan.score == "wall" else self.kernel_mode
+        self.other_mode = "" if alone else "wall" if self.mode != "wall" else self.kernel_mode
+        self._calls: dict[tuple[str, str], int] = {}
+        self.blocks: dict[str, list[Block]] = {side: [] for side in order}
+
+    def _prepare(self, peer: Peer) -> Ready:
+        answer = peer.ask("prepare", case=self.case.id, tensors=self.case.tensors,
+                          warm_ns=self.plan.warm_ns, copies=self.copies)
+        try:
+            return convert(answer, Ready)
+        except ConvertError as error:
+            raise PeerError(f"the runner's answer makes no sense: {plain(str(error), 200)}"
+                            ) from None
+
+    def run(self) -> tuple[float, float | None]:
+        """Return the log-ratio (incumbent over candidate) of the scored time and of the other."""
+        ratios = []
+        for number in range(self.plan.blocks):
+            ratios.append(self._round(number, self.mode, self.plan.factor(number), self.blocks))
+        if not self.other_mode or self.plan.screening:
+            return median(ratios), None
+        other: dict[str, list[Block]] = {side: [] for side in self.order}
+        return median(ratios), median(self._round(number, self.other_mode, 1, other)
+                                      for number in range(OTHER_BLOCKS))
+
+    def us_per_call(self, side: str) -> float:
+        return median(block.ns / block.calls for block in self.blocks[side]) / 1e3
+
+    def _round(self, number: int, mode: str, factor: int,
+               kept: dict[str, list[Block]]) -> float:
+        """Time a block of each side; the order turns with every round."""
+        for side in self.order if number % 2 == 0 else self.order[::-1]:
+            self._alone_is(side)
+            kept[side].append(self._block(side, mode, factor))
+        per_call = {side: kept[side][-1].ns / kept[side][-1].calls for side in self.order}
+        return math.log(max(per_call["incumbent"], 1e-3) / max(per_call["candidate"], 1e-3))
+
+    def _alone_is(self, side: str) -> None:
+        if self._alone:
+            self.peers[_other(side)].pause()
+            self.peers[side].resume()
+
+    def let_go(self) -> None:
+        """Let both sides run again."""
+        for side in self.order if self._alone else ():
+            self.peers[side].resume()
+
+    def _block(self, side: str, mode: str, factor: int) -> Block:
+        """Time a block, again while it has to be voided."""
+        for _ in range(MOST_VOIDED):
+            peer = self.peers[side]
+            peer.ask("exchange", case=self.case.id, moves=self.contents[side].draw(
+                min(self.copies, self._count(side, mode))), copy=self.contents[side].copy)
+            block = self._long_enough(side, mode, factor)
+            why = self._voids(peer.asked_ns, peer.asked_ns + peer.elapsed_ns) \
+                if self._voids is not None else ""
+            if not why:
+                return block
+            self.voided.append(why)
+        raise EnvironmentFault(f"{MOST_VOIDED} blocks in a row had to be voided: {why}",
+                               where="the card", fix="try again when it is free and cool")
+
+    def _count(self, side: str, mode: str) -> int:
+        if (side, mode) not in self._calls:
+            self._calls[side, mode] = self.ready[side].calls(self.plan.block_ns, mode)
+        return self._calls[side, mode]
+
+    def _long_enough(self, side: str, mode: str, factor: int) -> Block:
+        """Time a block; one that was much too short is repeated with more calls.
+
+        A kernel that is slow while it is warmed, by chance or by intent, must not be timed by
+        fewer calls than the other.
+        """
+        peer, wanted_ns = self.peers[side], factor * self.plan.block_ns
+        for _ in range(LENGTHENED):
+            calls = factor * self._count(side, mode)
+            ns = _nanoseconds(peer.ask("block", case=self.case.id, calls=calls, mode=mode))
+            if 2 * ns >= wanted_ns:
+                break
+            self._calls[side, mode] *= min(1000, math.ceil(wanted_ns / max(ns, 1)))
+        if not 0 < ns <= peer.elapsed_ns:
+            raise Tampered(f"the {side} reports {ns} ns for a block of {peer.elapsed_ns} ns")
+        unit = self.ready[side].unit if mode == "graph" else 1
+        return Block(calls, ns, peer.elapsed_ns, ns * unit // calls)
+
+    def probe(self) -> float:
+        """Return how many times longer the candidate's calls take on contents that are new.
+
+        Before each call an element is moved, within the inputs or in memory that no call reads.
+        """
+        self._alone_is("candidate")
+        contents = self.contents["candidate"]
+        cycle = contents.cycle(CYCLE)
+        if not cycle:
+            return 1.0
+        per_call_ns = 1e3 * self.us_per_call("candidate")
+        rounds = max(1, min(CYCLE - 1, round(self.plan.block_ns / (per_call_ns + 1000) / CYCLE)))
+        least: dict[bool, int] = {}
+        for number in range(2 * PROBES):
+            fresh = number % 4 in (0, 3)
+            answer = self.peers["candidate"].ask(
+                "probe", case=self.case.id, cycle=cycle, rounds=rounds, fresh=fresh,
+                graph=self.mode == "graph")
+            least[fresh] = min(_nanoseconds(answer), least.get(fresh, 1 << 62))
+            if fresh:
+                contents.note(0, replayed(cycle, rounds))
+        return least[True] / max(1, least[False])
+
+    @property
+    def launched(self) -> str:
+        """How calls were launched, and on what caches, in words."""
+        cold = f"cold cache, {self.copies} copies in turn" if self.copies > 1 else \
+            "cold cache, one call's data exceed it" if self.plan.cache_bytes else "warm cache"
+        if self.mode == "graph":
+            units = ", ".join(f"{one.unit} calls ({side})"
+                              for side, one in sorted(self.ready.items()))
+            return f"graphs of {units}; {cold}"
+        reasons = [f"{side}: {plain(one.why, 200)}" for side, one in sorted(self.ready.items())
+                   if one.why]
+        return f"one by one; {cold}" + (f"; no graph: {'; '.join(reasons)}" if reasons else "")
+
+
+def _other(side: str) -> str:
+    return "incumbent" if side == "candidate" else "candidate"
+
+
+def _nanoseconds(answer: Mapping[str, object]) -> int:
+    ns = answer.get("ns")
+    if not isinstance(ns, int) or isinstance(ns, bool) or not 0 <= ns < 1 << 62:
+        raise PeerError("answered something that is no answer")
+    return ns

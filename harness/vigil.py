@@ -1,0 +1,56 @@
+"""What a card was like while it was timed on: which blocks do not count, and what to tell of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from time import perf_counter_ns
+
+from harness import health
+from harness.device import Device
+from harness.health import Watch
+from harness.health_nvidia import NvmlSource
+from harness.verdict import Evidence
+
+RUNNERS = 8
+"""At most so many processes of one evaluation hold a context: pairs, the oracle, those ending."""
+
+
+class Vigil:
+    """Voids blocks under a slowdown, or during which a process came that is not ours.
+
+    One that was there before is told, and voids nothing: both sides are measured beside it.
+    """
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._windows: list[tuple[int, int]] = []
+        now = perf_counter_ns()
+        self.residents = frozenset(watch.between(now, now).foreign)
+
+    def voids(self, begin_ns: int, end_ns: int) -> str:
+        """Say why a block in this window (perf_counter_ns) does not count, empty when it does."""
+        seen = self._watch.between(begin_ns, end_ns)
+        newcomers = [str(pid) for pid in seen.foreign if pid not in self.residents]
+        why = "; ".join([*seen.slowdown, *(
+            [f"process {', '.join(newcomers)} came onto the card"] if newcomers else [])])
+        if not why:
+            self._windows.append((begin_ns, end_ns))
+        return why
+
+    def evidence(self, voided: Mapping[str, int]) -> Iterator[Evidence]:
+        """Yield clocks, temperature and power of the blocks that count, and how many did not."""
+        yield from health.evidence(self._watch.over(self._windows), voided)
+        if self.residents:
+            pids = ", ".join(map(str, sorted(self.residents)))
+            yield Evidence(kind="foreign", detail=f"on the card all the while: process {pids}")
+
+
+@contextmanager
+def over(device: Device) -> Iterator[Vigil | None]:
+    """Watch a card for as long as it is timed on; None for a device that has no clocks to read."""
+    if device.kind != "nvidia":
+        yield None
+        return
+    with Watch(NvmlSource(device.uuid), runners=lambda: RUNNERS) as watch:
+        yield Vigil(watch)
