@@ -1,5 +1,7 @@
-.PHONY: demo test lint clean
+.PHONY: demo test test-gpu lint clean
 
+PYTHON ?= python3
+GPU_TESTS ?= tests/test_gpu.py tests/test_health_nvidia.py
 PYTEST_ARGS ?= -n auto --dist loadfile
 
 demo:
@@ -9,6 +11,10 @@ demo:
 test:
 	@.ci/setup test
 	@.venv/bin/python -m pytest $(PYTEST_ARGS)
+
+# Only the harness, with the Python that has torch and triton; installs nothing.
+test-gpu:
+	@PYTHONPATH=. $(PYTHON) -m pytest -c tests/gpu.ini --rootdir=. -m gpu $(GPU_TESTS)
 
 lint:
 	@.ci/setup test

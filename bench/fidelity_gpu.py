@@ -4,8 +4,8 @@
 
 Six Triton kernels, from 2 us to 1 ms, are the config classes of one task; a trial is one whole
 `evaluate`, and every class of it one decision. The candidate is always the plain source. In an A/A
-trial the incumbent is the same but for a comment; in the others it does extra real work, rows or
-arithmetic that it does not need, whose amount was calibrated beforehand. Every trial is appended
+trial the incumbent is the same but for a comment; in the others it does extra real
+work, arithmetic whose result nothing needs, by an amount calibrated beforehand. Every trial is appended
 to a file of JSON lines, so that runs on several days pool into one table.
 """
 
@@ -39,6 +39,20 @@ STEPS = {"A/A": (0.0, 0.0), "2 % (5 % if short)": (0.02, 0.05),
 """By step the gain planted in long and in short kernels."""
 
 
+FIRST = {"softmax-64x1024": 20, "softmax-1024x2048": 20, "softmax-8192x4096": 1000,
+         "matmul-2048": 80, "matmul-4096": 200, "matmul-8192x8192x4096": 200}
+TURNS = 3
+
+
+def secant(last: tuple[int, float], now: tuple[int, float], goal: float) -> int:
+    """Return the amount of work that a line through two measurements says is right."""
+    (x0, y0), (x1, y1) = last, now
+    slope = (y1 - y0) / (x1 - x0) if x1 != x0 else 0.0
+    if slope <= 0:
+        return 2 * x1
+    return max(1, min(4 * x1, round(x1 + (goal - y1) / slope)))
+
+
 class Bench:
     def __init__(self, out: Path, seconds: float) -> None:
         self.device = next(d for d in devices.inventory() if d.kind != "cpu")
@@ -65,14 +79,17 @@ class Bench:
     def calibrate(self, wanted: tuple[float, float]) -> dict[str, int]:
         """Return by class how much extra work makes the incumbent slower by the wanted share."""
         goal = {name: wanted[0] if name in LONG else wanted[1] for name in CLASSES}
-        extra = {name: 400 for name in CLASSES}
-        for turn in range(3):
-            verdict = self.judge(extra, "calibration", Plan(looks=(6,), alpha=0.05))
+        extra = {name: FIRST[name] for name in CLASSES}
+        last: dict[str, tuple[int, float]] = {name: (0, 0.0) for name in CLASSES}
+        for turn in range(TURNS):
+            verdict = self.judge(extra, "calibration", Plan(looks=(4,), alpha=0.05))
             seen = {row.config_class: math.expm1(row.log_ratio or 0.0) for row in verdict.rows}
             self.keep("calibration", turn=turn, goal=goal, extra=extra, seen=seen,
                       reason=verdict.rejected_reason)
-            extra = {name: max(1, round(extra[name] * goal[name] / max(seen[name], 0.002)))
-                     for name in CLASSES}
+            following = {name: secant(last[name], (extra[name], seen[name]), goal[name])
+                         for name in seen}
+            last = {name: (extra[name], seen[name]) for name in seen}
+            extra = following
         return extra
 
     def trial(self, step: str, extra: dict[str, int], number: int) -> None:

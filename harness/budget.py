@@ -31,15 +31,15 @@ from harness.lock import DeviceLock
 from harness.oracle import Case, Errors, Oracle
 from harness.peer import Peer, PeerDied, PeerError
 from harness.stage import Stage
-from harness.target import Target
+from harness.target import DTYPE_TOLERANCE, Target
 
 ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "tf32": 2.0**-11, "bfloat16": 2.0**-8,
             "float16": 2.0**-11, "float8_e4m3fn": 2.0**-4, "float8_e5m2": 2.0**-3}
 ROUNDINGS = {"float64": 8192, "float32": 128, "tf32": 4}
 FACTOR = 4.0
 INTEGER_FACTOR = 2.0
-ANYWAY = 0.05
-"""No task that declares nothing lets a kernel be further off, or four roundings of its output."""
+ANYWAY = 0.01
+"""Where a task declares nothing, no baseline excuses more, or than is usual for the dtype."""
 
 FAILS = Errors(absolute=0.0, relative=None, bad=1)
 
@@ -90,8 +90,13 @@ class Budget:
             self._note(f"class {case.config_class}: the baseline itself fails on "
                        f"{case.distribution} inputs; not judged by them")
             return None
-        return judged if errors.bad else errors.against(
-            self._capped(case, self._relative(case, own)), self._words(own))
+        if errors.bad:
+            return judged
+        judged = errors.against(self._capped(case, self._relative(case, own)), self._words(own))
+        if judged.right:
+            self._note(f"class {case.config_class}: beyond the floor of its dtype on "
+                       f"{case.distribution} inputs, within what the baseline is off by")
+        return judged
 
     def floor_of(self, case: Case, output: int) -> float:
         """Return what an output may be off by, whatever the baseline does."""
@@ -125,7 +130,7 @@ class Budget:
 
     def _capped(self, case: Case, wanted: Sequence[float]) -> list[float]:
         declared = self.target.declared_tolerance(self.target.config_class(case.config_class))
-        caps = [max(ANYWAY, 4 * rounding(dtype)) for dtype in self._of(len(wanted))] \
+        caps = [max(ANYWAY, DTYPE_TOLERANCE.get(dtype, 0.0)) for dtype in self._of(len(wanted))] \
             if declared is None else [declared] * len(wanted)
         return [min(one, cap) for one, cap in zip(wanted, caps, strict=True)]
 

@@ -86,7 +86,7 @@ class Check:
         return errors
 
     def _states(self, case: Case, errors: Errors, runner: Peer) -> Errors:
-        states = States(self.oracle, runner, self._judged)
+        states = States(self.oracle, runner, self._judged, slow=self.stage.place.interpret)
         errors = states.run(case, errors)
         self.findings += states.findings
         if states.findings:

@@ -29,12 +29,14 @@ class Block:
     """One timed block: `calls` took `ns` by the runner, `elapsed_ns` from question to answer.
 
     `untimed_ns` is what the runner does around it by its own words: a first call, not timed.
+    `asked_ns` is when the question was asked (perf_counter_ns).
     """
 
     calls: int
     ns: int
     elapsed_ns: int
     untimed_ns: int
+    asked_ns: int = 0
 
     @property
     def gap_ns(self) -> int:

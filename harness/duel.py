@@ -88,9 +88,10 @@ class Duel:
 
     def run(self) -> tuple[float, float | None]:
         """Return the log-ratio (incumbent over candidate) of the scored time and of the other."""
-        ratios = []
-        for number in range(self.plan.blocks):
-            ratios.append(self._round(number, self.mode, self.plan.factor(number), self.blocks))
+        ratios = [self._round(number, self.mode, self.plan.factor(number), self.blocks)
+                  for number in range(self.plan.blocks)]
+        for number in self._void():
+            ratios[number] = self._again(number)
         if not self.other_mode or self.plan.screening:
             return median(ratios), None
         other: dict[str, list[Block]] = {side: [] for side in self.order}
@@ -120,17 +121,32 @@ class Duel:
             self.peers[side].resume()
 
     def _block(self, side: str, mode: str, factor: int) -> Block:
-        """Time a block, again while it has to be voided."""
+        """Change the inputs and time a block."""
+        self.peers[side].ask("exchange", case=self.case.id, moves=self.contents[side].draw(
+            min(self.copies, self._count(side, mode))), copy=self.contents[side].copy)
+        return self._long_enough(side, mode, factor)
+
+    def _void(self) -> list[int]:
+        """Return the rounds in which a block does not count."""
+        return [number for number in range(self.plan.blocks) if self._why_void(number)]
+
+    def _why_void(self, number: int) -> str:
+        if self._voids is None:
+            return ""
+        blocks = [self.blocks[side][number] for side in self.order]
+        return self._voids(min(block.asked_ns for block in blocks),
+                           max(block.asked_ns + block.elapsed_ns for block in blocks))
+
+    def _again(self, number: int) -> float:
+        """Repeat a round until it counts."""
         for _ in range(MOST_VOIDED):
-            peer = self.peers[side]
-            peer.ask("exchange", case=self.case.id, moves=self.contents[side].draw(
-                min(self.copies, self._count(side, mode))), copy=self.contents[side].copy)
-            block = self._long_enough(side, mode, factor)
-            why = self._voids(peer.asked_ns, peer.asked_ns + peer.elapsed_ns) \
-                if self._voids is not None else ""
-            if not why:
-                return block
-            self.voided.append(why)
+            self.voided.append(self._why_void(number))
+            kept: dict[str, list[Block]] = {side: [] for side in self.order}
+            ratio = self._round(number, self.mode, self.plan.factor(number), kept)
+            for side in self.order:
+                self.blocks[side][number] = kept[side][-1]
+            if not (why := self._why_void(number)):
+                return ratio
         raise EnvironmentFault(f"{MOST_VOIDED} blocks in a row had to be voided: {why}",
                                where="the card", fix="try again when it is free and cool")
 
@@ -155,7 +171,7 @@ class Duel:
         if not 0 < ns <= peer.elapsed_ns:
             raise Tampered(f"the {side} reports {ns} ns for a block of {peer.elapsed_ns} ns")
         unit = self.ready[side].unit if mode == "graph" else 1
-        return Block(calls, ns, peer.elapsed_ns, ns * unit // calls)
+        return Block(calls, ns, peer.elapsed_ns, ns * unit // calls, peer.asked_ns)
 
     def probe(self) -> float:
         """Return how many times longer the candidate's calls take on contents that are new.
@@ -167,6 +183,7 @@ class Duel:
         cycle = contents.cycle(CYCLE)
         if not cycle:
             return 1.0
+        contents.copy = 0  # all of it is on the first copy
         per_call_ns = 1e3 * self.us_per_call("candidate")
         rounds = max(1, min(CYCLE - 1, round(self.plan.block_ns / (per_call_ns + 1000) / CYCLE)))
         least: dict[bool, int] = {}

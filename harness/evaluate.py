@@ -90,6 +90,8 @@ class Evaluation:
         stage.runners.expect(incumbent, first)
         with stage.working(self._waiting) as held, \
                 stage.oracle(Path(self.trees.reference), held) as oracle:
+            if held is not None:
+                stage.runners.settle(held)
             budget = Budget(stage, oracle, Path(self.trees.reference),
                             {self.trees.incumbent: incumbent})
             check = Check(stage, oracle, budget, self._progress)

@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import median
 
 from harness import knobs, stats
-from harness.build_c import BuildError
 from harness.budget import Budget
+from harness.build_c import BuildError
 from harness.devices import Device
 from harness.errors import InputError, Stopped
 from harness.kernel import Kernel
@@ -180,6 +180,7 @@ class _Screen:
         plan = self.stage.fitted(SCREEN)
         timings = Pairs(plan, self.cases, lambda order: self.stage.runners.start_all(
             [sides[side] for side in order], lock=held, refill=MORE), alone=self.stage.on_cpu,
+            end=None if self.stage.on_cpu else self.stage.runners.end,
             cancel=self.cancel).run()
         weights = [c.weight for c in self.target.classes]
         by_class = {t.config_class: t for t in timings}

@@ -65,6 +65,7 @@ class Measurement:
 
         pairs = Pairs(
             plan, list(self.check.cases.values()), start,
+            end=None if stage.on_cpu else stage.runners.end,
             on_pair=lambda n, of: self._progress("timing", f"pair {n} of ≤{of}", n / of),
             alone=stage.on_cpu, voids=watching.voids if watching is not None else None,
             cancel=stage.cancel)

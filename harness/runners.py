@@ -9,17 +9,19 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from harness.errors import EnvironmentFault
-from harness.guard import Confine, Limits, clean_env
+from harness.guard import Confine, Limits, Outcome, clean_env
 from harness.kernel import Kernel, Place
 from harness.lock import DeviceLock, Turnstile
 from harness.peer import Peer, PeerDied, PeerError
 
 CORES_PER_START = 3
 MOST_AHEAD = 5
+BYTES_PER_CONTEXT = 4 << 30
 
 
 class Runners:
@@ -37,9 +39,14 @@ class Runners:
         self._confined = True
         self.unconfined = ""
         self._waiting: dict[str, deque[Peer]] = {}
+        self._kernels: dict[str, Kernel] = {}
+        self._helpers: ThreadPoolExecutor | None = None
+        self._settling: dict[Peer, Future[None]] = {}
+        self._ending: list[Future[Outcome]] = []
 
     def expect(self, kernel: Kernel, count: int) -> None:
         """Have up to `count` runners of a side starting, as far as this starts any ahead."""
+        self._kernels[kernel.name] = kernel
         waiting = self._waiting.setdefault(kernel.name, deque())
         while len(waiting) < min(count, self.ahead):
             waiting.append(self._open(kernel, None, self._yields))
@@ -81,9 +88,12 @@ class Runners:
                 if refill:
                     self.expect(kernel, refill)
             for peer, kernel in zip(peers, kernels, strict=True):
-                _await_ready(peer, kernel)
-                if lock is not None and peer in unlocked:
-                    peer.hold(lock)
+                if settling := self._settling.pop(peer, None):
+                    settling.result()
+                else:
+                    _await_ready(peer, kernel)
+                    if lock is not None and peer in unlocked:
+                        peer.hold(lock)
                 peer.send("load", **kernel.job())
             for peer in peers:
                 peer.receive()
@@ -92,6 +102,28 @@ class Runners:
                 peer.close()
             raise
         return peers
+
+    def settle(self, lock: DeviceLock) -> None:
+        """Have every waiting runner make its context on the card, now that its lock is held.
+
+        It is done beside the check of the candidate, so that no measurement waits for it.
+        """
+        for name, peers in self._waiting.items():
+            for peer in peers:
+                if peer not in self._settling:
+                    self._settling[peer] = self._aside().submit(_settle, peer,
+                                                                self._kernels[name], lock)
+
+    def end(self, peers: Iterable[Peer]) -> None:
+        """End runners without waiting: a process takes long to give up a card."""
+        for peer in peers:
+            peer.kill()
+            self._ending.append(self._aside().submit(peer.close))
+
+    def _aside(self) -> ThreadPoolExecutor:
+        if self._helpers is None:
+            self._helpers = ThreadPoolExecutor(2 * MOST_AHEAD, "kopt-runners")
+        return self._helpers
 
     def _open(self, kernel: Kernel, lock: DeviceLock | None, yields: Turnstile | None) -> Peer:
         place, bare = kernel.place, kernel.target.language == "c"
@@ -112,8 +144,15 @@ class Runners:
 
     def close(self) -> None:
         for waiting in self._waiting.values():
-            while waiting:
-                waiting.pop().close()
+            self.end(waiting)
+            waiting.clear()
+        for ending in self._ending:
+            ending.result()
+        self._ending.clear()
+        self._settling.clear()
+        if self._helpers is not None:
+            self._helpers.shutdown()
+            self._helpers = None
 
     def __enter__(self) -> Runners:
         return self
@@ -126,12 +165,22 @@ class _NoGpu(Exception):
     """A runner that has loaded nothing yet cannot reach the GPU."""
 
 
-def starts_ahead(place: Place, language: str) -> int:
-    """Return how many runners of a side to keep starting: none where that would disturb timing."""
+def starts_ahead(place: Place, language: str, memory_bytes: int | None) -> int:
+    """Return how many runners of a side to keep starting: none where that would disturb timing.
+
+    Each needs cores to start on, and a context in the card's memory.
+    """
     if language == "c" or (place.device == "cpu" and not place.interpret):
         return 0
     cores = len(os.sched_getaffinity(0))
-    return max(1, min(MOST_AHEAD, cores // CORES_PER_START))
+    fitting = MOST_AHEAD if memory_bytes is None else memory_bytes // BYTES_PER_CONTEXT
+    return max(1, min(MOST_AHEAD, cores // CORES_PER_START, fitting))
+
+
+def _settle(peer: Peer, kernel: Kernel, lock: DeviceLock) -> None:
+    _await_ready(peer, kernel)
+    peer.hold(lock)
+    peer.ask("context", device=kernel.place.device)
 
 
 def _await_ready(peer: Peer, kernel: Kernel) -> None:

@@ -61,7 +61,8 @@ class Stage:
         self.target = target.interpretable() if self.place.interpret else target
         self.yields = lock.turnstile() if self.on_cpu else None
         self.runners = Runners(_limits(target, device, settings), yields=self.yields,
-                               ahead=starts_ahead(self.place, target.language), cancel=cancel)
+                               ahead=starts_ahead(self.place, target.language,
+                                                  device.memory_bytes), cancel=cancel)
 
     def make(self, tree: Path, name: str) -> Kernel:
         """Turn the target's source in `tree` into something that runs. Raises BuildError."""

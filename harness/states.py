@@ -14,6 +14,7 @@ from harness.verdict import Finding
 REPEATS = 2
 MOST_MOVES = 2048
 WAIT_S = 0.02
+LARGE_BYTES = 32 << 20
 
 
 class Judge(Protocol):
@@ -24,32 +25,34 @@ class Judge(Protocol):
 class States:
     """Checks one class, on the buffers that its runner kept from a first, right call.
 
-    Afterwards the case has other contents.
+    Afterwards the case has other contents. Where a call is `slow` or its tensors are large, fewer
+    calls are made.
     """
 
-    def __init__(self, oracle: Oracle, runner: Peer, judge: Judge) -> None:
+    def __init__(self, oracle: Oracle, runner: Peer, judge: Judge, *, slow: bool = False) -> None:
         self.oracle, self._runner, self._judge = oracle, runner, judge
+        self._slow = slow
         self.findings: list[Finding] = []
         self.unstable = False
         """Whether the same call gave several answers, all of them right."""
 
     def run(self, case: Case, first: Errors) -> Errors:
         """Return the worst errors of calls on the same contents, and note what was found."""
-        worst = first
-        for _ in range(REPEATS):
+        worst, brief = first, self._slow or sum(t["nbytes"] for t in case.tensors) > LARGE_BYTES
+        for _ in range(1 if self._slow else REPEATS):
             errors = self._judge(case, self._runner.ask("again"), first)
             worst = errors.worse(worst)
             self.unstable |= errors.digests != first.digests
             if not errors.right:
                 return worst
-        last = self._exchanged(case, first)
+        last = self._exchanged(case, first, (MOST_MOVES,) if brief else (MOST_MOVES, 1))
         if not self.findings:
-            self._looked_back(case, last)
+            self._looked_back(case, last, brief)
         return worst
 
-    def _exchanged(self, case: Case, last: Errors) -> Errors:
+    def _exchanged(self, case: Case, last: Errors, amounts: tuple[int, ...]) -> Errors:
         """Change many elements in place, then one; every time the answer has to follow."""
-        for most in (MOST_MOVES, 1):
+        for most in amounts:
             moves = draw(case, most)
             if not moves:
                 break
@@ -65,13 +68,12 @@ class States:
             last = errors
         return last
 
-    def _looked_back(self, case: Case, last: Errors) -> None:
+    def _looked_back(self, case: Case, last: Errors, brief: bool) -> None:
         """See that outputs stay as they were, for a while and through another call."""
-        later = self._judge(case, self._runner.ask("reread", wait_s=WAIT_S, elsewhere=False), last)
-        if later.digests != last.digests:
+        if not brief and self._reread(case, last, elsewhere=False).digests != last.digests:
             self._reject("threads", case, "its outputs changed after the call had returned")
             return
-        later = self._judge(case, self._runner.ask("reread", wait_s=0.0, elsewhere=True), last)
+        later = self._reread(case, last, elsewhere=True)
         if later.digests == last.digests:
             return
         written = sum(tensor["role"] in ("output", "inout") for tensor in case.tensors)
@@ -80,6 +82,10 @@ class States:
         else:
             self._reject("aliased-output", case, "what it returned was overwritten by the next "
                          "call")
+
+    def _reread(self, case: Case, last: Errors, *, elsewhere: bool) -> Errors:
+        return self._judge(case, self._runner.ask("reread", wait_s=WAIT_S, elsewhere=elsewhere),
+                           last)
 
     def _reject(self, rule: str, case: Case, text: str) -> None:
         self.findings.append(Finding(rule=rule, severity="reject",

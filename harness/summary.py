@@ -79,7 +79,8 @@ def _row(seen: Seen, config_class: ConfigClass) -> Row:
     row = replace(
         row, correct=right, max_abs_err=errors.absolute, max_rel_err=errors.relative,
         error_budget_used=None if errors.used is None else _finite(errors.used),
-        note=_complaint(errors), outcome="broken" if not right else "tie" if seen.same else "unmeasured")
+        note=_complaint(errors),
+        outcome="broken" if not right else "tie" if seen.same else "unmeasured")
     timing = seen.timings.get(config_class.name)
     return row if timing is None or not right or seen.same else \
         _timed(seen, config_class, row, timing)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -63,11 +63,13 @@ class Pairs:
 
     def __init__(self, plan: Plan, cases: Sequence[Case],
                  start: Callable[[Sequence[str]], Sequence[Peer]], *,
+                 end: Callable[[Iterable[Peer]], None] | None = None,
                  on_pair: Callable[[int, int], None] | None = None, alone: bool = False,
                  voids: Voids | None = None, cancel: threading.Event | None = None) -> None:
         self.plan = plan
         self.cases = list(cases)
         self._start = start
+        self._end = end or _end
         self._on_pair = on_pair
         self._alone = alone
         self._voids = voids
@@ -134,10 +136,7 @@ class Pairs:
                 for duel in duels:
                     after(peers["candidate"], duel.case, duel.contents["candidate"])
         finally:
-            for peer in peers.values():
-                peer.kill()
-            for peer in peers.values():
-                peer.close()
+            self._end(peers.values())
 
     def _duel(self, case: Case, peers: Mapping[str, Peer], order: tuple[str, str],
               number: int) -> Duel:
@@ -184,3 +183,10 @@ class Pairs:
         if self._suspicions >= CONVICTED or pairs == self.plan.looks[-1]:
             raise Tampered(excess.told)
         return True
+
+
+def _end(peers: Iterable[Peer]) -> None:
+    for peer in peers:
+        peer.kill()
+    for peer in peers:
+        peer.close()

@@ -31,7 +31,7 @@ void norm(const float *x, const float *weight, float *out, int64_t rows, int64_t
     for (int64_t i = 0; i < rows * cols; i++) out[i] = x[i] * weight[i % cols];
 }
 """
-REFERENCE = "import numpy as np\n\n\ndef norm(x, weight):\n    return x / np.sqrt((x * x).mean(1))\n"
+REFERENCE = "import numpy as np\n\n\ndef norm(x, weight):\n    return x / np.sqrt((x * x).sum(1))\n"
 
 
 def target(language: str = "triton", **fields: Any) -> Target:
@@ -72,4 +72,5 @@ def triton(body: str = "", head: str = "", entry: str | None = None) -> str:
 
 def c(body: str = "", head: str = "") -> str:
     """Return the baseline's C source with lines in the entry and before it."""
-    return C.replace("void norm(", f"{head}\nvoid norm(").replace("    for (", f"    {body}\n    for (")
+    return C.replace("void norm(", f"{head}\nvoid norm(").replace(
+        "    for (", f"    {body}\n    for (")

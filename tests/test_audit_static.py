@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -72,7 +73,8 @@ HOSTILE_PYTHON = {
                           "frame-walk", "reject"),
     "loaded reference": (triton(head="import sys\nsys.modules['reference'].norm"), "delegation",
                          "reject"),
-    "loaded harness": (triton(head="import sys\nr = sys.modules['runner']"), "frame-walk", "reject"),
+    "loaded harness": (triton(head="import sys\nr = sys.modules['runner']"), "frame-walk",
+                       "reject"),
     "the runner": (triton(head="import sys\nr = sys.modules.get('__main__')"), "frame-walk",
                    "reject"),
     "all modules": (triton(head="import sys\nfor m in sys.modules.values(): pass"), "frame-walk",
@@ -183,7 +185,7 @@ HONEST_PYTHON = {
     "autotuned": TRITON.replace("@triton.jit", "@triton.autotune(configs=[triton.Config({"
                                 "'BLOCK': 64}, num_warps=2)], key=['cols'])\n@triton.jit"),
     "lru_cache on numbers": triton("b = block(x.shape[1])", "import functools\n@functools.lru_cache"
-                                   "(None)\ndef block(cols):\n    return triton.next_power_of_2(cols)"),
+                                   "(None)\ndef block(cols):\n    return triton.cdiv(cols, 64)"),
     "allocations": triton("t = torch.empty_like(x)\nu = torch.zeros(4, device=x.device)\n"
                           "v = torch.empty((4, 4), dtype=torch.float32)"),
     "strides and views": triton("y = x.contiguous().view(-1, x.stride(0))"),
@@ -220,7 +222,7 @@ def norm(x, weight, out):
     "own benchmark": TRITON + ("\nif __name__ == '__main__':\n    import time\n"
                                "    y = torch.matmul(torch.ones(2, 2), torch.ones(2, 2))\n"
                                "    print(time.perf_counter())\n"),
-    "unused reference": TRITON + "\ndef check(x, w):\n    return torch.nn.functional.rms_norm(x, w)\n",
+    "unused check": TRITON + "\ndef check(x):\n    return torch.nn.functional.softmax(x, -1)\n",
     "regular expressions": triton(head="import re\nP = re.compile('a')"),
     "docstring": '"""Faster than exec of torch.matmul in /proc/self/mem."""\n' + TRITON,
     "model.eval": triton(head="def ready(model):\n    return model.eval()"),
@@ -326,8 +328,8 @@ def test_a_helper_file_is_audited_as_well(tmp_path: Path) -> None:
 
 
 def test_a_module_in_the_place_of_torch_is_rejected(tmp_path: Path) -> None:
-    for path, expected in (("torch.py", True), ("sitecustomize.py", True), ("torch/__init__.py", True),
-                           ("mine/time.py", False)):
+    for path, expected in (("torch.py", True), ("sitecustomize.py", True),
+                           ("torch/__init__.py", True), ("mine/time.py", False)):
         found = static(target(), *trees(tmp_path / path.replace("/", "_"), {path: "x = 1\n"}))
         assert (("patched", "reject") in {(f.rule, f.severity) for f in found}) is expected
 
@@ -349,11 +351,12 @@ def test_deep_and_long_sources_are_flagged_or_read(tmp_path: Path) -> None:
                                   "x = a" + ".b" * 5000, "#" * (3 << 20))):
         found = audit(tmp_path / str(index), "triton", triton(head=text))
         assert worst(found) in ("", "flag")
+    for language, text in (("triton", "#" * (3 << 20)), ("c", "/*" + "x" * (3 << 20) + "*/")):
+        found = audit(tmp_path / language, language, text)
+        assert "too large" in found[0].detail
 
 
 def test_a_link_or_a_pipe_in_the_tree_is_not_opened(tmp_path: Path) -> None:
-    import os
-
     candidate, baseline = trees(tmp_path, {})
     os.mkfifo(candidate / "pipe.py")
     (candidate / "link.py").symlink_to("/etc/passwd")
@@ -385,8 +388,9 @@ def test_the_examples_raise_nothing(tmp_path: Path, name: str, changed: bool) ->
 
 
 WORDS = st.lists(st.sampled_from(
-    ["id(", "x", ")", "[", "]", "_c", "==", "static ", "*", "last", ";", "{", "}", "if (", "#", "##",
-     "\n", "\\\n", "'", '"', "/*", "//", "R\"(", "asm(", "def f(x):\n ", "import ", "from . import ",
+    ["id(", "x", ")", "[", "]", "_c", "==", "static ", "*", "last", ";", "{", "}", "if (", "#",
+     "##", "\n", "\\\n", "'", '"', "/*", "//", "R\"(", "asm(", "def f(x):\n ", "import ",
+     "from . import ",
      "@", "lambda: ", "global _c\n", ".data_ptr()", "sys.modules", "memcmp(", "#include <", ",",
      "class A(x):\n ", "return ", " is ", "for x in ", ":", "f'{x}'", "\t", "a.b", "=", "\0"]),
     max_size=60).map("".join)

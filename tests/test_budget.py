@@ -195,7 +195,7 @@ def test_an_ill_conditioned_input_is_nobodys_fault(swapped: bool, tmp_path: Path
     ("float8_e5m2", None, 0.26), ("int32", None, 1e-300)])
 def test_the_floor_of_a_dtype(dtype: str, precision: str | None, floor: float) -> None:
     allowed = rounding(dtype) + margin(dtype, precision)
-    assert floor / 2 < allowed <= floor or dtype == "int32" and allowed == 0
+    assert floor / 2 < allowed <= floor or (dtype == "int32" and allowed == 0)
 
 
 def test_each_output_has_its_own_budget() -> None:

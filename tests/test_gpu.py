@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -141,9 +143,44 @@ def test_a_loop_finds_the_gain(tmp_path: Path) -> None:
     assert lock.holder(lock.name_of(card().kind, card().uuid)) is None
 
 
-def test_a_kernel_that_never_ends_is_killed(tmp_path: Path) -> None:
+def test_a_kernel_that_never_ends_costs_its_limit_and_the_next_verdict_is_right(
+        tmp_path: Path) -> None:
     endless = "    while tl.atomic_add(out, 0.0) != 12345.0: pass\n    at = tl"
     source = DOUBLE.replace("    at = tl", endless)
-    verdict = judge(tmp_path, source, of=big(), device=card().id, wall_s=20.0)
+    began = time.monotonic()
+    verdict = judge(tmp_path / "hung", source, of=big(), device=card().id, wall_s=20.0)
+    assert time.monotonic() - began < 20.0 + 5.0 + 6.0  # and a start of torch, and the oracle's
     assert not verdict.valid
     assert "ran past its limit" in (verdict.rejected_reason or "")
+    following = judge(tmp_path / "next", DOUBLE, of=big(), device=card().id, plan=QUICK)
+    assert following.valid and following.correct, following
+
+
+def test_the_verdict_names_caches_clocks_and_how_far_it_trusts_times(tmp_path: Path) -> None:
+    for cache, words in (("cold", "copies in turn"), ("warm", "warm cache")):
+        of = target(classes=(ConfigClass(name="small", shape={"n": 1 << 20}),))
+        verdict = judge(tmp_path / cache, DOUBLE + "# other\n", of=of, device=card().id,
+                        plan=replace(QUICK, cache=cache))
+        assert verdict.valid and verdict.correct, verdict
+        told = {one.kind: one.detail for one in verdict.evidence}
+        assert words in told["launch"]
+        assert "MHz" in told["clocks"] and "within" in told["clock"]
+        print(cache, verdict.latency_us, verdict.evidence)
+
+
+def test_results_remembered_by_content_are_found(tmp_path: Path) -> None:
+    of = target(language="python", returns=True, return_dtypes=("float32",),
+                classes=(ConfigClass(name="one", shape={"n": 1 << 24}),),
+                args=(Arg(name="x", dtype="float32", shape=("n",)),))
+    honest = "def double(x):\n    return x.sort().values.sort().values * 0 + 2 * x\n"
+    memo = HEAD + """
+seen = {}
+def double(x):
+    key = tuple(x[::4099].tolist()) + (float(x.double().sum()),)
+    if key not in seen:
+        seen[key] = x.sort().values.sort().values * 0 + 2 * x
+    return seen[key]
+"""
+    verdict = judge(tmp_path, memo, honest, of=of, device=card().id, plan=QUICK)
+    assert not verdict.valid, verdict
+    assert {one.rule for one in verdict.audit} & {"memo", "after-timing"}, verdict

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from harness import devices, kernel
-from harness.oracle import Case, Oracle, OracleError
-from harness.target import ConfigClass, Target
+from harness import devices
+from harness import kernel as kernels
+from harness.coverage import plan
+from harness.evaluate import Settings, Trees, evaluate
+from harness.oracle import DISTRIBUTIONS, Case, Oracle, OracleError
+from harness.target import Arg, ConfigClass, Target
 from tests import kernel_case
+from tests.c_case import FAST, QUICK, judge, kernel, tree
 from tests.c_case import target as c_target
-from tests.c_case import tree
 
 CUMULATIVE = "import numpy as np\ndef twice(x):\n    return np.cumsum(x)\n"
 
 
 def opened(folder: Path, of: Target, reference: str) -> Oracle:
     base = Path(tree(folder / "base", "", reference))
-    place = kernel.place_on(devices.find("cpu"), of.language, scratch=str(folder), python=None,
+    place = kernels.place_on(devices.find("cpu"), of.language, scratch=str(folder), python=None,
                             env={})
     return Oracle(of, base, folder / "io", place)
 
@@ -81,3 +85,150 @@ def test_an_exchange_stays_inside_of_the_tensor(cumulative: Oracle, moves: dict[
     case = cumulative.make(cumulative.target.classes[0], "normal")
     with pytest.raises(OracleError, match="outside"):
         cumulative.exchange(case, {"x": moves})
+
+
+# The kinds of input
+
+
+def drawn(oracle: Oracle, kind: str, dtype: str = "float32") -> list[list[float]]:
+    import numpy as np
+
+    case = oracle.make(oracle.target.classes[0], kind)
+    tensor = case.tensors[0]
+    if dtype == "bfloat16":
+        raw = np.fromfile(tensor["path"], dtype="uint16").astype("uint32") << 16
+        values = raw.view("float32")
+    else:
+        values = np.fromfile(tensor["path"], dtype=dtype)
+    return [[float(v) for v in row] for row in values.reshape(tensor["shape"])]
+
+
+def wide_target(language: str, **fields: object) -> Target:
+    arg = Arg(name="x", dtype="float32", shape=("n", 64))
+    made = kernel_case.target(
+        language="python", classes=(ConfigClass(name="a", shape={"n": 60}),),
+        args=(replace(arg, **fields), Arg(name="out", dtype="float32", shape=("n",),
+                                          role="output")))
+    return replace(made, language=language, entry="twice", reference="reference.py:twice")
+
+
+SUM = "def twice(x):\n    return x.sum(1)\n"
+
+
+def test_every_kind_of_input_is_what_it_is_called(tmp_path: Path) -> None:
+    for language in ("c", "python"):
+        with opened(tmp_path / language, wide_target(language), SUM) as oracle:
+            flat = {kind: [v for row in drawn(oracle, kind) for v in row]
+                    for kind in DISTRIBUTIONS}
+            spread = {kind: sum(v * v for v in values) / len(values)
+                      for kind, values in flat.items()}
+            assert 0.8 < spread["normal"] < 1.2 and 12 < spread["wide"] < 20
+            assert 1.3 < sum(flat["shifted"]) / 3840 < 1.7
+            assert max(map(abs, flat["heavy"])) > 6 and max(map(abs, flat["heavy"])) <= 100
+            assert len(set(flat["tied"])) == 5
+            assert len(set(flat["constant"])) == 1 and abs(flat["constant"][0]) > 0.4
+            rows = drawn(oracle, "structured")
+            assert sum(not any(row) for row in rows) >= 10, "rows of zeros"
+            assert sum(sum(map(bool, row)) == 1 for row in rows) >= 10, "one-hot rows"
+            assert sum(row == sorted(row) and any(row) for row in rows) >= 10, "sorted rows"
+            assert sum(all(row) for row in rows) >= 20, "dense rows"
+
+
+@pytest.mark.parametrize("language", ["c", "python"])
+@pytest.mark.parametrize(("dtype", "low", "high"), [
+    ("float32", 3.0, 4.0), ("float32", -1.0, None), ("int32", 2, 9), ("int8", -3, 3)])
+def test_bounds_hold_for_every_kind_of_input(dtype: str, low: float, high: float | None,
+                                             language: str, tmp_path: Path) -> None:
+    of = wide_target(language, dtype=dtype, low=low, high=high)
+    with opened(tmp_path, of, SUM) as oracle:
+        for kind in DISTRIBUTIONS:
+            values = {v for row in drawn(oracle, kind, dtype) for v in row}
+            assert min(values) >= low and max(values) <= (1.0 if high is None else high), kind
+            if "int" in dtype:
+                assert max(values) < (high or 0)
+            assert (len(values) == 1) == (kind == "constant"), kind
+
+
+def test_every_kind_is_seen_in_a_verdict_and_three_by_every_class() -> None:
+    for count in (1, 2, 3, 4, 7, 20):
+        for start in range(8):
+            dealt = plan([f"c{n}" for n in range(count)], DISTRIBUTIONS, start)
+            assert all(kinds[0] == "normal" and len(set(kinds)) == len(kinds) >= 3
+                       for kinds in dealt.values())
+            assert {kind for kinds in dealt.values() for kind in kinds} == set(DISTRIBUTIONS)
+    assert plan(["a"], ("normal",), 5) == {"a": ("normal",)}
+    assert len({plan(["a", "b", "c"], DISTRIBUTIONS, n)["a"] for n in range(6)}) > 2
+
+
+def test_inputs_beyond_the_reference_are_skipped_and_told(tmp_path: Path) -> None:
+    reference = "import numpy as np\ndef twice(x):\n    return 2 * x / (x.max() != x.min())\n"
+    verdict = judge(tmp_path, FAST, reference=reference, wanted=replace(
+        c_target(), classes=c_target().classes[:1]), plan=replace(QUICK, looks=(2,)))
+    assert verdict.correct, verdict
+    assert [note for note in verdict.notes if "no constant inputs" in note], verdict.notes
+
+
+def test_values_too_large_for_the_output_are_the_tasks_fault(tmp_path: Path) -> None:
+    of = replace(kernel_case.target(classes=SMALL, language="python", dtype="float16"))
+    with opened(tmp_path, of, "def double(x):\n    return x * 1e6\n") as oracle:
+        with pytest.raises(OracleError, match="too large for float16 in out"):
+            oracle.make(of.classes[0], "normal")
+        assert "too large" in oracle.make(of.classes[0], "heavy").skip
+
+
+# The check's own worth
+
+
+FAKES = {
+    "zeros": "out = 1e-7 * x", "half of the answer": "out = 0 * x", "constant": "out = 0 * x + 2",
+    "copied input": "out = x * (1 + 1e-7)",
+    "the answer to other inputs": "out = np.arange(len(x)) + 0 * x"}
+
+
+@pytest.mark.parametrize("name", FAKES)
+def test_a_task_that_a_fake_would_pass_is_flagged(name: str, tmp_path: Path) -> None:
+    body = FAKES[name]
+    of = c_target(classes=SMALL)
+    reference = f"import numpy as np\ndef twice(x):\n    {body}\n    return out\n"
+    with opened(tmp_path, of, reference) as oracle:
+        first = oracle.make(of.classes[0], "normal")
+        second = oracle.make(of.classes[0], "wide", first)
+        worth = {control.name: control.relative for control in second.controls}
+        relative = worth[name]
+        # an error is relative to the values: small ones hide nothing
+        assert relative is not None and (relative > 0.9 if name == "zeros" else relative < 7e-6)
+    ramp = "for (int64_t i = 0; i < n; i++) out[i] = i;"
+    if name == "the answer to other inputs":
+        verdict = judge(tmp_path / "v", kernel(ramp), wanted=of, incumbent=kernel(ramp),
+                        reference=reference)
+        assert verdict.correct and [f.rule for f in verdict.audit] == ["weak-check"]
+        assert "the answer to other inputs" in verdict.audit[0].detail
+
+
+def test_a_fake_that_passes_on_some_inputs_only_is_no_weak_check(tmp_path: Path) -> None:
+    verdict = judge(tmp_path, FAST, wanted=c_target(classes=SMALL), incumbent=FAST + "int x;")
+    assert verdict.correct and verdict.audit == ()  # zero rows and equal values were among them
+
+
+def test_a_reference_that_imports_the_edited_kernel_cannot_grade_itself(tmp_path: Path) -> None:
+    reference = "from kernel import double as real\nimport torch\ndef double(x):\n" \
+                "    out = torch.empty_like(x)\n    real(x, out)\n    return out\n"
+    right = "def double(x, out):\n    out.copy_(2 * x)\n"
+    of = kernel_case.target(language="python", classes=SMALL)
+    base = kernel_case.tree(tmp_path / "incumbent", right, reference)
+    wrong = kernel_case.tree(tmp_path / "candidate", right.replace("2 *", "3 *"), reference)
+    verdict = evaluate(of, Trees(candidate=wrong, incumbent=base, reference=base),
+                       devices.find("cpu"), Settings(scratch=str(tmp_path / "scratch"),
+                                                     distributions=("normal",)))
+    assert verdict.valid and not verdict.correct
+
+
+def test_a_reference_without_a_float64_form_gets_the_declared_dtypes(tmp_path: Path) -> None:
+    for language, text in (("c", "'float32'"), ("python", "torch.float32")):
+        of = c_target(classes=SMALL) if language == "c" else \
+            kernel_case.target(classes=SMALL, language="python")
+        of = replace(of, float64=False, entry="twice", reference="reference.py:twice")
+        reference = f"import {'numpy' if language == 'c' else 'torch'}\ndef twice(x):\n" \
+                    f"    assert x.dtype == {text}\n    return x + x\n"
+        with opened(tmp_path / language, of, reference) as oracle:
+            assert oracle.make(of.classes[0], "normal").skip == ""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from harness.audit.cache_keys import CacheKey, Probe
+from harness.audit.cache_keys import CacheKey
+from harness.audit.key_flow import Probe
 from harness.audit.rules import Rule, words
 from harness.audit.sighting import Sighting
 from harness.audit.static_c import Source

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from harness.audit import c_memory, cache_keys, delegation, sighting, static_c, static_python
 from harness.audit.cache_keys import CacheKey
+from harness.audit.python_imports import Context
 from harness.audit.python_names import Module
 from harness.audit.python_tables import SHADOWS
 from harness.audit.sighting import Sighting
-from harness.audit.static_python import Context
-from harness.audit.trees import C_SUFFIXES, PYTHON_SUFFIXES, Changes, Tree
+from harness.audit.trees import C_SUFFIXES, MAX_SOURCE_BYTES, PYTHON_SUFFIXES, Changes, Tree
 from harness.target import Target
 from harness.verdict import Finding
 
@@ -86,6 +86,9 @@ class Side:
                 self._c_source(source)
 
     def _c(self, path: str, data: bytes) -> None:
+        if len(data) > MAX_SOURCE_BYTES:
+            self.sightings.append(Sighting(rule="hidden-code", severity="flag", file=path,
+                                           what="too large to be read"))
         self._c_source(static_c.Source(data, path))
 
     def _c_source(self, source: static_c.Source) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from harness.audit import python_tables as tables
+from harness.audit.python_imports import Context, Imports
 from harness.audit.python_names import Module, Unreadable
 from harness.audit.python_tables import below, lookup
 from harness.audit.rules import Rule
@@ -25,16 +25,6 @@ _FETCH = re.compile(r"\bpip3?\b.*\binstall\b|\bcurl\b|\bwget\b|\bgit\s+clone\b"
 _CLOCKS = re.compile(r"%(?:globaltimer|clock)|\bs_memtime\b|\bs_memrealtime\b")
 _FETCHERS = ("subprocess", "os.system", "os.popen", "os.posix_spawn", "os.execv", "os.execvp",
              "os.spawnv", "asyncio.create_subprocess_exec", "pty.spawn")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Context:
-    """What a source is judged against: the reference's module and function, the own modules."""
-
-    reference: str = ""
-    function: str = ""
-    own: frozenset[str] = frozenset()
-    """Top-level names of the project's own modules, as the kernel's imports would find them."""
 
 
 def scan(data: bytes, file: str, context: Context) -> tuple[Module | None, list[Sighting]]:
@@ -58,9 +48,9 @@ def texts(module: Module) -> Iterator[tuple[ast.AST, str]]:
             yield node, module.fold(node) or ""
 
 
-class _Scan:
+class _Scan(Imports):
     def __init__(self, module: Module, context: Context) -> None:
-        self.module, self.context = module, context
+        super().__init__(module, context)
         self.looked = 0
         self.joins = [n for n in module.nodes if isinstance(n, ast.Call) and self._joins(n)][:100]
 
@@ -78,46 +68,6 @@ class _Scan:
                 yield from self._class(node)
         for node, text in texts(self.module):
             yield from self._text(node, text)
-
-    def see(self, node: ast.AST, rule: Rule, name: str = "", *,
-            severity: Severity | None = None) -> Sighting:
-        given = "note" if node in self.module.guarded else severity or rule.severity
-        what = f"{rule.why}: {name}" if name else rule.why
-        return Sighting(rule=rule.rule, severity=given, what=what, file=self.module.file,
-                        line=getattr(node, "lineno", 0), text=self.module.text(node))
-
-    def _import(self, node: ast.Import | ast.ImportFrom) -> Iterator[Sighting]:
-        if isinstance(node, ast.Import):
-            names = [(one.name, "") for one in node.names]
-        else:
-            names = [(self.module.relative(node), one.name) for one in node.names]
-        relative = isinstance(node, ast.ImportFrom) and node.level > 0
-        for module, name in names:
-            yield from self._module(node, module, name, relative)
-            full = f"{module}.{name}" if name else module
-            if (rule := lookup(full)) and rule.rule in ("network", "frame-walk") \
-                    and not (relative or self._is_own(module)):
-                yield self.see(node, rule, full)
-
-    def _module(self, node: ast.AST, module: str, name: str = "",
-                relative: bool = False) -> Iterator[Sighting]:
-        """Judge a module that is imported, or looked up by its name."""
-        top = module.partition(".")[0]
-        if self._is_reference(module) or (name and self._is_reference(f"{module}.{name}")):
-            harmless = name not in ("", "*", self.context.function) \
-                and self._is_reference(module)
-            yield self.see(node, Rule("delegation", "flag" if harmless else "reject",
-                                      "imports the reference"))
-        elif not relative and not self._is_own(top) and top in tables.HARNESS | tables.CHILD:
-            yield self.see(node, Rule("frame-walk", "reject", "imports the harness"), top)
-
-    def _is_reference(self, module: str) -> bool:
-        full = self.context.reference
-        return bool(full and module) and (
-            module == full or full.endswith(f".{module}") or module.endswith(f".{full}"))
-
-    def _is_own(self, module: str) -> bool:
-        return module.partition(".")[0] in self.context.own
 
     def _mention(self, node: ast.Name | ast.Attribute) -> Iterator[Sighting]:
         if isinstance(self.module.parents.get(node), ast.Attribute):
@@ -352,4 +302,3 @@ class _Scan:
 
 def _own_name(key: ast.AST) -> bool:
     return isinstance(key, ast.Name) and key.id == "__name__"
-

@@ -19,10 +19,10 @@ def draw(arrays: Any, tensor: dict[str, Any], seed: int, kind: str) -> Any:
     generator, shape = arrays.generator(seed), tensor["shape"]
     low, high = tensor["low"], tensor["high"]
     if "float" not in tensor["dtype"]:
-        start = 0 if low is None else int(low)
-        stop = 2 if high is None else int(high)
-        values = arrays.floor(start + _bounded(arrays, shape, generator, kind) * (stop - start))
-        return arrays.clip(values, start, max(start, stop - 1))
+        first = 0 if low is None else int(low)
+        end = 2 if high is None else int(high)
+        values = arrays.floor(first + _bounded(arrays, shape, generator, kind) * (end - first))
+        return arrays.clip(values, first, max(first, end - 1))
     if low is not None or high is not None:
         start, stop = 0.0 if low is None else low, 1.0 if high is None else high
         values = start + _bounded(arrays, shape, generator, kind) * (stop - start)

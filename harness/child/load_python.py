@@ -213,6 +213,12 @@ def import_file(path: str, root: str) -> Any:
     return module
 
 
+def make_context(device: str) -> None:
+    """Make the process's context on the card, which takes a good part of a second."""
+    torch.zeros(1, device=device)
+    torch.cuda.synchronize()
+
+
 def preload(language: str, device: str, interpret: bool) -> dict[str, Any]:
     """Import what every kernel of a language needs, before any of it is loaded.
 

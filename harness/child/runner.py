@@ -41,6 +41,12 @@ class Runner:
 
         return preload(job["language"], job["device"], job["interpret"])
 
+    def context(self, job: dict[str, Any]) -> dict[str, Any]:
+        from load_python import make_context
+
+        make_context(job["device"])
+        return {}
+
     def load(self, job: dict[str, Any]) -> dict[str, Any]:
         if job["language"] == "c":
             import time_c as clock
