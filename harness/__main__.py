@@ -7,7 +7,7 @@ import sys
 import threading
 from pathlib import Path
 
-from harness import devices
+from harness import devices, target
 from harness.convert import ConvertError, from_json, to_json
 from harness.errors import InputError, KoptError, of_os
 from harness.evaluate import evaluate
@@ -30,6 +30,7 @@ def say(line: Line) -> None:
 
 
 def answer(request: Request, cancel: threading.Event) -> Line:
+    target.check(request.target)
     device = devices.find(request.device)
     if isinstance(request, EvaluateRequest):
         verdict = evaluate(

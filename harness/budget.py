@@ -41,6 +41,8 @@ INTEGER_FACTOR = 2.0
 ANYWAY = 0.01
 """Where a task declares nothing, no baseline excuses more, or than is usual for the dtype."""
 
+FLOOR = "the floor of its dtype"
+"""The basis of errors that needed no look at the baseline."""
 FAILS = Errors(absolute=0.0, relative=None, bad=1)
 
 
@@ -78,7 +80,7 @@ class Budget:
         Only inputs that are not normal are excused so: the baseline was never made for them.
         """
         floors = self._floors(case, len(errors.each))
-        judged = errors.against(floors, "the floor of its dtype")
+        judged = errors.against(floors, FLOOR)
         normal = case.distribution == "normal"
         if judged.right or errors.changed or (errors.bad and normal):
             return judged
@@ -155,6 +157,21 @@ class Budget:
         answers = [self.oracle.judge(case, runner.ask(
             "call", tensors=case.tensors).get("outputs")).digests for _ in range(3)]
         return len(set(answers)) == 1
+
+    def serves(self, case: Case, held: DeviceLock | None) -> bool:
+        """Tell whether the baseline itself is right on a case."""
+        try:
+            kernel = self._kernel()
+            runner = self._runner or self.stage.runners.start(kernel, lock=held,
+                                                              yields=self.stage.yields)
+            self._runner = runner
+            answer = runner.ask("call", tensors=case.tensors)
+            errors = self.oracle.judge(case, answer.get("outputs"))
+        except (BuildError, EnvironmentFault, PeerError, PeerDied):
+            self.close()
+            return False
+        judged = self.judge(case, errors, kernel, held)
+        return judged is not None and judged.right
 
     def _run_baseline(self, case: Case, errors: Errors, candidate: Kernel,
                       held: DeviceLock | None) -> Errors | None:

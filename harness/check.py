@@ -5,9 +5,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 
-from harness.budget import Budget
+from harness import watch
+from harness.budget import FLOOR, Budget
 from harness.controls import Controls
 from harness.coverage import plan
+from harness.hidden import over_fit
 from harness.kernel import Kernel
 from harness.lock import DeviceLock
 from harness.oracle import Case, Errors, Oracle
@@ -50,12 +52,20 @@ class Check:
                     self._progress("checking", where, index / len(classes))
                     if not self._class(config_class, kinds[config_class.name], runner):
                         break
+                else:
+                    self._hidden(runner)
+                self._watched(watch.look(runner))
         except (PeerError, PeerDied) as error:
             raise Failed(f"{where}: {error.what}") from None
         finally:
             self.budget.close()
             self.notes += self.budget.notes
         return all_right(self.stage, self.errors)
+
+    def _hidden(self, runner: Peer) -> None:
+        if self.stage.settings.static_audit and (found := over_fit(
+                self.stage.target, self.oracle, self.budget, runner, self.candidate, self._held)):
+            self.findings.append(found)
 
     def _class(self, config_class: ConfigClass, kinds: tuple[str, ...], runner: Peer) -> bool:
         controls = Controls(config_class.name)
@@ -77,6 +87,8 @@ class Check:
         errors = self._judged(case, answer, outputs_only=False)
         if first and errors.right:
             errors = self._states(case, errors, runner)
+        if first and errors.right:
+            self._watched(watch.trial(runner, case, self.stage.target))
         if first and errors.right and any(t["strided"] for t in case.tensors):
             answer = runner.ask("call", tensors=viewed(case))
             errors = self._judged(case, answer, outputs_only=False).worse(errors)
@@ -85,25 +97,34 @@ class Check:
             self.oracle.drop(case)
         return errors
 
+    def _watched(self, found: list[Finding]) -> None:
+        self.findings += watch.fresh(found, self.findings)
+        if reason := watch.fatal(found):
+            raise Failed(reason)
+
     def _states(self, case: Case, errors: Errors, runner: Peer) -> Errors:
         states = States(self.oracle, runner, self._judged, slow=self.stage.place.interpret)
-        errors = states.run(case, errors)
+        first, errors = errors, states.run(case, errors)
         self.findings += states.findings
         if states.findings:
             raise Failed(states.findings[0].detail)
-        if states.unstable:
-            self._unstable(case, errors)
+        if states.answers and not self.stage.target.stochastic:
+            self._unstable(case, [first, *states.answers])
         return errors
 
-    def _unstable(self, case: Case, errors: Errors) -> None:
+    def _unstable(self, case: Case, answers: list[Errors]) -> None:
+        """Say that the same call gave several answers; rounding alone, as by atomics, is no fault.
+        """
         detail = f"class {case.config_class}: the same call gave several answers"
-        if self.stage.target.stochastic:
-            return
-        if errors.right and not self.budget.stable(case, self.candidate, self._held):
+        right = all(errors.right for errors in answers)
+        if right and not self.budget.stable(case, self.candidate, self._held):
             self.notes.append(f"{detail}, as it does with the baseline")
             return
-        self.findings.append(Finding(rule="unstable", severity="flag", detail=(
-            f"{detail}{', all of them right' if errors.right else ', not all of them right'}")))
+        small = all(errors.right and errors.basis == FLOOR for errors in answers)
+        self.findings.append(Finding(
+            rule="unstable", severity="note" if small else "flag", detail=detail + (
+                ", which differ by rounding" if small else
+                ", all of them right" if right else ", not all of them right")))
 
     def _judged(self, case: Case, answer: Mapping[str, object], known: Errors | None = None, *,
                 outputs_only: bool = True) -> Errors:

@@ -20,8 +20,10 @@ from harness.stats import t_quantile
 SLOPE_TIGHT = 0.01
 """How much steeper (relative) the candidate's clock may be than the incumbent's, noise aside."""
 LINEAR_TIGHT = 0.02
-CERTAIN, SUSPECT = 1e-5, 0.01
+CERTAIN, SUSPECT = 1e-4, 0.01
 """Error rates of an accusation and of a suspicion, which is measured further."""
+GROSS = 0.3
+"""So much of the time missing is certain as soon as it is suspected."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,8 @@ class Clock:
         """Return what the candidate's times lack, None when they can be accounted for."""
         found = [
             _beyond(self._slopes, SLOPE_TIGHT,
-                    lambda more: f"by our clock it takes {more:.1%} longer than it reports"),
+                    lambda more: f"by our clock it takes {math.expm1(more):.1%} longer than it "
+                                 "reports", GROSS),
             _beyond(self._gaps, self.tight_ns,
                     lambda more: f"its blocks take {more / 1e6:.2f} ms more than it reports"),
             _beyond(self._curves, LINEAR_TIGHT,
@@ -115,13 +118,14 @@ def _slope(points: Sequence[tuple[int, int]]) -> float:
     return median(slopes) if slopes else 0.0
 
 
-def _beyond(values: Sequence[float], tight: float, words: Callable[[float], str]) -> Excess | None:
+def _beyond(values: Sequence[float], tight: float, words: Callable[[float], str],
+            gross: float = math.inf) -> Excess | None:
     if len(values) < 3:
         return None
     more = fmean(values)
     if more - tight <= _half(values, SUSPECT):
         return None
-    return Excess(words(more), more - tight > _half(values, CERTAIN))
+    return Excess(words(more), more > gross or more - tight > _half(values, CERTAIN))
 
 
 def _half(values: Sequence[float], alpha: float) -> float:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness import guard, lock, project_tests, roofline, summary
+from harness.audit import audit
 from harness.budget import Budget
 from harness.build_c import BuildError
 from harness.check import Check, Failed
@@ -22,7 +23,7 @@ from harness.summary import Seen
 from harness.target import Target
 from harness.text import plain
 from harness.timing import ClassTiming
-from harness.verdict import Evidence, Finding, Verdict, rejected
+from harness.verdict import Evidence, Finding, Transfer, Verdict, rejected
 
 __all__ = ["Settings", "Trees", "evaluate"]
 
@@ -58,6 +59,7 @@ class Evaluation:
         self.stage = Stage(target, device, settings, cancel)
         self.target = self.stage.target
         self._progress = progress or (lambda stage, detail, done: None)
+        self.transfer: Transfer | None = None
         self.findings: list[Finding] = []
         self.notes: list[str] = []
         self.evidence: list[Evidence] = []
@@ -76,13 +78,14 @@ class Evaluation:
             self.notes.append("candidates are not confined: inside namespaces the GPU says "
                               f"{plain(lost, 200)}")
         return replace(
-            verdict, notes=tuple(self.notes), evidence=tuple(self.evidence),
+            verdict, notes=tuple(self.notes), transfer=self.transfer, evidence=tuple(self.evidence),
             audit=(*self.findings, *verdict.audit), device=self.stage.device.name,
             candidate_id=self.settings.candidate_id, incumbent_tree=self.settings.incumbent_tree,
             alpha=self.settings.plan.alpha, wall_s=round(time.monotonic() - began, 3))
 
     def _judge(self) -> Verdict:
         stage = self.stage
+        self._audit()
         candidate = self._build("candidate")
         incumbent = self._build("incumbent")
         first = self.settings.plan.looks[0] if stage.measurable else 0
@@ -100,6 +103,17 @@ class Evaluation:
             finally:
                 self.findings += check.findings
                 self.notes += check.notes
+
+    def _audit(self) -> None:
+        if not self.settings.static_audit:
+            return
+        self._progress("auditing", "the candidate's sources", None)
+        found, self.transfer = audit(self.target, Path(self.trees.candidate),
+                                     Path(self.trees.reference))
+        self.findings += found
+        for finding in found:
+            if finding.severity == "reject":
+                raise Failed(f"audit: {finding.detail}")
 
     def _checked(self, check: Check, candidate: Kernel, incumbent: Kernel,
                  held: lock.DeviceLock | None) -> Verdict:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from harness import compare, stats, vigil
+from harness import compare, stats, vigil, watch
 from harness.check import Check, Failed
 from harness.contents import Contents
 from harness.kernel import Kernel
@@ -83,6 +83,10 @@ class Measurement:
     def _after(self, peer: Peer, case: Case, contents: Contents) -> None:
         answer = peer.ask("after", case=case.id, tensors=case.tensors, copy=contents.copy)
         self._left[case.id] = answer.get("outputs"), contents.exchanged(contents.copy)
+        found = watch.look(peer)
+        self.findings += watch.fresh(found, [*self.check.findings, *self.findings])
+        if reason := watch.fatal(found):
+            raise Failed(reason)
 
     def _small(self, timing: ClassTiming) -> bool:
         plan = self.stage.settings.plan
@@ -91,6 +95,8 @@ class Measurement:
     def _tell(self, pairs: Pairs, watching: Vigil | None) -> None:
         if pairs.suspicion:
             self.findings.append(Finding(rule="clock", severity="flag", detail=pairs.suspicion))
+        if pairs.memory:
+            self.findings.append(Finding(rule="memo", severity="flag", detail=pairs.memory))
         told: list[Evidence] = []
         if pairs.band is not None:
             told.append(Evidence(kind="clock", detail=(

@@ -39,6 +39,9 @@ class Settings:
     incumbent_tree: str = ""
     wall_s: float | None = None
     """Seconds that one runner of a kernel may take, None for the usual of its kind."""
+    static_audit: bool = True
+    """Read the candidate's sources before anything runs; without it the dynamic checks show what
+    they catch alone."""
     always_time: bool = False
     """Also time a candidate that runs the incumbent's very code: a baseline, an A/A trial."""
     test_command: str = ""

@@ -33,8 +33,8 @@ class States:
         self.oracle, self._runner, self._judge = oracle, runner, judge
         self._slow = slow
         self.findings: list[Finding] = []
-        self.unstable = False
-        """Whether the same call gave several answers, all of them right."""
+        self.answers: list[Errors] = []
+        """Of calls on the same contents, those that differ from the first and from each other."""
 
     def run(self, case: Case, first: Errors) -> Errors:
         """Return the worst errors of calls on the same contents, and note what was found."""
@@ -42,7 +42,8 @@ class States:
         for _ in range(1 if self._slow else REPEATS):
             errors = self._judge(case, self._runner.ask("again"), first)
             worst = errors.worse(worst)
-            self.unstable |= errors.digests != first.digests
+            if errors.digests not in [one.digests for one in (first, *self.answers)]:
+                self.answers.append(errors)
             if not errors.right:
                 return worst
         last = self._exchanged(case, first, (MOST_MOVES,) if brief else (MOST_MOVES, 1))

@@ -30,9 +30,11 @@ CLOCK_TIGHT_NS = 200_000
 CLOCK_TIGHT_GPU_NS = 1_000_000
 """Around a GPU's block 0.1 to 1.2 ms pass on an H200: launches, events, what is overwritten."""
 CONVICTED = 2
-"""Looks at which a clock has to be off; old contents have to be faster in a pair more."""
-REMEMBERED = 1.1
+"""Looks at which a clock has to be off."""
+REMEMBERED = 1.25
 """Calls on new contents may take so many times those on old ones."""
+REMEMBERED_PAIRS = 3
+"""Pairs in a row in which they take longer, for a verdict of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +89,8 @@ class Pairs:
         self.count = 0
         self.timed_ns = 0
         """How many pairs there were, and how long their timed calls took by the runners."""
+        self.memory = ""
+        """What looks like a memory of results, where the pairs were too few to be sure."""
         self.voided: Counter[str] = Counter()
         """How many blocks did not count, by reason."""
 
@@ -165,9 +169,10 @@ class Pairs:
         if ratio <= REMEMBERED:
             return
         self._remembered[name] += 1
-        if self._remembered[name] >= min(CONVICTED + 1, self.plan.looks[-1]):
-            raise Memoised(f"class {name}: calls on new contents take {ratio:.3g} times as long "
-                           "as on old ones")
+        told = f"class {name}: calls on new contents take {ratio:.3g} times as long as on old ones"
+        if self._remembered[name] >= REMEMBERED_PAIRS:
+            raise Memoised(told)
+        self.memory = told if number == self.plan.looks[-1] else ""
 
     def _suspected(self, pairs: int) -> bool:
         """Tell whether a candidate's blocks take longer by our clock than by its own.

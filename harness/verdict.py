@@ -58,6 +58,49 @@ class Finding:
     detail: str
 
 
+Bucket = Literal["K1", "K2", "K3", "K4", "W1", "W2", "W3"]
+Transferred = Literal["ACCEPT-as-real", "ACCEPT-with-asterisk", "REJECT-as-overfit"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One step of a trace: how often a cache hit for weights, and for anything else."""
+
+    step: int
+    weight_hits: int
+    other_hits: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transfer:
+    """The audit's answer; `hit_rates` is None without a cache, empty where none was traced."""
+
+    bucket: Bucket
+    decision: Transferred
+    reason: str
+    cache_keys: tuple[str, ...] = ()
+    id_audit: str = ""
+    hit_rates: tuple[Step, ...] | None = None
+    skew: tuple[str, ...] = ()
+
+    def finding(self) -> Finding | None:
+        """Return what the verdict must say: a reject, a question to a person, or nothing."""
+        if self.decision == "REJECT-as-overfit":
+            return Finding(rule="over-fit", severity="reject", detail=self.reason)
+        if self.decision == "ACCEPT-with-asterisk":
+            return Finding(rule="over-fit", severity="flag", detail=self.reason)
+        return None
+
+    def lines(self) -> tuple[str, ...]:
+        """Return the section of a summary, one fact a line."""
+        steps = "no cache" if self.hit_rates is None else ", ".join(
+            f"{s.step}: {s.weight_hits}+{s.other_hits}" for s in self.hit_rates) or "not traced"
+        return (f"bucket: {self.bucket}", f"cache keys: {'; '.join(self.cache_keys) or 'none'}",
+                f"id audit: {self.id_audit}", f"hits per step (weights+others): {steps}",
+                f"skew: {'; '.join(self.skew) or 'no assumption seen'}",
+                f"decision: {self.decision} ({self.reason})")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
     """One fact that supports a verdict: a compiler remark, a register count, a clock."""
@@ -98,6 +141,8 @@ class Verdict:
     wall_s: float = 0.0
     notes: tuple[str, ...] = ()
     audit: tuple[Finding, ...] = ()
+    transfer: Transfer | None = None
+    """Whether the gain carries over from a benchmark to training or serving."""
     evidence: tuple[Evidence, ...] = ()
 
     def __post_init__(self) -> None:

@@ -62,7 +62,8 @@ def judge(folder: Path, source: str, *, incumbent: str = SLOW, reference: str = 
           wanted: Target | None = None, **settings: Any) -> Verdict:
     """Evaluate a candidate's source against the incumbent's."""
     base = tree(folder / "incumbent", incumbent, reference)
-    given: dict[str, Any] = {"scratch": str(folder / "scratch"), "plan": QUICK, "wall_s": 10.0}
+    given: dict[str, Any] = {"scratch": str(folder / "scratch"), "plan": QUICK, "wall_s": 10.0,
+                             "static_audit": False}
     return evaluate(
         wanted or target(),
         Trees(candidate=tree(folder / "candidate", source), incumbent=base, reference=base),

@@ -81,7 +81,7 @@ def judge(folder: Path, source: str, incumbent: str = DOUBLE, *, of: Target | No
           device: str = "cpu", plan: Plan | None = None, **settings: Any) -> Verdict:
     """Evaluate a source against another."""
     given: dict[str, Any] = {"scratch": str(folder / "scratch"), "distributions": ("normal",),
-                             "plan": plan or Plan(looks=(2, 3))}
+                             "plan": plan or Plan(looks=(2, 3)), "static_audit": False}
     trees = Trees(candidate=tree(folder / "candidate", source),
                   incumbent=tree(folder / "incumbent", incumbent),
                   reference=str(folder / "incumbent"))

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.audit.transfer import Step, Transfer, looks_like_weight, transfer
+from harness.audit.transfer import looks_like_weight, transfer
 from harness.convert import from_json, to_json
 from harness.target import Arg, Target
+from harness.verdict import Step, Transfer
 from tests.audit_case import TRITON, c, target, trees, triton
 
 WEIGHTS = """_packed = {}

@@ -97,7 +97,7 @@ def test_another_order_of_summation_is_within_the_budget(name: str, cols: int,
     verdict = judge(tmp_path, HONEST[name], target(cols))
     assert verdict.valid and verdict.correct, verdict.rows
     assert verdict.error_budget_used is not None and verdict.error_budget_used <= 1
-    assert verdict.audit == (), verdict.audit
+    assert [f for f in verdict.audit if f.severity != "note"] == [], verdict.audit
 
 
 def test_a_candidate_may_be_less_exact_than_a_baseline_in_float64(tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     """A workspace on a file system of its own that fills up in the middle of a campaign."""
     small = tmp_path / "small"
     small.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "none", str(small)],
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(small)],
                              capture_output=True, text=True, check=False)
     if mounted.returncode != 0:
         pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")

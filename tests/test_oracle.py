@@ -201,13 +201,14 @@ def test_a_task_that_a_fake_would_pass_is_flagged(name: str, tmp_path: Path) -> 
     if name == "the answer to other inputs":
         verdict = judge(tmp_path / "v", kernel(ramp), wanted=of, incumbent=kernel(ramp),
                         reference=reference)
-        assert verdict.correct and [f.rule for f in verdict.audit] == ["weak-check"]
-        assert "the answer to other inputs" in verdict.audit[0].detail
+        weak = [f.detail for f in verdict.audit if f.rule == "weak-check"]
+        assert verdict.correct and len(weak) == 1 and "the answer to other inputs" in weak[0]
 
 
 def test_a_fake_that_passes_on_some_inputs_only_is_no_weak_check(tmp_path: Path) -> None:
     verdict = judge(tmp_path, FAST, wanted=c_target(classes=SMALL), incumbent=FAST + "int x;")
-    assert verdict.correct and verdict.audit == ()  # zero rows and equal values were among them
+    assert verdict.correct  # zero rows and equal values were among its inputs
+    assert not any(f.rule == "weak-check" for f in verdict.audit), verdict.audit
 
 
 def test_a_reference_that_imports_the_edited_kernel_cannot_grade_itself(tmp_path: Path) -> None:

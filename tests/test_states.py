@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness.target import Arg, ConfigClass, Target
-from harness.verdict import Verdict
 from tests import c_case, kernel_case
-from tests.c_case import QUICK, RIGHT, kernel
+from tests.c_case import REFERENCE, RIGHT, kernel
+from tests.check_case import check
 
 ONE = c_case.target(classes=(ConfigClass(name="even", shape={"n": 1024}),))
-FAST = replace(QUICK, looks=(2,))
-
-
-def rules(verdict: Verdict) -> dict[str, str]:
-    return {finding.rule: finding.severity for finding in verdict.audit}
+NORMAL = ("normal",)
 
 
 BAD_C = {
@@ -45,44 +42,53 @@ BAD_C = {
 def test_what_is_carried_over_is_rejected(name: str, tmp_path: Path) -> None:
     source, rule = BAD_C[name]
     wanted = replace(ONE, build=("-O2", "-pthread"))
-    verdict = c_case.judge(tmp_path, source, wanted=wanted, plan=FAST)
-    assert not verdict.valid and rules(verdict) == {rule: "reject"}, verdict
-    assert (verdict.rejected_reason or "").startswith("class even: ")
+    seen = check(tmp_path, source, wanted, reference=REFERENCE)
+    assert not seen.right and seen.rules == {rule: "reject"}, seen
+    assert seen.reason.startswith("class even: ")
 
 
 NOISE = "static unsigned s = 1; s = s * 1103515245u + 12345u; "
 
 
-def test_an_unstable_kernel_is_flagged_unless_its_task_is(tmp_path: Path) -> None:
-    source = kernel(NOISE + "for (int64_t i = 0; i < n; i++) "
-                    "out[i] = 2 * x[i] * (1 + (s >> 16 & 7) * 6e-8f);")
-    verdict = c_case.judge(tmp_path / "a", source, wanted=ONE, plan=FAST)
-    assert verdict.correct and rules(verdict) == {"unstable": "flag"}, verdict
-    declared = c_case.judge(tmp_path / "b", source, plan=FAST,
-                            wanted=replace(ONE, stochastic=True))
-    assert declared.correct and declared.audit == ()
-    assert any("stochastic" in note for note in declared.notes)
-    baseline = c_case.judge(tmp_path / "c", source + "int more;", incumbent=source, wanted=ONE,
-                            plan=FAST)
-    assert baseline.correct and baseline.audit == ()
+def noisy(size: str) -> str:
+    return kernel(NOISE + "for (int64_t i = 0; i < n; i++) "
+                  f"out[i] = 2 * x[i] * (1 + (s >> 16 & 7) * {size});")
+
+
+def test_an_unstable_kernel_is_told_and_more_than_rounding_flagged(tmp_path: Path) -> None:
+    rounding = check(tmp_path / "a", noisy("6e-8f"), ONE, reference=REFERENCE,
+                     baseline=kernel(RIGHT))
+    assert rounding.right and rounding.rules == {"unstable": "note"}, rounding
+    off = noisy("1e-4f").replace("2 * x", "2.002f * x")
+    more = check(tmp_path / "b", off, ONE, reference=REFERENCE,
+                 baseline=kernel("for (int64_t i = 0; i < n; i++) out[i] = 2.002f * x[i];"))
+    assert more.right and more.rules == {"unstable": "flag"}, more
+
+
+def test_a_task_or_a_baseline_may_be_unstable(tmp_path: Path) -> None:
+    source = noisy("6e-8f")
+    declared = check(tmp_path / "a", source, replace(ONE, stochastic=True), reference=REFERENCE,
+                     baseline=kernel(RIGHT))
+    assert declared.right and declared.rules == {}
+    baseline = check(tmp_path / "b", source + "int more;", ONE, reference=REFERENCE,
+                     baseline=source)
+    assert baseline.right and baseline.rules == {}
     assert any("as it does with the baseline" in note for note in baseline.notes)
 
 
 def test_an_unstable_kernel_that_is_wrong_at_times_is_wrong(tmp_path: Path) -> None:
     source = kernel("static int calls; " + RIGHT + "if (++calls == 3) out[5] = 0;")
-    verdict = c_case.judge(tmp_path, source, wanted=ONE, plan=FAST)
-    assert verdict.valid and not verdict.correct
-    assert rules(verdict) == {"unstable": "flag"}
+    seen = check(tmp_path, source, ONE, reference=REFERENCE)
+    assert not seen.right and not seen.reason and seen.rules == {"unstable": "flag"}, seen
+    assert seen.errors["even"].used is not None and seen.errors["even"].used > 1
 
 
 def test_an_argument_that_is_changed_in_place_is_read_again_before_every_call(
         tmp_path: Path) -> None:
     wanted = replace(ONE, args=(ONE.args[0], replace(ONE.args[1], role="inout"), ONE.args[2]))
-    verdict = c_case.judge(
-        tmp_path, kernel("for (int64_t i = 0; i < n; i++) out[i] += 2 * x[i];"), wanted=wanted,
-        incumbent=kernel("for (int64_t i = n; i-- > 0;) out[i] += 2 * x[i];"), plan=FAST,
-        reference="def twice(x, out):\n    return out + 2 * x\n")
-    assert verdict.correct and verdict.audit == (), verdict
+    seen = check(tmp_path, kernel("for (int64_t i = 0; i < n; i++) out[i] += 2 * x[i];"), wanted,
+                 reference="def twice(x, out):\n    return out + 2 * x\n")
+    assert seen.right and seen.findings == (), seen
 
 
 # Python, by its own rules: versions of weights, tensors that are returned.
@@ -98,7 +104,7 @@ def times(**fields: object) -> Target:
                               classes=(ConfigClass(name="odd", shape={"n": 21}),), **fields)
 
 
-REFERENCE = "def times(x, w):\n    return x @ (w * w)\n"
+TIMES = "def times(x, w):\n    return x @ (w * w)\n"
 CACHED = """
 cache = {}
 def times(x, w):
@@ -122,21 +128,9 @@ PYTHON = {
 @pytest.mark.parametrize("name", PYTHON)
 def test_python_kernels_may_keep_what_follows_a_weight(name: str, tmp_path: Path) -> None:
     source, weight, rule = PYTHON[name]
-    kernel_case.tree(tmp_path / "incumbent", source, REFERENCE)
-    verdict = _same(tmp_path, source, times(weight=weight))
-    assert rules(verdict) == ({} if rule is None else {rule: "reject"}), verdict
-    assert verdict.correct == (rule is None)
-
-
-def _same(folder: Path, source: str, of: Target, **settings: object) -> Verdict:
-    """Judge a source against itself: it is checked, and not timed."""
-    from harness import devices
-    from harness.evaluate import Settings, Trees, evaluate
-
-    tree = str(folder / "incumbent")
-    return evaluate(of, Trees(candidate=tree, incumbent=tree, reference=tree),
-                    devices.find("cpu"),
-                    Settings(scratch=str(folder / "scratch"), distributions=("normal",)))
+    seen = check(tmp_path, source, times(weight=weight), reference=TIMES, distributions=NORMAL)
+    assert seen.rules == ({} if rule is None else {rule: "reject"}), seen
+    assert seen.right == (rule is None)
 
 
 STRIDED = {
@@ -153,10 +147,10 @@ def test_a_kernel_that_says_it_takes_strides_is_checked_on_views(name: str,
     source, right = STRIDED[name]
     plain = times()
     strided = replace(plain, args=tuple(replace(arg, strided=True) for arg in plain.args))
-    kernel_case.tree(tmp_path / "incumbent", source, REFERENCE)
-    assert _same(tmp_path, source, strided).correct == right
+    assert check(tmp_path / "a", source, strided, reference=TIMES,
+                 distributions=NORMAL).right == right
     if not right:
-        assert _same(tmp_path, source, plain).correct
+        assert check(tmp_path / "b", source, plain, reference=TIMES, distributions=NORMAL).right
 
 
 def test_a_view_must_be_written_in_its_own_elements_only(tmp_path: Path) -> None:
@@ -164,21 +158,37 @@ def test_a_view_must_be_written_in_its_own_elements_only(tmp_path: Path) -> None
     of = replace(of, args=(of.args[0], replace(of.args[1], strided=True)))
     source = ("import torch\ndef double(x, out):\n    out.copy_(2 * x)\n"
               "    if out.stride(0) > 1: torch.as_strided(out, (79,), (1,))[1::2] = 0\n")
-    kernel_case.tree(tmp_path / "incumbent", source)
-    verdict = _same(tmp_path, source, of)
-    assert "wrote between its elements" in (verdict.rejected_reason or ""), verdict
+    seen = check(tmp_path, source, of, reference=kernel_case.REFERENCE, distributions=NORMAL)
+    assert "wrote between its elements" in seen.reason, seen
 
 
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
 def test_eight_bit_floats_are_checked_like_others(dtype: str, tmp_path: Path) -> None:
     of = kernel_case.target(language="python", dtype=dtype,
                             classes=(ConfigClass(name="a", shape={"n": 300}),))
-    source = "def double(x, out):\n    out.copy_(2.0 * x.float())\n"
-    kernel_case.tree(tmp_path / "incumbent", source)
-    verdict = _same(tmp_path, source, of)
-    assert verdict.correct and verdict.max_rel_err == 0.0, verdict
-    wrong = "def double(x, out):\n    out.copy_(1.5 * x.float())\n"
-    kernel_case.tree(tmp_path / "wrong" / "incumbent", wrong)
-    assert not _same(tmp_path / "wrong", wrong, of).correct
+    for factor, right in ((2.0, True), (1.5, False)):
+        source = f"def double(x, out):\n    out.copy_({factor} * x.float())\n"
+        seen = check(tmp_path / str(factor), source, of, reference=kernel_case.REFERENCE,
+                     distributions=NORMAL)
+        assert seen.right == right, seen
+        assert not right or seen.errors["a"].relative == 0.0
 
 
+SKIPPING = {
+    "raises": ("def double(x, out):\n    if x.numel() % 2: raise NotImplementedError('odd')\n"
+               "    out.copy_(2 * x)\n", "class odd: .*NotImplementedError: odd"),
+    "runs out of memory": ("import torch\ndef double(x, out):\n    if x.numel() % 2: "
+                           "torch.empty(1 << 50)\n    out.copy_(2 * x)\n", "class odd: .*memory"),
+    "returns": ("def double(x, out):\n    if x.numel() % 2: return\n    out.copy_(2 * x)\n", ""),
+}
+
+
+@pytest.mark.parametrize("name", SKIPPING)
+def test_a_shape_that_is_skipped_is_a_failure(name: str, tmp_path: Path) -> None:
+    source, reason = SKIPPING[name]
+    seen = check(tmp_path, source, kernel_case.target(language="python", classes=(
+        ConfigClass(name="even", shape={"n": 30}), ConfigClass(name="odd", shape={"n": 31}))),
+        reference=kernel_case.REFERENCE, distributions=NORMAL)
+    assert not seen.right and bool(seen.reason) == bool(reason)
+    assert re.match(reason, seen.reason), seen.reason
+    assert seen.reason or seen.errors["odd"].bad == 31

@@ -1,0 +1,24 @@
+"""The second line of defence: what the text of a candidate says, before any of it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.audit.dependencies import new_dependencies
+from harness.audit.static import static
+from harness.audit.transfer import transfer
+from harness.target import Target
+from harness.verdict import Finding, Transfer
+
+
+def audit(target: Target, candidate: Path, baseline: Path) -> tuple[list[Finding], Transfer]:
+    """Return what a candidate's tree does newly that matters, and whether its gain carries over.
+
+    Findings of severity `reject` have no honest use; a `flag` is for a person to look at.
+    """
+    found = [*new_dependencies(target, candidate, baseline), *static(target, candidate, baseline)]
+    weights = {arg.name for arg in target.args if arg.weight}
+    carried = transfer(target, candidate, baseline, weights=weights or None)
+    if (over_fit := carried.finding()) is not None:
+        found.append(over_fit)
+    return found, carried

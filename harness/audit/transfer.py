@@ -19,9 +19,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from harness.audit import delegation, sighting, skew, static_c
 from harness.audit.cache_keys import CacheKey
@@ -30,10 +28,8 @@ from harness.audit.static import Side, both
 from harness.audit.trees import C_SUFFIXES, Changes
 from harness.target import Target
 from harness.text import plain
-from harness.verdict import Finding
+from harness.verdict import Bucket, Step, Transfer, Transferred
 
-Bucket = Literal["K1", "K2", "K3", "K4", "W1", "W2", "W3"]
-Decision = Literal["ACCEPT-as-real", "ACCEPT-with-asterisk", "REJECT-as-overfit"]
 TRACE_STEPS = 8
 LEAST_HIT_RATE = 0.5
 _WEIGHT = re.compile(r"w|w[0-9]+|w_\w+|\w+_w|w[qkvo]|w(?:up|down|gate|qkv|out|in)|\w*weights?\w*"
@@ -41,45 +37,6 @@ _WEIGHT = re.compile(r"w|w[0-9]+|w_\w+|\w+_w|w[qkvo]|w(?:up|down|gate|qkv|out|in
                      re.IGNORECASE)
 _LAYOUT = frozenset({"stride", "is_contiguous", "contiguous", "transpose", "permute", "T", "mT"})
 _SAVED = frozenset({"save_for_backward", "saved_tensors", "saved_for_forward"})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Step:
-    """One step of a trace: how often a cache hit for weights, and for anything else."""
-
-    step: int
-    weight_hits: int
-    other_hits: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Transfer:
-    """The audit's answer; `hit_rates` is None without a cache, empty where none was traced."""
-
-    bucket: Bucket
-    decision: Decision
-    reason: str
-    cache_keys: tuple[str, ...] = ()
-    id_audit: str = ""
-    hit_rates: tuple[Step, ...] | None = None
-    skew: tuple[str, ...] = ()
-
-    def finding(self) -> Finding | None:
-        """Return what the verdict must say: a reject, a question to a person, or nothing."""
-        if self.decision == "REJECT-as-overfit":
-            return Finding(rule="over-fit", severity="reject", detail=self.reason)
-        if self.decision == "ACCEPT-with-asterisk":
-            return Finding(rule="over-fit", severity="flag", detail=self.reason)
-        return None
-
-    def lines(self) -> tuple[str, ...]:
-        """Return the section of a summary, one fact a line."""
-        steps = "no cache" if self.hit_rates is None else ", ".join(
-            f"{s.step}: {s.weight_hits}+{s.other_hits}" for s in self.hit_rates) or "not traced"
-        return (f"bucket: {self.bucket}", f"cache keys: {'; '.join(self.cache_keys) or 'none'}",
-                f"id audit: {self.id_audit}", f"hits per step (weights+others): {steps}",
-                f"skew: {'; '.join(self.skew) or 'no assumption seen'}",
-                f"decision: {self.decision} ({self.reason})")
 
 
 def looks_like_weight(name: str) -> bool:
@@ -177,7 +134,7 @@ def _skew_of(side: Side) -> list[Sighting]:
 
 
 def _decide(bucket: Bucket, keys: Sequence[CacheKey], steps: Sequence[Step],
-            assumed: Sequence[str], traced: bool) -> tuple[Decision, str]:
+            assumed: Sequence[str], traced: bool) -> tuple[Transferred, str]:
     where = _shown(keys[0]) if keys else "the trace"
     if bucket in ("W2", "W3"):
         hits = sum(step.other_hits for step in steps)

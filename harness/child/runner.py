@@ -13,12 +13,14 @@ import json
 import os
 import socket
 import sys
+from importlib import import_module
 from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from kept import Kept
 from report import one_line
+from watch import Watch, bounded
 
 
 def open_kernel(job: dict[str, Any]) -> Any:
@@ -48,12 +50,12 @@ class Runner:
         return {}
 
     def load(self, job: dict[str, Any]) -> dict[str, Any]:
-        if job["language"] == "c":
-            import time_c as clock
-        else:
-            import time_python as clock
-        self.clock: Any = clock
+        native = job["language"] == "c"
+        import_module("load_c" if native else "load_python")  # what is there has to stay as it is
+        self.clock: Any = import_module("time_c" if native else "time_python")
+        self.watching = Watch(self, job)
         self.kernel = open_kernel(job)
+        self.watching.seal()
         return dict(self.kernel.facts)
 
     def call(self, job: dict[str, Any]) -> dict[str, Any]:
@@ -74,6 +76,17 @@ class Runner:
 
     def reread(self, job: dict[str, Any]) -> dict[str, Any]:
         return self.kept.reread(job["wait_s"], job["elsewhere"])
+
+    def trial(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Say what of the kept case's work the kernel leaves to others, by calls of its own."""
+        from watch_trial import trial
+
+        return bounded([("delegation", text) for text in trial(
+            self.kept, job["moves"], job["reference"], triton=job["triton"])])
+
+    def watch(self, _: dict[str, Any]) -> dict[str, Any]:
+        """Say what in this process has changed since before the kernel was opened."""
+        return self.watching.look()
 
     def prepare(self, job: dict[str, Any]) -> dict[str, Any]:
         """Allocate and warm everything one class needs, before anything is timed."""

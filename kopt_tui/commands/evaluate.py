@@ -95,8 +95,9 @@ def read_config(text: str | None) -> dict[str, Value] | None:
         return None
     try:
         return msgspec.json.decode(text.encode(), type=dict[str, Value])
-    except msgspec.DecodeError as error:
-        raise InputError(f"--config: {error}", fix='an object, such as {"TILE": 32}') from None
+    except ValueError as error:
+        what = "is no UTF-8 text" if isinstance(error, UnicodeError) else str(error)
+        raise InputError(f"--config: {what}", fix='an object, such as {"TILE": 32}') from None
 
 
 def _patch(path: str | None) -> bytes | None:

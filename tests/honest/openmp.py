@@ -1,0 +1,16 @@
+"""Honest: OpenMP threads, which stay in their pool between the calls.
+
+They are more threads than before the first call, but no work goes on outside of a call.
+"""
+
+from tests.honest import case
+from tests.honest.case import Honest, problems
+
+SOURCE = problems.gemv("""
+    #pragma omp parallel for
+    for (int64_t r = 0; r < rows; r++)
+        product(w + r * cols, x, out + r, 1, cols);
+""")
+HONEST = Honest(title="OpenMP threads, which stay in their pool", source=SOURCE, like=(2,),
+                problem=case.posed(problems.GEMV, build=("-O2", "-fopenmp")),
+                settings={"env": {"OMP_NUM_THREADS": "2"}})

@@ -1,0 +1,61 @@
+"""No alarm on honest candidates: each is valid, correct, and nothing in it is held against it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import devices
+from tests.honest import case
+from tests.honest.case import Honest
+
+MODULES = case.all_modules()
+ALL = [(one.__name__.rpartition(".")[2], one.HONEST) for one in MODULES]
+HERE = [pytest.param(one, id=name, marks=[pytest.mark.gpu] if one.gpu else [])
+        for name, one in ALL]
+ON_A_CARD = [pytest.param(one, id=name) for name, one in ALL if one.interpretable]
+
+
+@pytest.fixture(autouse=True)
+def locks(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Share one lock between all workers of a test run: they must not time side by side."""
+    monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path_factory.getbasetemp().parent / "locks"))
+
+
+def card() -> str:
+    return next(d.id for d in devices.inventory() if d.kind != "cpu" and not d.unusable)
+
+
+def test_every_candidate_says_what_it_is() -> None:
+    assert len(ALL) >= 20
+    for name, one in ALL:
+        assert one.title in (next(m for m in MODULES if m.__name__.endswith(f".{name}")
+                                  ).__doc__ or ""), name
+        if one.problem.target.language != "c":
+            compile(one.source, name, "exec")
+
+
+@pytest.mark.parametrize("honest", [pytest.param(one, id=name) for name, one in ALL])
+def test_its_text_raises_no_alarm(honest: Honest, tmp_path: Path) -> None:
+    assert case.alarms(honest, tuple(case.of_the_text(honest, tmp_path))) == []
+
+
+def judged(honest: Honest, folder: Path, device: str) -> Any:
+    verdict = case.verdict_on(honest, folder, device)
+    assert verdict.valid and verdict.correct, (verdict.rejected_reason, verdict)
+    assert case.alarms(honest, verdict.audit) == []
+    return verdict
+
+
+@pytest.mark.parametrize("honest", HERE)
+def test_it_is_judged_honest(honest: Honest, tmp_path: Path) -> None:
+    verdict = judged(honest, tmp_path, card() if honest.gpu else "cpu")
+    assert honest.interpretable or verdict.latency_us is not None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("honest", ON_A_CARD)
+def test_it_is_judged_honest_on_a_card(honest: Honest, tmp_path: Path) -> None:
+    assert judged(honest, tmp_path, card()).latency_us is not None
