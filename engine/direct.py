@@ -106,8 +106,7 @@ class Direct:
             target=self.target, device=self.device.id,
             trees=Trees(candidate=str(self.checkout(tree)), incumbent=str(self.checkout(self.base)),
                         reference=str(self.checkout(self.base))),
-            settings=self.settings(Plan(alpha=alpha, margin=decision.margin,
-                                        tolerance=decision.tolerance),
+            settings=self.settings(decision.plan(alpha),
                                    candidate_id=identity, same=not patch))
 
     def settings(self, plan: Plan, *, candidate_id: str = "", same: bool = False) -> Settings:

@@ -15,6 +15,7 @@ from msgspec import Meta
 from harness import yamldoc
 from harness.decode import decode
 from harness.errors import Refused
+from harness.plan import Cache, Plan, Score
 
 MAX_ITERATIONS = 120
 """A practical ceiling of cost against benefit: rounds must stay below it."""
@@ -80,13 +81,22 @@ class GpuSpec(_Part, frozen=True, kw_only=True):
 
 
 class DecisionSpec(_Part, frozen=True, kw_only=True):
-    """When a gain counts: shares of one, so a margin of 0.01 is one percent."""
+    """When a gain counts: shares of one, so a margin of 0.01 is one percent.
+
+    On a GPU `score` says which time carries the interval, `cache` how calls find the last cache.
+    """
 
     margin: Annotated[float, Meta(ge=0, le=0.5)] = 0.01
     alpha: Annotated[float, Meta(gt=0, le=0.2)] = 0.05
     tolerance: Annotated[float, Meta(ge=0, le=0.05)] = 0.01
-    score: Literal["kernel", "wall"] = "kernel"
+    score: Score = "kernel"
+    cache: Cache = "cold"
     looks: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+
+    def plan(self, alpha: float) -> Plan:
+        """Return how a verdict is to look, at its own share of the campaign's error rate."""
+        return Plan(alpha=alpha, margin=self.margin, tolerance=self.tolerance, score=self.score,
+                    cache=self.cache)
 
 
 class Budget(_Part, frozen=True, kw_only=True):

@@ -14,7 +14,6 @@ from engine.campaign import Setup
 from engine.pool import Ticked
 from harness.errors import KoptError, Refused, of_os
 from harness.evaluate import Settings, Trees
-from harness.plan import Plan
 from harness.requests import EvaluateRequest
 from harness.verdict import Verdict
 
@@ -84,8 +83,7 @@ class Verifier:
         setup = self._setup
         for left in UNTRUSTED:  # one candidate must not find what another has left
             worktree.remove(setup.folder.path / "scratch" / "verify" / left)
-        decision = setup.manifest.decision
-        plan = Plan(alpha=job.alpha, margin=decision.margin, tolerance=decision.tolerance)
+        plan = setup.manifest.decision.plan(job.alpha)
         if setup.manifest.budget.pairs is not None:
             looks = [n for n in plan.looks if n <= setup.manifest.budget.pairs]
             plan = replace(plan, looks=tuple(looks) or (4,))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness import guard, lock, project_tests, roofline, summary
+from harness import guard, lock, project_tests, roofline, summary, vigil
 from harness.audit import audit
 from harness.budget import Budget
 from harness.build_c import BuildError
@@ -86,6 +86,7 @@ class Evaluation:
     def _judge(self) -> Verdict:
         stage = self.stage
         self._audit()
+        vigil.must_be_shared(stage.device)
         candidate = self._build("candidate")
         incumbent = self._build("incumbent")
         first = self.settings.plan.looks[0] if stage.measurable else 0

@@ -92,10 +92,9 @@ class Peer:
         try:
             self._socket.settimeout(10.0)
             self._socket.sendall(line)
+            self._socket.settimeout(0.1)
         except OSError:
             raise self._died() from None
-        finally:
-            self._socket.settimeout(0.1)
 
     def receive(self) -> dict[str, Any]:
         while b"\n" not in self._buffer:

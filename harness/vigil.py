@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter_ns
 
-from harness import health
+from harness import health, health_nvidia
 from harness.device import Device
+from harness.errors import EnvironmentFault
 from harness.health import Watch
 from harness.health_nvidia import NvmlSource
 from harness.verdict import Evidence
 
-RUNNERS = 8
+RUNNERS = 16
 """At most so many processes of one evaluation hold a context: pairs, the oracle, those ending."""
 
 
@@ -44,6 +45,16 @@ class Vigil:
         if self.residents:
             pids = ", ".join(map(str, sorted(self.residents)))
             yield Evidence(kind="foreign", detail=f"on the card all the while: process {pids}")
+
+
+def must_be_shared(device: Device) -> None:
+    """Raise EnvironmentFault where a card takes one process only: a comparison needs two."""
+    mode = health_nvidia.mode(device)
+    if mode.prohibited or mode.compute in health_nvidia.EXCLUSIVE:
+        raise EnvironmentFault(
+            f"the card is in compute mode {mode.compute.replace('-', '_').upper()}: incumbent and "
+            "candidate run in two processes beside each other", where=device.id,
+            fix="use another card, or have the mode set to DEFAULT")
 
 
 @contextmanager

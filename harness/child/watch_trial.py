@@ -98,12 +98,12 @@ def _refuse_unknown(function: Any, kwargs: dict[str, Any]) -> None:
     """Fail where a GPU would: the interpreter takes arguments that no kernel and no option has."""
     if type(function).__name__ != "InterpretedFunction":
         return
-    known = {"grid", "warmup", "debug", "instrumentation_mode", *function.arg_names}
-    for name, module in list(sys.modules.items()):
-        if name.startswith("triton.backends.") and name.endswith(".compiler"):
-            for kind in list(vars(module).values()):
-                known |= set(getattr(kind, "__dataclass_fields__", ()))
-    if unknown := set(kwargs) - known:
+    options = {field for name, module in list(sys.modules.items())
+               if name.startswith("triton.backends.") and name.endswith(".compiler")
+               for kind in list(vars(module).values())
+               for field in getattr(kind, "__dataclass_fields__", ())}
+    known = {"grid", "warmup", *function.arg_names, *options}
+    if options and (unknown := set(kwargs) - known):
         raise KeyError(f"keyword argument {min(unknown)} was specified but unrecognised")
 
 

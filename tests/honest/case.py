@@ -30,6 +30,8 @@ class Honest:
     problem: Problem
     like: tuple[int, ...] = ()
     told: Set[str] = frozenset()
+    alarm: str = ""
+    """The rule of an alarm that is false and known; its tests fail once it is raised no more."""
     gpu: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
 

@@ -13,9 +13,16 @@ from tests.honest.case import Honest
 
 MODULES = case.all_modules()
 ALL = [(one.__name__.rpartition(".")[2], one.HONEST) for one in MODULES]
-HERE = [pytest.param(one, id=name, marks=[pytest.mark.gpu] if one.gpu else [])
-        for name, one in ALL]
-ON_A_CARD = [pytest.param(one, id=name) for name, one in ALL if one.interpretable]
+
+
+def parameter(name: str, one: Honest, *marks: Any) -> Any:
+    known = [pytest.mark.xfail(strict=True, reason=f"a false alarm: {one.alarm}")]
+    return pytest.param(one, id=name, marks=[*marks, *(known if one.alarm else [])])
+
+
+TEXTS = [parameter(name, one) for name, one in ALL]
+HERE = [parameter(name, one, *([pytest.mark.gpu] if one.gpu else [])) for name, one in ALL]
+ON_A_CARD = [parameter(name, one) for name, one in ALL if one.interpretable]
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +44,7 @@ def test_every_candidate_says_what_it_is() -> None:
             compile(one.source, name, "exec")
 
 
-@pytest.mark.parametrize("honest", [pytest.param(one, id=name) for name, one in ALL])
+@pytest.mark.parametrize("honest", TEXTS)
 def test_its_text_raises_no_alarm(honest: Honest, tmp_path: Path) -> None:
     assert case.alarms(honest, tuple(case.of_the_text(honest, tmp_path))) == []
 
