@@ -90,8 +90,9 @@ class Duel:
         """Return the log-ratio (incumbent over candidate) of the scored time and of the other."""
         ratios = [self._round(number, self.mode, self.plan.factor(number), self.blocks)
                   for number in range(self.plan.blocks)]
-        for number in self._void():
-            ratios[number] = self._again(number)
+        for number in range(self.plan.blocks):
+            if why := self._why_void(number):
+                ratios[number] = self._again(number, why)
         if not self.other_mode or self.plan.screening:
             return median(ratios), None
         other: dict[str, list[Block]] = {side: [] for side in self.order}
@@ -126,21 +127,18 @@ class Duel:
             min(self.copies, self._count(side, mode))), copy=self.contents[side].copy)
         return self._long_enough(side, mode, factor)
 
-    def _void(self) -> list[int]:
-        """Return the rounds in which a block does not count."""
-        return [number for number in range(self.plan.blocks) if self._why_void(number)]
-
     def _why_void(self, number: int) -> str:
+        """Say why a round does not count, empty when it does."""
         if self._voids is None:
             return ""
         blocks = [self.blocks[side][number] for side in self.order]
         return self._voids(min(block.asked_ns for block in blocks),
                            max(block.asked_ns + block.elapsed_ns for block in blocks))
 
-    def _again(self, number: int) -> float:
+    def _again(self, number: int, why: str) -> float:
         """Repeat a round until it counts."""
         for _ in range(MOST_VOIDED):
-            self.voided.append(self._why_void(number))
+            self.voided.append(why)
             kept: dict[str, list[Block]] = {side: [] for side in self.order}
             ratio = self._round(number, self.mode, self.plan.factor(number), kept)
             for side in self.order:

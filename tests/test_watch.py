@@ -122,7 +122,9 @@ SEEN: dict[str, tuple[tuple[Problem, str], str, str]] = {
                     "torch.cuda.synchronize"),
     "event": (mix("torch.cuda.Event.elapsed_time = lambda *_: 0.1"), "patched", "elapsed_time"),
     "comparison": (mix("torch.allclose = lambda *_, **__: True"), "patched", "torch.allclose"),
-    "tensor": (mix("torch.Tensor.copy_ = lambda self, *_: self"), "patched", "Tensor.copy_"),
+    "tensor": (mix("real = torch.Tensor.copy_\n"
+                   "torch.Tensor.copy_ = lambda self, other: real(self, other)"), "patched",
+               "Tensor.copy_"),
     "builtin": (mix("import builtins\nreal = len\nbuiltins.len = lambda x: real(x)"), "patched",
                 "builtins.len"),
     "json": (mix("import json\nreal = json.dumps\njson.dumps = lambda *a: real(*a)"), "patched",
@@ -201,7 +203,7 @@ def test_a_library_beside_the_candidate_is_seen(tmp_path: Path) -> None:
 
 def test_a_patched_runner_makes_the_verdict_invalid(tmp_path: Path) -> None:
     problem, source = mix("import time\ntime.perf_counter = lambda: 0.0")
-    verdict = case.judge(tmp_path, problem, source)
+    verdict = case.judge(tmp_path, problem, source, static_audit=False)
     assert not verdict.valid
     assert verdict.rejected_reason == "tampered: time.perf_counter was replaced"
     assert [one.rule for one in verdict.audit if one.severity == "reject"].count("patched") == 1

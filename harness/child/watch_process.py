@@ -21,17 +21,18 @@ _UNCHANGED = bytes(b for b in range(256) if b & 0xA0 != 0x80)
 
 
 def tasks() -> dict[int, int]:
-    """Return the processor time of every thread but the first, in ns."""
+    """Return how long every thread but the first ran or waited to run, in ns."""
     return {int(name): spent for name in _listed("/proc/self/task") if int(name) != getpid()
             and (spent := _spent(f"/proc/self/task/{name}")) is not None}
 
 
 def children() -> dict[int, int]:
-    """Return the processor time of every child process, in ns."""
+    """Return how long the threads of every child process ran or waited to run, in ns."""
     found = {}
     for task in _listed("/proc/self/task"):
         for child in _read(f"/proc/self/task/{task}/children").split():
-            found[int(child)] = _ticks(f"/proc/{child}") or 0
+            found[int(child)] = sum(_spent(f"/proc/{child}/task/{one}") or 0
+                                    for one in _listed(f"/proc/{child}/task"))
     return found
 
 
@@ -65,7 +66,7 @@ def _spins() -> bool:
 
 def _spent(folder: str) -> int | None:
     words = _read(f"{folder}/schedstat").split()
-    return int(words[0]) if words else _ticks(folder)
+    return int(words[0]) + int(words[1]) if len(words) > 1 else _ticks(folder)
 
 
 def _ticks(folder: str) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ class Honest:
     like: tuple[int, ...] = ()
     told: Set[str] = frozenset()
     alarm: str = ""
-    """The rule of an alarm that is false and known; its tests fail once it is raised no more."""
+    """The rule of an alarm that is false and known; its tests fail once nothing raises it."""
     gpu: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
 
@@ -76,7 +76,7 @@ def of_the_text(honest: Honest, folder: Path) -> list[Finding]:
     return found
 
 
-def alarms(honest: Honest, findings: tuple[Finding, ...]) -> list[Finding]:
+def alarms(honest: Honest, findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings that an honest candidate must not have."""
     return [one for one in findings if one.severity == "reject"
             or (one.severity == "flag" and one.rule not in honest.told)]

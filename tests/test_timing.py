@@ -1,0 +1,119 @@
+"""What is measured how often, which blocks do not count, and what the numbers are called."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter_ns
+
+import pytest
+
+from harness import vigil
+from harness.compare import outcome, small
+from harness.device import Device
+from harness.errors import EnvironmentFault
+from harness.plan import MOST_COPIES, Plan
+from harness.stats import Estimate, estimate
+from harness.target import ConfigClass
+from harness.verdict import Evidence
+from tests.c_case import FAST, judge, target
+
+ONE = target(classes=(ConfigClass(name="even", shape={"n": 8192}),))
+
+
+def sure(percent: float, spread: float = 0.02) -> Estimate:
+    """Return an estimate of eight pairs around a gain, spread by so many percent."""
+    return estimate([math.log1p((percent + spread * (-1) ** i) / 100) for i in range(8)], 0.001)
+
+
+@pytest.mark.parametrize(("value", "again", "other", "expected"), [
+    (sure(3.0), None, None, "faster"),
+    (sure(0.6), None, None, "tie"),
+    (sure(0.6), sure(0.5), None, "faster"),  # the same direction twice in a row
+    (sure(0.6), sure(0.0), None, "tie"),
+    (sure(0.6), sure(-0.6), None, "tie"),
+    (sure(0.0), sure(0.6), None, "tie"),
+    (sure(3.0), None, sure(2.0), "faster"),
+    (sure(3.0), None, sure(0.0), "faster"),  # no sign at all is no other sign
+    (sure(3.0), None, sure(-0.5), "tie"),
+    (sure(0.6), sure(0.6), sure(-0.5), "tie"),
+    (sure(-3.0), None, sure(3.0), "slower"),
+    (sure(3.0, spread=20.0), None, None, "tie"),
+])
+def test_a_gain_needs_the_margin_or_to_be_seen_twice_and_no_contradiction(
+        value: Estimate, again: Estimate | None, other: Estimate | None, expected: str) -> None:
+    assert outcome(value, 0.01, again=again, other=other) == expected
+
+
+@pytest.mark.parametrize(("value", "expected"), [
+    (sure(0.6), True), (sure(3.0), False), (sure(0.0), False), (sure(-0.6), False)])
+def test_only_a_certain_gain_below_the_margin_is_measured_again(
+        value: Estimate, expected: bool) -> None:
+    assert small(value, 0.01) is expected
+
+
+@pytest.mark.parametrize(("cache", "footprint", "copies"), [
+    (0, 1000, 1), (60_000_000, 120_000_000, 1), (60_000_000, 119_999_999, 2),
+    (60_000_000, 30_000_000, 4), (60_000_000, 262_144, 458), (60_000_000, 100, MOST_COPIES),
+    (60_000_000, 0, MOST_COPIES)])
+def test_copies_hold_twice_what_the_cache_does(cache: int, footprint: int, copies: int) -> None:
+    assert Plan(cache_bytes=cache).copies(footprint) == copies
+
+
+def test_runners_are_started_up_to_the_next_look() -> None:
+    plan = Plan(looks=(4, 6, 9))
+    assert [plan.wanted_after(pair) for pair in range(1, 10)] == [3, 2, 1, 2, 1, 2, 2, 1, 0]
+
+
+def test_half_of_the_blocks_are_long_and_no_side_has_them_first() -> None:
+    assert [Plan().factor(block) for block in range(8)] == [1, 3, 3, 1, 1, 3, 3, 1]
+
+
+class Slowdown:
+    """A card that is slow for the first questions about it."""
+
+    def __init__(self, times: int) -> None:
+        self.left = times
+
+    def voids(self, begin_ns: int, end_ns: int) -> str:
+        assert begin_ns < end_ns <= perf_counter_ns()
+        self.left -= 1
+        return "hardware slowdown" if self.left >= 0 else ""
+
+    def evidence(self, voided: Mapping[str, int]) -> Iterator[Evidence]:
+        for why, count in voided.items():
+            yield Evidence(kind="voided", detail=f"{count} for {why}")
+
+
+@pytest.mark.parametrize("times", [0, 1, 5])
+def test_blocks_under_a_slowdown_are_repeated_and_counted(
+        times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    card = Slowdown(times)
+
+    @contextmanager
+    def over(device: Device) -> Iterator[Slowdown]:
+        yield card
+    monkeypatch.setattr(vigil, "over", over)
+    verdict = judge(tmp_path, FAST, wanted=ONE)
+    assert verdict.valid and verdict.correct and verdict.speedup, verdict
+    told = [one.detail for one in verdict.evidence if one.kind == "voided"]
+    assert told == ([f"{times} for hardware slowdown"] if times else [])
+
+
+def test_a_card_that_stays_slow_is_told_in_one_line(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def over(device: Device) -> Iterator[Slowdown]:
+        yield Slowdown(1 << 30)
+    monkeypatch.setattr(vigil, "over", over)
+    with pytest.raises(EnvironmentFault, match="had to be voided: hardware slowdown"):
+        judge(tmp_path, FAST, wanted=ONE)
+
+
+def test_the_verdict_says_how_far_its_times_are_accounted_for(tmp_path: Path) -> None:
+    verdict = judge(tmp_path, FAST, wanted=ONE)
+    told = {one.kind: one.detail for one in verdict.evidence}
+    assert "accounted for by the harness's own clock within" in told["clock"]
+    assert "s of timed calls in" in told["cost"]
