@@ -4,8 +4,8 @@
 
 Six Triton kernels, from 2 us to 1 ms, are the config classes of one task; a trial is one whole
 `evaluate`, and every class of it one decision. The candidate is always the plain source. In an A/A
-trial the incumbent is the same but for a comment; in the others it does extra real
-work, arithmetic whose result nothing needs, by an amount calibrated beforehand. Every trial is appended
+trial the incumbent is the same but for a comment; in the others it does extra real work,
+arithmetic whose result nothing needs, by an amount calibrated beforehand. Every trial is appended
 to a file of JSON lines, so that runs on several days pool into one table.
 """
 
@@ -39,8 +39,8 @@ STEPS = {"A/A": (0.0, 0.0), "2 % (5 % if short)": (0.02, 0.05),
 """By step the gain planted in long and in short kernels."""
 
 
-FIRST = {"softmax-64x1024": 20, "softmax-1024x2048": 20, "softmax-8192x4096": 1000,
-         "matmul-2048": 80, "matmul-4096": 200, "matmul-8192x8192x4096": 200}
+FIRST = {"softmax-64x1024": 20, "softmax-1024x2048": 20, "softmax-6144x4096": 1000,
+         "matmul-2048": 80, "matmul-4096": 200, "iterated-1024x2048": 4600}
 TURNS = 3
 
 

@@ -69,7 +69,7 @@ class Duel:
         self.copies = plan.copies(footprint)
         seed = random.Random(case.id).random()
         self.contents = {side: Contents(case, random.Random(seed)) for side in order}
-        self.ready = {side: self._prepare(peers[side]) for side in order}
+        self.ready = self._prepare()
         graph = all(one.graph for one in self.ready.values())
         self.kernel_mode = "graph" if graph else "launch"
         self.mode = "wall" if alone or plan.score == "wall" else self.kernel_mode
@@ -77,14 +77,15 @@ class Duel:
         self._calls: dict[tuple[str, str], int] = {}
         self.blocks: dict[str, list[Block]] = {side: [] for side in order}
 
-    def _prepare(self, peer: Peer) -> Ready:
-        answer = peer.ask("prepare", case=self.case.id, tensors=self.case.tensors,
-                          warm_ns=self.plan.warm_ns, copies=self.copies)
-        try:
-            return convert(answer, Ready)
-        except ConvertError as error:
-            raise PeerError(f"the runner's answer makes no sense: {plain(str(error), 200)}"
-                            ) from None
+    def _prepare(self) -> dict[str, Ready]:
+        """Warm both sides: on a GPU beside each other, since most of it is the host's work."""
+        asked = {"case": self.case.id, "tensors": self.case.tensors,
+                 "warm_ns": self.plan.warm_ns, "copies": self.copies}
+        if self._alone:
+            return {side: _ready(self.peers[side].ask("prepare", **asked)) for side in self.order}
+        for side in self.order:
+            self.peers[side].send("prepare", **asked)
+        return {side: _ready(self.peers[side].receive()) for side in self.order}
 
     def run(self) -> tuple[float, float | None]:
         """Return the log-ratio (incumbent over candidate) of the scored time and of the other."""
@@ -207,6 +208,13 @@ class Duel:
         reasons = [f"{side}: {plain(one.why, 200)}" for side, one in sorted(self.ready.items())
                    if one.why]
         return f"one by one; {cold}" + (f"; no graph: {'; '.join(reasons)}" if reasons else "")
+
+
+def _ready(answer: Mapping[str, object]) -> Ready:
+    try:
+        return convert(answer, Ready)
+    except ConvertError as error:
+        raise PeerError(f"the runner's answer makes no sense: {plain(str(error), 200)}") from None
 
 
 def _other(side: str) -> str:

@@ -50,9 +50,9 @@ class Plan:
         return self.looks[-1] < 2
 
     def wanted_after(self, pair: int) -> int:
-        """Return how many pairs will be needed soon: up to the next look, two more at one."""
+        """Return how many pairs will be needed soon: up to the next look, and two at least."""
         left = min((look for look in self.looks if look > pair), default=pair) - pair
-        return left if pair not in self.looks else min(left, 2)
+        return max(left if pair < self.looks[0] else 0, min(2, self.looks[-1] - pair))
 
     def copies(self, footprint: int) -> int:
         """Return in how many copies the buffers of a call, so many bytes, are wanted."""

@@ -25,6 +25,7 @@ Key = tuple[str | int, ...]
 
 _INT = re.compile(r"[-+]?[0-9]+|0x[0-9a-fA-F]+|0o[0-7]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_BEYOND = re.compile(r"\\U(?!0010|000[0-9a-fA-F])[0-9a-fA-F]{8}")
 _WORDS: dict[str, bool | None] = {
     "": None, "~": None, "null": None, "Null": None, "NULL": None,
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
@@ -87,6 +88,10 @@ def parse(text: str, where: str) -> Document:
     except UnicodeEncodeError as error:
         line = text.count("\n", 0, error.start) + 1
         raise InputError("is no plain text (a lone surrogate)", where=f"{where}:{line}") from error
+    except (ValueError, OverflowError) as error:  # what chr() says of an escape
+        beyond = _BEYOND.search(text)
+        line = text.count("\n", 0, beyond.start() if beyond else 0) + 1
+        raise InputError("not YAML: an escape beyond U+10FFFF", where=f"{where}:{line}") from error
     if not builder.documents:
         raise InputError("is empty", where=where)
     if not isinstance(builder.top, dict):

@@ -8,17 +8,14 @@ through the real command, to the end. Every run of the tests draws the same muta
 from __future__ import annotations
 
 import difflib
-import functools
 import gc
 import io
 import json
 import random
-import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -26,26 +23,14 @@ import campaigns
 import mutations
 import pytest
 import repos
+from evaluate_entry import MANIFEST, TASK, Entry, judged
 
 import harness.__main__ as answering
-from engine import direct, harness_process
-from harness.convert import from_json, to_json
-from harness.requests import EvaluateRequest, Request
+from engine import harness_process
+from harness.convert import to_json
+from harness.requests import EvaluateRequest
 from harness.verdict import Verdict
-from kopt_tui.main import main
 
-CASE_S = 8.0
-"""What one case may take, on a machine that is busy; most take some milliseconds."""
-MANIFEST: dict[str, Any] = {
-    **campaigns.MANIFEST, "target_backend": "c", "target_shapes": [[4, 5], {"n": 3}],
-    "edit": ["scale.c", "src/*.c"], "frozen": ["reference.py", "task.yaml"], "project": ".",
-    "env": {"OMP_NUM_THREADS": "1"}, "test_command": "true", "created": "2026-01-01 10:30",
-    "python": None, "budget": {"pairs": 4, "wall_s": 60.0}, "stop": {"efficiency_pct": 90},
-    "pool": {"backends": ["search", "cli"], "slots": 2, "cli": [
-        {"name": "one", "command": "run {prompt}", "env": ["TOKEN"], "timeout_s": 60}]}}
-TASK = {**campaigns.TASK, "tolerance": 1e-5, "bytes": "8*n", "precision": None, "classes": [
-    {"name": "small", "shape": {"n": 3000}, "weight": 2.0, "tolerance": 1e-4},
-    {"name": "large", "shape": {"n": 9000}, "core": True}]}
 CONFIG = {"PASSES": 1, "FORWARD": 2, "OTHER": 0.5}
 COUNTS = {"manifest": 400, "task": 350, "config": 110, "patch": 40, "request": 100}
 PATCH = """diff --git a/scale.c b/scale.c
@@ -60,85 +45,6 @@ PATCH = """diff --git a/scale.c b/scale.c
  
  void scale(const float *x, float *out, int64_t n) {
 """
-
-
-class TooLong(BaseException):
-    """A case ran longer than it may; no handler of errors takes this for one."""
-
-
-@contextmanager
-def within(seconds: float) -> Iterator[None]:
-    """Interrupt what takes longer."""
-    def ring(*_: object) -> None:
-        raise TooLong
-    handler = signal.signal(signal.SIGALRM, ring)
-    timer = signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, *timer)
-        signal.signal(signal.SIGALRM, handler)
-
-
-class Entry:
-    """The command in this process, on one project whose clone is made once."""
-
-    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
-        self.folder = folder
-        self.manifest = campaigns.project(folder / "p", task=TASK, **MANIFEST)
-        self.task: bytes | None = None
-        self.asked = 0
-        """How many requests would have gone to the harness."""
-        (folder / "tmp").mkdir()
-        checkout = direct.Lineage.checkout_tree
-        patch.setattr(tempfile, "tempdir", str(folder / "tmp"))
-        patch.setattr(harness_process, "evaluate", self.evaluate)
-        patch.setattr(direct.projects, "find", functools.cache(direct.projects.find))
-        real = direct.Lineage.create
-        clone = functools.cache(lambda project: real(folder / "clone", "direct", project))
-        patch.setattr(direct.Lineage, "create", lambda folder, name, project: clone(project))
-
-        @functools.cache
-        def out(lineage: direct.Lineage, tree: str) -> Path:
-            checkout(lineage, tree, folder / "trees" / tree)
-            return folder / "trees" / tree
-
-        patch.setattr(direct.Lineage, "checkout_tree", lambda lineage, tree, path:
-                      shutil.copytree(out(lineage, tree), path))
-        for name in ("tree_of", "resolve", "read"):
-            patch.setattr(direct.Lineage, name, functools.cache(getattr(direct.Lineage, name)))
-        read = direct.Lineage.read
-        patch.setattr(direct.Lineage, "read", lambda lineage, base, path: self.task
-                      if self.task is not None and path == "task.yaml"
-                      else read(lineage, base, path))
-
-    def evaluate(self, request: EvaluateRequest, **_: object) -> Verdict:
-        """Stand in for the harness process: what is asked has to survive the way there."""
-        assert from_json(to_json(request), Request) == request
-        self.asked += 1
-        return Verdict(valid=True, correct=True)
-
-    def run(self, *words: str) -> tuple[int, Any]:
-        out, err = io.StringIO(), io.StringIO()
-        with within(CASE_S), redirect_stdout(out), redirect_stderr(err):
-            code = main(["evaluate", *words, "--json"])
-        return code, judged(code, out.getvalue(), err.getvalue())
-
-
-def judged(code: int, out: str, err: str) -> Any:
-    """Return the one document that was printed; it and the exit code must say the same."""
-    assert code in (0, 1, 2, 3)
-    assert out.endswith("\n") and out.count("\n") == 1, out
-    document = json.loads(out)
-    assert "Traceback" not in err
-    assert all(character.isprintable() or character == "\n" for character in err), err
-    if "error" in document:
-        assert document["error"]["exit_code"] == code != 0
-        assert document["error"]["what"] and err.startswith("kopt: ") and err.count("\n") == 1
-    else:
-        assert code == (0 if document["valid"] and document["correct"] else 1)
-        assert document["valid"] or document["rejected_reason"]
-    return document
 
 
 @pytest.fixture(scope="module")
@@ -256,58 +162,61 @@ def test_a_bad_request_is_an_error_line_and_exit_2(
     assert set(codes) <= {0, 2, 3} and codes[2] > 30, codes
 
 
-def real(folder: Path, *words: str, task: bytes = b"", **given: Any) -> tuple[int, Any]:
-    """Run the real command on a project of its own; the task may be any bytes."""
-    manifest = campaigns.project(folder / "p", **given)
-    if task:
-        (folder / "p" / "task.yaml").write_bytes(task)
-        repos.git(folder / "p", "commit", "-q", "-a", "-m", "another task")
-    for name in ("bad.yaml", "bad.patch"):
-        if (folder / name).exists():
-            (folder / name).rename(folder / "p" / name)
-    words = tuple(str(manifest) if word == "MANIFEST" else word for word in words or ["MANIFEST"])
-    process = campaigns.kopt("evaluate", *words, "--json", workspace=folder / "w")
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A manifest in order, of a project in order."""
+    return campaigns.project(tmp_path_factory.mktemp("plain") / "p")
+
+
+def real(*words: object) -> tuple[int, Any]:
+    """Run the real command to its end."""
+    process = campaigns.kopt("evaluate", *map(str, words), "--json", workspace=Path("nowhere"))
     code, out, err = campaigns.ended(process)
     return code, judged(code, out, err)
 
 
 @pytest.mark.parametrize("text", [
-    b"", b"\xff\xfe\0", b"[" * 100_000, b"target_op: &a x\ntarget_lang: *a\n", b"target_op: .nan\n",
-    b"target_op: " + b"x" * 200_000], ids=["empty", "binary", "deep", "alias", "nan", "long"])
+    b"", b"\xff\xfe\0", b"[" * 100_000, b"target_op: &a x\ntarget_lang: *a\n",
+    b"target_op: " + b"x" * 200_000, b'target_op: "\\U00110000"\n'],
+    ids=["empty", "binary", "deep", "alias", "long", "beyond-unicode"])
 def test_the_real_command_on_a_bad_manifest(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "bad.yaml").write_bytes(text)
-    assert real(tmp_path, str(tmp_path / "p" / "bad.yaml"))[0] == 2
+    assert real(tmp_path / "bad.yaml")[0] == 2
 
 
 @pytest.mark.parametrize("text", [
-    b"\xc3(", b"kind: kernel\n\t- x\n", mutations.as_yaml({**TASK, "args": []}),
+    b"\xc3(", mutations.as_yaml({**TASK, "args": []}),
     mutations.as_yaml({**TASK, "classes": [{"name": "huge", "shape": {"n": 2**62}}]}),
     mutations.as_yaml({**TASK, "reference": "../../etc/passwd"})],
-    ids=["binary", "tab", "no-arguments", "huge", "outside"])
+    ids=["binary", "no-arguments", "huge", "outside"])
 def test_the_real_command_on_a_bad_task(tmp_path: Path, text: bytes) -> None:
-    assert real(tmp_path, task=text)[0] == 2
+    manifest = campaigns.project(tmp_path / "p")
+    manifest.with_name("task.yaml").write_bytes(text)
+    repos.git(manifest.parent, "commit", "-q", "-a", "-m", "another task")
+    assert real(manifest)[0] == 2
 
 
 @pytest.mark.parametrize(("words", "code"), [
-    (("--config", "{"), 2), (("--config", '{"PASSES": 3}'), 1), (("--patch", "missing"), 2),
-    (("--patch", "bad.patch"), 1), (("--ref", "nowhere"), 1), (("--base", "\udcff"), 2)],
-    ids=["torn", "no-choice", "missing", "torn-patch", "no-commit", "no-text"])
-def test_the_real_command_on_a_bad_candidate(tmp_path: Path, words: tuple[str, str],
-                                             code: int) -> None:
+    (("--config", "{"), 2), (("--config", '{"PASSES": 3}'), 1), (("--config", "\udcff"), 2),
+    (("--patch", "missing"), 2), (("--patch", "bad.patch"), 1), (("--ref", "nowhere"), 1)],
+    ids=["torn", "no-choice", "no-text", "missing", "torn-patch", "no-commit"])
+def test_the_real_command_on_a_bad_candidate(plain: Path, tmp_path: Path,
+                                             words: tuple[str, str], code: int) -> None:
     (tmp_path / "bad.patch").write_text(PATCH.replace("-#define", "-#undef"))
-    word = words[1] if words[0] != "--patch" else str(tmp_path / "p" / words[1])
-    assert real(tmp_path, "MANIFEST", words[0], word)[0] == code
+    flag, word = words
+    assert real(plain, flag, tmp_path / word if flag == "--patch" else word)[0] == code
 
 
 @pytest.mark.parametrize(("kernel", "words"), [
     ("void scale( {\n", "does not compile"),
     (campaigns.KERNEL.replace("x[i] * 2.0f", "*(volatile float *)0"), "SIGSEGV"),
     (campaigns.KERNEL.replace("2.0f", "3.0f"), "")], ids=["torn", "crash", "wrong"])
-def test_the_real_command_judges_a_bad_candidate(tmp_path: Path, kernel: str, words: str) -> None:
+def test_the_real_command_judges_a_bad_candidate(plain: Path, tmp_path: Path, kernel: str,
+                                                 words: str) -> None:
     """To the end: what it is given is in order but for the candidate."""
     path = tmp_path / "bad.patch"
     path.write_text("".join(difflib.unified_diff(
         campaigns.KERNEL.splitlines(True), kernel.splitlines(True), "a/scale.c", "b/scale.c")))
-    code, verdict = real(tmp_path, "MANIFEST", "--patch", str(tmp_path / "p" / "bad.patch"))
+    code, verdict = real(plain, "--patch", path)
     assert code == 1 and not verdict["correct"]
     assert verdict["valid"] == (not words) and words in (verdict["rejected_reason"] or "")

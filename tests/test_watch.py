@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness import devices, kernel, watch
-from harness.oracle import Oracle
+from harness.oracle import Case, Oracle
 from harness.peer import PeerError
 from harness.runners import Runners
 from harness.stage import PYTHON_LIMITS
@@ -63,21 +64,57 @@ def double(x, out):
 '''
 
 
-def seen(folder: Path, problem: Problem, source: str,
-         files: dict[str, str] | None = None) -> list[Finding]:
-    """Return what is seen of a source that is loaded and called once on a case."""
-    problem = problem.interpretable()
-    target, device = problem.target, devices.find("cpu")
-    place = kernel.place_on(device, target.language, scratch=str(folder), python=None, env={})
-    base = Path(case.tree(folder / "base", problem, problem.incumbent))
-    made = kernel.make(target, Path(case.tree(folder / "candidate", problem, source, files)),
-                       "candidate", place)
-    with Oracle(target, base, folder / "io", place) as oracle, Runners(PYTHON_LIMITS) as runners, \
-            runners.start(made) as runner:
-        made_case = oracle.make(target.classes[0], "normal")
-        answer = runner.ask("keep", tensors=made_case.tensors)
-        assert oracle.judge(made_case, answer["outputs"]).bad == 0
-        return watch.trial(runner, made_case, target) + watch.look(runner)
+class Bench:
+    """An oracle for every problem, which many sources share."""
+
+    def __init__(self, folder: Path, device: str = "cpu") -> None:
+        self._folder, self._count = folder, 0
+        self._device = devices.find(device)
+        self._oracles: dict[tuple[str, str], tuple[Oracle, Case]] = {}
+
+    def seen(self, problem: Problem, source: str) -> list[Finding]:
+        """Return what is seen of a source that is loaded and called once on a case."""
+        self._count += 1
+        problem = problem.interpretable() if self._device.kind == "cpu" else problem
+        folder, target = self._folder / str(self._count), problem.target
+        place = kernel.place_on(self._device, target.language, scratch=str(folder),
+                                python=None, env={})
+        oracle, posed = self._oracles.get((target.op, target.reference)) or self._open(problem)
+        made = kernel.make(target, Path(case.tree(folder, problem, source)), "candidate",
+                           replace(place, scratch=str(oracle.scratch.parent)))
+        with Runners(PYTHON_LIMITS) as runners, runners.start(made) as runner:
+            answer = runner.ask("keep", tensors=posed.tensors)
+            assert oracle.judge(posed, answer["outputs"]).bad == 0
+            return watch.trial(runner, posed, target) + watch.look(runner)
+
+    def _open(self, problem: Problem) -> tuple[Oracle, Case]:
+        scratch = self._folder / f"scratch{len(self._oracles)}"
+        place = kernel.place_on(self._device, problem.target.language,
+                                scratch=str(scratch), python=None, env={})
+        base = Path(case.tree(scratch / "base", problem, problem.incumbent))
+        oracle = Oracle(problem.target, base, scratch / "io", place)
+        opened = oracle, oracle.make(problem.target.classes[0], "normal")
+        self._oracles[problem.target.op, problem.target.reference] = opened
+        return opened
+
+    def close(self) -> None:
+        for oracle, _ in self._oracles.values():
+            oracle.close()
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    made = Bench(tmp_path_factory.mktemp("bench"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def gpu_bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    card = next(d.id for d in devices.inventory() if d.kind != "cpu" and not d.unusable)
+    made = Bench(tmp_path_factory.mktemp("gpu"), card)
+    yield made
+    made.close()
 
 
 HONEST: dict[str, tuple[Problem, str]] = {
@@ -93,14 +130,45 @@ HONEST: dict[str, tuple[Problem, str]] = {
     "autotuned": (problems.DOUBLE, RESULT),
     "no gradients inside": (problems.MIX, problems.mix(
         "with torch.no_grad():\n    return torch.relu(x @ w)")),
+    "compiled by torch": (problems.MIX, problems.mix(
+        "return f(x, w)", "\nfrom torch._inductor.compile_worker.subproc_pool import SubprocPool\n"
+        "f = lambda x, w: torch.relu(x @ w)\npool = SubprocPool(2)\n"
+        "import torch._inductor.fx_passes.numeric_utils\n")),
     "convolution": (problems.MIX, problems.mix(
         "torch.nn.functional.conv2d(x[None, None], w[None, None, :3, :3])\nreturn work(x, w)")),
 }
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_nothing_is_seen_of_an_honest_kernel(name: str, tmp_path: Path) -> None:
-    assert seen(tmp_path, *HONEST[name]) == []
+def test_nothing_is_seen_of_an_honest_kernel(name: str, bench: Bench) -> None:
+    assert bench.seen(*HONEST[name]) == []
+
+
+HELD = """
+kept = {}
+
+
+def launch(x, out, n):
+    if not kept:
+        kept["compiled"] = double_kernel[(triton.cdiv(n, 64),)](x, out, n)
+        return
+    kept["compiled"][(triton.cdiv(n, 64), 1, 1)](x, out, n, 64)
+"""
+ON_GPU: dict[str, tuple[Problem, str]] = {
+    "product": (problems.MIX_GPU, problems.MIX_GPU.honest),
+    "Triton": (problems.DOUBLE, problems.DOUBLE.honest),
+    "scratch memory": (problems.DOUBLE, TWO_STEPS),
+    "autotuned": (problems.DOUBLE, RESULT),
+    "launched as compiled": (problems.DOUBLE, problems.double("launch(x, out, x.numel())", HELD)),
+    "compiled by torch": (problems.MIX_GPU, problems.mix(
+        "return f(x, w)", "\nf = torch.compile(lambda x, w: torch.relu(x @ w))\n")),
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ON_GPU)
+def test_nothing_is_seen_of_an_honest_kernel_on_a_gpu(name: str, gpu_bench: Bench) -> None:
+    assert gpu_bench.seen(*ON_GPU[name]) == []
 
 
 def c(body: str) -> tuple[Problem, str]:
@@ -115,31 +183,7 @@ def double(body: str, before: str = "") -> tuple[Problem, str]:
     return problems.DOUBLE, problems.double(body, before)
 
 
-MAIN = "import sys\nmain = sys.modules['__main__']\n"
 SEEN: dict[str, tuple[tuple[Problem, str], str, str]] = {
-    "clock": (mix("import time\ntime.monotonic_ns = lambda: 0"), "patched", "time.monotonic_ns"),
-    "synchronise": (mix("torch.cuda.synchronize = lambda *_: None"), "patched",
-                    "torch.cuda.synchronize"),
-    "event": (mix("torch.cuda.Event.elapsed_time = lambda *_: 0.1"), "patched", "elapsed_time"),
-    "comparison": (mix("torch.allclose = lambda *_, **__: True"), "patched", "torch.allclose"),
-    "tensor": (mix("real = torch.Tensor.copy_\n"
-                   "torch.Tensor.copy_ = lambda self, other: real(self, other)"), "patched",
-               "Tensor.copy_"),
-    "builtin": (mix("import builtins\nreal = len\nbuiltins.len = lambda x: real(x)"), "patched",
-                "builtins.len"),
-    "json": (mix("import json\nreal = json.dumps\njson.dumps = lambda *a: real(*a)"), "patched",
-             "json.dumps"),
-    "method": (mix(MAIN + "real = main.Runner.block\n"
-                   "main.Runner.block = lambda self, job: real(self, job)"), "patched", "block"),
-    "code of a method": (mix(MAIN + "main.Runner.block.__code__ = (lambda self, job: {}).__code__"),
-                         "patched", "Runner.block"),
-    "code of a timer": (mix("import time_python\n"
-                            "time_python.block.__code__ = (lambda a, b, c: 1).__code__"),
-                        "patched", "time_python.block"),
-    "name of a module": (mix("import time_python\ntime_python.perf_counter_ns = lambda: 0"),
-                         "patched", "time_python.perf_counter_ns"),
-    "name that hides a builtin": (mix("import time_python\ntime_python.int = float"), "patched",
-                                  "time_python.int"),
     "object's own method": (mix("import sys", "frame = sys._getframe(1)\n"
                                 "frame.f_locals['self'].synchronize = lambda: None\n"
                                 "return work(x, w)"), "patched", "synchronize"),
@@ -152,15 +196,6 @@ SEEN: dict[str, tuple[tuple[Problem, str], str, str]] = {
         mprotect(f, 4096, PROT_READ | PROT_WRITE | PROT_EXEC);
         *(volatile unsigned char *)f = *f;
         mprotect(f, 4096, PROT_READ | PROT_EXEC);"""), "patched", "libc"),
-    "TF32": (mix("torch.backends.cuda.matmul.allow_tf32 = True"), "global-flags", "allow_tf32"),
-    "precision": (mix("torch.set_float32_matmul_precision('medium')"), "global-flags",
-                  "get_float32_matmul_precision"),
-    "tiny numbers": (mix("torch.set_flush_denormal(True)"), "global-flags", "tiny numbers"),
-    "gradients": (mix("torch.set_grad_enabled(False)"), "global-flags", "grad"),
-    "threads of torch": (mix("torch.set_num_threads(torch.get_num_threads() + 1)"),
-                         "global-flags", "num_threads"),
-    "environment": (mix("import os\nos.environ['NVIDIA_TF32_OVERRIDE'] = '1'"), "global-flags",
-                    "NVIDIA_TF32_OVERRIDE"),
     "thread": (c("start(spin); "), "threads", "1 thread"),
     "process": (c("static int forked; if (!forked++ && !fork()) spin(0); "), "threads",
                 "1 child process"),
@@ -183,14 +218,71 @@ except Exception:
 }
 
 
+TAMPERED = """
+import builtins, json, os, sys, time
+main, length, dumps = sys.modules["__main__"], len, json.dumps
+block, copy = main.Runner.block, torch.Tensor.copy_
+import kept, load_python, time_python
+time.monotonic_ns = lambda: 0
+torch.cuda.synchronize = lambda *_: None
+torch.cuda.Event.elapsed_time = lambda *_: 0.1
+torch.allclose = lambda *_, **__: True
+torch.Tensor.copy_ = lambda self, other: copy(self, other)
+builtins.len = lambda x: length(x)
+json.dumps = lambda *a: dumps(*a)
+main.Runner.block = lambda self, job: block(self, job)
+main.Runner.probe.__code__ = (lambda self, job: {}).__code__
+time_python.block.__code__ = (lambda a, b, c: 1).__code__
+time_python.perf_counter_ns = lambda: 0
+time_python.int = float
+del load_python.POISON
+load_python.POISON = 255.0
+torch.backends.cuda.matmul.allow_tf32 = True
+torch.set_float32_matmul_precision("medium")
+torch.set_flush_denormal(True)
+torch.set_grad_enabled(False)
+torch.set_num_threads(torch.get_num_threads() + 1)
+os.environ["NVIDIA_TF32_OVERRIDE"] = "1"
+"""
+REPLACED = {"time.monotonic_ns", "torch.cuda.synchronize", "torch.cuda.Event.elapsed_time",
+            "torch.allclose", "torch.Tensor.copy_", "builtins.len", "json.dumps",
+            "__main__.Runner.block", "__main__.Runner.probe", "time_python.block",
+            "time_python.perf_counter_ns", "load_python.POISON"}
+FLAGS = {"allow_tf32", "get_float32_matmul_precision", "tiny numbers", "is_grad_enabled",
+         "get_num_threads", "NVIDIA_TF32_OVERRIDE"}
+
+
+def test_every_patched_name_is_seen(bench: Bench) -> None:
+    head = TAMPERED.partition("torch.backends")[0]
+    found = bench.seen(*mix(head))
+    assert {one.detail for one in found} == {
+        *(f"{name} was replaced" for name in REPLACED), "time_python.int was added"}
+    assert {(one.rule, one.severity) for one in found} == {("patched", "reject")}
+
+
+def test_every_global_flag_is_seen(bench: Bench) -> None:
+    found = bench.seen(*mix("import os\ntorch.b" + TAMPERED.partition("torch.b")[2]))
+    for flag in FLAGS:
+        assert any(flag in one.detail for one in found), (flag, found)
+    assert {(one.rule, one.severity) for one in found} == {("global-flags", "flag")}
+
+
 @pytest.mark.parametrize("name", SEEN)
-def test_what_a_kernel_changes_is_seen(name: str, tmp_path: Path) -> None:
+def test_what_a_kernel_changes_is_seen(name: str, bench: Bench) -> None:
     (problem, source), rule, words = SEEN[name]
-    found = seen(tmp_path, problem, source)
+    found = bench.seen(problem, source)
     assert any(one.rule == rule and words in one.detail for one in found), found
     assert {one.severity for one in found if one.rule == rule} == \
         {"reject" if rule == "patched" else "flag"}
     assert {one.rule for one in found} == {rule}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["no launch", "fallback", "fig leaf"])
+def test_work_done_elsewhere_is_seen_on_a_gpu(name: str, gpu_bench: Bench) -> None:
+    (problem, source), rule, words = SEEN[name]
+    found = gpu_bench.seen(problem, source)
+    assert [one.rule for one in found] == [rule] and words in found[0].detail, found
 
 
 def test_a_library_beside_the_candidate_is_seen(tmp_path: Path) -> None:
@@ -244,6 +336,6 @@ def test_what_is_known_is_not_told_twice() -> None:
     assert watch.fatal([replace(one, severity="flag"), other]) == "tampered: id was replaced"
 
 
-def test_the_kernel_may_be_the_references_own_file(tmp_path: Path) -> None:
+def test_the_kernel_may_be_the_references_own_file(bench: Bench) -> None:
     target: Target = replace(problems.MIX.target, reference="kernel.py:mix")
-    assert seen(tmp_path, replace(problems.MIX, target=target), problems.MIX.honest) == []
+    assert bench.seen(replace(problems.MIX, target=target), problems.MIX.honest) == []

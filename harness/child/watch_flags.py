@@ -8,7 +8,11 @@ from functools import reduce
 from os import environ
 from typing import Any
 
-CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")  # torch.compile sets them for itself
+OF_COMPILE = ("TORCHINDUCTOR_", "_TORCHINDUCTOR_", "TRITON_CACHE_DIR", "KMP_DUPLICATE_LIB_OK",
+              "CUBLAS_WORKSPACE_CONFIG")
+"""What torch.compile sets for itself."""
+TOOLS = ("TRITON_PTXAS_PATH", "TRITON_LIBDEVICE_PATH")
+"""It sets these as well, to what was installed with torch."""
 FLAGS = """
     backends.fp32_precision backends.cuda.matmul.allow_tf32 backends.cuda.matmul.fp32_precision
     backends.cuda.matmul.allow_fp16_reduced_precision_reduction
@@ -32,7 +36,8 @@ CALLS = """
 def settings() -> dict[str, str]:
     """Return every setting by name, as text."""
     found = {f"the environment's {name}": value for name, value in environ.items()
-             if name not in CACHES}
+             if not name.startswith(OF_COMPILE)
+             and not (name in TOOLS and value.startswith(f"{sys.prefix}/"))}
     torch = sys.modules.get("torch")
     if torch is None:
         return found

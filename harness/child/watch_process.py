@@ -31,9 +31,18 @@ def children() -> dict[int, int]:
     found = {}
     for task in _listed("/proc/self/task"):
         for child in _read(f"/proc/self/task/{task}/children").split():
+            if _compiles(child):
+                continue
             found[int(child)] = sum(_spent(f"/proc/{child}/task/{one}") or 0
                                     for one in _listed(f"/proc/{child}/task"))
     return found
+
+
+def _compiles(child: str) -> bool:
+    """Tell whether a process is of torch.compile's pool, which imports torch for some seconds."""
+    words = _read(f"/proc/{child}/cmdline").split("\0")
+    return len(words) > 1 and words[1].endswith("/torch/_inductor/compile_worker/__main__.py") \
+        and path.realpath(words[1]).startswith((f"{sys.prefix}/", f"{sys.base_prefix}/lib"))
 
 
 def running(tasks_before: set[int]) -> list[str]:

@@ -31,7 +31,9 @@ class Honest:
     like: tuple[int, ...] = ()
     told: Set[str] = frozenset()
     alarm: str = ""
-    """The rule of an alarm that is false and known; its tests fail once nothing raises it."""
+    """The rule of an alarm that is false and known, or "incorrect" of a verdict that is: what
+    tells of it fails once it is mended.
+    """
     gpu: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
 

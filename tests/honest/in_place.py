@@ -3,7 +3,7 @@
 What is there before a call is gone after it; the harness fills the buffer anew.
 """
 
-from harness.target import Arg
+from harness.target import Arg, ConfigClass
 from tests.honest import case
 from tests.honest.case import Honest, problems
 
@@ -14,7 +14,7 @@ PROBLEM = case.posed(
     problems.SOFTPLUS, entry="halve", op="halve", reference="reference.py:halve",
     args=(Arg(name="x", dtype="float32", shape=("n",), role="inout"),
           Arg(name="n", dtype="int64", value="n")),
-    classes=problems._classes(small={"n": 5000}))
+    classes=(ConfigClass(name="small", shape={"n": 5000}),))
 PROBLEM = case.texts(PROBLEM, incumbent=HEAD + SLOW + "}\n",
                      reference="import numpy as np\ndef halve(x):\n"
                                "    return np.maximum(x, 0) / 2\n")

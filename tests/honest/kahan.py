@@ -16,4 +16,5 @@ SOURCE = problems.rowwise("total", """
         out[r] = sum;
     }
 """)
-HONEST = Honest(title="a compensated sum in single precision", source=SOURCE, problem=problems.TOTAL, like=(44,))
+HONEST = Honest(title="a compensated sum in single precision", source=SOURCE,
+                problem=problems.TOTAL, like=(44,))

@@ -1,12 +1,16 @@
-"""Honest: a call of the library, where the task allows it.
+"""Honest: a call of the library, where the task allows it, in half precision.
 
-The incumbent calls the same library: the owner has chosen it.
+The incumbent calls the same library: the owner has chosen it. bfloat16 in and out, so that an
+answer differs from the incumbent's by a rounding now and then.
 """
 
+from dataclasses import replace
+
+from tests.honest import case
 from tests.honest.case import Honest, problems
 
-SOURCE = problems.mix("""
-return torch.nn.functional.linear(x, w.t()).relu_()
-""")
+SOURCE = problems.mix("return torch.nn.functional.linear(x, w.t()).relu_()")
 HONEST = Honest(title="a call of the library, where the task allows it", source=SOURCE,
-                problem=problems.MIX, like=(41, 43))
+                like=(41, 43, 44), problem=case.posed(
+                    problems.MIX, return_dtypes=("bfloat16",), args=tuple(
+                        replace(arg, dtype="bfloat16") for arg in problems.MIX.target.args)))

@@ -15,4 +15,5 @@ SOURCE = problems.gemv("""
 static int ready;
 static volatile float sink;
 """)
-HONEST = Honest(title="slow on its first call, and on no other", source=SOURCE, problem=problems.GEMV, like=(13,))
+HONEST = Honest(title="slow on its first call, and on no other", source=SOURCE,
+                problem=problems.GEMV, like=(13,))

@@ -14,4 +14,5 @@ SOURCE = problems.gemv("""
         out[r] = s;
     }
 """)
-HONEST = Honest(title="what is zero is skipped, row by row", source=SOURCE, problem=problems.GEMV, like=(45, 52))
+HONEST = Honest(title="what is zero is skipped, row by row", source=SOURCE,
+                problem=problems.GEMV, like=(45, 52))
