@@ -26,6 +26,7 @@ Key = tuple[str | int, ...]
 _INT = re.compile(r"[-+]?[0-9]+|0x[0-9a-fA-F]+|0o[0-7]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _BEYOND = re.compile(r"\\U(?!0010|000[0-9a-fA-F])[0-9a-fA-F]{8}")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _WORDS: dict[str, bool | None] = {
     "": None, "~": None, "null": None, "Null": None, "NULL": None,
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
@@ -168,6 +169,8 @@ class _Builder:
             raise self.error("the number is too large", line)
         if isinstance(value, str) and "\0" in value:
             raise self.error("the text holds a NUL character", line)
+        if isinstance(value, str) and _SURROGATE.search(value):
+            raise self.error("the text holds a lone surrogate", line)
         self.place(value, line)
 
     def start(self, event: yaml.CollectionStartEvent, line: int) -> None:
@@ -184,6 +187,8 @@ class _Builder:
 
     def take_key(self, key: str, line: int) -> None:
         inside = self.open[-1]
+        if _SURROGATE.search(key):
+            raise self.error("a key holds a lone surrogate", line)
         if key in inside:
             first = self.lines[(*self.path, key)]
             raise self.error(f"key {key!r} is already given in line {first}", line)

@@ -177,8 +177,9 @@ def real(*words: object) -> tuple[int, Any]:
 
 @pytest.mark.parametrize("text", [
     b"", b"\xff\xfe\0", b"[" * 100_000, b"target_op: &a x\ntarget_lang: *a\n",
-    b"target_op: " + b"x" * 200_000, b'target_op: "\\U00110000"\n'],
-    ids=["empty", "binary", "deep", "alias", "long", "beyond-unicode"])
+    b"target_op: " + b"x" * 200_000, b'target_op: "\\U00110000"\n',
+    b'target_op: a\ntarget: {task: "\\ud800"}\n'],
+    ids=["empty", "binary", "deep", "alias", "long", "beyond-unicode", "surrogate"])
 def test_the_real_command_on_a_bad_manifest(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "bad.yaml").write_bytes(text)
     assert real(tmp_path / "bad.yaml")[0] == 2
