@@ -1,4 +1,4 @@
-.PHONY: demo test test-gpu lint clean
+.PHONY: demo test test-slow test-gpu lint clean
 
 PYTHON ?= python3
 GPU_TESTS ?= tests/test_gpu.py tests/test_health_nvidia.py
@@ -10,7 +10,12 @@ demo:
 
 test:
 	@.ci/setup test
-	@.venv/bin/python -m pytest $(PYTEST_ARGS)
+	@.venv/bin/python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+# Exploits and honest candidates that need torch, one process after another: some five minutes.
+test-slow:
+	@.ci/setup test
+	@.venv/bin/python -m pytest -m slow $(PYTEST_ARGS)
 
 # Only the harness, with the Python that has torch and triton; installs nothing.
 test-gpu:

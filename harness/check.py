@@ -52,9 +52,9 @@ class Check:
                     self._progress("checking", where, index / len(classes))
                     if not self._class(config_class, kinds[config_class.name], runner):
                         break
-                else:
-                    self._hidden(runner)
                 self._watched(watch.look(runner))
+                if all_right(self.stage, self.errors):
+                    self._hidden(runner)  # the last: it may end the runner
         except (PeerError, PeerDied) as error:
             raise Failed(f"{where}: {error.what}") from None
         finally:
@@ -63,7 +63,7 @@ class Check:
         return all_right(self.stage, self.errors)
 
     def _hidden(self, runner: Peer) -> None:
-        if self.stage.settings.static_audit and (found := over_fit(
+        if (found := over_fit(
                 self.stage.target, self.oracle, self.budget, runner, self.candidate, self._held)):
             self.findings.append(found)
 

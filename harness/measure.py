@@ -100,7 +100,8 @@ class Measurement:
         told: list[Evidence] = []
         if pairs.band is not None:
             told.append(Evidence(kind="clock", detail=(
-                f"times are accounted for by the harness's own clock within {pairs.band:.1%}")))
+                f"times are accounted for by the harness's own clock within {pairs.band:.1%}"
+                if pairs.band < 1 else "too few pairs to check times by the harness's own clock")))
         told.append(Evidence(kind="cost", detail=f"{pairs.timed_ns / 1e9:.2f} s of timed calls "
                                                  f"in {pairs.count} process pairs"))
         if not self.stage.on_cpu:

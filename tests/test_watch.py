@@ -19,6 +19,8 @@ from harness.verdict import Finding
 from tests.exploits import case, problems
 from tests.exploits.problems import Problem
 
+pytestmark = pytest.mark.slow
+
 THREADS = """
 #include <pthread.h>
 #include <sys/mman.h>

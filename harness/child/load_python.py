@@ -11,12 +11,14 @@ import hashlib
 import importlib.util
 import os
 import sys
+from collections import deque
 from typing import Any
 
 import torch
 
 POISON = 0xFF  # a quiet NaN in every float width, -1 or 255 in integers
 GUARD_BYTES = 4096
+KEPT_BYTES = 2 << 30
 
 
 def memory(tensor: Any) -> Any:
@@ -113,6 +115,7 @@ class PythonKernel:
         self.device, self.interpret = job["device"], job["interpret"]
         self.on_gpu = self.device != "cpu"
         self.returns = job["returns"]
+        self.weights: deque[Buffer] = deque()
         with open(job["artifact"], "rb") as file:
             if hashlib.sha256(file.read()).hexdigest() != job["sha256"]:
                 raise RuntimeError("the source is not the one that was to be run")
@@ -135,7 +138,15 @@ class PythonKernel:
                 buffer.fill()
             arguments.append(buffer.tensor)
             buffers.append(buffer)
+            if tensor["weight"]:
+                self._keep(buffer)
         return Call(arguments, buffers)
+
+    def _keep(self, buffer: Buffer) -> None:
+        """Keep a weight alive, so that no other gets its address: a cache may go by that."""
+        self.weights.append(buffer)
+        while sum(one.nbytes for one in self.weights) > KEPT_BYTES and len(self.weights) > 1:
+            self.weights.popleft()
 
     def call(self, call: Call) -> None:
         try:

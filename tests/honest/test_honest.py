@@ -13,6 +13,8 @@ from harness.verdict import Finding
 from tests.honest import case
 from tests.honest.case import Honest
 
+pytestmark = pytest.mark.slow
+
 MODULES = case.all_modules()
 ALL = [(one.__name__.rpartition(".")[2], one.HONEST) for one in MODULES]
 TEXTS = [pytest.param(one, id=name) for name, one in ALL]
