@@ -16,7 +16,6 @@ _EXIT = Rule("files", "flag", "writes to or ends what it did not open")
 _CLOCK = Rule("timing", "flag", "reads a clock, waits or measures itself")
 _FLAGS = Rule("global-flags", "flag", "changes a setting of the whole process")
 _PATCH = Rule("patched", "flag", "replaces functions of a library")
-_OTHER = Rule("delegation", "flag", "lets another implementation do the work")
 
 NAMES: dict[str, Rule | None] = table(
     (_CODE, """builtins.exec builtins.eval builtins.compile code.InteractiveInterpreter
