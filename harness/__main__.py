@@ -7,10 +7,11 @@ import sys
 import threading
 from pathlib import Path
 
-from harness import devices, target
+from harness import devices, kernel, target
 from harness.convert import ConvertError, from_json, to_json
+from harness.device import Device
 from harness.errors import InputError, KoptError, of_os
-from harness.evaluate import evaluate
+from harness.evaluate import Settings, evaluate
 from harness.loop import loop
 from harness.requests import (
     ErrorLine,
@@ -22,6 +23,8 @@ from harness.requests import (
     TrialLine,
     VerdictLine,
 )
+from harness.target import Target
+from harness.zygote import Zygote
 
 
 def say(line: Line) -> None:
@@ -32,15 +35,24 @@ def say(line: Line) -> None:
 def answer(request: Request, cancel: threading.Event) -> Line:
     target.check(request.target)
     device = devices.find(request.device)
+    zygote = inherited(request.target, device, request.settings)
     if isinstance(request, EvaluateRequest):
         verdict = evaluate(
-            request.target, request.trees, device, request.settings, cancel=cancel,
+            request.target, request.trees, device, request.settings, cancel=cancel, zygote=zygote,
             progress=lambda stage, detail, done: say(Progress(stage=stage, detail=detail,
                                                               done=done)))
         return VerdictLine(verdict=verdict)
     result = loop(request.target, request.job, device, request.settings, cancel=cancel,
-                  on_trial=lambda trial: say(TrialLine(trial=trial)))
+                  zygote=zygote, on_trial=lambda trial: say(TrialLine(trial=trial)))
     return LoopLine(result=result)
+
+
+def inherited(of: Target, device: Device, settings: Settings) -> Zygote | None:
+    """Return the zygote that this process was given by its owner, if it was, and it fits."""
+    place = kernel.place_on(device, of.language, scratch=settings.scratch,
+                            python=settings.python, env=settings.env)
+    kind = kernel.kind_of(place, of.language)
+    return None if kind is None else Zygote.inherited(kind)
 
 
 def main() -> int:

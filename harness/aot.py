@@ -96,7 +96,7 @@ def inspect(target: Target, tree: Path, arch: str | Sequence[str], scratch: Path
               "TRITON_CACHE_DIR": str(side.home / "triton")}
     found: list[KernelResources] = []
     failure = ""
-    with Peer("aot.py", cwd=side.home, limits=AOT_LIMITS, python=python, yields=yields,
+    with Peer("aot", cwd=side.home, limits=AOT_LIMITS, python=python, yields=yields,
               env=clean_env({**place.env, **hidden}, home=side.home), cancel=cancel,
               confine=Confine(writable=(str(side.home),))) as peer:
         try:

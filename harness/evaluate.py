@@ -24,6 +24,7 @@ from harness.target import Target
 from harness.text import plain
 from harness.timing import ClassTiming
 from harness.verdict import Evidence, Finding, Transfer, Verdict, rejected
+from harness.zygote import Zygote
 
 __all__ = ["Settings", "Trees", "evaluate"]
 
@@ -41,22 +42,24 @@ class Trees:
 
 
 def evaluate(target: Target, trees: Trees, device: Device, settings: Settings, *,
-             progress: Progress | None = None, cancel: threading.Event | None = None) -> Verdict:
-    """Judge a candidate against the incumbent.
+             progress: Progress | None = None, cancel: threading.Event | None = None,
+             zygote: Zygote | None = None) -> Verdict:
+    """Judge a candidate against the incumbent; with a zygote that is running already, sooner.
 
     Returns a Verdict whatever the candidate does. Raises OracleError when the reference fails,
     EnvironmentFault when the machine does and Stopped when it was cancelled.
     """
-    return Evaluation(target, trees, device, settings, progress, cancel).run()
+    return Evaluation(target, trees, device, settings, progress, cancel, zygote).run()
 
 
 class Evaluation:
     """One evaluation: build both sides, check the candidate, time the pair, write the verdict."""
 
     def __init__(self, target: Target, trees: Trees, device: Device, settings: Settings,
-                 progress: Progress | None, cancel: threading.Event | None) -> None:
+                 progress: Progress | None, cancel: threading.Event | None,
+                 zygote: Zygote | None = None) -> None:
         self.trees, self.settings = trees, settings
-        self.stage = Stage(target, device, settings, cancel)
+        self.stage = Stage(target, device, settings, cancel, zygote)
         self.target = self.stage.target
         self._progress = progress or (lambda stage, detail, done: None)
         self.transfer: Transfer | None = None

@@ -1,6 +1,6 @@
 """The one way to run an untrusted process: under a supervisor with limits and a life-line.
 
-The supervisor (harness/child/supervisor.py) outlives neither its owner nor its job: when this
+The supervisor (harness/child/supervisor.py), started afresh or forked off a zygote, outlives neither its owner nor its job: when this
 process dies, the socket between them closes and everything below the supervisor is killed, before
 the device lock that it holds is let go.
 """
@@ -24,8 +24,10 @@ from typing import Literal
 from harness import freeze
 from harness.convert import from_json, to_builtins, to_json
 from harness.lock import DeviceLock, Turnstile
+from harness.zygote import Forked, Zygote
 
-SUPERVISOR = Path(__file__).parent / "child" / "supervisor.py"
+CHILD = Path(__file__).parent / "child"
+PROGRAM = CHILD / "__main__.py"
 Ended = Literal["exit", "timeout", "output", "memory", "processes", "killed"]
 INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES",
              "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_HOME", "ROCM_PATH")
@@ -99,7 +101,7 @@ def signal_name(number: int) -> str:
 @functools.cache
 def unconfined() -> str:
     """Return why this machine cannot confine processes, empty when it can."""
-    program = SUPERVISOR.with_name("confine.py")
+    program = CHILD / "confine.py"
     tried = subprocess.run([sys.executable, "-I", "-S", str(program)], stdin=subprocess.DEVNULL,
                            capture_output=True, text=True, timeout=60, env=clean_env())
     return "" if tried.returncode == 0 else tried.stdout.strip() or "it does not say why"
@@ -117,13 +119,17 @@ def clean_env(extra: Mapping[str, str] | None = None, *,
 
 
 class Guarded:
-    """A running guarded process. Use as a context manager, or call `kill` and `wait`."""
+    """A running guarded process. Use as a context manager, or call `kill` and `wait`.
+
+    With a zygote it is `program`, one of harness/child, that runs, in an image which has imported
+    all it needs; without, or if the zygote is gone, `argv` is started.
+    """
 
     def __init__(self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str],
                  limits: Limits | None = None, confine: Confine | None = None,
                  lock: DeviceLock | None = None, yields: Turnstile | None = None,
                  pass_fds: Sequence[int] = (), on_line: Callable[[bytes], None] | None = None,
-                 ) -> None:
+                 zygote: Zygote | None = None, program: str = "") -> None:
         self.limits = limits or Limits()
         self._on_line = on_line
         self._line = b""
@@ -131,16 +137,20 @@ class Guarded:
         self._outcome: Outcome | None = None
         self._control, theirs = socket.socketpair()
         held = lock.fds if lock else ()
+        self._process: subprocess.Popen[bytes] | Forked | None = None
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(SUPERVISOR), str(theirs.fileno())],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                pass_fds=[theirs.fileno(), *pass_fds, *held], env={"PATH": env.get("PATH", "")},
-                start_new_session=True)
+            if zygote is not None:
+                self._process = zygote.fork(theirs, pass_fds, held)
+            if self._process is None:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", str(PROGRAM), "supervisor", str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                    pass_fds=[theirs.fileno(), *pass_fds, *held],
+                    env={"PATH": env.get("PATH", "")}, start_new_session=True)
         rlimits = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": self.limits.file_bytes}
         if self.limits.cpu_s is not None:
             rlimits["RLIMIT_CPU"] = self.limits.cpu_s
-        job = {"argv": list(argv), "cwd": str(cwd), "env": dict(env), "rlimits": rlimits,
+        job = {"argv": list(argv), "program": program, "cwd": str(cwd), "env": dict(env), "rlimits": rlimits,
                "wall_s": self.limits.wall_s, "output_bytes": self.limits.output_bytes,
                "memory_bytes": self.limits.memory_bytes, "processes": self.limits.processes,
                "pass_fds": list(pass_fds),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,9 +15,11 @@ from harness import build_c
 from harness.build_c import BuildError
 from harness.device import Device
 from harness.errors import InputError
+from harness.guard import clean_env
 from harness.lock import Turnstile
 from harness.target import Target
 from harness.text import plain
+from harness.zygote import Kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +70,15 @@ def place_on(device: Device, language: str, *, scratch: str, python: str | None,
     on_cpu = device.kind == "cpu"
     return Place(device="cpu" if on_cpu else "cuda:0", scratch=scratch, python=python,
                  env={**env, **device.visible_env}, interpret=on_cpu and language == "triton")
+
+
+def kind_of(place: Place, language: str) -> Kind | None:
+    """Return what forks programs for a place; None for a language that imports nothing."""
+    if language == "c":
+        return None
+    env = clean_env({**place.env, **({"TRITON_INTERPRET": "1"} if place.interpret else {})})
+    return Kind(python=place.python or sys.executable, language=language,
+                env=tuple(sorted(env.items())))
 
 
 def make(target: Target, tree: Path, name: str, place: Place, *,

@@ -25,6 +25,7 @@ from harness.search.strategy import CoordinateSearch
 from harness.stage import Settings, Stage
 from harness.target import Target
 from harness.timing import Pairs, Tampered
+from harness.zygote import Zygote
 
 MORE = 3
 """Runners of a side that are kept starting while a GPU is busy with the last ones."""
@@ -69,14 +70,14 @@ class Job:
 
 def loop(target: Target, job: Job, device: Device, settings: Settings, *,
          on_trial: Callable[[Trial], None] | None = None,
-         cancel: threading.Event | None = None) -> LoopResult:
+         cancel: threading.Event | None = None, zygote: Zygote | None = None) -> LoopResult:
     """Search the knobs of `job.tree`; returns the best found, the default when nothing beat it.
 
     Raises InputError when the source has no knobs or its default does not work.
     """
     if job.budget < 1:
         raise InputError("a loop needs a budget of at least one trial")
-    with _Screen(target, job, device, settings, cancel) as screen:
+    with _Screen(target, job, device, settings, cancel, zygote) as screen:
         return screen.search(on_trial or (lambda trial: None))
 
 
@@ -84,12 +85,12 @@ class _Screen:
     """The bench of one loop: a stage, an oracle and its cases, shared by all trials."""
 
     def __init__(self, target: Target, job: Job, device: Device, settings: Settings,
-                 cancel: threading.Event | None) -> None:
+                 cancel: threading.Event | None, zygote: Zygote | None) -> None:
         self.job, self.cancel = job, cancel
         self.source = knobs.read(Path(job.tree) / target.source)
         self.space = of_knobs(knobs.find(self.source, language=target.language,
                                          where=target.source), job.only)
-        self.stage = Stage(target, device, settings, cancel)
+        self.stage = Stage(target, device, settings, cancel, zygote)
         self.target = self.stage.target
         self.oracle = self.stage.oracle(Path(job.reference), None)
         self.budget = Budget(self.stage, self.oracle, Path(job.reference))

@@ -18,6 +18,7 @@ from harness.lock import DeviceLock, Turnstile
 from harness.peer import Peer, PeerDied, PeerError
 from harness.target import DTYPE_BYTES, MAX_ELEMENTS, ConfigClass, Target, Tensor
 from harness.text import plain
+from harness.zygote import Zygote
 
 DISTRIBUTIONS = ("normal", "wide", "heavy", "structured", "shifted", "tied", "constant")
 """See harness/child/inputs.py."""
@@ -153,16 +154,17 @@ class Oracle:
 
     def __init__(self, target: Target, reference_tree: Path, scratch: Path, place: Place, *,
                  lock: DeviceLock | None = None, yields: Turnstile | None = None,
-                 cancel: threading.Event | None = None) -> None:
+                 zygote: Zygote | None = None, cancel: threading.Event | None = None) -> None:
         self.target = target
         self._interpret = place.interpret
         self.scratch = scratch
         self._versions: dict[str, int] = {}
         (scratch / "out").mkdir(parents=True, exist_ok=True)
-        self._peer = Peer("oracle.py", cwd=reference_tree, limits=ORACLE_LIMITS,
+        self._peer = Peer("oracle", cwd=reference_tree, limits=ORACLE_LIMITS,
                           python=None if target.language == "c" else place.python,
                           env=clean_env(place.env, home=scratch), lock=lock, yields=yields,
-                          cancel=cancel, confine=Confine(writable=(str(scratch),)))
+                          zygote=zygote, cancel=cancel,
+                          confine=Confine(writable=(str(scratch),)))
         library = "numpy" if target.language == "c" else "torch"
         self._ask("load", reference=str(reference_tree / target.reference_file),
                   function=target.reference_function, library=library, device=place.device,

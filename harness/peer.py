@@ -15,11 +15,11 @@ from typing import Any
 
 from harness.convert import ConvertError, loads, to_json
 from harness.errors import KoptError, Stopped
-from harness.guard import Confine, Guarded, Limits, Outcome, clean_env
+from harness.guard import PROGRAM, Confine, Guarded, Limits, Outcome, clean_env
 from harness.lock import DeviceLock, Turnstile
 from harness.text import plain
+from harness.zygote import Zygote
 
-CHILD = Path(__file__).parent / "child"
 MAX_ANSWER = 16 << 20
 
 
@@ -41,7 +41,7 @@ class PeerDied(KoptError):
 
 
 class Peer:
-    """One child program (`harness/child/<program>`) under the guard, asked in turn.
+    """One child program (of `harness/child`) under the guard, asked in turn.
 
     `asked_ns` and `elapsed_ns` are this process's own clock over the last question.
     """
@@ -49,7 +49,8 @@ class Peer:
     def __init__(self, program: str, *, cwd: Path, limits: Limits, python: str | None = None,
                  env: Mapping[str, str] | None = None, confine: Confine | None = None,
                  lock: DeviceLock | None = None, yields: Turnstile | None = None,
-                 bare: bool = False, cancel: threading.Event | None = None) -> None:
+                 bare: bool = False, zygote: Zygote | None = None,
+                 cancel: threading.Event | None = None) -> None:
         self.limits = limits
         self.elapsed_ns = 0
         self._cancel = cancel
@@ -57,11 +58,11 @@ class Peer:
         self._socket, theirs = socket.socketpair()
         self._socket.settimeout(0.1)
         flags = ["-I", "-S"] if bare else ["-I"]
-        argv = [python or sys.executable, *flags, str(CHILD / program), str(theirs.fileno())]
+        argv = [python or sys.executable, *flags, str(PROGRAM), program, str(theirs.fileno())]
         with theirs:
             self._guarded = Guarded(argv, cwd=cwd, env=clean_env() if env is None else env,
                                     limits=limits, confine=confine, lock=lock, yields=yields,
-                                    pass_fds=[theirs.fileno()])
+                                    pass_fds=[theirs.fileno()], zygote=zygote, program=program)
 
     def ask(self, op: str, **fields: object) -> dict[str, Any]:
         """Send one question and wait for its answer.

@@ -18,6 +18,7 @@ from harness.guard import Confine, Limits, Outcome, clean_env
 from harness.kernel import Kernel, Place
 from harness.lock import DeviceLock, Turnstile
 from harness.peer import Peer, PeerDied, PeerError
+from harness.zygote import Zygote
 
 CORES_PER_START = 3
 MOST_AHEAD = 5
@@ -31,11 +32,11 @@ class Runners:
     """
 
     def __init__(self, limits: Limits, *, ahead: int = 0, yields: Turnstile | None = None,
-                 cancel: threading.Event | None = None) -> None:
+                 zygote: Zygote | None = None, cancel: threading.Event | None = None) -> None:
         self.limits = limits
         self.ahead = ahead
         self._yields = yields
-        self._cancel = cancel
+        self._zygote, self._cancel = zygote, cancel
         self._confined = True
         self.unconfined = ""
         self._waiting: dict[str, deque[Peer]] = {}
@@ -129,13 +130,15 @@ class Runners:
         place, bare = kernel.place, kernel.target.language == "c"
         home = kernel.home
         home.mkdir(parents=True, exist_ok=True)
-        env = clean_env({**place.env, "TRITON_CACHE_DIR": str(home / "triton")}, home=home)
+        env = clean_env({**place.env, "TRITON_HOME": str(home),
+                         "TRITON_CACHE_DIR": str(home / "triton")}, home=home)
         if place.interpret:
             env["TRITON_INTERPRET"] = "1"
         io = Path(place.scratch) / "io" / "out"  # the inputs beside it are not to be changed
         io.mkdir(parents=True, exist_ok=True)
-        peer = Peer("runner.py", cwd=home, limits=self.limits, env=env, lock=lock, yields=yields,
-                    bare=bare, python=None if bare else place.python, cancel=self._cancel,
+        peer = Peer("runner", cwd=home, limits=self.limits, env=env, lock=lock, yields=yields,
+                    bare=bare, python=None if bare else place.python, zygote=self._zygote,
+                    cancel=self._cancel,
                     confine=Confine(writable=(str(home), str(io))) if self._confined else None)
         if not bare:
             peer.send("ready", language=kernel.target.language, device=place.device,

@@ -17,6 +17,7 @@ from harness.oracle import DISTRIBUTIONS, Oracle
 from harness.plan import GPU_BLOCK_NS, Plan
 from harness.runners import Runners, starts_ahead
 from harness.target import Target
+from harness.zygote import Zygote
 
 CALL_LIMITS = Limits(wall_s=40.0, output_bytes=1 << 20, memory_bytes=8 << 30, file_bytes=4 << 30)
 PYTHON_LIMITS = replace(CALL_LIMITS, wall_s=180.0)
@@ -51,11 +52,12 @@ class Settings:
 class Stage:
     """Holds what both sides of a comparison share; close it to end every runner.
 
-    Triton without a GPU is interpreted, on shapes made for that, and never timed.
+    Triton without a GPU is interpreted, on shapes made for that, and never timed. Its processes
+    are forked off a zygote, its own if it is given none that fits.
     """
 
     def __init__(self, target: Target, device: Device, settings: Settings,
-                 cancel: threading.Event | None) -> None:
+                 cancel: threading.Event | None, zygote: Zygote | None = None) -> None:
         self.device, self.settings, self.cancel = device, settings, cancel
         self.on_cpu = device.kind == "cpu"
         self.measurable = not (self.on_cpu and target.language == "triton")
@@ -63,9 +65,14 @@ class Stage:
                                      python=settings.python, env=settings.env)
         self.target = target.interpretable() if self.place.interpret else target
         self.yields = lock.turnstile() if self.on_cpu else None
+        kind = kernel.kind_of(self.place, target.language)
+        self._own_zygote = zygote is None or zygote.kind != kind
+        self.zygote = zygote if not self._own_zygote else \
+            Zygote.start(kind, yields=self.yields) if kind else None
         self.runners = Runners(_limits(target, device, settings), yields=self.yields,
                                ahead=starts_ahead(self.place, target.language,
-                                                  device.memory_bytes), cancel=cancel)
+                                                  device.memory_bytes),
+                               zygote=self.zygote, cancel=cancel)
 
     def make(self, tree: Path, name: str) -> Kernel:
         """Turn the target's source in `tree` into something that runs. Raises BuildError."""
@@ -75,7 +82,7 @@ class Stage:
     def oracle(self, reference: Path, held: DeviceLock | None) -> Oracle:
         """Start the oracle with the reference of a tree. Raises OracleError."""
         return Oracle(self.target, reference, self.folder("io"), self.place, lock=held,
-                      yields=self.yields, cancel=self.cancel)
+                      yields=self.yields, zygote=self.zygote, cancel=self.cancel)
 
     def fitted(self, plan: Plan) -> Plan:
         """Return the plan for this device: the size of a GPU's cache, blocks no shorter than it
@@ -118,6 +125,8 @@ class Stage:
 
     def close(self) -> None:
         self.runners.close()
+        if self._own_zygote and self.zygote is not None:
+            self.zygote.close()
 
     def __enter__(self) -> Stage:
         return self

@@ -73,7 +73,7 @@ HOSTILE_PYTHON = {
                           "frame-walk", "reject"),
     "loaded reference": (triton(head="import sys\nsys.modules['reference'].norm"), "delegation",
                          "reject"),
-    "loaded harness": (triton(head="import sys\nr = sys.modules['runner']"), "frame-walk",
+    "loaded harness": (triton(head="import sys\nr = sys.modules['kopt_child.runner']"), "frame-walk",
                        "reject"),
     "the runner": (triton(head="import sys\nr = sys.modules.get('__main__')"), "frame-walk",
                    "reject"),

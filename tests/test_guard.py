@@ -274,7 +274,7 @@ def supervisors(pid: int) -> list[int]:
                                           .rsplit(") ", 1)[1].split()[1])
             except OSError:
                 continue
-    for child in sorted(marked("supervisor.py")):
+    for child in sorted(marked("supervisor")):
         above = child
         while above in parents and above != pid:
             above = parents[above]

@@ -59,7 +59,7 @@ class Imports:
                 and self._is_reference(module)
             yield self.see(node, Rule("delegation", "flag" if harmless else "reject",
                                       "imports the reference"))
-        elif not relative and not self._is_own(top) and top in tables.HARNESS | tables.CHILD:
+        elif not relative and not self._is_own(top) and top in tables.HARNESS:
             yield self.see(node, Rule("frame-walk", "reject", "imports the harness"), top)
 
     def _is_reference(self, module: str) -> bool:

@@ -102,10 +102,7 @@ TIMERS = ("time", "torch.cuda.Event", "torch.Event", "torch.cuda.synchronize", "
 
 SHADOWS = frozenset({"torch", "triton", "numpy", "time", "builtins", "sitecustomize",
                      "usercustomize", "json", "socket", "struct", "hashlib", "ctypes"})
-HARNESS = frozenset({"harness", "kopt_tui", "kopt_kernel", "kopt_reference"})
-CHILD = frozenset({"runner", "load_python", "load_c", "report", "supervisor", "confine", "family",
-                   "turnstile", "oracle", "interpret"})
-"""Modules that stand beside the runner; a project may have its own of that name."""
+HARNESS = frozenset({"harness", "kopt_tui", "kopt_child", "kopt_kernel", "kopt_reference"})
 
 
 def lookup(name: str) -> Rule | None:

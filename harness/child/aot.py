@@ -2,7 +2,7 @@
 
 Runs the host function on tensors that are never filled, with launches replaced by compilations:
 what reaches a launch, argument types, alignments, constants and warps, is what a GPU would get.
-Talks JSON lines over the socket given as its argument. Needs torch and triton.
+Talks JSON lines over the socket whose descriptor it is given. Needs torch and triton.
 """
 
 from __future__ import annotations
@@ -14,13 +14,10 @@ import json
 import os
 import re
 import socket
-import sys
 from types import SimpleNamespace
 from typing import Any
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-
-from report import one_line
+from .report import one_line
 
 os.environ["TRITON_ALWAYS_COMPILE"] = "1"  # a cached kernel comes without the assembler's report
 os.environ["TRITON_DUMP_PTXAS_LOG"] = "1"
@@ -76,7 +73,7 @@ class Compiler:
 class Inspector:
     def __init__(self, job: dict[str, Any]) -> None:
         import torch
-        from load_python import import_file
+        from .load_python import import_file
         from triton.runtime import autotuner, jit
         from triton.runtime.driver import driver
 
@@ -183,8 +180,8 @@ def number(text: str, label: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def main() -> None:
-    channel = socket.socket(fileno=int(sys.argv[1]))
+def main(descriptor: int) -> None:
+    channel = socket.socket(fileno=descriptor)
     channel.set_inheritable(False)
     inspector: Inspector | None = None
     with channel, channel.makefile("rwb") as stream:
@@ -202,6 +199,3 @@ def main() -> None:
             stream.write(json.dumps(answer).encode() + b"\n")
             stream.flush()
 
-
-if __name__ == "__main__":
-    main()

@@ -20,6 +20,7 @@ CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 0x2, 0x4, 0x8
 PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG = 38, 1
+LINUX_CAPABILITY_VERSION_3 = 0x20080522
 SYS_MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE = 442, -100, 0x8000
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NODEV = 1, 4
 INNER_UID = 1000  # any id but 0: programs started under it hold no capabilities
@@ -100,8 +101,15 @@ def enter(writable: list[str], network: bool, report: int = -1) -> None:
     _own_proc()
     _wait_in_parent(as_init=True, report=report)
     _check(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    _drop_capabilities()
     if not network:
         _refuse_connections()
+
+
+def _drop_capabilities() -> None:
+    """Give up what a user namespace grants its first process: no exec may follow to take it."""
+    header = (ctypes.c_uint32 * 2)(LINUX_CAPABILITY_VERSION_3, 0)
+    _check(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
 
 
 def _own_proc() -> None:

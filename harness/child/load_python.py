@@ -153,7 +153,7 @@ class PythonKernel:
             call.returned = self.function(*call.arguments)
         except Exception as error:
             if self.interpret:
-                from interpret import refusal
+                from .interpret import refusal
 
                 if reason := refusal(error):
                     raise RuntimeError(reason) from None
@@ -246,7 +246,7 @@ def preload(language: str, device: str, interpret: bool) -> dict[str, Any]:
 
         answer["triton"] = triton.__version__
         if interpret:
-            import interpret as traps
+            from . import interpret as traps
 
             traps.install()
     return answer

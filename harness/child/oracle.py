@@ -1,6 +1,6 @@
 """Makes secret inputs and keeps the expected values, in a process the candidate never sees.
 
-Talks JSON lines over the socket given as its argument. The reference is the baseline's: a Python
+Talks JSON lines over the socket whose descriptor it is given. The reference is the baseline's: a Python
 function over float64 arrays (numpy for C targets, torch for Python and Triton), arguments by name
 without the outputs. Standard library, plus numpy or torch.
 """
@@ -19,10 +19,8 @@ import sys
 import traceback
 from typing import Any
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-
-from case_files import Case, take
-from inputs import draw
+from .case_files import Case, take
+from .inputs import draw
 
 
 class NoAnswer(ValueError):
@@ -177,10 +175,10 @@ class Oracle:
 
 def open_arrays(job: dict[str, Any]) -> Any:
     if job["library"] == "numpy":
-        from arrays_numpy import NumpyArrays
+        from .arrays_numpy import NumpyArrays
 
         return NumpyArrays()
-    from arrays_torch import TorchArrays
+    from .arrays_torch import TorchArrays
 
     return TorchArrays(job["device"])
 
@@ -193,8 +191,8 @@ def one_line(error: BaseException) -> str:
     return traceback.format_exception_only(error)[-1].strip().splitlines()[-1][:300]
 
 
-def main() -> None:
-    channel = socket.socket(fileno=int(sys.argv[1]))
+def main(descriptor: int) -> None:
+    channel = socket.socket(fileno=descriptor)
     oracle: Oracle | None = None
     with channel, channel.makefile("rwb") as stream:
         for line in stream:
@@ -211,6 +209,3 @@ def main() -> None:
             stream.write(json.dumps(answer).encode() + b"\n")
             stream.flush()
 
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Runs one kernel, the candidate's or the incumbent's, in a process of its own.
 
-Talks JSON lines over the socket given as its argument: get `ready` (import what the language
+Talks JSON lines over the socket whose descriptor it is given: get `ready` (import what the language
 needs, nothing of anyone's), `load` the artefact, `call` it once on a case and write everything it
 touched to files, `prepare` buffers for timing, time a `block` of calls. It knows nothing of
 expected values, of the other side, or of why it is asked. Standard library only; the loader of
@@ -10,25 +10,21 @@ the target's language sits beside it.
 from __future__ import annotations
 
 import json
-import os
 import socket
-import sys
 from importlib import import_module
 from typing import Any
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-
-from kept import Kept
-from report import one_line
-from watch import Watch, bounded
+from .kept import Kept
+from .report import one_line
+from .watch import Watch, bounded
 
 
 def open_kernel(job: dict[str, Any]) -> Any:
     if job["language"] == "c":
-        from load_c import CKernel
+        from .load_c import CKernel
 
         return CKernel(job)
-    from load_python import PythonKernel
+    from .load_python import PythonKernel
 
     return PythonKernel(job)
 
@@ -39,20 +35,20 @@ class Runner:
         self.prepared: dict[str, Any] = {}
 
     def ready(self, job: dict[str, Any]) -> dict[str, Any]:
-        from load_python import preload
+        from .load_python import preload
 
         return preload(job["language"], job["device"], job["interpret"])
 
     def context(self, job: dict[str, Any]) -> dict[str, Any]:
-        from load_python import make_context
+        from .load_python import make_context
 
         make_context(job["device"])
         return {}
 
     def load(self, job: dict[str, Any]) -> dict[str, Any]:
         native = job["language"] == "c"
-        import_module("load_c" if native else "load_python")  # what is there has to stay as it is
-        self.clock: Any = import_module("time_c" if native else "time_python")
+        import_module(".load_c" if native else ".load_python", __package__)  # what is there has to stay as it is
+        self.clock: Any = import_module(".time_c" if native else ".time_python", __package__)
         self.watching = Watch(self, job)
         self.kernel = open_kernel(job)
         self.watching.seal()
@@ -79,7 +75,7 @@ class Runner:
 
     def trial(self, job: dict[str, Any]) -> dict[str, Any]:
         """Say what of the kept case's work the kernel leaves to others, by calls of its own."""
-        from watch_trial import trial
+        from .watch_trial import trial
 
         return bounded([("delegation", text) for text in trial(
             self.kept, job["moves"], job["reference"], triton=job["triton"])])
@@ -113,8 +109,8 @@ class Runner:
         return {"outputs": self.kernel.write(call, self.kernel.last, job["tensors"])}
 
 
-def main() -> None:
-    channel = socket.socket(fileno=int(sys.argv[1]))
+def main(descriptor: int) -> None:
+    channel = socket.socket(fileno=descriptor)
     channel.set_inheritable(False)
     runner = Runner()
     with channel, channel.makefile("rwb") as stream:
@@ -127,6 +123,3 @@ def main() -> None:
             stream.write(json.dumps(answer).encode() + b"\n")
             stream.flush()
 
-
-if __name__ == "__main__":
-    main()

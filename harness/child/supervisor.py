@@ -1,8 +1,8 @@
 """The one process that stands between kopt and an untrusted program.
 
-Started as `python -I -S supervisor.py CONTROL_FD`. The control socket carries the job as one JSON
-line; its end-of-file means that the owner wants an end, or has died. The supervisor starts the
-program in a session of its own, forwards a bounded amount of its output, enforces the limits, and
+It is started with the descriptor of a control socket, which carries the job as one JSON line; its
+end-of-file means that the owner wants an end, or has died. The supervisor starts the program in a
+session of its own, forwards a bounded amount of its output, enforces the limits, and
 at the end kills every descendant before it lets go of the device lock that it inherited. It
 answers with one JSON line. Standard library only.
 """
@@ -19,12 +19,12 @@ import signal
 import socket
 import sys
 import time
+import traceback
+from importlib import import_module
 from typing import Any
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # -I leaves it out
-
-from family import descendants, signal_all, usage
-from turnstile import Turnstile
+from .family import descendants, signal_all, usage
+from .turnstile import Turnstile
 
 PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG = 36, 1
 TICK_S = 0.02
@@ -90,7 +90,7 @@ def start(job: dict[str, Any], out: int, err: int, report: int, keep: list[int])
             os.set_inheritable(fd, True)
         os.chdir(job["cwd"])
         if job["confine"]:
-            import confine
+            from . import confine
 
             try:
                 confine.enter(job["confine"]["writable"], job["confine"]["network"], report)
@@ -102,10 +102,34 @@ def start(job: dict[str, Any], out: int, err: int, report: int, keep: list[int])
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
+        if job["program"]:
+            become(job["program"], keep[0], job["env"])
         os.execvpe(job["argv"][0], job["argv"], job["env"])
     except BaseException as error:
         os.write(2, f"kopt: cannot start {job['argv'][0]}: {error}\n".encode())
     os._exit(127)
+
+
+def become(program: str, descriptor: int, env: dict[str, str]) -> None:
+    """Go on as one of the programs beside this, in the image that a zygote has made; no return."""
+    os.closerange(3, descriptor)
+    os.closerange(descriptor + 1, 4096)
+    os.environ.clear()
+    os.environ.update(env)
+    sys.argv = [program]
+    if "tempfile" in sys.modules:
+        sys.modules["tempfile"].tempdir = None  # what it found was another folder
+    status = 1
+    try:
+        import_module(f".{program}", __package__).main(descriptor)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(status)
 
 
 class Supervisor:
@@ -242,8 +266,9 @@ class Supervisor:
                     self.returncode = os.waitstatus_to_exitcode(status)
 
 
-def main() -> None:
-    control = socket.socket(fileno=int(sys.argv[1]))
+def main(descriptor: int, passed: list[int] | None = None) -> None:
+    """Serve one job; `passed` are the program's descriptors where a zygote has received them."""
+    control = socket.socket(fileno=descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     libc = ctypes.CDLL(None)
@@ -254,10 +279,11 @@ def main() -> None:
         if not data:
             return
         line += data
-    answer = Supervisor(control, json.loads(line)).run()
+    job = json.loads(line)
+    if passed is None:
+        job["program"] = ""
+    else:
+        job["pass_fds"] = passed
+    answer = Supervisor(control, job).run()
     with contextlib.suppress(OSError):  # the owner may be gone; all below here is dead anyway
         control.sendall(json.dumps(answer).encode() + b"\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -10,7 +10,7 @@ import os
 import signal
 import time
 
-from family import descendants, signal_all
+from .family import descendants, signal_all
 
 STILL = "DTtZX"
 """States in which a process that was sent SIGSTOP uses no processor."""

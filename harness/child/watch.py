@@ -18,8 +18,8 @@ from functools import reduce
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-import watch_flags
-from watch_process import Code, running, tasks
+from . import watch_flags
+from .watch_process import Code, running, tasks
 
 MOST = 20
 MOST_LETTERS = 200

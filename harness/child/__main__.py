@@ -1,0 +1,27 @@
+"""Starts one of the programs beside it: `python -I __main__.py PROGRAM DESCRIPTOR`.
+
+The modules here form a package under a name that no project has: a kernel's own `watch` or
+`inputs` is its own, and theirs never stands in for ours. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+PACKAGE = "kopt_child"
+
+
+def main() -> None:
+    package = ModuleType(PACKAGE)
+    package.__path__ = [os.path.dirname(os.path.abspath(__file__))]
+    package.__spec__ = ModuleSpec(PACKAGE, None, is_package=True)
+    sys.modules[PACKAGE] = package
+    import_module(f"{PACKAGE}.{sys.argv[1]}").main(int(sys.argv[2]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Imports torch, and triton where it is wanted, once; forks a guarded program whenever asked.
+
+Its socket is one of packets, which several processes may hold. The first packet says what to
+import. Every other one comes with the descriptors of a guard: its control socket, two outputs, a
+pipe that closes when it is gone and says its pid, then those of its program and of device locks.
+What is forked is what `supervisor` would have been, started afresh. Nothing here belongs to a
+candidate, and no GPU is touched: a context cannot be forked. Standard library only, but for that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from . import supervisor
+from .turnstile import Turnstile
+
+MOST_BYTES, MOST_DESCRIPTORS = 1 << 16, 32
+TICK_S = 0.02
+LANGUAGE = {
+    "python": ("torch",),
+    "triton": ("torch", "triton", "triton.language", "triton.compiler", "triton.backends",
+               "triton.backends.nvidia.compiler", "triton.backends.nvidia.driver"),
+}
+OURS = (".runner", ".oracle", ".load_python", ".time_python", ".arrays_torch", ".watch_trial")
+
+
+def main(descriptor: int) -> None:
+    channel = socket.socket(fileno=descriptor)
+    channel.set_inheritable(False)
+    job = json.loads(channel.recv(MOST_BYTES))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for what is forked
+    with _active(job["yields"]):
+        _import(job["language"])
+    gc.collect()
+    gc.freeze()  # so that a collection touches no page that is shared, and takes no time
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(channel, MOST_BYTES, MOST_DESCRIPTORS)
+        if not data:
+            return
+        if os.fork() == 0:
+            channel.close()
+            _guard(json.loads(data), descriptors)
+        for one in descriptors:
+            os.close(one)
+
+
+@contextmanager
+def _active(yields: list[str] | None) -> Iterator[None]:
+    """Keep out of the way of a measurement on a processor that is shared."""
+    turnstile = Turnstile(yields)
+    while not turnstile.enter():
+        time.sleep(TICK_S)
+    try:
+        yield
+    finally:
+        for one in turnstile.files:
+            os.close(one)
+
+
+def _import(language: str) -> None:
+    """Import what there is: what a program then lacks, it says itself."""
+    for name in LANGUAGE[language]:
+        with contextlib.suppress(Exception):
+            import_module(name)
+    for name in OURS:
+        with contextlib.suppress(Exception):
+            import_module(name, __package__)
+
+
+def _guard(job: dict[str, Any], descriptors: list[int]) -> None:
+    """Be the supervisor of one program, to the end."""
+    control, out, err, life, *passed = descriptors
+    os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+    os.close(out)
+    os.close(err)
+    os.write(life, b"%d\n" % os.getpid())
+    supervisor.main(control, passed[:job["passed"]])
+    os._exit(0)

@@ -1,0 +1,134 @@
+"""Forking guarded programs off a process that has torch imported: tens of milliseconds, not seconds.
+
+One zygote serves one interpreter, environment and language, and whoever holds its socket: the
+engine keeps it for a campaign and passes it on to its harness processes. It ends when nobody
+holds the socket any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import select
+import socket
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.convert import to_json
+from harness.lock import Turnstile
+
+PROGRAM = Path(__file__).parent / "child" / "__main__.py"
+VARIABLE = "KOPT_ZYGOTE"
+"""In a harness process' environment: the descriptor of the zygote that it was given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """What a zygote is made for: an interpreter, what it imports, under which environment."""
+
+    python: str
+    language: str
+    env: tuple[tuple[str, str], ...]
+
+    @property
+    def name(self) -> str:
+        """A word that is equal for equal kinds, in whatever process."""
+        return hashlib.sha256(to_json(self)).hexdigest()[:16]
+
+
+class Forked:
+    """A supervisor that a zygote has forked, as `subprocess.Popen` would show it."""
+
+    def __init__(self, stdout: int, stderr: int, life: int) -> None:
+        self.stdout, self.stderr = os.fdopen(stdout, "rb", 0), os.fdopen(stderr, "rb", 0)
+        self._life = os.fdopen(life, "rb", 0)
+        self._pid = 0
+
+    @property
+    def pid(self) -> int:
+        """The supervisor's pid; 0 if it was gone before it could say."""
+        if not self._pid:
+            self._pid = int(self._life.readline() or 0)
+        return self._pid
+
+    def poll(self) -> int | None:
+        """Return 0 once the supervisor is gone, None before."""
+        if not self._life.closed:
+            while select.select([self._life], [], [], 0)[0]:
+                if not self._take():
+                    return 0
+            return None
+        return 0
+
+    def wait(self) -> int:
+        """Wait until the supervisor is gone, and with it everything below it."""
+        while not self._life.closed and self._take():
+            pass
+        return 0
+
+    def _take(self) -> bool:
+        line = self._life.readline()
+        if line:
+            self._pid = int(line)
+            return True
+        self._life.close()
+        return False
+
+
+class Zygote:
+    """A process that forks programs of one kind."""
+
+    def __init__(self, kind: Kind, channel: socket.socket) -> None:
+        self.kind, self._channel = kind, channel
+
+    @classmethod
+    def start(cls, kind: Kind, *, yields: Turnstile | None = None) -> Zygote:
+        """Have a zygote started; it imports by itself, and what is asked meanwhile waits."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            subprocess.Popen(
+                [kind.python, "-I", str(PROGRAM), "zygote", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                env=dict(kind.env), pass_fds=[theirs.fileno()], start_new_session=True)
+        ours.sendall(to_json({"language": kind.language,
+                              "yields": list(yields.paths) if yields else None}))
+        return cls(kind, ours)
+
+    @classmethod
+    def inherited(cls, kind: Kind) -> Zygote | None:
+        """Return the zygote that this process was given, None if it was given none of its kind."""
+        number, _, name = os.environ.get(VARIABLE, "").partition(":")
+        if not number or name != kind.name:
+            return None
+        return cls(kind, socket.socket(fileno=os.dup(int(number))))
+
+    @property
+    def descriptor(self) -> int:
+        return self._channel.fileno()
+
+    def fork(self, control: socket.socket, passed: Sequence[int], held: Sequence[int],
+             ) -> Forked | None:
+        """Fork a supervisor that serves `control`; None when the zygote is gone.
+
+        `passed` are the program's own descriptors, `held` those of device locks.
+        """
+        out, err, life = os.pipe(), os.pipe(), os.pipe()
+        try:
+            socket.send_fds(self._channel, [to_json({"passed": len(passed)})],
+                            [control.fileno(), out[1], err[1], life[1], *passed, *held])
+        except OSError:
+            for one in (out[0], err[0], life[0]):
+                os.close(one)
+            return None
+        finally:
+            for one in (out[1], err[1], life[1]):
+                os.close(one)
+        return Forked(out[0], err[0], life[0])
+
+    def close(self) -> None:
+        """Let go of it; what it has forked goes on."""
+        with contextlib.suppress(OSError):
+            self._channel.close()
