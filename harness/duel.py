@@ -57,7 +57,10 @@ class Ready:
 
 
 class Duel:
-    """Times one case on both sides; `alone` stops the other side meanwhile: they share a CPU."""
+    """Times one case on both sides: `prepare` and `prepared`, `warm`, then `run`.
+
+    `alone` stops the other side while one is timed: they share a CPU.
+    """
 
     def __init__(self, plan: Plan, case: Case, peers: Mapping[str, Peer], order: Sequence[str], *,
                  alone: bool, voids: Voids | None = None) -> None:
@@ -65,27 +68,30 @@ class Duel:
         self._alone = alone
         self._voids = voids
         self.voided: list[str] = []
-        footprint = sum(tensor["nbytes"] for tensor in case.tensors if tensor["role"] != "scalar")
-        self.copies = plan.copies(footprint)
+        self.copies = plan.copies(case.footprint)
         seed = random.Random(case.id).random()
         self.contents = {side: Contents(case, random.Random(seed)) for side in order}
-        self.ready = self._prepare()
+        self.blocks: dict[str, list[Block]] = {side: [] for side in order}
+        self._calls: dict[tuple[str, str], int] = {}
+
+    def prepare(self) -> None:
+        """Have both sides allocate their buffers and compile; `prepared` waits for it."""
+        for side in self.order:
+            self.peers[side].send("prepare", case=self.case.id, tensors=self.case.tensors,
+                                  copies=self.copies)
+
+    def prepared(self) -> None:
+        for side in self.order:
+            self.peers[side].receive()
+
+    def warm(self) -> None:
+        """Warm one side after the other; decides how calls are launched."""
+        self.ready = {side: _ready(self.peers[side].ask(
+            "warm", case=self.case.id, warm_ns=self.plan.warm_ns)) for side in self.order}
         graph = all(one.graph for one in self.ready.values())
         self.kernel_mode = "graph" if graph else "launch"
-        self.mode = "wall" if alone or plan.score == "wall" else self.kernel_mode
-        self.other_mode = "" if alone else "wall" if self.mode != "wall" else self.kernel_mode
-        self._calls: dict[tuple[str, str], int] = {}
-        self.blocks: dict[str, list[Block]] = {side: [] for side in order}
-
-    def _prepare(self) -> dict[str, Ready]:
-        """Warm both sides: on a GPU beside each other, since most of it is the host's work."""
-        asked = {"case": self.case.id, "tensors": self.case.tensors,
-                 "warm_ns": self.plan.warm_ns, "copies": self.copies}
-        if self._alone:
-            return {side: _ready(self.peers[side].ask("prepare", **asked)) for side in self.order}
-        for side in self.order:
-            self.peers[side].send("prepare", **asked)
-        return {side: _ready(self.peers[side].receive()) for side in self.order}
+        self.mode = "wall" if self._alone or self.plan.score == "wall" else self.kernel_mode
+        self.other_mode = "" if self._alone else "wall" if self.mode != "wall" else self.kernel_mode
 
     def run(self) -> tuple[float, float | None]:
         """Return the log-ratio (incumbent over candidate) of the scored time and of the other."""

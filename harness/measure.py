@@ -55,16 +55,13 @@ class Measurement:
         stage = self.stage
 
         plan = stage.fitted(stage.settings.plan)
-        started = 0
+        cases = list(self.check.cases.values())
 
         def start(order: Sequence[str]) -> Sequence[Peer]:
-            nonlocal started
-            started += 1
-            return stage.runners.start_all([sides[side] for side in order], lock=owned,
-                                           refill=plan.wanted_after(started))
+            return stage.runners.start_all([sides[side] for side in order], lock=owned)
 
         pairs = Pairs(
-            plan, list(self.check.cases.values()), start,
+            plan, cases, start, at_once=stage.pairs_at_once(plan, cases),
             end=None if stage.on_cpu else stage.runners.end,
             on_pair=lambda n, of: self._progress("timing", f"pair {n} of ≤{of}", n / of),
             alone=stage.on_cpu, voids=watching.voids if watching is not None else None,

@@ -51,6 +51,11 @@ class Case:
     controls: tuple[Control, ...] = ()
     skip: str = ""
 
+    @property
+    def footprint(self) -> int:
+        """The bytes of all its tensors."""
+        return sum(tensor["nbytes"] for tensor in self.tensors if tensor["role"] != "scalar")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Errors:

@@ -49,11 +49,6 @@ class Plan:
         """Too few pairs to accuse anyone: what a screening lets pass, a verdict will judge."""
         return self.looks[-1] < 2
 
-    def wanted_after(self, pair: int) -> int:
-        """Return how many pairs will be needed soon: up to the next look, and two at least."""
-        left = min((look for look in self.looks if look > pair), default=pair) - pair
-        return max(left if pair < self.looks[0] else 0, min(2, self.looks[-1] - pair))
-
     def copies(self, footprint: int) -> int:
         """Return in how many copies the buffers of a call, so many bytes, are wanted."""
         if not self.cache_bytes or footprint >= 2 * self.cache_bytes:

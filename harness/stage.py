@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,9 +13,9 @@ from harness.devices import Device
 from harness.guard import Limits
 from harness.kernel import Kernel
 from harness.lock import DeviceLock
-from harness.oracle import DISTRIBUTIONS, Oracle
+from harness.oracle import DISTRIBUTIONS, Case, Oracle
 from harness.plan import GPU_BLOCK_NS, Plan
-from harness.runners import Runners, starts_ahead
+from harness.runners import BYTES_PER_CONTEXT, Runners, starts_ahead
 from harness.target import Target
 from harness.zygote import Zygote
 
@@ -94,6 +94,13 @@ class Stage:
         cold = plan.cache == "cold"
         return replace(plan, block_ns=max(plan.block_ns, GPU_BLOCK_NS // 2), cache_bytes=int(
             1e6 * (card.cache_mb if card else LARGEST_CACHE_MB)) if cold else 0)
+
+    def pairs_at_once(self, plan: Plan, cases: Sequence[Case]) -> int:
+        """Return how many pairs of runners may hold buffers at a time, in half of the memory."""
+        if self.on_cpu or self.device.memory_bytes is None:
+            return 1
+        held = sum(plan.copies(case.footprint) * case.footprint for case in cases)
+        return max(1, self.device.memory_bytes // 4 // (held + BYTES_PER_CONTEXT // 4))
 
     def folder(self, name: str) -> Path:
         return kernel.scratch_inside(Path(self.settings.scratch), name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -31,6 +31,8 @@ CLOCK_TIGHT_GPU_NS = 1_000_000
 """Around a GPU's block 0.1 to 1.2 ms pass on an H200: launches, events, what is overwritten."""
 CONVICTED = 2
 """Looks at which a clock has to be off."""
+ORDER = ("incumbent", "candidate")
+"""Of the sides in every other pair; in the others it is turned round."""
 REMEMBERED = 1.25
 """Calls on new contents may take so many times those on old ones."""
 REMEMBERED_PAIRS = 3
@@ -53,6 +55,15 @@ class ClassTiming:
     again: tuple[float, ...] = ()
 
 
+@dataclass(frozen=True)
+class Pair:
+    """A runner of each side, and what they are to be timed on, class by class."""
+
+    number: int
+    peers: Mapping[str, Peer]
+    duels: Sequence[Duel]
+
+
 class Memoised(Tampered):
     """The candidate is faster on contents that it has seen before."""
 
@@ -60,20 +71,23 @@ class Memoised(Tampered):
 class Pairs:
     """Collects process pairs until the plan says that it is enough.
 
-    `alone` stops each side while the other one is timed: on a CPU they share the machine.
+    At most `at_once` pairs hold their buffers at a time; only one of them is timed. `alone` stops
+    each side while the other one is timed: on a CPU they share the machine.
     """
 
     def __init__(self, plan: Plan, cases: Sequence[Case],
                  start: Callable[[Sequence[str]], Sequence[Peer]], *,
                  end: Callable[[Iterable[Peer]], None] | None = None,
                  on_pair: Callable[[int, int], None] | None = None, alone: bool = False,
+                 at_once: int = 1,
                  voids: Voids | None = None, cancel: threading.Event | None = None) -> None:
         self.plan = plan
         self.cases = list(cases)
         self._start = start
         self._end = end or _end
         self._on_pair = on_pair
-        self._alone = alone
+        self._alone, self._at_once = alone, at_once
+        self._ready: deque[Pair] = deque()
         self._voids = voids
         self._cancel = cancel
         self._suspicions = 0
@@ -101,16 +115,21 @@ class Pairs:
         Raises PeerError, PeerDied (the kernel failed while timed) or Tampered.
         """
         last = self.plan.looks[-1]
-        for number in range(1, last + 1):
-            if self._cancel is not None and self._cancel.is_set():
-                raise Stopped("stopped while timing")
-            self._pair(number, after if number in self.plan.looks else None)
-            self.count = number
-            if self._on_pair is not None:
-                self._on_pair(number, last)
-            if number in self.plan.looks and not self._suspected(number) and self.enough() \
-                    and number not in self._remembered.values():
-                break
+        try:
+            for number in range(1, last + 1):
+                if self._cancel is not None and self._cancel.is_set():
+                    raise Stopped("stopped while timing")
+                if not self._ready:
+                    self._open(number)
+                self._pair(self._ready.popleft(), after if number in self.plan.looks else None)
+                self.count = number
+                if self._on_pair is not None:
+                    self._on_pair(number, last)
+                if number in self.plan.looks and not self._suspected(number) and self.enough() \
+                        and number not in self._remembered.values():
+                    break
+        finally:
+            self._end(peer for pair in self._ready for peer in pair.peers.values())
         return [ClassTiming(config_class=name, log_ratios=tuple(values),
                             other_ratios=tuple(self._others[name]),
                             candidate_us=median(self._us["candidate", name]),
@@ -130,27 +149,41 @@ class Pairs:
         lost = any(e.at(SURE / 5)[1] < -5 * math.log1p(self.plan.tolerance) for e in estimates)
         return lost or all(settled(e, self.plan.margin, self.plan.tolerance) for e in estimates)
 
-    def _pair(self, number: int,
-              after: Callable[[Peer, Case, Contents], None] | None) -> None:
-        order = ("incumbent", "candidate") if number % 2 else ("candidate", "incumbent")
-        peers = dict(zip(order, self._start(order), strict=True))
-        try:
-            duels = [self._duel(case, peers, order, number) for case in self.cases]
-            if after is not None:
-                for duel in duels:
-                    after(peers["candidate"], duel.case, duel.contents["candidate"])
-        finally:
-            self._end(peers.values())
+    def _open(self, first: int) -> None:
+        """Start the pairs up to the next look, and prepare them beside each other."""
+        numbers = range(first, min(first + self._at_once,
+                                   1 + next(look for look in self.plan.looks if look >= first)))
+        orders = [ORDER if number % 2 else ORDER[::-1] for number in numbers]
+        peers = iter(self._start([side for order in orders for side in order]))
+        for number, order in zip(numbers, orders, strict=True):
+            sides = {side: next(peers) for side in order}
+            self._ready.append(Pair(number, sides, [
+                Duel(self.plan, case, sides, order, alone=self._alone, voids=self._voids)
+                for case in self.cases]))
+        for duels in zip(*(pair.duels for pair in self._ready), strict=True):
+            for duel in duels:
+                duel.prepare()
+            for duel in duels:
+                duel.prepared()
 
-    def _duel(self, case: Case, peers: Mapping[str, Peer], order: tuple[str, str],
-              number: int) -> Duel:
-        duel = Duel(self.plan, case, peers, order, alone=self._alone, voids=self._voids)
-        name = case.config_class
+    def _pair(self, pair: Pair, after: Callable[[Peer, Case, Contents], None] | None) -> None:
+        try:
+            for duel in pair.duels:
+                self._duel(duel, pair.number)
+            for duel in pair.duels:
+                if after is not None:
+                    after(pair.peers["candidate"], duel.case, duel.contents["candidate"])
+        finally:
+            self._end(pair.peers.values())
+
+    def _duel(self, duel: Duel, number: int) -> None:
+        name = duel.case.config_class
+        duel.warm()
         scored, other = duel.run()
         self.log_ratios[name].append(scored)
         if other is not None:
             self._others[name].append(other)
-        for side in order:
+        for side in ORDER:
             self.timed_ns += sum(block.ns for block in duel.blocks[side])
             self._us.setdefault((side, name), []).append(duel.us_per_call(side))
         self._clock.add(duel.blocks["candidate"], duel.blocks["incumbent"])
@@ -158,7 +191,6 @@ class Pairs:
         self.voided.update(duel.voided)
         self._look_for_memory(duel, number)
         duel.let_go()
-        return duel
 
     def _look_for_memory(self, duel: Duel, number: int) -> None:
         """Probe in the first pair, and again while it looks as if results were remembered."""

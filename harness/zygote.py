@@ -1,4 +1,4 @@
-"""Forking guarded programs off a process that has torch imported: tens of milliseconds, not seconds.
+"""Forking guarded programs off a process with torch imported: a tenth of a second, not some.
 
 One zygote serves one interpreter, environment and language, and whoever holds its socket: the
 engine keeps it for a campaign and passes it on to its harness processes. It ends when nobody

@@ -62,11 +62,6 @@ def test_copies_hold_twice_what_the_cache_does(cache: int, footprint: int, copie
     assert Plan(cache_bytes=cache).copies(footprint) == copies
 
 
-def test_runners_are_started_up_to_the_next_look() -> None:
-    plan = Plan(looks=(4, 6, 9))
-    assert [plan.wanted_after(pair) for pair in range(1, 10)] == [3, 2, 2, 2, 2, 2, 2, 1, 0]
-
-
 def test_half_of_the_blocks_are_long_and_no_side_has_them_first() -> None:
     assert [Plan().factor(block) for block in range(8)] == [1, 3, 3, 1, 1, 3, 3, 1]
 

@@ -222,9 +222,9 @@ except Exception:
 
 TAMPERED = """
 import builtins, json, os, sys, time
-main, length, dumps = sys.modules["__main__"], len, json.dumps
+main, length, dumps = sys.modules["kopt_child.runner"], len, json.dumps
 block, copy = main.Runner.block, torch.Tensor.copy_
-import kept, load_python, time_python
+from kopt_child import load_python, time_python
 time.monotonic_ns = lambda: 0
 torch.cuda.synchronize = lambda *_: None
 torch.cuda.Event.elapsed_time = lambda *_: 0.1
@@ -248,7 +248,7 @@ os.environ["NVIDIA_TF32_OVERRIDE"] = "1"
 """
 REPLACED = {"time.monotonic_ns", "torch.cuda.synchronize", "torch.cuda.Event.elapsed_time",
             "torch.allclose", "torch.Tensor.copy_", "builtins.len", "json.dumps",
-            "__main__.Runner.block", "__main__.Runner.probe", "time_python.block",
+            "runner.Runner.block", "runner.Runner.probe", "time_python.block",
             "time_python.perf_counter_ns", "load_python.POISON"}
 FLAGS = {"allow_tf32", "get_float32_matmul_precision", "tiny numbers", "is_grad_enabled",
          "get_num_threads", "NVIDIA_TF32_OVERRIDE"}

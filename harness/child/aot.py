@@ -2,7 +2,7 @@
 
 Runs the host function on tensors that are never filled, with launches replaced by compilations:
 what reaches a launch, argument types, alignments, constants and warps, is what a GPU would get.
-Talks JSON lines over the socket whose descriptor it is given. Needs torch and triton.
+Talks JSON lines over a socket. Needs torch and triton.
 """
 
 from __future__ import annotations
@@ -73,9 +73,10 @@ class Compiler:
 class Inspector:
     def __init__(self, job: dict[str, Any]) -> None:
         import torch
-        from .load_python import import_file
         from triton.runtime import autotuner, jit
         from triton.runtime.driver import driver
+
+        from .load_python import import_file
 
         self.compiler = Compiler(job["archs"])
         self.max_configs = job["max_configs"]

@@ -1,6 +1,6 @@
 """Makes secret inputs and keeps the expected values, in a process the candidate never sees.
 
-Talks JSON lines over the socket whose descriptor it is given. The reference is the baseline's: a Python
+Talks JSON lines over a socket. The reference is the baseline's: a Python
 function over float64 arrays (numpy for C targets, torch for Python and Triton), arguments by name
 without the outputs. Standard library, plus numpy or torch.
 """

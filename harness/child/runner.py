@@ -1,10 +1,10 @@
 """Runs one kernel, the candidate's or the incumbent's, in a process of its own.
 
-Talks JSON lines over the socket whose descriptor it is given: get `ready` (import what the language
-needs, nothing of anyone's), `load` the artefact, `call` it once on a case and write everything it
-touched to files, `prepare` buffers for timing, time a `block` of calls. It knows nothing of
-expected values, of the other side, or of why it is asked. Standard library only; the loader of
-the target's language sits beside it.
+Talks JSON lines over a socket: get `ready` (import what the language needs, nothing of anyone's),
+`load` the artefact, `call` it once on a case and write everything it touched to files, `prepare`
+buffers for timing, `warm` them, time a `block` of calls. It knows nothing of expected values, of
+the other side, or of why it is asked. Standard library only; the loader of the target's language
+sits beside it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Runner:
 
     def load(self, job: dict[str, Any]) -> dict[str, Any]:
         native = job["language"] == "c"
-        import_module(".load_c" if native else ".load_python", __package__)  # what is there has to stay as it is
+        # what is there now has to stay as it is
+        import_module(".load_c" if native else ".load_python", __package__)
         self.clock: Any = import_module(".time_c" if native else ".time_python", __package__)
         self.watching = Watch(self, job)
         self.kernel = open_kernel(job)
@@ -85,9 +86,13 @@ class Runner:
         return self.watching.look()
 
     def prepare(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Allocate and warm everything one class needs, before anything is timed."""
-        self.prepared[job["case"]], answer = self.clock.prepare(self.kernel, job)
-        return dict(answer)
+        """Allocate everything one class needs and call the kernel on it; others may be as busy."""
+        self.prepared[job["case"]] = self.clock.prepare(self.kernel, job)
+        return {}
+
+    def warm(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Warm what was prepared, with the device to itself, before anything is timed."""
+        return dict(self.clock.warm(self.prepared[job["case"]], job["warm_ns"]))
 
     def exchange(self, job: dict[str, Any]) -> dict[str, Any]:
         """Copy elements within the inputs of one copy: what was computed before is old now."""

@@ -112,13 +112,14 @@ def start(job: dict[str, Any], out: int, err: int, report: int, keep: list[int])
 
 def become(program: str, descriptor: int, env: dict[str, str]) -> None:
     """Go on as one of the programs beside this, in the image that a zygote has made; no return."""
+    import tempfile
+
     os.closerange(3, descriptor)
     os.closerange(descriptor + 1, 4096)
     os.environ.clear()
     os.environ.update(env)
     sys.argv = [program]
-    if "tempfile" in sys.modules:
-        sys.modules["tempfile"].tempdir = None  # what it found was another folder
+    tempfile.tempdir = None  # what the zygote has found was another folder
     status = 1
     try:
         import_module(f".{program}", __package__).main(descriptor)

@@ -40,15 +40,21 @@ def _elements(tensor: dict[str, Any]) -> int:
     return count
 
 
-def prepare(kernel: Any, job: dict[str, Any]) -> tuple[Prepared, dict[str, Any]]:
-    """Warm one case; returns it and the nanoseconds of a call."""
+def prepare(kernel: Any, job: dict[str, Any]) -> Prepared:
+    """Return one case with its buffers, called once."""
     case = Prepared(kernel, job["tensors"])
+    case.function(*case.native)
+    return case
+
+
+def warm(case: Prepared, warm_ns: int) -> dict[str, Any]:
+    """Warm a case; returns the nanoseconds of a call."""
     began = perf_counter_ns()
     calls = 0
-    while calls < 3 or perf_counter_ns() - began < job["warm_ns"]:
+    while calls < 3 or perf_counter_ns() - began < warm_ns:
         case.function(*case.native)
         calls += 1
-    return case, {"call_ns": (perf_counter_ns() - began) / calls}
+    return {"call_ns": (perf_counter_ns() - began) / calls}
 
 
 def block(case: Prepared, calls: int, mode: str) -> int:

@@ -63,13 +63,18 @@ class Prepared:
         return self.decoys[dtype]
 
 
-def prepare(kernel: Any, job: dict[str, Any]) -> tuple[Prepared, dict[str, Any]]:
-    """Compile and warm; returns the case, the time of a call and whether it can be a graph."""
+def prepare(kernel: Any, job: dict[str, Any]) -> Prepared:
+    """Return one case with all its buffers, compiled and called on each."""
     case = Prepared(kernel, job)
     case.run(len(case.copies))
     case.synchronize()
+    return case
+
+
+def warm(case: Prepared, warm_ns: int) -> dict[str, Any]:
+    """Warm a case; returns the time of a call and whether it can be a graph."""
     call_ns = _launched(case, 3)
-    call_ns = _launched(case, max(3, min(2000, int(job["warm_ns"] / max(call_ns, 1.0)))))
+    call_ns = _launched(case, max(3, min(2000, int(warm_ns / max(call_ns, 1.0)))))
     answer: dict[str, Any] = {"graph": False, "why": ""}
     if case.on_gpu:
         unit = GRAPH_CALLS if call_ns * GRAPH_CALLS < 6 * GRAPH_NS else \
@@ -83,7 +88,7 @@ def prepare(kernel: Any, job: dict[str, Any]) -> tuple[Prepared, dict[str, Any]]
             case.graph.replay()
             case.synchronize()
             answer["graph_ns"] = (perf_counter_ns() - began) / case.unit
-    return case, {"call_ns": call_ns, "unit": case.unit, **answer}
+    return {"call_ns": call_ns, "unit": case.unit, **answer}
 
 
 def _launched(case: Prepared, calls: int) -> float:

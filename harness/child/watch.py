@@ -129,14 +129,15 @@ def _is_ours(module: Any) -> bool:
 
 def _inside(module: ModuleType) -> Iterator[tuple[str, Any]]:
     """Yield a module's globals and what its own classes hold."""
+    own = module.__name__.rpartition(".")[2]
     for name, value in list(vars(module).items()):
         if name.startswith("__"):
             continue
-        yield f"{module.__name__}.{name}", value
+        yield f"{own}.{name}", value
         if isinstance(value, type) and value.__module__ == module.__name__:
             for part, inner in list(vars(value).items()):
                 if part not in ("__doc__", "__dict__", "__weakref__"):
-                    yield f"{module.__name__}.{name}.{part}", inner
+                    yield f"{own}.{name}.{part}", inner
 
 
 def _print_of(value: Any) -> tuple[Any, ...]:

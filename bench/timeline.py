@@ -1,0 +1,87 @@
+"""Where the seconds of a verdict go: every question to a process, when and for how long.
+
+    python bench/timeline.py [--class softmax-1024x2048] [--repeat 2]
+
+The zygote is kept between the verdicts, as a campaign does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import machine
+from fidelity_kernels import source, task, write
+
+from harness import devices, kernel
+from harness.evaluate import Settings, Trees, evaluate
+from harness.peer import Peer
+from harness.plan import Plan
+from harness.zygote import Zygote
+
+
+class Heard:
+    """Takes the place of `Peer.send` and `Peer.receive`, and notes what passes."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self._asked: dict[int, list[tuple[str, float]]] = {}
+        self._names: dict[int, str] = {}
+        self._send, self._receive = Peer.send, Peer.receive
+
+    def listen(self) -> None:
+        heard = self
+
+        def send(peer: Peer, op: str, **fields: object) -> None:
+            heard._asked.setdefault(id(peer), []).append((op, time.monotonic()))
+            heard._send(peer, op, **fields)
+
+        def receive(peer: Peer) -> dict[str, Any]:
+            answer = heard._receive(peer)
+            op, asked = heard._asked[id(peer)].pop(0)
+            now = time.monotonic()
+            name = heard._names.setdefault(id(peer), f"#{len(heard._names)}")
+            if now - asked > 0.004 or op not in ("exchange", "block"):
+                print(f"{now - heard.began:7.3f}  {name:4} {op:12} {now - asked:6.3f}")
+            return answer
+
+        setattr(Peer, "send", send)  # noqa: B010
+        setattr(Peer, "receive", receive)  # noqa: B010
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--class", dest="name", default="softmax-1024x2048")
+    parser.add_argument("--repeat", type=int, default=2)
+    given = parser.parse_args()
+    device = next(d for d in devices.inventory() if d.kind != "cpu")
+    target = machine.only(task(), given.name)
+    place = kernel.place_on(device, target.language, scratch="", python=None, env={})
+    kind = kernel.kind_of(place, target.language)
+    assert kind is not None
+    zygote = Zygote.start(kind)
+    heard = Heard()
+    heard.listen()
+    for _ in range(given.repeat):
+        with tempfile.TemporaryDirectory(prefix="kopt-bench-") as name:
+            folder = Path(name)
+            write(folder / "candidate", source({}))
+            write(folder / "incumbent", source({}) + "# the same\n")
+            heard.began = time.monotonic()
+            print(f"--- {given.name}")
+            verdict = evaluate(
+                target, Trees(candidate=f"{folder}/candidate", reference=f"{folder}/candidate",
+                              incumbent=f"{folder}/incumbent"),
+                device, Settings(scratch=f"{folder}/scratch", plan=Plan(alpha=0.001)),
+                progress=lambda stage, detail, _: print(
+                    f"{time.monotonic() - heard.began:7.3f}  {stage} {detail}"), zygote=zygote)
+            print(f"{time.monotonic() - heard.began:7.3f}  verdict", verdict.rejected_reason or [
+                (row.outcome, row.pairs, row.latency_us) for row in verdict.rows])
+            print(*(f"         {one.kind}: {one.detail}" for one in verdict.evidence), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
