@@ -5,8 +5,9 @@
 Six Triton kernels, from 2 us to 1 ms, are the config classes of one task; a trial is one whole
 `evaluate`, and every class of it one decision. The candidate is always the plain source. In an A/A
 trial the incumbent is the same but for a comment; in the others it does extra real work,
-arithmetic whose result nothing needs, by an amount calibrated beforehand. Every trial is appended
-to a file of JSON lines, so that runs on several days pool into one table.
+arithmetic whose result nothing needs or rows done twice, by an amount calibrated beforehand. Every
+trial is appended to a file of JSON lines, so that runs on several days pool into one table; a
+calibration is made once a card and file.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ from typing import Any
 import machine
 from fidelity_kernels import CLASSES, source, task, write
 
-from harness import devices
+from harness import devices, kernel
 from harness.convert import to_builtins
 from harness.evaluate import Settings, Trees, evaluate
 from harness.plan import Plan
 from harness.verdict import Verdict
+from harness.zygote import Zygote
 
 ALPHA = 0.001
 LONG = [name for name, us in CLASSES.items() if us >= 30]
@@ -39,23 +41,20 @@ STEPS = {"A/A": (0.0, 0.0), "2 % (5 % if short)": (0.02, 0.05),
 """By step the gain planted in long and in short kernels."""
 
 
-FIRST = {"softmax-64x1024": 20, "softmax-1024x2048": 20, "softmax-6144x4096": 1000,
-         "matmul-2048": 80, "matmul-4096": 200, "iterated-1024x2048": 4600}
-TURNS = 3
-
-
-def secant(last: tuple[int, float], now: tuple[int, float], goal: float) -> int:
-    """Return the amount of work that a line through two measurements says is right."""
-    (x0, y0), (x1, y1) = last, now
-    slope = (y1 - y0) / (x1 - x0) if x1 != x0 else 0.0
-    if slope <= 0:
-        return 2 * x1
-    return max(1, min(4 * x1, round(x1 + (goal - y1) / slope)))
+LINES = {"softmax-64x1024": (0.020, 0.0020), "softmax-1024x2048": (0.031, 0.0017),
+         "softmax-6144x4096": (0.0, 1 / 6144), "matmul-2048": (0.007, 0.0003),
+         "matmul-4096": (0.008, 0.00006), "iterated-1024x2048": (0.0, 0.0000044)}
+"""By class about what the first unit of work costs, and each: where a calibration begins."""
+TURNS = 4
 
 
 class Bench:
     def __init__(self, out: Path, seconds: float) -> None:
         self.device = next(d for d in devices.inventory() if d.kind != "cpu")
+        place = kernel.place_on(self.device, "triton", scratch="", python=None, env={})
+        kind = kernel.kind_of(place, "triton")
+        assert kind is not None
+        self.zygote = Zygote.start(kind)  # one for all, as a campaign has it
         self.out, self.deadline = out, time.monotonic() + seconds
         self._lock = threading.Lock()
         self.task = task()
@@ -74,23 +73,39 @@ class Bench:
                 self.task, Trees(candidate=f"{folder}/candidate", reference=f"{folder}/candidate",
                                  incumbent=f"{folder}/incumbent"),
                 self.device, Settings(scratch=f"{folder}/scratch", plan=plan,
-                                      distributions=("normal",)))
+                                      distributions=("normal",)), zygote=self.zygote)
 
     def calibrate(self, wanted: tuple[float, float]) -> dict[str, int]:
         """Return by class how much extra work makes the incumbent slower by the wanted share."""
         goal = {name: wanted[0] if name in LONG else wanted[1] for name in CLASSES}
-        extra = {name: FIRST[name] for name in CLASSES}
-        last: dict[str, tuple[int, float]] = {name: (0, 0.0) for name in CLASSES}
+        offset = {name: LINES[name][0] for name in CLASSES}
+        seen: dict[str, list[float]] = {name: [] for name in CLASSES}
         for turn in range(TURNS):
-            verdict = self.judge(extra, "calibration", Plan(looks=(4,), alpha=0.05))
-            seen = {row.config_class: math.expm1(row.log_ratio or 0.0) for row in verdict.rows}
-            self.keep("calibration", turn=turn, goal=goal, extra=extra, seen=seen,
-                      reason=verdict.rejected_reason)
-            following = {name: secant(last[name], (extra[name], seen[name]), goal[name])
-                         for name in seen}
-            last = {name: (extra[name], seen[name]) for name in seen}
-            extra = following
+            extra = {name: max(1, round((goal[name] - offset[name]) / LINES[name][1]))
+                     for name in CLASSES}
+            verdict = self.judge(extra, "calibration", Plan(looks=(6,), alpha=0.05))
+            self.keep("calibration", turn=turn, goal=goal, extra=extra, seen={
+                row.config_class: math.expm1(row.log_ratio or 0.0) for row in verdict.rows},
+                reason=verdict.rejected_reason)
+            for row in verdict.rows:  # the mean of what every turn says of the first unit's cost
+                name = row.config_class
+                seen[name].append(math.expm1(row.log_ratio or 0.0) - extra[name] * LINES[name][1])
+                offset[name] = fmean(seen[name])
+        return {name: max(1, round((goal[name] - offset[name]) / LINES[name][1]))
+                for name in CLASSES}
+
+    def extra(self, step: str) -> dict[str, int]:
+        """Return a step's extra work, calibrated in this run or an earlier one on such a card."""
+        known = [line for line in self.lines() if line["kind"] == "extra"
+                 and line["step"] == step and line["card"] == self.device.name]
+        if known or not any(STEPS[step]):
+            return dict(known[-1]["extra"]) if known else {}
+        extra = self.calibrate(STEPS[step])
+        self.keep("extra", step=step, card=self.device.name, extra=extra)
         return extra
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.out.read_text().splitlines()]
 
     def trial(self, step: str, extra: dict[str, int], number: int) -> None:
         began = time.monotonic()
@@ -120,8 +135,7 @@ class Bench:
         self.keep("machine", **machine.describe(), versions=machine.gpu_versions(),
                   device=to_builtins(self.device))
         self.cost(3)
-        extras = {step: self.calibrate(gains) if any(gains) else {}
-                  for step, gains in STEPS.items()}
+        extras = {step: self.extra(step) for step in STEPS}
         jobs = self._jobs(extras)
         threads = [threading.Thread(target=self._work, args=(jobs,)) for _ in range(workers)]
         for thread in threads:
@@ -130,9 +144,11 @@ class Bench:
             thread.join()
 
     def _jobs(self, extras: dict[str, dict[str, int]]) -> Iterator[tuple[str, dict[str, int], int]]:
+        """Yield trials, three without a gain for each that has one."""
         number = 0
         while time.monotonic() < self.deadline:
-            yield from ((step, extra, number) for step, extra in extras.items())
+            for step, extra in extras.items():
+                yield from [(step, extra, number)] * (1 if extra else 3)
             number += 1
 
     def _work(self, jobs: Iterator[tuple[str, dict[str, int], int]]) -> None:

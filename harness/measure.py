@@ -41,21 +41,21 @@ class Measurement:
         self._progress("waiting", "for the device", None)
         with stage.measuring(held, lambda text: self._progress("waiting", text, None)) as owned, \
                 vigil.over(stage.device) as watching:
-            timed = self._measure(sides, owned, watching)
-            if any(self._small(one) for one in timed):
-                again = {one.config_class: one for one in self._measure(sides, owned, watching)}
-                timed = [replace(one, again=again[one.config_class].log_ratios) for one in timed]
+            cases = self.check.cases
+            timed = self._measure(sides, owned, watching, list(cases.values()))
+            if small := [cases[one.config_class] for one in timed if self._small(one)]:
+                again = {one.config_class: one.log_ratios
+                         for one in self._measure(sides, owned, watching, small)}
+                timed = [replace(one, again=again.get(one.config_class, ())) for one in timed]
         # judged once the lock is free: the oracle makes way for timing
         for case in self.check.cases.values():
             self.check.recheck(case, *self._left[case.id])
         return {timing.config_class: timing for timing in timed}
 
     def _measure(self, sides: Mapping[str, Kernel], owned: DeviceLock,
-                 watching: Vigil | None) -> list[ClassTiming]:
+                 watching: Vigil | None, cases: Sequence[Case]) -> list[ClassTiming]:
         stage = self.stage
-
         plan = stage.fitted(stage.settings.plan)
-        cases = list(self.check.cases.values())
 
         def start(order: Sequence[str]) -> Sequence[Peer]:
             return stage.runners.start_all([sides[side] for side in order], lock=owned)

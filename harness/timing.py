@@ -69,7 +69,8 @@ class Memoised(Tampered):
 
 
 class Pairs:
-    """Collects process pairs until the plan says that it is enough.
+    """Collects process pairs until the plan says that it is enough; a class that is settled at a
+    look is left out of those that follow.
 
     At most `at_once` pairs hold their buffers at a time; only one of them is timed. `alone` stops
     each side while the other one is timed: on a CPU they share the machine.
@@ -125,8 +126,8 @@ class Pairs:
                 self.count = number
                 if self._on_pair is not None:
                     self._on_pair(number, last)
-                if number in self.plan.looks and not self._suspected(number) and self.enough() \
-                        and number not in self._remembered.values():
+                if number in self.plan.looks and not self._suspected(number) \
+                        and number not in self._remembered.values() and self._settle():
                     break
         finally:
             self._end(peer for pair in self._ready for peer in pair.peers.values())
@@ -141,13 +142,20 @@ class Pairs:
         """The share by which times could have been forged unseen, None where it is not known."""
         return self._clock.band
 
-    def enough(self) -> bool:
-        """Tell whether every class is settled, or one has clearly lost beyond the tolerance."""
-        estimates = [stats.estimate(v, self.plan.alpha_look) for v in self.log_ratios.values()]
-        if any(e.pairs < 2 for e in estimates):
+    def _settle(self) -> bool:
+        """Leave out the classes that are settled; tell whether it is enough: none is left, or one
+        has clearly lost beyond the tolerance.
+        """
+        estimates = {case.config_class: stats.estimate(self.log_ratios[case.config_class],
+                                                       self.plan.alpha_look) for case in self.cases}
+        if any(e.pairs < 2 for e in estimates.values()):
             return False
-        lost = any(e.at(SURE / 5)[1] < -5 * math.log1p(self.plan.tolerance) for e in estimates)
-        return lost or all(settled(e, self.plan.margin, self.plan.tolerance) for e in estimates)
+        if any(e.at(SURE / 5)[1] < -5 * math.log1p(self.plan.tolerance)
+               for e in estimates.values()):
+            return True
+        self.cases = [case for case in self.cases if not settled(
+            estimates[case.config_class], self.plan.margin, self.plan.tolerance)]
+        return not self.cases
 
     def _open(self, first: int) -> None:
         """Start the pairs up to the next look, and prepare them beside each other."""
