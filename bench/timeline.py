@@ -20,6 +20,7 @@ from harness import devices, kernel
 from harness.evaluate import Settings, Trees, evaluate
 from harness.peer import Peer
 from harness.plan import Plan
+from harness.timing import ClassTiming, Pairs
 from harness.zygote import Zygote
 
 
@@ -52,6 +53,20 @@ class Heard:
         setattr(Peer, "receive", receive)  # noqa: B010
 
 
+def tell_ratios() -> None:
+    """Have `Pairs.run` print the log-ratio of every pair, in percent."""
+    run = Pairs.run
+
+    def told(self: Pairs, *args: Any) -> list[ClassTiming]:
+        timed = run(self, *args)
+        for one in timed:
+            print(f"         {one.config_class}: pairs %",
+                  *(f"{100 * ratio:+.2f}" for ratio in one.log_ratios))
+        return timed
+
+    setattr(Pairs, "run", told)  # noqa: B010
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--class", dest="name", default="softmax-1024x2048")
@@ -65,6 +80,7 @@ def main() -> None:
     zygote = Zygote.start(kind)
     heard = Heard()
     heard.listen()
+    tell_ratios()
     for _ in range(given.repeat):
         with tempfile.TemporaryDirectory(prefix="kopt-bench-") as name:
             folder = Path(name)

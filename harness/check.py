@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from harness import watch
 from harness.budget import FLOOR, Budget
@@ -25,11 +26,16 @@ class Failed(Exception):
 
 
 class Check:
-    """Checks one candidate; collects its worst errors by class and what it found on the way."""
+    """Checks one candidate; collects its worst errors by class and what it found on the way.
+
+    `on_first` is told of the first case of each class before the candidate runs on it.
+    """
 
     def __init__(self, stage: Stage, oracle: Oracle, budget: Budget,
-                 progress: Callable[[str, str, float | None], None]) -> None:
+                 progress: Callable[[str, str, float | None], None],
+                 on_first: Callable[[Case], None] | None = None) -> None:
         self.stage, self.oracle, self.budget = stage, oracle, budget
+        self._on_first = on_first or (lambda case: None)
         self._progress = progress
         self.cases: dict[str, Case] = {}
         """The first case of each class; the one that is timed."""
@@ -46,7 +52,7 @@ class Check:
                      secrets.randbelow(1 << 16))
         where = "load"
         try:
-            with self.stage.runners.start(candidate, lock=held, yields=self.stage.yields) as runner:
+            with self._runner() as runner:
                 for index, config_class in enumerate(classes):
                     where = f"class {config_class.name}"
                     self._progress("checking", where, index / len(classes))
@@ -61,6 +67,19 @@ class Check:
             self.budget.close()
             self.notes += self.budget.notes
         return all_right(self.stage, self.errors)
+
+    @contextmanager
+    def _runner(self) -> Iterator[Peer]:
+        """Start the candidate's runner; a GPU's process is ended without waiting for it."""
+        runners = self.stage.runners
+        runner = runners.start(self.candidate, lock=self._held, yields=self.stage.yields)
+        try:
+            yield runner
+        finally:
+            if self.stage.on_cpu:
+                runner.close()
+            else:
+                runners.end([runner])
 
     def _hidden(self, runner: Peer) -> None:
         if (found := over_fit(
@@ -83,6 +102,8 @@ class Check:
 
     def _one(self, case: Case, runner: Peer) -> Errors:
         first = self.cases.setdefault(case.config_class, case) is case
+        if first:
+            self._on_first(case)
         answer = runner.ask("keep" if first else "call", tensors=case.tensors)
         errors = self._judged(case, answer, outputs_only=False)
         if first and errors.right:

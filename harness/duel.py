@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import TypeVar
 
 from harness.clock import Block
 from harness.contents import Contents, replayed
@@ -17,12 +18,16 @@ from harness.peer import Peer, PeerError
 from harness.plan import Plan
 from harness.text import plain
 
+GRAPH_CALLS = 64
+GRAPH_NS = 1_000_000
+MOST_IN_GRAPH = 1024
 LENGTHENED = 4
 OTHER_BLOCKS = 2
 CYCLE = 32
 PROBES = 3
 MOST_VOIDED = 40
 
+_Said = TypeVar("_Said", "Warmed", "Captured")
 Voids = Callable[[int, int], str]
 """Says why a block between two times (perf_counter_ns) does not count; empty when it does."""
 
@@ -34,26 +39,38 @@ class Tampered(KoptError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ready:
-    """A runner's own words on one class: how long a call takes, whether it can replay graphs.
-
-    A graph is `unit` calls in a row. Both sides replay graphs, or neither does.
-    """
+class Warmed:
+    """A runner's own word on how long a call of one class takes."""
 
     call_ns: float
+
+    def __post_init__(self) -> None:
+        _check_time(self.call_ns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Captured:
+    """A runner's own words on a graph of calls: whether there is one, and what a call takes in it.
+    """
+
     graph: bool = False
     graph_ns: float = 0.0
-    unit: int = 1
     why: str = ""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.unit <= 1024:
-            raise ValueError("a graph holds 1 to 1024 calls")
+        _check_time(self.graph_ns)
 
-    def calls(self, block_ns: int, mode: str) -> int:
-        """Return how many calls fill a block, whole graphs of them."""
-        unit, call_ns = (self.unit, self.graph_ns) if mode == "graph" else (1, self.call_ns)
-        return unit * max(1, round(block_ns / max(call_ns, 1.0) / unit))
+
+def _check_time(ns: float) -> None:
+    if not 0 <= ns < 1e15:
+        raise ValueError("no time that a call can take")
+
+
+def graph_unit(call_ns: float, copies: int) -> int:
+    """Return how many calls a graph holds: enough to hide its launch, each copy as often."""
+    unit = GRAPH_CALLS if call_ns * GRAPH_CALLS < 6 * GRAPH_NS else \
+        max(1, round(GRAPH_NS / call_ns))
+    return min(MOST_IN_GRAPH // copies, math.ceil(unit / copies)) * copies
 
 
 class Duel:
@@ -85,10 +102,14 @@ class Duel:
             self.peers[side].receive()
 
     def warm(self) -> None:
-        """Warm one side after the other; decides how calls are launched."""
-        self.ready = {side: _ready(self.peers[side].ask(
-            "warm", case=self.case.id, warm_ns=self.plan.warm_ns)) for side in self.order}
-        graph = all(one.graph for one in self.ready.values())
+        """Warm one side after the other; decides how calls are launched: on both sides alike."""
+        self._call_ns = {side: _said(self.peers[side].ask(
+            "warm", case=self.case.id, warm_ns=self.plan.warm_ns), Warmed).call_ns
+            for side in self.order}
+        self._unit = graph_unit(max(1.0, max(self._call_ns.values())), self.copies)
+        self._graphs = {} if self._alone else {side: _said(self.peers[side].ask(
+            "capture", case=self.case.id, unit=self._unit), Captured) for side in self.order}
+        graph = bool(self._graphs) and all(one.graph for one in self._graphs.values())
         self.kernel_mode = "graph" if graph else "launch"
         self.mode = "wall" if self._alone or self.plan.score == "wall" else self.kernel_mode
         self.other_mode = "" if self._alone else "wall" if self.mode != "wall" else self.kernel_mode
@@ -157,7 +178,10 @@ class Duel:
 
     def _count(self, side: str, mode: str) -> int:
         if (side, mode) not in self._calls:
-            self._calls[side, mode] = self.ready[side].calls(self.plan.block_ns, mode)
+            unit, call_ns = (self._unit, self._graphs[side].graph_ns) if mode == "graph" else \
+                (1, self._call_ns[side])
+            self._calls[side, mode] = unit * max(
+                1, round(self.plan.block_ns / max(call_ns, 1.0) / unit))
         return self._calls[side, mode]
 
     def _long_enough(self, side: str, mode: str, factor: int) -> Block:
@@ -175,7 +199,7 @@ class Duel:
             self._calls[side, mode] *= min(1000, math.ceil(wanted_ns / max(ns, 1)))
         if not 0 < ns <= peer.elapsed_ns:
             raise Tampered(f"the {side} reports {ns} ns for a block of {peer.elapsed_ns} ns")
-        unit = self.ready[side].unit if mode == "graph" else 1
+        unit = self._unit if mode == "graph" else 1
         return Block(calls, ns, peer.elapsed_ns, ns * unit // calls, peer.asked_ns)
 
     def probe(self) -> float:
@@ -208,17 +232,15 @@ class Duel:
         cold = f"cold cache, {self.copies} copies in turn" if self.copies > 1 else \
             "cold cache, one call's data exceed it" if self.plan.cache_bytes else "warm cache"
         if self.mode == "graph":
-            units = ", ".join(f"{one.unit} calls ({side})"
-                              for side, one in sorted(self.ready.items()))
-            return f"graphs of {units}; {cold}"
-        reasons = [f"{side}: {plain(one.why, 200)}" for side, one in sorted(self.ready.items())
+            return f"graphs of {self._unit} call{'s' if self._unit > 1 else ''}; {cold}"
+        reasons = [f"{side}: {plain(one.why, 200)}" for side, one in sorted(self._graphs.items())
                    if one.why]
         return f"one by one; {cold}" + (f"; no graph: {'; '.join(reasons)}" if reasons else "")
 
 
-def _ready(answer: Mapping[str, object]) -> Ready:
+def _said(answer: Mapping[str, object], kind: type[_Said]) -> _Said:
     try:
-        return convert(answer, Ready)
+        return convert(answer, kind)
     except ConvertError as error:
         raise PeerError(f"the runner's answer makes no sense: {plain(str(error), 200)}") from None
 

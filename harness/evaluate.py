@@ -16,7 +16,7 @@ from harness.check import Check, Failed
 from harness.devices import Device
 from harness.kernel import Kernel
 from harness.measure import Measurement
-from harness.oracle import Errors
+from harness.oracle import Case, Errors
 from harness.roofline import Ceilings
 from harness.stage import Settings, Stage
 from harness.summary import Seen
@@ -101,12 +101,17 @@ class Evaluation:
                 stage.runners.settle(held)
             budget = Budget(stage, oracle, Path(self.trees.reference),
                             {self.trees.incumbent: incumbent})
-            check = Check(stage, oracle, budget, self._progress)
+            check = Check(stage, oracle, budget, self._progress,
+                          on_first=lambda case: self._rehearse(incumbent, case, held))
             try:
                 return self._checked(check, candidate, incumbent, held)
             finally:
                 self.findings += check.findings
                 self.notes += check.notes
+
+    def _rehearse(self, incumbent: Kernel, case: Case, held: lock.DeviceLock | None) -> None:
+        if held is not None and self.stage.measurable:
+            self.stage.runners.rehearse(incumbent, case.tensors, held)
 
     def _audit(self) -> None:
         if not self.settings.static_audit:

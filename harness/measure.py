@@ -39,6 +39,7 @@ class Measurement:
         stage = self.stage
         sides = {"candidate": candidate, "incumbent": incumbent}
         self._progress("waiting", "for the device", None)
+        stage.runners.rehearsed()
         with stage.measuring(held, lambda text: self._progress("waiting", text, None)) as owned, \
                 vigil.over(stage.device) as watching:
             cases = self.check.cases

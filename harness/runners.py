@@ -6,12 +6,14 @@ under its own guard, with nothing of the candidate's in them; kernel and device 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 from harness.errors import EnvironmentFault
 from harness.guard import Confine, Limits, Outcome, clean_env
@@ -44,6 +46,7 @@ class Runners:
         self._helpers: ThreadPoolExecutor | None = None
         self._settling: dict[Peer, Future[None]] = {}
         self._ending: list[Future[Outcome]] = []
+        self._rehearsals: list[Future[None]] = []
 
     def expect(self, kernel: Kernel, count: int) -> None:
         """Have up to `count` runners of a side starting, as far as this starts any ahead."""
@@ -107,13 +110,37 @@ class Runners:
     def settle(self, lock: DeviceLock) -> None:
         """Have every waiting runner make its context on the card, now that its lock is held.
 
-        It is done beside the check of the candidate, so that no measurement waits for it.
+        It is done beside the check of the candidate, so that no measurement waits for it; the
+        first one, which the check waits for, has the driver to itself.
         """
+        first: Future[None] | None = None
         for name, peers in self._waiting.items():
             for peer in peers:
                 if peer not in self._settling:
                     self._settling[peer] = self._aside().submit(_settle, peer,
-                                                                self._kernels[name], lock)
+                                                                self._kernels[name], lock, first)
+                    first = first or self._settling[peer]
+
+    def rehearse(self, kernel: Kernel, tensors: Sequence[dict[str, Any]],
+                 lock: DeviceLock) -> None:
+        """Have a kernel compiled for a case beside the check, in a process that only does that.
+
+        Whether it works there is not asked: the measurement will tell.
+        """
+        self._rehearsals.append(self._aside().submit(self._rehearse, kernel, tensors, lock))
+
+    def rehearsed(self) -> None:
+        """Wait for every rehearsal: nothing else may run while something is timed."""
+        wait(self._rehearsals)
+        self._rehearsals.clear()
+
+    def _rehearse(self, kernel: Kernel, tensors: Sequence[dict[str, Any]],
+                  lock: DeviceLock) -> None:
+        with contextlib.suppress(PeerError, PeerDied, EnvironmentFault, _NoGpu), \
+                self._open(kernel, lock, None) as peer:
+            _await_ready(peer, kernel)
+            peer.ask("load", **kernel.job())
+            peer.ask("prepare", case="rehearsal", tensors=tensors, copies=1)
 
     def end(self, peers: Iterable[Peer]) -> None:
         """End runners without waiting: a process takes long to give up a card."""
@@ -149,6 +176,7 @@ class Runners:
         for waiting in self._waiting.values():
             self.end(waiting)
             waiting.clear()
+        self.rehearsed()
         for ending in self._ending:
             ending.result()
         self._ending.clear()
@@ -180,8 +208,10 @@ def starts_ahead(place: Place, language: str, memory_bytes: int | None) -> int:
     return max(1, min(MOST_AHEAD, cores // CORES_PER_START, fitting))
 
 
-def _settle(peer: Peer, kernel: Kernel, lock: DeviceLock) -> None:
+def _settle(peer: Peer, kernel: Kernel, lock: DeviceLock, after: Future[None] | None) -> None:
     _await_ready(peer, kernel)
+    if after is not None:
+        wait([after])
     peer.hold(lock)
     peer.ask("context", device=kernel.place.device)
 

@@ -13,7 +13,7 @@ from tests import c_case, kernel_case
 from tests.c_case import REFERENCE, RIGHT, kernel
 from tests.check_case import check
 
-ONE = c_case.target(classes=(ConfigClass(name="even", shape={"n": 1024}),))
+ONE = c_case.target(classes=(ConfigClass(name="even", shape={"n": 1 << 14}),))
 NORMAL = ("normal",)
 
 

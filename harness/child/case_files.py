@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import stat
@@ -15,7 +14,6 @@ class Case:
     def __init__(self, tensors: list[dict[str, Any]]) -> None:
         self.tensors = tensors
         self.data: dict[str, bytes] = {}
-        self.hashes: dict[str, str] = {}
         self.expected: list[Any] = []
         self.dtypes: list[str] = []
 
@@ -23,7 +21,6 @@ class Case:
         with open(tensor["path"], "wb") as file:
             file.write(data)
         self.data[tensor["name"]] = data
-        self.hashes[tensor["name"]] = hashlib.sha256(data).hexdigest()
 
     def move(self, tensor: dict[str, Any], to: list[int], source: list[int]) -> None:
         """Copy element `source[i]` to `to[i]`, all at the same time."""

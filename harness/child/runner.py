@@ -94,6 +94,10 @@ class Runner:
         """Warm what was prepared, with the device to itself, before anything is timed."""
         return dict(self.clock.warm(self.prepared[job["case"]], job["warm_ns"]))
 
+    def capture(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Make a graph of calls on what was prepared, on a GPU."""
+        return dict(self.clock.capture(self.prepared[job["case"]], job["unit"]))
+
     def exchange(self, job: dict[str, Any]) -> dict[str, Any]:
         """Copy elements within the inputs of one copy: what was computed before is old now."""
         self.prepared[job["case"]].exchange(job["copy"], job["moves"])

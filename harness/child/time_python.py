@@ -13,10 +13,6 @@ from typing import Any
 
 import torch
 
-GRAPH_CALLS = 64
-GRAPH_NS = 1_000_000
-MOST_IN_GRAPH = 1024
-
 
 class Prepared:
     """The buffers of one case, in as many copies as were wanted, and graphs of calls on them."""
@@ -72,23 +68,10 @@ def prepare(kernel: Any, job: dict[str, Any]) -> Prepared:
 
 
 def warm(case: Prepared, warm_ns: int) -> dict[str, Any]:
-    """Warm a case; returns the time of a call and whether it can be a graph."""
+    """Warm a case; returns the nanoseconds of a call."""
     call_ns = _launched(case, 3)
     call_ns = _launched(case, max(3, min(2000, int(warm_ns / max(call_ns, 1.0)))))
-    answer: dict[str, Any] = {"graph": False, "why": ""}
-    if case.on_gpu:
-        unit = GRAPH_CALLS if call_ns * GRAPH_CALLS < 6 * GRAPH_NS else \
-            max(1, round(GRAPH_NS / call_ns))
-        copies = len(case.copies)
-        answer = _capture_calls(case, min(MOST_IN_GRAPH, -(-unit // copies) * copies))
-        if answer["graph"]:
-            case.graph.replay()
-            case.synchronize()
-            began = perf_counter_ns()
-            case.graph.replay()
-            case.synchronize()
-            answer["graph_ns"] = (perf_counter_ns() - began) / case.unit
-    return {"call_ns": call_ns, "unit": case.unit, **answer}
+    return {"call_ns": call_ns}
 
 
 def _launched(case: Prepared, calls: int) -> float:
@@ -98,14 +81,18 @@ def _launched(case: Prepared, calls: int) -> float:
     return (perf_counter_ns() - began) / calls
 
 
-def _capture_calls(case: Prepared, unit: int) -> dict[str, Any]:
+def capture(case: Prepared, unit: int) -> dict[str, Any]:
+    """Make a graph of `unit` calls, if they can be; returns the nanoseconds of one by replay."""
     try:
         case.graph = _captured(lambda: case.run(unit))
         case.unit = unit
     except Exception as error:
         case.synchronize()
         return {"graph": False, "why": str(error).partition("\n")[0][:200]}
-    return {"graph": True, "why": ""}
+    began = perf_counter_ns()
+    case.graph.replay()
+    case.synchronize()
+    return {"graph": True, "graph_ns": (perf_counter_ns() - began) / unit}
 
 
 def _captured(work: Any) -> Any:
