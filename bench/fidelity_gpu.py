@@ -45,7 +45,7 @@ LINES = {"softmax-64x1024": (0.020, 0.0020), "softmax-1024x2048": (0.031, 0.0017
          "softmax-6144x4096": (0.0, 1 / 6144), "matmul-2048": (0.007, 0.0003),
          "matmul-4096": (0.008, 0.00006), "iterated-1024x2048": (0.0, 0.0000044)}
 """By class about what the first unit of work costs, and each: where a calibration begins."""
-TURNS = 4
+TURNS = 3
 
 
 class Bench:
@@ -55,6 +55,7 @@ class Bench:
         kind = kernel.kind_of(place, "triton")
         assert kind is not None
         self.zygote = Zygote.start(kind)  # one for all, as a campaign has it
+        self.scratch = tempfile.mkdtemp(prefix="kopt-bench-")  # holds kernels compiled before
         self.out, self.deadline = out, time.monotonic() + seconds
         self._lock = threading.Lock()
         self.task = task()
@@ -64,7 +65,8 @@ class Bench:
         with self._lock, self.out.open("a") as file:
             file.write(line + "\n")
 
-    def judge(self, extra: dict[str, int], comment: str, plan: Plan) -> Verdict:
+    def judge(self, extra: dict[str, int], comment: str, plan: Plan, *,
+              fresh: bool = False) -> Verdict:
         with tempfile.TemporaryDirectory(prefix="kopt-bench-") as name:
             folder = Path(name)
             write(folder / "candidate", source({}))
@@ -72,7 +74,7 @@ class Bench:
             return evaluate(
                 self.task, Trees(candidate=f"{folder}/candidate", reference=f"{folder}/candidate",
                                  incumbent=f"{folder}/incumbent"),
-                self.device, Settings(scratch=f"{folder}/scratch", plan=plan,
+                self.device, Settings(scratch=name if fresh else self.scratch, plan=plan,
                                       distributions=("normal",)), zygote=self.zygote)
 
     def calibrate(self, wanted: tuple[float, float]) -> dict[str, int]:
@@ -125,7 +127,7 @@ class Bench:
         for name in list(CLASSES)[:count]:
             self.task = machine.only(whole, name)
             began = time.monotonic()
-            verdict = self.judge({}, f"cost {name}", Plan(alpha=ALPHA))
+            verdict = self.judge({}, f"cost {name}", Plan(alpha=ALPHA), fresh=True)
             self.keep("cost", config_class=name, seconds=round(time.monotonic() - began, 2),
                       pairs=verdict.rows[0].pairs if verdict.rows else 0,
                       timed=[e.detail for e in verdict.evidence if e.kind == "cost"])

@@ -17,6 +17,7 @@ import machine
 from fidelity_kernels import source, task, write
 
 from harness import devices, kernel
+from harness.duel import Duel
 from harness.evaluate import Settings, Trees, evaluate
 from harness.peer import Peer
 from harness.plan import Plan
@@ -54,7 +55,7 @@ class Heard:
 
 
 def tell_ratios() -> None:
-    """Have `Pairs.run` print the log-ratio of every pair, in percent."""
+    """Have the log-ratio of every pair printed, in percent, and the time of every block."""
     run = Pairs.run
 
     def told(self: Pairs, *args: Any) -> list[ClassTiming]:
@@ -65,6 +66,16 @@ def tell_ratios() -> None:
         return timed
 
     setattr(Pairs, "run", told)  # noqa: B010
+    duel = Duel.run
+
+    def blocks(self: Duel) -> tuple[float, float | None]:
+        result = duel(self)
+        for side in sorted(self.blocks):
+            print(f"         {side}: us a call", *(
+                f"{block.ns / block.calls / 1e3:.2f}" for block in self.blocks[side]))
+        return result
+
+    setattr(Duel, "run", blocks)  # noqa: B010
 
 
 def main() -> None:

@@ -98,20 +98,22 @@ class Evaluation:
         with stage.working(self._waiting) as held, \
                 stage.oracle(Path(self.trees.reference), held) as oracle:
             if held is not None:
-                stage.runners.settle(held)
+                stage.runners.settle(held, candidate)
             budget = Budget(stage, oracle, Path(self.trees.reference),
                             {self.trees.incumbent: incumbent})
             check = Check(stage, oracle, budget, self._progress,
-                          on_first=lambda case: self._rehearse(incumbent, case, held))
+                          on_first=lambda case: self._get_ready(incumbent, case, held))
             try:
                 return self._checked(check, candidate, incumbent, held)
             finally:
                 self.findings += check.findings
                 self.notes += check.notes
 
-    def _rehearse(self, incumbent: Kernel, case: Case, held: lock.DeviceLock | None) -> None:
+    def _get_ready(self, incumbent: Kernel, case: Case, held: lock.DeviceLock | None) -> None:
+        """Have ready what the measurement needs, while the candidate compiles for its check."""
         if held is not None and self.stage.measurable:
             self.stage.runners.rehearse(incumbent, case.tensors, held)
+            self.stage.runners.settle(held)
 
     def _audit(self) -> None:
         if not self.settings.static_audit:

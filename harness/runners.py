@@ -107,19 +107,19 @@ class Runners:
             raise
         return peers
 
-    def settle(self, lock: DeviceLock) -> None:
-        """Have every waiting runner make its context on the card, now that its lock is held.
+    def settle(self, lock: DeviceLock, kernel: Kernel | None = None) -> None:
+        """Have waiting runners make their contexts on the card, now that its lock is held.
 
-        It is done beside the check of the candidate, so that no measurement waits for it; the
-        first one, which the check waits for, has the driver to itself.
+        It is done beside the check of the candidate, so that no measurement waits for it. With a
+        `kernel` only its next runner does: contexts are made one after another, and the check
+        waits for that one.
         """
-        first: Future[None] | None = None
         for name, peers in self._waiting.items():
-            for peer in peers:
+            chosen = list(peers) if kernel is None else list(peers)[:name == kernel.name]
+            for peer in chosen:
                 if peer not in self._settling:
                     self._settling[peer] = self._aside().submit(_settle, peer,
-                                                                self._kernels[name], lock, first)
-                    first = first or self._settling[peer]
+                                                                self._kernels[name], lock)
 
     def rehearse(self, kernel: Kernel, tensors: Sequence[dict[str, Any]],
                  lock: DeviceLock) -> None:
@@ -208,10 +208,8 @@ def starts_ahead(place: Place, language: str, memory_bytes: int | None) -> int:
     return max(1, min(MOST_AHEAD, cores // CORES_PER_START, fitting))
 
 
-def _settle(peer: Peer, kernel: Kernel, lock: DeviceLock, after: Future[None] | None) -> None:
+def _settle(peer: Peer, kernel: Kernel, lock: DeviceLock) -> None:
     _await_ready(peer, kernel)
-    if after is not None:
-        wait([after])
     peer.hold(lock)
     peer.ask("context", device=kernel.place.device)
 
