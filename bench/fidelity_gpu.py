@@ -67,6 +67,7 @@ class Bench:
 
     def judge(self, extra: dict[str, int], comment: str, plan: Plan, *,
               fresh: bool = False) -> Verdict:
+        kept = f"{self.scratch}/{threading.current_thread().name}"
         with tempfile.TemporaryDirectory(prefix="kopt-bench-") as name:
             folder = Path(name)
             write(folder / "candidate", source({}))
@@ -74,7 +75,7 @@ class Bench:
             return evaluate(
                 self.task, Trees(candidate=f"{folder}/candidate", reference=f"{folder}/candidate",
                                  incumbent=f"{folder}/incumbent"),
-                self.device, Settings(scratch=name if fresh else self.scratch, plan=plan,
+                self.device, Settings(scratch=name if fresh else kept, plan=plan,
                                       distributions=("normal",)), zygote=self.zygote)
 
     def calibrate(self, wanted: tuple[float, float]) -> dict[str, int]:
