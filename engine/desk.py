@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
+from engine import harness_process
 from engine import lease as leases
 from engine.campaign import Setup
 from engine.journal.read import Reader
@@ -44,7 +45,9 @@ class Desk:
         self.stop = stop
         self.reader = Reader(setup.workspace)
         self.messages: queue.Queue[object] = queue.Queue()
-        self.verifier = Verifier(setup, self.messages)
+        self.warm = harness_process.warm_start(setup.target, setup.device, setup.manifest.python,
+                                               setup.manifest.env)
+        self.verifier = Verifier(setup, self.messages, self.warm)
         self.on_controls: Callable[[], None] = lambda: None
         self.round = 0
         self.waited_s = 0.0
@@ -118,6 +121,7 @@ class Desk:
 
     def close(self) -> None:
         self.verifier.stop()
+        self.warm.close()
         self.reader.close()
 
     def _look(self) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import harness
-from harness import guard
+from harness import guard, kernel, lock
 from harness.convert import ConvertError, from_json, to_json
+from harness.device import Device
 from harness.errors import KoptError
 from harness.guard import Limits
 from harness.loop import LoopResult, Trial
@@ -24,9 +25,19 @@ from harness.requests import (
     TrialLine,
     VerdictLine,
 )
+from harness.target import Target
 from harness.verdict import Verdict, rejected
+from harness.zygote import VARIABLE, WarmStart
 
 HARNESS_LIMITS = Limits(wall_s=3600.0, output_bytes=16 << 20)
+
+
+def warm_start(target: Target, device: Device, python: str | None,
+               env: Mapping[str, str]) -> WarmStart:
+    """Return what lets the harness processes of one target share their imports."""
+    place = kernel.place_on(device, target.language, scratch="", python=python, env=env)
+    return WarmStart(kernel.kind_of(place, target.language),
+                     yields=lock.turnstile() if device.kind == "cpu" else None)
 
 
 class HarnessFault(KoptError):
@@ -38,24 +49,26 @@ class HarnessFault(KoptError):
 
 
 def evaluate(request: EvaluateRequest, *, progress: Callable[[Progress], None] | None = None,
-             cancel: threading.Event | None = None) -> Verdict:
+             cancel: threading.Event | None = None, warm: WarmStart | None = None) -> Verdict:
     """Return the verdict on one candidate. Raises HarnessFault."""
-    last = _ask(request, Path(request.settings.scratch), progress, None, cancel)
+    last = _ask(request, Path(request.settings.scratch), progress, None, cancel, warm)
     if isinstance(last, VerdictLine):
         return last.verdict
     return rejected("the harness was stopped", candidate_id=request.settings.candidate_id)
 
 
 def loop(request: LoopRequest, *, on_trial: Callable[[Trial], None] | None = None,
-         cancel: threading.Event | None = None) -> LoopResult | None:
+         cancel: threading.Event | None = None, warm: WarmStart | None = None,
+         ) -> LoopResult | None:
     """Return where the loop ended, None if it was stopped. Raises HarnessFault."""
-    last = _ask(request, Path(request.settings.scratch), None, on_trial, cancel)
+    last = _ask(request, Path(request.settings.scratch), None, on_trial, cancel, warm)
     return last.result if isinstance(last, LoopLine) else None
 
 
 def _ask(request: EvaluateRequest | LoopRequest, scratch: Path,
          progress: Callable[[Progress], None] | None, on_trial: Callable[[Trial], None] | None,
-         cancel: threading.Event | None) -> VerdictLine | LoopLine | None:
+         cancel: threading.Event | None, warm: WarmStart | None,
+         ) -> VerdictLine | LoopLine | None:
     scratch.mkdir(parents=True, exist_ok=True)
     path = scratch / "request.json"
     path.write_bytes(to_json(request))
@@ -76,8 +89,12 @@ def _ask(request: EvaluateRequest | LoopRequest, scratch: Path,
         else:
             answers.append(line)
 
-    outcome = guard.run([sys.executable, "-m", "harness", str(path)], cwd=scratch,
-                        env=environment(), limits=HARNESS_LIMITS, on_line=take, cancel=cancel)
+    env, zygote = environment(), warm.zygote() if warm is not None else None
+    if zygote is not None:
+        env[VARIABLE] = zygote.told
+    outcome = guard.run([sys.executable, "-m", "harness", str(path)], cwd=scratch, env=env,
+                        limits=HARNESS_LIMITS, on_line=take, cancel=cancel,
+                        pass_fds=[zygote.descriptor] if zygote is not None else ())
     answer = answers[-1] if answers else None
     if isinstance(answer, ErrorLine):
         raise HarnessFault(answer)

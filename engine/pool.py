@@ -21,6 +21,7 @@ from engine.patch import Patch
 from engine.workers.base import Bench, Report, Task, Worker
 from harness.errors import KoptError, of_os
 from harness.text import plain
+from harness.zygote import WarmStart
 
 TICK_S = 0.5
 
@@ -48,8 +49,8 @@ class Pool:
     """Runs the tasks of one round, at most `workers` at a time."""
 
     def __init__(self, setup: Setup, workers: Mapping[str, Worker], limit: int,
-                 messages: queue.Queue[object]) -> None:
-        self._setup = setup
+                 messages: queue.Queue[object], warm: WarmStart) -> None:
+        self._setup, self._warm = setup, warm
         self._workers = workers
         self._messages = messages
         self._limit = limit
@@ -95,7 +96,7 @@ class Pool:
                           baseline=str(setup.tree(setup.lineage.base)),
                           scratch=str(setup.folder.fresh_scratch(task.slot)),
                           base_commit=base_commit, python=setup.manifest.python,
-                          env=setup.manifest.env,
+                          env=setup.manifest.env, warm=self._warm,
                           timeout_s=setup.manifest.pool.worker_timeout_s)
             report = self._workers[task.backend].work(task, bench, tick, self.cancel)
             if not report.ok:

@@ -16,6 +16,7 @@ from harness.errors import KoptError, Refused, of_os
 from harness.evaluate import Settings, Trees
 from harness.requests import EvaluateRequest
 from harness.verdict import Verdict
+from harness.zygote import WarmStart
 
 UNTRUSTED = ("io", "build", "home-candidate")
 """Parts of the scratch folder that candidates write in."""
@@ -46,8 +47,8 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
 class Verifier:
     """A thread that answers jobs in order; results go to the engine's queue."""
 
-    def __init__(self, setup: Setup, messages: queue.Queue[object]) -> None:
-        self._setup = setup
+    def __init__(self, setup: Setup, messages: queue.Queue[object], warm: WarmStart) -> None:
+        self._setup, self._warm = setup, warm
         self._messages = messages
         self._jobs: queue.Queue[Job | None] = queue.Queue()
         self.cancel = threading.Event()
@@ -98,5 +99,5 @@ class Verifier:
                               always_time=job.always_time,
                               test_command=setup.manifest.test_command))
         return harness_process.evaluate(
-            request, cancel=self.cancel, progress=lambda p: self._messages.put(
+            request, cancel=self.cancel, warm=self._warm, progress=lambda p: self._messages.put(
                 Ticked(slot=job.slot, stage=p.stage, detail=p.detail, done=p.done)))

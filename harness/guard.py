@@ -245,9 +245,10 @@ class Guarded:
 def run(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None,
         limits: Limits | None = None, confine: Confine | None = None,
         lock: DeviceLock | None = None, yields: Turnstile | None = None,
-        on_line: Callable[[bytes], None] | None = None,
+        pass_fds: Sequence[int] = (), on_line: Callable[[bytes], None] | None = None,
         cancel: threading.Event | None = None) -> Outcome:
     """Run one untrusted command to its end and return how it ended; it never raises for that."""
     with Guarded(argv, cwd=cwd, env=clean_env() if env is None else env, limits=limits,
-                 confine=confine, lock=lock, yields=yields, on_line=on_line) as guarded:
+                 confine=confine, lock=lock, yields=yields, pass_fds=pass_fds,
+                 on_line=on_line) as guarded:
         return guarded.wait(cancel=cancel)

@@ -13,6 +13,7 @@ import os
 import select
 import socket
 import subprocess
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,21 +82,22 @@ class Forked:
 class Zygote:
     """A process that forks programs of one kind."""
 
-    def __init__(self, kind: Kind, channel: socket.socket) -> None:
-        self.kind, self._channel = kind, channel
+    def __init__(self, kind: Kind, channel: socket.socket,
+                 process: subprocess.Popen[bytes] | None = None) -> None:
+        self.kind, self._channel, self._process = kind, channel, process
 
     @classmethod
     def start(cls, kind: Kind, *, yields: Turnstile | None = None) -> Zygote:
         """Have a zygote started; it imports by itself, and what is asked meanwhile waits."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            subprocess.Popen(
+            process = subprocess.Popen(
                 [kind.python, "-I", str(PROGRAM), "zygote", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 env=dict(kind.env), pass_fds=[theirs.fileno()], start_new_session=True)
         ours.sendall(to_json({"language": kind.language,
                               "yields": list(yields.paths) if yields else None}))
-        return cls(kind, ours)
+        return cls(kind, ours, process)
 
     @classmethod
     def inherited(cls, kind: Kind) -> Zygote | None:
@@ -108,6 +110,16 @@ class Zygote:
     @property
     def descriptor(self) -> int:
         return self._channel.fileno()
+
+    @property
+    def told(self) -> str:
+        """What a process that is passed the descriptor is told of it, as VARIABLE."""
+        return f"{self.descriptor}:{self.kind.name}"
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs still, as far as this process can tell."""
+        return self._process is None or self._process.poll() is None
 
     def fork(self, control: socket.socket, passed: Sequence[int], held: Sequence[int],
              ) -> Forked | None:
@@ -129,6 +141,36 @@ class Zygote:
         return Forked(out[0], err[0], life[0])
 
     def close(self) -> None:
-        """Let go of it; what it has forked goes on."""
+        """Let go of it, and end it if it was started here; what it has forked goes on."""
         with contextlib.suppress(OSError):
             self._channel.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+class WarmStart:
+    """Keeps a zygote for as long as its owner may need it: started when it is first asked for, and
+    again when it has died. Any thread may ask.
+    """
+
+    def __init__(self, kind: Kind | None, *, yields: Turnstile | None = None) -> None:
+        self._kind, self._yields = kind, yields
+        self._zygote: Zygote | None = None
+        self._lock = threading.Lock()
+
+    def zygote(self) -> Zygote | None:
+        """Return the zygote; None where there is nothing to be imported."""
+        with self._lock:
+            if self._zygote is not None and not self._zygote.alive:
+                self._zygote.close()
+                self._zygote = None
+            if self._zygote is None and self._kind is not None:
+                self._zygote = Zygote.start(self._kind, yields=self._yields)
+            return self._zygote
+
+    def close(self) -> None:
+        with self._lock:
+            if self._zygote is not None:
+                self._zygote.close()
+            self._zygote = None

@@ -12,6 +12,7 @@ from engine.journal.records import SlotKind
 from harness.device import Device
 from harness.loop import Trial
 from harness.target import Target
+from harness.zygote import WarmStart
 
 Tick = Callable[[str, str, float | None], None]
 """Called with a stage, a few words and how far the work is (0 to 1), where that is known."""
@@ -51,6 +52,7 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
     base_commit: str
     python: str | None = None
     env: dict[str, str] = {}
+    warm: WarmStart | None = None
     timeout_s: float = 1800.0
 
 

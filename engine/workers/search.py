@@ -39,7 +39,7 @@ def search(task: Task, bench: Bench, tick: Tick, cancel: threading.Event) -> Loo
         job=Job(tree=bench.worktree, reference=bench.baseline, budget=task.trials, seed=task.seed,
                 only=task.knobs),
         settings=Settings(scratch=bench.scratch, python=bench.python, env=bench.env))
-    return harness_process.loop(request, on_trial=on_trial, cancel=cancel)
+    return harness_process.loop(request, on_trial=on_trial, cancel=cancel, warm=bench.warm)
 
 
 def describe(trial: Trial) -> str:
