@@ -1,4 +1,4 @@
-"""Programs forked off a zygote are guarded like those started afresh, and share nothing but code."""
+"""Programs forked off a zygote are guarded like those started afresh and share only code."""
 
 from __future__ import annotations
 
