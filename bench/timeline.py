@@ -24,6 +24,8 @@ from harness.plan import Plan
 from harness.timing import ClassTiming, Pairs
 from harness.zygote import Zygote
 
+BEGAN = time.monotonic()
+
 
 class Heard:
     """Takes the place of `Peer.send` and `Peer.receive`, and notes what passes."""
@@ -69,9 +71,10 @@ def tell_ratios() -> None:
     duel = Duel.run
 
     def blocks(self: Duel) -> tuple[float, float | None]:
+        print(f"{time.monotonic() - BEGAN:7.3f}  duel begins")
         result = duel(self)
         for side in sorted(self.blocks):
-            print(f"         {side}: us a call", *(
+            print(f"         {self.case.config_class} {side}: us a call", *(
                 f"{block.ns / block.calls / 1e3:.2f}" for block in self.blocks[side]))
         return result
 
@@ -80,11 +83,12 @@ def tell_ratios() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--class", dest="name", default="softmax-1024x2048")
+    parser.add_argument("--class", dest="name", default="softmax-1024x2048",
+                        help="or all")
     parser.add_argument("--repeat", type=int, default=2)
     given = parser.parse_args()
     device = next(d for d in devices.inventory() if d.kind != "cpu")
-    target = machine.only(task(), given.name)
+    target = machine.only(task(), given.name) if given.name != "all" else task()
     place = kernel.place_on(device, target.language, scratch="", python=None, env={})
     kind = kernel.kind_of(place, target.language)
     assert kind is not None

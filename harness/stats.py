@@ -53,6 +53,38 @@ def estimate(samples: Sequence[float], alpha: float) -> Estimate:
                     pairs=len(samples), alpha=alpha)
 
 
+def pooled(samples: Sequence[Sequence[float]], weights: Sequence[float], alpha: float) -> Estimate:
+    """Return the weighted mean of several lists of per-pair log-ratios and its Student interval.
+
+    Lists share their pairs from the first on, and so their noise; one may be longer than others.
+    The variance is that of a weighted sum of means, with covariances over the pairs that two lists
+    share: for lists of one length, the variance over pairs of the weighted sum. It is never less
+    than it would be had every list as many pairs as the longest; degrees are those of the shortest.
+    """
+    total = math.fsum(weights)
+    shares = [weight / total for weight in weights]
+    fewest, most = min(map(len, samples)), max(map(len, samples))
+    shared = estimate([weighted_mean(values, shares) for values in
+                       zip(*(one[:fewest] for one in samples), strict=True)], alpha)
+    if fewest == most or fewest < 2:
+        return shared
+    variance = math.fsum(
+        a * b * _covariance(one, other) / max(len(one), len(other))
+        for one, a in zip(samples, shares, strict=True)
+        for other, b in zip(samples, shares, strict=True))
+    stderr = math.sqrt(max(variance, shared.stderr**2 * fewest / most))
+    mean = weighted_mean([fmean(one) for one in samples], shares)
+    half = t_quantile(1 - alpha / 2, fewest - 1) * stderr
+    return Estimate(mean=mean, stderr=stderr, low=mean - half, high=mean + half, pairs=fewest,
+                    alpha=alpha)
+
+
+def _covariance(one: Sequence[float], other: Sequence[float]) -> float:
+    count = min(len(one), len(other))
+    a, b = fmean(one[:count]), fmean(other[:count])
+    return math.fsum((x - a) * (y - b) for x, y in zip(one, other, strict=False)) / (count - 1)
+
+
 def t_quantile(p: float, degrees: int) -> float:
     """Return Student's t quantile for a whole number of degrees of freedom, by bisection.
 

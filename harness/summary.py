@@ -41,7 +41,7 @@ def rows(seen: Seen) -> tuple[tuple[Row, ...], tuple[Finding, ...]]:
 def with_overall(verdict: Verdict, seen: Seen) -> Verdict:
     """Add the worst errors and, if every class was timed, the weighted geometric means.
 
-    Pairs are shared by the classes, and so is their noise: the interval is over pairs.
+    Pairs are shared by the classes, and so is their noise; see `stats.pooled`.
     """
     verdict = replace(
         verdict, max_abs_err=_most(r.max_abs_err for r in verdict.rows),
@@ -51,10 +51,8 @@ def with_overall(verdict: Verdict, seen: Seen) -> Verdict:
     if not verdict.correct or len(latencies) < len(verdict.rows):
         return verdict
     weights = [row.weight for row in verdict.rows]
-    per_pair = zip(*(seen.timings[row.config_class].log_ratios for row in verdict.rows),
-                   strict=True)
-    value = stats.estimate([stats.weighted_mean(ratios, weights) for ratios in per_pair],
-                           seen.plan.alpha_look)
+    value = stats.pooled([seen.timings[row.config_class].log_ratios for row in verdict.rows],
+                         weights, seen.plan.alpha_look)
     latency = _geometric(latencies, weights)
     bounds = [row.bound_us for row in verdict.rows if row.bound_us]
     bound = _geometric(bounds, weights) if len(bounds) == len(verdict.rows) else None

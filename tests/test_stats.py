@@ -126,3 +126,31 @@ def test_a_gain_of_ten_percent_is_found() -> None:
     played = [sequential(rng, math.log(1.1), 0.02, plan) for _ in range(600)]
     assert np.mean([outcome == "faster" for outcome, _ in played]) >= 0.95
     assert np.median([pairs for _, pairs in played]) < plan.looks[-1]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.floats(-2, 2), st.floats(-2, 2)), min_size=2, max_size=12),
+       st.floats(0.1, 5), st.floats(0.1, 5))
+def test_classes_with_as_many_pairs_are_judged_by_the_pair(
+        pairs: list[tuple[float, float]], first: float, second: float) -> None:
+    pooled = stats.pooled([[a for a, _ in pairs], [b for _, b in pairs]], [first, second], 0.05)
+    by_pair = stats.estimate([stats.weighted_mean(pair, [first, second]) for pair in pairs], 0.05)
+    assert pooled.pairs == by_pair.pairs
+    assert (pooled.mean, pooled.low, pooled.high) == pytest.approx(
+        (by_pair.mean, by_pair.low, by_pair.high))
+
+
+@pytest.mark.parametrize("shared", [0.0, 0.01, 0.05])
+def test_classes_that_share_some_pairs_err_no_more_often_than_alpha(shared: float) -> None:
+    rng = np.random.default_rng(11)
+    alpha, wrong, trials = 0.05, 0, 1000
+    for _ in range(trials):
+        noise = rng.normal(0, shared, 9)
+        lists = [list(noise[:count] + rng.normal(0, spread, count))
+                 for count, spread in ((4, 0.01), (9, 0.03), (6, 0.02))]
+        value = stats.pooled(lists, [1, 2, 1], alpha)
+        assert value.pairs == 4
+        assert value.mean == pytest.approx(stats.weighted_mean(
+            [float(np.mean(one)) for one in lists], [1, 2, 1]))
+        wrong += not value.low <= 0 <= value.high
+    assert wrong / trials < alpha * 1.3
