@@ -2,12 +2,12 @@
 
     python bench/fidelity.py --gpu [--seconds 480] [--workers 3]
 
-Six Triton kernels, from 2 us to 1 ms, are the config classes of one task; a trial is one whole
-`evaluate`, and every class of it one decision. The candidate is always the plain source. In an A/A
-trial the incumbent is the same but for a comment; in the others it does extra real work,
-arithmetic whose result nothing needs or rows done twice, by an amount calibrated beforehand. Every
-trial is appended to a file of JSON lines, so that runs on several days pool into one table; a
-calibration is made once a card and file.
+Six Triton kernels, from 2 us to 1 ms, are the config classes of one task; a trial is the whole
+measurement of a verdict, in processes of its own, and every class of it one decision. Some trials
+share one check. The candidate is always the plain source. In an A/A trial the incumbent is the same
+but for a comment; in the others it does extra real work, arithmetic whose result nothing needs or
+rows done twice, by an amount calibrated beforehand. Every trial is appended to a file of JSON
+lines, so that runs on several days pool into one table; a calibration is made once a card and file.
 """
 
 from __future__ import annotations
@@ -26,11 +26,16 @@ from typing import Any
 import machine
 from fidelity_kernels import CLASSES, source, task, write
 
-from harness import devices, kernel
+from harness import devices, kernel, summary
+from harness.budget import Budget
+from harness.check import Check
 from harness.convert import to_builtins
 from harness.evaluate import Settings, Trees, evaluate
+from harness.measure import Measurement
 from harness.plan import Plan
-from harness.verdict import Verdict
+from harness.stage import Stage
+from harness.summary import Seen
+from harness.verdict import Row, Verdict
 from harness.zygote import Zygote
 
 ALPHA = 0.001
@@ -41,11 +46,14 @@ STEPS = {"A/A": (0.0, 0.0), "2 % (5 % if short)": (0.02, 0.05),
 """By step the gain planted in long and in short kernels."""
 
 
-LINES = {"softmax-64x1024": (0.020, 0.0020), "softmax-1024x2048": (0.031, 0.0017),
-         "softmax-6144x4096": (0.0, 1 / 6144), "matmul-2048": (0.007, 0.0003),
-         "matmul-4096": (0.008, 0.00006), "iterated-1024x2048": (0.0, 0.0000044)}
-"""By class about what the first unit of work costs, and each: where a calibration begins."""
+SLOPES = {"softmax-64x1024": 0.0020, "softmax-1024x2048": 0.0017, "softmax-6144x4096": 1 / 6144,
+          "matmul-2048": 0.0002, "matmul-4096": 0.00011, "iterated-1024x2048": 1 / 118_000}
+"""By class about what a unit of work costs: where a calibration begins."""
+WHOLE = {"softmax-6144x4096": 1, "iterated-1024x2048": 16}
+"""How many units there are at a time, else 4: a loop's remainder costs what it likes."""
 TURNS = 3
+TOGETHER = 5
+"""Trials that share one check."""
 
 
 class Bench:
@@ -55,7 +63,6 @@ class Bench:
         kind = kernel.kind_of(place, "triton")
         assert kind is not None
         self.zygote = Zygote.start(kind)  # one for all, as a campaign has it
-        self.scratch = tempfile.mkdtemp(prefix="kopt-bench-")  # holds kernels compiled before
         self.out, self.deadline = out, time.monotonic() + seconds
         self._lock = threading.Lock()
         self.task = task()
@@ -65,37 +72,59 @@ class Bench:
         with self._lock, self.out.open("a") as file:
             file.write(line + "\n")
 
-    def judge(self, extra: dict[str, int], comment: str, plan: Plan, *,
-              fresh: bool = False) -> Verdict:
-        kept = f"{self.scratch}/{threading.current_thread().name}"
+    def judge(self, comment: str) -> Verdict:
+        """Return the verdict on the plain source against itself, from nothing but a zygote."""
         with tempfile.TemporaryDirectory(prefix="kopt-bench-") as name:
-            folder = Path(name)
-            write(folder / "candidate", source({}))
-            write(folder / "incumbent", source(extra) + f"# {comment}\n")
-            return evaluate(
-                self.task, Trees(candidate=f"{folder}/candidate", reference=f"{folder}/candidate",
-                                 incumbent=f"{folder}/incumbent"),
-                self.device, Settings(scratch=name if fresh else kept, plan=plan,
-                                      distributions=("normal",)), zygote=self.zygote)
+            trees = self.trees(Path(name), {}, comment)
+            return evaluate(self.task, trees, self.device, Settings(
+                scratch=f"{name}/scratch", plan=Plan(alpha=ALPHA)), zygote=self.zygote)
+
+    def trees(self, folder: Path, extra: dict[str, int], comment: str) -> Trees:
+        write(folder / "candidate", source({}))
+        write(folder / "incumbent", source(extra) + f"# {comment}\n")
+        return Trees(candidate=f"{folder}/candidate", reference=f"{folder}/candidate",
+                     incumbent=f"{folder}/incumbent")
+
+    def measured(self, extra: dict[str, int], comment: str, plan: Plan,
+                 count: int) -> Iterator[tuple[list[Row], Measurement, float]]:
+        """Yield what so many measurements say, after one check of the candidate."""
+        with tempfile.TemporaryDirectory(prefix="kopt-bench-") as name:
+            trees = self.trees(Path(name), extra, comment)
+            settings = Settings(scratch=f"{name}/scratch", plan=plan, distributions=("normal",))
+            with Stage(self.task, self.device, settings, None, self.zygote) as stage:
+                candidate = stage.make(Path(trees.candidate), "candidate")
+                incumbent = stage.make(Path(trees.incumbent), "incumbent")
+                with stage.working() as held, stage.oracle(Path(trees.reference), held) as oracle:
+                    check = Check(stage, oracle, Budget(stage, oracle, Path(trees.reference)),
+                                  lambda *_: None)
+                    assert check.run(candidate, held), check.errors
+                    for _ in range(count):
+                        began = time.monotonic()
+                        measurement = Measurement(stage, check, lambda *_: None)
+                        timings = measurement.run(candidate, incumbent, held)
+                        rows, _ = summary.rows(Seen(
+                            target=self.task, plan=plan, errors=check.errors, timings=timings,
+                            ceilings=None, on_cpu=False, same=False))
+                        yield list(rows), measurement, time.monotonic() - began
 
     def calibrate(self, wanted: tuple[float, float]) -> dict[str, int]:
         """Return by class how much extra work makes the incumbent slower by the wanted share."""
         goal = {name: wanted[0] if name in LONG else wanted[1] for name in CLASSES}
-        offset = {name: LINES[name][0] for name in CLASSES}
-        seen: dict[str, list[float]] = {name: [] for name in CLASSES}
-        for turn in range(TURNS):
-            extra = {name: max(1, round((goal[name] - offset[name]) / LINES[name][1]))
+        offset = dict.fromkeys(CLASSES, 0.0)
+        extra: dict[str, int] = {}
+        for turn in range(TURNS + 1):
+            extra = {name: max(1, round((goal[name] - offset[name]) / SLOPES[name]
+                                        / WHOLE.get(name, 4))) * WHOLE.get(name, 4)
                      for name in CLASSES}
-            verdict = self.judge(extra, "calibration", Plan(looks=(6,), alpha=0.05))
-            self.keep("calibration", turn=turn, goal=goal, extra=extra, seen={
-                row.config_class: math.expm1(row.log_ratio or 0.0) for row in verdict.rows},
-                reason=verdict.rejected_reason)
-            for row in verdict.rows:  # the mean of what every turn says of the first unit's cost
-                name = row.config_class
-                seen[name].append(math.expm1(row.log_ratio or 0.0) - extra[name] * LINES[name][1])
-                offset[name] = fmean(seen[name])
-        return {name: max(1, round((goal[name] - offset[name]) / LINES[name][1]))
-                for name in CLASSES}
+            if turn == TURNS:
+                break
+            for rows, _, _ in self.measured(extra, "calibration", Plan(looks=(6,), alpha=0.05), 1):
+                seen = {row.config_class: math.expm1(row.log_ratio or 0.0) for row in rows}
+                self.keep("calibration", turn=turn, goal=goal, extra=extra, seen=seen)
+                for name, share in seen.items():  # the mean of the last two turns, from the second
+                    fresh = share - extra[name] * SLOPES[name]
+                    offset[name] = fresh if turn < 2 else (fresh + offset[name]) / 2
+        return extra
 
     def extra(self, step: str) -> dict[str, int]:
         """Return a step's extra work, calibrated in this run or an earlier one on such a card."""
@@ -110,25 +139,26 @@ class Bench:
     def lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.out.read_text().splitlines()]
 
-    def trial(self, step: str, extra: dict[str, int], number: int) -> None:
-        began = time.monotonic()
-        verdict = self.judge(extra, f"{step} {number}", Plan(alpha=ALPHA))
-        self.keep("trial", step=step, seconds=round(time.monotonic() - began, 2),
-                  reason=verdict.rejected_reason, evidence=[
-                      to_builtins(one) for one in verdict.evidence if number == 0],
-                  audit=[to_builtins(one) for one in verdict.audit],
-                  rows=[{"class": row.config_class, "outcome": row.outcome, "pairs": row.pairs,
-                         "log_ratio": row.log_ratio, "stderr": row.stderr, "us": row.latency_us,
-                         "incumbent_us": row.incumbent_us, "note": row.note}
-                        for row in verdict.rows])
+    def trials(self, step: str, extra: dict[str, int], number: int) -> None:
+        for rows, measurement, seconds in self.measured(extra, f"{step} {number}",
+                                                        Plan(alpha=ALPHA), TOGETHER):
+            self.keep("trial", step=step, seconds=round(seconds, 2), extra=extra, evidence=[
+                          to_builtins(one) for one in measurement.evidence],
+                      audit=[to_builtins(one) for one in measurement.findings],
+                      rows=[{"class": row.config_class, "outcome": row.outcome,
+                             "pairs": row.pairs, "log_ratio": row.log_ratio,
+                             "stderr": row.stderr, "us": row.latency_us,
+                             "incumbent_us": row.incumbent_us, "note": row.note} for row in rows])
+            if time.monotonic() > self.deadline:
+                return
 
-    def cost(self, count: int) -> None:
+    def cost(self) -> None:
         """Time verdicts on one class, one after another: what a user waits for."""
         whole = self.task
-        for name in list(CLASSES)[:count]:
+        for name in CLASSES:
             self.task = machine.only(whole, name)
             began = time.monotonic()
-            verdict = self.judge({}, f"cost {name}", Plan(alpha=ALPHA), fresh=True)
+            verdict = self.judge(f"cost {name}")
             self.keep("cost", config_class=name, seconds=round(time.monotonic() - began, 2),
                       pairs=verdict.rows[0].pairs if verdict.rows else 0,
                       timed=[e.detail for e in verdict.evidence if e.kind == "cost"])
@@ -137,7 +167,8 @@ class Bench:
     def run(self, workers: int) -> None:
         self.keep("machine", **machine.describe(), versions=machine.gpu_versions(),
                   device=to_builtins(self.device))
-        self.cost(3)
+        if not any(line["kind"] == "cost" for line in self.lines()):
+            self.cost()
         extras = {step: self.extra(step) for step in STEPS}
         jobs = self._jobs(extras)
         threads = [threading.Thread(target=self._work, args=(jobs,)) for _ in range(workers)]
@@ -147,11 +178,11 @@ class Bench:
             thread.join()
 
     def _jobs(self, extras: dict[str, dict[str, int]]) -> Iterator[tuple[str, dict[str, int], int]]:
-        """Yield trials, three without a gain for each that has one."""
+        """Yield groups of trials, those without a gain as often as all others."""
         number = 0
         while time.monotonic() < self.deadline:
             for step, extra in extras.items():
-                yield from [(step, extra, number)] * (1 if extra else 3)
+                yield from [(step, extra, number)] * (1 if extra else 2)
             number += 1
 
     def _work(self, jobs: Iterator[tuple[str, dict[str, int], int]]) -> None:
@@ -160,16 +191,14 @@ class Bench:
                 job = next(jobs, None)
             if job is None or time.monotonic() > self.deadline:
                 return
-            self.trial(*job)
+            self.trials(*job)
 
 
 def table(lines: list[dict[str, Any]]) -> str:
     """Return the pooled table of all trials."""
     decisions: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    rejected = 0
     for line in lines:
         if line["kind"] == "trial":
-            rejected += line["reason"] is not None
             for row in line["rows"]:
                 decisions[line["step"], row["class"]].append(row)
     text = [f"{'planted':22} {'kernel':10} {'us':>8} {'faster':>12} {'mean':>8} {'sd':>7} pairs"]
@@ -184,7 +213,6 @@ def table(lines: list[dict[str, Any]]) -> str:
     costs = [line["seconds"] for line in lines if line["kind"] == "cost"]
     if costs:
         text.append(f"a verdict on one kernel, alone on the machine: median {median(costs):.1f} s")
-    text.append(f"verdicts that were rejected: {rejected}")
     return "\n".join(text)
 
 

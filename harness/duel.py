@@ -21,6 +21,8 @@ from harness.text import plain
 GRAPH_CALLS = 64
 GRAPH_NS = 1_000_000
 MOST_IN_GRAPH = 1024
+SINGLE_NS = 500_000
+"""Calls that take so long are launched one by one: the host is well ahead of them."""
 LENGTHENED = 4
 OTHER_BLOCKS = 2
 CYCLE = 32
@@ -90,6 +92,7 @@ class Duel:
         self.contents = {side: Contents(case, random.Random(seed)) for side in order}
         self.blocks: dict[str, list[Block]] = {side: [] for side in order}
         self._calls: dict[tuple[str, str], int] = {}
+        self._probes = 0
 
     def prepare(self) -> None:
         """Have both sides allocate their buffers and compile; `prepared` waits for it."""
@@ -106,8 +109,10 @@ class Duel:
         self._call_ns = {side: _said(self.peers[side].ask(
             "warm", case=self.case.id, warm_ns=self.plan.warm_ns), Warmed).call_ns
             for side in self.order}
-        self._unit = graph_unit(max(1.0, max(self._call_ns.values())), self.copies)
-        self._graphs = {} if self._alone else {side: _said(self.peers[side].ask(
+        slowest_ns = max(1.0, *self._call_ns.values())
+        self._unit = graph_unit(slowest_ns, self.copies)
+        single = self._alone or slowest_ns >= SINGLE_NS
+        self._graphs = {} if single else {side: _said(self.peers[side].ask(
             "capture", case=self.case.id, unit=self._unit), Captured) for side in self.order}
         graph = bool(self._graphs) and all(one.graph for one in self._graphs.values())
         self.kernel_mode = "graph" if graph else "launch"
@@ -212,6 +217,7 @@ class Duel:
         cycle = contents.cycle(CYCLE)
         if not cycle:
             return 1.0
+        self._probes += 1
         contents.copy = 0  # all of it is on the first copy
         per_call_ns = 1e3 * self.us_per_call("candidate")
         rounds = max(1, min(CYCLE - 1, round(self.plan.block_ns / (per_call_ns + 1000) / CYCLE)))
@@ -220,7 +226,7 @@ class Duel:
             fresh = number % 4 in (0, 3)
             answer = self.peers["candidate"].ask(
                 "probe", case=self.case.id, cycle=cycle, rounds=rounds, fresh=fresh,
-                graph=self.mode == "graph")
+                number=self._probes, graph=self.mode == "graph")
             least[fresh] = min(_nanoseconds(answer), least.get(fresh, 1 << 62))
             if fresh:
                 contents.note(0, replayed(cycle, rounds))

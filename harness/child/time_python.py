@@ -22,7 +22,7 @@ class Prepared:
         self.copies = [kernel.buffers(job["tensors"]) for _ in range(job["copies"])]
         self.graph: Any = None
         self.unit = 1
-        self.probes: dict[bool, Any] = {}
+        self.probes: dict[tuple[int, bool], Any] = {}
         self.decoys: dict[Any, Any] = {}
 
     @property
@@ -141,10 +141,10 @@ def _timed(case: Prepared, work: Any, *, by_events: bool) -> int:
 
 
 def probe(case: Prepared, cycle: list[list[int]], rounds: int, fresh: bool,
-          graph: bool = False) -> int:
+          graph: bool = False, number: int = 0) -> int:
     """Return the nanoseconds of calls with a move before each, in the inputs or in a decoy.
 
-    All calls are on the first copy of the buffers.
+    All calls are on the first copy of the buffers. Every `number` has a cycle of its own.
     """
     flat, call = case.flat, case.copies[0]
     steps = []
@@ -168,9 +168,9 @@ def probe(case: Prepared, cycle: list[list[int]], rounds: int, fresh: bool,
             for _ in range(rounds):
                 once()
         return _timed(case, work, by_events=False)
-    if fresh not in case.probes:
-        case.probes[fresh] = _recorded(once)
-    replay = case.probes[fresh].replay
+    if (number, fresh) not in case.probes:
+        case.probes[number, fresh] = _recorded(once)
+    replay = case.probes[number, fresh].replay
 
     def replays() -> None:
         for _ in range(rounds):
