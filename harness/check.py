@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from harness import watch
@@ -18,7 +18,7 @@ from harness.peer import Peer, PeerDied, PeerError
 from harness.stage import Stage
 from harness.states import States
 from harness.target import ConfigClass
-from harness.verdict import Finding
+from harness.verdict import Finding, Step
 
 
 class Failed(Exception):
@@ -42,6 +42,9 @@ class Check:
         self.errors: dict[str, Errors] = {}
         self.findings: list[Finding] = []
         self.notes: list[str] = []
+        self.steps: tuple[Step, ...] | None = None
+        """What the kernel recognised over steps with new tensors, where `trace_weights` is set."""
+        self.trace_weights: Collection[str] | None = None
         self._held: DeviceLock | None = None
 
     def run(self, candidate: Kernel, held: DeviceLock | None) -> bool:
@@ -110,6 +113,8 @@ class Check:
             errors = self._states(case, errors, runner)
         if first and errors.right:
             self._watched(watch.trial(runner, case, self.stage.target))
+        if first and errors.right and self.trace_weights is not None and self.steps is None:
+            self.steps = watch.trace(runner, self.trace_weights)
         if first and errors.right and any(t["strided"] for t in case.tensors):
             answer = runner.ask("call", tensors=viewed(case))
             errors = self._judged(case, answer, outputs_only=False).worse(errors)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness import guard, lock, project_tests, roofline, summary, vigil
 from harness.audit import audit
+from harness.audit.transfer import looks_like_weight, transfer
 from harness.budget import Budget
 from harness.build_c import BuildError
 from harness.check import Check, Failed
@@ -23,7 +24,7 @@ from harness.summary import Seen
 from harness.target import Target
 from harness.text import plain
 from harness.timing import ClassTiming
-from harness.verdict import Evidence, Finding, Transfer, Verdict, rejected
+from harness.verdict import Evidence, Finding, Step, Transfer, Verdict, rejected
 from harness.zygote import Zygote
 
 __all__ = ["Settings", "Trees", "evaluate"]
@@ -103,6 +104,9 @@ class Evaluation:
                             {self.trees.incumbent: incumbent})
             check = Check(stage, oracle, budget, self._progress,
                           on_first=lambda case: self._get_ready(incumbent, case, held))
+            if self.transfer is not None and self.transfer.remembers and \
+                    self.target.language != "c":
+                check.trace_weights = self._weights
             try:
                 return self._checked(check, candidate, incumbent, held)
             finally:
@@ -121,16 +125,38 @@ class Evaluation:
         self._progress("auditing", "the candidate's sources", None)
         found, self.transfer = audit(self.target, Path(self.trees.candidate),
                                      Path(self.trees.reference))
+        self._found(found)
+
+    def _found(self, found: Sequence[Finding]) -> None:
         self.findings += found
         for finding in found:
             if finding.severity == "reject":
                 raise Failed(f"audit: {finding.detail}")
+
+    def _traced(self, steps: tuple[Step, ...] | None) -> None:
+        """Audit again what the candidate remembers, now that it was seen over steps."""
+        if self.transfer is None or steps is None:
+            return
+        said = self.transfer.finding()
+        self.transfer = transfer(self.target, Path(self.trees.candidate),
+                                 Path(self.trees.reference), weights=self._weights, trace=steps)
+        seen = self.transfer.finding()
+        if seen != said:
+            self.findings = [one for one in self.findings if one != said]
+            self._found([seen] if seen is not None else [])
+
+    @property
+    def _weights(self) -> set[str]:
+        """The arguments that are weights, guessed by their names where the task names none."""
+        return {arg.name for arg in self.target.args if arg.weight} or {
+            arg.name for arg in self.target.args if looks_like_weight(arg.name)}
 
     def _checked(self, check: Check, candidate: Kernel, incumbent: Kernel,
                  held: lock.DeviceLock | None) -> Verdict:
         stage = self.stage
         if not check.run(candidate, held):
             return self._verdict(check.errors, {}, None)
+        self._traced(check.steps)
         if not stage.measurable:
             self.notes.append("no GPU here: correctness by Triton's interpreter, which shows no "
                               "races; not timed")

@@ -83,6 +83,11 @@ class Transfer:
     hit_rates: tuple[Step, ...] | None = None
     skew: tuple[str, ...] = ()
 
+    @property
+    def remembers(self) -> bool:
+        """Whether the candidate has a cache that its baseline has not."""
+        return self.bucket.startswith("W")
+
     def finding(self) -> Finding | None:
         """Return what the verdict must say: a reject, a question to a person, or nothing."""
         if self.decision == "REJECT-as-overfit":

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from harness.audit.transfer import TRACE_STEPS
 from harness.convert import ConvertError, convert
 from harness.oracle import Case
 from harness.peer import Peer, PeerError
 from harness.states import MOST_MOVES, draw
 from harness.target import Target
 from harness.text import plain
-from harness.verdict import Finding
+from harness.verdict import Finding, Step
 
 MOST_SEEN = 20
 MOST_LETTERS = 200
@@ -59,6 +60,28 @@ def trial(runner: Peer, case: Case, target: Target) -> list[Finding]:
     own = target.reference_file == target.source
     return _findings(runner.ask("trial", moves=moves, triton=target.language == "triton",
                                 reference="" if own else target.reference_file))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traced:
+    """A runner's answer to `trace`."""
+
+    steps: tuple[Step, ...]
+
+
+def trace(runner: Peer, weights: Collection[str]) -> tuple[Step, ...]:
+    """Return what the kernel recognises over steps as training takes them, on the kept case.
+
+    Raises PeerError when it fails there, or answers nonsense.
+    """
+    answer = runner.ask("trace", weights=sorted(weights), steps=TRACE_STEPS)
+    try:
+        steps = convert(answer, Traced).steps
+    except ConvertError as error:
+        raise PeerError(f"the runner's answer makes no sense: {plain(str(error), 200)}") from None
+    if len(steps) != TRACE_STEPS:
+        raise PeerError("did not trace every step")
+    return steps
 
 
 def fresh(found: Iterable[Finding], known: Sequence[Finding]) -> list[Finding]:

@@ -81,6 +81,12 @@ class Runner:
         return bounded([("delegation", text) for text in trial(
             self.kept, job["moves"], job["reference"], triton=job["triton"])])
 
+    def trace(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Say what the kernel recognises over steps with new tensors, on the kept case."""
+        from .trace import trace
+
+        return {"steps": trace(self.kept, job["weights"], job["steps"])}
+
     def watch(self, _: dict[str, Any]) -> dict[str, Any]:
         """Say what in this process has changed since before the kernel was opened."""
         return self.watching.look()
