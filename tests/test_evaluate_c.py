@@ -141,7 +141,7 @@ CRASHES = {
     "past its input": (c(RIGHT + "((float *)x)[n] = 1;"), "class even: .*wrote past the end of x"),
     "kills its group": (c("kill(0, 9);", "#include <signal.h>"), "class even: crashed (SIGKILL)"),
     "kills everyone": (c("kill(-1, 9); " + RIGHT, "#include <signal.h>"), None),
-    "stops itself": (c("raise(SIGSTOP);", "#include <signal.h>"),
+    "stops itself": (c("for (;;) raise(SIGSTOP);", "#include <signal.h>"),
                      "class even: ran past its limit of 2 s"),
     "hang": (c("for (;;) ;"), "class even: ran past its limit of 2 s"),
     "sleeps": (c("sleep(1000);"), "class even: ran past its limit of 2 s"),

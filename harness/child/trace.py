@@ -54,29 +54,36 @@ class Steps:
                          and buffer.role == "input" else None
                          for tensor, buffer in zip(kept.tensors, kept.buffers.buffers, strict=True)]
         self._calls = 0
+        self.held: list[Any] = []
 
-    def call(self) -> None:
-        """Call on new activations, of other contents than the last ones."""
+    def call(self, *, hold: bool = False) -> None:
+        """Call on new activations, of other contents than any before; `hold` keeps the addresses of
+        these from coming back.
+        """
         fresh = self._kept.kernel.buffers(self._kept.tensors)
         self._calls += 1
         for index, (buffer, weight) in enumerate(zip(fresh.buffers, self._weights, strict=True)):
             if weight is not None:
                 fresh.buffers[index], fresh.arguments[index] = weight, weight.tensor
             elif buffer is not None and not buffer.output:
-                _move(buffer, self._calls)
+                _roll(buffer, self._calls)
+        if hold:
+            self.held.append(fresh)
         self._kept.kernel.call(fresh)
 
     def next(self) -> None:
         """Move the weights on, as an optimizer does: in place, and their version with them."""
         for weight in self._weights:
             if weight is not None:
-                _move(weight, 1)
+                _roll(weight, 1)
 
 
-def _move(buffer: Any, by: int) -> None:
-    count = buffer.tensor.numel()
-    if count > 1:
-        buffer.move([0], [by % (count - 1) + 1])
+def _roll(buffer: Any, by: int) -> None:
+    """Move every element on by some places; the version of a tensor moves on too."""
+    flat = buffer.stored.view(-1)
+    if flat.dtype.itemsize == 1:
+        flat = flat.view(sys.modules["torch"].uint8)
+    flat.copy_(flat.roll(by))
 
 
 def trace(kept: Any, weights: list[str], steps: int) -> list[dict[str, int]]:
@@ -84,14 +91,17 @@ def trace(kept: Any, weights: list[str], steps: int) -> list[dict[str, int]]:
     work, sequence = Work(), Steps(kept, weights)
     for _ in range(WARM):  # compilation, and what is made only once
         sequence.next()
-        sequence.call()
+        sequence.call(hold=True)
+    sequence.next()
+    cold = work.of(lambda: sequence.call(hold=True))
+    sequence.held.clear()
     seen = []
     for _ in range(steps):
         sequence.next()
         first, second = work.of(sequence.call), work.of(sequence.call)
         sequence.next()
         seen.append((first, second, work.of(sequence.call)))
-    cold = max(first for first, _, _ in seen)
+    cold = max(cold, *(first for first, _, _ in seen))
     return [{"step": number + 1, "weight_hits": int(second < cold and last >= cold),
              "other_hits": int(first < cold) + int(last < cold)}
             for number, (first, second, last) in enumerate(seen)]
