@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness import guard, lock, project_tests, roofline, summary, vigil
+from harness import guard, lock, project_tests, roofline, spans, summary, vigil
 from harness.audit import audit
 from harness.audit.transfer import looks_like_weight, transfer
 from harness.budget import Budget
@@ -103,7 +103,7 @@ class Evaluation:
             budget = Budget(stage, oracle, Path(self.trees.reference),
                             {self.trees.incumbent: incumbent})
             check = Check(stage, oracle, budget, self._progress,
-                          on_first=lambda case: self._get_ready(incumbent, case, held))
+                          on_first=lambda case: self._get_ready(candidate, incumbent, case, held))
             if self.transfer is not None and self.transfer.remembers and \
                     self.target.language != "c":
                 check.trace_weights = self._weights
@@ -113,10 +113,12 @@ class Evaluation:
                 self.findings += check.findings
                 self.notes += check.notes
 
-    def _get_ready(self, incumbent: Kernel, case: Case, held: lock.DeviceLock | None) -> None:
+    def _get_ready(self, candidate: Kernel, incumbent: Kernel, case: Case,
+                   held: lock.DeviceLock | None) -> None:
         """Have ready what the measurement needs, while the candidate compiles for its check."""
         if held is not None and self.stage.measurable:
-            self.stage.runners.rehearse(incumbent, case.tensors, held)
+            for kernel in (incumbent, candidate):
+                self.stage.runners.rehearse(kernel, case, held)
             self.stage.runners.settle(held)
 
     def _audit(self) -> None:
@@ -172,6 +174,10 @@ class Evaluation:
         finally:
             self.findings += measurement.findings
             self.evidence += measurement.evidence
+        seen = stage.runners.spans
+        self.evidence += spans.evidence(seen, [c.name for c in self.target.classes])
+        if self.settings.plan.score == "kernel":
+            self.findings += spans.missing(seen, timings)
         return self._verdict(check.errors, timings, ceilings)
 
     def _test(self, held: lock.DeviceLock | None) -> None:

@@ -13,13 +13,15 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any
 
+from harness import spans
 from harness.errors import EnvironmentFault
 from harness.guard import Confine, Limits, Outcome, clean_env
 from harness.kernel import Kernel, Place
 from harness.lock import DeviceLock, Turnstile
+from harness.oracle import Case
 from harness.peer import Peer, PeerDied, PeerError
+from harness.spans import Spans
 from harness.zygote import Zygote
 
 CORES_PER_START = 3
@@ -47,6 +49,8 @@ class Runners:
         self._settling: dict[Peer, Future[None]] = {}
         self._ending: list[Future[Outcome]] = []
         self._rehearsals: list[Future[None]] = []
+        self.spans: dict[tuple[str, str], Spans] = {}
+        """What was profiled, by side and class."""
 
     def expect(self, kernel: Kernel, count: int) -> None:
         """Have up to `count` runners of a side starting, as far as this starts any ahead."""
@@ -121,26 +125,25 @@ class Runners:
                     self._settling[peer] = self._aside().submit(_settle, peer,
                                                                 self._kernels[name], lock)
 
-    def rehearse(self, kernel: Kernel, tensors: Sequence[dict[str, Any]],
-                 lock: DeviceLock) -> None:
-        """Have a kernel compiled for a case beside the check, in a process that only does that.
+    def rehearse(self, kernel: Kernel, case: Case, lock: DeviceLock) -> None:
+        """Have a kernel compiled for a case and profiled beside the check, in a process for that.
 
-        Whether it works there is not asked: the measurement will tell.
+        Whether it works there is not asked: check and measurement will tell.
         """
-        self._rehearsals.append(self._aside().submit(self._rehearse, kernel, tensors, lock))
+        self._rehearsals.append(self._aside().submit(self._rehearse, kernel, case, lock))
 
     def rehearsed(self) -> None:
         """Wait for every rehearsal: nothing else may run while something is timed."""
         wait(self._rehearsals)
         self._rehearsals.clear()
 
-    def _rehearse(self, kernel: Kernel, tensors: Sequence[dict[str, Any]],
-                  lock: DeviceLock) -> None:
+    def _rehearse(self, kernel: Kernel, case: Case, lock: DeviceLock) -> None:
         with contextlib.suppress(PeerError, PeerDied, EnvironmentFault, _NoGpu), \
                 self._open(kernel, lock, None) as peer:
             _await_ready(peer, kernel)
             peer.ask("load", **kernel.job())
-            peer.ask("prepare", case="rehearsal", tensors=tensors, copies=1)
+            peer.ask("prepare", case=case.id, tensors=case.tensors, copies=1)
+            self.spans[kernel.name, case.config_class] = spans.ask(peer, case.id)
 
     def end(self, peers: Iterable[Peer]) -> None:
         """End runners without waiting: a process takes long to give up a card."""

@@ -33,6 +33,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(reason)
 
 
+@pytest.fixture(autouse=True)
+def one_lock_for_a_card(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch,
+                        tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Have all workers of a test run take turns on a card."""
+    if request.node.get_closest_marker("gpu"):
+        monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path_factory.getbasetemp().parent / "locks"))
+
+
 @pytest.fixture(autouse=True, scope="session")
 def plain_git() -> None:
     """Keep git's settings of the person who runs the tests out of them."""

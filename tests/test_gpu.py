@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from dataclasses import replace
@@ -126,10 +127,11 @@ def test_calls_that_do_nothing_once_timed_are_caught(tmp_path: Path) -> None:
 def test_a_gpu_works_inside_a_confined_process(tmp_path: Path) -> None:
     code = ("import torch, os\nx = torch.ones(8, device='cuda').sum().item()\n"
             "try:\n  open('/etc/kopt-was-here', 'w')\nexcept OSError: print('confined', x)")
-    outcome = guard.run([sys.executable, "-c", code], cwd=tmp_path,
-                        env=guard.clean_env(card().visible_env, home=tmp_path),
-                        limits=Limits(wall_s=60.0),
-                        confine=Confine(writable=(str(tmp_path),), required=True))
+    with lock.acquire(lock.name_of(card().kind, card().uuid)) as held:
+        outcome = guard.run([sys.executable, "-c", code], cwd=tmp_path,
+                            env=guard.clean_env(card().visible_env, home=tmp_path),
+                            limits=Limits(wall_s=60.0), lock=held,
+                            confine=Confine(writable=(str(tmp_path),), required=True))
     assert outcome.stdout == b"confined 8.0\n", outcome
 
 
@@ -140,7 +142,7 @@ def test_a_loop_finds_the_gain(tmp_path: Path) -> None:
                   Settings(scratch=str(tmp_path)))
     assert len(result.trials) == 6 and all(trial.correct for trial in result.trials)
     assert result.log_ratio is not None and result.log_ratio > 0.1
-    assert lock.holder(lock.name_of(card().kind, card().uuid)) is None
+    assert lock.holder(lock.name_of(card().kind, card().uuid)) != os.getpid()
 
 
 def test_a_kernel_that_never_ends_costs_its_limit_and_the_next_verdict_is_right(
@@ -165,6 +167,7 @@ def test_the_verdict_names_caches_clocks_and_how_far_it_trusts_times(tmp_path: P
         told = {one.kind: one.detail for one in verdict.evidence}
         assert words in told["launch"]
         assert "MHz" in told["clocks"] and "within" in told["clock"]
+        assert "candidate double_kernel" in told["kernels"]
         print(cache, verdict.latency_us, verdict.evidence)
 
 
@@ -183,4 +186,5 @@ def double(x):
 """
     verdict = judge(tmp_path, memo, honest, of=of, device=card().id, plan=QUICK)
     assert not verdict.valid, verdict
-    assert {one.rule for one in verdict.audit} & {"memo", "after-timing"}, verdict
+    # a look at the contents before each block is time that our clock sees, and its own does not
+    assert {one.rule for one in verdict.audit} & {"memo", "after-timing", "clock"}, verdict

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness import devices, kernel, watch
+from harness import devices, kernel, lock, watch
 from harness.oracle import Case, Oracle
 from harness.peer import PeerError
 from harness.runners import Runners
@@ -84,10 +85,17 @@ class Bench:
         oracle, posed = self._oracles.get((target.op, target.reference)) or self._open(problem)
         made = kernel.make(target, Path(case.tree(folder, problem, source)), "candidate",
                            replace(place, scratch=str(oracle.scratch.parent)))
-        with Runners(PYTHON_LIMITS) as runners, runners.start(made) as runner:
+        with self._alone, Runners(PYTHON_LIMITS) as runners, runners.start(made) as runner:
             answer = runner.ask("keep", tensors=posed.tensors)
             assert oracle.judge(posed, answer["outputs"]).bad == 0
             return watch.trial(runner, posed, target) + watch.look(runner)
+
+    @property
+    def _alone(self) -> AbstractContextManager[object]:
+        """Hold the card, as whoever measures on it does."""
+        on_cpu = self._device.kind == "cpu"
+        return nullcontext() if on_cpu else lock.acquire(
+            lock.name_of(self._device.kind, self._device.uuid))
 
     def _open(self, problem: Problem) -> tuple[Oracle, Case]:
         scratch = self._folder / f"scratch{len(self._oracles)}"

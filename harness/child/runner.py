@@ -104,6 +104,12 @@ class Runner:
         """Make a graph of calls on what was prepared, on a GPU."""
         return dict(self.clock.capture(self.prepared[job["case"]], job["unit"]))
 
+    def spans(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Profile calls on what was prepared, on a GPU."""
+        from .spans import spans
+
+        return spans(self.prepared[job["case"]], job["calls"])
+
     def exchange(self, job: dict[str, Any]) -> dict[str, Any]:
         """Copy elements within the inputs of one copy: what was computed before is old now."""
         self.prepared[job["case"]].exchange(job["copy"], job["moves"])

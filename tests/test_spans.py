@@ -1,0 +1,71 @@
+"""What the profiler saw of a call is told, and held against the times that are judged."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from harness import spans
+from harness.child.spans import _union
+from harness.convert import ConvertError, convert
+from harness.peer import Peer, PeerError
+from harness.spans import Span, Spans
+from harness.timing import ClassTiming
+
+
+def seen(*kernels: tuple[str, float, float], busy_us: float = 10.0) -> Spans:
+    return Spans(busy_ns=1e3 * busy_us, kernels=tuple(
+        Span(name=name, launches=launches, ns=1e3 * us) for name, launches, us in kernels))
+
+
+def timed(us: float) -> ClassTiming:
+    return ClassTiming(config_class="big", candidate_us=us, incumbent_us=us, log_ratios=(0.0, 0.0))
+
+
+def test_kernels_are_told_by_class_and_side() -> None:
+    both = {("candidate", "big"): seen(("softmax_kernel", 1.0, 4.0), ("memset", 2.0, 0.5)),
+            ("incumbent", "big"): seen(("old_kernel", 1.0, 8.0))}
+    told = spans.evidence(both, ["small", "big"])
+    assert [one.detail for one in told] == [
+        "big: candidate softmax_kernel 4.00 us, memset 0.50 us in 2; incumbent old_kernel 8.00 us "
+        "(profiler)"]
+
+
+def test_what_a_kernel_is_called_is_no_escape_sequence() -> None:
+    assert "\x1b" not in seen(("\x1b[31mred\x07", 1.0, 1.0)).told()
+
+
+@pytest.mark.parametrize(("busy_us", "us", "flagged"), [
+    (10.0, 10.0, False), (10.0, 12.0, False), (10.0, 7.0, False), (10.0, 6.0, True),
+    (10.0, 0.1, True), (1.5, 0.1, False), (2.0, 1.0, True)])
+def test_timed_calls_that_do_less_than_others_are_flagged(busy_us: float, us: float,
+                                                         flagged: bool) -> None:
+    found = spans.missing({("candidate", "big"): seen(busy_us=busy_us)}, {"big": timed(us)})
+    assert [(one.rule, one.severity) for one in found] == [("spans", "flag")] * flagged
+    assert spans.missing({("incumbent", "big"): seen(busy_us=busy_us)}, {"big": timed(us)}) == []
+
+
+@pytest.mark.parametrize("answer", [
+    {}, {"busy_ns": -1.0, "kernels": []}, {"busy_ns": "much", "kernels": []},
+    {"busy_ns": 1.0, "kernels": [{"name": "k", "launches": 1.0, "ns": -1.0}]},
+    {"busy_ns": 1.0, "kernels": [{"name": "k", "launches": 1.0, "ns": 1.0}] * 9},
+    {"busy_ns": float("nan"), "kernels": []}])
+def test_nonsense_is_no_answer(answer: dict[str, Any]) -> None:
+    with pytest.raises(ConvertError):
+        convert(answer, Spans)
+
+    class Liar:
+        def ask(self, op: str, **_: object) -> dict[str, Any]:
+            return answer
+
+    with pytest.raises(PeerError, match="makes no sense"):
+        spans.ask(cast(Peer, Liar()), "case")
+
+
+@pytest.mark.parametrize(("intervals", "covered"), [
+    ([], 0), ([(0, 5)], 5), ([(0, 5), (5, 7)], 7), ([(3, 9), (0, 5)], 9), ([(0, 9), (2, 3)], 9),
+    ([(0, 1), (5, 6)], 2)])
+def test_time_that_kernels_share_counts_once(intervals: list[tuple[int, int]],
+                                             covered: int) -> None:
+    assert _union(intervals) == covered
