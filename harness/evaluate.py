@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness import guard, lock, project_tests, roofline, spans, summary, vigil
+from harness import guard, lock, project_tests, roofline, spans, summary
 from harness.audit import audit
 from harness.audit.transfer import looks_like_weight, transfer
 from harness.budget import Budget
 from harness.build_c import BuildError
 from harness.check import Check, Failed
 from harness.devices import Device
+from harness.health_nvidia import ONE_PROCESS
 from harness.kernel import Kernel
 from harness.measure import Measurement
 from harness.oracle import Case, Errors
@@ -71,6 +72,8 @@ class Evaluation:
     def run(self) -> Verdict:
         began = time.monotonic()
         self.notes += declared(self.target)
+        if self.stage.in_process:
+            self.notes.append(self.stage.mode.words or ONE_PROCESS)
         if reason := guard.unconfined():
             self.notes.append(f"candidates are not confined on this machine: {reason}")
         try:
@@ -90,7 +93,6 @@ class Evaluation:
     def _judge(self) -> Verdict:
         stage = self.stage
         self._audit()
-        vigil.must_be_shared(stage.device)
         candidate = self._build("candidate")
         incumbent = self._build("incumbent")
         first = self.settings.plan.looks[0] if stage.measurable else 0
@@ -98,7 +100,7 @@ class Evaluation:
         stage.runners.expect(incumbent, first)
         with stage.working(self._waiting) as held, \
                 stage.oracle(Path(self.trees.reference), held) as oracle:
-            if held is not None:
+            if held is not None and not stage.in_process:
                 stage.runners.settle(held, candidate)
             budget = Budget(stage, oracle, Path(self.trees.reference),
                             {self.trees.incumbent: incumbent})
@@ -116,7 +118,7 @@ class Evaluation:
     def _get_ready(self, candidate: Kernel, incumbent: Kernel, case: Case,
                    held: lock.DeviceLock | None) -> None:
         """Have ready what the measurement needs, while the candidate compiles for its check."""
-        if held is not None and self.stage.measurable:
+        if held is not None and self.stage.measurable and not self.stage.in_process:
             for kernel in (incumbent, candidate):
                 self.stage.runners.rehearse(kernel, case, held)
             self.stage.runners.settle(held)

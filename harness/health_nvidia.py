@@ -12,7 +12,7 @@ from harness.device import Device
 from harness.device_nvidia import Nvml
 from harness.health import Sample
 
-ONE_PROCESS = "one process at a time: both kernels are timed in one process"
+ONE_PROCESS = "both kernels are timed in one process, where one can reach the other's times"
 EXCLUSIVE = ("exclusive-process", "exclusive-thread")
 
 

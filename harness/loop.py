@@ -180,7 +180,8 @@ class _Screen:
         sides = {"candidate": candidate, "incumbent": self.incumbent}
         plan = self.stage.fitted(SCREEN)
         timings = Pairs(plan, self.cases, lambda order: self.stage.runners.start_all(
-            [sides[side] for side in order], lock=held, refill=MORE), alone=self.stage.on_cpu,
+            [sides[side] for side in order], lock=held, refill=MORE),
+            alone=self.stage.on_cpu and not self.stage.in_process,
             end=None if self.stage.on_cpu else self.stage.runners.end,
             cancel=self.cancel).run()
         weights = [c.weight for c in self.target.classes]

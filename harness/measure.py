@@ -65,7 +65,7 @@ class Measurement:
             plan, cases, start, at_once=stage.pairs_at_once(plan, cases),
             end=None if stage.on_cpu else stage.runners.end,
             on_pair=lambda n, of: self._progress("timing", f"pair {n} of ≤{of}", n / of),
-            alone=stage.on_cpu, voids=watching.voids if watching is not None else None,
+            alone=stage.on_cpu and not stage.in_process, voids=watching.voids if watching is not None else None,
             cancel=stage.cancel)
         try:
             timed = pairs.run(self._after)

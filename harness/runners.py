@@ -21,6 +21,7 @@ from harness.kernel import Kernel, Place
 from harness.lock import DeviceLock, Turnstile
 from harness.oracle import Case
 from harness.peer import Peer, PeerDied, PeerError
+from harness.seats import Bench
 from harness.spans import Spans
 from harness.zygote import Zygote
 
@@ -32,13 +33,17 @@ BYTES_PER_CONTEXT = 4 << 30
 class Runners:
     """Hands out runners with a kernel loaded; at most `ahead` a side start before their time.
 
-    `unconfined` says why they run outside of namespaces, where a GPU does not work inside.
+    `unconfined` says why they run outside of namespaces, where a GPU does not work inside. With
+    `in_process` all kernels that run at a time share one process.
     """
 
     def __init__(self, limits: Limits, *, ahead: int = 0, yields: Turnstile | None = None,
-                 zygote: Zygote | None = None, cancel: threading.Event | None = None) -> None:
+                 zygote: Zygote | None = None, in_process: bool = False,
+                 cancel: threading.Event | None = None) -> None:
         self.limits = limits
-        self.ahead = ahead
+        self.ahead = 0 if in_process else ahead
+        self._in_process = in_process
+        self._bench: Bench | None = None
         self._yields = yields
         self._zygote, self._cancel = zygote, cancel
         self._confined = True
@@ -91,6 +96,8 @@ class Runners:
                 if waiting := self._waiting.get(kernel.name):
                     peers.append(waiting.popleft())
                     unlocked.append(peers[-1])
+                elif self._in_process:
+                    peers.append(self._seat(kernel, lock, yields))
                 else:
                     peers.append(self._open(kernel, lock, yields))
                 if refill:
@@ -98,7 +105,7 @@ class Runners:
             for peer, kernel in zip(peers, kernels, strict=True):
                 if settling := self._settling.pop(peer, None):
                     settling.result()
-                else:
+                elif not self._in_process:
                     _await_ready(peer, kernel)
                     if lock is not None and peer in unlocked:
                         peer.hold(lock)
@@ -146,8 +153,14 @@ class Runners:
             self.spans[kernel.name, case.config_class] = spans.ask(peer, case.id)
 
     def end(self, peers: Iterable[Peer]) -> None:
-        """End runners without waiting: a process takes long to give up a card."""
+        """End runners without waiting: a process takes long to give up a card.
+
+        Where the next one needs the card for itself, it is waited for.
+        """
         for peer in peers:
+            if self._in_process:
+                peer.close()
+                continue
             peer.kill()
             self._ending.append(self._aside().submit(peer.close))
 
@@ -155,6 +168,18 @@ class Runners:
         if self._helpers is None:
             self._helpers = ThreadPoolExecutor(2 * MOST_AHEAD, "kopt-runners")
         return self._helpers
+
+    def _seat(self, kernel: Kernel, lock: DeviceLock | None, yields: Turnstile | None) -> Peer:
+        """Return a seat in the process that runs already, or in a new one."""
+        if self._bench is None or not self._bench.taken:
+            peer = self._open(kernel, lock, yields)
+            try:
+                _await_ready(peer, kernel)
+            except BaseException:
+                peer.close()
+                raise
+            self._bench = Bench(peer)
+        return self._bench.seat(kernel.name)
 
     def _open(self, kernel: Kernel, lock: DeviceLock | None, yields: Turnstile | None) -> Peer:
         place, bare = kernel.place, kernel.target.language == "c"

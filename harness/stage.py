@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from harness import cards, kernel, lock
+from harness import cards, kernel, lock, vigil
 from harness.devices import Device
 from harness.guard import Limits
 from harness.kernel import Kernel
@@ -40,6 +40,8 @@ class Settings:
     incumbent_tree: str = ""
     wall_s: float | None = None
     """Seconds that one runner of a kernel may take, None for the usual of its kind."""
+    in_process: bool = False
+    """Time both kernels in one process, as on a card that takes no second one."""
     static_audit: bool = True
     """Read the candidate's sources before anything runs; without it the dynamic checks show what
     they catch alone."""
@@ -60,6 +62,10 @@ class Stage:
                  cancel: threading.Event | None, zygote: Zygote | None = None) -> None:
         self.device, self.settings, self.cancel = device, settings, cancel
         self.on_cpu = device.kind == "cpu"
+        self.mode = vigil.usable(device)
+        self.in_process = target.language != "c" and (
+            settings.in_process or self.mode.one_process)
+        """Whether both kernels are timed in one process, since the card takes no second one."""
         self.measurable = not (self.on_cpu and target.language == "triton")
         self.place = kernel.place_on(device, target.language, scratch=settings.scratch,
                                      python=settings.python, env=settings.env)
@@ -72,7 +78,7 @@ class Stage:
         self.runners = Runners(_limits(target, device, settings), yields=self.yields,
                                ahead=starts_ahead(self.place, target.language,
                                                   device.memory_bytes),
-                               zygote=self.zygote, cancel=cancel)
+                               zygote=self.zygote, in_process=self.in_process, cancel=cancel)
 
     def make(self, tree: Path, name: str) -> Kernel:
         """Turn the target's source in `tree` into something that runs. Raises BuildError."""
@@ -81,7 +87,8 @@ class Stage:
 
     def oracle(self, reference: Path, held: DeviceLock | None) -> Oracle:
         """Start the oracle with the reference of a tree. Raises OracleError."""
-        return Oracle(self.target, reference, self.folder("io"), self.place, lock=held,
+        place = replace(self.place, device="cpu") if self.in_process else self.place
+        return Oracle(self.target, reference, self.folder("io"), place, lock=held,
                       yields=self.yields, zygote=self.zygote, cancel=self.cancel)
 
     def fitted(self, plan: Plan) -> Plan:
@@ -97,7 +104,7 @@ class Stage:
 
     def pairs_at_once(self, plan: Plan, cases: Sequence[Case]) -> int:
         """Return how many pairs of runners may hold buffers at a time, in half of the memory."""
-        if self.on_cpu or self.device.memory_bytes is None:
+        if self.on_cpu or self.in_process or self.device.memory_bytes is None:
             return 1
         held = sum(plan.copies(case.footprint) * case.footprint for case in cases)
         return max(1, self.device.memory_bytes // 4 // (held + BYTES_PER_CONTEXT // 4))

@@ -10,7 +10,7 @@ from harness import health, health_nvidia
 from harness.device import Device
 from harness.errors import EnvironmentFault
 from harness.health import Watch
-from harness.health_nvidia import NvmlSource
+from harness.health_nvidia import Mode, NvmlSource
 from harness.verdict import Evidence
 
 RUNNERS = 16
@@ -47,14 +47,13 @@ class Vigil:
             yield Evidence(kind="foreign", detail=f"on the card all the while: process {pids}")
 
 
-def must_be_shared(device: Device) -> None:
-    """Raise EnvironmentFault where a card takes one process only: a comparison needs two."""
+def usable(device: Device) -> Mode:
+    """Return who may use a card. Raises EnvironmentFault where nobody may."""
     mode = health_nvidia.mode(device)
-    if mode.prohibited or mode.compute in health_nvidia.EXCLUSIVE:
-        raise EnvironmentFault(
-            f"the card is in compute mode {mode.compute.replace('-', '_').upper()}: incumbent and "
-            "candidate run in two processes beside each other", where=device.id,
-            fix="use another card, or have the mode set to DEFAULT")
+    if mode.prohibited:
+        raise EnvironmentFault(mode.words, where=device.id,
+                               fix="use another card, or have its compute mode set to DEFAULT")
+    return mode
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from harness import devices, guard, knobs, lock
 from harness.device import Device
 from harness.evaluate import Settings, Trees, evaluate
 from harness.guard import Confine, Limits
+from harness.health_nvidia import ONE_PROCESS
 from harness.loop import Job, loop
 from harness.plan import Plan
 from harness.target import Arg, ConfigClass, Target, load
@@ -188,3 +189,13 @@ def double(x):
     assert not verdict.valid, verdict
     # a look at the contents before each block is time that our clock sees, and its own does not
     assert {one.rule for one in verdict.audit} & {"memo", "after-timing", "clock"}, verdict
+
+
+def test_a_card_that_takes_one_process_has_both_kernels_in_it(tmp_path: Path) -> None:
+    task = load(EXAMPLES / "softmax_triton" / "task.yaml")
+    for name, config, outcome in (("gain", TUNED, "faster"), ("same", {}, "tie")):
+        verdict = evaluate(task, softmax(tmp_path / name, config, f"# {name}\n"), card(), Settings(
+            scratch=str(tmp_path / name / "scratch"), plan=QUICK, in_process=True,
+            distributions=("normal",)))
+        assert verdict.correct and ONE_PROCESS in verdict.notes, verdict
+        assert {row.outcome for row in verdict.rows} == {outcome}, verdict

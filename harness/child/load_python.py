@@ -19,6 +19,7 @@ import torch
 POISON = 0xFF  # a quiet NaN in every float width, -1 or 255 in integers
 GUARD_BYTES = 4096
 KEPT_BYTES = 2 << 30
+_roots: list[str] = []
 
 
 def memory(tensor: Any) -> Any:
@@ -213,7 +214,14 @@ class PythonKernel:
 
 
 def import_file(path: str, root: str) -> Any:
-    """Import the kernel's file as it lies in its project."""
+    """Import the kernel's file as it lies in its project, without modules of another's."""
+    for earlier in _roots:
+        for name, module in list(sys.modules.items()):
+            if (getattr(module, "__file__", None) or "").startswith(earlier + os.sep):
+                del sys.modules[name]
+    sys.path[:] = [one for one in sys.path
+                   if not any((one + os.sep).startswith(earlier + os.sep) for earlier in _roots)]
+    _roots.append(root)
     sys.path[:0] = list(dict.fromkeys([os.path.dirname(path), root]))
     spec = importlib.util.spec_from_file_location("kopt_kernel", path)
     if spec is None or spec.loader is None:

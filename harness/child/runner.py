@@ -30,6 +30,8 @@ def open_kernel(job: dict[str, Any]) -> Any:
 
 
 class Runner:
+    """One kernel and what it works on."""
+
     def __init__(self) -> None:
         self.kernel: Any = None
         self.prepared: dict[str, Any] = {}
@@ -133,11 +135,12 @@ class Runner:
 def main(descriptor: int) -> None:
     channel = socket.socket(fileno=descriptor)
     channel.set_inheritable(False)
-    runner = Runner()
+    runners: dict[str, Runner] = {}  # of several sides only where a card takes one process
     with channel, channel.makefile("rwb") as stream:
         for line in stream:
             job = json.loads(line)
             try:
+                runner = runners.setdefault(job.get("side", ""), Runner())
                 answer = getattr(runner, job["op"])(job)
             except BaseException as error:
                 answer = {"error": one_line(error), "kind": type(error).__name__}
