@@ -65,8 +65,8 @@ class Measurement:
             plan, cases, start, at_once=stage.pairs_at_once(plan, cases),
             end=None if stage.on_cpu else stage.runners.end,
             on_pair=lambda n, of: self._progress("timing", f"pair {n} of ≤{of}", n / of),
-            alone=stage.on_cpu and not stage.in_process, voids=watching.voids if watching is not None else None,
-            cancel=stage.cancel)
+            alone=stage.on_cpu and not stage.in_process,
+            voids=watching.voids if watching is not None else None, cancel=stage.cancel)
         try:
             timed = pairs.run(self._after)
         except Tampered as error:
