@@ -157,6 +157,13 @@ HOSTILE_C = {
     "macro alias": (c("T(0, 0);", "#define T clock_gettime"), "timing", "flag"),
     "start-up code": (c(head="__attribute__((constructor)) static void f(void) {}"), "hidden-code",
                       "flag"),
+    "start-up call": (c(head="static float t[9]; void look(void); __attribute__((constructor)) "
+                        "static void f(void) { t[0] = sqrtf(2); look(); }"), "hidden-code", "flag"),
+    "start-up pointer": (c(head="static void (*p[1])(void); __attribute__((constructor)) "
+                           "static void f(void) { p[0](); }"), "hidden-code", "flag"),
+    "stream of a helper, not joined": (triton(
+        "with torch.cuda.stream(side()):\n        pass", head="import torch\n"
+        "def side():\n    return torch.cuda.Stream()"), "threads", "flag"),
     "process memory": (c('int f = open("/proc/self/" "mem", 2);'), "files", "reject"),
     "file": (c('fopen("cache.bin", "rb");', "#include <stdio.h>"), "files", "flag"),
     "result channel": (c("write(3, out, 8);"), "files", "flag"),

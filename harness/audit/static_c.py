@@ -137,7 +137,8 @@ def _names(source: Source) -> Iterator[Sighting]:
         if rule is None and token.text == "mmap" and not anonymous:
             rule = Rule("files", "flag", "maps a file into memory")
         if token.text in ("constructor", "destructor", "ifunc") and source.before(
-                index).startswith("(") and _in_attribute(source, index):
+                index).startswith("(") and _in_attribute(source, index) \
+                and not _only_computes(source, index):
             rule = Rule("hidden-code", "flag", "runs code when it is loaded")
         if rule is not None and not (member and token.text in c_tables.CALLS):
             seen = source.see(token, rule, token.text)
@@ -159,6 +160,25 @@ def _is_taken(source: Source, index: int) -> bool:
 def _in_attribute(source: Source, index: int) -> bool:
     return any(t.text in ("__attribute__", "__attribute", "__constructor__", "gnu")
                for t in source.tokens[max(0, index - 6): index])
+
+
+def _only_computes(source: Source, index: int) -> bool:
+    """Tell whether the body that follows calls nothing but mathematics: it fills a table."""
+    tokens = source.tokens
+    begin = next((i for i in range(index, len(tokens)) if tokens[i].text in ("{", ";")), index)
+    if tokens[begin].text != "{":
+        return False
+    depth = 0
+    for at in range(begin, len(tokens)):
+        text = tokens[at].text
+        depth += (text == "{") - (text == "}")
+        if depth == 0:
+            return at > begin + 1
+        if text in ("asm", "__asm__", "__asm", "goto") or (
+                source.follows(at, "(") and text not in c_tables.COMPUTES
+                and (tokens[at].kind == "name" or text in (")", "]"))):
+            return False
+    return False
 
 
 def _strings(source: Source) -> Iterator[Sighting]:

@@ -130,11 +130,19 @@ class _Scan(Imports):
     def _stream(self, node: ast.AST, name: str) -> Sighting:
         """Work on a side stream is honest when the caller's stream waits for it afterwards."""
         rule = Rule("threads", "flag", "works on a side stream; honest work joins again")
+        joined = self._joined(node)
+        if not joined and name.endswith(".Stream"):  # where it is made does not matter: where used
+            uses = [n for n in self.module.nodes if isinstance(n, ast.Call)
+                    and "torch.cuda.stream" in self.module.dotted(n.func)]
+            joined = bool(uses) and all(self._joined(n) for n in uses)
+        return self.see(node, rule, name, severity="note" if joined else None)
+
+    def _joined(self, node: ast.AST) -> bool:
+        """Tell whether another stream is waited for later in the same function."""
         function: ast.AST = next(self.module.enclosing(node), self.module.tree)
         line = getattr(node, "lineno", 0)
-        joined = any(n.lineno > line and next(self.module.enclosing(n), self.module.tree)
-                     is function for n in self.joins)
-        return self.see(node, rule, name, severity="note" if joined else None)
+        return any(n.lineno > line and next(self.module.enclosing(n), self.module.tree)
+                   is function for n in self.joins)
 
     def _joins(self, call: ast.Call) -> bool:
         """Tell whether the current stream, or the host, waits here for another stream."""

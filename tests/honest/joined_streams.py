@@ -26,4 +26,4 @@ def stream():
     return streams[0]
 """)
 HONEST = Honest(title="two streams, which wait for the caller's", source=SOURCE, gpu=True,
-                problem=problems.MIX_GPU, like=(1,), alarm="threads")
+                problem=problems.MIX_GPU, like=(1,))

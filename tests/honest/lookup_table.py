@@ -18,4 +18,4 @@ __attribute__((constructor)) static void make(void) {
 }
 """)
 HONEST = Honest(title="a table of all values of an eight-bit input", source=SOURCE,
-                problem=problems.QGEMV, like=(25, 29), alarm="hidden-code")
+                problem=problems.QGEMV, like=(25, 29))
