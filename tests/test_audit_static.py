@@ -73,6 +73,9 @@ HOSTILE_PYTHON = {
                           "frame-walk", "reject"),
     "loaded reference": (triton(head="import sys\nsys.modules['reference'].norm"), "delegation",
                          "reject"),
+    "stream of a helper, not joined": (triton(
+        "with torch.cuda.stream(side()):\n        pass", head="import torch\n"
+        "def side():\n    return torch.cuda.Stream()"), "threads", "flag"),
     "loaded harness": (triton(head="import sys\nr = sys.modules['kopt_child.runner']"),
                        "frame-walk", "reject"),
     "the runner": (triton(head="import sys\nr = sys.modules.get('__main__')"), "frame-walk",
@@ -161,9 +164,6 @@ HOSTILE_C = {
                         "static void f(void) { t[0] = sqrtf(2); look(); }"), "hidden-code", "flag"),
     "start-up pointer": (c(head="static void (*p[1])(void); __attribute__((constructor)) "
                            "static void f(void) { p[0](); }"), "hidden-code", "flag"),
-    "stream of a helper, not joined": (triton(
-        "with torch.cuda.stream(side()):\n        pass", head="import torch\n"
-        "def side():\n    return torch.cuda.Stream()"), "threads", "flag"),
     "process memory": (c('int f = open("/proc/self/" "mem", 2);'), "files", "reject"),
     "file": (c('fopen("cache.bin", "rb");', "#include <stdio.h>"), "files", "flag"),
     "result channel": (c("write(3, out, 8);"), "files", "flag"),
