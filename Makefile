@@ -1,8 +1,8 @@
 .PHONY: demo test test-slow test-gpu lint clean
 
 PYTHON ?= python3
-GPU_TESTS ?= tests/test_gpu.py tests/test_health_nvidia.py tests/test_watch.py tests/exploits \
-	tests/honest
+GPU_TESTS ?= tests/test_gpu.py tests/test_health_nvidia.py tests/test_nvml.py tests/test_watch.py \
+	tests/exploits tests/honest
 PYTEST_ARGS ?= -n auto --dist loadfile
 
 demo:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from harness import nvml
 from harness.device import Device, DeviceState, Listing, Process
 from harness.text import plain
 
@@ -120,31 +121,27 @@ def process_name(pid: int) -> str:
 
 def listing() -> Listing:
     """Return all NVIDIA devices; the problem is told only where a driver seems to be there."""
+    library = nvml.load()
     try:
-        import pynvml
-    except ImportError:
-        return Listing()
-    try:
-        pynvml.nvmlInit()
-        return Listing(tuple(Nvml(pynvml).devices()))
-    except pynvml.NVMLError as error:
+        library.nvmlInit()
+        return Listing(tuple(Nvml(library).devices()))
+    except library.NVMLError as error:
         has_driver = Path("/dev/nvidiactl").exists() or Path("/proc/driver/nvidia").exists()
         return Listing(problem=f"NVML: {plain(str(error), 200)}" if has_driver else "")
 
 
 def states(devices: list[Device]) -> list[DeviceState]:
     """Return the state of each device; one that is lost gets a state with its problem."""
-    import pynvml
-
+    library = nvml.load()
     found: list[DeviceState] = []
     for device in devices:
         try:
-            pynvml.nvmlInit()  # counted by the library: cheap after the first
+            library.nvmlInit()  # counted by the library: cheap after the first
             try:
-                found.append(Nvml(pynvml).state(device))
+                found.append(Nvml(library).state(device))
             finally:
-                pynvml.nvmlShutdown()
-        except pynvml.NVMLError as error:
+                library.nvmlShutdown()
+        except library.NVMLError as error:
             problem = f"NVML: {plain(str(error), 200)}"
             found.append(DeviceState(device=device.id, at=time.time(), problem=problem))
     return found

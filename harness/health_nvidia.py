@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from harness import devices
+from harness import devices, nvml
 from harness.device import Device
 from harness.device_nvidia import Nvml
 from harness.health import Sample
@@ -19,17 +19,15 @@ EXCLUSIVE = ("exclusive-process", "exclusive-thread")
 class NvmlSource:
     """Reads one card or MIG instance through NVML, which is loaded with the first sample."""
 
-    def __init__(self, uuid: str, nvml: Any = None) -> None:
-        self._uuid, self._nvml = uuid, nvml
+    def __init__(self, uuid: str, library: Any = None) -> None:
+        self._uuid, self._nvml = uuid, library
         self._card: _Card | None = None
 
     def sample(self) -> Sample:
-        """Read the card, within a millisecond on a healthy one. Raises NVMLError, ImportError."""
+        """Read the card, within a millisecond on a healthy one. Raises NVMLError."""
         if self._card is None:
             if self._nvml is None:
-                import pynvml
-
-                self._nvml = pynvml
+                self._nvml = nvml.load()
             self._nvml.nvmlInit()
             self._card = _Card(self._nvml, self._uuid)
         try:
@@ -42,32 +40,32 @@ class NvmlSource:
 class _Card(Nvml):
     """An open handle. An instance has processes of its own; the rest is its whole card's."""
 
-    def __init__(self, nvml: Any, uuid: str) -> None:
-        super().__init__(nvml)
-        self.place = nvml.nvmlDeviceGetHandleByUUID(uuid)
-        parent = self._ask(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, self.place) \
+    def __init__(self, library: Any, uuid: str) -> None:
+        super().__init__(library)
+        self.place = library.nvmlDeviceGetHandleByUUID(uuid)
+        parent = self._ask(library.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, self.place) \
             if uuid.startswith("MIG-") else None
         self.card = self.place if parent is None else parent
 
     def sample(self) -> Sample:
-        nvml, at_ns = self.nvml, time.perf_counter_ns()
+        library, at_ns = self.nvml, time.perf_counter_ns()
         faults: list[Exception] = []
 
         def read(call: Callable[..., Any], handle: Any, *arguments: Any) -> Any:
             try:
                 return self._ask(call, handle, *arguments)
-            except nvml.NVMLError as fault:  # a proxy of a driver may lack some calls
+            except library.NVMLError as fault:  # a proxy of a driver may lack some calls
                 faults.append(fault)
                 return None
 
-        sm = read(nvml.nvmlDeviceGetClockInfo, self.card, nvml.NVML_CLOCK_SM)
-        memory = read(nvml.nvmlDeviceGetClockInfo, self.card, nvml.NVML_CLOCK_MEM)
-        heat = read(nvml.nvmlDeviceGetTemperature, self.card, nvml.NVML_TEMPERATURE_GPU)
-        power = read(nvml.nvmlDeviceGetPowerUsage, self.card)
-        reasons = read(nvml.nvmlDeviceGetCurrentClocksEventReasons, self.card)
+        sm = read(library.nvmlDeviceGetClockInfo, self.card, library.NVML_CLOCK_SM)
+        memory = read(library.nvmlDeviceGetClockInfo, self.card, library.NVML_CLOCK_MEM)
+        heat = read(library.nvmlDeviceGetTemperature, self.card, library.NVML_TEMPERATURE_GPU)
+        power = read(library.nvmlDeviceGetPowerUsage, self.card)
+        reasons = read(library.nvmlDeviceGetCurrentClocksEventReasons, self.card)
         if reasons is None:  # its name before driver 535
-            reasons = read(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, self.card)
-        running = read(nvml.nvmlDeviceGetComputeRunningProcesses, self.place)
+            reasons = read(library.nvmlDeviceGetCurrentClocksThrottleReasons, self.card)
+        running = read(library.nvmlDeviceGetComputeRunningProcesses, self.place)
         if faults and all(one is None for one in (sm, memory, heat, power, reasons, running)):
             raise faults[-1]
         return Sample(at_ns=at_ns, sm_mhz=sm, memory_mhz=memory, temperature_c=heat,
