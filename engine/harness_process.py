@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import select
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import harness
@@ -30,6 +32,7 @@ from harness.verdict import Verdict, rejected
 from harness.zygote import VARIABLE, WarmStart
 
 HARNESS_LIMITS = Limits(wall_s=3600.0, output_bytes=16 << 20)
+TENANCY_S = 20.0
 
 
 def warm_start(target: Target, device: Device, python: str | None,
@@ -89,12 +92,15 @@ def _ask(request: EvaluateRequest | LoopRequest, scratch: Path,
         else:
             answers.append(line)
 
-    env, zygote = environment(), warm.zygote() if warm is not None else None
-    if zygote is not None:
-        env[VARIABLE] = zygote.told
-    outcome = guard.run([sys.executable, "-m", "harness", str(path)], cwd=scratch, env=env,
-                        limits=HARNESS_LIMITS, on_line=take, cancel=cancel,
-                        pass_fds=[zygote.descriptor] if zygote is not None else ())
+    argv, zygote = [sys.executable, "-m", "harness", str(path)], warm.zygote() if warm else None
+    if zygote is None:
+        outcome = guard.run(argv, cwd=scratch, env=environment(), limits=HARNESS_LIMITS,
+                            on_line=take, cancel=cancel)
+    else:
+        with _tenancy() as held:
+            env = environment() | {VARIABLE: zygote.told(held)}
+            outcome = guard.run(argv, cwd=scratch, env=env, limits=HARNESS_LIMITS, on_line=take,
+                                cancel=cancel, pass_fds=[zygote.descriptor, held])
     answer = answers[-1] if answers else None
     if isinstance(answer, ErrorLine):
         raise HarnessFault(answer)
@@ -103,6 +109,20 @@ def _ask(request: EvaluateRequest | LoopRequest, scratch: Path,
         raise HarnessFault(ErrorLine(what=f"the harness {outcome.describe(HARNESS_LIMITS)}",
                                      fix=" ".join(last), exit_code=1))
     return answer
+
+
+@contextmanager
+def _tenancy() -> Iterator[int]:
+    """Yield a descriptor, and wait at the end until nothing that was forked holds it any more:
+    a harness process that was killed leaves its runners to their own supervisors.
+    """
+    ours, theirs = os.pipe()
+    try:
+        yield theirs
+    finally:
+        os.close(theirs)
+        select.select([ours], [], [], TENANCY_S)  # its end, since nobody writes
+        os.close(ours)
 
 
 def environment() -> dict[str, str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from harness.oracle import Case
 
@@ -40,23 +40,24 @@ class Contents:
         self.note(self.copy, moves)
         return moves
 
-    def cycle(self, length: int) -> list[Move]:
-        """Return moves that, repeated, change the inputs with each step for a long time.
+    def chain(self, length: int) -> list[Move]:
+        """Return moves of which each makes contents that were not there before.
 
-        The positions of a tensor form a ring, and every step pulls one value along it.
+        Every step pulls the next of a row of values one place on, so that not even the sum of all
+        values comes back: a memory may go by such a thing.
         """
         if not self._sizes:
             return []
         indices = sorted(self._sizes)
-        each = max(2, -(-length // len(indices)))
-        rings = {index: self._rng.sample(range(size), min(size, each))
-                 for index, size in self._sizes.items()}
+        each = -(-length // len(indices)) + 1
+        rows = {index: self._rng.sample(range(size), min(size, each))
+                for index, size in self._sizes.items()}
         moves = []
         for step in range(length):
             index = indices[step % len(indices)]
-            ring = rings[index]
-            at = step // len(indices) % len(ring)
-            moves.append((index, ring[at], ring[(at + 1) % len(ring)]))
+            row = rows[index]
+            at = step // len(indices)
+            moves.append((index, row[at % len(row)], row[(at + 1) % len(row)]))
         return moves
 
     def note(self, copy: int, moves: Iterable[Move]) -> None:
@@ -75,8 +76,3 @@ class Contents:
         index = self._rng.choice(sorted(self._sizes))
         to, source = self._rng.sample(range(self._sizes[index]), 2)
         return index, to, source
-
-
-def replayed(moves: Sequence[Move], rounds: int) -> Iterable[Move]:
-    for _ in range(rounds):
-        yield from moves

@@ -10,7 +10,7 @@ from statistics import median
 from typing import TypeVar
 
 from harness.clock import Block
-from harness.contents import Contents, replayed
+from harness.contents import Contents
 from harness.convert import ConvertError, convert
 from harness.errors import EnvironmentFault, KoptError
 from harness.oracle import Case
@@ -25,7 +25,7 @@ SINGLE_NS = 500_000
 """Calls that take so long are launched one by one: the host is well ahead of them."""
 LENGTHENED = 4
 OTHER_BLOCKS = 2
-CYCLE = 32
+SHORTEST_CHAIN, LONGEST_CHAIN = 32, 256
 PROBES = 3
 MOST_VOIDED = 40
 
@@ -92,13 +92,17 @@ class Duel:
         self.contents = {side: Contents(case, random.Random(seed)) for side in order}
         self.blocks: dict[str, list[Block]] = {side: [] for side in order}
         self._calls: dict[tuple[str, str], int] = {}
-        self._probes = 0
 
-    def prepare(self) -> None:
-        """Have both sides allocate their buffers and compile; `prepared` waits for it."""
+    def prepare(self, *, beside: bool = True) -> None:
+        """Have both sides allocate their buffers and compile; `prepared` waits for it.
+
+        Not `beside` each other, one waits for the other, and there is nothing left to wait for.
+        """
         for side in self.order:
             self.peers[side].send("prepare", case=self.case.id, tensors=self.case.tensors,
                                   copies=self.copies)
+            if not beside:
+                self.peers[side].receive()
 
     def prepared(self) -> None:
         for side in self.order:
@@ -214,22 +218,20 @@ class Duel:
         """
         self._alone_is("candidate")
         contents = self.contents["candidate"]
-        cycle = contents.cycle(CYCLE)
-        if not cycle:
-            return 1.0
-        self._probes += 1
-        contents.copy = 0  # all of it is on the first copy
         per_call_ns = 1e3 * self.us_per_call("candidate")
-        rounds = max(1, min(CYCLE - 1, round(self.plan.block_ns / (per_call_ns + 1000) / CYCLE)))
+        length = round(self.plan.block_ns / (per_call_ns + 1000))
         least: dict[bool, int] = {}
         for number in range(2 * PROBES):
             fresh = number % 4 in (0, 3)
+            chain = contents.chain(max(SHORTEST_CHAIN, min(LONGEST_CHAIN, length)))
+            if not chain:
+                return 1.0
             answer = self.peers["candidate"].ask(
-                "probe", case=self.case.id, cycle=cycle, rounds=rounds, fresh=fresh,
-                number=self._probes, graph=self.mode == "graph")
+                "probe", case=self.case.id, chain=chain, fresh=fresh, graph=self.mode == "graph")
             least[fresh] = min(_nanoseconds(answer), least.get(fresh, 1 << 62))
             if fresh:
-                contents.note(0, replayed(cycle, rounds))
+                contents.copy = 0  # all of it is on the first copy
+                contents.note(0, chain)
         return least[True] / max(1, least[False])
 
     @property

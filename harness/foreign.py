@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import freeze
+from harness import freeze, zygote
 
 FIRST_NAMESPACE = 0xEFFFFFFC
 """The inode of Linux's first pid namespace; from any other, a driver hides the pids outside."""
@@ -91,8 +91,9 @@ class Census:
 
 
 def family() -> set[int]:
-    """Return this process and everything below it: supervisors and what they guard."""
-    return {os.getpid(), *freeze.below(os.getpid())}
+    """Return this process, its supervisors and those forked for it, and everything below them."""
+    roots = {os.getpid(), *zygote.forked()}
+    return roots | {pid for root in roots for pid in freeze.below(root)}
 
 
 def in_first_namespace() -> bool:

@@ -135,6 +135,7 @@ class Guarded:
         self._line = b""
         self._outputs: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
         self._outcome: Outcome | None = None
+        self._waiting = threading.Lock()
         self._control, theirs = socket.socketpair()
         held = lock.fds if lock else ()
         with theirs:
@@ -154,12 +155,18 @@ class Guarded:
                "pass_fds": list(pass_fds),
                "confine": to_builtins(confine) if confine else None,
                "yields": list(yields.paths) if yields else None}
-        self._control.sendall(to_json(job) + b"\n")
+        with contextlib.suppress(OSError):  # it is gone already, as `wait` will tell
+            self._control.sendall(to_json(job) + b"\n")
 
     @property
     def pid(self) -> int:
         """The supervisor's pid."""
         return self._process.pid
+
+    @property
+    def lost(self) -> bool:
+        """Whether it ended without ever having begun: the zygote that was to fork it died."""
+        return isinstance(self._process, Forked) and self._process.pid == 0
 
     def hold(self, lock: DeviceLock) -> None:
         """Hand the supervisor of a running program a device lock to hold until the end."""
@@ -184,8 +191,14 @@ class Guarded:
 
         Raises TimeoutError after `timeout_s`, leaving the process as it is.
         """
-        if self._outcome is not None:
-            return self._outcome
+        if not self._waiting.acquire(timeout=-1 if timeout_s is None else timeout_s):
+            raise TimeoutError  # another thread waits
+        try:
+            return self._outcome or self._pump(cancel, timeout_s)
+        finally:
+            self._waiting.release()
+
+    def _pump(self, cancel: threading.Event | None, timeout_s: float | None) -> Outcome:
         answer = bytearray()
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         assert self._process.stdout is not None and self._process.stderr is not None
@@ -196,7 +209,10 @@ class Guarded:
             while selector.get_map():
                 for key, _ in selector.select(0.1):
                     fd = key.fd
-                    data = os.read(fd, 65536)
+                    try:
+                        data = os.read(fd, 65536)
+                    except ConnectionResetError:  # it ended with the job unread
+                        data = b""
                     if not data:
                         selector.unregister(key.fileobj)
                     elif key.data == "control":

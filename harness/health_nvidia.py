@@ -12,7 +12,7 @@ from harness.device import Device
 from harness.device_nvidia import Nvml
 from harness.health import Sample
 
-ONE_PROCESS = "both kernels are timed in one process, where one can reach the other's times"
+ONE_PROCESS = "both kernels run in one process, where one can reach the other's times and answers"
 EXCLUSIVE = ("exclusive-process", "exclusive-thread")
 
 

@@ -21,6 +21,8 @@ from harness.target import Target
 from harness.text import plain
 from harness.zygote import Kind
 
+MOST_SIBLINGS = 50
+
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
@@ -55,6 +57,15 @@ class Kernel:
     def home(self) -> Path:
         """The folder of its runners alone: HOME, temporary files, compiled kernels."""
         return Path(self.place.scratch) / f"home-{self.name}"
+
+    @property
+    def tunes_itself(self) -> bool:
+        """Whether it may time configurations when it is first called: others must be quiet then."""
+        if self.target.language == "c":
+            return False
+        own = Path(self.artifact)
+        return any(b"autotune" in path.read_bytes() for path in
+                   [own, *sorted(own.parent.glob("*.py"))[:MOST_SIBLINGS]] if path.is_file())
 
     def job(self) -> dict[str, Any]:
         """Return what a runner is told to load."""

@@ -63,6 +63,7 @@ class Measurement:
 
         pairs = Pairs(
             plan, cases, start, at_once=stage.pairs_at_once(plan, cases),
+            quiet=any(side.tunes_itself for side in sides.values()),
             end=None if stage.on_cpu else stage.runners.end,
             on_pair=lambda n, of: self._progress("timing", f"pair {n} of ≤{of}", n / of),
             alone=stage.on_cpu and not stage.in_process,

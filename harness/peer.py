@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.convert import ConvertError, loads, to_json
-from harness.errors import KoptError, Stopped
+from harness.errors import EnvironmentFault, KoptError, Stopped
 from harness.guard import PROGRAM, Confine, Guarded, Limits, Outcome, clean_env
 from harness.lock import DeviceLock, Turnstile
 from harness.text import plain
@@ -123,7 +123,7 @@ class Peer:
             raise PeerError(" ".join(plain(str(answer["error"])).split()))
         return answer
 
-    def _died(self, *, nonsense: bool = False) -> PeerDied | Stopped:
+    def _died(self, *, nonsense: bool = False) -> PeerDied | Stopped | EnvironmentFault:
         self._socket.close()
         try:
             outcome = self._guarded.wait(timeout_s=2.0)
@@ -132,6 +132,9 @@ class Peer:
             outcome = self._guarded.wait()
         if self._cancel is not None and self._cancel.is_set():
             return Stopped("stopped")
+        if self._guarded.lost:
+            return EnvironmentFault("the process that runners are forked off has died",
+                                    fix="try again")
         nonsense = nonsense and outcome.ended in ("exit", "killed")  # else there is more to say
         return PeerDied(outcome, self.limits, nonsense=nonsense)
 

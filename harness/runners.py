@@ -54,6 +54,7 @@ class Runners:
         self._settling: dict[Peer, Future[None]] = {}
         self._ending: list[Future[Outcome]] = []
         self._rehearsals: list[Future[None]] = []
+        self._rehearsing: set[Peer] = set()
         self.spans: dict[tuple[str, str], Spans] = {}
         """What was profiled, by side and class."""
 
@@ -147,6 +148,7 @@ class Runners:
     def _rehearse(self, kernel: Kernel, case: Case, lock: DeviceLock) -> None:
         with contextlib.suppress(PeerError, PeerDied, EnvironmentFault, _NoGpu), \
                 self._open(kernel, lock, None) as peer:
+            self._rehearsing.add(peer)
             _await_ready(peer, kernel)
             peer.ask("load", **kernel.job())
             peer.ask("prepare", case=case.id, tensors=case.tensors, copies=1)
@@ -204,6 +206,8 @@ class Runners:
         for waiting in self._waiting.values():
             self.end(waiting)
             waiting.clear()
+        for peer in list(self._rehearsing):
+            peer.kill()
         self.rehearsed()
         for ending in self._ending:
             ending.result()

@@ -35,7 +35,7 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Spans:
-    """What a call runs; `busy_ns` is the time in which anything ran."""
+    """What a call runs; `busy_ns` is the least time that it keeps the GPU busy for."""
 
     busy_ns: float
     kernels: tuple[Span, ...]
@@ -85,5 +85,5 @@ def missing(seen: Mapping[tuple[str, str], Spans],
         if busy_us >= SHORTEST_US and timing.candidate_us < MISSING * busy_us:
             found.append(Finding(rule="spans", severity="flag", detail=(
                 f"class {name}: a timed call takes {timing.candidate_us:.3g} us, and one under the "
-                f"profiler keeps the GPU busy for {busy_us:.3g} us")))
+                f"profiler keeps the GPU busy for {busy_us:.3g} us at least")))
     return found

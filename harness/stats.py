@@ -60,6 +60,7 @@ def pooled(samples: Sequence[Sequence[float]], weights: Sequence[float], alpha: 
     The variance is that of a weighted sum of means, with covariances over the pairs that two lists
     share: for lists of one length, the variance over pairs of the weighted sum. It is never less
     than it would be had every list as many pairs as the longest; degrees are those of the shortest.
+    `alpha` is nominal where lists have stopped at looks of their own.
     """
     total = math.fsum(weights)
     shares = [weight / total for weight in weights]

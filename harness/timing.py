@@ -74,22 +74,24 @@ class Pairs:
     """Collects process pairs until the plan says that it is enough; a class that is settled at a
     look is left out of those that follow.
 
-    At most `at_once` pairs hold their buffers at a time; only one of them is timed. `alone` stops
-    each side while the other one is timed: on a CPU they share the machine.
+    At most `at_once` pairs hold their buffers at a time; only one of them is timed. With `quiet`
+    not even buffers are prepared beside each other: a kernel may time its configurations then.
+    `alone` stops each side while the other one is timed: on a CPU they share the machine.
     """
 
     def __init__(self, plan: Plan, cases: Sequence[Case],
                  start: Callable[[Sequence[str]], Sequence[Peer]], *,
                  end: Callable[[Iterable[Peer]], None] | None = None,
                  on_pair: Callable[[int, int], None] | None = None, alone: bool = False,
-                 at_once: int = 1,
+                 at_once: int = 1, quiet: bool = False,
                  voids: Voids | None = None, cancel: threading.Event | None = None) -> None:
         self.plan = plan
         self.cases = list(cases)
         self._start = start
         self._end = end or _end
         self._on_pair = on_pair
-        self._alone, self._at_once = alone, at_once
+        self._alone, self._quiet = alone, quiet
+        self._at_once = 1 if quiet else at_once
         self._ready: deque[Pair] = deque()
         self._voids = voids
         self._cancel = cancel
@@ -172,8 +174,8 @@ class Pairs:
                 for case in self.cases]))
         for duels in zip(*(pair.duels for pair in self._ready), strict=True):
             for duel in duels:
-                duel.prepare()
-            for duel in duels:
+                duel.prepare(beside=not self._quiet)
+            for duel in duels if not self._quiet else ():
                 duel.prepared()
 
     def _pair(self, pair: Pair, after: Callable[[Peer, Case, Contents], None] | None) -> None:
@@ -235,7 +237,8 @@ class Pairs:
 
 
 def _end(peers: Iterable[Peer]) -> None:
-    for peer in peers:
+    ending = list(peers)
+    for peer in ending:
         peer.kill()
-    for peer in peers:
+    for peer in ending:
         peer.close()

@@ -14,6 +14,7 @@ import select
 import socket
 import subprocess
 import threading
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,45 +47,59 @@ class Forked:
     def __init__(self, stdout: int, stderr: int, life: int) -> None:
         self.stdout, self.stderr = os.fdopen(stdout, "rb", 0), os.fdopen(stderr, "rb", 0)
         self._life = os.fdopen(life, "rb", 0)
+        self._reading = threading.Lock()
         self._pid = 0
+        _living.add(self)
 
     @property
     def pid(self) -> int:
-        """The supervisor's pid; 0 if it was gone before it could say."""
-        if not self._pid:
-            self._pid = int(self._life.readline() or 0)
+        """The supervisor's pid, waited for; 0 if it was gone before it could say."""
+        self._read(None if not self._pid else 0.0, once=True)
+        return self._pid
+
+    @property
+    def known_pid(self) -> int:
+        """The supervisor's pid, 0 if it has not said it yet."""
+        self._read(0.0, once=True)
         return self._pid
 
     def poll(self) -> int | None:
         """Return 0 once the supervisor is gone, None before."""
-        if not self._life.closed:
-            while select.select([self._life], [], [], 0)[0]:
-                if not self._take():
-                    return 0
-            return None
-        return 0
+        self._read(0.0)
+        return 0 if self._life.closed else None
 
     def wait(self) -> int:
         """Wait until the supervisor is gone, and with it everything below it."""
-        while not self._life.closed and self._take():
-            pass
+        self._read(None)
         return 0
 
-    def _take(self) -> bool:
-        line = self._life.readline()
-        if line:
-            self._pid = int(line)
-            return True
-        self._life.close()
-        return False
+    def _read(self, timeout_s: float | None, *, once: bool = False) -> None:
+        """Take what the pipe has: the pid, and its end, which is the supervisor's."""
+        with self._reading:
+            while not self._life.closed and select.select([self._life], [], [], timeout_s)[0]:
+                if line := self._life.readline():
+                    self._pid = int(line)
+                    if once:
+                        return
+                else:
+                    self._life.close()
+
+
+_living: weakref.WeakSet[Forked] = weakref.WeakSet()
+
+
+def forked() -> set[int]:
+    """Return the pids of the supervisors that this process has had forked and that may live."""
+    return {pid for one in list(_living) if one.poll() is None and (pid := one.known_pid)}
 
 
 class Zygote:
     """A process that forks programs of one kind."""
 
     def __init__(self, kind: Kind, channel: socket.socket,
-                 process: subprocess.Popen[bytes] | None = None) -> None:
+                 process: subprocess.Popen[bytes] | None = None, tenancy: int = -1) -> None:
         self.kind, self._channel, self._process = kind, channel, process
+        self._tenancy = tenancy
 
     @classmethod
     def start(cls, kind: Kind, *, yields: Turnstile | None = None) -> Zygote:
@@ -102,19 +117,21 @@ class Zygote:
     @classmethod
     def inherited(cls, kind: Kind) -> Zygote | None:
         """Return the zygote that this process was given, None if it was given none of its kind."""
-        number, _, name = os.environ.get(VARIABLE, "").partition(":")
+        number, tenancy, name = (*os.environ.get(VARIABLE, "").split(":"), "", "")[:3]
         if not number or name != kind.name:
             return None
-        return cls(kind, socket.socket(fileno=os.dup(int(number))))
+        return cls(kind, socket.socket(fileno=os.dup(int(number))), tenancy=int(tenancy))
 
     @property
     def descriptor(self) -> int:
         return self._channel.fileno()
 
-    @property
-    def told(self) -> str:
-        """What a process that is passed the descriptor is told of it, as VARIABLE."""
-        return f"{self.descriptor}:{self.kind.name}"
+    def told(self, tenancy: int) -> str:
+        """Return what a process that is passed the descriptor is told of it, as VARIABLE.
+
+        `tenancy` is passed as well: whatever it has forked holds it until it is gone.
+        """
+        return f"{self.descriptor}:{tenancy}:{self.kind.name}"
 
     @property
     def alive(self) -> bool:
@@ -130,7 +147,8 @@ class Zygote:
         out, err, life = os.pipe(), os.pipe(), os.pipe()
         try:
             socket.send_fds(self._channel, [to_json({"passed": len(passed)})],
-                            [control.fileno(), out[1], err[1], life[1], *passed, *held])
+                            [control.fileno(), out[1], err[1], life[1], *passed, *held,
+                             *([self._tenancy] if self._tenancy >= 0 else [])])
         except OSError:
             for one in (out[0], err[0], life[0]):
                 os.close(one)
@@ -158,10 +176,13 @@ class WarmStart:
         self._kind, self._yields = kind, yields
         self._zygote: Zygote | None = None
         self._lock = threading.Lock()
+        self._closed = False
 
     def zygote(self) -> Zygote | None:
-        """Return the zygote; None where there is nothing to be imported."""
+        """Return the zygote; None where there is nothing to be imported, and once it is closed."""
         with self._lock:
+            if self._closed:
+                return None
             if self._zygote is not None and not self._zygote.alive:
                 self._zygote.close()
                 self._zygote = None
@@ -171,6 +192,7 @@ class WarmStart:
 
     def close(self) -> None:
         with self._lock:
+            self._closed = True
             if self._zygote is not None:
                 self._zygote.close()
             self._zygote = None

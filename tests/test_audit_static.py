@@ -28,6 +28,7 @@ s.wait_stream(torch.cuda.current_stream())
 with torch.cuda.stream(s):
     out.zero_()
 torch.cuda.current_stream().wait_stream(s)"""
+JOIN = "torch.cuda.current_stream().wait_stream(s)"
 CUDA = 'SOURCE = r"""#include <cuda_runtime.h>\n__global__ void f(float *x) {{ {} }}\n"""'
 
 HOSTILE_PYTHON = {
@@ -90,6 +91,18 @@ HOSTILE_PYTHON = {
     "side stream": (triton(SIDE_STREAM), "threads", "flag"),
     "side stream that forks only": (triton(SIDE_STREAM.replace(
         "\nwith", "\ns.wait_stream(torch.cuda.current_stream())\nwith")), "threads", "flag"),
+    "side stream joined at times": (triton(JOINED.replace(JOIN, f"if first:\n    {JOIN}")),
+                                    "threads", "flag"),
+    "side stream joined by an operator": (triton(JOINED.replace(JOIN, f"first and {JOIN}")),
+                                          "threads", "flag"),
+    "side stream joined in another branch": (triton(
+        "if first:\n    with torch.cuda.stream(S): out.zero_()\nelse:\n    "
+        + JOIN.replace("(s)", "(S)"), "S = torch.cuda.Stream()"), "threads", "flag"),
+    "side stream joined after a return": (triton(JOINED.replace(
+        JOIN, f"if later: return\n{JOIN}")), "threads", "flag"),
+    "side stream joined where it is made": (triton(
+        "with torch.cuda.stream(S):\n    out.zero_()", "S = torch.cuda.Stream()\n"
+        + JOIN.replace("(s)", "(S)")), "threads", "flag"),
     "timer replaced": (triton(head="torch.cuda.Event.elapsed_time = lambda s, e: 0.1"), "patched",
                        "reject"),
     "clock replaced": (triton(head="import time\ntime.perf_counter = lambda: 0"), "patched",
@@ -188,6 +201,50 @@ HOSTILE_C = {
                        "reject"),
     "computed include": (c(head="#define H <math.h>\n#include H"), "hidden-code", "flag"),
 }
+FILLS = "static float t[9];\n__attribute__((constructor)) static void f(void) { BODY }"
+HOSTILE_STARTS = {
+    "a struct's braces": "static __attribute__((constructor)) struct s { int x; } *f(void) "
+                         "{ evil(); return 0; }",
+    "a macro of mathematics": "#define sqrt(x) evil()\n" + FILLS.replace("BODY", "t[0] = sqrt(1);"),
+    "a macro": "#define g evil()\n" + FILLS.replace("BODY", "g;"),
+    "a macro for a word": "#define float evil();float\n" + FILLS.replace(
+        "BODY", "float v = 1; t[0] = v;"),
+    "a macro for the name": "#define f f(void) { evil(); } void h\n" + FILLS.replace(
+        "BODY", "t[0] = 1;"),
+    "an address": "static long addr;\n" + FILLS.replace("BODY", "*(long*)addr = 1;"),
+    "a member": "static struct s *p;\n" + FILLS.replace("BODY", "p->x = 1;"),
+    "a pointer as an array": "static float *p;\n" + FILLS.replace("BODY", "p[0] = 1;"),
+    "a local pointer": FILLS.replace("BODY", "float *p = 0; p[0] = 1;"),
+    "an array of the same name": FILLS.replace("BODY", "float *t = 0; t[0] = 1;"),
+    "an array by condition": "#if 1\nstatic float *u;\n#else\nstatic float u[9];\n#endif\n"
+                             + FILLS.replace("BODY", "u[0] = 1;"),
+    "outside of the array": FILLS.replace("BODY", "for (int i = 0; i < 9; i++) t[i + 1] = 1;"),
+    "below the array": FILLS.replace("BODY", "for (int i = -1; i < 9; i++) t[i] = 1;"),
+    "a counter set": FILLS.replace("BODY", "for (int i = 0; i < 9; i++) { i = 99; t[i] = 1; }"),
+    "an index unknown": FILLS.replace("BODY", "int i = 4096; t[i] = 1;"),
+    "an index of the other side": FILLS.replace("BODY", "4096[t] = 1;"),
+    "its own exp2f": "float exp2f(float x) { return evil(x); }\n" + FILLS.replace(
+        "BODY", "t[0] = exp2f(2);"),
+    "its own sqrt in parentheses": "double (sqrt)(double x) { return evil(x); }\n" + FILLS.replace(
+        "BODY", "t[0] = sqrt(2);"),
+    "its own sqrt as K&R": "double *sqrt(x) double x; { return evil(x); }\n" + FILLS.replace(
+        "BODY", "t[0] = sqrt(2);"),
+    "declared as another": 'float exp2f(float) __asm__("evil");\n' + FILLS.replace(
+        "BODY", "t[0] = exp2f(2);"),
+    "renamed": "#pragma redefine_extname exp2f evil\n" + FILLS.replace("BODY", "t[0] = exp2f(2);"),
+    "a header of its own": '#include "fast.h"\n' + FILLS.replace("BODY", "t[0] = exp2f(2);"),
+    "assembly": FILLS.replace("BODY", 't[0] = 1; asm("nop");'),
+    "a string": FILLS.replace("BODY", 't[0] = "a"[0];'),
+    "digraphs": FILLS.replace("BODY", "float a<:4:>; a<:99:> = 1; t[0] = 1;"),
+    "a parameter": FILLS.replace("BODY", "t[0] = 1;").replace("f(void)", "f(int c, char **v)"),
+    "beside another attribute": "__attribute__((used, constructor)) static void f(void) { evil(); }",
+    "spelled with underscores": "__attribute__((__constructor__)) static void f(void) { evil(); }",
+    "as a macro": "#define START __attribute__((constructor))\nSTART static void f(void) { evil(); }",
+    "by a macro": "#define A(x) __attribute__((x))\nA(constructor) static void f(void) { evil(); }",
+    "in C23's brackets": "[[gnu::constructor]] static void f(void) { evil(); }",
+}
+HOSTILE_C |= {f"start-up code: {name}": (c(head=head), "hidden-code", "flag")
+              for name, head in HOSTILE_STARTS.items()}
 HONEST_PYTHON = {
     "autotuned": TRITON.replace("@triton.jit", "@triton.autotune(configs=[triton.Config({"
                                 "'BLOCK': 64}, num_warps=2)], key=['cols'])\n@triton.jit"),
@@ -221,6 +278,11 @@ def norm(x, weight, out):
                                 "sms = p.multi_processor_count"),
     "current stream": triton("s = torch.cuda.current_stream().cuda_stream"),
     "streams that join": triton(JOINED),
+    "streams that join in the end": triton("try:\n    with torch.cuda.stream(S):\n        pass\n"
+                                           "finally:\n    torch.cuda.synchronize()",
+                                           "S = torch.cuda.Stream()"),
+    "streams that join in the same branch": triton(
+        "if x.is_cuda:\n    " + JOINED.replace("\n", "\n    ")),
     "events that order streams": triton("e = torch.cuda.Event()\ne.record()"),
     "autograd": triton(head="class Norm(torch.autograd.Function):\n    @staticmethod\n"
                        "    def forward(ctx, x):\n        ctx.save_for_backward(x)"),
@@ -265,6 +327,13 @@ HONEST_C = {
     "values compared": c("float prev = x[0]; if (weight[0] == prev) out[0] = 1;"),
     "huge pages": c("void *p = mmap(0, 1 << 21, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);"),
     "assembly": c('__asm__ volatile("pause"); __builtin_prefetch(x);'),
+    "table filled at the start": c(head=FILLS.replace(
+        "BODY", "for (int i = 0; i < 9; i++) t[i] = exp2f((float)(i - 4) / 8.0f);")),
+    "table shifted": c(head=FILLS.replace(
+        "BODY", "for (int i = -4; i <= 4; ++i) { const float v = i & 1; t[i + 4] = v * sqrtf(2); "
+        "t[i + 4] += i < 0 ? 1 : (float)i; }")),
+    "table started early": c(head=FILLS.replace("constructor", "constructor(101)").replace(
+        "BODY", "double s = 0; for (int i = 0; i < 9; i++) { s += log(i + 1.0); t[i] = s; }")),
     "restrict and vectors": c("typedef float v8 __attribute__((vector_size(32), aligned(64)));"),
 }
 

@@ -7,7 +7,6 @@ from typing import Any, cast
 import pytest
 
 from harness import spans
-from harness.child.spans import _union
 from harness.convert import ConvertError, convert
 from harness.peer import Peer, PeerError
 from harness.spans import Span, Spans
@@ -61,11 +60,3 @@ def test_nonsense_is_no_answer(answer: dict[str, Any]) -> None:
 
     with pytest.raises(PeerError, match="makes no sense"):
         spans.ask(cast(Peer, Liar()), "case")
-
-
-@pytest.mark.parametrize(("intervals", "covered"), [
-    ([], 0), ([(0, 5)], 5), ([(0, 5), (5, 7)], 7), ([(3, 9), (0, 5)], 9), ([(0, 9), (2, 3)], 9),
-    ([(0, 1), (5, 6)], 2)])
-def test_time_that_kernels_share_counts_once(intervals: list[tuple[int, int]],
-                                             covered: int) -> None:
-    assert _union(intervals) == covered

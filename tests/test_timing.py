@@ -18,7 +18,7 @@ from harness.plan import MOST_COPIES, Plan
 from harness.stats import Estimate, estimate
 from harness.target import ConfigClass
 from harness.verdict import Evidence
-from tests.c_case import FAST, judge, target
+from tests.c_case import FAST, RIGHT, judge, kernel, target
 
 ONE = target(classes=(ConfigClass(name="even", shape={"n": 8192}),))
 
@@ -112,3 +112,17 @@ def test_the_verdict_says_how_far_its_times_are_accounted_for(tmp_path: Path) ->
     told = {one.kind: one.detail for one in verdict.evidence}
     assert "by the harness's own clock" in told["clock"]
     assert "s of timed calls in" in told["cost"]
+
+
+def test_a_memory_that_goes_by_a_sum_of_its_inputs_is_found(tmp_path: Path) -> None:
+    memo = kernel("""double s = 0; for (int64_t i = 0; i < n; i++) s += x[i] * (double)x[i];
+    unsigned long bits; memcpy(&bits, &s, 8);
+    unsigned at = bits * 0x9E3779B97F4A7C15ul >> 54;
+    if (sums[at] == s) { memcpy(out, kept[at], 4 * n); return; }
+    for (int k = 0; k < 300; k++) { """ + RIGHT + """ __asm__ volatile("" : : : "memory"); }
+    sums[at] = s; memcpy(kept[at], out, 4 * n);""",
+                  "static double sums[1024]; static float kept[1024][8192];")
+    verdict = judge(tmp_path, memo, wanted=ONE, static_audit=False,
+                    plan=Plan(looks=(4,), alpha=0.01))
+    assert not verdict.valid, verdict
+    assert {one.rule for one in verdict.audit} & {"memo", "clock"}, verdict

@@ -15,8 +15,10 @@ from typing import Any
 
 import pytest
 
-from harness import lock
+from engine import harness_process
+from harness import foreign, freeze, lock
 from harness.convert import to_json
+from harness.errors import EnvironmentFault
 from harness.guard import Confine, Guarded, Limits, clean_env
 from harness.kernel import Place, kind_of
 from harness.peer import Peer, PeerError
@@ -221,8 +223,70 @@ for language in ("python", "triton"):
 
 def test_a_process_takes_the_zygote_it_is_passed_if_it_is_of_its_kind(zygote: Zygote) -> None:
     told = subprocess.run([sys.executable, "-c", GIVEN], cwd=ROOT, capture_output=True, text=True,
-                          pass_fds=[zygote.descriptor], env={**os.environ, VARIABLE: zygote.told})
+                          pass_fds=[zygote.descriptor],
+                          env={**os.environ, VARIABLE: zygote.told(-1)})
     assert told.stdout.split() == ["python", "True", "triton", "False"], told
+
+
+def test_what_is_forked_for_this_process_is_of_its_family(zygote: Zygote, tmp_path: Path) -> None:
+    with runner(zygote, tmp_path / "home") as peer:
+        ready(peer)
+        pid = peer._guarded.pid
+        assert {pid, *freeze.below(pid)} <= foreign.family()
+    assert pid not in foreign.family()
+
+
+LEAVING = """
+import os, sys
+from pathlib import Path
+from harness.freeze import below
+from harness.guard import clean_env, Limits
+from harness.kernel import Place, kind_of
+from harness.peer import Peer
+from harness.zygote import Zygote
+zygote = Zygote.inherited(kind_of(Place(device="cpu", scratch=""), "python"))
+peer = Peer("runner", cwd=Path(sys.argv[1]), limits=Limits(), env=clean_env(), zygote=zygote)
+peer.ask("ready", language="python", device="cpu", interpret=False)
+print(*below(peer._guarded.pid), flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_harness_that_is_killed_is_left_only_when_its_runners_are_gone(
+        zygote: Zygote, tmp_path: Path) -> None:
+    with harness_process._tenancy() as held:
+        told = subprocess.run([sys.executable, "-c", LEAVING, str(tmp_path)], cwd=ROOT,
+                              capture_output=True, text=True, pass_fds=[zygote.descriptor, held],
+                              env={**os.environ, VARIABLE: zygote.told(held)})
+    assert told.returncode == -9 and told.stdout.split(), told
+    assert not any(alive(int(pid)) for pid in told.stdout.split())
+
+
+def test_forks_do_not_share_one_layout_of_memory(zygote: Zygote, tmp_path: Path) -> None:
+    (tmp_path / "kernel.py").write_text(PROBE.replace('"pid": os.getpid()', LAYOUT))
+    home = tmp_path / "home"
+    home.mkdir()
+    env = clean_env({"OUTSIDE": str(tmp_path)}, home=home)
+    seen = [_told(zygote, tmp_path, env, home)[0]["pid"] for _ in range(3)]
+    for small, large in zip(seen, seen[1:], strict=False):
+        assert small[0] != large[0] and small[1] != large[1], seen
+
+
+LAYOUT = '"pid": [__import__("ctypes").addressof(__import__("ctypes").create_string_buffer(n)) ' \
+    'for n in (40000, 1 << 22)]'
+
+
+def test_a_zygote_that_dies_before_it_forks_is_nobodys_fault(tmp_path: Path,
+                                                            monkeypatch: pytest.MonkeyPatch,
+                                                            ) -> None:
+    monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
+    turnstile = lock.turnstile()
+    with lock.acquire("cpu", shared_device=True):  # it waits, and has forked nothing yet
+        waiting = Zygote.start(kind(), yields=turnstile)
+        peer = runner(waiting, tmp_path / "home")
+        waiting.close()
+        with pytest.raises(EnvironmentFault, match="has died"):
+            ready(peer)
 
 
 def opened(pid: int) -> list[str]:

@@ -80,6 +80,12 @@ TIMERS = words("""
     clock_gettime gettimeofday cudaEventElapsedTime cudaEventRecord cudaEventSynchronize
     cudaDeviceSynchronize cuEventElapsedTime""")
 
+MATHEMATICS = frozenset(
+    name + suffix for suffix in ("", "f", "l") for name in (
+        "sqrt", "exp", "exp2", "expm1", "log", "log2", "log1p", "pow", "sin", "cos", "tan", "tanh",
+        "sinh", "cosh", "erf", "erfc", "fabs", "floor", "ceil", "round", "fmin", "fmax", "ldexp"))
+"""What a table may be made with when a library is loaded."""
+
 
 def lookup(name: str, *, called: bool) -> Rule | None:
     """Return the rule for a name as C spells it."""
@@ -90,9 +96,3 @@ def lookup(name: str, *, called: bool) -> Rule | None:
     if name in BLAS_CALLS:
         return _BLAS
     return next((rule for prefix, rule in PREFIXES if name.startswith(prefix)), None)
-
-COMPUTES = frozenset({"for", "while", "if", "switch", "sizeof", "return"}) | frozenset(
-    name + suffix for suffix in ("", "f", "l") for name in (
-        "sqrt", "exp", "exp2", "expm1", "log", "log2", "log1p", "pow", "sin", "cos", "tan", "tanh",
-        "sinh", "cosh", "erf", "erfc", "fabs", "floor", "ceil", "round", "fmin", "fmax", "ldexp"))
-"""What a table may be made with, when a library is loaded: control flow and mathematics."""

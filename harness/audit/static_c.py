@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 
-from harness.audit import c_tables
+from harness.audit import c_tables, c_tables_made
 from harness.audit.c_tokens import Token, tokens
 from harness.audit.rules import Rule, words
 from harness.audit.sighting import Sighting
@@ -136,9 +136,9 @@ def _names(source: Source) -> Iterator[Sighting]:
             rule = None  # its own function; whether that replaces another is told elsewhere
         if rule is None and token.text == "mmap" and not anonymous:
             rule = Rule("files", "flag", "maps a file into memory")
-        if token.text in ("constructor", "destructor", "ifunc") and source.before(
-                index).startswith("(") and _in_attribute(source, index) \
-                and not _only_computes(source, index):
+        if token.text.strip("_") in ("constructor", "destructor", "ifunc") \
+                and _in_attribute(source, index) \
+                and not c_tables_made.only_fills(source, index):
             rule = Rule("hidden-code", "flag", "runs code when it is loaded")
         if rule is not None and not (member and token.text in c_tables.CALLS):
             seen = source.see(token, rule, token.text)
@@ -158,27 +158,17 @@ def _is_taken(source: Source, index: int) -> bool:
 
 
 def _in_attribute(source: Source, index: int) -> bool:
-    return any(t.text in ("__attribute__", "__attribute", "__constructor__", "gnu")
-               for t in source.tokens[max(0, index - 6): index])
-
-
-def _only_computes(source: Source, index: int) -> bool:
-    """Tell whether the body that follows calls nothing but mathematics: it fills a table."""
-    tokens = source.tokens
-    begin = next((i for i in range(index, len(tokens)) if tokens[i].text in ("{", ";")), index)
-    if tokens[begin].text != "{":
-        return False
-    depth = 0
-    for at in range(begin, len(tokens)):
-        text = tokens[at].text
-        depth += (text == "{") - (text == "}")
-        if depth == 0:
-            return at > begin + 1
-        if text in ("asm", "__asm__", "__asm", "goto") or (
-                source.follows(at, "(") and text not in c_tables.COMPUTES
-                and (tokens[at].kind == "name" or text in (")", "]"))):
-            return False
-    return False
+    """Tell whether a word is, or by a macro becomes, a part of an attribute."""
+    if source.tokens[index].directive:
+        return True
+    before = [t.text for t in source.tokens[max(0, index - 60): index]]
+    for at, text in enumerate(before):
+        inside = before[at:]
+        if text in ("__attribute__", "__attribute") and inside.count("(") > inside.count(")"):
+            return True
+        if text == "[" and inside[1:2] == ["["] and inside.count("[") > inside.count("]"):
+            return True
+    return before[-1:] == ["("] and source.follows(index, ")")
 
 
 def _strings(source: Source) -> Iterator[Sighting]:

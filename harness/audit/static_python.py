@@ -26,6 +26,10 @@ _CLOCKS = re.compile(r"%(?:globaltimer|clock)|\bs_memtime\b|\bs_memrealtime\b")
 _FETCHERS = ("subprocess", "os.system", "os.popen", "os.posix_spawn", "os.execv", "os.execvp",
              "os.spawnv", "asyncio.create_subprocess_exec", "pty.spawn")
 
+_USES = frozenset({"torch.cuda.stream", "torch.cuda.set_stream", "torch.cuda.StreamContext"})
+_COMPOUND = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.TryStar, ast.With,
+             ast.AsyncWith, ast.ExceptHandler, ast.match_case, ast.ClassDef)
+
 
 def scan(data: bytes, file: str, context: Context) -> tuple[Module | None, list[Sighting]]:
     """Return the parsed module, None where it cannot be read, and all sightings."""
@@ -53,6 +57,8 @@ class _Scan(Imports):
         super().__init__(module, context)
         self.looked = 0
         self.joins = [n for n in module.nodes if isinstance(n, ast.Call) and self._joins(n)][:100]
+        self.leaves = [n for n in module.nodes
+                       if isinstance(n, ast.Return | ast.Break | ast.Continue | ast.Yield)]
 
     def all(self) -> Iterator[Sighting]:
         for node in self.module.nodes:
@@ -130,23 +136,45 @@ class _Scan(Imports):
     def _stream(self, node: ast.AST, name: str) -> Sighting:
         """Work on a side stream is honest when the caller's stream waits for it afterwards."""
         rule = Rule("threads", "flag", "works on a side stream; honest work joins again")
-        joined = self._joined(node)
-        if not joined and name.endswith(".Stream"):  # where it is made does not matter: where used
+        if name.endswith(".Stream"):  # where it is made does not matter: where it is used
             uses = [n for n in self.module.nodes if isinstance(n, ast.Call)
-                    and "torch.cuda.stream" in self.module.dotted(n.func)]
-            joined = bool(uses) and all(self._joined(n) for n in uses)
+                    and self.module.dotted(n.func) & _USES]
+            inside = next(self.module.enclosing(node), None) is not None
+            joined = all(self._joined(n) for n in uses) if uses else inside and self._joined(node)
+        else:
+            joined = self._joined(node)
         return self.see(node, rule, name, severity="note" if joined else None)
 
     def _joined(self, node: ast.AST) -> bool:
-        """Tell whether another stream is waited for later in the same function."""
-        function: ast.AST = next(self.module.enclosing(node), self.module.tree)
-        line = getattr(node, "lineno", 0)
-        return any(n.lineno > line and next(self.module.enclosing(n), self.module.tree)
-                   is function for n in self.joins)
+        """Tell whether another stream is waited for later in the same function, always."""
+        function, line, around = self._function(node), getattr(node, "lineno", 0), \
+            self._branches(node)
+        waits = [n.lineno for n in self.joins if n.lineno > line
+                 and self._function(n) is function and self._branches(n) <= around]
+        return bool(waits) and not any(line <= n.lineno <= min(waits) for n in self.leaves
+                                       if self._function(n) is function)
+
+    def _function(self, node: ast.AST) -> ast.AST:
+        return next(self.module.enclosing(node), self.module.tree)
+
+    def _branches(self, node: ast.AST) -> set[tuple[ast.AST, str]]:
+        """Return the parts of compound statements around a node within its function: each may be
+        left out. What stands below `finally` is not.
+        """
+        found, function = set(), self._function(node)
+        while node is not function and (above := self.module.parents.get(node)) is not None:
+            if isinstance(above, _COMPOUND):
+                part = next(field for field, value in ast.iter_fields(above) if value is node
+                            or (isinstance(value, list) and node in value))
+                if part != "finalbody":
+                    found.add((above, part))
+            node = above
+        return found
 
     def _joins(self, call: ast.Call) -> bool:
         """Tell whether the current stream, or the host, waits here for another stream."""
-        if not isinstance(call.func, ast.Attribute):
+        if not isinstance(call.func, ast.Attribute) \
+                or not isinstance(self.module.parents.get(call), ast.Expr):
             return False
         if call.func.attr == "synchronize":
             return True

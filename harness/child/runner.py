@@ -123,8 +123,8 @@ class Runner:
     def probe(self, job: dict[str, Any]) -> dict[str, Any]:
         """Time calls with a move before each, in the inputs (`fresh`) or elsewhere."""
         case = self.prepared[job["case"]]
-        how = {"graph": job["graph"], "number": job["number"]} if self.kernel.on_gpu else {}
-        return {"ns": self.clock.probe(case, job["cycle"], job["rounds"], job["fresh"], **how)}
+        how = {"graph": job["graph"]} if self.kernel.on_gpu else {}
+        return {"ns": self.clock.probe(case, job["chain"], job["fresh"], **how)}
 
     def after(self, job: dict[str, Any]) -> dict[str, Any]:
         """Write what the timed calls left in one of the prepared copies."""

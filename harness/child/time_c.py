@@ -71,12 +71,12 @@ def block(case: Prepared, calls: int, mode: str) -> int:
     return perf_counter_ns() - began
 
 
-def probe(case: Prepared, cycle: list[list[int]], rounds: int, fresh: bool) -> int:
+def probe(case: Prepared, chain: list[list[int]], fresh: bool) -> int:
     """Return the nanoseconds of calls with a move before each, in the inputs or in a decoy."""
     function, native, memmove = case.function, case.native, ctypes.memmove
     decoy = ctypes.addressof(case.decoy)
     steps = []
-    for index, to, source in cycle:
+    for index, to, source in chain:
         width = case.widths[index]
         base = case.addresses[index] if fresh else decoy
         if not fresh:
@@ -85,8 +85,7 @@ def probe(case: Prepared, cycle: list[list[int]], rounds: int, fresh: bool) -> i
     function(*native)
     case.poison()
     began = perf_counter_ns()
-    for _ in range(rounds):
-        for to, source, width in steps:
-            memmove(to, source, width)
-            function(*native)
+    for to, source, width in steps:
+        memmove(to, source, width)
+        function(*native)
     return perf_counter_ns() - began

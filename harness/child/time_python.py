@@ -22,7 +22,6 @@ class Prepared:
         self.copies = [kernel.buffers(job["tensors"]) for _ in range(job["copies"])]
         self.graph: Any = None
         self.unit = 1
-        self.probes: dict[tuple[int, bool], Any] = {}
         self.decoys: dict[Any, Any] = {}
 
     @property
@@ -140,15 +139,14 @@ def _timed(case: Prepared, work: Any, *, by_events: bool) -> int:
     return int(begin.elapsed_time(end) * 1e6)
 
 
-def probe(case: Prepared, cycle: list[list[int]], rounds: int, fresh: bool,
-          graph: bool = False, number: int = 0) -> int:
+def probe(case: Prepared, chain: list[list[int]], fresh: bool, graph: bool = False) -> int:
     """Return the nanoseconds of calls with a move before each, in the inputs or in a decoy.
 
-    All calls are on the first copy of the buffers. Every `number` has a cycle of its own.
+    All calls are on the first copy of the buffers.
     """
     flat, call = case.flat, case.copies[0]
     steps = []
-    for index, to, source in cycle:
+    for index, to, source in chain:
         tensor = flat[index]
         if not fresh:
             tensor = case.decoy(tensor.dtype)
@@ -163,22 +161,11 @@ def probe(case: Prepared, cycle: list[list[int]], rounds: int, fresh: bool,
     if not graph:
         case.kernel.call(call)
         case.poison()
-
-        def work() -> None:
-            for _ in range(rounds):
-                once()
-        return _timed(case, work, by_events=False)
-    if (number, fresh) not in case.probes:
-        case.probes[number, fresh] = _recorded(once)
-    replay = case.probes[number, fresh].replay
-
-    def replays() -> None:
-        for _ in range(rounds):
-            replay()
-    replay_first = case.graph.replay
-    replay_first()
+        return _timed(case, once, by_events=False)
+    recorded = _recorded(once)
+    case.graph.replay()
     case.poison()
-    return _timed(case, replays, by_events=True)
+    return _timed(case, recorded.replay, by_events=True)
 
 
 def _recorded(work: Any) -> Any:

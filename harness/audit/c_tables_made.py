@@ -1,0 +1,192 @@
+"""Code that runs when a library is loaded, and does nothing but fill a table by mathematics.
+
+Only what is plainly so passes: every token of the body is known, and no macro, pointer,
+assembly or condition of the preprocessor can make it mean something else.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from harness.audit import c_tables
+from harness.audit.c_tokens import Token
+from harness.audit.headers import is_standard_header
+from harness.audit.rules import words
+
+if TYPE_CHECKING:
+    from harness.audit.static_c import Source
+
+_CONTROL = words("for while do if else return break continue")
+_TYPES = words("""
+    const float double int char short long unsigned signed int8_t int16_t int32_t int64_t uint8_t
+    uint16_t uint32_t uint64_t size_t""")
+_MARKS = words("( ) { } [ ] ; , = + - * / % < > <= >= == != ! ~ ? : & | ^ << >> && ||")
+_BEFORE_BODY = words("static void inline")
+_CONDITIONS = words("if ifdef ifndef elif elifdef elifndef else")
+_SPOILERS = words("""
+    asm __asm__ __asm alias __alias__ ifunc __ifunc__ weakref __weakref__ symver __symver__ weak
+    redefine_extname push_macro pop_macro operator using namespace template""")
+"""With one of these in a source, a name may stand for another function than it seems to."""
+
+_INDEX = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)(?P<shift>[+-]\d+)?|(?P<at>\d+))")
+_COUNTED = re.compile(
+    r"(?P<name>\w+) = (?P<first>(?:- )?\d+) ; (?P=name) (?P<test><|<=) (?P<last>(?:- )?\d+) ; "
+    r"(?:\+ \+ (?P=name)|(?P=name) \+ \+) \)")
+_CHANGED = re.compile(r"(?:(?:[-+*/%&|^]|<<|>>) )?= |\+ \+|- -")
+_STEPS = (["+", "+"], ["-", "-"])
+
+
+def only_fills(source: Source, index: int) -> bool:
+    """Tell whether the constructor whose attribute names it at `index` only fills a table."""
+    begin = _body(source, index)
+    if begin is None or begin not in source.matching or not _plain(source):
+        return False
+    return _Body(source, begin).is_mathematics()
+
+
+def _body(source: Source, index: int) -> int | None:
+    """Return where the body opens when nothing but a plain declarator without parameters is
+    between it and the attribute.
+    """
+    line = " ".join(t.text for t in source.tokens[index + 1: index + 20])
+    found = re.match(r"(?:\( \d+ \) )?\) \) ((?:\w+ )+)\( (?:void )?\) \{", line)
+    given = source.tokens[index + 1: index + 1 + found[0].count(" ") + 1] if found else []
+    if found is None or any(t.kind == "string" or t.directive for t in given) \
+            or "void" not in found[1].split() or not set(found[1].split()[:-1]) <= _BEFORE_BODY \
+            or any(t.text in _macros(source) for t in given):
+        return None
+    return index + len(given)
+
+
+def _macros(source: Source) -> set[str]:
+    return {t.text for at, t in enumerate(source.tokens)
+            if t.directive and at and source.tokens[at - 1].text == "define"}
+
+
+def _plain(source: Source) -> bool:
+    """Tell whether the whole source shows what is compiled, with no other meaning of a word."""
+    names = {t.text for t in source.tokens if t.kind == "name"}
+    directives = {source.tokens[at + 1].text for at, t in enumerate(source.tokens[:-1])
+                  if t.kind == "directive"}
+    blocks = any(t.text == "extern" and source.tokens[at + 1].kind == "string"
+                 and source.follows(at + 1, "{") for at, t in enumerate(source.tokens[:-1]))
+    return not blocks and not names & _SPOILERS and not directives & _CONDITIONS \
+        and not _macros(source) & (_TYPES | _CONTROL | _BEFORE_BODY) \
+        and not any("??" in line for line in source.lines) \
+        and all(form == "<" and is_standard_header(name) for form, name, _ in source.includes())
+
+
+def _outside(source: Source) -> set[int]:
+    """Return the tokens outside of all braces: what stands there declares, and calls nothing."""
+    found, depth = set(), 0
+    for at, token in enumerate(source.tokens):
+        depth += (token.text == "{") - (token.text == "}") if token.kind == "mark" else 0
+        if depth == 0:
+            found.add(at)
+    return found
+
+
+def _arrays(source: Source) -> dict[str, int]:
+    """Return the sizes of the arrays declared as `static float table[256];` outside of all."""
+    found, outside, start = {}, _outside(source), 0
+    for at, token in enumerate(source.tokens):
+        if token.directive or (token.kind == "mark" and token.text in (";", "}")):
+            line = [t.text for t in source.tokens[start:at]]
+            if token.text == ";" and at in outside and len(line) >= 6 and line[0] == "static" \
+                    and set(line[1:-4]) <= _TYPES - {"const"} and line[-3] == "[" \
+                    and line[-2].isdigit() and line[-2][0] != "0" and line[-1] == "]":
+                found[line[-4]] = int(line[-2])
+            start = at + 1
+    return found
+
+
+class _Body:
+    """A function's body: its tokens, its variables, and the arrays that it may fill."""
+
+    def __init__(self, source: Source, begin: int) -> None:
+        self.source, self.end = source, source.matching[begin]
+        self.tokens = source.tokens[begin: self.end + 1]
+        self.text = [t.text for t in self.tokens]
+        self.arrays = _arrays(source)
+        self.locals = {t.text for at, t in enumerate(self.tokens)
+                       if t.kind == "name" and t.text not in _TYPES and self.text[at - 1] in _TYPES}
+        self.begin = begin
+        self.outside = _outside(source)
+        self.counters = self._counters()
+
+    def is_mathematics(self) -> bool:
+        macros = _macros(self.source)
+        return len(self.tokens) > 2 and not self.locals & (set(self.arrays) | _CONTROL) \
+            and not any(t.directive or t.text in macros for t in self.tokens) \
+            and all(self._known(at, token) for at, token in enumerate(self.tokens))
+
+    def _known(self, at: int, token: Token) -> bool:
+        after = self.text[at + 1] if at + 1 < len(self.text) else ""
+        if token.kind == "number":
+            return after not in ("[", "(")
+        if token.kind == "name" and token.text in self.arrays:
+            return after == "[" and self._inside(at)
+        if token.kind == "name" and token.text in self.locals:
+            return after not in ("[", "(")
+        if token.kind == "name":
+            return token.text in _CONTROL or token.text in _TYPES or (
+                token.text in c_tables.MATHEMATICS and after == "(" and self._library(token.text))
+        return token.kind == "mark" and token.text in _MARKS and self._mark(at, after)
+
+    def _mark(self, at: int, after: str) -> bool:
+        """Tell whether a mark is no pointer's, no call through an expression and no digraph."""
+        mark, before = self.text[at], self.text[at - 1] if at else ""
+        if mark in ("*", "&"):  # of a product or a mask, not of a pointer
+            operand = before in self.locals or before == "]" or self.tokens[at - 1].kind == "number"
+            return operand or (before == ")" and not self._closes_cast(at - 1))
+        if mark == "[":
+            return before in self.arrays
+        if mark == "(":
+            return before not in ("]", "}") and (before != ")" or self._closes_cast(at - 1))
+        return (mark, after) not in (("<", ":"), ("<", "%"), (":", ">"), ("%", ">"))
+
+    def _closes_cast(self, at: int) -> bool:
+        opened = self.source.matching.get(self.begin + at, self.begin + at) - self.begin
+        return 0 <= opened < at and set(self.text[opened + 1: at] or "?") <= _TYPES
+
+    def _library(self, name: str) -> bool:
+        """Tell whether a function is nowhere else defined, declared, or mentioned but called."""
+        if name in self.source.functions:
+            return False
+        return not any(
+            name in t.text if t.kind == "string" else t.text == name and (
+                t.directive > 0 or at in self.outside or not self.source.follows(at, "(")
+                or (self.source.tokens[at - 1].kind == "name"
+                    and self.source.before(at) not in _CONTROL))
+            for at, t in enumerate(self.source.tokens) if t.kind in ("string", "name"))
+
+    def _inside(self, at: int) -> bool:
+        """Tell whether an array's index stays inside: a number, or a loop's counter, shifted."""
+        close = self.source.matching.get(self.begin + at + 1, 0) - self.begin
+        found = _INDEX.fullmatch("".join(self.text[at + 2: close])) if close > at else None
+        if found is None or self.text[close + 1] == "[":
+            return False
+        shift, size = int(found["shift"] or 0), self.arrays[self.text[at]]
+        spans = [range(int(found["at"]), int(found["at"]) + 1)] if found["at"] \
+            else self.counters.get(found["name"], [])
+        return bool(spans) and all(0 <= span.start + shift and span.stop + shift <= size
+                                   for span in spans)
+
+    def _counters(self) -> dict[str, list[range]]:
+        """Return what variables count through in their loops, without those also set elsewhere."""
+        found: dict[str, list[range]] = {}
+        headers: set[int] = set()
+        for at, name in enumerate(self.text):
+            loop = _COUNTED.match(" ".join(self.text[at: at + 16]))
+            if loop is None or self.text[at - 3: at - 1] != ["for", "("]:
+                continue
+            last = int(loop["last"].replace(" ", "")) + (loop["test"] == "<=")
+            found.setdefault(name, []).append(range(int(loop["first"].replace(" ", "")), last))
+            headers |= set(range(at, at + loop[0].count(" ") + 1))
+        for at, name in enumerate(self.text):
+            if at not in headers and (
+                    self.text[at - 1] in _TYPES or self.text[at - 2: at] in _STEPS
+                    or _CHANGED.match(" ".join(self.text[at + 1: at + 4]))):
+                found.pop(name, None)
+        return found
