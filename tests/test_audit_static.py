@@ -237,9 +237,9 @@ HOSTILE_STARTS = {
     "a string": FILLS.replace("BODY", 't[0] = "a"[0];'),
     "digraphs": FILLS.replace("BODY", "float a<:4:>; a<:99:> = 1; t[0] = 1;"),
     "a parameter": FILLS.replace("BODY", "t[0] = 1;").replace("f(void)", "f(int c, char **v)"),
-    "beside another attribute": "__attribute__((used, constructor)) static void f(void) { evil(); }",
+    "beside another attribute": "__attribute__((used, constructor)) void f(void) { evil(); }",
     "spelled with underscores": "__attribute__((__constructor__)) static void f(void) { evil(); }",
-    "as a macro": "#define START __attribute__((constructor))\nSTART static void f(void) { evil(); }",
+    "as a macro": "#define START __attribute__((constructor))\nSTART void f(void) { evil(); }",
     "by a macro": "#define A(x) __attribute__((x))\nA(constructor) static void f(void) { evil(); }",
     "in C23's brackets": "[[gnu::constructor]] static void f(void) { evil(); }",
 }

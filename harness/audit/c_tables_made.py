@@ -7,6 +7,7 @@ assembly or condition of the preprocessor can make it mean something else.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from harness.audit import c_tables
@@ -59,11 +60,13 @@ def _body(source: Source, index: int) -> int | None:
     return index + len(given)
 
 
+@lru_cache(maxsize=4)
 def _macros(source: Source) -> set[str]:
     return {t.text for at, t in enumerate(source.tokens)
             if t.directive and at and source.tokens[at - 1].text == "define"}
 
 
+@lru_cache(maxsize=4)
 def _plain(source: Source) -> bool:
     """Tell whether the whole source shows what is compiled, with no other meaning of a word."""
     names = {t.text for t in source.tokens if t.kind == "name"}
@@ -77,6 +80,7 @@ def _plain(source: Source) -> bool:
         and all(form == "<" and is_standard_header(name) for form, name, _ in source.includes())
 
 
+@lru_cache(maxsize=4)
 def _outside(source: Source) -> set[int]:
     """Return the tokens outside of all braces: what stands there declares, and calls nothing."""
     found, depth = set(), 0
@@ -87,6 +91,7 @@ def _outside(source: Source) -> set[int]:
     return found
 
 
+@lru_cache(maxsize=4)
 def _arrays(source: Source) -> dict[str, int]:
     """Return the sizes of the arrays declared as `static float table[256];` outside of all."""
     found, outside, start = {}, _outside(source), 0
@@ -101,6 +106,21 @@ def _arrays(source: Source) -> dict[str, int]:
     return found
 
 
+@lru_cache(maxsize=256)
+def _library(source: Source, name: str) -> bool:
+    """Tell whether a function is nowhere defined, declared or mentioned, and only called."""
+    if name in source.functions:
+        return False
+    for at, token in enumerate(source.tokens):
+        if token.kind == "string" and name in token.text:
+            return False
+        if token.text == name and (
+                token.directive or at in _outside(source) or not source.follows(at, "(")
+                or (source.tokens[at - 1].kind == "name" and source.before(at) not in _CONTROL)):
+            return False
+    return True
+
+
 class _Body:
     """A function's body: its tokens, its variables, and the arrays that it may fill."""
 
@@ -112,7 +132,6 @@ class _Body:
         self.locals = {t.text for at, t in enumerate(self.tokens)
                        if t.kind == "name" and t.text not in _TYPES and self.text[at - 1] in _TYPES}
         self.begin = begin
-        self.outside = _outside(source)
         self.counters = self._counters()
 
     def is_mathematics(self) -> bool:
@@ -131,7 +150,7 @@ class _Body:
             return after not in ("[", "(")
         if token.kind == "name":
             return token.text in _CONTROL or token.text in _TYPES or (
-                token.text in c_tables.MATHEMATICS and after == "(" and self._library(token.text))
+                token.text in c_tables.MATHEMATICS and after == "(" and _library(self.source, token.text))
         return token.kind == "mark" and token.text in _MARKS and self._mark(at, after)
 
     def _mark(self, at: int, after: str) -> bool:
@@ -148,29 +167,18 @@ class _Body:
 
     def _closes_cast(self, at: int) -> bool:
         opened = self.source.matching.get(self.begin + at, self.begin + at) - self.begin
-        return 0 <= opened < at and set(self.text[opened + 1: at] or "?") <= _TYPES
-
-    def _library(self, name: str) -> bool:
-        """Tell whether a function is nowhere else defined, declared, or mentioned but called."""
-        if name in self.source.functions:
-            return False
-        return not any(
-            name in t.text if t.kind == "string" else t.text == name and (
-                t.directive > 0 or at in self.outside or not self.source.follows(at, "(")
-                or (self.source.tokens[at - 1].kind == "name"
-                    and self.source.before(at) not in _CONTROL))
-            for at, t in enumerate(self.source.tokens) if t.kind in ("string", "name"))
+        return 0 <= opened < at - 1 and all(self.text[i] in _TYPES for i in range(opened + 1, at))
 
     def _inside(self, at: int) -> bool:
         """Tell whether an array's index stays inside: a number, or a loop's counter, shifted."""
         close = self.source.matching.get(self.begin + at + 1, 0) - self.begin
-        found = _INDEX.fullmatch("".join(self.text[at + 2: close])) if close > at else None
+        found = _INDEX.fullmatch("".join(self.text[at + 2: close])) if at < close < at + 8 else None
         if found is None or self.text[close + 1] == "[":
             return False
         shift, size = int(found["shift"] or 0), self.arrays[self.text[at]]
         spans = [range(int(found["at"]), int(found["at"]) + 1)] if found["at"] \
             else self.counters.get(found["name"], [])
-        return bool(spans) and all(0 <= span.start + shift and span.stop + shift <= size
+        return bool(spans) and all(span.start + shift >= 0 and span.stop + shift <= size
                                    for span in spans)
 
     def _counters(self) -> dict[str, list[range]]:

@@ -161,7 +161,8 @@ class _Scan(Imports):
         """Return the parts of compound statements around a node within its function: each may be
         left out. What stands below `finally` is not.
         """
-        found, function = set(), self._function(node)
+        found: set[tuple[ast.AST, str]] = set()
+        function = self._function(node)
         while node is not function and (above := self.module.parents.get(node)) is not None:
             if isinstance(above, _COMPOUND):
                 part = next(field for field, value in ast.iter_fields(above) if value is node
