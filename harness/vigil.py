@@ -13,7 +13,7 @@ from harness.health import Watch
 from harness.health_nvidia import Mode, NvmlSource
 from harness.verdict import Evidence
 
-RUNNERS = 16
+RUNNERS = 24
 """At most so many processes of one evaluation hold a context: pairs, the oracle, those ending."""
 
 

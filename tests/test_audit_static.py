@@ -234,6 +234,7 @@ HOSTILE_STARTS = {
     "renamed": "#pragma redefine_extname exp2f evil\n" + FILLS.replace("BODY", "t[0] = exp2f(2);"),
     "a header of its own": '#include "fast.h"\n' + FILLS.replace("BODY", "t[0] = exp2f(2);"),
     "assembly": FILLS.replace("BODY", 't[0] = 1; asm("nop");'),
+    "assembly elsewhere": 'asm(".set exp2f, evil");\n' + FILLS.replace("BODY", "t[0] = exp2f(2);"),
     "a string": FILLS.replace("BODY", 't[0] = "a"[0];'),
     "digraphs": FILLS.replace("BODY", "float a<:4:>; a<:99:> = 1; t[0] = 1;"),
     "a parameter": FILLS.replace("BODY", "t[0] = 1;").replace("f(void)", "f(int c, char **v)"),
@@ -329,6 +330,8 @@ HONEST_C = {
     "assembly": c('__asm__ volatile("pause"); __builtin_prefetch(x);'),
     "table filled at the start": c(head=FILLS.replace(
         "BODY", "for (int i = 0; i < 9; i++) t[i] = exp2f((float)(i - 4) / 8.0f);")),
+    "table beside a barrier": c('__asm__ volatile("" ::: "memory");', FILLS.replace(
+        "BODY", "for (int i = 0; i < 9; i++) t[i] = 1;")),
     "table shifted": c(head=FILLS.replace(
         "BODY", "for (int i = -4; i <= 4; ++i) { const float v = i & 1; t[i + 4] = v * sqrtf(2); "
         "t[i + 4] += i < 0 ? 1 : (float)i; }")),

@@ -24,6 +24,9 @@ OF = target(language="python", args=(
 KERNEL = "import torch\nfrom helper import TIMES\ndef double(x, out):\n" \
     "    for _ in range(TIMES):\n        torch.mul(x, 2, out=out)\n"
 
+LATE = KERNEL.replace("from helper import TIMES\n", "").replace(
+    "    for", "    from helper import TIMES\n    for")
+
 
 def side(folder: Path, name: str, times: int, source: str = KERNEL) -> str:
     made = tree(folder / name, source + f"# {name}\n")
@@ -39,9 +42,13 @@ def judged(folder: Path, candidate: str, incumbent: str, **settings: object) -> 
                     devices.find("cpu"), Settings(**(given | settings)))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("times", "outcome"), [(10, "faster"), (90, "slower")])
-def test_each_side_runs_its_own_modules(times: int, outcome: str, tmp_path: Path) -> None:
-    verdict = judged(tmp_path, side(tmp_path, "candidate", times), side(tmp_path, "incumbent", 30))
+@pytest.mark.parametrize(("times", "outcome", "source"), [
+    (10, "faster", KERNEL), (90, "slower", KERNEL), (10, "faster", LATE)],
+    ids=["faster", "slower", "imported late"])
+def test_each_side_runs_its_own_modules(times: int, outcome: str, source: str,
+                                        tmp_path: Path) -> None:
+    verdict = judged(tmp_path, side(tmp_path, "candidate", times, source),
+                     side(tmp_path, "incumbent", 30, source))
     assert verdict.valid and verdict.correct, verdict
     assert {row.outcome for row in verdict.rows} == {outcome}, verdict
     assert ONE_PROCESS in verdict.notes

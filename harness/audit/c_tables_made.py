@@ -26,10 +26,11 @@ _MARKS = words("( ) { } [ ] ; , = + - * / % < > <= >= == != ! ~ ? : & | ^ << >> 
 _BEFORE_BODY = words("static void inline")
 _CONDITIONS = words("if ifdef ifndef elif elifdef elifndef else")
 _SPOILERS = words("""
-    asm __asm__ __asm alias __alias__ ifunc __ifunc__ weakref __weakref__ symver __symver__ weak
+    alias __alias__ ifunc __ifunc__ weakref __weakref__ symver __symver__ weak
     redefine_extname push_macro pop_macro operator using namespace template""")
 """With one of these in a source, a name may stand for another function than it seems to."""
 
+_ASSEMBLY = words("asm __asm__ __asm")
 _INDEX = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)(?P<shift>[+-]\d+)?|(?P<at>\d+))")
 _COUNTED = re.compile(
     r"(?P<name>\w+) = (?P<first>(?:- )?\d+) ; (?P=name) (?P<test><|<=) (?P<last>(?:- )?\d+) ; "
@@ -74,10 +75,20 @@ def _plain(source: Source) -> bool:
                   if t.kind == "directive"}
     blocks = any(t.text == "extern" and source.tokens[at + 1].kind == "string"
                  and source.follows(at + 1, "{") for at, t in enumerate(source.tokens[:-1]))
-    return not blocks and not names & _SPOILERS and not directives & _CONDITIONS \
+    assembly = any(t.text in _ASSEMBLY and not _is_barrier(source, at)
+                   for at, t in enumerate(source.tokens) if t.kind == "name")
+    return not blocks and not assembly and not names & _SPOILERS and not directives & _CONDITIONS \
         and not _macros(source) & (_TYPES | _CONTROL | _BEFORE_BODY) \
         and not any("??" in line for line in source.lines) \
         and all(form == "<" and is_standard_header(name) for form, name, _ in source.includes())
+
+
+def _is_barrier(source: Source, at: int) -> bool:
+    """Tell whether assembly is empty, as `asm("" ::: "memory")`: it holds the compiler back."""
+    rest = [t for t in source.tokens[at + 1: at + 5]
+            if t.text not in ("volatile", "__volatile__")]
+    return len(rest) > 2 and rest[0].text == "(" and rest[1].kind == "string" \
+        and not rest[1].text and rest[2].text in (":", "::", ")")
 
 
 @lru_cache(maxsize=4)
@@ -150,7 +161,8 @@ class _Body:
             return after not in ("[", "(")
         if token.kind == "name":
             return token.text in _CONTROL or token.text in _TYPES or (
-                token.text in c_tables.MATHEMATICS and after == "(" and _library(self.source, token.text))
+                after == "(" and token.text in c_tables.MATHEMATICS
+                and _library(self.source, token.text))
         return token.kind == "mark" and token.text in _MARKS and self._mark(at, after)
 
     def _mark(self, at: int, after: str) -> bool:

@@ -163,10 +163,10 @@ def _in_attribute(source: Source, index: int) -> bool:
         return True
     before = [t.text for t in source.tokens[max(0, index - 60): index]]
     for at, text in enumerate(before):
-        inside = before[at:]
-        if text in ("__attribute__", "__attribute") and inside.count("(") > inside.count(")"):
+        if text in ("__attribute__", "__attribute") and \
+                before[at:].count("(") > before[at:].count(")"):
             return True
-        if text == "[" and inside[1:2] == ["["] and inside.count("[") > inside.count("]"):
+        if before[at: at + 2] == ["[", "["] and before[at:].count("[") > before[at:].count("]"):
             return True
     return before[-1:] == ["("] and source.follows(index, ")")
 

@@ -19,7 +19,9 @@ import torch
 POISON = 0xFF  # a quiet NaN in every float width, -1 or 255 in integers
 GUARD_BYTES = 4096
 KEPT_BYTES = 2 << 30
-_roots: list[str] = []
+_in_place = [""]
+"""The tree whose modules can be found, of those that are loaded; see `turn_to`."""
+_aside: dict[str, tuple[dict[str, Any], list[str]]] = {}
 
 
 def memory(tensor: Any) -> Any:
@@ -214,14 +216,8 @@ class PythonKernel:
 
 
 def import_file(path: str, root: str) -> Any:
-    """Import the kernel's file as it lies in its project, without modules of another's."""
-    for earlier in _roots:
-        for name, module in list(sys.modules.items()):
-            if (getattr(module, "__file__", None) or "").startswith(earlier + os.sep):
-                del sys.modules[name]
-    sys.path[:] = [one for one in sys.path
-                   if not any((one + os.sep).startswith(earlier + os.sep) for earlier in _roots)]
-    _roots.append(root)
+    """Import the kernel's file as it lies in its project."""
+    turn_to(root)
     sys.path[:0] = list(dict.fromkeys([os.path.dirname(path), root]))
     spec = importlib.util.spec_from_file_location("kopt_kernel", path)
     if spec is None or spec.loader is None:
@@ -230,6 +226,29 @@ def import_file(path: str, root: str) -> Any:
     sys.modules["kopt_kernel"] = module
     spec.loader.exec_module(module)
     return module
+
+
+def turn_to(root: str) -> None:
+    """Have the modules and paths of one tree in place, and none of another's: where two kernels
+    share a process, each finds its own, whenever it looks.
+    """
+    current = _in_place[-1]
+    if root == current:
+        return
+    modules = {name: module for name, module in sys.modules.items()
+               if _below(getattr(module, "__file__", None), current)}
+    paths = [one for one in sys.path if _below(one, current)]
+    _aside[current] = modules, paths
+    for name in modules:
+        del sys.modules[name]
+    _in_place[:] = [root]
+    modules, others = _aside.pop(root, ({}, []))
+    sys.modules.update(modules)
+    sys.path[:] = [*others, *(one for one in sys.path if one not in paths)]
+
+
+def _below(path: str | None, root: str) -> bool:
+    return bool(root and path) and f"{path}{os.sep}".startswith(root + os.sep)
 
 
 def make_context(device: str) -> None:

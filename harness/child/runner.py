@@ -34,7 +34,15 @@ class Runner:
 
     def __init__(self) -> None:
         self.kernel: Any = None
+        self.root = ""
         self.prepared: dict[str, Any] = {}
+
+    def turn(self) -> None:
+        """Put this kernel's modules in place, where another's may have been."""
+        if self.root:
+            from .load_python import turn_to
+
+            turn_to(self.root)
 
     def ready(self, job: dict[str, Any]) -> dict[str, Any]:
         from .load_python import preload
@@ -54,6 +62,7 @@ class Runner:
         self.clock: Any = import_module(".time_c" if native else ".time_python", __package__)
         self.watching = Watch(self, job)
         self.kernel = open_kernel(job)
+        self.root = job["root"]
         self.watching.seal()
         return dict(self.kernel.facts)
 
@@ -141,6 +150,8 @@ def main(descriptor: int) -> None:
             job = json.loads(line)
             try:
                 runner = runners.setdefault(job.get("side", ""), Runner())
+                if len(runners) > 1:
+                    runner.turn()
                 answer = getattr(runner, job["op"])(job)
             except BaseException as error:
                 answer = {"error": one_line(error), "kind": type(error).__name__}
