@@ -12,6 +12,7 @@ from harness.audit.python_names import Module, Unreadable
 from harness.audit.python_tables import below, lookup
 from harness.audit.rules import Rule
 from harness.audit.sighting import Sighting
+from harness.audit.streams import Streams
 from harness.audit.trees import MAX_SOURCE_BYTES
 from harness.verdict import Severity
 
@@ -25,11 +26,6 @@ _FETCH = re.compile(r"\bpip3?\b.*\binstall\b|\bcurl\b|\bwget\b|\bgit\s+clone\b"
 _CLOCKS = re.compile(r"%(?:globaltimer|clock)|\bs_memtime\b|\bs_memrealtime\b")
 _FETCHERS = ("subprocess", "os.system", "os.popen", "os.posix_spawn", "os.execv", "os.execvp",
              "os.spawnv", "asyncio.create_subprocess_exec", "pty.spawn")
-
-_USES = frozenset({"torch.cuda.stream", "torch.cuda.set_stream", "torch.cuda.StreamContext"})
-_COMPOUND = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.TryStar, ast.With,
-             ast.AsyncWith, ast.ExceptHandler, ast.match_case, ast.ClassDef)
-
 
 def scan(data: bytes, file: str, context: Context) -> tuple[Module | None, list[Sighting]]:
     """Return the parsed module, None where it cannot be read, and all sightings."""
@@ -56,9 +52,7 @@ class _Scan(Imports):
     def __init__(self, module: Module, context: Context) -> None:
         super().__init__(module, context)
         self.looked = 0
-        self.joins = [n for n in module.nodes if isinstance(n, ast.Call) and self._joins(n)][:100]
-        self.leaves = [n for n in module.nodes
-                       if isinstance(n, ast.Return | ast.Break | ast.Continue | ast.Yield)]
+        self.streams = Streams(module)
 
     def all(self) -> Iterator[Sighting]:
         for node in self.module.nodes:
@@ -136,56 +130,8 @@ class _Scan(Imports):
     def _stream(self, node: ast.AST, name: str) -> Sighting:
         """Work on a side stream is honest when the caller's stream waits for it afterwards."""
         rule = Rule("threads", "flag", "works on a side stream; honest work joins again")
-        if name.endswith(".Stream"):  # where it is made does not matter: where it is used
-            uses = [n for n in self.module.nodes if isinstance(n, ast.Call)
-                    and self.module.dotted(n.func) & _USES]
-            inside = next(self.module.enclosing(node), None) is not None
-            joined = all(self._joined(n) for n in uses) if uses else inside and self._joined(node)
-        else:
-            joined = self._joined(node)
+        joined = self.streams.joined(node, made=name.endswith(".Stream"))
         return self.see(node, rule, name, severity="note" if joined else None)
-
-    def _joined(self, node: ast.AST) -> bool:
-        """Tell whether another stream is waited for later in the same function, always."""
-        function, line, around = self._function(node), getattr(node, "lineno", 0), \
-            self._branches(node)
-        waits = [n.lineno for n in self.joins if n.lineno > line
-                 and self._function(n) is function and self._branches(n) <= around]
-        return bool(waits) and not any(line <= n.lineno <= min(waits) for n in self.leaves
-                                       if self._function(n) is function)
-
-    def _function(self, node: ast.AST) -> ast.AST:
-        return next(self.module.enclosing(node), self.module.tree)
-
-    def _branches(self, node: ast.AST) -> set[tuple[ast.AST, str]]:
-        """Return the parts of compound statements around a node within its function: each may be
-        left out. What stands below `finally` is not.
-        """
-        found: set[tuple[ast.AST, str]] = set()
-        function = self._function(node)
-        while node is not function and (above := self.module.parents.get(node)) is not None:
-            if isinstance(above, _COMPOUND):
-                part = next(field for field, value in ast.iter_fields(above) if value is node
-                            or (isinstance(value, list) and node in value))
-                if part != "finalbody":
-                    found.add((above, part))
-            node = above
-        return found
-
-    def _joins(self, call: ast.Call) -> bool:
-        """Tell whether the current stream, or the host, waits here for another stream."""
-        if not isinstance(call.func, ast.Attribute) \
-                or not isinstance(self.module.parents.get(call), ast.Expr):
-            return False
-        if call.func.attr == "synchronize":
-            return True
-        return call.func.attr in ("wait_stream", "wait_event") \
-            and self._is_current(call.func.value)
-
-    def _is_current(self, node: ast.AST) -> bool:
-        values = self.module.assigned.get(node.id, []) if isinstance(node, ast.Name) else [node]
-        return any(isinstance(n, ast.Attribute) and n.attr == "current_stream"
-                   for value in values for n in ast.walk(value))
 
     def _store(self, node: ast.Name | ast.Attribute) -> Iterator[Sighting]:
         if not isinstance(node, ast.Attribute):
