@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -454,3 +455,15 @@ def test_time_spent_stopped_does_not_count(tmp_path: Path) -> None:
     assert outcome.ended == "exit", outcome
     assert outcome.returncode == 0
     assert outcome.stopped_s > 1.2
+
+
+def test_two_threads_may_wait_for_the_same_process(tmp_path: Path) -> None:
+    with Guarded(python(SLEEP), cwd=tmp_path, env=guard.clean_env()) as guarded, \
+            ThreadPoolExecutor(2) as threads:
+        first = threads.submit(guarded.wait)
+        with pytest.raises(TimeoutError):
+            guarded.wait(timeout_s=0.2)
+        second = threads.submit(guarded.wait)
+        guarded.kill()
+        assert first.result() is second.result() is guarded.wait()
+    assert first.result().ended == "killed"
