@@ -173,6 +173,8 @@ HOSTILE_C = {
     "macro alias": (c("T(0, 0);", "#define T clock_gettime"), "timing", "flag"),
     "start-up code": (c(head="__attribute__((constructor)) static void f(void) {}"), "hidden-code",
                       "flag"),
+    "start-up section": (c(head='static void f(void) {}\n__attribute__((section(".init_array"))) '
+                           'static void (*p)(void) = f;'), "hidden-code", "flag"),
     "start-up call": (c(head="static float t[9]; void look(void); __attribute__((constructor)) "
                         "static void f(void) { t[0] = sqrtf(2); look(); }"), "hidden-code", "flag"),
     "start-up pointer": (c(head="static void (*p[1])(void); __attribute__((constructor)) "

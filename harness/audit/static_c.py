@@ -16,6 +16,7 @@ _CONTROL = words("if for while switch return sizeof else do case")
 _SYSCALL = re.compile(r"\bsyscall\b|\bsysenter\b|\bint\s*\$?0x80\b|\bsvc\b")
 _CLOCK = re.compile(r"\brdtscp?\b|%(?:globaltimer|clock)|\bcntvct_el0\b|s_mem(?:real)?time")
 _BYTES = re.compile(r"\.(?:byte|word|long|quad|inst|incbin)\b")
+_AT_START = re.compile(r"\.(?:(?:pre)?init_array|fini_array|ctors|dtors)\b|\.(?:init|fini)\"")
 _FETCH = re.compile(r"\bpip3?\s+install\b|\bcurl\b|\bwget\b|\bgit\s+clone\b")
 _MEMORY = re.compile(r"/proc/[^/\s]*/mem\b|/dev/k?mem\b")
 _SYSTEM = re.compile(r"/proc/[^\s]*|/dev/shm\b|/tmp/|/etc/|/home/|/sys/")
@@ -179,6 +180,8 @@ def _strings(source: Source) -> Iterator[Sighting]:
             yield source.see(token, Rule("files", "reject", "names a process's memory"))
         elif found := _SYSTEM.search(token.text):
             yield source.see(token, Rule("files", "flag", "names a system file"), found[0][:40])
+        if _AT_START.search(token.text):
+            yield source.see(token, Rule("hidden-code", "flag", "runs code when it is loaded"))
         if _FETCH.search(token.text):
             yield source.see(token, Rule("network", "reject", "fetches a package or a file"))
 
