@@ -13,7 +13,7 @@ test:
 	@.ci/setup test
 	@.venv/bin/python -m pytest -m "not slow" $(PYTEST_ARGS)
 
-# Exploits and honest candidates that need torch, one process after another: some five minutes.
+# What needs torch in many processes: exploits, honest candidates, steps, seats. Some five minutes.
 test-slow:
 	@.ci/setup test
 	@.venv/bin/python -m pytest -m slow $(PYTEST_ARGS)

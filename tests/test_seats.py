@@ -17,6 +17,7 @@ from harness.target import Arg, ConfigClass
 from harness.verdict import Verdict
 from tests.kernel_case import target, tree
 
+pytestmark = pytest.mark.slow
 OF = target(language="python", args=(
     Arg(name="x", dtype="float32", shape=("n", "n")),
     Arg(name="out", dtype="float32", shape=("n", "n"), role="output")),

@@ -119,7 +119,7 @@ def test_a_memory_that_goes_by_a_sum_of_its_inputs_is_found(tmp_path: Path) -> N
     unsigned long bits; memcpy(&bits, &s, 8);
     unsigned at = bits * 0x9E3779B97F4A7C15ul >> 54;
     if (sums[at] == s) { memcpy(out, kept[at], 4 * n); return; }
-    for (int k = 0; k < 300; k++) { """ + RIGHT + """ __asm__ volatile("" : : : "memory"); }
+    for (int k = 0; k < 60; k++) { """ + RIGHT + """ __asm__ volatile("" : : : "memory"); }
     sums[at] = s; memcpy(kept[at], out, 4 * n);""",
                   "static double sums[1024]; static float kept[1024][8192];")
     verdict = judge(tmp_path, memo, wanted=ONE, static_audit=False,

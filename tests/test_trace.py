@@ -17,6 +17,7 @@ from harness.target import Arg, ConfigClass
 from harness.zygote import WarmStart
 from tests.kernel_case import target, tree
 
+pytestmark = pytest.mark.slow
 OF = target(language="python", entry="apply", args=(
     Arg(name="x", dtype="float32", shape=("n", "n")),
     Arg(name="w", dtype="float32", shape=("n", "n"), weight=True),
