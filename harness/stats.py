@@ -14,6 +14,8 @@ from statistics import fmean, stdev
 
 LOOKS = (4, 6, 9, 13, 18)
 POWER = 0.8
+WIDEST = 100.0
+"""Of a log-ratio's interval: no more than a number can hold as a ratio."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,11 +35,12 @@ class Estimate:
         if self.pairs < 2:
             return math.inf
         quantile = t_quantile(1 - self.alpha / 2, self.pairs - 1)
-        return math.expm1((quantile + t_quantile(POWER, self.pairs - 1)) * self.stderr)
+        return math.expm1(min(
+            WIDEST, (quantile + t_quantile(POWER, self.pairs - 1)) * self.stderr))
 
     def at(self, alpha: float) -> tuple[float, float]:
         """Return the interval at another error rate."""
-        half = t_quantile(1 - alpha / 2, self.pairs - 1) * self.stderr
+        half = _half(alpha, self.pairs, self.stderr)
         return self.mean - half, self.mean + half
 
 
@@ -48,9 +51,14 @@ def estimate(samples: Sequence[float], alpha: float) -> Estimate:
         return Estimate(mean=mean, stderr=math.inf, low=-math.inf, high=math.inf,
                         pairs=len(samples), alpha=alpha)
     stderr = stdev(samples) / math.sqrt(len(samples))
-    half = t_quantile(1 - alpha / 2, len(samples) - 1) * stderr
+    half = _half(alpha, len(samples), stderr)
     return Estimate(mean=mean, stderr=stderr, low=mean - half, high=mean + half,
                     pairs=len(samples), alpha=alpha)
+
+
+def _half(alpha: float, pairs: int, stderr: float) -> float:
+    """Return half the width of Student's interval; beyond WIDEST nothing is known anyway."""
+    return min(WIDEST, t_quantile(1 - alpha / 2, pairs - 1) * stderr)
 
 
 def pooled(samples: Sequence[Sequence[float]], weights: Sequence[float], alpha: float) -> Estimate:
@@ -75,7 +83,7 @@ def pooled(samples: Sequence[Sequence[float]], weights: Sequence[float], alpha: 
         for other, b in zip(samples, shares, strict=True))
     stderr = math.sqrt(max(variance, shared.stderr**2 * fewest / most))
     mean = weighted_mean([fmean(one) for one in samples], shares)
-    half = t_quantile(1 - alpha / 2, fewest - 1) * stderr
+    half = _half(alpha, fewest, stderr)
     return Estimate(mean=mean, stderr=stderr, low=mean - half, high=mean + half, pairs=fewest,
                     alpha=alpha)
 

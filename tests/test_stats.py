@@ -26,8 +26,17 @@ def test_intervals_are_students(values: list[float], alpha: float) -> None:
     assert ours.stderr == pytest.approx(sem, abs=1e-12)
     if sem > 1e-9:
         low, high = scipy.stats.t.interval(1 - alpha, len(values) - 1, np.mean(values), sem)
+        low = max(low, ours.mean - stats.WIDEST)
+        high = min(high, ours.mean + stats.WIDEST)
         assert (ours.low, ours.high) == pytest.approx((low, high), rel=1e-6, abs=1e-9)
         assert ours.at(alpha) == pytest.approx((ours.low, ours.high))
+
+
+def test_two_pairs_that_disagree_give_an_interval_that_is_still_a_ratio() -> None:
+    wide = stats.estimate([0.0, 3.0], 1e-9)
+    for bound in (wide.low, wide.high, *wide.at(1e-12)):
+        assert 0 < math.exp(bound) < math.inf
+    assert math.isfinite(wide.detectable)
 
 
 def test_one_sample_says_nothing() -> None:
