@@ -51,7 +51,8 @@ def test_each_side_runs_its_own_modules(times: int, outcome: str, source: str,
     verdict = judged(tmp_path, side(tmp_path, "candidate", times, source),
                      side(tmp_path, "incumbent", 30, source))
     assert verdict.valid and verdict.correct, verdict
-    assert {row.outcome for row in verdict.rows} == {outcome}, verdict
+    sign = 1 if outcome == "faster" else -1  # three times, whatever else the machine does
+    assert all(sign * (row.log_ratio or 0.0) > 0.4 for row in verdict.rows), verdict
     assert ONE_PROCESS in verdict.notes
     assert [one for one in verdict.audit if one.severity == "reject"] == []
 
