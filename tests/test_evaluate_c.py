@@ -280,8 +280,8 @@ def test_a_burner_in_the_background_does_not_slow_the_incumbent(tmp_path: Path) 
                "pthread_create(&t, 0, burn, 0); } }\n" + SLOW.partition("{\n")[2][:-2],
                "#include <pthread.h>\nstatic int started; static void *burn(void *p) "
                "{ for (;;) ; return p; }")
-    verdict = judge(tmp_path, source, wanted=target(classes=ONE.classes, build=("-O2",
-                                                                                "-pthread")))
+    wanted = target(classes=ONE.classes, build=("-O2", "-pthread"))
+    verdict = judge(tmp_path, source, wanted=wanted, plan=replace(QUICK, alpha=0.001))
     assert not verdict.valid or verdict.rows[0].outcome != "faster"
 
 
