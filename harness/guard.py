@@ -24,10 +24,8 @@ from typing import Literal
 from harness import freeze
 from harness.convert import from_json, to_builtins, to_json
 from harness.lock import DeviceLock, Turnstile
-from harness.zygote import Forked, Zygote
+from harness.zygote import PROGRAM, Forked, Zygote
 
-CHILD = Path(__file__).parent / "child"
-PROGRAM = CHILD / "__main__.py"
 Ended = Literal["exit", "timeout", "output", "memory", "processes", "killed"]
 INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES",
              "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_HOME", "ROCM_PATH")
@@ -101,7 +99,7 @@ def signal_name(number: int) -> str:
 @functools.cache
 def unconfined() -> str:
     """Return why this machine cannot confine processes, empty when it can."""
-    program = CHILD / "confine.py"
+    program = PROGRAM.with_name("confine.py")
     tried = subprocess.run([sys.executable, "-I", "-S", str(program)], stdin=subprocess.DEVNULL,
                            capture_output=True, text=True, timeout=60, env=clean_env())
     return "" if tried.returncode == 0 else tried.stdout.strip() or "it does not say why"

@@ -182,6 +182,7 @@ class _Screen:
         timings = Pairs(plan, self.cases, lambda order: self.stage.runners.start_all(
             [sides[side] for side in order], lock=held, refill=MORE),
             alone=self.stage.on_cpu and not self.stage.in_process,
+            quiet=any(side.tunes_itself for side in sides.values()),
             end=None if self.stage.on_cpu else self.stage.runners.end,
             cancel=self.cancel).run()
         weights = [c.weight for c in self.target.classes]

@@ -15,10 +15,10 @@ from typing import Any
 
 from harness.convert import ConvertError, loads, to_json
 from harness.errors import EnvironmentFault, KoptError, Stopped
-from harness.guard import PROGRAM, Confine, Guarded, Limits, Outcome, clean_env
+from harness.guard import Confine, Guarded, Limits, Outcome, clean_env
 from harness.lock import DeviceLock, Turnstile
 from harness.text import plain
-from harness.zygote import Zygote
+from harness.zygote import PROGRAM, Zygote
 
 MAX_ANSWER = 16 << 20
 

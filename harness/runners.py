@@ -1,7 +1,8 @@
 """Runner processes of one evaluation or loop: every one fresh, some started before they are needed.
 
-A process of a GPU's kernel takes seconds to import torch and triton. Those are started ahead, each
-under its own guard, with nothing of the candidate's in them; kernel and device lock come later.
+A context on a GPU takes a good part of a second, and an import of torch and triton some, where no
+zygote has done it. Such processes are started ahead, each under its own guard, with nothing of the
+candidate's in them; kernel and device lock come later.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from harness.zygote import Zygote
 
 CORES_PER_START = 3
 MOST_AHEAD = 5
+REHEARSAL_S = 30.0
 BYTES_PER_CONTEXT = 4 << 30
 
 
@@ -141,9 +143,15 @@ class Runners:
         self._rehearsals.append(self._aside().submit(self._rehearse, kernel, case, lock))
 
     def rehearsed(self) -> None:
-        """Wait for every rehearsal: nothing else may run while something is timed."""
+        """Wait for every rehearsal, or end it: nothing else may run while something is timed."""
+        if wait(self._rehearsals, REHEARSAL_S).not_done:
+            self._end_rehearsals()
         wait(self._rehearsals)
         self._rehearsals.clear()
+
+    def _end_rehearsals(self) -> None:
+        for peer in list(self._rehearsing):
+            peer.kill()
 
     def _rehearse(self, kernel: Kernel, case: Case, lock: DeviceLock) -> None:
         with contextlib.suppress(PeerError, PeerDied, EnvironmentFault, _NoGpu), \
@@ -206,8 +214,7 @@ class Runners:
         for waiting in self._waiting.values():
             self.end(waiting)
             waiting.clear()
-        for peer in list(self._rehearsing):
-            peer.kill()
+        self._end_rehearsals()
         self.rehearsed()
         for ending in self._ending:
             ending.result()

@@ -90,8 +90,8 @@ class Pairs:
         self._start = start
         self._end = end or _end
         self._on_pair = on_pair
-        self._alone, self._quiet = alone, quiet
-        self._at_once = 1 if quiet else at_once
+        self._alone, self._quiet = alone, quiet or alone
+        self._at_once = 1 if self._quiet else at_once
         self._ready: deque[Pair] = deque()
         self._voids = voids
         self._cancel = cancel

@@ -74,8 +74,13 @@ class Forked:
         return 0
 
     def _read(self, timeout_s: float | None, *, once: bool = False) -> None:
-        """Take what the pipe has: the pid, and its end, which is the supervisor's."""
-        with self._reading:
+        """Take what the pipe has: the pid, and its end, which is the supervisor's.
+
+        Without time it leaves the pipe to a thread that waits for it already.
+        """
+        if not self._reading.acquire(blocking=timeout_s is None):
+            return
+        try:
             while not self._life.closed and select.select([self._life], [], [], timeout_s)[0]:
                 if line := self._life.readline():
                     self._pid = int(line)
@@ -83,6 +88,8 @@ class Forked:
                         return
                 else:
                     self._life.close()
+        finally:
+            self._reading.release()
 
 
 _living: weakref.WeakSet[Forked] = weakref.WeakSet()

@@ -10,16 +10,18 @@ import pytest
 
 from harness import devices, kernel, lock
 from harness.kernel import Kernel
+from harness.oracle import Case
 from harness.runners import Runners
 from harness.stage import PYTHON_LIMITS
 from tests.kernel_case import target
+from tests.processes import until
 
 SOURCE = "import os\ndef double(x, out):\n    out.fill_(os.getpid())\n"
 
 
-def made(folder: Path, name: str = "candidate") -> Kernel:
+def made(folder: Path, name: str = "candidate", source: str = SOURCE) -> Kernel:
     of = target(language="python")
-    (folder / "kernel.py").write_text(SOURCE)
+    (folder / "kernel.py").write_text(source)
     place = kernel.place_on(devices.find("cpu"), "python", scratch=str(folder), env={}, python=None)
     return kernel.make(of, folder, name, place)
 
@@ -64,3 +66,18 @@ def test_a_lock_handed_over_is_held_until_the_runner_is_dead(
         while lock.holder("gpu-test") is not None and time.monotonic() < deadline:
             pass
         assert lock.holder("gpu-test") is None
+
+
+def test_a_rehearsal_that_hangs_ends_with_its_runners(tmp_path: Path,
+                                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
+    begun = tmp_path / "home-candidate" / "begun"
+    hung = made(tmp_path, source=f"open({str(begun)!r}, 'w')\nwhile True: pass\n")
+    case = Case(id="c", config_class="c", distribution="normal", tensors=())
+    with lock.acquire("gpu-test") as held:
+        with Runners(PYTHON_LIMITS) as runners:
+            runners.rehearse(hung, case, held)
+            assert until(begun.exists)
+            began = time.monotonic()
+        assert time.monotonic() - began < 20.0 < PYTHON_LIMITS.wall_s
+        assert runners.spans == {}

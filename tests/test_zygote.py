@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from socket import socketpair
 from typing import Any
@@ -22,7 +23,7 @@ from harness.errors import EnvironmentFault
 from harness.guard import Confine, Guarded, Limits, clean_env
 from harness.kernel import Place, kind_of
 from harness.peer import Peer, PeerError
-from harness.zygote import VARIABLE, Kind, WarmStart, Zygote
+from harness.zygote import VARIABLE, Kind, WarmStart, Zygote, forked
 from tests.processes import ROOT, alive, kill, until
 
 PLACE = Place(device="cpu", scratch="")
@@ -234,6 +235,20 @@ def test_what_is_forked_for_this_process_is_of_its_family(zygote: Zygote, tmp_pa
         pid = peer._guarded.pid
         assert {pid, *freeze.below(pid)} <= foreign.family()
     assert until(lambda: pid not in foreign.family())
+
+
+def test_looking_for_the_family_waits_for_nobody(zygote: Zygote, tmp_path: Path) -> None:
+    with runner(zygote, tmp_path / "home") as peer, ThreadPoolExecutor(1) as threads:
+        ready(peer)
+        process = peer._guarded._process
+        waiting = threads.submit(process.wait)
+        assert process.pid in forked()
+        with pytest.raises(TimeoutError):
+            waiting.result(0.2)
+        assert process.pid in forked(), "a thread that waits must not keep others from looking"
+        peer.kill()
+        assert waiting.result(30) == 0
+        assert process.poll() == 0
 
 
 LEAVING = """

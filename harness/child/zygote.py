@@ -32,7 +32,8 @@ LANGUAGE = {
     "triton": ("torch", "triton", "triton.language", "triton.compiler", "triton.backends",
                "triton.backends.nvidia.compiler", "triton.backends.nvidia.driver"),
 }
-OURS = (".runner", ".oracle", ".load_python", ".time_python", ".arrays_torch", ".watch_trial")
+OURS = (".become", ".runner", ".oracle", ".load_python", ".time_python", ".arrays_torch",
+        ".watch_trial")
 
 
 def main(descriptor: int) -> None:
