@@ -54,7 +54,8 @@ class Forked:
     @property
     def pid(self) -> int:
         """The supervisor's pid, waited for; 0 if it was gone before it could say."""
-        self._read(None if not self._pid else 0.0, once=True)
+        while not self._pid and not self._life.closed:
+            self._read(0.05, once=True)  # a thread that waits for the end may take it first
         return self._pid
 
     @property
@@ -78,7 +79,7 @@ class Forked:
 
         Without time it leaves the pipe to a thread that waits for it already.
         """
-        if not self._reading.acquire(blocking=timeout_s is None):
+        if not self._reading.acquire(timeout=-1 if timeout_s is None else timeout_s):
             return
         try:
             while not self._life.closed and select.select([self._life], [], [], timeout_s)[0]:
