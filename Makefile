@@ -3,7 +3,7 @@
 PYTHON ?= python3
 GPU_TESTS ?= tests/test_gpu.py tests/test_health_nvidia.py tests/test_nvml.py tests/test_watch.py \
 	tests/exploits tests/honest
-PYTEST_ARGS ?= -n auto --dist loadfile
+PYTEST_ARGS ?= -n auto --dist worksteal
 
 demo:
 	@.ci/setup demo

@@ -72,7 +72,19 @@ def create(root: Path, **given: Any) -> campaigns.Setup:
     return campaigns.create(root / "w", project(root / "p", **given))
 
 
-def run(setup: campaigns.Setup, *, decide_only: bool = False, limit_s: float = 120.0) -> Engine:
+def given(root: Path, **fields: Any) -> campaigns.Setup:
+    """Make a campaign as `create` does, of one faster kernel that was handed in; none is sought."""
+    setup = create(root, **{"pool": {"slots": 1, "backends": ["inbox"]}, **fields})
+    hand_in(setup)
+    return setup
+
+
+def hand_in(setup: campaigns.Setup, text: str = FASTER, name: str = "given") -> None:
+    """Put the patch that makes the kernel's source say `text` into the inbox."""
+    (setup.folder.inbox / f"{name}.patch").write_bytes(patch(setup, text))
+
+
+def run(setup: campaigns.Setup, *, decide_only: bool = False, limit_s: float = 200.0) -> Engine:
     """Run the campaign's engine to its end in this process."""
     engine = Engine(setup.workspace, setup.id, decide_only=decide_only)
     engine.start()
@@ -91,11 +103,11 @@ def running(setup: campaigns.Setup) -> Iterator[Engine]:
         yield engine
     finally:
         engine.stop()
-        engine.join(30)
+        engine.join(90)
         assert not engine.is_alive(), "the engine did not stop"
 
 
-def until(found: Callable[[], T], limit_s: float = 90.0, what: str = "") -> T:
+def until(found: Callable[[], T], limit_s: float = 200.0, what: str = "") -> T:
     """Poll until something is found; fails after `limit_s`."""
     deadline = time.monotonic() + limit_s
     while True:
@@ -187,7 +199,7 @@ def kopt(*words: str, workspace: Path, **env: str) -> subprocess.Popen[str]:
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), **env})
 
 
-def ended(process: subprocess.Popen[str], limit_s: float = 120.0) -> tuple[int, str, str]:
+def ended(process: subprocess.Popen[str], limit_s: float = 200.0) -> tuple[int, str, str]:
     """Wait for a command; returns its exit code and what it said on both streams."""
     out, err = process.communicate(timeout=limit_s)
     return process.returncode, out, err

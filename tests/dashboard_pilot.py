@@ -47,7 +47,7 @@ def shown(app: Dashboard) -> str:
     return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
 
 
-async def until(pilot: Pilot[None], wanted: str | Callable[[], object], limit: float = 10.0) -> str:
+async def until(pilot: Pilot[None], wanted: str | Callable[[], object], limit: float = 30.0) -> str:
     """Wait until a text is on the screen or a condition holds; returns the screen."""
     app = pilot.app
     assert isinstance(app, Dashboard)

@@ -46,7 +46,7 @@ class Terminal:
             count += len(data)
         return count
 
-    def until(self, mark: bytes, limit: float = 10.0) -> float:
+    def until(self, mark: bytes, limit: float = 30.0) -> float:
         """Return the seconds since the start at which `mark` was on the wire."""
         deadline = time.perf_counter() + limit
         while mark not in self.screen:
@@ -56,7 +56,7 @@ class Terminal:
             self.screen += os.read(self.fd, 1 << 16)
         return time.perf_counter() - self.began
 
-    def quiet(self, seconds: float, limit: float = 15.0) -> None:
+    def quiet(self, seconds: float, limit: float = 30.0) -> None:
         """Wait until nothing has been written for `seconds`."""
         deadline = time.perf_counter() + limit
         while self.read(seconds):

@@ -50,7 +50,7 @@ def resident(pid: int) -> int:
     return int(pages) * os.sysconf("SC_PAGESIZE")
 
 
-def until(true: Callable[[], object], seconds: float = 15.0) -> bool:
+def until(true: Callable[[], object], seconds: float = 60.0) -> bool:
     """Poll until `true()`; False when it did not come true in time."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

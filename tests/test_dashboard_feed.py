@@ -35,7 +35,7 @@ class Listening:
         self.feed = Feed(workspace, self.posted.put, focus=focus)
         self.feed.start()
 
-    def next(self, limit: float = 5.0) -> Snapshot:
+    def next(self, limit: float = 30.0) -> Snapshot:
         return self.posted.get(timeout=limit)
 
     def nothing(self, seconds: float) -> bool:
@@ -48,7 +48,7 @@ class Listening:
 
     def close(self) -> None:
         self.feed.stop()
-        self.feed.join(5)
+        self.feed.join(30)
         assert not self.feed.is_alive()
 
 
@@ -129,7 +129,7 @@ def test_the_feed_posts_first_then_only_changes(workspace: Path, listening: List
 def test_many_writes_are_few_snapshots(workspace: Path, listening: Listening) -> None:
     listening.next()
     writer, began, ticks = Writer(workspace), time.monotonic(), 0
-    while time.monotonic() - began < 2.0:
+    while ticks < 40 or time.monotonic() - began < 1.0:
         ticks += 1
         writer.tick_slot(CAMPAIGN, 3, "fixed", detail=f"tick {ticks}")
         writer.event(CAMPAIGN, "log", message=f"line {ticks}")
@@ -138,7 +138,7 @@ def test_many_writes_are_few_snapshots(workspace: Path, listening: Listening) ->
     while last.view is None or last.view.slots[3].detail != f"tick {ticks}":
         last, count = listening.next(), count + 1
     elapsed = time.monotonic() - began
-    assert ticks > 20 and count <= elapsed / feeds.EVENT_GAP_S + 1
+    assert count <= elapsed / feeds.EVENT_GAP_S + 1
 
 
 def test_looking_elsewhere_is_answered_at_once(workspace: Path, listening: Listening) -> None:
@@ -187,9 +187,10 @@ def test_a_dead_engine_is_noticed_although_nobody_writes(
     monkeypatch.setattr(feeds, "PULSE_S", 0.2)
     journal = Journal(workspace)
     journal.put(Lease(campaign=CAMPAIGN, host="elsewhere boot ns", pid=77, started=1.0, epoch=1,
-                      heartbeat=time.time() - lease.STALE_S + 1.5))
+                      heartbeat=time.time()))
     journal.close()
     heard = Listening(workspace, Focus())
     assert heard.next().campaigns[0].engine.word == "alive"
+    monkeypatch.setattr(lease, "STALE_S", 0.0)
     assert heard.next().campaigns[0].said == "lost"
     heard.close()

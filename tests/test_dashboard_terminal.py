@@ -48,7 +48,7 @@ class Tmux:
                               capture_output=True, text=True, check=False, timeout=20)
         return done.stdout
 
-    def until(self, wanted: str, limit: float = 15.0) -> str:
+    def until(self, wanted: str, limit: float = 30.0) -> str:
         deadline = time.monotonic() + limit
         while wanted not in (text := self("capture-pane", "-p")):
             assert time.monotonic() < deadline, f"{wanted!r} did not come:\n{text}"
@@ -113,7 +113,7 @@ def test_a_heartbeat_costs_nothing(workspace: Path, terminal: Terminal) -> None:
 def test_the_process_goes_with_its_terminal(terminal: Terminal) -> None:
     pid = terminal.pid
     os.close(terminal.fd)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while lease._started(pid) is not None:
         assert time.monotonic() < deadline
         time.sleep(0.02)

