@@ -34,12 +34,26 @@ class AotError(KoptError):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Section:
+    """An innermost loop of a kernel's code, or all that is in none (`loop` false), in one turn.
+
+    `load_bytes` and `instructions` are one thread's, `flops` a program's in matrix instructions.
+    """
+
+    loop: bool
+    load_bytes: int = 0
+    instructions: int = 0
+    flops: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class KernelResources:
     """What one kernel takes when compiled for one config class, autotune config and architecture.
 
     Sizes in bytes; `spills` per thread, loads and stores; `load_bytes` is the widest load of one
     thread from memory, `matrix` the kind of matrix instruction, `programs` the size of the grid.
-    `error` replaces all of it when the kernel does not compile.
+    `error` replaces all of it when the kernel does not compile. `configs_left` of an autotuned
+    kernel were not tried; `caught` says that its launch fails and the host function goes on.
     """
 
     kernel: str
@@ -51,17 +65,23 @@ class KernelResources:
     shared_bytes: int = 0
     threads: int = 0
     programs: int | None = None
+    grid: tuple[int, ...] | None = None
+    blocks_per_cluster: int = 1
+    stages: int = 1
     load_bytes: int | None = None
     matrix: str = ""
     waves: int | None = None
     scalar_registers: int | None = None
     occupancy: float | None = None
     limiter: str = ""
+    sections: tuple[Section, ...] = ()
+    configs_left: int = 0
+    caught: bool = False
     error: str = ""
 
     @property
     def fits(self) -> bool:
-        """Whether the card can launch it: Triton compiles more shared memory than there is."""
+        """Whether its shared memory is there: Triton compiles more; `feasible` knows the rest."""
         known = archs.find(self.arch)
         return known is None or self.shared_bytes <= known.shared_per_block
 
@@ -81,12 +101,13 @@ class Limit:
 
 def inspect(target: Target, tree: Path, arch: str | Sequence[str], scratch: Path, *,
             python: str | None = None, env: Mapping[str, str] | None = None, max_configs: int = 4,
-            yields: Turnstile | None = None, cancel: threading.Event | None = None,
-            ) -> tuple[KernelResources, ...]:
+            first_fit: bool = False, yields: Turnstile | None = None,
+            cancel: threading.Event | None = None) -> tuple[KernelResources, ...]:
     """Compile every kernel that the target launches, for each config class and architecture.
 
-    Raises InputError for an architecture that is not known, BuildError for a source that is no
-    Python and AotError when no class could be compiled.
+    Of an autotuned kernel up to `max_configs` configs, with `first_fit` up to the first one whose
+    shared memory and threads fit. Raises InputError for an architecture that is not known,
+    BuildError for a source that is no Python and AotError when no class could be compiled.
     """
     wanted = [_arch(name) for name in ([arch] if isinstance(arch, str) else arch)]
     place = Place(device="cpu", scratch=str(scratch), python=python, env=dict(env or {}))
@@ -100,7 +121,8 @@ def inspect(target: Target, tree: Path, arch: str | Sequence[str], scratch: Path
               env=clean_env({**place.env, **hidden}, home=side.home), cancel=cancel,
               confine=Confine(writable=(str(side.home),))) as peer:
         try:
-            peer.ask("load", **{**side.job(), "archs": wanted, "max_configs": max_configs})
+            peer.ask("load", **{**side.job(), "archs": wanted, "max_configs": max_configs,
+                              "first_fit": first_fit})
             for config_class in target.classes:
                 try:
                     answer = peer.ask("inspect", tensors=target.tensors(config_class))

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from harness import cards, guard
 from harness.build_c import compiler
+from harness.cards import Card
 from harness.convert import ConvertError, from_json, to_json
 from harness.device import Device
 from harness.errors import EnvironmentFault
@@ -26,6 +27,9 @@ SOURCE = Path(__file__).parent / "child" / "ceilings.c"
 CEILING_LIMITS = Limits(wall_s=60.0)
 HEADROOM = 1.1
 """Ceilings are the best rates seen, and a tenth: a floor must hold on a quieter day too."""
+
+HALF = 2.0**-11
+"""The rounding of float16: a task that allows more lets float32 be computed in it."""
 
 
 @dataclass(frozen=True)
@@ -86,13 +90,22 @@ def bound_us(ceilings: Ceilings, target: Target, config_class: ConfigClass) -> f
 def of_gpu(device: Device, target: Target) -> Ceilings | None:
     """Return a card's published ceilings for the target's dtypes, None for a card not known."""
     card = cards.find(device.name)
-    if card is None:
-        return None
-    peak = card.peak(frozenset(arg.dtype for arg in target.args if arg.kind != "scalar"))
-    kept = card.cache_mb * 1e6
-    return Ceilings(device=device.name, gflops=math.inf if peak is None else peak * 1e3,
+    return None if card is None else of_card(card, target, name=device.name)
+
+
+def of_card(card: Card, target: Target, *, name: str = "") -> Ceilings:
+    """Return a card's published ceilings for the target's dtypes, whether or not it is here."""
+    peak = card.peak(frozenset(arg.dtype for arg in target.args if arg.kind != "scalar"),
+                     loose=target.precision is not None or _tolerance(target) >= HALF)
+    kept = card.cache_bytes
+    return Ceilings(device=name or card.name, gflops=math.inf if peak is None else peak * 1e3,
                     levels=(Level(kept, card.cache_gb_per_s), Level(math.inf, card.gb_per_s)),
                     copy_gb_per_s=card.gb_per_s, source=card.source, kept_bytes=kept)
+
+
+def _tolerance(target: Target) -> float:
+    """Return the largest error that the task itself declares as allowed."""
+    return max((target.declared_tolerance(one) or 0.0 for one in target.classes), default=0.0)
 
 
 def cache_directory() -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,29 @@ def test_all_architectures_at_once(tmp_path: Path) -> None:
         assert one.registers and one.spills == 0 and one.fits
         assert one.programs == 6 and one.occupancy == 1.0
         assert one.load_bytes == 4
+
+
+@pytest.mark.parametrize("name", ["matmul_triton", "softmax_triton"])
+def test_both_examples_on_every_architecture(tmp_path: Path, name: str) -> None:
+    task = load(EXAMPLES / name / "task.yaml")
+    task = replace(task, classes=tuple(c for c in task.classes if c.name == "square"))
+    names = ["sm_80", "sm_100", "sm_120", "gfx90a", "gfx950"]
+    found = aot.inspect(task, EXAMPLES / name, names, tmp_path, max_configs=1)
+    assert [one.arch for one in found] == names
+    for one in found:
+        assert not one.error and one.fits and one.registers
+        assert one.spills is not None and one.spills <= 8  # ptxas spills a word on sm_120
+        assert one.occupancy and one.grid and one.programs == one.grid[0] and one.sections
+        loops = [part for part in one.sections if part.loop and part.load_bytes]
+        rest = one.sections[-1]
+        assert not rest.loop and rest.instructions > 0
+        if name == "softmax_triton":
+            assert not one.matrix and loops and not any(part.flops for part in one.sections)
+        else:
+            assert one.matrix == ("mfma" if one.arch.startswith("gfx") else one.matrix) != ""
+            [turn] = loops
+            assert turn.load_bytes * one.threads == 2 * 2 * 32**2
+            assert turn.flops in (2 * 32**3, 4 * 2 * 32**3)  # AMD's four waves do it all, each
 
 
 def test_every_class_and_every_config(tmp_path: Path) -> None:
@@ -143,6 +167,19 @@ def test_occupancy(name: str, registers: int, shared: int, threads: int, share: 
     assert fit.share == pytest.approx(share) and fit.limiter == limiter
 
 
+@pytest.mark.parametrize(("waves", "shared", "threads", "share", "limiter"), [
+    (8, 0, 256, 1.0, ""), (4, 0, 256, 0.5, "registers"), (None, 0, 256, None, ""),
+    (8, 32768, 256, 0.25, "shared memory"), (2, 32768, 512, 0.25, "registers"),
+    (8, 65537, 256, 0.0, "shared memory"),
+])
+def test_occupancy_of_amd_counts_what_a_launch_asks_for(
+        waves: int | None, shared: int, threads: int, share: float | None, limiter: str) -> None:
+    known = arch.find("gfx942")
+    assert known is not None
+    fit = arch.occupancy(known, registers=None, shared_bytes=shared, threads=threads, waves=waves)
+    assert (fit and fit.share) == share and (fit is None or fit.limiter == limiter)
+
+
 def test_architectures_by_the_names_that_tools_give() -> None:
     assert arch.find("gfx942:sramecc+:xnack-") is arch.find("gfx942")
     assert arch.find("sm_90a") is arch.find("sm_90")
@@ -155,9 +192,13 @@ def card(name: str) -> Device:
 
 @pytest.mark.parametrize("name", [
     "NVIDIA H200", "NVIDIA H200 NVL", "NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe",
-    "NVIDIA H100 NVL", "NVIDIA A100-SXM4-80GB", "NVIDIA A100-SXM4-40GB", "NVIDIA A100 80GB PCIe",
-    "NVIDIA A100-PCIE-40GB", "NVIDIA L40S", "NVIDIA B200", "AMD Instinct MI300X",
-    "AMD Instinct MI300X OAM"])
+    "NVIDIA H100 NVL", "NVIDIA GH200 480GB", "NVIDIA A100-SXM4-80GB", "NVIDIA A100-SXM4-40GB",
+    "NVIDIA A100 80GB PCIe", "NVIDIA A100-PCIE-40GB", "NVIDIA A30", "NVIDIA A10",
+    "NVIDIA RTX A6000", "NVIDIA L4", "NVIDIA L40S", "NVIDIA GeForce RTX 3090",
+    "NVIDIA GeForce RTX 4090", "NVIDIA GeForce RTX 5090", "NVIDIA B200", "AMD Instinct MI210",
+    "AMD Instinct MI250X", "AMD INSTINCT MI250X (MCM) OAM AC MBA", "AMD Instinct MI300A",
+    "AMD Instinct MI300X", "AMD Instinct MI300X OAM", "AMD Instinct MI325X",
+    "AMD Instinct MI350X", "AMD Instinct MI355X"])
 def test_known_cards_bound_a_kernel(name: str) -> None:
     task = load(EXAMPLES / "softmax_triton" / "task.yaml")
     ceilings = roofline.of_gpu(card(name), task)
@@ -168,7 +209,9 @@ def test_known_cards_bound_a_kernel(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "NVIDIA H200 Super", "GeForce RTX 4090", "Tesla T4",
-                                  "NVIDIA A100-SXM4-40GB MIG 1g.5gb"])
+                                  "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA L40",
+                                  "NVIDIA GeForce RTX 4090 D", "NVIDIA GeForce RTX 4090 Laptop GPU",
+                                  "NVIDIA A100X", "AMD Instinct MI250", "AMD Instinct MI300"])
 def test_a_card_that_is_not_known_has_no_bound(name: str) -> None:
     assert roofline.of_gpu(card(name), target()) is None
 
@@ -186,7 +229,53 @@ def test_the_peak_follows_the_dtypes() -> None:
     ceilings = roofline.of_gpu(card("NVIDIA H200"), whole)
     assert ceilings is not None
     bound = roofline.bound_us(ceilings, whole, whole.classes[0])
-    assert bound == pytest.approx((2 * 8 * 2**28 - 60e6) / 4800e3)
+    assert bound == pytest.approx((2 * 8 * 2**28 - 60 * 2**20) / 4800e3)
+
+
+@pytest.mark.parametrize(("name", "dtype", "loose", "tflops"), [
+    ("h200", "float32", True, 989.5),          # one float16 product is as exact as a TF32 one
+    ("h200", "float8_e4m3fn", False, 1979),
+    ("a100", "float8_e4m3fn", False, None),    # has no such units: nothing published
+    ("a100", "float64", False, 19.5), ("l40s", "float64", False, 91.6),
+    ("rtx4090", "float16", False, 330.3 * 3105 / 2520),  # with float16 sums, at its highest clock
+    ("rtx4090", "bfloat16", False, 165.2 * 3105 / 2520),
+    ("rtx5090", "int8", False, 838 * 3090 / 2407),
+    ("l4", "bfloat16", False, 121), ("a10", "float32", False, 62.5),
+    ("mi250x", "float16", False, 383.0 / 2),   # one die of two
+    ("mi250x", "float64", False, 95.7 / 2), ("mi210", "bfloat16", False, 181.0),
+    ("mi300x", "bfloat16", False, 1307.4), ("mi300a", "float32", False, 490.3),
+    ("mi300x", "int8", False, 2614.9), ("mi325x", "float64", False, 163.4),
+    ("mi355x", "float16", False, 2516.6), ("mi355x", "float8_e5m2", False, 5033.2),
+    ("mi350x", "bfloat16", False, 2306.9),
+    ("mi355x", "float32", False, 2516.6 / 3),  # no TF32 there, but three bfloat16 products
+])
+def test_peaks_of_the_data_sheets(name: str, dtype: str, loose: bool,
+                                  tflops: float | None) -> None:
+    card = cards.named(name)
+    assert card is not None
+    peak = card.peak(frozenset({dtype}), loose=loose)
+    assert peak is None if tflops is None else peak == pytest.approx(tflops, rel=1e-3)
+
+
+def test_every_card_has_an_architecture_and_a_name_of_its_own() -> None:
+    assert len({one.name for one in cards.CARDS}) == len(cards.CARDS) >= 25
+    for one in cards.CARDS:
+        known = arch.find(one.arch)
+        assert known is not None and one.source and cards.named(one.name) is one
+        assert one.multiprocessors <= known.multiprocessors or one.arch == "gfx90a"
+        assert one.bf16 >= one.fp32 * 0.9 and one.cache_gb_per_s > one.gb_per_s
+    assert cards.named("RTX 4090") is cards.find("NVIDIA GeForce RTX 4090")
+    assert cards.named("H100_PCIe") is cards.find("NVIDIA H100 PCIe")
+    assert cards.named("t4") is None and cards.named("") is None
+
+
+def test_a_floor_holds_for_what_the_task_allows() -> None:
+    exact = target(flops="n*100000000")
+    bounds = [roofline.bound_us(roofline.of_card(h200, task), task, task.classes[0])
+              for h200 in [cards.find("NVIDIA H200")] if h200 is not None
+              for task in (exact, target(flops="n*100000000", precision="tf32"),
+                           target(flops="n*100000000", tolerance=1e-2))]
+    assert bounds[1] == bounds[2] == pytest.approx(bounds[0] / 2, rel=1e-2)
 
 
 def test_a_class_in_the_cache_is_bound_by_the_cache() -> None:

@@ -11,27 +11,17 @@ import contextlib
 import hashlib
 import io
 import json
+import math
 import os
-import re
 import socket
 from types import SimpleNamespace
 from typing import Any
 
+from .assembly import resources
 from .report import one_line
 
 os.environ["TRITON_ALWAYS_COMPILE"] = "1"  # a cached kernel comes without the assembler's report
 os.environ["TRITON_DUMP_PTXAS_LOG"] = "1"
-
-_USED = re.compile(r"Used (\d+) registers")
-_SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
-_PTX_LOAD = re.compile(r"\bld\.global[\w:.]*?(?:\.v([248]))?\.[busf](\d+)\b")
-_PTX_COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\.global[\w:.]* *\[[^\]]*\], *\[[^\]]*\], *"
-                       r"(0x[0-9a-f]+|\d+)")
-_GCN_LOAD = re.compile(r"\b(?:global|buffer|flat)_load_(dwordx[234]|dword|ushort|short|ubyte|b\d+)")
-_GCN_BYTES = {"dwordx4": 16, "dwordx3": 12, "dwordx2": 8, "dword": 4, "ushort": 2, "short": 2,
-              "ubyte": 1}
-_MATRIX = (("tcgen05", r"tcgen05\.mma"), ("wgmma", r"wgmma\.mma_async"), ("mma", r"\bmma\.sync"),
-           ("mfma", r"v_mfma"), ("wmma", r"v_wmma"))
 
 
 class Compiler:
@@ -67,23 +57,25 @@ class Compiler:
         arch = self.archs[self.current]
         return {"max_shared_mem": arch["shared_per_block"], "warpSize": arch["warp"],
                 "multiprocessor_count": arch["multiprocessors"],
-                "max_num_regs": arch["registers"]}
+                "max_num_regs": 65536}
 
 
 class Inspector:
     def __init__(self, job: dict[str, Any]) -> None:
         import torch
-        from triton.runtime import autotuner, jit
+        from triton.runtime import autotuner, errors, jit
         from triton.runtime.driver import driver
 
         from .load_python import import_file
 
         self.compiler = Compiler(job["archs"])
         self.max_configs = job["max_configs"]
+        self.first_fit = job.get("first_fit", False)
         self.records: list[dict[str, Any]] = []
         self.known: dict[tuple[int, int], dict[str, Any]] = {}
         self.kept: list[Any] = []  # compiled kernels, so that no id of theirs is used again
         self.config = ""
+        self.unlaunchable = errors.OutOfResources  # what Triton raises where a launch fails
         driver.set_active(self.compiler)
         self._plain = jit.JITFunction.run
         jit.JITFunction.run = lambda kernel, *a, **k: self._compile(kernel, a, k)
@@ -107,21 +99,37 @@ class Inspector:
                      for t in job["tensors"]]
         for index in range(len(self.compiler.targets)):
             self.compiler.current = index
-            self.function(*arguments)
+            before = len(self.records)
+            with contextlib.suppress(self.unlaunchable):
+                self.function(*arguments)
+                for record in self.records[before:]:  # it went on: a failing launch was caught
+                    record["caught"] = record.pop("fails", False)
         return {"kernels": self.records}
 
     def _tune(self, tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
-        for config in tuner.prune_configs(kwargs)[: self.max_configs]:
+        left = list(tuner.prune_configs(kwargs))
+        before = len(self.records)
+        for _ in range(min(self.max_configs, len(left))):
+            config = left.pop(0)
             self.config = str(config)
-            tuner.fn.run(*args, **{**kwargs, **config.all_kwargs()})
+            try:
+                tuner.fn.run(*args, **{**kwargs, **config.all_kwargs()})
+            except self.unlaunchable:
+                continue
+            if self.first_fit and not self.records[-1].get("error"):
+                break
+        for record in self.records[before:]:
+            record["configs_left"] = len(left)
+            record.pop("fails", None)
         self.config = ""
         tuner.nargs = None
 
     def _compile(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         arch = self.compiler.archs[self.compiler.current]["name"]
-        record = {"kernel": kernel.__name__, "arch": arch, "config": self.config,
-                  "programs": self._programs(kernel, args, dict(kwargs))}
+        grid = self._grid(kernel, args, dict(kwargs))
+        record = {"kernel": kernel.__name__, "arch": arch, "config": self.config, "grid": grid,
+                  "programs": None if grid is None else math.prod(grid)}
         report = io.StringIO()
         try:
             with contextlib.redirect_stdout(report):
@@ -134,51 +142,25 @@ class Inspector:
             self.kept.append(compiled)
             self.known[key] = resources(compiled, report.getvalue())
         self.records.append(record | self.known[key])
+        limits = self.compiler.archs[self.compiler.current]
+        found = self.known[key]
+        if found["shared_bytes"] > limits["shared_per_block"] \
+                or found["threads"] > limits["threads_per_block"]:
+            self.records[-1]["fails"] = True
+            raise self.unlaunchable(found["shared_bytes"], limits["shared_per_block"],
+                                    "shared memory")
 
-    def _programs(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
+    def _grid(self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
+              ) -> list[int] | None:
         grid = kwargs.pop("grid", None)
         kwargs.pop("warmup", None)
         try:
             if callable(grid):
                 binder = kernel.device_caches[self.compiler.current][-1]
                 grid = grid(binder(*args, **kwargs)[0])
-            count = 1
-            for size in grid:
-                count *= int(size)
-            return count
+            return [int(size) for size in grid]
         except Exception:
             return None  # a grid that needs a GPU to be known
-
-
-def resources(compiled: Any, report: str) -> dict[str, Any]:
-    """Read one compiled kernel: its metadata, the assembler's report, the text of the code."""
-    metadata = compiled.metadata
-    found: dict[str, Any] = {"shared_bytes": metadata.shared,
-                             "threads": metadata.num_warps * metadata.target.warp_size}
-    text = compiled.asm.get("ptx") or compiled.asm.get("amdgcn") or ""
-    if "ptx" in compiled.asm:
-        used = _USED.findall(report)
-        spills = _SPILLS.findall(report)
-        loads = [int(v or 1) * int(bits) // 8 for v, bits in _PTX_LOAD.findall(text)]
-        loads += [int(size, 0) for size in _PTX_COPY.findall(text)]
-        loads += [128] if "cp.async.bulk" in text else []
-        found |= {"registers": max(map(int, used), default=None),
-                  "spills": sum(int(a) + int(b) for a, b in spills) if spills else None}
-    else:
-        spilled = [number(text, name) for name in (".vgpr_spill_count:", ".sgpr_spill_count:")]
-        loads = [_GCN_BYTES.get(kind, int(kind[1:]) // 8 if kind[1:].isdigit() else 4)
-                 for kind in _GCN_LOAD.findall(text)]
-        found |= {"registers": number(text, ".vgpr_count:"), "waves": number(text, "Occupancy:"),
-                  "scalar_registers": number(text, ".sgpr_count:"),
-                  "spills": None if None in spilled else sum(s or 0 for s in spilled) * 4}
-    found["load_bytes"] = max(loads, default=None)
-    found["matrix"] = next((name for name, pattern in _MATRIX if re.search(pattern, text)), "")
-    return found
-
-
-def number(text: str, label: str) -> int | None:
-    match = re.search(re.escape(label) + r"\s*(\d+)", text)
-    return int(match[1]) if match else None
 
 
 def main(descriptor: int) -> None:

@@ -1,0 +1,221 @@
+"""What `harness.aot` says of compiled kernels against what the compilers' own tools print.
+
+    python bench/aot_agreement.py [--configs 30] [--out FILE]
+
+Thirty configurations of the two Triton examples, compiled for sm_90 and gfx942 without a GPU. For
+NVIDIA: `cuobjdump --dump-resource-usage` of the cubin, and `ptxas -v` run once more on the PTX,
+both from Triton's package. For AMD: the metadata note of the code object, read by the ELF and
+MessagePack reader below, and by `llvm-readelf --notes` where that is installed. Shared memory that
+Triton asks for at the launch is in no binary: it is compared with the number that the compiler left
+for its launcher, and the binary's own share with what the architecture keeps for itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import machine
+
+from harness import aot, knobs, target
+from harness.aot import KernelResources
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+ARCHS = ("sm_90", "gfx942")
+RESERVED = {"sm_90": 1024, "gfx942": 0}
+TILES = [(32, 32, 32, 4, 2), (64, 64, 32, 4, 3), (128, 64, 64, 4, 3), (128, 128, 32, 4, 4),
+         (128, 128, 64, 8, 3), (128, 256, 64, 8, 3), (256, 128, 64, 8, 2), (256, 128, 64, 4, 2),
+         (16, 128, 128, 4, 2), (256, 256, 32, 8, 2), (256, 256, 64, 4, 1), (64, 256, 32, 4, 5),
+         (256, 256, 128, 8, 3), (64, 16, 128, 2, 4), (128, 128, 128, 16, 2)]
+ROWS = [(64, 1, 1), (128, 8, 1), (128, 4, 2), (256, 4, 1), (512, 2, 1), (512, 8, 3), (1024, 4, 1),
+        (1024, 16, 2), (2048, 1, 1), (2048, 8, 4), (4096, 4, 1), (4096, 2, 2), (8192, 8, 1),
+        (8192, 2, 1), (8192, 1, 1)]
+"""Tiles and their depth, warps, stages; columns a step, warps, stages. Some spill, one is larger
+than any multiprocessor."""
+
+
+def configs() -> Iterator[tuple[str, str, dict[str, knobs.Value]]]:
+    """Yield (example, class, knobs), the examples in turn."""
+    for number, ((m, n, k, warps, stages), (block, w, s)) in enumerate(zip(TILES, ROWS,
+                                                                           strict=True)):
+        yield "matmul_triton", "odd" if number % 5 == 4 else "square", {
+            "BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "GROUP_M": 8, "matmul_kernel.config":
+            f"triton.Config({{}}, num_warps={warps}, num_stages={stages})"}
+        yield "softmax_triton", "odd" if number % 5 == 3 else "square", {
+            "BLOCK": block, "NUM_WARPS": w, "NUM_STAGES": s}
+
+
+def source_of(example: str, config: dict[str, knobs.Value]) -> str:
+    """Return the example with the knobs set; a config that is not offered replaces all offered."""
+    source = knobs.read(EXAMPLES / example / "kernel.py")
+    chosen = config.get("matmul_kernel.config")
+    if chosen is not None:
+        source = re.sub(r"configs=\[.*?\n    \]", f"configs=[{chosen}]", source, flags=re.S)
+    plain = {name: value for name, value in config.items() if name != "matmul_kernel.config"}
+    return knobs.apply(source, plain, language="triton")
+
+
+def compiled(example: str, config_class: str, config: dict[str, knobs.Value], folder: Path,
+             ) -> tuple[KernelResources, ...]:
+    tree = folder / "tree"
+    tree.mkdir()
+    (tree / "kernel.py").write_text(source_of(example, config))
+    task = machine.only(target.load(EXAMPLES / example / "task.yaml"), config_class)
+    return aot.inspect(task, tree, ARCHS, folder / "scratch")
+
+
+def left_behind(folder: Path, kernel: str, ending: str) -> Path:
+    """Return the one file of this kind that the compiler left in its cache."""
+    [found] = (folder / "scratch").rglob(f"{kernel}.{ending}")
+    return found
+
+
+def run(*command: str | Path) -> str:
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                          check=True, timeout=120).stdout
+
+
+def nvidia(folder: Path, kernel: str) -> dict[str, int]:
+    """Return what cuobjdump prints of the cubin, and what ptxas prints when it is run again."""
+    cubin, ptx = (left_behind(folder, kernel, ending) for ending in ("cubin", "ptx"))
+    spec = find_spec("triton")
+    assert spec is not None and spec.origin is not None
+    tools = Path(spec.origin).parent / "backends" / "nvidia" / "bin"
+    line = run(tools / "cuobjdump", "--dump-resource-usage", cubin).split(f"{kernel}:")[-1]
+    dumped = {name: int(value) for name, value in re.findall(r"\b(REG|SHARED):(\d+)", line)}
+    told = subprocess.run(
+        [str(tools / "ptxas"), "-lineinfo", "-v", "--gpu-name=sm_90a", str(ptx), "-o",
+         str(folder / "again")], capture_output=True, text=True, check=True, timeout=300).stderr
+    stored, loaded = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", told)[0]
+    return {"registers": dumped["REG"], "static_shared": dumped["SHARED"],
+            "spills": int(stored) + int(loaded),
+            "ptxas_registers": int(re.findall(r"Used (\d+) registers", told)[0])}
+
+
+def amd(folder: Path, kernel: str) -> dict[str, int]:
+    """Return the counts of the code object's metadata note."""
+    binary = left_behind(folder, kernel, "hsaco")
+    [seen] = note(binary.read_bytes())["amdhsa.kernels"]
+    names = (".vgpr_count", ".sgpr_count", ".vgpr_spill_count", ".sgpr_spill_count",
+             ".group_segment_fixed_size")
+    tool = shutil.which("llvm-readelf")
+    if tool:
+        text = run(tool, "--notes", binary)
+        for name in names:
+            found = re.search(rf"{re.escape(name)}:\s*(\d+)", text)
+            assert found and int(found[1]) == seen[name], f"{name}: llvm-readelf disagrees"
+    return {"registers": seen[".vgpr_count"], "scalar_registers": seen[".sgpr_count"],
+            "spills": 4 * (seen[".vgpr_spill_count"] + seen[".sgpr_spill_count"]),
+            "static_shared": seen[".group_segment_fixed_size"]}
+
+
+def note(data: bytes) -> dict[str, Any]:
+    """Return the metadata of an AMD code object: the ELF note of type 32, in MessagePack."""
+    start, = struct.unpack_from("<Q", data, 40)
+    size, count = struct.unpack_from("<HH", data, 58)
+    for index in range(count):
+        kind, = struct.unpack_from("<I", data, start + index * size + 4)
+        if kind == 7:
+            at, = struct.unpack_from("<Q", data, start + index * size + 24)
+            name, _, form = struct.unpack_from("<III", data, at)
+            if form == 32:
+                return dict(unpacked(data, at + 12 + -(-name // 4) * 4)[0])
+    raise ValueError("no metadata note")
+
+
+def unpacked(data: bytes, at: int) -> tuple[Any, int]:
+    """Return a MessagePack value and where the next one starts: what LLVM writes, no more."""
+    code = data[at]
+    at += 1
+    if code < 0x80:
+        return code, at
+    if code < 0xA0 or code in (0xDC, 0xDE, 0xDD, 0xDF):
+        few = code & 15
+        if code >= 0xA0:
+            width = 2 if code in (0xDC, 0xDE) else 4
+            few, at = int.from_bytes(data[at:at + width], "big"), at + width
+        mapping = code < 0x90 or code in (0xDE, 0xDF)
+        values = []
+        for _ in range(few * (2 if mapping else 1)):
+            value, at = unpacked(data, at)
+            values.append(value)
+        return (dict(zip(values[::2], values[1::2], strict=True)) if mapping else values), at
+    if code < 0xC0 or code in (0xD9, 0xDA):
+        length, width = code & 31, {0xD9: 1, 0xDA: 2}.get(code, 0)
+        if width:
+            length = int.from_bytes(data[at:at + width], "big")
+        return data[at + width:at + width + length].decode(), at + width + length
+    if code in (0xC2, 0xC3):
+        return code == 0xC3, at
+    width = 1 << (code & 3)
+    if not 0xCC <= code <= 0xD3:
+        raise ValueError(f"MessagePack code {code:#x}")
+    return int.from_bytes(data[at:at + width], "big", signed=code >= 0xD0), at + width
+
+
+def launched(folder: Path, kernel: str, arch: str) -> dict[str, int]:
+    """Return what the compiler left for its launcher: shared memory and threads."""
+    for path in (folder / "scratch").rglob(f"{kernel}.json"):
+        told = json.loads(path.read_text())
+        if told["target"]["backend"] == ("cuda" if arch.startswith("sm") else "hip"):
+            return {"shared_bytes": told["shared"],
+                    "threads": told["num_warps"] * told["target"]["warp_size"]}
+    raise ValueError(f"{kernel} left nothing for {arch}")
+
+
+def compared(one: KernelResources, folder: Path) -> dict[str, Any]:
+    """Return our numbers, the tools', and the names of those that disagree."""
+    tools = nvidia(folder, one.kernel) if one.arch.startswith("sm") else amd(folder, one.kernel)
+    static = tools.pop("static_shared")
+    tools |= launched(folder, one.kernel, one.arch)
+    ours = {"registers": one.registers, "spills": one.spills, "shared_bytes": one.shared_bytes,
+            "threads": one.threads, "ptxas_registers": one.registers,
+            "scalar_registers": one.scalar_registers}
+    differ = [name for name, value in tools.items() if ours[name] != value]
+    if static != (RESERVED[one.arch] if tools["shared_bytes"] or static else 0):
+        differ.append("static_shared")
+    return {"arch": one.arch, "kernel": one.kernel, "tools": tools, "static_shared": static,
+            "ours": {name: ours[name] for name in tools}, "fits": one.fits, "differ": differ}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--configs", type=int, default=30)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    out = given.out or machine.RESULTS / f"aot-agreement-{time.strftime('%Y-%m-%d')}.jsonl"
+    lines: list[dict[str, Any]] = [{"kind": "machine", **machine.describe(),
+                                    "triton": version("triton"),
+                                    "torch": version("torch")}]
+    for example, config_class, config in list(configs())[:given.configs]:
+        with tempfile.TemporaryDirectory() as made:
+            folder = Path(made)
+            for one in compiled(example, config_class, config, folder):
+                row = {"error": one.error, "differ": ["error"]} if one.error else \
+                    compared(one, folder)
+                lines.append({"kind": "config", "example": example, "class": config_class,
+                              "config": config, **row})
+                print(json.dumps(lines[-1]), file=sys.stderr, flush=True)
+    out.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    rows = lines[1:]
+    print(f"{len(rows)} kernels of {given.configs} configurations on {' and '.join(ARCHS)}: "
+          f"{sum(not row['differ'] for row in rows)} agree, "
+          f"{sum(bool(row['differ']) for row in rows)} differ; "
+          f"{sum(row['tools']['spills'] > 0 for row in rows if 'tools' in row)} spill, "
+          f"{sum(not row.get('fits', True) for row in rows)} cannot be launched -> {out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Predictions of `harness.cost_model` against latencies that were measured on an H200.
+
+    python bench/cost_model.py [--out FILE]
+
+Measured: bench/results/h200-triton-2026-11-20.json (warm caches) and fidelity-gpu-h200-2026-11-21
+(cold ones), with the configurations that those runs used. Kernels are compiled here, without a GPU,
+by the installed Triton; the latencies are of Triton 3.6. The class whose time is a loop of
+arithmetic of a length that no compiler knows is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import fidelity_kernels
+import machine
+from aot_agreement import source_of
+
+from harness import aot, cards, cost_model, knobs, target
+from harness.aot import KernelResources
+from harness.convert import to_builtins
+from harness.target import Target
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+GPU = machine.RESULTS / "h200-triton-2026-11-20.json"
+FIDELITY = machine.RESULTS / "fidelity-gpu-h200-2026-11-21.jsonl"
+PRODUCTS = ("matmul-2048", "matmul-4096")
+Config = dict[str, knobs.Value]
+GOOD: dict[str, Config] = {
+    "softmax_triton": {"BLOCK": 512, "NUM_WARPS": 2},
+    "matmul_triton": {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8,
+                      "matmul_kernel.config": "triton.Config({}, num_warps=8, num_stages=3)"}}
+FIRST: Config = {"BLOCK": 4096, "NUM_WARPS": 8}
+"""What the first run's better softmax was; most of its lanes have nothing to do in "tall"."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A measured latency of one class, or over all of them (`config_class` "all")."""
+
+    example: str
+    config: Config
+    config_class: str
+    us: float
+    cold: bool = False
+
+
+def points() -> Iterator[Point]:
+    runs = json.loads(GPU.read_text())["runs"]
+    for number, run in enumerate(runs):
+        for example, good in GOOD.items():
+            rows = run.get(f"gain {example}", {}).get("rows", ())
+            base: Config = {"NUM_WARPS": (4, 8)[number]} if example == "softmax_triton" else {}
+            for row in rows:
+                yield Point(example, base, row["class"], row["incumbent_us"])
+                better = good if number or example != "softmax_triton" else FIRST
+                yield Point(example, better, row["class"], row["us"])
+            for trial in run.get(f"loop {example}", {}).get("trials", ()):
+                yield Point(example, trial["config"], "all", trial["us"])
+    seen: dict[str, list[float]] = {}
+    for line in FIDELITY.read_text().splitlines():
+        for row in json.loads(line).get("rows", ()):
+            if row.get("incumbent_us") and row["class"] != "iterated-1024x2048":
+                seen.setdefault(row["class"], []).append(row["incumbent_us"])
+    for name, values in seen.items():
+        yield Point("fidelity", {}, name, median(values), cold=True)
+
+
+def compiled(example: str, config: Config) -> tuple[Target, tuple[KernelResources, ...]]:
+    with tempfile.TemporaryDirectory() as made:
+        tree = Path(made) / "tree"
+        tree.mkdir()
+        if example == "fidelity":
+            (tree / "kernel.py").write_text(fidelity_kernels.source({}))
+            task = fidelity_kernels.task()
+        else:
+            (tree / "kernel.py").write_text(source_of(example, config))
+            task = target.load(EXAMPLES / example / "task.yaml")
+        return task, aot.inspect(task, tree, "sm_90", Path(made) / "scratch")
+
+
+def predicted(point: Point, task: Target, resources: tuple[KernelResources, ...]) -> Any:
+    card = cards.named("h200")
+    assert card is not None
+    if point.config_class == "all":
+        return cost_model.rank(task, {0: resources}, card, cold=point.cold)[0]
+    one = task.config_class(point.config_class)
+    if point.example == "fidelity":
+        product = point.config_class in PRODUCTS
+        task = replace(task, flops="2*rows*inner*cols" if product else "5*rows*inner",
+                       args=tuple(arg for arg in task.args if product or arg.name != "y"))
+    return cost_model.predict(task, one, resources, card, cold=point.cold)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    out = given.out or machine.RESULTS / f"cost-model-{time.strftime('%Y-%m-%d')}.jsonl"
+    known: dict[str, tuple[Target, tuple[KernelResources, ...]]] = {}
+    lines: list[dict[str, Any]] = [{"kind": "machine", **machine.describe()}]
+    for point in points():
+        key = json.dumps([point.example, point.config])
+        if key not in known:
+            known[key] = compiled(point.example, point.config)
+        told = predicted(point, *known[key])
+        lines.append({"kind": "point", **to_builtins(point), "predicted_us": told.latency_us,
+                      "parts_us": getattr(told, "parts_us", {}),
+                      "factor": told.latency_us / point.us})
+        print(f"{point.example:14} {point.config_class:18} {point.us:8.1f} us measured, "
+              f"{told.latency_us:8.1f} predicted, x{told.latency_us / point.us:4.2f}  "
+              f"{getattr(told, 'parts_us', '')} {list(point.config.values())}")
+    out.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    factors = [line["factor"] for line in lines[1:]]
+    off = [max(value, 1 / value) for value in factors]
+    print(f"{len(off)} points: typically off by x{median(off):.2f}, at most x{max(off):.2f}; "
+          f"geometric mean of predicted over measured "
+          f"{math.exp(sum(map(math.log, factors)) / len(factors)):.2f}; order of pairs of one "
+          f"kernel and class right in {ordered(lines[1:]):.0%} -> {out}")
+
+
+def ordered(rows: list[dict[str, Any]]) -> float:
+    """Return the share of pairs of configurations, 10 % or more apart, in the right order."""
+    right = total = 0
+    for number, one in enumerate(rows):
+        for other in rows[:number]:
+            same = all(one[name] == other[name] for name in ("example", "config_class"))
+            if same and abs(math.log(one["us"] / other["us"])) > 0.1:
+                total += 1
+                right += (one["us"] < other["us"]) == (one["predicted_us"] < other["predicted_us"])
+    return right / total
+
+
+if __name__ == "__main__":
+    main()

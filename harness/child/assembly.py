@@ -1,0 +1,106 @@
+"""Reads compiled code: what the assembler says of a kernel, and what its text does.
+
+The text is PTX or AMD's assembly; a `section` is one innermost loop, or all that stands in none.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_USED = re.compile(r"Used (\d+) registers")
+_SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
+_PTX_LOAD = re.compile(r"\bld\.global[\w:.]*?(?:\.v([248]))?\.[busf](\d+)\b")
+_PTX_COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\.global[\w:.]* *\[[^\]]*\], *\[[^\]]*\], *"
+                       r"(0x[0-9a-f]+|\d+)")
+_GCN_LOAD = re.compile(r"\b(?:global|buffer|flat)_load_(dwordx[234]|dword|ushort|short|ubyte|b\d+)")
+_GCN_BYTES = {"dwordx4": 16, "dwordx3": 12, "dwordx2": 8, "dword": 4, "ushort": 2, "short": 2,
+              "ubyte": 1}
+_MATRIX = (("tcgen05", r"tcgen05\.mma"), ("wgmma", r"wgmma\.mma_async"), ("mma", r"\bmma\.sync"),
+           ("mfma", r"v_mfma"), ("wmma", r"v_wmma"))
+_PRODUCT = re.compile(r"\b(wgmma)\.mma_async[\w.:]*?\.m(\d+)n(\d+)k(\d+)"
+                      r"|\b(mma)\.sync[\w.:]*?\.m(\d+)n(\d+)k(\d+)"
+                      r"|\b(v_mfma)_[a-z0-9]+_(\d+)x(\d+)x(\d+)")
+_LABEL = re.compile(r"^(\$?[.\w]+):")
+_JUMP = re.compile(r"\b(?:bra(?:\.uni)?|s_c?branch\w*)\s+(\$?[.\w]+)")
+WARPS_OF_WGMMA = 4
+
+
+def resources(compiled: Any, report: str) -> dict[str, Any]:
+    """Read one compiled kernel: its metadata, the assembler's report, the text of the code."""
+    metadata = compiled.metadata
+    found: dict[str, Any] = {"shared_bytes": metadata.shared, "stages": metadata.num_stages,
+                             "blocks_per_cluster": metadata.num_ctas,
+                             "threads": metadata.num_warps * metadata.target.warp_size}
+    text = compiled.asm.get("ptx") or compiled.asm.get("amdgcn") or ""
+    if "ptx" in compiled.asm:
+        used = _USED.findall(report)
+        spills = _SPILLS.findall(report)
+        found |= {"registers": max(map(int, used), default=None),
+                  "spills": sum(int(a) + int(b) for a, b in spills) if spills else None}
+        bulk = [128] if "cp.async.bulk" in text else []
+    else:
+        spilled = [number(text, name) for name in (".vgpr_spill_count:", ".sgpr_spill_count:")]
+        found |= {"registers": number(text, ".vgpr_count:"), "waves": number(text, "Occupancy:"),
+                  "scalar_registers": number(text, ".sgpr_count:"),
+                  "spills": None if None in spilled else sum(s or 0 for s in spilled) * 4}
+        bulk = []
+    found["load_bytes"] = max(loads(text) + bulk, default=None)
+    found["matrix"] = next((name for name, pattern in _MATRIX if re.search(pattern, text)), "")
+    found["sections"] = sections(text, metadata.num_warps)
+    return found
+
+
+def number(text: str, label: str) -> int | None:
+    match = re.search(re.escape(label) + r"\s*(\d+)", text)
+    return int(match[1]) if match else None
+
+
+def loads(text: str) -> list[int]:
+    """Return the bytes of each load of one thread from memory that the text has."""
+    found = [int(v or 1) * int(bits) // 8 for v, bits in _PTX_LOAD.findall(text)]
+    found += [int(size, 0) for size in _PTX_COPY.findall(text)]
+    return found + [_GCN_BYTES.get(kind, int(kind[1:]) // 8 if kind[1:].isdigit() else 4)
+                    for kind in _GCN_LOAD.findall(text)]
+
+
+def flops(text: str) -> int:
+    """Return the operations of one warp in the matrix instructions that the text has."""
+    total = 0
+    for match in _PRODUCT.finditer(text):
+        kind, *sizes = [group for group in match.groups() if group]
+        m, n, k = map(int, sizes)
+        total += 2 * m * n * k // (WARPS_OF_WGMMA if kind == "wgmma" else 1)
+    return total
+
+
+def sections(text: str, warps: int) -> list[dict[str, Any]]:
+    """Return the innermost loops in order, then the rest: loads and instructions of a thread in
+    one turn, operations of a program in matrix instructions.
+    """
+    lines = text.splitlines()
+    labels = {match[1]: at for at, line in enumerate(lines) if (match := _LABEL.match(line))}
+    ends: dict[int, int] = {}
+    for at, line in enumerate(lines):
+        for name in _JUMP.findall(_code(line)):
+            start = labels.get(name, at)
+            if start < at:
+                ends[start] = at + 1
+    loops = [(a, b) for a, b in sorted(ends.items())
+             if not any(a <= c and d <= b and (a, b) != (c, d) for c, d in ends.items())]
+    inside = {at for a, b in loops for at in range(a, b)}
+    rest = [line for at, line in enumerate(lines) if at not in inside]
+    return [_section(lines[a:b], warps, True) for a, b in loops] + [_section(rest, warps, False)]
+
+
+def _section(lines: list[str], warps: int, loop: bool) -> dict[str, Any]:
+    code = [line for line in map(_code, lines) if line]
+    body = "\n".join(code)
+    return {"loop": loop, "load_bytes": sum(loads(body)), "instructions": len(code),
+            "flops": flops(body) * warps}
+
+
+def _code(line: str) -> str:
+    """Return the instruction of a line, nothing for labels, directives and comments."""
+    line = line.split("//")[0].split(";")[0].strip()
+    return "" if line.startswith((".", "$", "{", "}", "(", ")")) or line.endswith(":") else line
