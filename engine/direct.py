@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,19 +10,22 @@ from types import TracebackType
 
 import msgspec
 
+from engine import clone
 from engine import manifest as manifests
 from engine import patch as patches
 from engine import project as projects
 from engine.campaign import device_for
 from engine.clone import Clone
+from engine.git import Git, GitFailed
 from engine.hygiene import violations
 from engine.lineage import Lineage
 from engine.patch import Patch
+from engine.project import Project
 from harness import knobs, target
 from harness.device import Device
 from harness.errors import InputError
 from harness.evaluate import Settings, Trees
-from harness.knobs import Knob, Value
+from harness.knobs import Knob
 from harness.plan import Plan
 from harness.requests import EvaluateRequest
 from harness.verdict import Verdict, rejected
@@ -31,7 +35,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """A candidate as the command line gives it: exactly one of these, or none for the base."""
 
     patch: bytes | None = None
-    config: Mapping[str, Value] | None = None
+    config: Mapping[str, object] | None = None
     ref: str | None = None
 
 
@@ -44,9 +48,11 @@ class Direct:
     def __init__(self, manifest_path: Path, *, base: str = "HEAD") -> None:
         self.manifest = manifests.load(manifest_path)
         manifests.check_runnable(self.manifest)
-        self.project = projects.find(Path(self.manifest.project))
+        self.notes: list[str] = []
+        """What is to be told about the candidate that was asked for last."""
         self._made = tempfile.TemporaryDirectory(prefix="kopt-")
         self.folder = Path(self._made.name)
+        self.project = find_project(Path(self.manifest.project), self.folder)
         self.lineage = Lineage.create(self.folder, "direct", self.project)
         self.base = self._tree_of(base)
         self.target = target.load(self._task())
@@ -62,6 +68,10 @@ class Direct:
     @property
     def source(self) -> str:
         return self.lineage.read(self.base, self.target.source).decode(errors="replace")
+
+    @property
+    def frozen(self) -> tuple[str, ...]:
+        return self.manifest.frozen or (self.target.reference_file, self.manifest.target.task)
 
     def knobs(self) -> tuple[Knob, ...]:
         return knobs.find(self.source, language=self.target.language, where=self.target.source)
@@ -95,8 +105,7 @@ class Direct:
             return found
         tree, patch = found
         edit = self.manifest.edit or (self.target.source,)
-        frozen = self.manifest.frozen or (self.target.reference_file, self.manifest.target.task)
-        broken = [v for v in violations(patch, edit, frozen) if v.kind != "outside"]
+        broken = [v for v in violations(patch, edit, self.frozen) if v.kind != "outside"]
         identity = patches.candidate_id(self.base, patch) if patch else ""
         if broken:
             return rejected(f"{broken[0].path} {broken[0].detail}", candidate_id=identity,
@@ -117,11 +126,17 @@ class Direct:
                         incumbent_tree=self.base, always_time=same,
                         test_command=self.manifest.test_command)
 
-    def _configured(self, config: Mapping[str, Value]) -> tuple[str, Patch]:
-        """Set knobs in the source; names that are no knobs are dropped (additive compatibility)."""
-        known = {knob.name for knob in self.knobs()}
-        wanted = {name: value for name, value in config.items() if name in known}
-        text = knobs.apply(self.source, wanted, language=self.target.language)
+    def _configured(self, config: Mapping[str, object]) -> tuple[str, Patch] | Verdict:
+        """Set knobs in the source; names that are no knobs are dropped and noted, so that a
+        configuration for another version of the kernel still means something.
+        """
+        checked = knobs.check(self.knobs(), config)
+        self.notes = [f"no knob {name!r}: left out" for name in checked.dropped]
+        if checked.faults:
+            named = f"{self.base}\n{sorted(map(repr, config.items()))}".encode(errors="replace")
+            return rejected("; ".join(checked.faults), device=self.device.name,
+                            candidate_id=hashlib.sha256(named).hexdigest()[:12])
+        text = knobs.apply(self.source, checked.config, language=self.target.language)
         tree = self.folder / "configured"
         self.lineage.checkout_tree(self.base, tree)
         (tree / self.target.source).write_text(text)
@@ -142,3 +157,34 @@ class Direct:
         if not patch:
             return self.lineage.tree_of(self.lineage.base)
         return self.lineage.apply(self.lineage.base, patch).tree
+
+
+def find_project(path: Path, folder: Path) -> Project:
+    """Return the project at a path; what a repository has committed of a folder inside it is made
+    a project of its own below `folder`. Raises InputError.
+    """
+    try:
+        return projects.find(path)
+    except InputError:
+        made = _inside(path, folder)
+        if made is None:
+            raise
+        return projects.find(made)
+
+
+def _inside(path: Path, folder: Path) -> Path | None:
+    """Check a committed folder of a repository out and commit it; None if it is none."""
+    own = folder / "project"
+    try:
+        asked = ("rev-parse", "--absolute-git-dir", "--show-object-format", "--show-prefix")
+        printed = Git(None).run(*asked, cwd=path.resolve())
+        git_dir, form, prefix = printed.decode(errors="surrogateescape").splitlines()
+        tree = Git(Path(git_dir)).find(f"HEAD:{prefix.rstrip('/')}") if prefix else ""
+        if not tree:
+            return None
+        around = clone.make(folder / "around.git", Path(git_dir), object_format=form, branch="kopt")
+        around.checkout_tree(tree, own)
+        projects.start_repository(own, "start")
+    except (GitFailed, OSError, ValueError):
+        return None
+    return own

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import harness
@@ -16,7 +17,6 @@ from harness.convert import ConvertError, from_json, to_json
 from harness.device import Device
 from harness.errors import KoptError
 from harness.guard import Limits
-from harness.loop import LoopResult, Trial
 from harness.requests import (
     ErrorLine,
     EvaluateRequest,
@@ -28,11 +28,14 @@ from harness.requests import (
     VerdictLine,
 )
 from harness.target import Target
+from harness.trials import LoopResult, Trial
 from harness.verdict import Verdict, rejected
 from harness.zygote import VARIABLE, WarmStart
 
 HARNESS_LIMITS = Limits(wall_s=3600.0, output_bytes=16 << 20)
 TENANCY_S = 20.0
+USUAL_BUDGET = 24
+"""Trials that a loop has the usual limits for; with more of them they grow."""
 
 
 def warm_start(target: Target, device: Device, python: str | None,
@@ -54,24 +57,29 @@ class HarnessFault(KoptError):
 def evaluate(request: EvaluateRequest, *, progress: Callable[[Progress], None] | None = None,
              cancel: threading.Event | None = None, warm: WarmStart | None = None) -> Verdict:
     """Return the verdict on one candidate. Raises HarnessFault."""
-    last = _ask(request, Path(request.settings.scratch), progress, None, cancel, warm)
+    last = _ask(request, HARNESS_LIMITS, progress, None, cancel, warm)
     if isinstance(last, VerdictLine):
         return last.verdict
     return rejected("the harness was stopped", candidate_id=request.settings.candidate_id)
 
 
 def loop(request: LoopRequest, *, on_trial: Callable[[Trial], None] | None = None,
+         progress: Callable[[Progress], None] | None = None,
          cancel: threading.Event | None = None, warm: WarmStart | None = None,
          ) -> LoopResult | None:
     """Return where the loop ended, None if it was stopped. Raises HarnessFault."""
-    last = _ask(request, Path(request.settings.scratch), None, on_trial, cancel, warm)
+    share = max(1.0, request.job.budget / USUAL_BUDGET)
+    limits = replace(HARNESS_LIMITS, wall_s=HARNESS_LIMITS.wall_s * share,
+                     output_bytes=int(HARNESS_LIMITS.output_bytes * share))
+    last = _ask(request, limits, progress, on_trial, cancel, warm)
     return last.result if isinstance(last, LoopLine) else None
 
 
-def _ask(request: EvaluateRequest | LoopRequest, scratch: Path,
+def _ask(request: EvaluateRequest | LoopRequest, limits: Limits,
          progress: Callable[[Progress], None] | None, on_trial: Callable[[Trial], None] | None,
          cancel: threading.Event | None, warm: WarmStart | None,
          ) -> VerdictLine | LoopLine | None:
+    scratch = Path(request.settings.scratch)
     scratch.mkdir(parents=True, exist_ok=True)
     path = scratch / "request.json"
     path.write_bytes(to_json(request))
@@ -94,19 +102,19 @@ def _ask(request: EvaluateRequest | LoopRequest, scratch: Path,
 
     argv, zygote = [sys.executable, "-m", "harness", str(path)], warm.zygote() if warm else None
     if zygote is None:
-        outcome = guard.run(argv, cwd=scratch, env=environment(), limits=HARNESS_LIMITS,
+        outcome = guard.run(argv, cwd=scratch, env=environment(), limits=limits,
                             on_line=take, cancel=cancel)
     else:
         with _tenancy() as held:
             env = environment() | {VARIABLE: zygote.told(held)}
-            outcome = guard.run(argv, cwd=scratch, env=env, limits=HARNESS_LIMITS, on_line=take,
+            outcome = guard.run(argv, cwd=scratch, env=env, limits=limits, on_line=take,
                                 cancel=cancel, pass_fds=[zygote.descriptor, held])
     answer = answers[-1] if answers else None
     if isinstance(answer, ErrorLine):
         raise HarnessFault(answer)
     if answer is None and not (cancel is not None and cancel.is_set()):
         last = outcome.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        raise HarnessFault(ErrorLine(what=f"the harness {outcome.describe(HARNESS_LIMITS)}",
+        raise HarnessFault(ErrorLine(what=f"the harness {outcome.describe(limits)}",
                                      fix=" ".join(last), exit_code=1))
     return answer
 

@@ -19,6 +19,7 @@ import msgspec
 from engine.campaign import Setup
 from engine.patch import Patch
 from engine.workers.base import Bench, Report, Task, Worker
+from harness import corpus
 from harness.errors import KoptError, of_os
 from harness.text import plain
 from harness.zygote import WarmStart
@@ -97,6 +98,7 @@ class Pool:
                           scratch=str(setup.folder.fresh_scratch(task.slot)),
                           base_commit=base_commit, python=setup.manifest.python,
                           env=setup.manifest.env, warm=self._warm,
+                          corpus=str(setup.workspace.resolve() / corpus.FILE),
                           timeout_s=setup.manifest.pool.worker_timeout_s)
             report = self._workers[task.backend].work(task, bench, tick, self.cancel)
             if not report.ok:

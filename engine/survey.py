@@ -37,8 +37,9 @@ def of_best(desk: Desk, round: int) -> Survey:
     tree = setup.tree(setup.lineage.best)
     source = (tree / setup.target.source).read_text(errors="replace")
     try:
-        knobs = knob_source.find(source, language=setup.target.language,
+        found = knob_source.find(source, language=setup.target.language,
                                  where=setup.target.source)
+        knobs = tuple(knob for knob in found if not knob.reserved)
     except InputError as error:
         desk.writer.event(setup.id, "warning", setup.target.source, message=str(error))
         knobs = ()

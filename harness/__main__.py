@@ -43,7 +43,8 @@ def answer(request: Request, cancel: threading.Event) -> Line:
                                                               done=done)))
         return VerdictLine(verdict=verdict)
     result = loop(request.target, request.job, device, request.settings, cancel=cancel,
-                  zygote=zygote, on_trial=lambda trial: say(TrialLine(trial=trial)))
+                  zygote=zygote, on_trial=lambda trial: say(TrialLine(trial=trial)),
+                  on_note=lambda note: say(Progress(stage="note", detail=note)))
     return LoopLine(result=result)
 
 

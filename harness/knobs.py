@@ -5,24 +5,31 @@ Three ways to declare one, in the source itself:
 - a comment on a `#define` or a constant: `#define TILE 32  // kopt: knob TILE in [16, 32]`
 - a `triton.autotune` list of `triton.Config`s: one knob whose choices are the configs
 - `BLOCK: tl.constexpr = 64  # kopt: knob BLOCK in [64, 128]`
+
+`# kopt: knob STAGES in [2, 3] reserved: not used yet` documents a knob that stays as it is: no
+search moves it, and a configuration that sets it to anything else is refused.
 """
 
 from __future__ import annotations
 
 import ast
+import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
 from harness.errors import InputError
+from harness.text import plain
 
 Value = int | float | str
 MAX_CHOICES = 256
 MAX_WORD = 64
+MOST_SHOWN = 12
 _COMMENT = re.compile(r"(?://|#|/\*)\s*kopt:\s*knob\b(?P<rest>.*)$")
-_DECLARATION = re.compile(r"^\s*(?P<name>\w+)\s+in\s+\[(?P<choices>[^\]]*)\](?P<note>[^*]*)")
+_DECLARATION = re.compile(r"^\s*(?P<name>\w+)\s+in\s+\[(?P<choices>[^\]]*)\]"
+                          r"(?P<reserved>\s*reserved\b)?(?P<note>[^*]*)")
 _NUMBER = re.compile(r"[+-]?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?", re.ASCII)
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _AFTER = r"(?=\s*(?:[,;:)}\]]|//|/\*|\#|$))"
@@ -37,6 +44,47 @@ class Knob:
     value: Value
     choices: tuple[Value, ...]
     note: str = ""
+    reserved: bool = False
+
+    def choice(self, value: object) -> Value | None:
+        """Return the choice that a value means, None if it is none; 1 may stand for 1.0."""
+        for one in self.choices:
+            if value == one and (type(value) is type(one)
+                                 or (type(value) is int and type(one) is float)):
+                return one
+        return None
+
+    def fault(self, value: object) -> str:
+        """Say why it cannot be set to a value, "" if it can."""
+        found = self.choice(value)
+        if found is None:
+            shown = ", ".join(plain(str(one), MAX_WORD) for one in self.choices[:MOST_SHOWN])
+            more = ", …" if len(self.choices) > MOST_SHOWN else ""
+            return (f"knob {self.name!r} cannot be {plain(repr(value), MAX_WORD)} "
+                    f"({type(value).__name__}), one of {shown}{more}")
+        if self.reserved and found != self.value:
+            return f"knob {self.name!r} is reserved: it stays {plain(str(self.value), MAX_WORD)}"
+        return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """A configuration held against the knobs: what can be set, what is unknown, what is wrong."""
+
+    config: dict[str, Value]
+    dropped: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
+
+
+def check(found: Sequence[Knob], config: Mapping[str, object]) -> Checked:
+    """Hold a configuration against the knobs; never raises, whatever its values are."""
+    known = {knob.name: knob for knob in found}
+    faults = [known[name].fault(value) for name, value in config.items() if name in known]
+    chosen = {name: known[name].choice(value) for name, value in config.items() if name in known}
+    return Checked(config={name: one for name, one in chosen.items() if one is not None},
+                   dropped=tuple(plain(str(name), MAX_WORD) for name in config
+                                 if name not in known),
+                   faults=tuple(fault for fault in faults if fault))
 
 
 def find(source: str, *, language: str, where: str = "") -> tuple[Knob, ...]:
@@ -64,9 +112,9 @@ def apply(source: str, config: Mapping[str, Value], *, language: str) -> str:
         if name not in knobs:
             raise InputError(f"no knob {name!r}", fix=f"one of {', '.join(knobs) or 'none'}")
         knob = knobs[name]
-        if not any(value == one and type(value) is type(one) for one in knob.choices):
-            raise InputError(f"knob {name!r} cannot be {value!r}",
-                             fix=f"one of {list(knob.choices)}")
+        if fault := knob.fault(value):
+            raise InputError(fault)
+        value = knob.choices[knob.choices.index(value)]
         if name.endswith(".config"):
             continue
         pattern = _assignment(name)
@@ -94,6 +142,21 @@ def read(path: Path) -> str:
 def current(knobs: tuple[Knob, ...]) -> dict[str, Value]:
     """Return the configuration that the source has now."""
     return {knob.name: knob.value for knob in knobs}
+
+
+def identity(op: str, source: str, *, language: str) -> str:
+    """Return the short name of a kernel whatever its knobs are set to; raises as `find` does."""
+    knobs = find(source, language=language)
+    lines = _lines(source)
+    for knob in knobs:
+        if not knob.name.endswith(".config"):
+            line = lines[knob.line - 1]
+            found = _assignment(knob.name).search(line)
+            assert found is not None
+            begin, end = found.span("value")
+            lines[knob.line - 1] = f"{line[:begin]}?{line[end:]}"
+    told = repr((op, language, [(k.name, k.choices, k.reserved) for k in knobs], "".join(lines)))
+    return "k" + hashlib.sha256(told.encode(errors="surrogatepass")).hexdigest()[:11]
 
 
 def _assignment(name: str) -> re.Pattern[str]:
@@ -131,7 +194,8 @@ def _parse(line: str, number: int, where: str) -> Knob:
         raise InputError(f"knob {name!r} is {str(value)[:MAX_WORD]}, which is not among its "
                          "choices", where=place)
     return Knob(name=name, line=number, value=value, choices=choices,
-                note=declaration["note"].strip(" :-—"))
+                note=declaration["note"].strip(" :-—"),
+                reserved=declaration["reserved"] is not None)
 
 
 def _value(word: str) -> Value:

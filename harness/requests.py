@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.evaluate import Settings, Trees
-from harness.loop import Job, LoopResult, Trial
 from harness.target import Target
+from harness.trials import Job, LoopResult, Trial
 from harness.verdict import Verdict
 
 

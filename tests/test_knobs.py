@@ -89,6 +89,50 @@ def test_sets_only_what_is_allowed(value: object) -> None:
         knobs.apply(source, {"B": 1}, language="c")
 
 
+RESERVED = """#define A 1  // kopt: knob A in [1, 2] reserved: for later
+#define B 2  // kopt: knob B in [1, 2] is not reserved
+#define C 0.5  // kopt: knob C in [0.5, 1.0]reserved
+"""
+
+
+def test_a_reserved_knob_is_documented_and_stays() -> None:
+    found = knobs.find(RESERVED, language="c")
+    assert [(knob.name, knob.reserved, knob.note) for knob in found] == [
+        ("A", True, "for later"), ("B", False, "is not reserved"), ("C", True, "")]
+    assert of_knobs(found).choices == {"B": (1, 2)}
+    assert knobs.apply(RESERVED, {"A": 1, "B": 1}, language="c") == RESERVED.replace("B 2", "B 1")
+    with pytest.raises(InputError, match="'A' is reserved: it stays 1"):
+        knobs.apply(RESERVED, {"A": 2}, language="c")
+    for only in (["A"], ["A", "B"]):
+        with pytest.raises(InputError, match="'A' is reserved: it is not moved"):
+            of_knobs(found, only)
+    with pytest.raises(InputError, match="'A' is reserved"):
+        of_knobs(found[:1])
+
+
+def test_a_configuration_is_checked_and_never_raises() -> None:
+    found = knobs.find(RESERVED, language="c")
+    checked = knobs.check(found, {"A": 1, "B": 1, "C": 0.5, "NEW\x1b": 3})
+    assert checked == knobs.Checked(config={"A": 1, "B": 1, "C": 0.5}, dropped=("NEW",))
+    wrong = knobs.check(found, {"A": 2, "B": True, "C": "0.5"})
+    assert wrong.config == {"A": 2} and [fault.split("'")[1] for fault in wrong.faults] == [
+        "A", "B", "C"]
+    assert knobs.check(found, {"C": object()}).faults
+    as_float = knobs.find("#define C 1.0  // kopt: knob C in [1.0, 2.0]", language="c")
+    assert knobs.check(as_float, {"C": 2}).config == {"C": 2.0}
+    assert knobs.apply("#define C 1.0  // kopt: knob C in [1.0, 2.0]", {"C": 2},
+                       language="c").startswith("#define C 2.0 ")
+
+
+def test_a_kernel_is_the_same_whatever_its_knobs_are() -> None:
+    names = {knobs.identity("op", source, language="c") for source in (
+        RESERVED, RESERVED.replace("B 2", "B 1"), RESERVED.replace("A 1", "A 2"))}
+    assert len(names) == 1
+    for other in (RESERVED + " ", RESERVED.replace("[1, 2] is", "[1, 2, 4] is")):
+        assert knobs.identity("op", other, language="c") not in names
+    assert knobs.identity("other", RESERVED, language="c") not in names
+
+
 def test_a_source_without_knobs_has_no_space() -> None:
     assert knobs.find("", language="triton") == ()
     with pytest.raises(InputError, match="declares no knob"):

@@ -5,8 +5,6 @@ They are written from what the journal knows and are never read back.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 import time
 from collections.abc import Sequence
@@ -21,12 +19,11 @@ from engine.journal.records import Round, VerdictRow
 from engine.judge import describe_rows, describe_speedup
 from engine.keeper import Judged
 from engine.workers.base import LOG, Task
-from harness.loop import Trial
+from harness import results
 from harness.text import plain
+from harness.trials import Trial
 from harness.verdict import Verdict
 
-RESULT_COLUMNS = ("experiment", "tag", "loop", "model", "gpu", "regime", "correctness",
-                  "latency_us", "pct_of_roofline", "schedule_id", "kernel_id", "description")
 PERFORMANCE_HEAD = """# {campaign}
 
 Only the baseline and kept gains are listed here; every attempt is in `kopt report`.
@@ -46,7 +43,7 @@ class Records:
     def start(self) -> None:
         """Make the files that a campaign begins with."""
         if not self.folder.results.exists():
-            self.folder.results.write_text("\t".join(RESULT_COLUMNS) + "\n")
+            self.folder.results.write_text(results.HEAD)
         if not self.folder.performance.exists():
             self.folder.performance.write_text(PERFORMANCE_HEAD.format(campaign=self.setup.id))
         if not self.folder.trend.exists():
@@ -55,17 +52,9 @@ class Records:
 
     def trials(self, round: int, task: Task, trials: Sequence[Trial]) -> None:
         """Append a search's trials to results.tsv."""
-        with self.folder.results.open("a") as file:
-            for trial in trials:
-                config = json.dumps(trial.config, sort_keys=True)
-                identity = "sch_" + hashlib.sha1(config.encode()).hexdigest()[:10]
-                row = (f"{round}.{task.slot}.{trial.number}", "kept" if trial.kept else "tried",
-                       "2", self.setup.target.op, self.setup.device.name, "screening",
-                       "PASS" if trial.correct else "FAIL",
-                       "" if trial.latency_us is None else f"{trial.latency_us:.4f}", "",
-                       identity, task.slot, f"{config} {trial.reason}".strip())
-                file.write("\t".join(plain(c, 300).replace("\t", " ").replace("\n", " ")
-                                     for c in row) + "\n")
+        results.append(self.folder.results, [
+            results.row(trial, model=self.setup.target.op, gpu=self.setup.device.name,
+                        experiment=f"{round}.{task.slot}.{trial.number}") for trial in trials])
 
     def candidate(self, round: int, entry: Entry) -> None:
         """Store a candidate's patch beside its round."""

@@ -10,8 +10,8 @@ import msgspec
 
 from engine.journal.records import SlotKind
 from harness.device import Device
-from harness.loop import Trial
 from harness.target import Target
+from harness.trials import Trial
 from harness.zygote import WarmStart
 
 Tick = Callable[[str, str, float | None], None]
@@ -54,6 +54,8 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
     env: dict[str, str] = {}
     warm: WarmStart | None = None
     timeout_s: float = 1800.0
+    corpus: str = ""
+    """The workspace's file of measured trials, "" for none."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

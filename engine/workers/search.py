@@ -8,8 +8,8 @@ from pathlib import Path
 from engine import harness_process
 from engine.workers.base import Bench, Report, Task, Tick
 from harness.evaluate import Settings
-from harness.loop import Job, LoopResult, Trial
 from harness.requests import LoopRequest
+from harness.trials import Job, LoopResult, Trial
 
 
 class SearchWorker:
@@ -24,7 +24,10 @@ class SearchWorker:
 
 
 def search(task: Task, bench: Bench, tick: Tick, cancel: threading.Event) -> LoopResult | None:
-    """Search from the worktree as it stands; None when stopped."""
+    """Search from the worktree as it stands; None when stopped.
+
+    Without a record of its own: what a campaign knows of its trials is in its journal.
+    """
     done = 0
 
     def on_trial(trial: Trial) -> None:
@@ -37,8 +40,9 @@ def search(task: Task, bench: Bench, tick: Tick, cancel: threading.Event) -> Loo
     request = LoopRequest(
         target=bench.target, device=bench.device.id,
         job=Job(tree=bench.worktree, reference=bench.baseline, budget=task.trials, seed=task.seed,
-                only=task.knobs),
-        settings=Settings(scratch=bench.scratch, python=bench.python, env=bench.env))
+                only=task.knobs, corpus=bench.corpus),
+        settings=Settings(scratch=bench.scratch, python=bench.python, env=bench.env,
+                          incumbent_tree=bench.base_commit))
     return harness_process.loop(request, on_trial=on_trial, cancel=cancel, warm=bench.warm)
 
 

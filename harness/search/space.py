@@ -15,10 +15,14 @@ Config = dict[str, Value]
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """The knobs that may move, their choices in the order in which they were declared."""
+    """The knobs that may move, their choices in the order in which they were declared.
+
+    `requires` are expressions over knobs that a legal configuration fulfils.
+    """
 
     choices: dict[str, tuple[Value, ...]]
     default: Config
+    requires: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -41,13 +45,51 @@ class Space:
         return [candidate for _, candidate in sorted(near, key=lambda pair: pair[0])]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """What a configuration of the same kernel once came to; advice for a search, never a result.
+
+    Latencies (microseconds) compare within one `source`, which names the device and the config
+    classes of the recording; None is a configuration that failed.
+    """
+
+    source: str
+    config: Config
+    latency_us: float | None
+    same_device: bool
+
+
+def simplicity(space: Space, config: Mapping[str, Value]) -> tuple[int, int]:
+    """Return how far a configuration is from the simplest: less is simpler.
+
+    First how many knobs are away from the default, then how large their values are, as the sum of
+    their ranks among the knobs' choices in rising order (words count as they are declared).
+    """
+    away = sum(config[name] != value for name, value in space.default.items())
+    return away, sum(_rank(values, config[name]) for name, values in space.choices.items())
+
+
+def _rank(choices: Sequence[Value], value: Value) -> int:
+    numbers = [one for one in choices if not isinstance(one, str)]
+    if isinstance(value, str) or len(numbers) < len(choices):
+        return choices.index(value)
+    return sum(one < value for one in numbers)
+
+
 def of_knobs(knobs: Sequence[Knob], only: Sequence[str] = ()) -> Space:
-    """Return the space of some knobs (all, when `only` is empty). Raises InputError if none."""
-    chosen = [knob for knob in knobs if not only or knob.name in only]
+    """Return the space of some knobs (all, when `only` is empty), less those that are reserved.
+
+    Raises InputError if none is left.
+    """
+    chosen = [knob for knob in knobs if not knob.reserved and (not only or knob.name in only)]
     unknown = set(only) - {knob.name for knob in knobs}
     if unknown:
         raise InputError(f"no knob {sorted(unknown)[0]!r} in the source",
                          fix=f"it has {', '.join(k.name for k in knobs) or 'none'}")
+    held = [knob.name for knob in knobs if knob.reserved and (knob.name in only or not chosen)]
+    if held:
+        raise InputError(f"knob {held[0]!r} is reserved: it is not moved",
+                         fix="take the word `reserved` away")
     if not chosen:
         raise InputError("the source declares no knob",
                          fix="add a comment such as: kopt: knob TILE in [16, 32, 64]")

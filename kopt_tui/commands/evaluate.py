@@ -6,12 +6,12 @@ import argparse
 import math
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
 from harness.errors import InputError
-from harness.knobs import Value
 from harness.requests import Progress
 from harness.verdict import Verdict
 from kopt_tui import words
@@ -49,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
             verdict = request
         else:
             verdict = harness_process.evaluate(request, progress=progress(quiet=args.json))
+        verdict = replace(verdict, notes=(*direct.notes, *verdict.notes))
     if args.json:
         emit(verdict)
     else:
@@ -89,12 +90,12 @@ def progress(*, quiet: bool) -> Callable[[Progress], None]:
                               file=sys.stderr, flush=True)
 
 
-def read_config(text: str | None) -> dict[str, Value] | None:
-    """Read --config; raises InputError for anything but an object of numbers and names."""
+def read_config(text: str | None) -> dict[str, object] | None:
+    """Read --config; raises InputError for anything but an object: its values are judged later."""
     if text is None:
         return None
     try:
-        return msgspec.json.decode(text.encode(), type=dict[str, Value])
+        return msgspec.json.decode(text.encode(), type=dict[str, object])
     except ValueError as error:
         what = "is no UTF-8 text" if isinstance(error, UnicodeError) else str(error)
         raise InputError(f"--config: {what}", fix='an object, such as {"TILE": 32}') from None

@@ -1,31 +1,58 @@
-"""`kopt loop`: search a target's knobs; the winner gets a verdict of its own."""
+"""`kopt loop`: search a target's knobs; the winner gets a verdict of its own.
+
+Its trials are kept in the workspace, `loops/<name>/`: the same command goes on with them.
+"""
 
 from __future__ import annotations
 
 import argparse
 import math
+import re
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from harness.errors import InputError
 from harness.knobs import Value
-from harness.loop import Job, Trial
 from harness.plan import Plan
-from harness.requests import LoopRequest
+from harness.requests import LoopRequest, Progress
+from harness.trials import Job, LoopResult, Trial
 from harness.verdict import Verdict
+from kopt_tui import words
 from kopt_tui.commands import evaluate
 from kopt_tui.commands.jsonout import emit
 from kopt_tui.commands.parser import Commands, add_json
 
+if TYPE_CHECKING:
+    from engine.direct import Direct
+
+LOOPS = "loops"
+INTERRUPTED = 130
+"""Exit code of what a person interrupts, as shells have it."""
+
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a loop found: screening trials, the best configuration, and its fresh verdict."""
+    """What a loop found: screening trials, the best configuration, and its fresh verdict, None
+    if it was stopped. `earlier` counts the trials that an earlier start made.
+    """
 
     best: dict[str, Value]
-    verdict: Verdict
+    verdict: Verdict | None
     trials: tuple[Trial, ...]
     space_size: int
+    earlier: int
+    record: str
+    results_tsv: str
+    corpus: str
+    notes: tuple[str, ...]
+    stopped: bool = False
 
 
 def add(sub: Commands) -> None:
@@ -36,39 +63,124 @@ def add(sub: Commands) -> None:
     parser.add_argument("--seed", metavar="N", type=int, default=0)
     parser.add_argument("--only", metavar="KNOB", action="append", default=[],
                         help="move this knob only; may be repeated")
+    parser.add_argument("--fresh", action="store_true",
+                        help="start anew instead of going on with the trials recorded")
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine import harness_process
     from engine.direct import Direct
-    from engine.direct import Trial as Given
 
     if args.budget < 1:
         raise InputError("--budget must be at least 1")
-    with Direct(args.manifest) as direct:
-        tree = str(direct.checkout(direct.base))
-        result = harness_process.loop(
-            LoopRequest(target=direct.target, device=direct.device.id,
-                        job=Job(tree=tree, reference=tree, budget=args.budget, seed=args.seed,
-                                only=tuple(args.only)), settings=direct.settings(Plan())),
-            on_trial=(lambda trial: None) if args.json else _tell)
-        assert result is not None  # nothing here cancels it
-        request = direct.request(Given(config=result.best), alpha=evaluate.ALPHA)
-        verdict = request if isinstance(request, Verdict) else harness_process.evaluate(
-            request, progress=evaluate.progress(quiet=args.json))
+    with Direct(args.manifest) as direct, _cancelled_by_ctrl_c() as cancel:
+        request = _request(direct, args)
+        record = Path(request.job.record)
+        _say(f"trials in {record / 'results.tsv'}")
+        found = _search(request, cancel, quiet=args.json) or _so_far(direct, request)
+        verdict = None if cancel.is_set() else _verdict(direct, found, cancel, quiet=args.json)
+    stopped = cancel.is_set()
     if args.json:
-        emit(Answer(best=result.best, verdict=verdict, trials=result.trials,
-                    space_size=result.space_size))
-    else:
-        print("\nbest: " + ", ".join(f"{name}={value}" for name, value in result.best.items()))
+        emit(Answer(best=found.best, verdict=None if stopped else verdict, trials=found.trials,
+                    space_size=found.space_size, earlier=found.earlier, notes=found.notes,
+                    record=str(record), results_tsv=str(record / "results.tsv"),
+                    corpus=request.job.corpus, stopped=stopped))
+    elif found.trials:
+        print("\nbest: " + words.clean(_config(found.best)))
+    if stopped or verdict is None:
+        _say(f"stopped; {len(found.trials)} trials are recorded, the same command goes on with "
+             "them" + " (without --fresh)" * args.fresh)
+        return INTERRUPTED
+    if not args.json:
         evaluate.tell(verdict)
     return 0 if verdict.valid and verdict.correct else 1
+
+
+def _request(direct: Direct, args: argparse.Namespace) -> LoopRequest:
+    from engine.campaign import device_word
+    from harness import corpus
+    from harness import loop as harness_loop
+    from kopt_tui.main import workspace_of
+
+    workspace = workspace_of(args).resolve()
+    tree = str(direct.checkout(direct.base))
+    job = Job(tree=tree, reference=tree, budget=args.budget, seed=args.seed, only=tuple(args.only),
+              fresh=args.fresh, corpus=str(workspace / corpus.FILE))
+    settings = direct.settings(Plan())
+    key = harness_loop.key(direct.target, job, direct.device, settings)
+    stem = f"{direct.target.op}_{direct.target.language}_{device_word(direct.device)}"
+    name = f"{re.sub(r'[^A-Za-z0-9_]+', '-', stem)[:60]}_{key}"
+    return LoopRequest(target=direct.target, device=direct.device.id, settings=settings,
+                       job=replace(job, record=str(workspace / LOOPS / name)))
+
+
+def _search(request: LoopRequest, cancel: threading.Event, *, quiet: bool) -> LoopResult | None:
+    """Return where the loop ended, None if it was stopped."""
+    from engine import harness_process
+
+    def on_trial(trial: Trial) -> None:
+        if not quiet:
+            _tell(trial)
+
+    def on_progress(line: Progress) -> None:
+        if line.stage == "note":
+            _say(line.detail)
+
+    return harness_process.loop(request, on_trial=on_trial, progress=on_progress, cancel=cancel)
+
+
+def _so_far(direct: Direct, request: LoopRequest) -> LoopResult:
+    """Return where a loop that was stopped is, as its record tells."""
+    from harness import logbook
+    from harness.search.space import of_knobs
+
+    trials = logbook.recorded(Path(request.job.record))
+    kept = [trial for trial in trials if trial.kept]
+    space = of_knobs(direct.knobs(), request.job.only)
+    return LoopResult(best=kept[-1].config if kept else dict(space.default), source="",
+                      log_ratio=kept[-1].log_ratio if kept else None, trials=trials,
+                      space_size=space.size)
+
+
+def _verdict(direct: Direct, result: LoopResult, cancel: threading.Event, *,
+             quiet: bool) -> Verdict:
+    from engine import harness_process
+    from engine.direct import Trial as Given
+
+    request = direct.request(Given(config=result.best), alpha=evaluate.ALPHA)
+    if isinstance(request, Verdict):
+        return request
+    return harness_process.evaluate(request, progress=evaluate.progress(quiet=quiet),
+                                    cancel=cancel)
+
+
+@contextmanager
+def _cancelled_by_ctrl_c() -> Iterator[threading.Event]:
+    """Yield what the first Ctrl-C sets; a second one interrupts as usual."""
+    cancel = threading.Event()
+
+    def stop(*_: object) -> None:
+        cancel.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield cancel
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _tell(trial: Trial) -> None:
     gain = trial.reason if trial.log_ratio is None else \
         f"{math.exp(trial.log_ratio):.2f}x (screening)"
-    config = ", ".join(f"{name}={value}" for name, value in trial.config.items())
-    print(f"{trial.number:4d}  {'keep' if trial.kept else '    '}  {gain:20}  {config}",
+    tag = trial.tag if trial.tag != "tried" else ""
+    print(words.clean(f"{trial.number:4d}  {tag:8}  {gain:20}  {_config(trial.config)}"),
           flush=True)
+
+
+def _config(config: dict[str, Value]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in config.items())
+
+
+def _say(text: str) -> None:
+    print(f"kopt: {words.clean(text)}", file=sys.stderr, flush=True)

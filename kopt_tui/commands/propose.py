@@ -11,6 +11,7 @@ import msgspec
 
 from harness.knobs import Value
 from harness.target import ConfigClass
+from harness.verdict import LatencyKind
 from kopt_tui.commands.jsonout import emit
 from kopt_tui.commands.parser import Commands, add_json
 from kopt_tui.commands.table import show
@@ -27,10 +28,16 @@ class KnobSpace(msgspec.Struct, frozen=True, kw_only=True):
     default: Value
     desc: str
     line: int
+    reserved: bool
+    """It is documented, and stays as it is: nothing may move it."""
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent may move, and from where."""
+    """What an agent may move, and from where.
+
+    `size` is the number of configurations, `latency_kind` what a latency from the device would
+    be: null where nothing can be timed. A change of a file that `frozen` names is refused.
+    """
 
     op: str
     language: str
@@ -41,6 +48,8 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     incumbent_tree: str
     search_space: dict[str, KnobSpace]
     size: int
+    latency_kind: LatencyKind | None
+    frozen: tuple[str, ...]
     classes: tuple[ConfigClass, ...]
     edit_surface: str
 
@@ -60,23 +69,30 @@ def run(args: argparse.Namespace) -> int:
         emit(proposal)
         return 0
     print(f"{proposal.op}: {proposal.entry} in {proposal.source} ({proposal.language}) "
-          f"on {proposal.device}; {proposal.size} configurations")
+          f"on {proposal.device} ({proposal.latency_kind or 'not timed here'}); "
+          f"{proposal.size} configurations")
     show(("knob", "now", "choices", "line", "what it is"),
-         ((name, str(knob.default), ", ".join(map(str, knob.choices)), str(knob.line), knob.desc)
+         ((name, str(knob.default), ", ".join(map(str, knob.choices)), str(knob.line),
+           f"reserved: {knob.desc}" if knob.reserved else knob.desc)
           for name, knob in proposal.search_space.items()))
     print(proposal.edit_surface)
     return 0
 
 
 def _proposal(direct: Direct) -> Proposal:
+    from harness.screen import latency_kind
+
     knobs = direct.knobs()
     return Proposal(
         op=direct.target.op, language=direct.target.language, source=direct.target.source,
         entry=direct.target.entry, device=direct.device.name, incumbent_tree=direct.base,
         incumbent={knob.name: knob.value for knob in knobs},
         search_space={knob.name: KnobSpace(type=type(knob.value).__name__, choices=knob.choices,
-                                           default=knob.value, desc=knob.note, line=knob.line)
+                                           default=knob.value, desc=knob.note, line=knob.line,
+                                           reserved=knob.reserved)
                       for knob in knobs},
-        size=math.prod(len(knob.choices) for knob in knobs), classes=direct.target.classes,
+        size=math.prod(len(knob.choices) for knob in knobs if not knob.reserved),
+        latency_kind=latency_kind(direct.device, direct.target.language),
+        frozen=direct.frozen, classes=direct.target.classes,
         edit_surface=f"any part of {direct.target.source}; the reference, the task and the "
                      "benchmark are frozen")

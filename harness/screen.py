@@ -1,0 +1,196 @@
+"""Screening: build, check and time one configuration after the other on one bench."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from types import TracebackType
+
+from harness import knobs, roofline, stats, summary
+from harness.budget import Budget
+from harness.build_c import BuildError
+from harness.device import Device
+from harness.errors import InputError
+from harness.kernel import Kernel
+from harness.knobs import Knob
+from harness.lock import DeviceLock
+from harness.oracle import Errors
+from harness.peer import PeerDied, PeerError
+from harness.plan import Plan
+from harness.roofline import Ceilings
+from harness.search.space import Config
+from harness.stage import Settings, Stage
+from harness.summary import Seen
+from harness.target import Target
+from harness.timing import ClassTiming, Pairs, Tampered
+from harness.trials import Correctness, Job
+from harness.verdict import LatencyKind, Verdict
+from harness.zygote import Zygote
+
+MORE = 3
+"""Runners of a side that are kept starting while a GPU is busy with the last ones."""
+SCREEN = Plan(looks=(1,), blocks=4, block_ns=750_000, warm_ns=1_500_000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Screened:
+    """What came of one configuration; a correct one without a latency was not timed, or has a
+    reason why its latency is withheld.
+    """
+
+    correctness: Correctness
+    reason: str = ""
+    log_ratio: float | None = None
+    latency_us: float | None = None
+    latency_kind: LatencyKind | None = None
+    bound_us: float | None = None
+    pct_of_roofline: float | None = None
+
+
+def latency_kind(device: Device, language: str) -> LatencyKind | None:
+    """Return what a latency from this device would be; None where nothing can be timed."""
+    if device.kind != "cpu":
+        return "measured-gpu"
+    return None if language == "triton" else "measured-cpu"
+
+
+class Screen:
+    """The bench of one loop: a stage, an oracle and its cases, shared by all trials.
+
+    Raises InputError when the starting source does not compile.
+    """
+
+    def __init__(self, target: Target, job: Job, device: Device, settings: Settings,
+                 source: str, found: Sequence[Knob], cancel: threading.Event | None,
+                 zygote: Zygote | None) -> None:
+        self.job, self.cancel = job, cancel
+        self.source, self.knobs = source, found
+        self.stage = Stage(target, device, settings, cancel, zygote)
+        self.target = self.stage.target
+        self.oracle = self.stage.oracle(Path(job.reference), None)
+        self.budget = Budget(self.stage, self.oracle, Path(job.reference))
+        self.ceilings: Ceilings | None = None
+
+    def __enter__(self) -> Screen:
+        try:
+            self._prepare()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        self.stage.close()
+        self.oracle.close()
+
+    def _prepare(self) -> None:
+        with self.stage.working():
+            self.cases = [self.oracle.make(c, "normal") for c in self.target.classes]
+        try:
+            self.incumbent = self.stage.make(Path(self.job.tree), "start")
+        except BuildError as error:
+            raise InputError(f"does not compile: {error.what}",
+                             where=self.target.source) from None
+        self.stage.runners.expect(self.incumbent, 1)
+        if self.stage.measurable:
+            self.ceilings = self._ceilings()
+
+    def _ceilings(self) -> Ceilings | None:
+        if not self.stage.on_cpu:
+            return roofline.of_gpu(self.stage.device, self.target)
+        with self.stage.lock():
+            return roofline.measure_cpu(self.stage.device.name, self.stage.folder("ceilings"))
+
+    def measure(self, config: Config) -> Screened:
+        """Screen one configuration: whatever is wrong with it is an answer.
+
+        Raises Stopped, and what faults of the machine and of the reference raise.
+        """
+        checked = knobs.check(self.knobs, config)
+        unknown = tuple(f"no knob {name!r}" for name in checked.dropped)
+        if reason := "; ".join((*checked.faults, *unknown)):
+            return Screened(correctness="REJECTED", reason=reason)
+        try:
+            return self._measure(checked.config)
+        except (BuildError, Tampered, _Infeasible) as error:
+            return Screened(correctness="REJECTED", reason=str(error))
+        except (PeerError, PeerDied, _Wrong) as error:
+            return Screened(correctness="FAIL", reason=str(error))
+
+    def _feasible(self, tree: Path) -> None:
+        """Raise _Infeasible for what this device cannot launch; nothing here knows that yet."""
+
+    def _measure(self, config: Config) -> Screened:
+        tree = Path(self.stage.settings.scratch) / "trial"
+        if not tree.exists():
+            shutil.copytree(self.job.tree, tree, symlinks=True,
+                            ignore=shutil.ignore_patterns(".git"))
+        (tree / self.target.source).write_bytes(
+            knobs.apply(self.source, config, language=self.target.language).encode())
+        self._feasible(tree)
+        candidate = self.stage.make(tree, "trial")
+        with self.stage.working() as held:
+            errors = self._check(candidate, held)
+            if not self.stage.measurable:
+                return Screened(correctness="PASS")
+            with self.stage.measuring(held) as owned:
+                timings = self._time(candidate, owned)
+        return self._summed_up(errors, timings)
+
+    def _check(self, candidate: Kernel, held: DeviceLock | None) -> dict[str, Errors]:
+        found = {}
+        with self.stage.runners.start(candidate, lock=held, yields=self.stage.yields,
+                                      refill=MORE) as runner, self.budget:
+            for case in self.cases:
+                answer = runner.ask("call", case=case.id, tensors=case.tensors)
+                errors = self.oracle.judge(case, answer.get("outputs"))
+                judged = self.budget.judge(case, errors, candidate, held)
+                if judged is None or not judged.right:
+                    raise _Wrong(f"wrong result on class {case.config_class}")
+                found[case.config_class] = judged
+        return found
+
+    def _time(self, candidate: Kernel, held: DeviceLock) -> dict[str, ClassTiming]:
+        sides = {"candidate": candidate, "incumbent": self.incumbent}
+        timings = Pairs(self.stage.fitted(SCREEN), self.cases,
+                        lambda order: self.stage.runners.start_all(
+                            [sides[side] for side in order], lock=held, refill=MORE),
+                        alone=self.stage.on_cpu and not self.stage.in_process,
+                        quiet=any(side.tunes_itself for side in sides.values()),
+                        end=None if self.stage.on_cpu else self.stage.runners.end,
+                        cancel=self.cancel).run()
+        return {timing.config_class: timing for timing in timings}
+
+    def _summed_up(self, errors: dict[str, Errors],
+                   timings: dict[str, ClassTiming]) -> Screened:
+        """Sum up as a verdict does, with its guard against what is faster than anything can be."""
+        seen = Seen(target=self.target, plan=SCREEN, errors=errors, timings=timings,
+                    ceilings=self.ceilings, on_cpu=self.stage.on_cpu, same=False)
+        rows, found = summary.rows(seen)
+        if found:
+            return Screened(correctness="PASS", reason="; ".join(f"latency withheld: {f.detail}"
+                                                                 for f in found))
+        verdict = summary.with_overall(Verdict(valid=True, correct=True, rows=rows), seen)
+        ratio = stats.weighted_mean([median(timings[row.config_class].log_ratios) for row in rows],
+                                    [row.weight for row in rows])
+        assert verdict.latency_us is not None and math.isfinite(ratio)
+        return Screened(correctness="PASS", log_ratio=ratio, latency_us=verdict.latency_us,
+                        latency_kind=verdict.latency_kind, bound_us=verdict.bound_us,
+                        pct_of_roofline=verdict.pct_of_roofline)
+
+
+class _Infeasible(Exception):
+    """A trial that the device cannot launch."""
+
+
+class _Wrong(Exception):
+    """A trial that ran and computed something else."""

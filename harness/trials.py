@@ -1,0 +1,103 @@
+"""What a loop tries and what comes of it. Trials are screening values, never verdicts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.search.space import Config
+from harness.verdict import LatencyKind
+
+Correctness = Literal["PASS", "FAIL", "REJECTED"]
+"""Right on every class; run and found wrong, crashed or hung; refused before it could run."""
+Tag = Literal["kept", "tried", "revert", "rejected"]
+"""The new best; right and no better; wrong; refused."""
+RANKS: dict[LatencyKind | None, int] = {"measured-gpu": 0, "measured-cpu": 0, "reported": 1,
+                                        "predicted": 2, None: 3}
+"""What outranks what, whatever the numbers say: less is more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One configuration tried. Breaking an honesty rule raises ValueError when it is built.
+
+    `log_ratio` is ln(latency of the starting source / its own), measured beside it; `latency_us`
+    and `bound_us` are weighted geometric means over the config classes. `candidate_id` names the
+    source with the configuration set, `kernel_id` the kernel whatever its knobs are set to.
+    """
+
+    number: int
+    config: Config
+    correctness: Correctness
+    tag: Tag
+    candidate_id: str = ""
+    kernel_id: str = ""
+    log_ratio: float | None = None
+    latency_us: float | None = None
+    latency_kind: LatencyKind | None = None
+    bound_us: float | None = None
+    pct_of_roofline: float | None = None
+    reason: str = ""
+    at: str = ""
+    wall_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.latency_us is not None and not self.correct:
+            raise ValueError("only a correct trial has a latency")
+        if (self.latency_us is None) != (self.latency_kind is None):
+            raise ValueError("a latency and its kind come together")
+        if self.latency_us is not None and not 0 < self.latency_us < math.inf:
+            raise ValueError("a latency is a positive number")
+        if self.log_ratio is not None and RANKS[self.latency_kind] > 1:
+            raise ValueError("only what was measured has a ratio")
+        if self.kept and (not self.correct or self.withheld):
+            raise ValueError("only a correct trial whose latency stands is kept")
+
+    @property
+    def correct(self) -> bool:
+        return self.correctness == "PASS"
+
+    @property
+    def kept(self) -> bool:
+        return self.tag == "kept"
+
+    @property
+    def withheld(self) -> bool:
+        """Whether its latency is not believed: nothing can be that fast."""
+        return self.correct and self.latency_us is None and bool(self.reason)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopResult:
+    """Where a loop ended: the best configuration and the whole source with it set.
+
+    `earlier` counts the trials that were recorded before it was started again.
+    """
+
+    best: Config
+    log_ratio: float | None
+    source: str
+    trials: tuple[Trial, ...]
+    space_size: int
+    earlier: int = 0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What to search: a tree, a budget of trials, a seed, and the knobs that may move (all).
+
+    `record` is a folder of its own in which the loop keeps its trials and finds them when it is
+    started again, "" keeps none; `fresh` puts away what is there. `corpus` is the file of all
+    measured trials, which is read for advice and added to.
+    """
+
+    tree: str
+    reference: str
+    budget: int = 24
+    seed: int = 0
+    only: tuple[str, ...] = ()
+    record: str = ""
+    fresh: bool = False
+    corpus: str = ""
