@@ -28,6 +28,7 @@ from harness.evaluate import Settings, Trees
 from harness.knobs import Knob
 from harness.plan import Plan
 from harness.requests import EvaluateRequest
+from harness.search.requires import Requirement
 from harness.verdict import Verdict, rejected
 
 
@@ -75,6 +76,9 @@ class Direct:
 
     def knobs(self) -> tuple[Knob, ...]:
         return knobs.find(self.source, language=self.target.language, where=self.target.source)
+
+    def requirements(self) -> tuple[Requirement, ...]:
+        return knobs.requirements(self.source, self.knobs(), self.target.source)
 
     def checkout(self, tree: str) -> Path:
         path = self.folder / "trees" / tree
@@ -130,7 +134,7 @@ class Direct:
         """Set knobs in the source; names that are no knobs are dropped and noted, so that a
         configuration for another version of the kernel still means something.
         """
-        checked = knobs.check(self.knobs(), config)
+        checked = knobs.check(self.knobs(), config, self.requirements())
         self.notes = [f"no knob {name!r}: left out" for name in checked.dropped]
         if checked.faults:
             named = f"{self.base}\n{sorted(map(repr, config.items()))}".encode(errors="replace")

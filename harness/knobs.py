@@ -8,6 +8,9 @@ Three ways to declare one, in the source itself:
 
 `# kopt: knob STAGES in [2, 3] reserved: not used yet` documents a knob that stays as it is: no
 search moves it, and a configuration that sets it to anything else is refused.
+
+`# kopt: require TILE_M * TILE_N <= 4096` on a line of its own, or behind something, is what a legal
+configuration fulfils; nothing else is proposed, built or run.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from decimal import Decimal
 from pathlib import Path
 
 from harness.errors import InputError
+from harness.search import requires
+from harness.search.requires import Requirement
 from harness.text import plain
 
 Value = int | float | str
@@ -28,6 +33,7 @@ MAX_CHOICES = 256
 MAX_WORD = 64
 MOST_SHOWN = 12
 _COMMENT = re.compile(r"(?://|#|/\*)\s*kopt:\s*knob\b(?P<rest>.*)$")
+_REQUIRE = re.compile(r"(?://|#|/\*)\s*kopt:\s*require\b(?P<rest>.*)$")
 _DECLARATION = re.compile(r"^\s*(?P<name>\w+)\s+in\s+\[(?P<choices>[^\]]*)\]"
                           r"(?P<reserved>\s*reserved\b)?(?P<note>[^*]*)")
 _NUMBER = re.compile(r"[+-]?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?", re.ASCII)
@@ -76,11 +82,19 @@ class Checked:
     faults: tuple[str, ...] = ()
 
 
-def check(found: Sequence[Knob], config: Mapping[str, object]) -> Checked:
-    """Hold a configuration against the knobs; never raises, whatever its values are."""
+def check(found: Sequence[Knob], config: Mapping[str, object],
+          required: Sequence[Requirement] = ()) -> Checked:
+    """Hold a configuration against knobs and requirements; never raises, whatever its values are.
+
+    A knob that it does not name counts as it stands in the source.
+    """
     known = {knob.name: knob for knob in found}
     faults = [known[name].fault(value) for name, value in config.items() if name in known]
     chosen = {name: known[name].choice(value) for name, value in config.items() if name in known}
+    if not any(faults):
+        whole = {**current(found), **chosen}
+        faults += [f"does not meet the requirement {one.text}" for one in required
+                   if not one.met(whole)]
     return Checked(config={name: one for name, one in chosen.items() if one is not None},
                    dropped=tuple(plain(str(name), MAX_WORD) for name in config
                                  if name not in known),
@@ -102,6 +116,24 @@ def find(source: str, *, language: str, where: str = "") -> tuple[Knob, ...]:
         if names.count(knob.name) > 1:
             raise InputError(f"knob {knob.name!r} is declared twice", where=f"{where}:{knob.line}")
     return tuple(knobs)
+
+
+def requirements(source: str, found: Sequence[Knob], where: str = "") -> tuple[Requirement, ...]:
+    """Return what a source requires of a configuration of the knobs found in it.
+
+    Raises InputError for what cannot be read, and if the source does not meet it as it stands.
+    """
+    required = []
+    for number, line in enumerate(_lines(source), 1):
+        if comment := _REQUIRE.search(line.rstrip()):
+            place = f"{where}:{number}" if where else f"line {number}"
+            one = requires.parse(comment["rest"].strip().removesuffix("*/"),
+                                 [knob.name for knob in found], place)
+            if not one.met(current(found)):
+                raise InputError("the source itself does not meet the requirement "
+                                 f"{plain(one.text, MAX_WORD)}", where=place)
+            required.append(one)
+    return tuple(required)
 
 
 def apply(source: str, config: Mapping[str, Value], *, language: str) -> str:
@@ -139,7 +171,7 @@ def read(path: Path) -> str:
         raise InputError("the source is no UTF-8 text", where=str(path)) from None
 
 
-def current(knobs: tuple[Knob, ...]) -> dict[str, Value]:
+def current(knobs: Sequence[Knob]) -> dict[str, Value]:
     """Return the configuration that the source has now."""
     return {knob.name: knob.value for knob in knobs}
 

@@ -16,7 +16,6 @@ from harness.recorder import Recorder, key
 from harness.screen import SCREEN, Screen, Screened, latency_kind
 from harness.search.ruling import Ruling
 from harness.search.space import Config, Observation, Space, of_knobs
-from harness.search.strategy import CoordinateSearch
 from harness.search.walk import Strategy, Walk
 from harness.stage import Settings
 from harness.target import Target
@@ -44,7 +43,9 @@ def loop(target: Target, job: Job, device: Device, settings: Settings, *,
 
 def strategy_for(space: Space, seed: int, history: tuple[Observation, ...]) -> Strategy:
     """Return what proposes configurations; the history of the corpus is advice for it."""
-    return CoordinateSearch(space, seed)
+    from harness.search.model.search import ModelSearch
+
+    return ModelSearch(space, seed, history)
 
 
 class _Loop:
@@ -56,7 +57,8 @@ class _Loop:
         self.cancel, self.zygote = cancel, zygote
         self.source = knobs.read(Path(job.tree) / target.source)
         self.knobs = knobs.find(self.source, language=target.language, where=target.source)
-        self.space = of_knobs(self.knobs, job.only)
+        self.required = knobs.requirements(self.source, self.knobs, target.source)
+        self.space = of_knobs(self.knobs, job.only, self.required)
         self.kernel = knobs.identity(target.op, self.source, language=target.language)
         self.ruling = Ruling(self.space, SCREEN.margin)
         self.trials: list[Trial] = []
@@ -119,7 +121,7 @@ class _Loop:
 
     def _identity(self, config: Config) -> str:
         """Return the short name of a candidate: the same source on the same tree is the same."""
-        checked = knobs.check(self.knobs, config)
+        checked = knobs.check(self.knobs, config, self.required)
         text = repr(sorted(config.items())) if checked.faults or checked.dropped else \
             knobs.apply(self.source, config, language=self.target.language)
         told = f"{self.settings.incumbent_tree}\n{self.target.source}\0{text}"

@@ -8,15 +8,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAVY = ("torch", "triton", "pandas", "numpy", "scipy", "textual", "rich", "litellm")
+OWN_ROOMS = ("harness.child", "harness.search.model")
+"""What runs in processes of its own, and what a search imports when it starts."""
 LISTED = "import sys, {module}; print(*(name for name in {heavy!r} if name in sys.modules))"
 
 
 def modules(package: str) -> list[str]:
-    """Return the dotted names of a package's modules, those of harness/child excepted."""
+    """Return the dotted names of a package's modules, those of OWN_ROOMS excepted."""
     files = sorted((ROOT / package).rglob("*.py"))
     inside = [file.relative_to(ROOT).with_suffix("") for file in files]
     names = [".".join(path.parts).removesuffix(".__init__") for path in inside]
-    return [name for name in names if not name.startswith("harness.child")]
+    return [name for name in names if not name.startswith(OWN_ROOMS)]
 
 
 def loaded_by(imported: list[str]) -> list[str]:

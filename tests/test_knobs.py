@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from harness import knobs
 from harness.errors import InputError
+from harness.search.model.search import ModelSearch
 from harness.search.space import of_knobs
-from harness.search.strategy import CoordinateSearch
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -267,7 +267,7 @@ def test_a_search_asks_every_point_once(choices: dict[str, list[knobs.Value]], s
     found = tuple(knobs.Knob(name=name, line=1, value=values[0], choices=tuple(values))
                   for name, values in choices.items())
     space = of_knobs(found)
-    strategy = CoordinateSearch(space, seed)
+    strategy = ModelSearch(space, seed)
     asked = []
     while (config := strategy.ask()) is not None and len(asked) < 60:
         asked.append(space.key(config))

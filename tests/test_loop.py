@@ -14,8 +14,8 @@ from harness.evaluate import Settings
 from harness.logbook import Logbook
 from harness.loop import Job, LoopResult, Trial, loop
 from harness.roofline import Ceilings, Level
+from harness.search.model.search import ModelSearch
 from harness.search.space import Observation, Space
-from harness.search.strategy import CoordinateSearch
 from harness.search.walk import Strategy
 from harness.target import ConfigClass
 from tests.c_case import HEAD, REFERENCE, RIGHT, kernel, target, tree
@@ -170,7 +170,7 @@ def test_the_corpus_advises_and_the_same_advice_is_given_again(
 
     def strategy(space: Space, seed: int, history: tuple[Observation, ...]) -> Strategy:
         given.append(history)
-        return CoordinateSearch(space, seed)
+        return ModelSearch(space, seed)
 
     monkeypatch.setattr(harness_loop, "strategy_for", strategy)
     search(tmp_path, KNOBS, budget=1, corpus=str(tmp_path / "corpus.jsonl"))

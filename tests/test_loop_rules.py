@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.search.model.search import ModelSearch
 from harness.search.ruling import Ruling
 from harness.search.space import Config, Space, simplicity
-from harness.search.strategy import CoordinateSearch
 from harness.search.walk import Walk
 from harness.trials import Trial
 
@@ -107,9 +107,9 @@ def tried(walk: Walk, budget: int, first: int = 0) -> list[Trial]:
 
 @given(st.integers(0, 10**6), st.integers(0, 16), st.integers(0, 16))
 def test_going_on_is_as_if_it_had_never_ended(seed: int, killed_after: int, budget: int) -> None:
-    whole = tried(Walk(CoordinateSearch(SPACE, seed), SPACE), budget)
-    first = tried(Walk(CoordinateSearch(SPACE, seed), SPACE), min(killed_after, budget))
-    again = Walk(CoordinateSearch(SPACE, seed), SPACE)
+    whole = tried(Walk(ModelSearch(SPACE, seed), SPACE), budget)
+    first = tried(Walk(ModelSearch(SPACE, seed), SPACE), min(killed_after, budget))
+    again = Walk(ModelSearch(SPACE, seed), SPACE)
     again.replay(first)
     assert first + tried(again, budget - len(first), len(first)) == whole
 
@@ -117,8 +117,8 @@ def test_going_on_is_as_if_it_had_never_ended(seed: int, killed_after: int, budg
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 16))
 def test_a_strategy_that_has_changed_loses_and_repeats_nothing(seed: int, other: int,
                                                                done: int) -> None:
-    first = tried(Walk(CoordinateSearch(SPACE, seed), SPACE), done)
-    again = Walk(CoordinateSearch(SPACE, other), SPACE)
+    first = tried(Walk(ModelSearch(SPACE, seed), SPACE), done)
+    again = Walk(ModelSearch(SPACE, other), SPACE)
     again.replay(first)
     rest = tried(again, 99, len(first))
     keys = [SPACE.key(one.config) for one in [*first, *rest]]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from harness.errors import InputError
 from harness.knobs import Knob, Value
+from harness.search.requires import Requirement
 
 Config = dict[str, Value]
 
@@ -76,8 +77,11 @@ def _rank(choices: Sequence[Value], value: Value) -> int:
     return sum(one < value for one in numbers)
 
 
-def of_knobs(knobs: Sequence[Knob], only: Sequence[str] = ()) -> Space:
+def of_knobs(knobs: Sequence[Knob], only: Sequence[str] = (),
+             required: Sequence[Requirement] = ()) -> Space:
     """Return the space of some knobs (all, when `only` is empty), less those that are reserved.
+
+    What is `required` of knobs that do not move is required of the others, as these stand.
 
     Raises InputError if none is left.
     """
@@ -93,5 +97,7 @@ def of_knobs(knobs: Sequence[Knob], only: Sequence[str] = ()) -> Space:
     if not chosen:
         raise InputError("the source declares no knob",
                          fix="add a comment such as: kopt: knob TILE in [16, 32, 64]")
-    return Space(choices={knob.name: knob.choices for knob in chosen},
-                 default={knob.name: knob.value for knob in chosen})
+    default = {knob.name: knob.value for knob in chosen}
+    still = {knob.name: knob.value for knob in knobs if knob.name not in default}
+    return Space(choices={knob.name: knob.choices for knob in chosen}, default=default,
+                 requires=tuple(one.bound(still).text for one in required))

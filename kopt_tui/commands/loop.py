@@ -136,7 +136,7 @@ def _so_far(direct: Direct, request: LoopRequest) -> LoopResult:
 
     trials = logbook.recorded(Path(request.job.record))
     kept = [trial for trial in trials if trial.kept]
-    space = of_knobs(direct.knobs(), request.job.only)
+    space = of_knobs(direct.knobs(), request.job.only, direct.requirements())
     return LoopResult(best=kept[-1].config if kept else dict(space.default), source="",
                       log_ratio=kept[-1].log_ratio if kept else None, trials=trials,
                       space_size=space.size)
