@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -199,6 +200,41 @@ def test_examples_have_knobs_to_search(example: str) -> None:
     source = knobs.read(EXAMPLES / example / task.source)
     space = of_knobs(knobs.find(source, language=task.language, where=task.source))
     assert space.size >= 20
+
+
+REQUIRED = """/* kopt: require M * N <= 64 */
+#define M 4  // kopt: knob M in [4, 8, 16]
+#define N 8  // kopt: knob N in [8, 16] reserved: until later
+x(); // kopt: require M != 8 or N > 8
+"""
+
+
+def test_requirements_stand_in_the_source() -> None:
+    found = knobs.find(REQUIRED, language="c")
+    required = knobs.requirements(REQUIRED, found)
+    assert [one.text for one in required] == ["M * N <= 64", "M != 8 or N > 8"]
+    assert knobs.check(found, {"M": 4}, required).faults == ()
+    assert knobs.check(found, {"M": 16}, required).faults == (
+        "does not meet the requirement M * N <= 64",)
+    assert knobs.check(found, {"M": 8}, required).faults == (
+        "does not meet the requirement M != 8 or N > 8",)
+    space = of_knobs(found, (), required)
+    assert space.requires == ("M * 8 <= 64", "M != 8 or 8 > 8")
+    search = ModelSearch(space, 0)
+    assert search.ask() == {"M": 4} and search.ask() is None
+
+
+@pytest.mark.parametrize(("line", "why"), [
+    ("// kopt: require M * N <", "cannot read the requirement"),
+    ("// kopt: require M * Q < 4", "unknown name 'Q'"),
+    ("# kopt: require M > 4", "the source itself does not meet"),
+    ("// kopt: require M / (N - 8) > 0", "the source itself does not meet"),
+    ("// kopt: require open('/etc/passwd')", "is not understood")])
+def test_a_requirement_that_cannot_be_is_refused(line: str, why: str) -> None:
+    source = REQUIRED + line + "\n"
+    with pytest.raises(InputError, match=re.escape(why)) as raised:
+        knobs.requirements(source, knobs.find(source, language="c"), "k.c")
+    assert raised.value.where == "k.c:5"
 
 
 NAMES = st.from_regex(r"[A-Z][A-Z0-9_]{0,6}", fullmatch=True)

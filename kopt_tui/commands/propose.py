@@ -35,7 +35,8 @@ class KnobSpace(msgspec.Struct, frozen=True, kw_only=True):
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent may move, and from where.
 
-    `size` is the number of configurations, `latency_kind` what a latency from the device would
+    `size` is the number of configurations, those included that do not meet `requires`, expressions
+    over the knobs that a legal one fulfils; `latency_kind` is what a latency from the device would
     be: null where nothing can be timed. A change of a file that `frozen` names is refused.
     """
 
@@ -47,6 +48,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     incumbent: dict[str, Value]
     incumbent_tree: str
     search_space: dict[str, KnobSpace]
+    requires: tuple[str, ...]
     size: int
     latency_kind: LatencyKind | None
     frozen: tuple[str, ...]
@@ -75,6 +77,8 @@ def run(args: argparse.Namespace) -> int:
          ((name, str(knob.default), ", ".join(map(str, knob.choices)), str(knob.line),
            f"reserved: {knob.desc}" if knob.reserved else knob.desc)
           for name, knob in proposal.search_space.items()))
+    for requirement in proposal.requires:
+        print(f"require {requirement}")
     print(proposal.edit_surface)
     return 0
 
@@ -91,6 +95,7 @@ def _proposal(direct: Direct) -> Proposal:
                                            default=knob.value, desc=knob.note, line=knob.line,
                                            reserved=knob.reserved)
                       for knob in knobs},
+        requires=tuple(one.text for one in direct.requirements()),
         size=math.prod(len(knob.choices) for knob in knobs if not knob.reserved),
         latency_kind=latency_kind(direct.device, direct.target.language),
         frozen=direct.frozen, classes=direct.target.classes,
