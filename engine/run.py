@@ -158,7 +158,7 @@ class Run:
             self._state("running", f"round {n}: looking for bottlenecks")
             view = survey.of_best(self.desk, n)
             tasks = plan(self._outlook(n, view))
-            if not tasks:
+            if not tasks and not self._cut_rounds():
                 return "nothing left to try: no slot has anything to do"
             self._state("running", f"round {n}")
             result = self._round(n, tasks)
@@ -236,8 +236,13 @@ class Run:
     def _next_round(self) -> int:
         """Return the round to run: the one that was cut short, or the next."""
         rounds = self.desk.reader.rounds(self.setup.id)
-        cut = [r.n for r in rounds if r.ended_at is None and r.n > 1]
+        cut = self._cut_rounds()
         return min(cut) if cut else max((r.n for r in rounds), default=1) + 1
+
+    def _cut_rounds(self) -> list[int]:
+        """Return the rounds that an engine began and did not end: what they hold is judged yet."""
+        return [r.n for r in self.desk.reader.rounds(self.setup.id)
+                if r.ended_at is None and r.n > 1]
 
     def _pause(self) -> None:
         if not self.controls.paused:

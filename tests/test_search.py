@@ -284,6 +284,19 @@ def test_a_recording_that_misleads_is_dropped_and_costs_little() -> None:
     assert fmean(best for best, _ in misled) > fmean(without) - 0.4
 
 
+def test_advice_on_a_space_too_large_to_list() -> None:
+    choices = {f"K{i}": tuple(range(16)) for i in range(8)}
+    made = Space(choices=choices, default={name: 0 for name in choices})
+    rng = random.Random(0)
+    configs = [made.random(rng) for _ in range(60)]
+    seen = tuple(Observation(source="other", config=one, same_device=True,
+                             latency_us=1e3 + sum(map(float, one.values()))) for one in configs)
+    search = ModelSearch(made, 0, seen)
+    assert search.advised
+    for config in asked(search, rng, 40):
+        assert config.keys() == choices.keys()
+
+
 def test_advice_off_the_space_or_too_thin_is_none() -> None:
     made = space(4, 4)
     few = told(made, 0, 1.0)[:5]

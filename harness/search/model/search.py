@@ -117,7 +117,7 @@ class ModelSearch:
             process = self._model(rows, values, spread, False)
         mean, deviation = process.predict(self._points(scored, spread, asks_advice))
         if asks_advice:
-            mean = mean + self._advice[scored].mean(1) / spread
+            mean = mean + self._advice_of(scored).mean(1) / spread
         settle = idle > PATIENCE and len(rows) % SETTLING == 0
         demand = values.min() - (0.0 if settle else RESTLESS * min(idle, RESTLESS_MOST))
         gain = _expected_improvement(mean, deviation, demand)
@@ -129,7 +129,7 @@ class ModelSearch:
 
     def _model(self, rows: Array, values: Array, spread: float, advised: bool) -> Process:
         points = self._points(rows, spread, advised)
-        left = values - self._advice[rows].mean(1) / spread if advised else values
+        left = values - self._advice_of(rows).mean(1) / spread if advised else values
         if len(rows) >= self._learnt + max(1, len(rows) // 15):
             some = self._some(values)
             self._by.fit(points[some], left[some], 40 if not self._learnt else 8)
@@ -146,7 +146,15 @@ class ModelSearch:
         points = self.table.points[rows]
         if not advised:
             return points
-        return replace(points, advice=self._advice[rows] * np.float32(PRIOR_SPREAD / spread))
+        return replace(points, advice=self._advice_of(rows) * np.float32(PRIOR_SPREAD / spread))
+
+    def _advice_of(self, rows: Array) -> Array:
+        """Return what is advised of some rows; of those that came later, what is usual."""
+        if later := len(self.table) - len(self._advice):
+            usual = np.repeat(self._advice.mean(0, keepdims=True), later, axis=0)
+            self._advice = np.concatenate([self._advice, usual])
+        advised: Array = self._advice[rows]
+        return advised
 
     def _some(self, values: Array) -> Array:
         """Return which observations to learn from: all, or of many the best and some others."""
