@@ -179,6 +179,6 @@ def test_an_example_on_cards_that_are_not_here(tmp_path: Path) -> None:
         assert all(sum(part.loop and part.load_bytes > 0 for part in one.sections) == 3
                    for one in mine if one.arch.startswith("sm"))
         [best] = rank(target, {0: mine}, card)
-        assert len(best.predictions) == 3 and best.latency_us is not None
+        assert len(best.predictions) == 5 and best.latency_us is not None
         times[card.name] = best.latency_us
     assert times["l4"] > 2 * times["h200"] and times["mi300x"] < times["l4"]

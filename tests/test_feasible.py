@@ -77,31 +77,34 @@ def test_what_cannot_be_told_is_no_reason(fields: dict[str, Any]) -> None:
     assert feasible.of_all([resources(arch="sm_42", shared_bytes=393_216)]) == ()
 
 
-def matmul(config: str, **sizes: int) -> str:
-    source = knobs.read(EXAMPLES / "matmul_triton" / "kernel.py")
-    return knobs.apply(source, {**sizes, "matmul_kernel.config": config}, language="triton")
+def matmul(**sizes: knobs.Value) -> str:
+    return knobs.apply(knobs.read(EXAMPLES / "matmul_triton" / "kernel.py"), sizes,
+                       language="triton")
 
 
-BIG = {"BLOCK_M": 256, "BLOCK_N": 256, "BLOCK_K": 128}
+BIG: dict[str, knobs.Value] = {"BLOCK_M": 256, "BLOCK_N": 256, "BLOCK_K": 128, "NUM_WARPS": 8,
+                               "NUM_STAGES": 3}
 
 
 def test_a_config_of_393216_bytes_is_found_before_any_launch(tmp_path: Path) -> None:
     task = load(EXAMPLES / "matmul_triton" / "task.yaml")
     task = replace(task, classes=tuple(c for c in task.classes if c.name != "odd"))
-    source = matmul("triton.Config({}, num_warps=8, num_stages=3)", **BIG)
-    folder = Path(tree(tmp_path / "tree", source))
+    folder = Path(tree(tmp_path / "tree", matmul(**BIG)))
     found = feasible.check(task, folder, "sm_90", tmp_path / "scratch")
     assert len(found) == 1
     assert "needs 393216 bytes of shared memory a block, sm_90 gives at most 232448" in found[0]
-    assert "matmul_kernel" in found[0] and "(class tall, square)" in found[0]
+    assert "matmul_kernel" in found[0] and "(class square, large, wide)" in found[0]
 
 
 def test_autotune_with_one_config_that_fits_can_be_launched(tmp_path: Path) -> None:
     task = load(EXAMPLES / "matmul_triton" / "task.yaml")
-    task = replace(task, classes=task.classes[1:2])
-    source = knobs.apply(knobs.read(EXAMPLES / "matmul_triton" / "kernel.py"),
-                         {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64}, language="triton")
-    source = source.replace("num_warps=4, num_stages=2", "num_warps=8, num_stages=6")
+    task = replace(task, classes=task.classes[:1])
+    source = matmul(BLOCK_M=128, BLOCK_N=256, BLOCK_K=64).replace(
+        "@triton.jit\ndef matmul_kernel", """@triton.autotune(configs=[
+    triton.Config({}, num_warps=8, num_stages=6), triton.Config({}, num_warps=8, num_stages=3),
+], key=["m"])
+@triton.jit
+def matmul_kernel""").replace("num_warps=NUM_WARPS,", "").replace("num_stages=NUM_STAGES", "")
     folder = Path(tree(tmp_path / "tree", source))
     assert feasible.check(task, folder, "sm_90", tmp_path / "scratch") == ()
     alone = feasible.check(task, folder, "sm_90", tmp_path / "scratch", max_configs=1)

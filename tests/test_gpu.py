@@ -22,7 +22,7 @@ from tests.kernel_case import DOUBLE, HEAD, judge, target, tree
 
 pytestmark = pytest.mark.gpu
 EXAMPLES = Path(__file__).parent.parent / "examples"
-TUNED: dict[str, knobs.Value] = {"NUM_WARPS": 2}
+TUNED: dict[str, knobs.Value] = {"VARIANT": "whole", "BLOCK": 4096, "PER_THREAD": 16}
 QUICK = Plan(looks=(4, 6), alpha=0.05)
 
 

@@ -1,42 +1,159 @@
-"""Softmax over the rows of a bfloat16 matrix: one program a row, three passes over it."""
+"""Softmax over the rows of a bfloat16 matrix: four ways to read them, of which the first is naive.
 
+BLOCK elements are worked on at a time: a part of a row, or, where a row stays in registers, as
+many rows as they are long. Warps follow from that and PER_THREAD.
+"""
+
+import torch
 import triton
 import triton.language as tl
 
-NUM_WARPS = 8  # kopt: knob NUM_WARPS in [1, 2, 4, 8, 16] warps that share one row
-NUM_STAGES = 1  # kopt: knob NUM_STAGES in [1, 2, 3, 4] steps of a loop in flight
-
 
 @triton.jit
-def softmax_kernel(
-    x,
-    out,
-    cols,
-    BLOCK: tl.constexpr = 128,  # kopt: knob BLOCK in [64, 128, 256, 512, 1024, 2048, 4096, 8192] columns a step
-):
-    row = tl.program_id(0).to(tl.int64) * cols
+def three_pass_kernel(x, out, cols, BLOCK: tl.constexpr, NUM_STAGES: tl.constexpr,
+                      LOAD: tl.constexpr, STORE: tl.constexpr):
+    x += tl.program_id(0).to(tl.int64) * cols
+    out += tl.program_id(0).to(tl.int64) * cols
     lanes = tl.arange(0, BLOCK)
 
     largest = tl.full((BLOCK,), float("-inf"), tl.float32)
-    for start in range(0, cols, BLOCK):
+    for start in tl.range(0, cols, BLOCK, num_stages=NUM_STAGES):
         at = start + lanes
-        value = tl.load(x + row + at, mask=at < cols, other=float("-inf")).to(tl.float32)
-        largest = tl.maximum(largest, value)
+        value = tl.load(x + at, mask=at < cols, other=float("-inf"))
+        largest = tl.maximum(largest, value.to(tl.float32))
     peak = tl.max(largest, 0)
 
     total = tl.zeros((BLOCK,), tl.float32)
-    for start in range(0, cols, BLOCK):
+    for start in tl.range(0, cols, BLOCK, num_stages=NUM_STAGES):
         at = start + lanes
-        value = tl.load(x + row + at, mask=at < cols, other=float("-inf")).to(tl.float32)
-        total += tl.exp(value - peak)
+        value = tl.load(x + at, mask=at < cols, other=float("-inf"))
+        total += tl.exp(value.to(tl.float32) - peak)
     scale = 1.0 / tl.sum(total, 0)
 
-    for start in range(0, cols, BLOCK):
+    for start in tl.range(0, cols, BLOCK, num_stages=NUM_STAGES):
         at = start + lanes
-        value = tl.load(x + row + at, mask=at < cols, other=float("-inf")).to(tl.float32)
-        tl.store(out + row + at, tl.exp(value - peak) * scale, mask=at < cols)
+        value = tl.load(x + at, mask=at < cols, other=float("-inf"), eviction_policy=LOAD)
+        tl.store(out + at, tl.exp(value.to(tl.float32) - peak) * scale, mask=at < cols,
+                 cache_modifier=STORE)
+
+
+@triton.jit
+def online_kernel(x, out, cols, BLOCK: tl.constexpr, NUM_STAGES: tl.constexpr,
+                  LOAD: tl.constexpr, STORE: tl.constexpr):
+    x += tl.program_id(0).to(tl.int64) * cols
+    out += tl.program_id(0).to(tl.int64) * cols
+    lanes = tl.arange(0, BLOCK)
+
+    peak = -3.4e38  # finite: a row may begin with -inf
+    total = 0.0
+    for start in tl.range(0, cols, BLOCK, num_stages=NUM_STAGES):
+        at = start + lanes
+        value = tl.load(x + at, mask=at < cols, other=float("-inf")).to(tl.float32)
+        higher = tl.maximum(peak, tl.max(value, 0))
+        total = total * tl.exp(peak - higher) + tl.sum(tl.exp(value - higher), 0)
+        peak = higher
+    scale = 1.0 / total
+
+    for start in tl.range(0, cols, BLOCK, num_stages=NUM_STAGES):
+        at = start + lanes
+        value = tl.load(x + at, mask=at < cols, other=float("-inf"), eviction_policy=LOAD)
+        tl.store(out + at, tl.exp(value.to(tl.float32) - peak) * scale, mask=at < cols,
+                 cache_modifier=STORE)
+
+
+@triton.jit
+def in_registers(x, out, first, rows, cols, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+                 EVEN: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr):
+    """Softmax of ROWS rows from the first on, each of them read once; EVEN needs no mask."""
+    row = first + tl.arange(0, ROWS)[:, None]
+    lane = tl.arange(0, WIDTH)[None, :]
+    at = row.to(tl.int64) * cols + lane
+    if EVEN:
+        value = tl.load(x + at, eviction_policy=LOAD).to(tl.float32)
+    else:
+        inside = (row < rows) & (lane < cols)
+        value = tl.load(x + at, mask=inside, other=float("-inf"),
+                        eviction_policy=LOAD).to(tl.float32)
+    power = tl.exp(value - tl.max(value, 1, keep_dims=True))
+    result = power * (1.0 / tl.sum(power, 1, keep_dims=True))
+    if EVEN:
+        tl.store(out + at, result, cache_modifier=STORE)
+    else:
+        tl.store(out + at, result, mask=inside, cache_modifier=STORE)
+
+
+@triton.jit
+def whole_kernel(x, out, rows, cols, ROWS: tl.constexpr, WIDTH: tl.constexpr, EVEN: tl.constexpr,
+                 LOAD: tl.constexpr, STORE: tl.constexpr):
+    in_registers(x, out, tl.program_id(0) * ROWS, rows, cols, ROWS, WIDTH, EVEN, LOAD, STORE)
+
+
+@triton.jit
+def persistent_kernel(x, out, rows, cols, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+                      EVEN: tl.constexpr, NUM_STAGES: tl.constexpr, LOAD: tl.constexpr,
+                      STORE: tl.constexpr):
+    for first in tl.range(tl.program_id(0) * ROWS, rows, tl.num_programs(0) * ROWS,
+                          num_stages=NUM_STAGES):
+        in_registers(x, out, first, rows, cols, ROWS, WIDTH, EVEN, LOAD, STORE)
+
+
+def three_pass(x, out, kernel=three_pass_kernel):
+    rows, cols = x.shape
+    kernel[(rows,)](x, out, cols, BLOCK=BLOCK, NUM_STAGES=NUM_STAGES, num_warps=warps(BLOCK),
+                    **CACHE)
+
+
+def online(x, out):
+    three_pass(x, out, online_kernel)
+
+
+def whole(x, out):
+    rows, cols = x.shape
+    tile = tile_of(rows, cols)
+    whole_kernel[(triton.cdiv(rows, tile["ROWS"]),)](x, out, rows, cols, **tile, **CACHE)
+
+
+def persistent(x, out):
+    rows, cols = x.shape
+    tile = tile_of(rows, cols)
+    programs = processors(x) * max(1, THREADS // (32 * tile["num_warps"]))
+    persistent_kernel[(min(triton.cdiv(rows, tile["ROWS"]), programs),)](
+        x, out, rows, cols, NUM_STAGES=NUM_STAGES, **tile, **CACHE)
+
+
+def warps(elements):
+    return max(1, min(32, elements // (32 * PER_THREAD)))
+
+
+def tile_of(rows, cols):
+    width = triton.next_power_of_2(cols)
+    height = max(1, BLOCK // width)
+    return {"ROWS": height, "WIDTH": width, "EVEN": cols == width and rows % height == 0,
+            "num_warps": warps(height * width)}
+
+
+def processors(tensor):
+    try:
+        return torch.cuda.get_device_properties(tensor.device).multi_processor_count
+    except (AssertionError, RuntimeError, ValueError):
+        return 1  # interpreted
+
+
+plain = {"LOAD": "", "STORE": ""}
+streaming = {"LOAD": "evict_first", "STORE": ".cs"}
+
+VARIANT = three_pass  # kopt: knob VARIANT in [three_pass, online, whole, persistent]
+BLOCK = 128  # kopt: knob BLOCK in [128, 256, 512, 1024, 2048, 4096, 8192] elements at a time
+PER_THREAD = 1  # kopt: knob PER_THREAD in [1, 2, 4, 8, 16, 32, 64] of them for a thread
+NUM_STAGES = 1  # kopt: knob NUM_STAGES in [1, 2, 3, 4] steps of a loop in flight; not for whole
+THREADS = 512  # kopt: knob THREADS in [512, 1024, 2048] of persistent on a multiprocessor
+CACHE = plain  # kopt: knob CACHE in [plain, streaming] what is touched for the last time
+
+# A block has at most 32 warps of 32 threads.
+# kopt: require BLOCK // PER_THREAD <= 32 * 32
+# THREADS does nothing elsewhere.
+# kopt: require THREADS == 512 or VARIANT == "persistent"
 
 
 def softmax(x, out):
-    rows, cols = x.shape
-    softmax_kernel[(rows,)](x, out, cols, num_warps=NUM_WARPS, num_stages=NUM_STAGES)
+    VARIANT(x, out)

@@ -1,0 +1,151 @@
+"""The Triton examples' variants: right on ragged shapes, and compiled for the card they are for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness import aot, devices, feasible, guard, knobs
+from harness.aot import KernelResources
+from harness.evaluate import Settings, Trees, evaluate
+from harness.knobs import Value
+from harness.target import Target, load
+from tests.kernel_case import tree
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+Config = dict[str, Value]
+SMALL: Config = {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 2}
+GOOD: Config = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8, "NUM_WARPS": 8,
+                "NUM_STAGES": 3}
+MATMUL: dict[str, Config] = {
+    "tiled": {},
+    "persistent": {"PERSISTENT": 1, "FLATTEN": 1},
+    "descriptor": {"DESCRIPTOR": 1},
+    "descriptor, split": {"DESCRIPTOR": 1, "SPLIT": 1},
+    "persistent descriptor": {"DESCRIPTOR": 1, "PERSISTENT": 1},
+    "all of it": {"DESCRIPTOR": 1, "PERSISTENT": 1, "FLATTEN": 1, "SPLIT": 1, "NUM_STAGES": 4},
+}
+SOFTMAX: dict[str, Config] = {
+    "three passes": {"NUM_STAGES": 2},
+    "online": {"VARIANT": "online", "NUM_STAGES": 3},
+    "whole": {"VARIANT": "whole", "CACHE": "streaming"},
+    "persistent": {"VARIANT": "persistent", "NUM_STAGES": 2},
+}
+RAGGED = {
+    "matmul_triton": [[(150, 72), (72, 88), (150, 88)], [(101, 51), (51, 77), (101, 77)]],
+    "softmax_triton": [[(13, 301), (13, 301)], [(12, 256), (12, 256)]],
+}
+"""Of every argument; rows of the first products can be described to the memory accelerator."""
+SIZES: dict[str, Config] = {"matmul_triton": SMALL,
+                            "softmax_triton": {"BLOCK": 1024, "PER_THREAD": 16}}
+VARIANTS: dict[str, dict[str, Config]] = {"matmul_triton": MATMUL, "softmax_triton": SOFTMAX}
+
+
+def source(example: str, config: Config) -> str:
+    """Return the example with knobs set; what it requires is met."""
+    text = knobs.read(EXAMPLES / example / "kernel.py")
+    found = knobs.find(text, language="triton")
+    checked = knobs.check(found, config, knobs.requirements(text, found))
+    assert not checked.faults and not checked.dropped
+    return knobs.apply(text, config, language="triton")
+
+
+CHILD = """
+import json, sys
+import torch
+from harness.child import interpret, load_python
+interpret.install()
+for path, entry, shapes in json.load(sys.stdin):
+    call = getattr(load_python.import_file(path, path.rpartition('/')[0]), entry)
+    for shape in shapes:
+        given = [torch.randn(size) for size in shape[:-1]]
+        kept = [one.clone() for one in given]
+        guarded = torch.full((shape[-1][0] * shape[-1][1] + 4096,), float('nan'))
+        out = guarded[:-4096].view(shape[-1])
+        call(*given, out)
+        exact = [one.double() for one in kept]
+        exact = exact[0] @ exact[1] if len(exact) > 1 else torch.softmax(exact[0], -1)
+        assert guarded[-4096:].isnan().all() and all(map(torch.equal, given, kept))
+        print(json.dumps(float((out.double() - exact).abs().max() / exact.abs().max())))
+"""
+
+
+@pytest.mark.parametrize("example", SIZES)
+def test_every_variant_is_right_where_tiles_do_not_fit(tmp_path: Path, example: str) -> None:
+    """All of them interpreted in one child: an import of Triton takes longer than all of it."""
+    jobs = []
+    for name, config in VARIANTS[example].items():
+        text = source(example, {**SIZES[example], **config})
+        folder = tree(tmp_path / name.replace(" ", "-"), text)
+        jobs.append([f"{folder}/kernel.py", example.partition("_")[0], RAGGED[example]])
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD], input=json.dumps(jobs), capture_output=True, text=True,
+        timeout=300, check=False, cwd=EXAMPLES.parent,
+        env=guard.clean_env({"TRITON_INTERPRET": "1"}, home=tmp_path))
+    assert done.returncode == 0, done.stderr
+    errors = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(errors) == len(jobs) * len(RAGGED[example])
+    assert max(errors) < 1e-5, list(zip(VARIANTS[example], errors[::2], errors[1::2], strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", SIZES)
+def test_the_harness_finds_the_examples_right(tmp_path: Path, example: str) -> None:
+    """With inputs widened, as bfloat16 has to be there, the audit, and every class."""
+    task = load(EXAMPLES / example / "task.yaml")
+    variant = "all of it" if example == "matmul_triton" else "persistent"
+    text = source(example, {**SIZES[example], **VARIANTS[example][variant]})
+    candidate = tree(tmp_path / "tree", text, (EXAMPLES / example / "reference.py").read_text())
+    verdict = evaluate(task, Trees(candidate=candidate, incumbent=str(EXAMPLES / example),
+                                   reference=str(EXAMPLES / example)), devices.find("cpu"),
+                       Settings(scratch=str(tmp_path / "scratch"), distributions=("normal",)))
+    assert verdict.valid and verdict.correct and not verdict.audit, verdict
+
+
+def compiled(example: str, config: Config, folder: Path, *classes: str,
+             ) -> tuple[Target, tuple[KernelResources, ...]]:
+    task = load(EXAMPLES / example / "task.yaml")
+    task = replace(task, classes=tuple(c for c in task.classes if c.name in classes))
+    found = aot.inspect(task, Path(tree(folder / "tree", source(example, config))), "sm_90",
+                        folder / "scratch")
+    assert [one.config_class for one in found] == list(classes)
+    assert feasible.of_all(found) == () and not any(one.error or one.spills for one in found)
+    return task, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MATMUL)
+def test_products_run_on_warp_group_instructions(tmp_path: Path, name: str) -> None:
+    _, [one] = compiled("matmul_triton", {**GOOD, **MATMUL[name]}, tmp_path, "square")
+    assert one.matrix == "wgmma"
+    assert (one.kernel == "descriptor_kernel") == ("descriptor" in name or "all" in name)
+    tiles = 4096 // 128 * (4096 // 256)
+    assert one.programs == (132 if "persistent" in name or "all" in name else tiles)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SOFTMAX)
+def test_rows_are_read_in_wide_loads(tmp_path: Path, name: str) -> None:
+    sizes: Config = {"BLOCK": 4096, "PER_THREAD": 16}
+    task, found = compiled("softmax_triton", {**sizes, **SOFTMAX[name]}, tmp_path, "tall", "widest")
+    assert {one.load_bytes for one in found} == {16}
+    if name in ("whole", "persistent"):
+        assert [one.threads for one in found] == [256, 1024]
+    if name == "persistent":
+        assert found[1].shared_bytes > 32768 * 2  # the next row, while one is worked on
+    assert len(task.classes) == 2
+
+
+def test_what_does_not_fit_a_card_is_not_offered() -> None:
+    text = knobs.read(EXAMPLES / "matmul_triton" / "kernel.py")
+    found = knobs.find(text, language="triton")
+    required = knobs.requirements(text, found)
+    for change in ({"NUM_STAGES": 5}, {"BLOCK_M": 256}, {"NUM_WARPS": 4}, {"FLATTEN": 1},
+                   {"SPLIT": 1}):
+        assert knobs.check(found, {**GOOD, **change}, required).faults, change
+    assert not knobs.check(found, {**GOOD, "NUM_STAGES": 4}, required).faults
