@@ -37,34 +37,33 @@ ARCHS = ("sm_90", "gfx942")
 RESERVED = {"sm_90": 1024, "gfx942": 0}
 TILES = [(32, 32, 32, 4, 2), (64, 64, 32, 4, 3), (128, 64, 64, 4, 3), (128, 128, 32, 4, 4),
          (128, 128, 64, 8, 3), (128, 256, 64, 8, 3), (256, 128, 64, 8, 2), (256, 128, 64, 4, 2),
-         (16, 128, 128, 4, 2), (256, 256, 32, 8, 2), (256, 256, 64, 4, 1), (64, 256, 32, 4, 5),
-         (256, 256, 128, 8, 3), (64, 16, 128, 2, 4), (128, 128, 128, 16, 2)]
-ROWS = [(64, 1, 1), (128, 8, 1), (128, 4, 2), (256, 4, 1), (512, 2, 1), (512, 8, 3), (1024, 4, 1),
-        (1024, 16, 2), (2048, 1, 1), (2048, 8, 4), (4096, 4, 1), (4096, 2, 2), (8192, 8, 1),
-        (8192, 2, 1), (8192, 1, 1)]
-"""Tiles and their depth, warps, stages; columns a step, warps, stages. Some spill, one is larger
-than any multiprocessor."""
+         (32, 128, 128, 4, 2), (256, 256, 32, 8, 2), (256, 256, 64, 8, 4), (64, 256, 32, 4, 5),
+         (256, 256, 128, 8, 3), (64, 32, 128, 4, 4), (128, 128, 128, 8, 2)]
+FORMS = [(0, 0, 0, 0), (0, 1, 0, 0), (0, 1, 1, 0)]
+ROWS = [(128, 1), (128, 4), (256, 2), (256, 8), (512, 1), (512, 16), (1024, 4), (1024, 32),
+        (2048, 2), (2048, 64), (4096, 4), (4096, 64), (8192, 8), (8192, 32), (8192, 64)]
+VARIANTS = ("three_pass", "online", "whole", "persistent")
+"""Tiles, their depth, warps and stages, each in one of the forms (descriptors, which gfx942 has
+not, persistent, flatten, split) in turn; elements at a time and for a thread. Some spill, some
+are larger than any multiprocessor."""
 
 
 def configs() -> Iterator[tuple[str, str, dict[str, knobs.Value]]]:
     """Yield (example, class, knobs), the examples in turn."""
-    for number, ((m, n, k, warps, stages), (block, w, s)) in enumerate(zip(TILES, ROWS,
+    names = ("DESCRIPTOR", "PERSISTENT", "FLATTEN", "SPLIT")
+    for number, ((m, n, k, warps, stages), (block, each)) in enumerate(zip(TILES, ROWS,
                                                                            strict=True)):
         yield "matmul_triton", "odd" if number % 5 == 4 else "square", {
-            "BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "GROUP_M": 8, "matmul_kernel.config":
-            f"triton.Config({{}}, num_warps={warps}, num_stages={stages})"}
-        yield "softmax_triton", "odd" if number % 5 == 3 else "square", {
-            "BLOCK": block, "NUM_WARPS": w, "NUM_STAGES": s}
+            "BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "GROUP_M": 8, "NUM_WARPS": warps,
+            "NUM_STAGES": stages, **dict(zip(names, FORMS[number % len(FORMS)], strict=True))}
+        yield "softmax_triton", "odd" if number % 5 == 3 else "wide", {
+            "BLOCK": block, "PER_THREAD": each, "NUM_STAGES": 1 + number % 3,
+            "VARIANT": VARIANTS[number % len(VARIANTS)]}
 
 
 def source_of(example: str, config: dict[str, knobs.Value]) -> str:
-    """Return the example with the knobs set; a config that is not offered replaces all offered."""
-    source = knobs.read(EXAMPLES / example / "kernel.py")
-    chosen = config.get("matmul_kernel.config")
-    if chosen is not None:
-        source = re.sub(r"configs=\[.*?\n    \]", f"configs=[{chosen}]", source, flags=re.S)
-    plain = {name: value for name, value in config.items() if name != "matmul_kernel.config"}
-    return knobs.apply(source, plain, language="triton")
+    """Return the example with the knobs set."""
+    return knobs.apply(knobs.read(EXAMPLES / example / "kernel.py"), config, language="triton")
 
 
 def compiled(example: str, config_class: str, config: dict[str, knobs.Value], folder: Path,

@@ -2,6 +2,8 @@
 
     python bench/cost_model.py [--out FILE]
 
+The examples are those of the commit that was measured, which git must still have.
+
 Measured: bench/results/h200-triton-2026-11-20.json (warm caches) and fidelity-gpu-h200-2026-11-21
 (cold ones), with the configurations that those runs used. Kernels are compiled here, without a GPU,
 by the installed Triton; the latencies are of Triton 3.6. The class whose time is a loop of
@@ -13,6 +15,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,17 +27,17 @@ from typing import Any
 
 import fidelity_kernels
 import machine
-from aot_agreement import source_of
 
 from harness import aot, cards, cost_model, knobs, target
 from harness.aot import KernelResources
 from harness.convert import to_builtins
 from harness.target import Target
 
-EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 GPU = machine.RESULTS / "h200-triton-2026-11-20.json"
 FIDELITY = machine.RESULTS / "fidelity-gpu-h200-2026-11-21.jsonl"
 PRODUCTS = ("matmul-2048", "matmul-4096")
+MEASURED = "fa67dea"
+"""The last commit whose examples are those that were measured."""
 Config = dict[str, knobs.Value]
 GOOD: dict[str, Config] = {
     "softmax_triton": {"BLOCK": 512, "NUM_WARPS": 2},
@@ -75,6 +79,21 @@ def points() -> Iterator[Point]:
         yield Point("fidelity", {}, name, median(values), cold=True)
 
 
+def of_then(example: str, name: str) -> str:
+    return subprocess.run(["git", "show", f"{MEASURED}:examples/{example}/{name}"], check=True,
+                          cwd=Path(__file__).parent, capture_output=True, text=True).stdout
+
+
+def source_of(example: str, config: Config) -> str:
+    """Return the example with the knobs set; a config that is not offered replaces all offered."""
+    source = of_then(example, "kernel.py")
+    chosen = config.get("matmul_kernel.config")
+    if chosen is not None:
+        source = re.sub(r"configs=\[.*?\n    \]", f"configs=[{chosen}]", source, flags=re.S)
+    plain = {name: value for name, value in config.items() if name != "matmul_kernel.config"}
+    return knobs.apply(source, plain, language="triton")
+
+
 def compiled(example: str, config: Config) -> tuple[Target, tuple[KernelResources, ...]]:
     with tempfile.TemporaryDirectory() as made:
         tree = Path(made) / "tree"
@@ -84,7 +103,8 @@ def compiled(example: str, config: Config) -> tuple[Target, tuple[KernelResource
             task = fidelity_kernels.task()
         else:
             (tree / "kernel.py").write_text(source_of(example, config))
-            task = target.load(EXAMPLES / example / "task.yaml")
+            (tree / "task.yaml").write_text(of_then(example, "task.yaml"))
+            task = target.load(tree / "task.yaml")
         return task, aot.inspect(task, tree, "sm_90", Path(made) / "scratch")
 
 

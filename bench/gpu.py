@@ -35,9 +35,9 @@ from harness.verdict import Verdict
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 GOOD: dict[str, dict[str, knobs.Value]] = {
-    "softmax_triton": {"BLOCK": 512, "NUM_WARPS": 2},
-    "matmul_triton": {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8,
-                      "matmul_kernel.config": "triton.Config({}, num_warps=8, num_stages=3)"},
+    "softmax_triton": {"VARIANT": "whole", "BLOCK": 4096, "PER_THREAD": 16},
+    "matmul_triton": {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8, "NUM_WARPS": 8,
+                      "NUM_STAGES": 3},
 }
 
 
