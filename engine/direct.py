@@ -68,7 +68,10 @@ class Direct:
 
     @property
     def source(self) -> str:
-        return self.lineage.read(self.base, self.target.source).decode(errors="replace")
+        try:
+            return self.lineage.read(self.base, self.target.source).decode()
+        except UnicodeDecodeError:
+            raise InputError("the source is no UTF-8 text", where=self.target.source) from None
 
     @property
     def frozen(self) -> tuple[str, ...]:
@@ -143,7 +146,7 @@ class Direct:
         text = knobs.apply(self.source, checked.config, language=self.target.language)
         tree = self.folder / "configured"
         self.lineage.checkout_tree(self.base, tree)
-        (tree / self.target.source).write_text(text)
+        (tree / self.target.source).write_bytes(text.encode())
         patch = self.lineage.capture(tree, self.base, (self.target.source,))
         return self.lineage.apply(self.base, patch).tree if patch else self.base, patch
 

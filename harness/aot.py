@@ -19,6 +19,7 @@ from harness.peer import Peer, PeerDied, PeerError
 from harness.target import Target
 from harness.text import plain
 from harness.verdict import Row
+from harness.zygote import Zygote
 
 AOT_LIMITS = Limits(wall_s=240.0, output_bytes=4 << 20, memory_bytes=8 << 30)
 DEFAULT_ARCH = "sm_90"
@@ -99,44 +100,83 @@ class Limit:
     advice: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class Inspected:
+    """What a target's kernels take, and the argument types of those launched: one each."""
+
+    resources: tuple[KernelResources, ...]
+    signatures: tuple[tuple[str, ...], ...] = ()
+
+
 def inspect(target: Target, tree: Path, arch: str | Sequence[str], scratch: Path, *,
-            python: str | None = None, env: Mapping[str, str] | None = None, max_configs: int = 4,
-            first_fit: bool = False, yields: Turnstile | None = None,
+            python: str | None = None, env: Mapping[str, str] | None = None,
+            max_configs: int = 64, first_fit: bool = False, yields: Turnstile | None = None,
             cancel: threading.Event | None = None) -> tuple[KernelResources, ...]:
-    """Compile every kernel that the target launches, for each config class and architecture.
+    """Compile every Triton kernel that the target launches, for each config class and architecture.
 
     Of an autotuned kernel up to `max_configs` configs, with `first_fit` up to the first one whose
     shared memory and threads fit. Raises InputError for an architecture that is not known,
     BuildError for a source that is no Python and AotError when no class could be compiled.
     """
+    return inspected(target, tree, arch, scratch, python=python, env=env, max_configs=max_configs,
+                     first_fit=first_fit, yields=yields, cancel=cancel).resources
+
+
+def inspected(target: Target, tree: Path, arch: str | Sequence[str], scratch: Path, *,
+              python: str | None = None, env: Mapping[str, str] | None = None,
+              max_configs: int = 64, first_fit: bool = False, cached: bool = False,
+              nice: int = 0, limits: Limits = AOT_LIMITS, yields: Turnstile | None = None,
+              zygote: Zygote | None = None, cancel: threading.Event | None = None) -> Inspected:
+    """Do what `inspect` does. `cached` reads what is in the cache of that scratch folder already,
+    in `cache_in`, where everything that is compiled is written to either way.
+
+    A cached kernel comes without the assembler's report: its spills may not be known.
+    """
     wanted = [_arch(name) for name in ([arch] if isinstance(arch, str) else arch)]
     place = Place(device="cpu", scratch=str(scratch), python=python, env=dict(env or {}))
     side = kernel.make(target, tree, "aot", place)
     side.home.mkdir(parents=True, exist_ok=True)
-    hidden = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "",
-              "TRITON_CACHE_DIR": str(side.home / "triton")}
     found: list[KernelResources] = []
+    signatures: list[tuple[str, ...]] = []
     failure = ""
-    with Peer("aot", cwd=side.home, limits=AOT_LIMITS, python=python, yields=yields,
-              env=clean_env({**place.env, **hidden}, home=side.home), cancel=cancel,
-              confine=Confine(writable=(str(side.home),))) as peer:
+    with peer(place, side.home, limits=limits, cached=cached, yields=yields, zygote=zygote,
+              cancel=cancel) as compiler:
         try:
-            peer.ask("load", **{**side.job(), "archs": wanted, "max_configs": max_configs,
-                              "first_fit": first_fit})
+            compiler.ask("load", **{**side.job(), "archs": wanted, "max_configs": max_configs,
+                                    "first_fit": first_fit, "nice": nice})
             for config_class in target.classes:
                 try:
-                    answer = peer.ask("inspect", tensors=target.tensors(config_class))
+                    answer = compiler.ask("inspect", tensors=target.tensors(config_class))
                 except PeerError as error:
                     failure = failure or f"class {config_class.name}: {error.what}"
                     continue
                 found += [_resources(raw, config_class.name) for raw in answer["kernels"]]
+                signatures = list(convert(answer["signatures"], tuple[tuple[str, ...], ...]))
         except (PeerError, PeerDied) as error:
             failure = failure or error.what
-        except (ConvertError, KeyError) as error:
+        except (ConvertError, KeyError, TypeError) as error:
             failure = failure or f"the compiler process talks nonsense: {error}"
     if not found:
         raise AotError(failure or "the target launches no Triton kernel", where=target.source)
-    return tuple(found)
+    return Inspected(resources=tuple(found), signatures=tuple(signatures))
+
+
+def cache_in(scratch: Path) -> Path:
+    """Return Triton's cache folder of whatever is compiled with a scratch folder."""
+    return scratch / "home-aot" / "triton"
+
+
+def peer(place: Place, home: Path, *, limits: Limits = AOT_LIMITS, cached: bool = True,
+         yields: Turnstile | None = None, zygote: Zygote | None = None,
+         cancel: threading.Event | None = None) -> Peer:
+    """Start the compiling program: it sees no GPU and writes below `home` alone."""
+    hidden = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "TRITON_HOME": str(home),
+              "TRITON_CACHE_DIR": str(home / "triton"), "TRITON_DUMP_PTXAS_LOG": "1"}
+    if not cached:
+        hidden["TRITON_ALWAYS_COMPILE"] = "1"  # neither of the two is in the key of a cache
+    return Peer("aot", cwd=home, limits=limits, python=place.python, yields=yields,
+                env=clean_env({**place.env, **hidden}, home=home), cancel=cancel, zygote=zygote,
+                confine=Confine(writable=(str(home),)))
 
 
 def bottlenecks_of(resources: Sequence[KernelResources], rows: Sequence[Row] = (),

@@ -7,6 +7,7 @@ from them. It is advice for searches and decides nothing.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -63,6 +64,10 @@ class Record:
     reason: str = ""
     harness_version: str = HARNESS_VERSION
     schema: int = SCHEMA
+
+    def __post_init__(self) -> None:
+        if self.latency_us is not None and not 0 < self.latency_us < math.inf:
+            raise ValueError("a latency is a positive number")
 
     @property
     def source(self) -> str:

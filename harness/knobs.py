@@ -31,9 +31,10 @@ from harness.text import plain
 Value = int | float | str
 MAX_CHOICES = 256
 MAX_WORD = 64
+MAX_NOTE = 200
 MOST_SHOWN = 12
 _COMMENT = re.compile(r"(?://|#|/\*)\s*kopt:\s*knob\b(?P<rest>.*)$")
-_REQUIRE = re.compile(r"(?://|#|/\*)\s*kopt:\s*require\b(?P<rest>.*)$")
+_REQUIRE = re.compile(r"(?://|#|/\*)\s*kopt:\s*require[sd]?\b(?P<rest>.*)$")
 _DECLARATION = re.compile(r"^\s*(?P<name>\w+)\s+in\s+\[(?P<choices>[^\]]*)\]"
                           r"(?P<reserved>\s*reserved\b)?(?P<note>[^*]*)")
 _NUMBER = re.compile(r"[+-]?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?", re.ASCII)
@@ -66,7 +67,7 @@ class Knob:
         if found is None:
             shown = ", ".join(plain(str(one), MAX_WORD) for one in self.choices[:MOST_SHOWN])
             more = ", …" if len(self.choices) > MOST_SHOWN else ""
-            return (f"knob {self.name!r} cannot be {plain(repr(value), MAX_WORD)} "
+            return (f"knob {self.name!r} cannot be {_shown(value)} "
                     f"({type(value).__name__}), one of {shown}{more}")
         if self.reserved and found != self.value:
             return f"knob {self.name!r} is reserved: it stays {plain(str(self.value), MAX_WORD)}"
@@ -82,6 +83,13 @@ class Checked:
     faults: tuple[str, ...] = ()
 
 
+def _shown(value: object) -> str:
+    try:
+        return plain(repr(value), MAX_WORD)
+    except (ValueError, RecursionError):
+        return "what cannot be written"
+
+
 def check(found: Sequence[Knob], config: Mapping[str, object],
           required: Sequence[Requirement] = ()) -> Checked:
     """Hold a configuration against knobs and requirements; never raises, whatever its values are.
@@ -92,7 +100,7 @@ def check(found: Sequence[Knob], config: Mapping[str, object],
     faults = [known[name].fault(value) for name, value in config.items() if name in known]
     chosen = {name: known[name].choice(value) for name, value in config.items() if name in known}
     if not any(faults):
-        whole = {**current(found), **chosen}
+        whole = current(found) | {name: one for name, one in chosen.items() if one is not None}
         faults += [f"does not meet the requirement {one.text}" for one in required
                    if not one.met(whole)]
     return Checked(config={name: one for name, one in chosen.items() if one is not None},
@@ -226,7 +234,7 @@ def _parse(line: str, number: int, where: str) -> Knob:
         raise InputError(f"knob {name!r} is {str(value)[:MAX_WORD]}, which is not among its "
                          "choices", where=place)
     return Knob(name=name, line=number, value=value, choices=choices,
-                note=declaration["note"].strip(" :-—"),
+                note=plain(declaration["note"].strip(" :-—"), MAX_NOTE),
                 reserved=declaration["reserved"] is not None)
 
 

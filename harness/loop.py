@@ -19,7 +19,7 @@ from harness.search.space import Config, Observation, Space, of_knobs
 from harness.search.walk import Strategy, Walk
 from harness.stage import Settings
 from harness.target import Target
-from harness.trials import Job, LoopResult, Tag, Trial
+from harness.trials import MOST_TRIALS, Job, LoopResult, Tag, Trial
 from harness.zygote import Zygote
 
 __all__ = ["Job", "LoopResult", "Trial", "key", "latency_kind", "loop"]
@@ -35,8 +35,10 @@ def loop(target: Target, job: Job, device: Device, settings: Settings, *,
     moment goes on where it was. Raises InputError when the source has no knobs or its default
     does not work, Refused when another process is at the same loop.
     """
-    if job.budget < 1:
-        raise InputError("a loop needs a budget of at least one trial")
+    if not 0 < job.budget <= MOST_TRIALS:
+        raise InputError(f"a loop needs a budget of 1 to {MOST_TRIALS} trials")
+    if job.seed < 0:
+        raise InputError("a seed is a number from 0 on")
     return _Loop(target, job, device, settings, cancel, zygote).run(
         on_trial or (lambda trial: None), on_note or (lambda note: None))
 
@@ -69,8 +71,11 @@ class _Loop:
             strategy = strategy_for(self.space, self.job.seed,
                                     recorder.history(self.space, self.kernel))
             walk = Walk(strategy, self.space)
-            earlier = recorder.earlier
-            walk.replay(earlier)
+            earlier = tuple(trial for trial in recorder.earlier if self.space.holds(trial.config))
+            if len(earlier) < len(recorder.earlier):
+                on_note(f"{len(recorder.earlier) - len(earlier)} recorded trials are not of this "
+                        "space: left out")
+            walk.replay(earlier, self._cancelled)
             for trial in earlier:
                 self.ruling.take(trial)
             self.trials = list(earlier)
@@ -90,6 +95,7 @@ class _Loop:
     def _search(self, screen: Screen, walk: Walk, recorder: Recorder,
                 on_trial: Callable[[Trial], None]) -> None:
         number = self.trials[-1].number + 1 if self.trials else 0
+        screen.expect(walk.planned()[:self.job.budget - len(self.trials)])
         while len(self.trials) < self.job.budget and not self._cancelled():
             config = walk.next()
             if config is None:

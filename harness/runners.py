@@ -67,6 +67,11 @@ class Runners:
         while len(waiting) < min(count, self.ahead):
             waiting.append(self._open(kernel, None, self._yields))
 
+    def forget(self, kernel: Kernel) -> None:
+        """End what waits for a kernel that will not be run again."""
+        self.end(self._waiting.pop(kernel.name, ()))
+        self._kernels.pop(kernel.name, None)
+
     def start(self, kernel: Kernel, *, lock: DeviceLock | None = None,
               yields: Turnstile | None = None, refill: int = 0) -> Peer:
         """Return one runner with the kernel loaded; see `start_all`."""

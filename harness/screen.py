@@ -1,17 +1,24 @@
-"""Screening: build, check and time one configuration after the other on one bench."""
+"""Screening: build, check and time one configuration after the other on one bench.
+
+Triton for a card is compiled ahead of its run (`harness.ahead`): what cannot be launched is refused
+before it is, and whoever knows what comes next may say so by `expect`, so that it compiles on the
+cores that a measurement leaves. What its first blocks show to be far behind is not timed further.
+"""
 
 from __future__ import annotations
 
 import math
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from types import TracebackType
 
-from harness import knobs, roofline, stats, summary
+from harness import arch as archs
+from harness import knobs, racing, roofline, stats, summary
+from harness.ahead import Ahead
 from harness.budget import Budget
 from harness.build_c import BuildError
 from harness.device import Device
@@ -20,10 +27,11 @@ from harness.kernel import Kernel
 from harness.knobs import Knob
 from harness.lock import DeviceLock
 from harness.oracle import Errors
-from harness.peer import PeerDied, PeerError
+from harness.peer import Peer, PeerDied, PeerError
 from harness.plan import Plan
 from harness.roofline import Ceilings
 from harness.search.space import Config
+from harness.solo import Leader, Solo
 from harness.stage import Settings, Stage
 from harness.summary import Seen
 from harness.target import Target
@@ -70,11 +78,40 @@ class Screen:
                  zygote: Zygote | None) -> None:
         self.job, self.cancel = job, cancel
         self.source, self.knobs = source, found
+        self.required = knobs.requirements(source, found, target.source)
         self.stage = Stage(target, device, settings, cancel, zygote)
         self.target = self.stage.target
         self.oracle = self.stage.oracle(Path(job.reference), None)
         self.budget = Budget(self.stage, self.oracle, Path(job.reference))
         self.ceilings: Ceilings | None = None
+        self.ahead = self._compiles_ahead()
+        self.leader = Leader(self.target)
+        self._left: Path | None = None
+
+    def _compiles_ahead(self) -> Ahead | None:
+        """Return what compiles configurations; an interpreter compiles none."""
+        stage = self.stage
+        if stage.on_cpu or self.target.language != "triton" \
+                or archs.find(stage.device.arch) is None:
+            return None
+        return Ahead(self.target, Path(self.job.tree), stage.device.arch, stage.folder("ahead"),
+                     python=stage.place.python, env=stage.place.env, zygote=stage.zygote,
+                     cancel=self.cancel)
+
+    def expect(self, configs: Iterable[Config]) -> None:
+        """Have configurations compiled in the background, those first that will be asked for first.
+
+        A loop calls it with what its strategy is likely to propose next, as soon as it knows; what
+        is then never measured has cost some processor time and space in the scratch folder.
+        May be called before the bench is entered, and does nothing where nothing is compiled.
+        """
+        for config in configs if self.ahead is not None else ():
+            checked = knobs.check(self.knobs, config, self.required)
+            if self.ahead is not None and not checked.faults and not checked.dropped:
+                self.ahead.expect(self.source_of(checked.config))
+
+    def source_of(self, config: Config) -> str:
+        return knobs.apply(self.source, config, language=self.target.language)
 
     def __enter__(self) -> Screen:
         try:
@@ -89,6 +126,8 @@ class Screen:
         self._close()
 
     def _close(self) -> None:
+        if self.ahead is not None:
+            self.ahead.close()
         self.stage.close()
         self.oracle.close()
 
@@ -115,7 +154,7 @@ class Screen:
 
         Raises Stopped, and what faults of the machine and of the reference raise.
         """
-        checked = knobs.check(self.knobs, config)
+        checked = knobs.check(self.knobs, config, self.required)
         unknown = tuple(f"no knob {name!r}" for name in checked.dropped)
         if reason := "; ".join((*checked.faults, *unknown)):
             return Screened(correctness="REJECTED", reason=reason)
@@ -126,30 +165,53 @@ class Screen:
         except (PeerError, PeerDied, _Wrong) as error:
             return Screened(correctness="FAIL", reason=str(error))
 
-    def _feasible(self, tree: Path) -> None:
-        """Raise _Infeasible for what this device cannot launch; nothing here knows that yet."""
-
     def _measure(self, config: Config) -> Screened:
+        source = self.source_of(config)
         tree = Path(self.stage.settings.scratch) / "trial"
         if not tree.exists():
             shutil.copytree(self.job.tree, tree, symlinks=True,
                             ignore=shutil.ignore_patterns(".git"))
-        (tree / self.target.source).write_bytes(
-            knobs.apply(self.source, config, language=self.target.language).encode())
-        self._feasible(tree)
-        candidate = self.stage.make(tree, "trial")
+        (tree / self.target.source).write_bytes(source.encode())
+        if self.ahead is None:
+            return self._run(self.stage.make(tree, "trial"))
+        key = self.ahead.expect(source)
+        candidate = self.stage.make(tree, f"trial-{key}")  # with a home of its own
+        if self._left is not None and self._left != candidate.home:
+            shutil.rmtree(self._left, ignore_errors=True)
+        self._left = candidate.home
+        try:
+            self.stage.runners.expect(candidate, 2)  # while it compiles
+            self._feasible(self.ahead, key)
+            self.ahead.give(key, candidate)
+            return self._run(candidate)
+        finally:
+            self.stage.runners.forget(candidate)
+            self.ahead.forget(key)
+
+    def _feasible(self, ahead: Ahead, key: str) -> None:
+        """Raise _Infeasible for what this device cannot launch; what nobody can tell may run."""
+        if reasons := ahead.get(key).reasons:
+            raise _Infeasible(f"cannot be launched: {'; '.join(reasons)}")
+
+    def _run(self, candidate: Kernel) -> Screened:
         with self.stage.working() as held:
-            errors = self._check(candidate, held)
+            errors, first = self._check(candidate, held)
             if not self.stage.measurable:
                 return Screened(correctness="PASS")
+            if (behind := self.leader.behind(first)) > math.log(racing.CLEAR):
+                return self._dropped(first, behind)
             with self.stage.measuring(held) as owned:
                 timings = self._time(candidate, owned)
-        return self._summed_up(errors, timings)
+        screened = self._summed_up(errors, timings)
+        self.leader.take(screened.log_ratio, first)
+        return screened
 
-    def _check(self, candidate: Kernel, held: DeviceLock | None) -> dict[str, Errors]:
-        found = {}
+    def _check(self, candidate: Kernel, held: DeviceLock | None,
+               ) -> tuple[dict[str, Errors], dict[str, float]]:
+        """Return by class the errors, and the nanoseconds of first blocks where there are any."""
+        found, first = {}, {}
         with self.stage.runners.start(candidate, lock=held, yields=self.stage.yields,
-                                      refill=MORE) as runner, self.budget:
+                                      refill=0 if self.ahead else MORE) as runner, self.budget:
             for case in self.cases:
                 answer = runner.ask("call", case=case.id, tensors=case.tensors)
                 errors = self.oracle.judge(case, answer.get("outputs"))
@@ -157,13 +219,29 @@ class Screen:
                 if judged is None or not judged.right:
                     raise _Wrong(f"wrong result on class {case.config_class}")
                 found[case.config_class] = judged
-        return found
+            for case in self.cases if self.ahead else ():
+                first[case.config_class] = Solo(runner, case, self.stage.fitted(SCREEN)).first()
+        return found, first
+
+    def _dropped(self, first: dict[str, float], behind: float) -> Screened:
+        """What a clear loser is told: its few blocks are all that is known of it."""
+        return Screened(correctness="PASS", log_ratio=self.leader.log_ratio - behind,
+                        latency_us=self.leader.latency_us(first),
+                        latency_kind=latency_kind(self.stage.device, self.target.language),
+                        reason=f"{math.exp(behind):.3g} times slower than the best in its first "
+                               "blocks: not timed further")
 
     def _time(self, candidate: Kernel, held: DeviceLock) -> dict[str, ClassTiming]:
         sides = {"candidate": candidate, "incumbent": self.incumbent}
-        timings = Pairs(self.stage.fitted(SCREEN), self.cases,
-                        lambda order: self.stage.runners.start_all(
-                            [sides[side] for side in order], lock=held, refill=MORE),
+
+        def start(order: Sequence[str]) -> Sequence[Peer]:
+            peers = self.stage.runners.start_all([sides[side] for side in order], lock=held,
+                                                 refill=0 if self.ahead else MORE)
+            if self.ahead:
+                self.stage.runners.expect(self.incumbent, MORE)
+            return peers
+
+        timings = Pairs(self.stage.fitted(SCREEN), self.cases, start,
                         alone=self.stage.on_cpu and not self.stage.in_process,
                         quiet=any(side.tunes_itself for side in sides.values()),
                         end=None if self.stage.on_cpu else self.stage.runners.end,

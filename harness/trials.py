@@ -13,9 +13,8 @@ Correctness = Literal["PASS", "FAIL", "REJECTED"]
 """Right on every class; run and found wrong, crashed or hung; refused before it could run."""
 Tag = Literal["kept", "tried", "revert", "rejected"]
 """The new best; right and no better; wrong; refused."""
-RANKS: dict[LatencyKind | None, int] = {"measured-gpu": 0, "measured-cpu": 0, "reported": 1,
-                                        "predicted": 2, None: 3}
-"""What outranks what, whatever the numbers say: less is more."""
+MOST_TRIALS = 100_000
+"""Of one loop."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +48,9 @@ class Trial:
             raise ValueError("a latency and its kind come together")
         if self.latency_us is not None and not 0 < self.latency_us < math.inf:
             raise ValueError("a latency is a positive number")
-        if self.log_ratio is not None and RANKS[self.latency_kind] > 1:
+        if self.log_ratio is not None and not math.isfinite(self.log_ratio):
+            raise ValueError("a ratio is a number")
+        if self.log_ratio is not None and self.latency_kind == "predicted":
             raise ValueError("only what was measured has a ratio")
         if self.kept and (not self.correct or self.withheld):
             raise ValueError("only a correct trial whose latency stands is kept")

@@ -186,4 +186,4 @@ def test_no_loop_without_a_knob(tmp_path: Path) -> None:
     manifest = campaigns.project(tmp_path / "p", kernel=campaigns.KERNEL.replace("kopt:", ""))
     done = kopt("loop", str(manifest), workspace=tmp_path / "w")
     assert done.returncode == 2 and "declares no knob" in done.stderr.splitlines()[-1]
-    assert told(kopt("loop", str(manifest), "--budget", "0")) == "--budget must be at least 1"
+    assert told(kopt("loop", str(manifest), "--budget", "0")) == "--budget must be from 1 to 100000"

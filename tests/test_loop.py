@@ -109,7 +109,7 @@ def test_a_loop_that_is_stopped_returns_what_it_has(tmp_path: Path) -> None:
 
 BAD = [
     (kernel(RIGHT), {"budget": 3}, "the source declares no knob"),
-    (KNOBS, {"budget": 0}, "a budget of at least one trial"),
+    (KNOBS, {"budget": 0}, "a budget of 1 to 100000 trials"),
     (KNOBS, {"budget": 3, "only": ("TILE",)}, "no knob 'TILE' in the source"),
     (KNOBS.replace("[0, 1, 2, 3, 4, 5]", "[]"), {"budget": 3}, "'MODE' has no choices"),
     (KNOBS.replace("MODE 0 ", "MODE 3 "), {"budget": 3}, "does not compile: .*three is not to be"),

@@ -132,6 +132,9 @@ class Stubborn:
     def ask(self) -> Config | None:
         return {"A": 8, "B": 0.5, "C": "on"}
 
+    def planned(self) -> list[Config]:
+        return []
+
     def tell(self, config: Config, score: float | None) -> None:
         pass
 

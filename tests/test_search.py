@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import math
 import random
 import re
+import time
 from dataclasses import replace
 from statistics import fmean
 
@@ -15,11 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.errors import InputError
-from harness.knobs import Knob
+from harness.knobs import Knob, Value
 from harness.search import requires
 from harness.search.model import encoding, gaussian
 from harness.search.model.gaussian import Hyperparameters, Points, Process
 from harness.search.model.search import ModelSearch
+from harness.search.model.table import Table
 from harness.search.space import Config, Observation, Space, of_knobs
 
 
@@ -38,8 +41,8 @@ def test_a_space_of_knobs() -> None:
     made = of_knobs(knobs)
     assert (made.size, made.default) == (6, {"A": 2, "B": 0})
     assert of_knobs(knobs, ["B"]).size == 2
-    assert {made.key(n) for n in made.neighbours({"A": 1, "B": 0})} == {(2, 0), (4, 0), (1, 1)}
-    assert made.key(made.neighbours({"A": 1, "B": 0})[-1]) == (4, 0)  # the farthest comes last
+    assert made.holds({"A": 4, "B": 1})
+    assert not any(map(made.holds, ({"A": 3, "B": 1}, {"A": 4}, {"A": 4, "B": 1, "C": 0})))
     with pytest.raises(InputError, match="the source declares no knob"):
         of_knobs(())
     with pytest.raises(InputError, match="no knob 'C' in the source"):
@@ -97,11 +100,15 @@ def rugged(config: Config, made: Space, seed: int) -> float:
     return -far + 0.8 * bump
 
 
+def chosen(made: Space, rng: random.Random) -> Config:
+    return {name: rng.choice(values) for name, values in made.choices.items()}
+
+
 def found(made: Space, seed: int, budget: int, chance: bool) -> float:
     search, rng = ModelSearch(made, seed), random.Random(seed)
     best = -math.inf
     for _ in range(budget):
-        config = made.random(rng) if chance else search.ask()
+        config = chosen(made, rng) if chance else search.ask()
         assert config is not None
         score = rugged(config, made, seed)
         search.tell(config, None if score == -math.inf else score)
@@ -153,22 +160,64 @@ LOGIC = st.recursive(COMPARED | CHAINED, lambda part: st.tuples(
         lambda three: f"({three[0]} {three[1]} not ({three[2]}))"), max_leaves=4)
 
 
-@given(LOGIC, st.tuples(*(st.integers(-4, 40),) * 3))
-def test_a_requirement_means_what_python_means(text: str, values: tuple[int, ...]) -> None:
-    names = dict(zip(NAMES, values, strict=True))
-    one = requires.parse(text, NAMES)
+def computable(text: str, names: dict[str, int]) -> bool:
+    """Return whether Python can compute every part of an expression."""
     try:
-        expected = eval(text, {}, names)
+        for part in ast.walk(ast.parse(text, mode="eval").body):
+            if isinstance(part, ast.expr):
+                eval(compile(ast.Expression(part), "part", "eval"), {}, names)
     except ArithmeticError:
-        return  # Python stops at the first that decides, we do not: such a one is not met
-    try:
-        arrays = {name: numpy.array([value, value]) for name, value in names.items()}
-        with numpy.errstate(all="ignore"):
-            several = one.met(arrays)
-        assert bool(one.met(names)) is bool(expected) or "/" in text or "%" in text
-        assert numpy.all(numpy.asarray(several) == bool(expected)) or "/" in text or "%" in text
-    except OverflowError:
-        return
+        return False
+    return True
+
+
+@settings(max_examples=40, deadline=None)
+@given(LOGIC, st.lists(st.integers(-3, 40), min_size=1, max_size=3, unique=True))
+def test_a_requirement_means_what_python_means(text: str, choices: list[int]) -> None:
+    """For each configuration alone and for all together; what Python cannot compute is not met,
+    also where it would not have come to that.
+    """
+    one = requires.parse(text, NAMES)
+    made = Space(choices={name: tuple(choices) for name in NAMES}, requires=(text,),
+                 default={name: choices[0] for name in NAMES})
+    listed = Table(made, numpy.random.default_rng(0))
+    legal = {made.key(listed.config(row)) for row in range(len(listed))}
+    for key in itertools.product(choices, repeat=3):
+        names = dict(zip(NAMES, key, strict=True))
+        expected = computable(text, names) and bool(eval(text, {}, names))
+        assert one.met(names) == expected == (key in legal)
+
+
+ODD_ONES = [
+    ("A % B == 0", {"A": (1, 2, 4), "B": (0, 1, 2)}), ("A / B >= 1", {"A": (1, 2), "B": (0, 1)}),
+    ("(A > 1) + (B > 1) <= 1", {"A": (1, 2, 3), "B": (1, 2, 3)}),
+    ("(A > B) - (B > A) <= 0", {"A": (1, 2, 3), "B": (1, 2, 3)}),
+    ("A * B <= 4096", {"A": (1, 2**32), "B": (1, 2**32)}),
+    ("A * B <= 4", {"A": (1, 2, "auto"), "B": (1, 2, 4)}),
+    ("A == 'auto' or A > 1", {"A": ("auto", 2, 4), "B": (1, 2)}),
+    ("not A", {"A": (0, 1), "B": (1, 2)}), ("A < 0.5 < B", {"A": (0.25, 0.5), "B": (0.5, 1.0)}),
+]
+
+
+@pytest.mark.parametrize(("text", "choices"), ODD_ONES, ids=range(len(ODD_ONES)))
+def test_odd_requirements_are_the_same_for_one_and_for_all(
+        text: str, choices: dict[str, tuple[Value, ...]]) -> None:
+    one = requires.parse(text, tuple(choices))
+    made = [dict(zip(choices, key, strict=True)) for key in itertools.product(*choices.values())]
+    legal = [config for config in made if one.met(config)]
+    assert 0 < len(legal) < len(made)
+    search = Space(choices=choices, default=legal[0], requires=(text,))
+    configs = asked(ModelSearch(search, 0), random.Random(0))
+    assert sorted(map(repr, configs)) == sorted(map(repr, legal))
+
+
+def test_rare_legal_configurations_are_found() -> None:
+    choices = {f"K{i}": tuple(range(32)) for i in range(8)}
+    made = Space(choices=choices, default={name: 0 for name in choices},
+                 requires=tuple(f"K{i} == K{i + 1}" for i in (0, 2, 4, 6)))
+    configs = asked(ModelSearch(made, 0), random.Random(0), 60)
+    assert len(configs) == 60
+    assert all(config[f"K{i}"] == config[f"K{i + 1}"] for config in configs for i in (0, 2, 4, 6))
 
 
 @pytest.mark.parametrize(("text", "why"), [
@@ -237,6 +286,38 @@ def test_an_autotune_list_is_seen_as_the_numbers_in_it() -> None:
     assert len(encoding._columns(("row", "column", "tiled"))) == 3
 
 
+ODD_CHOICES = [(10**15, 10**15 + 1, 10**15 + 2), (-10**17, 0, 1), (7,), ("a", "b"), (1, "a", 2.5),
+               tuple(f"w{i}" for i in range(200)), (0.0, 1e-300, 1e300), (-3, -2, -1)]
+
+
+@pytest.mark.parametrize("choices", ODD_CHOICES, ids=range(len(ODD_CHOICES)))
+def test_odd_choices_can_be_searched(choices: tuple[Value, ...]) -> None:
+    made = Space(choices={"A": choices, "B": (1, 2, 4)}, default={"A": choices[0], "B": 1})
+    assert len(asked(ModelSearch(made, 0), random.Random(0), 40)) == min(40, made.size)
+
+
+@pytest.mark.parametrize("spread", [0.0, 1e-9, 1e-5, 1e-3, 1e3, 1e300])
+@pytest.mark.parametrize("advice", [True, False])
+def test_scores_of_any_size_can_be_told(spread: float, advice: bool) -> None:
+    made, rng = space(6, 6, 6), random.Random(1)
+    search = ModelSearch(made, 2, told(made, 1, 1.0) if advice else ())
+    for _ in range(90):
+        config = search.ask()
+        assert config is not None
+        search.tell(config, spread * rng.gauss(0.0, 1.0))
+
+
+def test_a_long_search_stays_quick() -> None:
+    made = space(8, 8, 8, 8)
+    search, rng = ModelSearch(made, 0), random.Random(0)
+    for _ in range(1_200):
+        search.tell(chosen(made, rng), rng.random())
+    before = time.process_time()
+    for _ in range(3):
+        assert search.ask() is not None
+    assert time.process_time() - before < 3.0
+
+
 # Advice
 
 
@@ -288,13 +369,22 @@ def test_advice_on_a_space_too_large_to_list() -> None:
     choices = {f"K{i}": tuple(range(16)) for i in range(8)}
     made = Space(choices=choices, default={name: 0 for name in choices})
     rng = random.Random(0)
-    configs = [made.random(rng) for _ in range(60)]
+    configs = [chosen(made, rng) for _ in range(60)]
     seen = tuple(Observation(source="other", config=one, same_device=True,
                              latency_us=1e3 + sum(map(float, one.values()))) for one in configs)
     search = ModelSearch(made, 0, seen)
     assert search.advised
     for config in asked(search, rng, 40):
         assert config.keys() == choices.keys()
+
+
+@pytest.mark.parametrize("latency_us", [0.0, -1.0, math.inf, math.nan, 5e-324, 1e308])
+def test_a_forged_latency_is_no_advice_and_breaks_nothing(latency_us: float) -> None:
+    made = space(4, 4)
+    one = Observation(source="other", config={"K0": 1, "K1": 2}, latency_us=latency_us,
+                      same_device=True)
+    search = ModelSearch(made, 0, (*told(made, 0, 1.0), one))
+    assert len(asked(search, random.Random(0))) == 16
 
 
 def test_advice_off_the_space_or_too_thin_is_none() -> None:

@@ -19,7 +19,7 @@ class SearchWorker:
         result = search(task, bench, tick, cancel)
         if result is None:
             return Report(ok=False, summary="stopped")
-        (Path(bench.worktree) / bench.target.source).write_text(result.source)
+        (Path(bench.worktree) / bench.target.source).write_bytes(result.source.encode())
         return Report(ok=True, summary=summary(result), trials=result.trials)
 
 

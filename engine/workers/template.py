@@ -74,10 +74,10 @@ class TemplateWorker:
             raise Refused(f"no template {task.option!r} fits {bench.target.op}")
         tick("rewriting", f"template {task.option}", None)
         source = Path(bench.worktree) / bench.target.source
-        source.write_text(fitting[task.option].fill(bench.target))
+        source.write_bytes(fitting[task.option].fill(bench.target).encode())
         result = search(task, bench, tick, cancel)
         if result is None:
             return Report(ok=False, summary="stopped")
-        source.write_text(result.source)
+        source.write_bytes(result.source.encode())
         return Report(ok=True, summary=f"template {task.option}; {summary(result)}",
                       trials=result.trials)

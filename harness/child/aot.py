@@ -1,8 +1,9 @@
 """Compiles a target's Triton kernels without a GPU and reads what the assembler says of them.
 
 Runs the host function on tensors that are never filled, with launches replaced by compilations:
-what reaches a launch, argument types, alignments, constants and warps, is what a GPU would get.
-Talks JSON lines over a socket. Needs torch and triton.
+what reaches a launch, argument types, alignments, constants and warps, is what a GPU would get, and
+so is the key under which Triton caches what it compiles. `stubs`, which loads nothing of anyone's,
+builds the C modules that a launch needs. Talks JSON lines over a socket. Needs torch and triton.
 """
 
 from __future__ import annotations
@@ -19,9 +20,7 @@ from typing import Any
 
 from .assembly import resources
 from .report import one_line
-
-os.environ["TRITON_ALWAYS_COMPILE"] = "1"  # a cached kernel comes without the assembler's report
-os.environ["TRITON_DUMP_PTXAS_LOG"] = "1"
+from .stubs import Signature, signature_of, stubs
 
 
 class Compiler:
@@ -73,6 +72,7 @@ class Inspector:
         self.first_fit = job.get("first_fit", False)
         self.records: list[dict[str, Any]] = []
         self.known: dict[tuple[int, int], dict[str, Any]] = {}
+        self.signatures: list[Signature] = []
         self.kept: list[Any] = []  # compiled kernels, so that no id of theirs is used again
         self.config = ""
         self.unlaunchable = errors.OutOfResources  # what Triton raises where a launch fails
@@ -104,7 +104,7 @@ class Inspector:
                 self.function(*arguments)
                 for record in self.records[before:]:  # it went on: a failing launch was caught
                     record["caught"] = record.pop("fails", False)
-        return {"kernels": self.records}
+        return {"kernels": self.records, "signatures": self.signatures}
 
     def _tune(self, tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
@@ -141,6 +141,9 @@ class Inspector:
         if key not in self.known:
             self.kept.append(compiled)
             self.known[key] = resources(compiled, report.getvalue())
+            signature = signature_of(compiled)
+            if signature is not None and signature not in self.signatures:
+                self.signatures.append(signature)
         self.records.append(record | self.known[key])
         limits = self.compiler.archs[self.compiler.current]
         found = self.known[key]
@@ -171,9 +174,12 @@ def main(descriptor: int) -> None:
         for line in stream:
             job = json.loads(line)
             try:
-                if job["op"] == "load":
+                if job["op"] == "stubs":
+                    answer: dict[str, Any] = stubs(job["signatures"])
+                elif job["op"] == "load":
+                    os.nice(job.get("nice", 0))
                     inspector = Inspector(job)
-                    answer: dict[str, Any] = {}
+                    answer = {}
                 else:
                     assert inspector is not None
                     answer = inspector.inspect(job)

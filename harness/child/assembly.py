@@ -1,11 +1,13 @@
 """Reads compiled code: what the assembler says of a kernel, and what its text does.
 
 The text is PTX or AMD's assembly; a `section` is one innermost loop, or all that stands in none.
+A kernel that comes from a cache has no report of the assembler's: then its cubin tells.
 """
 
 from __future__ import annotations
 
 import re
+import struct
 from typing import Any
 
 _USED = re.compile(r"Used (\d+) registers")
@@ -24,6 +26,9 @@ _PRODUCT = re.compile(r"\b(wgmma)\.mma_async[\w.:]*?\.m(\d+)n(\d+)k(\d+)"
 _LABEL = re.compile(r"^(\$?[.\w]+):")
 _JUMP = re.compile(r"\b(?:bra(?:\.uni)?|s_c?branch\w*)\s+(\$?[.\w]+)")
 WARPS_OF_WGMMA = 4
+NV_INFO = 0x70000000
+SIZED, REGISTER_COUNT, FRAME_SIZE = 4, 0x2F, 0x11
+"""The type of a section of attributes; an attribute with a size, and two of those."""
 
 
 def resources(compiled: Any, report: str) -> dict[str, Any]:
@@ -38,6 +43,8 @@ def resources(compiled: Any, report: str) -> dict[str, Any]:
         spills = _SPILLS.findall(report)
         found |= {"registers": max(map(int, used), default=None),
                   "spills": sum(int(a) + int(b) for a, b in spills) if spills else None}
+        if not used:
+            found |= of_cubin(compiled.asm.get("cubin", b""))
         bulk = [128] if "cp.async.bulk" in text else []
     else:
         spilled = [number(text, name) for name in (".vgpr_spill_count:", ".sgpr_spill_count:")]
@@ -49,6 +56,35 @@ def resources(compiled: Any, report: str) -> dict[str, Any]:
     found["matrix"] = next((name for name, pattern in _MATRIX if re.search(pattern, text)), "")
     found["sections"] = sections(text, metadata.num_warps)
     return found
+
+
+def of_cubin(data: bytes) -> dict[str, int | None]:
+    """Read registers and spills from the attributes (.nv.info sections) of a cubin's functions.
+
+    A stack frame may hold more than spills: only one of no bytes tells how many there are.
+    """
+    found: dict[int, list[int]] = {}
+    try:
+        start, = struct.unpack_from("<Q", data, 40)
+        size, count = struct.unpack_from("<HH", data, 58)
+        for index in range(count):
+            _, kind, _, _, at, length = struct.unpack_from("<IIQQQQ", data, start + index * size)
+            if kind != NV_INFO:
+                continue
+            end = at + length
+            while at + 4 <= end:
+                form, attribute, value = struct.unpack_from("<BBH", data, at)
+                at += 4
+                if form == SIZED:
+                    if value == 8:
+                        found.setdefault(attribute, []).append(
+                            struct.unpack_from("<II", data, at)[1])
+                    at += value
+    except struct.error:
+        return {"registers": None, "spills": None}
+    frames = found.get(FRAME_SIZE)
+    return {"registers": max(found.get(REGISTER_COUNT, []), default=None),
+            "spills": 0 if frames and not any(frames) else None}
 
 
 def number(text: str, label: str) -> int | None:

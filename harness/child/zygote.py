@@ -15,6 +15,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,7 +33,9 @@ LANGUAGE = {
     "triton": ("torch", "triton", "triton.language", "triton.compiler", "triton.backends",
                "triton.backends.nvidia.compiler", "triton.backends.nvidia.driver"),
 }
-OURS = (".become", ".runner", ".oracle", ".load_python", ".time_python", ".arrays_torch",
+COMPILING = ("triton.compiler.code_generator", "triton.runtime.cache",
+             "triton.experimental.gluon.nvidia.hopper")
+OURS = (".become", ".aot", ".runner", ".oracle", ".load_python", ".time_python", ".arrays_torch",
         ".watch_trial")
 
 
@@ -80,6 +83,19 @@ def _import(language: str) -> None:
     for name in OURS:
         with contextlib.suppress(Exception):
             import_module(name, __package__)
+    if language == "triton" and os.environ.get("TRITON_INTERPRET") != "1":
+        with contextlib.suppress(Exception):
+            _ready_to_compile()
+
+
+def _ready_to_compile() -> None:
+    """Have what every first launch imports, and Triton's part of every key of its cache, for which
+    it reads half a gigabyte of its own files.
+    """
+    for name in COMPILING:
+        import_module(name)
+    sys.modules["triton.runtime.cache"].triton_key()
+    sys.modules["triton.backends.nvidia.compiler"].get_ptxas_version(90)
 
 
 def _guard(job: dict[str, Any], descriptors: list[int]) -> None:

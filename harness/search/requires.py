@@ -1,7 +1,7 @@
 """Requirements on a configuration: expressions over knobs that a legal one fulfils.
 
-Read once, evaluated for one configuration or, with arrays for names, for a whole space. Nothing is
-ever executed: only arithmetic, comparisons and logic on numbers and known names is understood.
+Nothing is ever executed: only arithmetic, comparisons and logic on numbers and known names is
+understood, with the meaning that Python gives it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 from harness.errors import InputError
 
+Value = int | float | str
 MOST_CHARACTERS = 400
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
@@ -33,15 +34,20 @@ class Requirement:
     text: str
     tree: ast.expr
 
-    def met(self, names: Mapping[str, Any]) -> Any:
-        """Return whether values meet it, one bool, or an array of them where values are arrays.
+    @property
+    def names(self) -> frozenset[str]:
+        """The knobs that it is about."""
+        return frozenset(_names(self.tree))
+
+    def met(self, names: Mapping[str, Value]) -> bool:
+        """Return whether values meet it.
 
         What cannot be computed (a division by zero, a comparison of a word with a number) is not
-        met.
+        met; both sides of an `or` are computed.
         """
         try:
-            return _walk(self.tree, names)
-        except (ZeroDivisionError, OverflowError, TypeError):
+            return bool(_walk(self.tree, names))
+        except (ArithmeticError, TypeError):
             return False
 
     def bound(self, values: Mapping[str, Any]) -> Requirement:
@@ -60,9 +66,10 @@ class Requirement:
                 and len(_names(node) & free) > 1]
 
 
-def parse(text: str, names: Sequence[str], where: str = "") -> Requirement:
+def parse(text: str, names: Sequence[str], where: str = "", *,
+          most: int = MOST_CHARACTERS) -> Requirement:
     """Read a requirement. Raises InputError for what is no such expression over `names`."""
-    if len(text) > MOST_CHARACTERS:
+    if len(text) > most:
         raise InputError(f"requirement is too long: {text[:40]}…", where=where)
     try:
         tree = ast.parse(text.strip(), mode="eval").body
@@ -86,7 +93,7 @@ class _Binder(ast.NodeTransformer):
 
 
 def value(node: ast.expr, names: Mapping[str, Any]) -> Any:
-    """Evaluate arithmetic out of a requirement."""
+    """Evaluate arithmetic out of a requirement, also for arrays; raises as that does."""
     return _walk(node, names)
 
 
@@ -123,12 +130,13 @@ def _walk(node: ast.expr, names: Mapping[str, Any]) -> Any:
         case ast.UnaryOp(op=ast.USub()):
             return -_walk(node.operand, names)
         case ast.UnaryOp():
-            return _walk(node.operand, names) == 0
+            return (_walk(node.operand, names) == 0) * 1
         case ast.BoolOp():
             join = operator.and_ if isinstance(node.op, ast.And) else operator.or_
-            return reduce(join, (_walk(part, names) != 0 for part in node.values))
+            return reduce(join, (_walk(part, names) != 0 for part in node.values)) * 1
         case ast.Compare():
             sides = [_walk(part, names) for part in (node.left, *node.comparators)]
-            return reduce(operator.and_, (_COMPARISONS[type(op)](left, right) for op, left, right
-                                          in zip(node.ops, sides, sides[1:], strict=False)))
+            held = (_COMPARISONS[type(op)](left, right) for op, left, right
+                    in zip(node.ops, sides, sides[1:], strict=False))
+            return reduce(operator.and_, held) * 1
     raise AssertionError("parse() lets nothing else through")

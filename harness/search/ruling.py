@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from harness.search.space import Space, simplicity
-from harness.trials import RANKS, Trial
+from harness.trials import Trial
+from harness.verdict import TRUST
 
 
 class Ruling:
@@ -27,11 +28,11 @@ class Ruling:
         """Judge one trial; returns whether it is the best now."""
         if not trial.correct or trial.withheld:
             return False
-        rank = RANKS[trial.latency_kind]
-        if self.best is None or rank < RANKS[self.best.latency_kind]:
+        trust = _trust(trial)
+        if self.best is None or trust > _trust(self.best):
             self.best, self._fastest = trial, _score(trial)
             return True
-        if rank > RANKS[self.best.latency_kind] or trial.latency_us is None:
+        if trust < _trust(self.best) or trial.latency_us is None:
             return False
         score = _score(trial)
         self._fastest = max(self._fastest, score)
@@ -43,6 +44,10 @@ class Ruling:
 
     def _simpler(self, one: Trial, other: Trial) -> bool:
         return simplicity(self._space, one.config) < simplicity(self._space, other.config)
+
+
+def _trust(trial: Trial) -> int:
+    return -1 if trial.latency_kind is None else TRUST[trial.latency_kind]
 
 
 def _score(trial: Trial) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -33,17 +32,10 @@ class Space:
         """Return a configuration as a tuple, so that it can be remembered."""
         return tuple(config[name] for name in self.choices)
 
-    def random(self, rng: random.Random) -> Config:
-        return {name: rng.choice(values) for name, values in self.choices.items()}
-
-    def neighbours(self, config: Mapping[str, Value]) -> list[Config]:
-        """Return every configuration that differs in one knob, the nearest choices first."""
-        near: list[tuple[int, Config]] = []
-        for name, values in self.choices.items():
-            here = values.index(config[name])
-            near += [(abs(i - here), {**config, name: value})
-                     for i, value in enumerate(values) if i != here]
-        return [candidate for _, candidate in sorted(near, key=lambda pair: pair[0])]
+    def holds(self, config: Mapping[str, object]) -> bool:
+        """Return whether a configuration is one of its choices, of all knobs and no others."""
+        return config.keys() == self.choices.keys() and all(
+            value in self.choices[name] for name, value in config.items())
 
 
 @dataclass(frozen=True, kw_only=True)

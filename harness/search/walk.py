@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from harness.convert import to_json
@@ -19,6 +19,8 @@ class Strategy(Protocol):
 
     def ask(self) -> Config | None: ...
 
+    def planned(self) -> list[Config]: ...
+
     def tell(self, config: Config, score: float | None) -> None: ...
 
 
@@ -30,13 +32,16 @@ class Walk:
         self._waiting: deque[Config] = deque()
         self._seen: set[bytes] = set()
 
-    def replay(self, trials: Iterable[Trial]) -> None:
+    def replay(self, trials: Iterable[Trial],
+               cancelled: Callable[[], bool] = lambda: False) -> None:
         """Bring the strategy to where it was: asked the same and told the same, in order.
 
         One that asks something else by now is only told; what it asked is tried later.
         """
         astray = False
         for trial in trials:
+            if cancelled():
+                return
             asked = None if astray else self.next()
             if asked is not None and asked != trial.config:
                 self._waiting.append(asked)
@@ -61,6 +66,10 @@ class Walk:
                 self._seen.add(_key(config))
                 return config
         return None
+
+    def planned(self) -> list[Config]:
+        """Return what is known already to be asked next."""
+        return [*self._waiting, *self._strategy.planned()]
 
     def tell(self, trial: Trial) -> None:
         self._strategy.tell(trial.config, trial.log_ratio)

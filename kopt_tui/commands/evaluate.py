@@ -96,7 +96,7 @@ def read_config(text: str | None) -> dict[str, object] | None:
         return None
     try:
         return msgspec.json.decode(text.encode(), type=dict[str, object])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         what = "is no UTF-8 text" if isinstance(error, UnicodeError) else str(error)
         raise InputError(f"--config: {what}", fix='an object, such as {"TILE": 32}') from None
 

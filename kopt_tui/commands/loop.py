@@ -23,7 +23,7 @@ from harness.errors import InputError
 from harness.knobs import Value
 from harness.plan import Plan
 from harness.requests import LoopRequest, Progress
-from harness.trials import Job, LoopResult, Trial
+from harness.trials import MOST_TRIALS, Job, LoopResult, Trial
 from harness.verdict import Verdict
 from kopt_tui import words
 from kopt_tui.commands import evaluate
@@ -71,8 +71,10 @@ def add(sub: Commands) -> None:
 def run(args: argparse.Namespace) -> int:
     from engine.direct import Direct
 
-    if args.budget < 1:
-        raise InputError("--budget must be at least 1")
+    if not 0 < args.budget <= MOST_TRIALS:
+        raise InputError(f"--budget must be from 1 to {MOST_TRIALS}")
+    if args.seed < 0:
+        raise InputError("--seed must be 0 or more")
     with Direct(args.manifest) as direct, _cancelled_by_ctrl_c() as cancel:
         request = _request(direct, args)
         record = Path(request.job.record)

@@ -19,16 +19,17 @@ WORST = 1.0
 """Log ratio to the best of a source above which slow is just slow."""
 LEAST = 8
 """Working configurations that a source must have for it to say anything."""
-MOST_SOURCES = 8
-LEARNT = 160
-STEPS = 30
+MOST_SOURCES = 4
+LEARNT = 120
+STEPS = 20
 
 
 def columns(table: Table, history: Sequence[Observation]) -> Array:
     """Return what each source says of each row (rows x sources), the most telling sources first."""
     sources: dict[str, dict[int, float]] = {}
     for one in history:
-        spent = math.inf if one.latency_us is None else math.log(one.latency_us)
+        believable = one.latency_us is not None and 0.0 < one.latency_us < math.inf
+        spent = math.log(one.latency_us) if believable and one.latency_us else math.inf
         known = sources.setdefault(one.source, {})
         row = table.row(one.config)
         known[row] = min(spent, known.get(row, math.inf))

@@ -6,6 +6,7 @@ their ratios, machines work in powers of two, and limits are about products of k
 
 from __future__ import annotations
 
+import ast
 import math
 import re
 from collections.abc import Sequence
@@ -20,6 +21,10 @@ SCALE_OF_A_KNOB = 0.6
 SCALE_OF_AN_AMOUNT = 1.2
 """Prior length scales: what is derived must show that it matters."""
 SINGLE_SCALE = 0.3
+LARGEST = 1e12
+"""Amounts above it, and below its reciprocal, are not told apart."""
+MOST_WORDS = 16
+"""Words up to which each has a column of its own; more are told apart by their places alone."""
 _INSIDE = re.compile(r"(\w+)['\"]?\s*[=:]\s*(-?\d+(?:\.\d+)?)\b")
 
 
@@ -37,10 +42,11 @@ class Encoding:
         self._names = {name: (knob, np.array(values, float)) for knob, (name, values)
                        in enumerate(choices.items()) if _numbers(values)}
         free = frozenset(name for name, values in choices.items() if len(values) > 1)
-        amounts = {_told(node): node for requirement in requirements
+        amounts = {ast.unparse(node): node for requirement in requirements
                    for node in requirement.amounts(free)}
         self._amounts = [node for node in amounts.values()
-                         if all(name in self._names for name in _used(node))]
+                         if all(one.id in self._names for one in ast.walk(node)
+                                if isinstance(one, ast.Name))]
         self.scales = np.array(scales + [SCALE_OF_AN_AMOUNT] * len(self._amounts))
         self._ranges: list[tuple[float, float]] = []
         self._singles: list[tuple[Array, Array]] = []
@@ -74,8 +80,9 @@ class Encoding:
         names = {name: values[numbers[:, knob]] for name, (knob, values) in self._names.items()}
         with np.errstate(all="ignore"):
             for node in self._amounts:
-                amount = np.broadcast_to(np.asarray(value(node, names), float), len(numbers))
-                columns.append(np.nan_to_num(np.log(np.maximum(np.abs(amount), 1e-9))))
+                amount = np.abs(np.asarray(value(node, names), float))
+                amount = np.broadcast_to(np.nan_to_num(amount, posinf=LARGEST), len(numbers))
+                columns.append(np.log(np.clip(amount, 1.0 / LARGEST, LARGEST)))
         return np.array(columns).T.reshape(len(numbers), len(columns))
 
     def _scaled(self, raw: Array) -> Array:
@@ -97,8 +104,8 @@ def _columns(values: tuple[Value, ...]) -> list[tuple[Array, float]]:
                  if len({one[key] for one in inside}) > 1]
         if found:
             return [column for group in found for column in group]
-    if len(values) == 2:
-        return [(np.array([0.0, 1.0]), SCALE_OF_A_KNOB)]
+    if len(values) == 2 or len(values) > MOST_WORDS:
+        return [(np.linspace(0.0, 1.0, len(values)), SCALE_OF_A_KNOB)]
     return [((np.arange(len(values)) == one) / math.sqrt(2.0), SCALE_OF_A_KNOB)
             for one in range(len(values))]
 
@@ -109,9 +116,10 @@ def _of_numbers(values: list[float]) -> list[tuple[Array, float]]:
     if len(levels) <= 2:
         return [(np.array([float(levels.index(one)) for one in values]), SCALE_OF_A_KNOB)]
     shift = 0.0 if levels[0] > 0 else 1.0 - levels[0]
-    first, last = math.log(levels[0] + shift), math.log(levels[-1] + shift)
-    place = {one: 0.5 * (math.log(one + shift) - first) / (last - first)
-             + 0.5 * rank / (len(levels) - 1) for rank, one in enumerate(levels)}
+    logs = [math.log(max(one + shift, 1.0 / LARGEST)) for one in levels]
+    width = logs[-1] - logs[0] or math.inf
+    place = {one: 0.5 * (log - logs[0]) / width + 0.5 * rank / (len(levels) - 1)
+             for rank, (one, log) in enumerate(zip(levels, logs, strict=True))}
     columns = [(np.array([place[one] for one in values]), SCALE_OF_A_KNOB)]
     if all(one > 0 and one.is_integer() for one in values):
         odd = np.array([math.log2(int(one) // (int(one) & -int(one))) for one in values])
@@ -123,16 +131,3 @@ def _of_numbers(values: list[float]) -> list[tuple[Array, float]]:
 def _numbers(values: Sequence[Value]) -> bool:
     return all(isinstance(one, int | float) and not isinstance(one, bool) for one in values)
 
-
-def _told(node: object) -> str:
-    import ast
-
-    assert isinstance(node, ast.expr)
-    return ast.unparse(node)
-
-
-def _used(node: object) -> set[str]:
-    import ast
-
-    assert isinstance(node, ast.expr)
-    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}

@@ -145,7 +145,7 @@ class Process:
         self.scaled = points.features.astype(np.float32) * self.inverse_scales
         covariance = self._covariance(points).astype(float)
         covariance[np.diag_indices(len(values))] += math.exp(by.theta[count]) + JITTER
-        lower = np.linalg.cholesky(covariance)
+        lower = _factor(covariance)
         self.root = np.linalg.inv(lower)
         self.mean, self.solved, self.variance, fit = _generalised_least_squares(
             self.root.T @ self.root, values)
@@ -184,6 +184,17 @@ class Process:
         if points.advice.shape[1]:
             covariance += points.advice @ self.points.advice.T
         return covariance
+
+
+def _factor(covariance: Array) -> Array:
+    """Return the Cholesky factor, of a little more noise where rounding asks for it."""
+    more = 0.0
+    while True:
+        try:
+            lower: Array = np.linalg.cholesky(covariance + more * np.eye(len(covariance)))
+            return lower
+        except np.linalg.LinAlgError:
+            more = max(10.0 * more, 1e-6 * float(np.trace(covariance)) / len(covariance))
 
 
 def _squares(left: Array, right: Array) -> Array:

@@ -24,7 +24,11 @@ CHECKED = 4
 DRAWN = 50
 """How many a next one of those is the farthest of: fewer leave more to chance."""
 LEARNT = 120
-"""Observations that hyperparameters are learnt from; all of them predict."""
+"""Observations that hyperparameters are learnt from."""
+KEPT = 400
+"""Observations that predict: of more, the best half and the latest half."""
+LEAST_SPREAD, LARGEST = 1e-3, 1e6
+"""Log ratios are no more exact, and no larger."""
 SCORED = 4_000
 """Configurations that the model looks at for a proposal."""
 SLOW_QUANTILE, SLOW_LOG = 0.7, 0.5
@@ -77,11 +81,18 @@ class ModelSearch:
         self._asked.add(row)
         return self.table.config(row)
 
+    def planned(self) -> list[Config]:
+        """Return what it will ask for next whatever it is told: to be made ready beforehand."""
+        return [self.table.config(row) for row in self._planned if row not in self._asked]
+
     def tell(self, config: Config, score: float | None) -> None:
         row = self.table.row(config)
         self._asked.add(row)
         self._rows.append(row)
-        self._spent.append(math.inf if score is None else -score)
+        if score is None or not math.isfinite(score):
+            self._spent.append(math.inf)
+        else:
+            self._spent.append(min(max(-score, -LARGEST), LARGEST))
 
     def _next(self) -> int | None:
         while self._planned:
@@ -104,16 +115,17 @@ class ModelSearch:
         worked = np.isfinite(spent)
         rows, values = np.array(self._rows)[worked], spent[worked]
         idle = _without_gain(values)
+        rows, values = _worth_keeping(rows, values)
         slow = max(float(np.quantile(values, SLOW_QUANTILE)), values.min() + SLOW_LOG)
         values = np.minimum(values, slow)
-        spread = float(values.std()) + 1e-9
+        spread = max(float(values.std()), LEAST_SPREAD)
         values = (values - values.mean()) / spread
         scored = self._scored(rest, rows[np.argsort(values, kind="stable")[:3]])
         asks_advice = self.advised and idle < DOUBTED and (idle < 4 or idle % 2 == 0)
         process = self._model(rows, values, spread, asks_advice)
         if asks_advice and len(spent) >= TOLD and self._misleads(process, rows, values):
             self.advised = asks_advice = False
-            self._planned = self._design(int(rows[values.argmin()]))[:DESIGNED - len(rows)]
+            self._planned = self._design(int(rows[values.argmin()]))[:max(0, DESIGNED - len(rows))]
             process = self._model(rows, values, spread, False)
         mean, deviation = process.predict(self._points(scored, spread, asks_advice))
         if asks_advice:
@@ -196,6 +208,14 @@ class ModelSearch:
         """Return what history says is best: by all sources together, then by each."""
         together = [int(self._advice.mean(1).argmin())]
         return together + [int(column.argmin()) for column in self._advice.T[:3]]
+
+
+def _worth_keeping(rows: Array, values: Array) -> tuple[Array, Array]:
+    if len(rows) <= KEPT:
+        return rows, values
+    best = np.argsort(values[:-KEPT // 2], kind="stable")[: KEPT // 2]
+    kept = np.concatenate([np.sort(best), np.arange(len(rows) - KEPT // 2, len(rows))])
+    return rows[kept], values[kept]
 
 
 def _without_gain(spent: Array) -> int:

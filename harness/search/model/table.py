@@ -19,7 +19,9 @@ KNOWN = 40_000
 """Legal configurations up to which the list is kept; of more, a sample."""
 SAMPLED = 4_000
 ADDED = 256
-TRIES = 24
+MOST_CHARACTERS = 100_000
+"""Of a requirement in which knobs that do not move have been replaced by their values."""
+TRIES = 4
 
 
 class Table:
@@ -28,7 +30,7 @@ class Table:
     def __init__(self, space: Space, rng: np.random.Generator) -> None:
         self.space, self._rng = space, rng
         self.requirements: tuple[Requirement, ...] = tuple(
-            parse(text, tuple(space.choices)) for text in space.requires)
+            parse(text, tuple(space.choices), most=MOST_CHARACTERS) for text in space.requires)
         self._sizes = np.array([len(values) for values in space.choices.values()])
         numbers = self._all()
         self.complete = numbers is not None and len(numbers) <= KNOWN
@@ -83,13 +85,18 @@ class Table:
         near = [np.where(np.arange(len(here)) == knob, number, here)
                 for knob, size in enumerate(self._sizes) for number in range(size)
                 if number != here[knob]]
+        near = [near[i] for i in self._rng.permutation(len(near))[:ADDED]]
         legal = self._legal(np.array(near, here.dtype).reshape(len(near), len(here)))
-        return self.add(legal) if len(legal) else np.zeros(0, int)
+        return self.add(legal) if len(legal) and self._room else np.zeros(0, int)
 
     def grow(self) -> None:
         """Look at some more of a space that is not listed whole."""
-        if not self.complete and len(self.numbers) < 2 * KNOWN:
+        if not self.complete and self._room:
             self.add(self._random(ADDED))
+
+    @property
+    def _room(self) -> bool:
+        return len(self.numbers) < KNOWN
 
     def _numbers_of(self, configs: Sequence[Mapping[str, Value]]) -> Array:
         return np.array([[values.index(config[name])
@@ -104,20 +111,44 @@ class Table:
         return self._legal(np.stack([grid.ravel() for grid in grids], 1))
 
     def _legal(self, numbers: Array) -> Array:
-        values = {name: np.array(choices, object if any(isinstance(one, str) for one in choices)
-                                 else None)[numbers[:, knob]]
-                  for knob, (name, choices) in enumerate(self.space.choices.items())}
         legal = np.ones(len(numbers), bool)
-        with np.errstate(all="ignore"):
-            for requirement in self.requirements:
-                legal &= np.asarray(requirement.met(values), bool)
+        for requirement in self.requirements:
+            legal &= self._met(requirement, numbers)
         return numbers[legal]
 
+    def _met(self, requirement: Requirement, numbers: Array) -> Array:
+        """Return which rows meet a requirement, asking once for each combination of its knobs."""
+        knobs = [knob for knob, name in enumerate(self.space.choices) if name in requirement.names]
+        if not knobs or not len(numbers):
+            return np.full(len(numbers), requirement.met({}))
+        names = list(self.space.choices)
+        unique, where = np.unique(numbers[:, knobs], axis=0, return_inverse=True)
+        met = np.array([requirement.met({names[knob]: self.space.choices[names[knob]][number]
+                                         for knob, number in zip(knobs, row, strict=True)})
+                        for row in unique.tolist()], bool)
+        held: Array = met[where.reshape(-1)]
+        return held
+
     def _random(self, wanted: int) -> Array:
-        found = np.zeros((0, len(self._sizes)), np.int16)
+        """Draw legal configurations knob by knob: what breaks a requirement is not gone on with,
+        so that legal ones are found where they are rare.
+        """
+        names = list(self.space.choices)
+        due = {name: [one for one in self.requirements if one.names
+                      and max(map(names.index, one.names)) == knob]
+               for knob, name in enumerate(names)}
+        found = np.zeros((0, len(names)), np.int16)
         for _ in range(TRIES):
-            drawn = self._rng.integers(0, self._sizes, (4 * wanted, len(self._sizes)))
-            found = np.unique(np.concatenate([found, self._legal(drawn.astype(np.int16))]), axis=0)
+            rows = np.zeros((4 * wanted, len(names)), np.int16)
+            for knob, name in enumerate(names):
+                rows[:, knob] = self._rng.integers(0, self._sizes[knob], len(rows))
+                for requirement in due[name]:
+                    rows = rows[self._met(requirement, rows)]
+                if not len(rows):
+                    break
+                if len(rows) < 4 * wanted:
+                    rows = rows[self._rng.integers(0, len(rows), 4 * wanted)]
+            found = np.unique(np.concatenate([found, rows]), axis=0)
             if len(found) >= wanted:
                 break
         return self._rng.permutation(found)[:wanted]
