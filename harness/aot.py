@@ -176,7 +176,7 @@ def peer(place: Place, home: Path, *, limits: Limits = AOT_LIMITS, cached: bool 
         hidden["TRITON_ALWAYS_COMPILE"] = "1"  # neither of the two is in the key of a cache
     return Peer("aot", cwd=home, limits=limits, python=place.python, yields=yields,
                 env=clean_env({**place.env, **hidden}, home=home), cancel=cancel, zygote=zygote,
-                confine=Confine(writable=(str(home),)))
+                confine=Confine(writable=(str(home),), cards=False))
 
 
 def bottlenecks_of(resources: Sequence[KernelResources], rows: Sequence[Row] = (),

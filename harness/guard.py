@@ -45,10 +45,12 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Confine:
-    """Where a process may write, and whether it sees a network; kept where the kernel can."""
+    """Where a process may write, and whether it sees a network and GPUs; kept where the kernel can.
+    """
 
     writable: tuple[str, ...] = ()
     network: bool = False
+    cards: bool = True
     required: bool = False
 
 

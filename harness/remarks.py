@@ -40,7 +40,7 @@ def of_source(target: Target, tree: Path, scratch: Path, *,
     argv = [compiler(), *target.build, "-fopt-info-vec-optimized-missed", "-c", "-fPIC", "-o",
             str(scratch / "remarks.o"), target.source]
     outcome = guard.run(argv, cwd=tree, env=guard.clean_env(home=scratch), limits=BUILD_LIMITS,
-                        confine=Confine(writable=(str(scratch),)), yields=yields)
+                        confine=Confine(writable=(str(scratch),), cards=False), yields=yields)
     return parse(outcome.stderr.decode(errors="replace"), Path(target.source).name)
 
 

@@ -136,6 +136,14 @@ def test_a_gpu_works_inside_a_confined_process(tmp_path: Path) -> None:
     assert outcome.stdout == b"confined 8.0\n", outcome
 
 
+@pytest.mark.parametrize("cards", [True, False])
+def test_who_only_compiles_cannot_open_the_card(cards: bool, tmp_path: Path) -> None:
+    code = "import os\ntry:\n  os.open('/dev/nvidiactl', os.O_RDWR)\nexcept OSError: print('no')"
+    outcome = guard.run([sys.executable, "-c", code], cwd=tmp_path, limits=Limits(wall_s=60.0),
+                        confine=Confine(writable=(str(tmp_path),), cards=cards, required=True))
+    assert outcome.stdout == (b"" if cards else b"no\n"), outcome
+
+
 def test_a_loop_finds_the_gain(tmp_path: Path) -> None:
     example = EXAMPLES / "softmax_triton"
     task = load(example / "task.yaml")

@@ -25,8 +25,8 @@ SYS_MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE = 442, -100, 0x8000
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NODEV = 1, 4
 INNER_UID = 1000  # any id but 0: programs started under it hold no capabilities
 SHARED_MEMORY = "size=1g"
-DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "nvidia*", "dri",
-           "kfd", "dxg")
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts")
+CARDS = ("nvidia*", "dri", "kfd", "dxg")
 """What a program may open below /dev; as root it could otherwise write to the disk itself."""
 # By machine: the number of the audit architecture, of seccomp(2) and of connect(2).
 SYSCALLS = {"x86_64": (0xC000003E, 317, 42), "aarch64": (0xC00000B7, 277, 203)}
@@ -72,11 +72,12 @@ def _map_ids() -> None:
             file.write(text)
 
 
-def enter(writable: list[str], network: bool, report: int = -1) -> None:
+def enter(writable: list[str], network: bool, report: int = -1, *, cards: bool = True) -> None:
     """Move this process into namespaces of its own and fork; returns in the innermost child.
 
     Everything is read-only but `writable` and a private /dev/shm; other processes are invisible
-    and cannot be signalled; without `network` not even a local socket can be reached. The
+    and cannot be signalled; without `network` not even a local socket can be reached, without
+    `cards` no GPU can be opened. The
     processes in between wait and end as the inner one ends; its wait status and how many others
     it left go to the descriptor `report`. Raises OSError before anything was forked when the
     kernel refuses.
@@ -87,7 +88,7 @@ def enter(writable: list[str], network: bool, report: int = -1) -> None:
     if not network:
         _check(_libc.unshare(CLONE_NEWNET), "unshare network")
     _mount("none", "/", None, MS_REC | MS_PRIVATE)
-    devices = [path for name in DEVICES for path in glob.glob(f"/dev/{name}")
+    devices = [path for name in DEVICES + (CARDS if cards else ()) for path in glob.glob(f"/dev/{name}")
                if not os.path.islink(path)]
     for path in (*writable, *devices):
         _mount(path, path, None, MS_BIND | MS_REC)

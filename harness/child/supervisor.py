@@ -90,7 +90,8 @@ def start(job: dict[str, Any], out: int, err: int, report: int, keep: list[int])
             from . import confine
 
             try:
-                confine.enter(job["confine"]["writable"], job["confine"]["network"], report)
+                confine.enter(job["confine"]["writable"], job["confine"]["network"],
+                              report, cards=job["confine"]["cards"])
             except OSError as error:
                 if job["confine"]["required"]:
                     raise

@@ -43,7 +43,7 @@ percent is near the best."""
 SHARPNESS = 2.0
 PRIOR_SPREAD = 0.5
 """Standard deviation of how much a source's log ratios are stretched here."""
-DOUBTED = 20
+DOUBTED = 10
 """Proposals without a gain after which advice is no longer asked."""
 TOLD, EVIDENCE, AGREEMENT = 8, 1.0, 0.3
 """With so many observations, advice is dropped that makes them less likely by such a log ratio, or
