@@ -61,7 +61,8 @@ def build(target: Target, tree: Path, out: Path, *, yields: Turnstile | None = N
     argv = [compiler(), *target.build, *extra, "-shared", "-fPIC", "-o", str(out), target.source,
             "-lm"]
     outcome = guard.run(argv, cwd=tree, env=guard.clean_env(home=out.parent), limits=BUILD_LIMITS,
-                        confine=Confine(writable=(str(out.parent),), cards=False), yields=yields, cancel=cancel)
+                        confine=Confine(writable=(str(out.parent),), cards=False), yields=yields,
+                        cancel=cancel)
     if cancel is not None and cancel.is_set():
         raise Stopped("stopped while building")
     if not outcome.ok:

@@ -88,7 +88,8 @@ def enter(writable: list[str], network: bool, report: int = -1, *, cards: bool =
     if not network:
         _check(_libc.unshare(CLONE_NEWNET), "unshare network")
     _mount("none", "/", None, MS_REC | MS_PRIVATE)
-    devices = [path for name in DEVICES + (CARDS if cards else ()) for path in glob.glob(f"/dev/{name}")
+    names = DEVICES + (CARDS if cards else ())
+    devices = [path for name in names for path in glob.glob(f"/dev/{name}")
                if not os.path.islink(path)]
     for path in (*writable, *devices):
         _mount(path, path, None, MS_BIND | MS_REC)
