@@ -88,12 +88,12 @@ BIG: dict[str, knobs.Value] = {"BLOCK_M": 256, "BLOCK_N": 256, "BLOCK_K": 128, "
 
 def test_a_config_of_393216_bytes_is_found_before_any_launch(tmp_path: Path) -> None:
     task = load(EXAMPLES / "matmul_triton" / "task.yaml")
-    task = replace(task, classes=tuple(c for c in task.classes if c.name != "odd"))
+    task = replace(task, classes=task.classes[:2])
     folder = Path(tree(tmp_path / "tree", matmul(**BIG)))
     found = feasible.check(task, folder, "sm_90", tmp_path / "scratch")
     assert len(found) == 1
     assert "needs 393216 bytes of shared memory a block, sm_90 gives at most 232448" in found[0]
-    assert "matmul_kernel" in found[0] and "(class square, large, wide)" in found[0]
+    assert "matmul_kernel" in found[0] and "(class square, large)" in found[0]
 
 
 def test_autotune_with_one_config_that_fits_can_be_launched(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ ENUMERATED = 400_000
 """Combinations up to which every legal configuration is listed."""
 KNOWN = 40_000
 """Legal configurations up to which the list is kept; of more, a sample."""
-SAMPLED = 4_000
+SAMPLED, SAMPLED_MOST = 4_000, 8_000
+"""How large a sample is at first, and at the end."""
 ADDED = 256
 MOST_CHARACTERS = 100_000
 """Of a requirement in which knobs that do not move have been replaced by their values."""
@@ -31,6 +32,7 @@ class Table:
         self.space, self._rng = space, rng
         self.requirements: tuple[Requirement, ...] = tuple(
             parse(text, tuple(space.choices), most=MOST_CHARACTERS) for text in space.requires)
+        self._known: dict[str, dict[int, bool]] = {}
         self._sizes = np.array([len(values) for values in space.choices.values()])
         numbers = self._all()
         self.complete = numbers is not None and len(numbers) <= KNOWN
@@ -96,7 +98,7 @@ class Table:
 
     @property
     def _room(self) -> bool:
-        return len(self.numbers) < KNOWN
+        return len(self.numbers) < SAMPLED_MOST
 
     def _numbers_of(self, configs: Sequence[Mapping[str, Value]]) -> Array:
         return np.array([[values.index(config[name])
@@ -119,13 +121,22 @@ class Table:
     def _met(self, requirement: Requirement, numbers: Array) -> Array:
         """Return which rows meet a requirement, asking once for each combination of its knobs."""
         knobs = [knob for knob, name in enumerate(self.space.choices) if name in requirement.names]
-        if not knobs or not len(numbers):
+        if not knobs:
             return np.full(len(numbers), requirement.met({}))
-        names = list(self.space.choices)
-        unique, where = np.unique(numbers[:, knobs], axis=0, return_inverse=True)
-        met = np.array([requirement.met({names[knob]: self.space.choices[names[knob]][number]
-                                         for knob, number in zip(knobs, row, strict=True)})
-                        for row in unique.tolist()], bool)
+        numbered = math.prod(int(size) for size in self._sizes[knobs]) < 1 << 62
+        combinations, where = np.unique(
+            np.ravel_multi_index(tuple(numbers[:, knobs].T.astype(int)), self._sizes[knobs])
+            if numbered else np.arange(len(numbers)), return_inverse=True)
+        known = self._known.setdefault(requirement.text, {}) if numbered else {}
+        first = np.zeros(len(combinations), int)
+        first[where.reshape(-1)] = np.arange(len(numbers))
+        names, choices = list(self.space.choices), list(self.space.choices.values())
+        for at, combination in enumerate(combinations.tolist()):
+            if combination not in known:
+                row = numbers[first[at]]
+                known[combination] = requirement.met(
+                    {names[knob]: choices[knob][row[knob]] for knob in knobs})
+        met = np.array([known[combination] for combination in combinations.tolist()], bool)
         held: Array = met[where.reshape(-1)]
         return held
 
