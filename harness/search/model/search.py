@@ -43,8 +43,10 @@ percent is near the best."""
 SHARPNESS = 2.0
 PRIOR_SPREAD = 0.5
 """Standard deviation of how much a source's log ratios are stretched here."""
-DOUBTED = 10
-"""Proposals without a gain after which advice is no longer asked."""
+DOUBTED, LOOKED = 8, 8
+"""Proposals without a gain after which advice is no longer asked, and how many far apart ones come
+then: what was advised says little of the rest.
+"""
 TOLD, EVIDENCE, AGREEMENT = 8, 1.0, 0.3
 """With so many observations, advice is dropped that makes them less likely by such a log ratio, or
 of whose log ratios less than such a share is seen here."""
@@ -68,6 +70,7 @@ class ModelSearch:
         self._by = Hyperparameters(self.table.encoding.scales)
         self._learnt = 0
         self._leaders = np.zeros(0, int)
+        self._looked_around = False
         self.advised = self._advice.shape[1] > 0
         """Whether the history still counts."""
         self._planned = [first, *self._design(first)] if not self.advised else \
@@ -122,6 +125,9 @@ class ModelSearch:
         values = (values - values.mean()) / spread
         scored = self._scored(rest, rows[np.argsort(values, kind="stable")[:3]])
         asks_advice = self.advised and idle < DOUBTED and (idle < 4 or idle % 2 == 0)
+        if self.advised and idle == DOUBTED and not self._looked_around:
+            self._looked_around = True
+            self._planned = self._design(int(rows[values.argmin()]))[:LOOKED]
         process = self._model(rows, values, spread, asks_advice)
         if asks_advice and len(spent) >= TOLD and self._misleads(process, rows, values):
             self.advised = asks_advice = False
