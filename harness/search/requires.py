@@ -126,7 +126,10 @@ def _walk(node: ast.expr, names: Mapping[str, Any]) -> Any:
         case ast.Name():
             return names[node.id]
         case ast.BinOp():
-            return _ARITHMETIC[type(node.op)](_walk(node.left, names), _walk(node.right, names))
+            left, right = _walk(node.left, names), _walk(node.right, names)
+            if isinstance(left, str) or isinstance(right, str):
+                raise TypeError("words are compared, not reckoned with")  # 'x' * 10**12, '%9999d'
+            return _ARITHMETIC[type(node.op)](left, right)
         case ast.UnaryOp(op=ast.USub()):
             return -_walk(node.operand, names)
         case ast.UnaryOp():

@@ -1,4 +1,4 @@
-"""A space of configurations: knobs and their choices, and the points in between."""
+"""A space of configurations: what knobs may be, what is required of them, what is simple."""
 
 from __future__ import annotations
 
@@ -73,9 +73,8 @@ def of_knobs(knobs: Sequence[Knob], only: Sequence[str] = (),
              required: Sequence[Requirement] = ()) -> Space:
     """Return the space of some knobs (all, when `only` is empty), less those that are reserved.
 
-    What is `required` of knobs that do not move is required of the others, as these stand.
-
-    Raises InputError if none is left.
+    What is `required` of knobs that do not move is required of the others, as these stand. Raises
+    InputError if none is left.
     """
     chosen = [knob for knob in knobs if not knob.reserved and (not only or knob.name in only)]
     unknown = set(only) - {knob.name for knob in knobs}

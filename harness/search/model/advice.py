@@ -28,8 +28,8 @@ def columns(table: Table, history: Sequence[Observation]) -> Array:
     """Return what each source says of each row (rows x sources), the most telling sources first."""
     sources: dict[str, dict[int, float]] = {}
     for one in history:
-        believable = one.latency_us is not None and 0.0 < one.latency_us < math.inf
-        spent = math.log(one.latency_us) if believable and one.latency_us else math.inf
+        us = one.latency_us
+        spent = math.log(us) if us is not None and 0.0 < us < math.inf else math.inf
         known = sources.setdefault(one.source, {})
         row = table.row(one.config)
         known[row] = min(spent, known.get(row, math.inf))
