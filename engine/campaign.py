@@ -25,7 +25,7 @@ from engine.project import Project
 from engine.records.folder import Folder
 from harness import build_c, devices, target
 from harness.device import Device
-from harness.errors import InputError
+from harness.errors import DeviceFault, InputError
 from harness.target import Target
 
 BACKENDS = {"c": "C", "triton": "TRITON", "python": "PYTHON"}
@@ -40,8 +40,13 @@ class Setup:
     folder: Folder
     manifest: Manifest
     target: Target
-    device: Device
+    devices: tuple[Device, ...]
     lineage: Lineage
+
+    @property
+    def device(self) -> Device:
+        """The first of its devices, which are all of one kind and model."""
+        return self.devices[0]
 
     @property
     def edit(self) -> tuple[str, ...]:
@@ -82,15 +87,15 @@ def create(workspace: Path, manifest_path: Path) -> Setup:
     project = projects.find(Path(manifest.project))
     task = _load_task(project.path / manifest.target.task)
     _expect_committed(project, (task.source, manifest.target.task, task.reference_file))
-    device = device_for(manifest, task)
+    cards = devices_for(manifest, task)
     if task.language == "c":
         build_c.compiler()
     writer = Writer(workspace)
     try:
-        folder = _new_folder(workspace, manifest, task, device)
+        folder = _new_folder(workspace, manifest, task, cards[0])
         try:
-            _record(writer, folder, project, _filled(manifest, task, device, folder.path.name),
-                    device)
+            _record(writer, folder, project, _filled(manifest, task, cards, folder.path.name),
+                    cards[0])
         except BaseException:
             shutil.rmtree(folder.path, ignore_errors=True)
             raise
@@ -132,13 +137,42 @@ def open_campaign(workspace: Path, identity: str) -> Setup:
     lineage = Lineage(folder.path, identity, Path(campaign.project))
     task = _task_at(lineage, manifest.target.task, folder)
     return Setup(workspace=workspace, id=identity, folder=folder, manifest=manifest, target=task,
-                 device=device_for(manifest, task), lineage=lineage)
+                 devices=devices_for(manifest, task), lineage=lineage)
 
 
 def device_for(manifest: Manifest, task: Target) -> Device:
-    """Return the device that a manifest means; "auto" is the CPU for a kernel in C."""
+    """Return the device that a manifest means, the first where it means several."""
+    return devices_for(manifest, task)[0]
+
+
+def devices_for(manifest: Manifest, task: Target) -> tuple[Device, ...]:
+    """Return the devices that a manifest means: "auto" is the CPU for a kernel in C, else the most
+    idle card and all that are like it, `gpu.cards` of them at most.
+    """
     wanted = manifest.gpu.device
-    return devices.find("cpu" if wanted == "auto" and task.language == "c" else wanted)
+    if wanted == "auto":
+        found = devices.alike(devices.find("cpu" if task.language == "c" else wanted))
+    else:
+        found = _there([name.strip() for name in wanted.split(",")])
+    return tuple(dict.fromkeys(found))[:manifest.gpu.cards]
+
+
+def _there(names: Sequence[str]) -> list[Device]:
+    """Find the devices of these names; of several, those that are there. Raises KoptError."""
+    found: list[Device] = []
+    faults: list[DeviceFault] = []
+    for name in names:
+        try:
+            found.append(devices.find(name))
+        except DeviceFault as fault:
+            faults.append(fault)
+    if not found:
+        raise faults[0]
+    if unlike := [one.id for one in found if (one.kind, one.name) != (found[0].kind,
+                                                                      found[0].name)]:
+        raise InputError(f"{unlike[0]} is not of the model of {found[0].id}", where="gpu.device",
+                         fix="a campaign's times are those of one model of card")
+    return found
 
 
 def _load_task(path: Path) -> Target:
@@ -166,16 +200,17 @@ def _task_at(lineage: Lineage, path: str, folder: Folder) -> Target:
     return target.load(copy)
 
 
-def _filled(manifest: Manifest, task: Target, device: Device, identity: str) -> Manifest:
+def _filled(manifest: Manifest, task: Target, cards: Sequence[Device],
+            identity: str) -> Manifest:
     """Write into the manifest what was inferred, as the campaign's record of it."""
     return msgspec.structs.replace(
         manifest, target_backend=manifest.target_backend or BACKENDS[task.language],
         target_lang=manifest.target_lang or task.language,
-        target_gpu=manifest.target_gpu or device_word(device),
+        target_gpu=manifest.target_gpu or device_word(cards[0]),
         kernel_source=manifest.kernel_source or task.source,
         git_branch=f"optimize/{identity}" if manifest.git_branch == "auto"
         else manifest.git_branch,
-        gpu=msgspec.structs.replace(manifest.gpu, device=device.id),
+        gpu=msgspec.structs.replace(manifest.gpu, device=",".join(one.id for one in cards)),
         created=manifest.created or time.strftime("%Y-%m-%d %H:%M"))
 
 

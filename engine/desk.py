@@ -18,6 +18,7 @@ import msgspec
 from engine import harness_process
 from engine import lease as leases
 from engine.campaign import Setup
+from engine.fleet import Fleet, Gated
 from engine.journal.read import Reader
 from engine.journal.records import Lease
 from engine.journal.write import Writer
@@ -45,9 +46,8 @@ class Desk:
         self.stop = stop
         self.reader = Reader(setup.workspace)
         self.messages: queue.Queue[object] = queue.Queue()
-        self.warm = harness_process.warm_start(setup.target, setup.device, setup.manifest.python,
-                                               setup.manifest.env)
-        self.verifier = Verifier(setup, self.messages, self.warm)
+        self.fleet = _fleet(setup, self.messages)
+        self.verifier = Verifier(setup, self.messages, self.fleet)
         self.on_controls: Callable[[], None] = lambda: None
         self.round = 0
         self.waited_s = 0.0
@@ -60,7 +60,8 @@ class Desk:
         self._ticks: dict[str, float] = {}
 
     def wait(self) -> object | None:
-        """Return the next message that is no tick, None if a moment brought none; raises Stopped.
+        """Return the next message that is neither a tick nor news of a card, None if a moment
+        brought none; raises Stopped.
         """
         self._look()
         began = time.monotonic()
@@ -72,6 +73,9 @@ class Desk:
             self.waited_s += time.monotonic() - began
         if isinstance(message, Ticked):
             self._tick(message)
+            return None
+        if isinstance(message, Gated):
+            self.writer.event(self.setup.id, "gate", message.device, message=message.text)
             return None
         return message
 
@@ -121,7 +125,7 @@ class Desk:
 
     def close(self) -> None:
         self.verifier.stop()
-        self.warm.close()
+        self.fleet.close()
         self.reader.close()
 
     def _look(self) -> None:
@@ -147,3 +151,11 @@ class Desk:
         with contextlib.suppress(LookupError):  # no slot's: the baseline, a headline, an approval
             self.writer.tick_slot(self.setup.id, self.round, slot, stage=stage, detail=detail,
                                   progress=done)
+
+
+def _fleet(setup: Setup, messages: queue.Queue[object]) -> Fleet:
+    manifest = setup.manifest
+    cards = [(device, harness_process.warm_start(setup.target, device, manifest.python,
+                                                 manifest.env)) for device in setup.devices]
+    return Fleet(cards, retry_s=manifest.gpu.retry_s, limit_s=manifest.gpu.limit_s,
+                 news=messages.put)

@@ -52,6 +52,7 @@ class HarnessFault(KoptError):
     def __init__(self, line: ErrorLine) -> None:
         super().__init__(line.what, where=line.where, fix=line.fix)
         self.exit_code = line.exit_code
+        self.of_device = line.of_device
 
 
 def evaluate(request: EvaluateRequest, *, progress: Callable[[Progress], None] | None = None,

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from engine import goal
 from harness import yamldoc
 from harness.decode import decode
 from harness.errors import Refused
@@ -55,6 +56,8 @@ class Cli(_Part, frozen=True, kw_only=True):
     """Names of the variables it may see, beyond the few every worker gets."""
     network: bool = True
     timeout_s: Seconds = 1800.0
+    cost: Annotated[float, Meta(ge=0)] = 0.0
+    """What one attempt costs, in the unit of `budget.cost`; declared, as no worker is believed."""
 
 
 class Pool(_Part, frozen=True, kw_only=True):
@@ -73,9 +76,12 @@ class Pool(_Part, frozen=True, kw_only=True):
 
 
 class GpuSpec(_Part, frozen=True, kw_only=True):
-    """Which device ("auto", "cpu", "cuda:0", a UUID) and how long to wait for an idle one."""
+    """Which devices ("auto", "cpu", "cuda:0", a UUID, several with commas) and how long to wait for
+    an idle one. A campaign spreads over `cards` of them at most.
+    """
 
     device: Text = "auto"
+    cards: Annotated[int, Meta(ge=1, le=64)] | None = None
     retry_s: Seconds = 600.0
     limit_s: Seconds = 3600.0
 
@@ -100,10 +106,14 @@ class DecisionSpec(_Part, frozen=True, kw_only=True):
 
 
 class Budget(_Part, frozen=True, kw_only=True):
-    """What a campaign may spend; `pairs` bounds the process pairs of one verdict."""
+    """What a campaign may spend over all its runs; `pairs` bounds the process pairs of a verdict.
+
+    Ahead of the end of `wall_s` workers are ended in time to judge what they captured.
+    """
 
     wall_s: Seconds | None = None
     trials: Annotated[int, Meta(ge=1)] | None = None
+    cost: Annotated[float, Meta(gt=0)] | None = None
     pairs: Annotated[int, Meta(ge=1, le=200)] | None = None
 
 
@@ -217,7 +227,7 @@ def check_runnable(manifest: Manifest) -> None:
                       fix="describe the kernel in a task file and use kind: kernel")
 
 
-NOT_YET = ("execution_mode", "git_commit", "performance_target", "target_shapes",
+NOT_YET = ("execution_mode", "git_commit", "target_shapes",
            "representative_shapes", "setup_command", "build_command",
            "benchmark_command", "quick_command", "e2e_command")
 """Fields that are read and kept but that no campaign acts on yet."""
@@ -229,4 +239,6 @@ def unheeded(manifest: Manifest) -> tuple[str, ...]:
     given = [name for name in NOT_YET if getattr(manifest, name) != getattr(default, name)]
     if manifest.git_branch != "auto" and not manifest.git_branch.startswith("optimize/"):
         given.append("git_branch")
+    if manifest.performance_target is not None and goal.parse(manifest.performance_target) is None:
+        given.append("performance_target")
     return tuple(given)

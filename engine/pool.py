@@ -17,12 +17,12 @@ from pathlib import Path
 import msgspec
 
 from engine.campaign import Setup
+from engine.fleet import Fleet
 from engine.patch import Patch
 from engine.workers.base import Bench, Report, Task, Worker
 from harness import corpus
 from harness.errors import KoptError, of_os
 from harness.text import plain
-from harness.zygote import WarmStart
 
 TICK_S = 0.5
 
@@ -50,8 +50,8 @@ class Pool:
     """Runs the tasks of one round, at most `workers` at a time."""
 
     def __init__(self, setup: Setup, workers: Mapping[str, Worker], limit: int,
-                 messages: queue.Queue[object], warm: WarmStart) -> None:
-        self._setup, self._warm = setup, warm
+                 messages: queue.Queue[object], fleet: Fleet) -> None:
+        self._setup, self._fleet = setup, fleet
         self._workers = workers
         self._messages = messages
         self._limit = limit
@@ -93,11 +93,12 @@ class Pool:
         tick("starting", "worktree", None)
         worktree = setup.lineage.worktree(task.slot, base_commit)
         try:
-            bench = Bench(target=setup.target, device=setup.device, worktree=str(worktree),
+            bench = Bench(target=setup.target, device=setup.device, fleet=self._fleet,
+                          worktree=str(worktree),
                           baseline=str(setup.tree(setup.lineage.base)),
                           scratch=str(setup.folder.fresh_scratch(task.slot)),
                           base_commit=base_commit, python=setup.manifest.python,
-                          env=setup.manifest.env, warm=self._warm,
+                          env=setup.manifest.env,
                           corpus=str(setup.workspace.resolve() / corpus.FILE),
                           timeout_s=setup.manifest.pool.worker_timeout_s)
             report = self._workers[task.backend].work(task, bench, tick, self.cancel)

@@ -173,7 +173,7 @@ class Run:
 
     def _round(self, n: int, tasks: Sequence[Task]) -> Result:
         limit = self.setup.manifest.pool.workers or survey.default_workers(self.setup)
-        pool = Pool(self.setup, self.workers, limit, self.desk.messages, self.desk.warm)
+        pool = Pool(self.setup, self.workers, limit, self.desk.messages, self.desk.fleet)
         carried = self.desk.reader.candidates(self.setup.id, states=("captured", "verified"))
         before = self.setup.lineage.best
         running = RoundRun(self.desk, self.keeper, pool, self.records, n, self._between)

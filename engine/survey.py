@@ -107,22 +107,23 @@ def _templates(desk: Desk) -> tuple[str, ...]:
 
 
 def default_slots(setup: Setup) -> int:
-    """Return how many slots a round has: four for knob searches, more for coding agents."""
-    return 4 if not setup.manifest.pool.cli else max(4, default_workers(setup))
+    """Return how many slots a round has: four a card for knob searches, more for coding agents."""
+    slots = 4 * len(setup.devices)
+    return slots if not setup.manifest.pool.cli else max(slots, default_workers(setup))
 
 
 def default_workers(setup: Setup) -> int:
     """Return how many workers run at once.
 
     Coding agents wait most of their time, so there are at least `min_workers` and
-    `workers_per_gpu` for the card, fewer where the host has few cores; searches occupy the device,
-    so there is one a core.
+    `workers_per_gpu` for each card, fewer where the host has few cores; searches occupy a device,
+    so there are four a card at most, and one a core.
     """
     cores = len(os.sched_getaffinity(0))
     pool = setup.manifest.pool
     if not pool.cli:
-        return max(1, min(4, cores))
-    return min(max(pool.min_workers, pool.workers_per_gpu), 4 * cores)
+        return max(1, min(4 * len(setup.devices), cores))
+    return min(max(pool.min_workers, pool.workers_per_gpu * len(setup.devices)), 4 * cores)
 
 
 def reached(desk: Desk) -> float | None:

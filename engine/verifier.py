@@ -1,4 +1,4 @@
-"""Verdicts on the engine's behalf: one at a time a device, each from a harness process."""
+"""Verdicts on the engine's behalf: one at a time a card, each from a harness process."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import msgspec
 
 from engine import harness_process, worktree
 from engine.campaign import Setup
+from engine.fleet import Card, Fleet
 from engine.pool import Ticked
 from harness.errors import KoptError, Refused, of_os
 from harness.evaluate import Settings, Trees
-from harness.requests import EvaluateRequest
+from harness.plan import Plan
+from harness.requests import EvaluateRequest, Progress
 from harness.verdict import Verdict
-from harness.zygote import WarmStart
 
 UNTRUSTED = ("io", "build", "home-candidate")
 """Parts of the scratch folder that candidates write in."""
@@ -45,24 +46,28 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verifier:
-    """A thread that answers jobs in order; results go to the engine's queue."""
+    """Threads that answer jobs in order, one for each card; results go to the engine's queue."""
 
-    def __init__(self, setup: Setup, messages: queue.Queue[object], warm: WarmStart) -> None:
-        self._setup, self._warm = setup, warm
+    def __init__(self, setup: Setup, messages: queue.Queue[object], fleet: Fleet) -> None:
+        self._setup, self._fleet = setup, fleet
         self._messages = messages
         self._jobs: queue.Queue[Job | None] = queue.Queue()
         self.cancel = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="verifier", daemon=True)
-        self._thread.start()
+        self._threads = [threading.Thread(target=self._run, name=f"verifier-{number}", daemon=True)
+                         for number in range(len(fleet.cards))]
+        for thread in self._threads:
+            thread.start()
 
     def submit(self, job: Job) -> None:
         self._jobs.put(job)
 
     def stop(self) -> None:
-        """Drop what is queued, end what runs, and wait for the thread."""
+        """Drop what is queued, end what runs, and wait for the threads."""
         self.cancel.set()
-        self._jobs.put(None)
-        self._thread.join()
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None and not self.cancel.is_set():
@@ -81,23 +86,36 @@ class Verifier:
                     self._messages.put(Verified(job=job, verdict=verdict))
 
     def _verdict(self, job: Job) -> Verdict:
+        return self._fleet.run(
+            "verdict", lambda card: self._on(card, job), cancel=self.cancel,
+            on_wait=lambda text: self._tick(job, Progress(stage="waiting", detail=text)),
+            doubtful=lambda verdict: not (verdict.valid and verdict.correct))
+
+    def _on(self, card: Card, job: Job) -> Verdict:
         setup = self._setup
+        scratch = setup.folder.scratch(f"verify-{self._fleet.cards.index(card)}")
         for left in UNTRUSTED:  # one candidate must not find what another has left
-            worktree.remove(setup.folder.path / "scratch" / "verify" / left)
-        plan = setup.manifest.decision.plan(job.alpha)
-        if setup.manifest.budget.pairs is not None:
-            looks = [n for n in plan.looks if n <= setup.manifest.budget.pairs]
-            plan = replace(plan, looks=tuple(looks) or (4,))
+            worktree.remove(scratch / left)
         request = EvaluateRequest(
-            target=setup.target, device=setup.device.id,
+            target=setup.target, device=card.device.id,
             trees=Trees(candidate=str(setup.tree(job.candidate_tree)),
                         incumbent=str(setup.tree(job.incumbent_tree)),
                         reference=str(setup.tree(setup.lineage.base))),
-            settings=Settings(scratch=str(setup.folder.scratch("verify")), plan=plan,
+            settings=Settings(scratch=str(scratch), plan=self._plan(job),
                               python=setup.manifest.python, env=setup.manifest.env,
                               candidate_id=job.candidate, incumbent_tree=job.incumbent_tree,
                               always_time=job.always_time,
                               test_command=setup.manifest.test_command))
-        return harness_process.evaluate(
-            request, cancel=self.cancel, warm=self._warm, progress=lambda p: self._messages.put(
-                Ticked(slot=job.slot, stage=p.stage, detail=p.detail, done=p.done)))
+        return harness_process.evaluate(request, cancel=self.cancel, warm=card.warm,
+                                        progress=lambda progress: self._tick(job, progress))
+
+    def _plan(self, job: Job) -> Plan:
+        plan = self._setup.manifest.decision.plan(job.alpha)
+        most = self._setup.manifest.budget.pairs
+        if most is None:
+            return plan
+        return replace(plan, looks=tuple(n for n in plan.looks if n <= most) or (4,))
+
+    def _tick(self, job: Job, progress: Progress) -> None:
+        self._messages.put(Ticked(slot=job.slot, stage=progress.stage, detail=progress.detail,
+                                  done=progress.done))

@@ -34,7 +34,7 @@ class Device:
     @property
     def lock_name(self) -> str:
         """The name of its lock: the same for every user and container that sees this device."""
-        return "cpu" if self.kind == "cpu" else self.uuid.replace("/", "-")
+        return "cpu" if self.kind == "cpu" else f"gpu-{self.uuid.replace('/', '-')}"
 
     @property
     def visible_env(self) -> dict[str, str]:

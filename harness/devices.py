@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from harness import device_amd, device_cpu, device_nvidia
 from harness.device import Device, DeviceState, Kind, Listing, Process
-from harness.errors import EnvironmentFault, InputError
+from harness.errors import DeviceFault, InputError
 from harness.patience import Patience, Silent
 
 __all__ = ["Device", "DeviceState", "Process", "find", "inventory", "state", "states", "survey"]
@@ -59,7 +59,7 @@ def find(spec: str) -> Device:
     """Return the device that "auto", "cpu", "cuda:0", "hip:1" or a UUID (or its start) names.
 
     "auto" is the most idle usable card, the CPU where there is none. Raises InputError for a name
-    that cannot be one, EnvironmentFault for a device that is not there or not to be used.
+    that cannot be one, DeviceFault for a device that is not there or not to be used.
     """
     devices = inventory()
     if spec == "auto":
@@ -73,10 +73,17 @@ def find(spec: str) -> Device:
     if len(found) != 1:
         here = ", ".join(device.id for device in devices)
         what = "is not there" if not found else f"fits {len(found)} devices"
-        raise EnvironmentFault(f"{spec} {what}", where="device", fix=f"this machine has {here}")
+        raise DeviceFault(f"{spec} {what}", where="device", fix=f"this machine has {here}")
     if found[0].unusable:
-        raise EnvironmentFault(f"{spec} cannot be used: {found[0].unusable}", where="device")
+        raise DeviceFault(f"{spec} cannot be used: {found[0].unusable}", where="device")
     return found[0]
+
+
+def alike(first: Device) -> list[Device]:
+    """Return a device and the usable ones of its very model, in order, itself in front."""
+    return [first, *(one for one in inventory() if one.id != first.id and not one.unusable and
+                     (one.kind, one.name, one.arch, one.memory_bytes) ==
+                     (first.kind, first.name, first.arch, first.memory_bytes))]
 
 
 def state(device: Device) -> DeviceState:

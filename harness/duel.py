@@ -12,7 +12,7 @@ from typing import TypeVar
 from harness.clock import Block
 from harness.contents import Contents
 from harness.convert import ConvertError, convert
-from harness.errors import EnvironmentFault, KoptError
+from harness.errors import DeviceFault, KoptError
 from harness.oracle import Case
 from harness.peer import Peer, PeerError
 from harness.plan import Plan
@@ -182,8 +182,8 @@ class Duel:
                 self.blocks[side][number] = kept[side][-1]
             if not (why := self._why_void(number)):
                 return ratio
-        raise EnvironmentFault(f"{MOST_VOIDED} blocks in a row had to be voided: {why}",
-                               where="the card", fix="try again when it is free and cool")
+        raise DeviceFault(f"{MOST_VOIDED} blocks in a row had to be voided: {why}",
+                          where="the card", fix="try again when it is free and cool")
 
     def _count(self, side: str, mode: str) -> int:
         if (side, mode) not in self._calls:

@@ -35,6 +35,10 @@ class EnvironmentFault(KoptError):
     """The machine lacks something: a compiler, a device, space, permission."""
 
 
+class DeviceFault(EnvironmentFault):
+    """A device is gone, not to be used, or somebody else's: the same work may go on on another."""
+
+
 class Stopped(EnvironmentFault):
     """The work was given up because its owner asked for that; it says nothing about its subject."""
 

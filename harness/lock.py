@@ -15,7 +15,8 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,11 +65,6 @@ class DeviceLock:
         self.release()
 
 
-def name_of(kind: str, uuid: str) -> str:
-    """Return the name of a device's lock: the CPU has one, a GPU its UUID's."""
-    return "cpu" if kind == "cpu" else f"gpu-{uuid}"
-
-
 def turnstile(device: str = "cpu") -> Turnstile:
     """Return the turnstile of a shared device, its files made."""
     names = (f"{device}.turn", f"{device}.active")
@@ -115,6 +111,29 @@ def holder(device: str) -> int | None:
     finally:
         os.close(fd)
     return None
+
+
+@contextmanager
+def tenancy(device: str) -> Iterator[None]:
+    """Be known, until the block ends, as a kopt that works on a device by its lock."""
+    fd, _ = _open(f"{device}.tenants")
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(fd)
+
+
+def has_tenants(device: str) -> bool:
+    """Return whether a kopt is known to work on a device, this one included."""
+    fd, _ = _open(f"{device}.tenants")
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 def _wait_for(fd: int, path: Path, began: float, timeout_s: float | None,

@@ -66,6 +66,8 @@ class ErrorLine:
     where: str = ""
     fix: str = ""
     exit_code: int = 3
+    of_device: bool = False
+    """Whether it is the device's fault, so that the same request may be answered on another."""
 
 
 Line = Progress | TrialLine | VerdictLine | LoopLine | ErrorLine

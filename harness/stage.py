@@ -114,8 +114,8 @@ class Stage:
 
     def lock(self, on_wait: Callable[[str], None] | None = None) -> DeviceLock:
         """Take the device for a measurement."""
-        name = lock.name_of(self.device.kind, self.device.uuid)
-        return lock.acquire(name, shared_device=self.on_cpu, cancel=self.cancel, on_wait=on_wait)
+        return lock.acquire(self.device.lock_name, shared_device=self.on_cpu, cancel=self.cancel,
+                            on_wait=on_wait)
 
     @contextmanager
     def working(self, on_wait: Callable[[str], None] | None = None,

@@ -8,7 +8,7 @@ from time import perf_counter_ns
 
 from harness import health, health_nvidia
 from harness.device import Device
-from harness.errors import EnvironmentFault
+from harness.errors import DeviceFault
 from harness.health import Watch
 from harness.health_nvidia import Mode, NvmlSource
 from harness.verdict import Evidence
@@ -48,11 +48,11 @@ class Vigil:
 
 
 def usable(device: Device) -> Mode:
-    """Return who may use a card. Raises EnvironmentFault where nobody may."""
+    """Return who may use a card. Raises DeviceFault where nobody may."""
     mode = health_nvidia.mode(device)
     if mode.prohibited:
-        raise EnvironmentFault(mode.words, where=device.id,
-                               fix="use another card, or have its compute mode set to DEFAULT")
+        raise DeviceFault(mode.words, where=device.id,
+                          fix="use another card, or have its compute mode set to DEFAULT")
     return mode
 
 

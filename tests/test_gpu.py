@@ -128,7 +128,7 @@ def test_calls_that_do_nothing_once_timed_are_caught(tmp_path: Path) -> None:
 def test_a_gpu_works_inside_a_confined_process(tmp_path: Path) -> None:
     code = ("import torch, os\nx = torch.ones(8, device='cuda').sum().item()\n"
             "try:\n  open('/etc/kopt-was-here', 'w')\nexcept OSError: print('confined', x)")
-    with lock.acquire(lock.name_of(card().kind, card().uuid)) as held:
+    with lock.acquire(card().lock_name) as held:
         outcome = guard.run([sys.executable, "-c", code], cwd=tmp_path,
                             env=guard.clean_env(card().visible_env, home=tmp_path),
                             limits=Limits(wall_s=60.0), lock=held,
@@ -151,7 +151,7 @@ def test_a_loop_finds_the_gain(tmp_path: Path) -> None:
                   Settings(scratch=str(tmp_path)))
     assert len(result.trials) == 6 and all(trial.correct for trial in result.trials)
     assert result.log_ratio is not None and result.log_ratio > 0.1
-    assert lock.holder(lock.name_of(card().kind, card().uuid)) != os.getpid()
+    assert lock.holder(card().lock_name) != os.getpid()
 
 
 def test_a_kernel_that_never_ends_costs_its_limit_and_the_next_verdict_is_right(

@@ -95,7 +95,7 @@ class Bench:
         """Hold the card, as whoever measures on it does."""
         on_cpu = self._device.kind == "cpu"
         return nullcontext() if on_cpu else lock.acquire(
-            lock.name_of(self._device.kind, self._device.uuid))
+            self._device.lock_name)
 
     def _open(self, problem: Problem) -> tuple[Oracle, Case]:
         scratch = self._folder / f"scratch{len(self._oracles)}"

@@ -8,11 +8,11 @@ from typing import Protocol
 
 import msgspec
 
+from engine.fleet import Fleet
 from engine.journal.records import SlotKind
 from harness.device import Device
 from harness.target import Target
 from harness.trials import Trial
-from harness.zygote import WarmStart
 
 Tick = Callable[[str, str, float | None], None]
 """Called with a stage, a few words and how far the work is (0 to 1), where that is known."""
@@ -42,17 +42,19 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bench(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a task is worked on."""
+    """Where a task is worked on. `device` is the campaign's first; work on a card is done through
+    the `fleet`.
+    """
 
     target: Target
     device: Device
+    fleet: Fleet
     worktree: str
     baseline: str
     scratch: str
     base_commit: str
     python: str | None = None
     env: dict[str, str] = {}
-    warm: WarmStart | None = None
     timeout_s: float = 1800.0
     corpus: str = ""
     """The workspace's file of measured trials, "" for none."""

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 from engine import harness_process
+from engine.fleet import Card
 from engine.workers.base import Bench, Report, Task, Tick
 from harness.evaluate import Settings
 from harness.requests import LoopRequest
@@ -28,22 +29,28 @@ def search(task: Task, bench: Bench, tick: Tick, cancel: threading.Event) -> Loo
 
     Without a record of its own: what a campaign knows of its trials is in its journal.
     """
-    done = 0
+    done, where = 0, ""
 
     def on_trial(trial: Trial) -> None:
         nonlocal done
         done += 1
         best = "" if trial.log_ratio is None else f", {describe(trial)}"
-        tick("searching", f"trial {done} of {task.trials}{best}", done / task.trials)
+        tick("searching", f"trial {done} of {task.trials}{where}{best}", done / task.trials)
 
-    tick("searching", f"trial 0 of {task.trials}", 0.0)
-    request = LoopRequest(
-        target=bench.target, device=bench.device.id,
-        job=Job(tree=bench.worktree, reference=bench.baseline, budget=task.trials, seed=task.seed,
-                only=task.knobs, corpus=bench.corpus),
-        settings=Settings(scratch=bench.scratch, python=bench.python, env=bench.env,
-                          incumbent_tree=bench.base_commit))
-    return harness_process.loop(request, on_trial=on_trial, cancel=cancel, warm=bench.warm)
+    def on(card: Card) -> LoopResult | None:
+        nonlocal done, where
+        done, where = 0, f" on {card.device.id}" if len(bench.fleet.cards) > 1 else ""
+        tick("searching", f"trial 0 of {task.trials}{where}", 0.0)
+        request = LoopRequest(
+            target=bench.target, device=card.device.id,
+            job=Job(tree=bench.worktree, reference=bench.baseline, budget=task.trials,
+                    seed=task.seed, only=task.knobs, corpus=bench.corpus),
+            settings=Settings(scratch=bench.scratch, python=bench.python, env=bench.env,
+                              incumbent_tree=bench.base_commit))
+        return harness_process.loop(request, on_trial=on_trial, cancel=cancel, warm=card.warm)
+
+    return bench.fleet.run("loop", on, cancel=cancel,
+                           on_wait=lambda text: tick("waiting", text, None))
 
 
 def describe(trial: Trial) -> str:

@@ -1,0 +1,215 @@
+"""The cards of a campaign: who works on which, and which are closed for a while.
+
+A card is looked at before work begins on it; one that is busy or lost is closed and looked at
+again later, visibly, while the others go on. Work that a card takes with it is done again on
+another.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Literal, TypeVar
+
+import msgspec
+
+from engine import gate
+from engine.harness_process import HarnessFault
+from harness import devices, lock
+from harness.device import Device
+from harness.errors import KoptError, Refused, Stopped
+from harness.zygote import WarmStart
+
+T = TypeVar("T")
+Use = Literal["verdict", "loop"]
+Tell = Callable[[str], None]
+TICK_S = 0.5
+LEFT_S = 2.0
+"""For so long a driver's utilization shows work of ours that has ended."""
+LOSSES = 5
+"""A piece of work that so many cards were closed under is given up: it may be why."""
+
+
+class Gated(msgspec.Struct, frozen=True, kw_only=True):
+    """News of a card: it was closed, or it is back."""
+
+    device: str
+    text: str
+
+
+class NoIdleGpu(KoptError):
+    """No card could be used for as long as a campaign waits for one."""
+
+
+@dataclass(eq=False)
+class Card:
+    """A device of the campaign, with what keeps its harness processes warm."""
+
+    device: Device
+    warm: WarmStart
+    users: Counter[Use] = field(default_factory=Counter)
+    looking: bool = False
+    closed: str = ""
+    """Why it may not be used, empty when it may."""
+    again_at: float = 0.0
+    left_at: float = float("-inf")
+    tenancy: ExitStack = field(default_factory=ExitStack)
+
+
+class Fleet:
+    """Gives out cards; any thread may ask. Seconds are those of `clock`.
+
+    A loop shares its card with others and with verdicts, by the card's lock; of verdicts each has
+    a card of its own. `retry_s` is when a closed card is looked at again, `limit_s` how long all
+    of them may be closed.
+    """
+
+    def __init__(self, cards: Sequence[tuple[Device, WarmStart]], *, retry_s: float,
+                 limit_s: float, news: Callable[[Gated], None] = lambda _: None,
+                 look: Callable[..., str] = gate.look,
+                 clock: Callable[[], float] = time.monotonic, tick_s: float = TICK_S) -> None:
+        self.cards = tuple(Card(device, warm) for device, warm in cards)
+        self._retry_s, self._limit_s = retry_s, limit_s
+        self._news, self._look, self._clock, self._tick_s = news, look, clock, tick_s
+        self._changed = threading.Condition()
+        self._shut_at: float | None = None
+        """Since when all cards are closed."""
+
+    def close(self) -> None:
+        for card in self.cards:
+            card.warm.close()
+
+    def run(self, use: Use, work: Callable[[Card], T], *, on_wait: Tell = lambda _: None,
+            cancel: threading.Event | None = None,
+            doubtful: Callable[[T], bool] = lambda _: False) -> T:
+        """Do a piece of work on a card, and again on another if its card was lost or taken.
+
+        An answer that is `doubtful` counts only if the card is there still. Raises what `work`
+        raises, NoIdleGpu, Stopped, and Refused for work that loses card after card.
+        """
+        why = ""
+        for _ in range(LOSSES):
+            with self.occupy(use, on_wait=on_wait, cancel=cancel) as card:
+                try:
+                    answer = work(card)
+                except HarnessFault as fault:
+                    why = str(fault) if fault.of_device else trouble(card)
+                    if not why:
+                        raise
+                else:
+                    why = trouble(card) if doubtful(answer) else ""
+                    if not why:
+                        return answer
+                self._shut(card, why)
+        raise Refused(f"{LOSSES} times its card was lost or taken, last because of: {why}")
+
+    @contextmanager
+    def occupy(self, use: Use, *, on_wait: Tell = lambda _: None,
+               cancel: threading.Event | None = None) -> Iterator[Card]:
+        """Have a card for a piece of work; waits for one that is idle."""
+        card = self._admitted(use, on_wait, cancel)
+        try:
+            yield card
+        finally:
+            self._leave(card, use)
+
+    def _admitted(self, use: Use, on_wait: Tell, cancel: threading.Event | None) -> Card:
+        while True:
+            card = self._pick(use)
+            if card is None:
+                self._wait(on_wait, cancel)
+                continue
+            admitted = False
+            try:
+                if why := self._why_not(card):
+                    self._shut(card, why)
+                else:
+                    self._admit(card)
+                    admitted = True
+                    return card
+            finally:
+                if not admitted:
+                    self._leave(card, use)
+
+    def _pick(self, use: Use) -> Card | None:
+        """Enter the card with the least to do, None if there is none to be had now."""
+        with self._changed:
+            free = [card for card in self.cards if not card.looking
+                    and not (card.closed and self._clock() < card.again_at)
+                    and not (use == "verdict" and card.users["verdict"])]
+            if not free:
+                return None
+            card = min(free, key=lambda one: (one.users[use], one.users.total()))
+            card.users[use] += 1
+            card.looking = card.users.total() == 1 or bool(card.closed)
+            return card
+
+    def _why_not(self, card: Card) -> str:
+        """Look at a card that we do not work on yet; another kopt there is dealt with by its lock.
+        """
+        if not card.looking or lock.has_tenants(card.device.lock_name):
+            return trouble(card) if card.closed else ""
+        return self._look(card.device, just_left=self._clock() - card.left_at < LEFT_S)
+
+    def _admit(self, card: Card) -> None:
+        with self._changed:
+            if card.looking and card.users.total() == 1:
+                card.tenancy.enter_context(lock.tenancy(card.device.lock_name))
+            back, card.closed, card.looking, self._shut_at = card.closed, "", False, None
+            self._changed.notify_all()
+        if back:
+            self._news(Gated(device=card.device.id, text="idle again: back in the pool"))
+
+    def _leave(self, card: Card, use: Use) -> None:
+        with self._changed:
+            card.users[use] -= 1
+            if not card.users.total():
+                card.left_at = self._clock()
+                card.tenancy.close()
+            self._changed.notify_all()
+
+    def _shut(self, card: Card, why: str) -> None:
+        """Close a card for a while."""
+        with self._changed:
+            before, card.closed, card.looking = card.closed, why, False
+            card.again_at = self._clock() + self._retry_s
+            if self._shut_at is None and all(one.closed for one in self.cards):
+                self._shut_at = self._clock()
+        if why != before:
+            self._news(Gated(device=card.device.id, text=(
+                f"not used: {why}; looked at again in {_minutes(self._retry_s)}")))
+
+    def _wait(self, on_wait: Tell, cancel: threading.Event | None) -> None:
+        """Wait a moment for a card, telling what for. Raises NoIdleGpu, Stopped."""
+        if cancel is not None and cancel.is_set():
+            raise Stopped("stopped while waiting for a device")
+        with self._changed:
+            now = self._clock()
+            if self._shut_at is None:
+                text = "waits for a device"
+            else:
+                reasons = "; ".join(f"{card.device.id}: {card.closed}" for card in self.cards)
+                left = self._shut_at + self._limit_s - now
+                if left <= 0:
+                    raise NoIdleGpu(f"no idle GPU for {_minutes(self._limit_s)}: {reasons}",
+                                    fix="free one, then `kopt resume`")
+                soon = max(0.0, min(card.again_at for card in self.cards) - now)
+                text = f"no idle GPU, looks again in {_minutes(soon)}, gives up in " \
+                       f"{_minutes(left)}: {reasons}"
+        on_wait(text)
+        with self._changed:
+            self._changed.wait(self._tick_s)
+
+
+def trouble(card: Card) -> str:
+    """Say why a card cannot be trusted any more, empty when its driver knows of nothing."""
+    return "" if card.device.kind == "cpu" else devices.state(card.device).problem
+
+
+def _minutes(seconds: float) -> str:
+    whole = max(0, round(seconds))
+    return f"{whole // 60}:{whole % 60:02} min"

@@ -1,0 +1,283 @@
+"""The gate and the fleet: which cards may be used, who waits how long, what a lost card costs."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import campaigns
+import pytest
+
+from engine import gate
+from engine.fleet import LOSSES, Card, Fleet, Gated, NoIdleGpu
+from engine.harness_process import HarnessFault
+from engine.verifier import Job, Verified, Verifier
+from harness import devices, lock
+from harness.device import Device, DeviceState, Process
+from harness.errors import Refused, Stopped
+from harness.requests import ErrorLine
+from harness.zygote import WarmStart
+
+GIB = 1 << 30
+IDLE = DeviceState(device="cuda:0", at=0.0, utilization_pct=0.0, memory_used=GIB // 2,
+                   memory_total=141 * GIB, processes=())
+names = itertools.count()
+
+
+def card(index: int = 0) -> Device:
+    """Return a card with a lock of its own."""
+    return Device(id=f"cuda:{index}", kind="nvidia", name="NVIDIA H200", index=index,
+                  uuid=f"GPU-test-{next(names)}", memory_bytes=141 * GIB, arch="sm_90")
+
+
+@pytest.mark.parametrize(("change", "before", "words"), [
+    ({}, None, ""),
+    ({"utilization_pct": 5.0}, None, ""),
+    ({"utilization_pct": 6.0}, None, "6 % in use"),
+    ({"utilization_pct": None, "processes": None, "memory_used": None}, None, ""),
+    ({"processes": (Process(pid=41, name="python"),)}, None, "process 41 (python) computes there"),
+    ({"processes": (Process(pid=41), Process(pid=42))}, None, "process 41 and 1 more computes"),
+    ({"memory_used": 14 * GIB}, None, ""),
+    ({"memory_used": 80 * GIB}, None, "80.0 GiB of its memory in use"),
+    ({"memory_used": 80 * GIB}, {"memory_used": 80 * GIB}, ""),
+    ({"memory_used": 80 * GIB}, {"memory_used": 79 * GIB}, "and it changes"),
+    ({"memory_used": 80 * GIB}, {"memory_used": 81 * GIB}, "and it changes"),
+    ({"memory_used": 80 * GIB, "memory_total": None}, None, ""),
+    ({"problem": "NVML: GPU is lost"}, None, "GPU is lost"),
+    ({"throttle": ("hw-thermal",)}, None, "slowed down: hw-thermal"),
+    ({"throttle": ("sw-power-cap", "idle")}, None, ""),
+])
+def test_a_card_is_idle_when_nothing_computes_and_memory_is_low_or_stable(
+        change: dict[str, Any], before: dict[str, Any] | None, words: str) -> None:
+    earlier = None if before is None else replace(IDLE, **before)
+    why = gate.why_busy(replace(IDLE, **change), earlier)
+    assert why == words if not words else words in why
+
+
+def test_what_was_just_left_may_show_a_utilization_but_no_process() -> None:
+    assert not gate.why_busy(replace(IDLE, utilization_pct=90.0), just_left=True)
+    assert gate.why_busy(replace(IDLE, processes=(Process(pid=1),)), just_left=True)
+
+
+@pytest.mark.parametrize(("states", "looks", "idle"), [
+    ([IDLE], 1, True),
+    ([replace(IDLE, processes=(Process(pid=9),)), IDLE], 2, True),
+    ([replace(IDLE, memory_used=80 * GIB)] * 2, 2, True),
+    ([replace(IDLE, utilization_pct=50.0)] * 3, 3, False),
+])
+def test_a_busy_card_is_looked_at_again_before_it_is_called_busy(
+        states: list[DeviceState], looks: int, idle: bool) -> None:
+    seen = iter(states)
+    pauses: list[float] = []
+    why = gate.look(card(), pause=pauses.append, state=lambda _: next(seen))
+    assert (not why, len(pauses)) == (idle, looks - 1)
+    assert next(seen, None) is None
+
+
+def test_the_cpu_is_never_busy() -> None:
+    assert gate.look(devices.find("cpu"), state=lambda _: pytest.fail("was asked")) == ""
+
+
+class Hour:
+    """A fleet of cards whose idleness is a table, and a clock that waiting moves on."""
+
+    def __init__(self, count: int, busy: Callable[[str, float], str], step_s: float = 10.0,
+                 **given: float) -> None:
+        self.now, self.step_s, self.told = 0.0, step_s, list[str]()
+        self.news: list[Gated] = []
+        self.looks: list[tuple[str, float]] = []
+        self.fleet = Fleet([(card(i), WarmStart(None)) for i in range(count)],
+                           **{"retry_s": 600.0, "limit_s": 3600.0, **given},
+                           news=self.news.append, look=self._look, clock=lambda: self.now,
+                           tick_s=0.0)
+        self._busy = busy
+
+    def _look(self, device: Device, *, just_left: bool) -> str:
+        self.looks.append((device.id, self.now))
+        return self._busy(device.id, self.now)
+
+    def wait(self, text: str) -> None:
+        self.told.append(text)
+        self.now += self.step_s
+
+
+def test_a_busy_card_is_looked_at_every_ten_minutes_for_an_hour() -> None:
+    hour = Hour(1, lambda _, __: "process 7 (train) computes there")
+    with pytest.raises(NoIdleGpu, match=r"no idle GPU for 60:00 min: cuda:0: process 7 \(train\)"):
+        hour.fleet.run("verdict", lambda _: "", on_wait=hour.wait)
+    assert [at for _, at in hour.looks] == [0, 600, 1200, 1800, 2400, 3000, 3600]
+    assert len(hour.news) == 1, "a card that stays busy is told of once"
+
+
+def test_the_countdown_is_told() -> None:
+    hour = Hour(1, lambda _, at: "" if at >= 600 else "50 % in use", step_s=1.0)
+    with hour.fleet.occupy("loop", on_wait=hour.wait):
+        assert hour.now == 600
+    assert hour.told[0] == ("no idle GPU, looks again in 10:00 min, gives up in 60:00 min: "
+                            "cuda:0: 50 % in use")
+    assert hour.told[75].startswith("no idle GPU, looks again in 8:45 min, gives up in 58:45 min")
+    assert [n.text for n in hour.news] == [
+        "not used: 50 % in use; looked at again in 10:00 min", "idle again: back in the pool"]
+
+
+def test_the_hour_begins_anew_once_a_card_was_idle() -> None:
+    hour = Hour(1, lambda _, at: "" if 3000 <= at < 3601 else "50 % in use")
+    with hour.fleet.occupy("loop", on_wait=hour.wait):
+        pass
+    hour.now = 4000.0
+    with pytest.raises(NoIdleGpu):
+        hour.fleet.run("loop", lambda _: "", on_wait=hour.wait)
+    assert hour.now == 7600
+
+
+def test_one_busy_card_leaves_the_work_to_the_others() -> None:
+    hour = Hour(3, lambda device, _: "50 % in use" if device == "cuda:1" else "")
+    used = [hour.fleet.run("verdict", lambda one: one.device.id, on_wait=hour.wait)
+            for _ in range(4)]
+    assert "cuda:1" not in used and not hour.told
+
+
+def test_verdicts_have_a_card_each_and_loops_share() -> None:
+    hour = Hour(2, lambda _, __: "")
+    fleet = hour.fleet
+    with fleet.occupy("verdict") as first, fleet.occupy("verdict") as second:
+        assert first is not second
+        with pytest.raises(TimeoutError):
+            fleet.run("verdict", lambda _: "", on_wait=_give_up)
+        with fleet.occupy("loop") as third, fleet.occupy("loop") as fourth:
+            assert {third, fourth} == {first, second}
+            with fleet.occupy("loop") as fifth:
+                assert fifth.users["loop"] == 2
+
+
+def _give_up(text: str) -> None:
+    raise TimeoutError(text)
+
+
+def test_a_card_that_we_work_on_already_is_not_looked_at_again() -> None:
+    hour = Hour(1, lambda _, __: "")
+    with hour.fleet.occupy("loop"), hour.fleet.occupy("verdict"):
+        assert len(hour.looks) == 1
+
+
+def test_another_kopt_on_a_card_is_dealt_with_by_its_lock() -> None:
+    hour = Hour(1, lambda _, __: "process 7 (python) computes there")
+    name = hour.fleet.cards[0].device.lock_name
+    with lock.tenancy(name), hour.fleet.occupy("verdict") as one:
+        assert not hour.looks and one.device.id == "cuda:0"
+    assert not lock.has_tenants(name)
+    with pytest.raises(NoIdleGpu):
+        hour.fleet.run("verdict", lambda _: "", on_wait=hour.wait)
+    assert not lock.has_tenants(name), "a card that was not admitted has no tenant"
+
+
+def lost(what: str = "cuda:0 is not there") -> HarnessFault:
+    return HarnessFault(ErrorLine(what=what, of_device=True))
+
+
+def test_what_a_lost_card_takes_with_it_is_done_again_on_another() -> None:
+    hour = Hour(2, lambda _, __: "")
+    tried: list[str] = []
+
+    def work(one: Card) -> str:
+        tried.append(one.device.id)
+        if one.device.id == "cuda:0":
+            raise lost()
+        return "a verdict"
+
+    assert hour.fleet.run("verdict", work, on_wait=hour.wait) == "a verdict"
+    assert tried == ["cuda:0", "cuda:1"]
+    assert [n.device for n in hour.news] == ["cuda:0"]
+    assert hour.fleet.run("verdict", work, on_wait=hour.wait) and tried[2:] == ["cuda:1"]
+
+
+def test_a_fault_that_is_not_the_cards_closes_none() -> None:
+    hour = Hour(2, lambda _, __: "")
+
+    def work(one: Card) -> str:
+        raise HarnessFault(ErrorLine(what="no space left"))
+
+    hour.fleet.cards[0].device = devices.find("cpu")
+    with pytest.raises(HarnessFault, match="no space left"):
+        hour.fleet.run("verdict", work)
+    assert not hour.news
+
+
+def test_work_that_loses_card_after_card_is_given_up() -> None:
+    hour = Hour(1, lambda _, __: "", step_s=600.0)
+
+    def work(one: Card) -> str:
+        raise lost("NVML: GPU is lost")
+
+    with pytest.raises(Refused, match=f"{LOSSES} times its card was lost"):
+        hour.fleet.run("verdict", work, on_wait=hour.wait)
+
+
+def test_waiting_for_a_card_ends_with_the_campaign() -> None:
+    hour, ended = Hour(1, lambda _, __: "50 % in use"), threading.Event()
+
+    def wait(text: str) -> None:
+        ended.set()
+
+    with pytest.raises(Stopped):
+        hour.fleet.run("loop", lambda _: "", on_wait=wait, cancel=ended)
+    assert not hour.fleet.cards[0].users.total()
+
+
+def test_many_threads_never_share_a_card_for_verdicts() -> None:
+    hour, inside = Hour(3, lambda _, __: ""), list[str]()
+    clash, guard = list[str](), threading.Lock()
+
+    def work(one: Card) -> str:
+        with guard:
+            clash.extend([one.device.id] * (one.device.id in inside))
+            inside.append(one.device.id)
+        with guard:
+            inside.remove(one.device.id)
+        return one.device.id
+
+    def many() -> None:
+        for _ in range(50):
+            hour.fleet.run("verdict", work)
+
+    threads = [threading.Thread(target=many) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not clash and not any(one.users.total() for one in hour.fleet.cards)
+
+
+def test_a_real_verdict_comes_from_the_other_device_when_one_is_gone(tmp_path: Path) -> None:
+    """One of two devices does not exist: its harness process says so, and the CPU answers."""
+    setup = campaigns.create(tmp_path)
+    gone = Device(id="cuda:7", kind="nvidia", name="gone", uuid="GPU-gone", arch="sm_90")
+    setup = replace(setup, devices=(gone, *setup.devices))
+    messages: queue.Queue[object] = queue.Queue()
+    fleet = Fleet([(one, WarmStart(None)) for one in setup.devices], retry_s=600.0, limit_s=3600.0,
+                  news=messages.put, look=lambda *_, **__: "")  # it is lost after the gate
+    verifier = Verifier(setup, messages, fleet)
+    tree = setup.lineage.tree_of(setup.lineage.base)
+    try:
+        verifier.submit(Job(purpose="baseline", candidate="baseline", slot="baseline",
+                            candidate_tree=tree, incumbent_tree=tree, alpha=0.2,
+                            always_time=True))
+        told: list[object] = []
+        while not told or not isinstance(told[-1], Verified):
+            told.append(messages.get(timeout=200))
+    finally:
+        verifier.stop()
+        fleet.close()
+    assert isinstance(told[-1], Verified) and told[-1].verdict is not None
+    assert told[-1].verdict.correct
+    assert [one.device for one in told if isinstance(one, Gated)] == ["cuda:7"]
+
+
+def test_a_manifest_may_name_several_devices(tmp_path: Path) -> None:
+    setup = campaigns.create(tmp_path, gpu={"device": "cpu, cpu,cuda:99"})
+    assert [one.id for one in setup.devices] == ["cpu"]
