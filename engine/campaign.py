@@ -24,7 +24,7 @@ from engine.manifest import Manifest
 from engine.project import Project
 from engine.records.folder import Folder
 from harness import build_c, devices, target
-from harness.device import Device
+from harness.device import Device, joined
 from harness.errors import DeviceFault, InputError
 from harness.target import Target
 
@@ -154,7 +154,19 @@ def devices_for(manifest: Manifest, task: Target) -> tuple[Device, ...]:
         found = devices.alike(devices.find("cpu" if task.language == "c" else wanted))
     else:
         found = _there([name.strip() for name in wanted.split(",")])
-    return tuple(dict.fromkeys(found))[:manifest.gpu.cards]
+    single = list(dict.fromkeys(card for one in found for card in one.cards))[:manifest.gpu.cards]
+    return grouped(single, task.num_gpus)
+
+
+def grouped(cards: Sequence[Device], size: int) -> tuple[Device, ...]:
+    """Join cards for a target that needs several at a time; what is left over stays idle."""
+    if size == 1:
+        return tuple(cards)
+    if cards[0].kind == "cpu" or len(cards) < size:
+        here = 0 if cards[0].kind == "cpu" else len(cards)
+        raise DeviceFault(f"the target needs {size} GPUs of one model, and there are {here}",
+                          where="gpu.device")
+    return tuple(joined(cards[at:at + size]) for at in range(0, len(cards) - size + 1, size))
 
 
 def _there(names: Sequence[str]) -> list[Device]:

@@ -47,7 +47,7 @@ class NoIdleGpu(KoptError):
 
 @dataclass(eq=False)
 class Card:
-    """A device of the campaign, with what keeps its harness processes warm."""
+    """A device of the campaign (several cards, where a target needs them), with what keeps its harness processes warm."""
 
     device: Device
     warm: WarmStart
@@ -151,14 +151,15 @@ class Fleet:
     def _why_not(self, card: Card) -> str:
         """Look at a card that we do not work on yet; another kopt there is dealt with by its lock.
         """
-        if not card.looking or lock.has_tenants(card.device.lock_name):
+        if not card.looking or any(map(lock.has_tenants, card.device.lock_names)):
             return trouble(card) if card.closed else ""
         return self._look(card.device, just_left=self._clock() - card.left_at < LEFT_S)
 
     def _admit(self, card: Card) -> None:
         with self._changed:
             if card.looking and card.users.total() == 1:
-                card.tenancy.enter_context(lock.tenancy(card.device.lock_name))
+                for name in card.device.lock_names:
+                    card.tenancy.enter_context(lock.tenancy(name))
             back, card.closed, card.looking, self._shut_at = card.closed, "", False, None
             self._changed.notify_all()
         if back:
@@ -207,7 +208,8 @@ class Fleet:
 
 def trouble(card: Card) -> str:
     """Say why a card cannot be trusted any more, empty when its driver knows of nothing."""
-    return "" if card.device.kind == "cpu" else devices.state(card.device).problem
+    return "" if card.device.kind == "cpu" else next(filter(None, (
+        one.problem for one in devices.states(card.device.cards))), "")
 
 
 def _minutes(seconds: float) -> str:

@@ -56,12 +56,14 @@ def look(device: Device, *, just_left: bool = False, pause: Callable[[float], ob
     """
     if device.kind == "cpu":
         return ""
-    before, why = None, ""
+    before: dict[str, DeviceState] = {}
+    why = ""
     for number in range(LOOKS):
         if number:
             pause(SETTLE_S)
-        now = state(device)
-        if not (why := why_busy(now, before, just_left=just_left)):
+        now = {card.id: state(card) for card in device.cards}
+        whys = [why_busy(one, before.get(name), just_left=just_left) for name, one in now.items()]
+        why, before = next(filter(None, whys), ""), now
+        if not why:
             return ""
-        before = now
     return why

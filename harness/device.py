@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Kind = Literal["cpu", "nvidia", "amd"]
@@ -30,6 +31,13 @@ class Device:
     cores: int | None = None
     unusable: str = ""
     note: str = ""
+    others: tuple[Device, ...] = ()
+    """The further cards of a device that is several: see `joined`."""
+
+    @property
+    def cards(self) -> tuple[Device, ...]:
+        """The cards that this device is: itself, but for one that is several."""
+        return (replace(self, id=self.id.partition("+")[0], others=()), *self.others)
 
     @property
     def lock_name(self) -> str:
@@ -37,14 +45,26 @@ class Device:
         return "cpu" if self.kind == "cpu" else f"gpu-{self.uuid.replace('/', '-')}"
 
     @property
+    def lock_names(self) -> tuple[str, ...]:
+        """The names of all its locks, in the order in which everybody takes them."""
+        return tuple(sorted(card.lock_name for card in self.cards))
+
+    @property
     def visible_env(self) -> dict[str, str]:
         """What a child's environment needs to see this device and no other."""
         if self.kind == "nvidia":
-            return {"CUDA_VISIBLE_DEVICES": self.uuid}
+            return {"CUDA_VISIBLE_DEVICES": ",".join(card.uuid for card in self.cards)}
         if self.kind == "amd":
-            named = self.uuid.startswith("GPU-")
-            return {"ROCR_VISIBLE_DEVICES": self.uuid if named else str(self.index)}
+            return {"ROCR_VISIBLE_DEVICES": ",".join(
+                card.uuid if card.uuid.startswith("GPU-") else str(card.index)
+                for card in self.cards)}
         return {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+
+
+def joined(cards: Sequence[Device]) -> Device:
+    """Return several cards of one model as the one device that a target of several GPUs needs."""
+    first, *others = cards
+    return replace(first, id="+".join(card.id for card in cards), others=tuple(others))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from harness import device_amd, device_cpu, device_nvidia
-from harness.device import Device, DeviceState, Kind, Listing, Process
+from harness.device import Device, DeviceState, Kind, Listing, Process, joined
 from harness.errors import DeviceFault, InputError
 from harness.patience import Patience, Silent
 
@@ -56,11 +56,14 @@ def survey() -> tuple[list[Device], list[str]]:
 
 
 def find(spec: str) -> Device:
-    """Return the device that "auto", "cpu", "cuda:0", "hip:1" or a UUID (or its start) names.
+    """Return the device that "auto", "cpu", "cuda:0", "hip:1" or a UUID (or its start) names;
+    "cuda:0+cuda:1" is two cards for a target that needs them both.
 
     "auto" is the most idle usable card, the CPU where there is none. Raises InputError for a name
     that cannot be one, DeviceFault for a device that is not there or not to be used.
     """
+    if "+" in spec:
+        return joined([find(one) for one in spec.split("+")])
     devices = inventory()
     if spec == "auto":
         return _most_idle(devices)

@@ -115,13 +115,14 @@ class Duel:
             for side in self.order}
         slowest_ns = max(1.0, *self._call_ns.values())
         self._unit = graph_unit(slowest_ns, self.copies)
-        single = self._alone or slowest_ns >= SINGLE_NS
+        by_host = self._alone or self.plan.by_host
+        single = by_host or slowest_ns >= SINGLE_NS
         self._graphs = {} if single else {side: _said(self.peers[side].ask(
             "capture", case=self.case.id, unit=self._unit), Captured) for side in self.order}
         graph = bool(self._graphs) and all(one.graph for one in self._graphs.values())
         self.kernel_mode = "graph" if graph else "launch"
-        self.mode = "wall" if self._alone or self.plan.score == "wall" else self.kernel_mode
-        self.other_mode = "" if self._alone else "wall" if self.mode != "wall" else self.kernel_mode
+        self.mode = "wall" if by_host or self.plan.score == "wall" else self.kernel_mode
+        self.other_mode = "" if by_host else "wall" if self.mode != "wall" else self.kernel_mode
 
     def run(self) -> tuple[float, float | None]:
         """Return the log-ratio (incumbent over candidate) of the scored time and of the other."""

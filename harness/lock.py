@@ -50,7 +50,6 @@ class Turnstile:
 class DeviceLock:
     """A lock that is held; `fds` go to the supervisors that work under it."""
 
-    device: str
     fds: tuple[int, ...]
     waited_s: float
 
@@ -76,16 +75,18 @@ def turnstile(device: str = "cpu") -> Turnstile:
     return Turnstile((paths[0], paths[1]))
 
 
-def acquire(device: str, *, timeout_s: float | None = None, shared_device: bool = False,
+def acquire(*devices: str, timeout_s: float | None = None, shared_device: bool = False,
             cancel: threading.Event | None = None,
             on_wait: Callable[[str], None] | None = None) -> DeviceLock:
-    """Take the exclusive lock on a device, waiting for whoever has it.
+    """Take the exclusive lock on a device, or on several, waiting for whoever has it.
 
+    Who takes several names them in one order everywhere, so that no two wait for each other.
     `shared_device` also waits until every yielding process has stopped (the CPU). Raises
     EnvironmentFault after `timeout_s` or when `cancel` is set.
     """
     began = time.monotonic()
-    names = [f"{device}.turn"] + ([f"{device}.active"] if shared_device else [])
+    names = [name for device in devices
+             for name in (f"{device}.turn", *([f"{device}.active"] if shared_device else []))]
     fds: list[int] = []
     try:
         for name in names:
@@ -96,9 +97,10 @@ def acquire(device: str, *, timeout_s: float | None = None, shared_device: bool 
         for fd in fds:
             os.close(fd)
         raise
-    os.ftruncate(fds[0], 0)
-    os.pwrite(fds[0], f"{os.getpid()}\n".encode(), 0)
-    return DeviceLock(device, tuple(fds), time.monotonic() - began)
+    for fd in fds[::2] if shared_device else fds:
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    return DeviceLock(tuple(fds), time.monotonic() - began)
 
 
 def holder(device: str) -> int | None:

@@ -26,7 +26,8 @@ class Plan:
 
     `score` says which of a GPU's two times is judged, of the kernels alone or of calls as they
     are launched; the other one must agree. With `cache_bytes`, calls rotate through copies of
-    their buffers, twice as many bytes as that cache holds.
+    their buffers, twice as many bytes as that cache holds. `by_host`: only the host's clock counts,
+    since several cards have none in common.
     """
 
     looks: tuple[int, ...] = stats.LOOKS
@@ -39,6 +40,7 @@ class Plan:
     score: Score = "kernel"
     cache: Cache = "cold"
     cache_bytes: int = 0
+    by_host: bool = False
 
     @property
     def alpha_look(self) -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness import cards, guard
@@ -90,7 +90,12 @@ def bound_us(ceilings: Ceilings, target: Target, config_class: ConfigClass) -> f
 def of_gpu(device: Device, target: Target) -> Ceilings | None:
     """Return a card's published ceilings for the target's dtypes, None for a card not known."""
     card = cards.find(device.name)
-    return None if card is None else of_card(card, target, name=device.name)
+    if card is None:
+        return None
+    one, count = of_card(card, target, name=device.name), len(device.cards)
+    return replace(one, gflops=one.gflops * count, copy_gb_per_s=one.copy_gb_per_s * count,
+                   kept_bytes=one.kept_bytes * count, levels=tuple(
+                       Level(level.bytes * count, level.gb_per_s * count) for level in one.levels))
 
 
 def of_card(card: Card, target: Target, *, name: str = "") -> Ceilings:

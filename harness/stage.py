@@ -10,6 +10,7 @@ from pathlib import Path
 
 from harness import cards, kernel, lock, vigil
 from harness.devices import Device
+from harness.errors import InputError
 from harness.guard import Limits
 from harness.kernel import Kernel
 from harness.lock import DeviceLock
@@ -49,6 +50,8 @@ class Settings:
     """Also time a candidate that runs the incumbent's very code: a baseline, an A/A trial."""
     test_command: str = ""
     """The project's own tests, run in the candidate's tree; it must pass before it is timed."""
+    predict: str = ""
+    """A card, by a name of `cards`, for which latencies are predicted where none is measured."""
 
 
 class Stage:
@@ -60,7 +63,9 @@ class Stage:
 
     def __init__(self, target: Target, device: Device, settings: Settings,
                  cancel: threading.Event | None, zygote: Zygote | None = None) -> None:
+        _check_cards(target, device)
         self.device, self.settings, self.cancel = device, settings, cancel
+        self.several = len(device.cards) > 1
         self.on_cpu = device.kind == "cpu"
         self.mode = vigil.usable(device)
         self.in_process = target.language != "c" and (
@@ -99,8 +104,9 @@ class Stage:
             return plan
         card = cards.find(self.device.name)
         cold = plan.cache == "cold"
-        return replace(plan, block_ns=max(plan.block_ns, GPU_BLOCK_NS // 2), cache_bytes=int(
+        fitted = replace(plan, block_ns=max(plan.block_ns, GPU_BLOCK_NS // 2), cache_bytes=int(
             1e6 * (card.cache_mb if card else LARGEST_CACHE_MB)) if cold else 0)
+        return replace(fitted, score="wall", by_host=True) if self.several else fitted
 
     def pairs_at_once(self, plan: Plan, cases: Sequence[Case]) -> int:
         """Return how many pairs of runners may hold buffers at a time, in half of the memory."""
@@ -114,7 +120,7 @@ class Stage:
 
     def lock(self, on_wait: Callable[[str], None] | None = None) -> DeviceLock:
         """Take the device for a measurement."""
-        return lock.acquire(self.device.lock_name, shared_device=self.on_cpu, cancel=self.cancel,
+        return lock.acquire(*self.device.lock_names, shared_device=self.on_cpu, cancel=self.cancel,
                             on_wait=on_wait)
 
     @contextmanager
@@ -147,6 +153,14 @@ class Stage:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _check_cards(target: Target, device: Device) -> None:
+    """Raise InputError where a device is not as many cards as the target needs."""
+    if target.num_gpus > 1 and (device.kind == "cpu" or len(device.cards) != target.num_gpus):
+        raise InputError(f"the target needs {target.num_gpus} GPUs, and {device.id} is "
+                         f"{len(device.cards) if device.kind != 'cpu' else 'none'}",
+                         where="num_gpus", fix="name as many cards in gpu.device")
 
 
 def _limits(target: Target, device: Device, settings: Settings) -> Limits:

@@ -27,6 +27,7 @@ DTYPE_TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16
 """Where no baseline says better; see harness/budget.py."""
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 MAX_CLASSES = 256
+MAX_GPUS = 16
 MAX_ELEMENTS = 1 << 32
 
 
@@ -109,6 +110,8 @@ class Target:
     """What float32 may be computed in; None is float32 itself."""
     stochastic: bool = False
     """Two runs may differ."""
+    num_gpus: int = 1
+    """How many cards a call uses; the arguments are on the first of them."""
     float64: bool = True
     """Whether the reference has a float64 form; else it is given the declared dtypes."""
     backend: str | None = None
@@ -222,6 +225,10 @@ def check(target: Target) -> None:
         raise BadField("nothing is computed", ("args",), fix="mark an argument with role: output")
     if target.returns and target.language == "c":
         raise BadField("a C kernel writes to an argument", ("returns",), fix="use role: output")
+    if not 1 <= target.num_gpus <= MAX_GPUS:
+        raise BadField(f"num_gpus must be from 1 to {MAX_GPUS}", ("num_gpus",))
+    if target.num_gpus > 1 and target.language == "c":
+        raise BadField("a C kernel runs on the CPU", ("num_gpus",))
     if target.tolerance is not None and not 0 <= target.tolerance < 1:
         raise BadField("tolerance must be from 0 to 1", ("tolerance",))
     for index, arg in enumerate(target.args):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from time import perf_counter_ns
 
 from harness import health, health_nvidia
@@ -23,17 +23,19 @@ class Vigil:
     One that was there before is told, and voids nothing: both sides are measured beside it.
     """
 
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
+    def __init__(self, *watches: Watch) -> None:
+        self._watches = watches
         self._windows: list[tuple[int, int]] = []
         now = perf_counter_ns()
-        self.residents = frozenset(watch.between(now, now).foreign)
+        self.residents = frozenset(pid for watch in watches
+                                   for pid in watch.between(now, now).foreign)
 
     def voids(self, begin_ns: int, end_ns: int) -> str:
         """Say why a block in this window (perf_counter_ns) does not count, empty when it does."""
-        seen = self._watch.between(begin_ns, end_ns)
-        newcomers = [str(pid) for pid in seen.foreign if pid not in self.residents]
-        why = "; ".join([*seen.slowdown, *(
+        seen = [watch.between(begin_ns, end_ns) for watch in self._watches]
+        newcomers = [str(pid) for one in seen for pid in one.foreign if pid not in self.residents]
+        slowed = [reason for one in seen for reason in one.slowdown]
+        why = "; ".join([*dict.fromkeys(slowed), *(
             [f"process {', '.join(newcomers)} came onto the card"] if newcomers else [])])
         if not why:
             self._windows.append((begin_ns, end_ns))
@@ -41,7 +43,8 @@ class Vigil:
 
     def evidence(self, voided: Mapping[str, int]) -> Iterator[Evidence]:
         """Yield clocks, temperature and power of the blocks that count, and how many did not."""
-        yield from health.evidence(self._watch.over(self._windows), voided)
+        for number, watch in enumerate(self._watches):
+            yield from health.evidence(watch.over(self._windows), None if number else voided)
         if self.residents:
             pids = ", ".join(map(str, sorted(self.residents)))
             yield Evidence(kind="foreign", detail=f"on the card all the while: process {pids}")
@@ -49,18 +52,20 @@ class Vigil:
 
 def usable(device: Device) -> Mode:
     """Return who may use a card. Raises DeviceFault where nobody may."""
-    mode = health_nvidia.mode(device)
-    if mode.prohibited:
-        raise DeviceFault(mode.words, where=device.id,
-                          fix="use another card, or have its compute mode set to DEFAULT")
-    return mode
+    modes = [health_nvidia.mode(card) for card in device.cards]
+    for mode in modes:
+        if mode.prohibited:
+            raise DeviceFault(mode.words, where=device.id,
+                              fix="use another card, or have its compute mode set to DEFAULT")
+    return next((mode for mode in modes if mode.one_process), modes[0])
 
 
 @contextmanager
 def over(device: Device) -> Iterator[Vigil | None]:
-    """Watch a card for as long as it is timed on; None for a device that has no clocks to read."""
+    """Watch a device for as long as it is timed on; None for one that has no clocks to read."""
     if device.kind != "nvidia":
         yield None
         return
-    with Watch(NvmlSource(device.uuid), runners=lambda: RUNNERS) as watch:
-        yield Vigil(watch)
+    with ExitStack() as stack:
+        yield Vigil(*(stack.enter_context(Watch(NvmlSource(card.uuid), runners=lambda: RUNNERS))
+                      for card in device.cards))

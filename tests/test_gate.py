@@ -13,13 +13,13 @@ from typing import Any
 import campaigns
 import pytest
 
-from engine import gate
+from engine import campaign, gate
 from engine.fleet import LOSSES, Card, Fleet, Gated, NoIdleGpu
 from engine.harness_process import HarnessFault
 from engine.verifier import Job, Verified, Verifier
 from harness import devices, lock
-from harness.device import Device, DeviceState, Process
-from harness.errors import Refused, Stopped
+from harness.device import Device, DeviceState, Process, joined
+from harness.errors import DeviceFault, Refused, Stopped
 from harness.requests import ErrorLine
 from harness.zygote import WarmStart
 
@@ -251,6 +251,50 @@ def test_many_threads_never_share_a_card_for_verdicts() -> None:
     for thread in threads:
         thread.join(60)
     assert not clash and not any(one.users.total() for one in hour.fleet.cards)
+
+
+def test_a_device_of_several_cards_is_idle_when_each_of_them_is() -> None:
+    pair = joined([card(0), card(1)])
+    busy = {"cuda:0": IDLE, "cuda:1": replace(IDLE, processes=(Process(pid=9),))}
+    asked: list[str] = []
+
+    def state(one: Device) -> DeviceState:
+        asked.append(one.id)
+        return busy[one.id]
+
+    assert "process 9" in gate.look(pair, pause=lambda _: None, state=state)
+    assert asked == ["cuda:0", "cuda:1"] * 3
+    busy["cuda:1"] = IDLE
+    assert gate.look(pair, pause=lambda _: None, state=state) == ""
+
+
+def test_every_card_of_a_device_has_its_tenant() -> None:
+    pair = joined([card(0), card(1)])
+    fleet = Fleet([(pair, WarmStart(None))], retry_s=1.0, limit_s=1.0, look=lambda *_, **__: "")
+    with fleet.occupy("verdict"):
+        assert all(map(lock.has_tenants, pair.lock_names))
+    assert not any(map(lock.has_tenants, pair.lock_names))
+
+
+@pytest.mark.parametrize(("count", "size", "groups"), [
+    (1, 1, ["cuda:0"]), (3, 1, ["cuda:0", "cuda:1", "cuda:2"]), (2, 2, ["cuda:0+cuda:1"]),
+    (5, 2, ["cuda:0+cuda:1", "cuda:2+cuda:3"]), (4, 4, ["cuda:0+cuda:1+cuda:2+cuda:3"]),
+])
+def test_cards_are_joined_for_a_target_that_needs_several(count: int, size: int,
+                                                          groups: list[str]) -> None:
+    made = campaign.grouped([card(index) for index in range(count)], size)
+    assert [one.id for one in made] == groups
+    assert [len(one.cards) for one in made] == [size] * len(groups)
+    for one in made:
+        assert one.visible_env["CUDA_VISIBLE_DEVICES"].split(",") == [c.uuid for c in one.cards]
+        assert list(one.lock_names) == sorted(c.lock_name for c in one.cards)
+        assert one.cards[0].id == "cuda:0" or one is not made[0]
+
+
+@pytest.mark.parametrize("cards", [[devices.find("cpu")], [card(0)]])
+def test_a_target_that_needs_more_cards_than_there_are_is_refused(cards: list[Device]) -> None:
+    with pytest.raises(DeviceFault, match="the target needs 2 GPUs of one model"):
+        campaign.grouped(cards, 2)
 
 
 def test_a_real_verdict_comes_from_the_other_device_when_one_is_gone(tmp_path: Path) -> None:

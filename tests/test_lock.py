@@ -52,7 +52,7 @@ def test_a_lock_is_exclusive_across_processes_and_free_after_a_kill() -> None:
         kill(process.pid)
     with lock.acquire("cpu", timeout_s=30) as held:
         assert lock.holder("cpu") == os.getpid()
-        assert held.device == "cpu"
+        assert len(held.fds) == 1
     assert lock.holder("cpu") is None
 
 
@@ -287,3 +287,25 @@ def test_a_process_that_waits_in_vfork_makes_way_too(tmp_path: Path) -> None:
         lock.acquire("cpu", shared_device=True, timeout_s=30.0).release()
         guarded.kill()
         ended.join(60.0)
+
+
+def test_several_devices_are_taken_together_and_let_go_together() -> None:
+    with lock.acquire("gpu-20", "gpu-21") as held:
+        assert len(held.fds) == 2
+        assert [lock.holder(name) for name in ("gpu-20", "gpu-21")] == [os.getpid()] * 2
+        with pytest.raises(EnvironmentFault, match="gpu-21: still busy"):
+            lock.acquire("gpu-21", timeout_s=0.05)
+    assert lock.holder("gpu-20") is None and lock.holder("gpu-21") is None
+
+
+def test_of_several_devices_none_stays_taken_when_one_cannot_be_had() -> None:
+    with lock.acquire("gpu-23"), pytest.raises(EnvironmentFault, match="gpu-23: still busy"):
+        lock.acquire("gpu-22", "gpu-23", timeout_s=0.05)
+    assert lock.holder("gpu-22") is None
+
+
+def test_a_tenant_is_seen_by_others_and_gone_with_its_block() -> None:
+    assert not lock.has_tenants("gpu-24")
+    with lock.tenancy("gpu-24"), lock.tenancy("gpu-24"):
+        assert lock.has_tenants("gpu-24")
+    assert not lock.has_tenants("gpu-24")

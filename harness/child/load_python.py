@@ -117,6 +117,7 @@ class PythonKernel:
     def __init__(self, job: dict[str, Any]) -> None:
         self.device, self.interpret = job["device"], job["interpret"]
         self.on_gpu = self.device != "cpu"
+        self.gpus = range(torch.cuda.device_count() if self.on_gpu else 0)
         self.returns = job["returns"]
         self.weights: deque[Buffer] = deque()
         with open(job["artifact"], "rb") as file:
@@ -163,8 +164,8 @@ class PythonKernel:
             raise
 
     def synchronize(self) -> None:
-        if self.on_gpu:
-            torch.cuda.synchronize()
+        for index in self.gpus:
+            torch.cuda.synchronize(index)
 
     def renew(self, call: Call) -> None:
         """Make the buffers ready for another call: outputs poisoned, what is changed read again."""

@@ -48,8 +48,7 @@ class Prepared:
             work(copies[number % len(copies)])
 
     def synchronize(self) -> None:
-        if self.on_gpu:
-            torch.cuda.synchronize()
+        self.kernel.synchronize()
 
     def decoy(self, dtype: Any) -> Any:
         if dtype not in self.decoys:
