@@ -5,7 +5,6 @@ Whatever is waited for, controls are looked at and the lease is beaten several t
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import threading
 import time
@@ -58,6 +57,8 @@ class Desk:
         self._beaten = time.monotonic()
         self._looked = 0.0
         self._ticks: dict[str, float] = {}
+        self._phase = ""
+        """What the campaign was at before it waited for a device."""
 
     def wait(self) -> object | None:
         """Return the next message that is neither a tick nor news of a card, None if a moment
@@ -99,6 +100,7 @@ class Desk:
         finally:
             for other in others:
                 self.messages.put(other)
+            self._waits("")
 
     def aside(self, work: Callable[[], T]) -> T:
         """Do something slow beside this thread and wait for it, as attentive as ever."""
@@ -148,9 +150,22 @@ class Desk:
         self.tick(tick.slot, tick.stage, tick.detail, tick.done)
 
     def tick(self, slot: str, stage: str, detail: str = "", done: float | None = None) -> None:
-        with contextlib.suppress(LookupError):  # no slot's: the baseline, a headline, an approval
+        try:
             self.writer.tick_slot(self.setup.id, self.round, slot, stage=stage, detail=detail,
                                   progress=done)
+        except LookupError:  # no slot's: the baseline, a headline, an approval
+            self._waits(detail if stage == "waiting" else "")
+
+    def _waits(self, what_for: str) -> None:
+        """Show what the campaign waits for as long as it does, and then what it was at before."""
+        if not what_for and not self._phase:
+            return
+        if not self._phase:
+            found = self.reader.campaign(self.setup.id)
+            self._phase = found.phase if found is not None else ""
+        self.writer.tick_campaign(self.setup.id, phase=what_for or self._phase)
+        if not what_for:
+            self._phase = ""
 
 
 def _fleet(setup: Setup, messages: queue.Queue[object]) -> Fleet:

@@ -13,9 +13,12 @@ from typing import Any
 import campaigns
 import pytest
 
-from engine import campaign, gate
+from engine import campaign, gate, lease
+from engine.desk import Desk
 from engine.fleet import LOSSES, Card, Fleet, Gated, NoIdleGpu
 from engine.harness_process import HarnessFault
+from engine.journal.write import Writer
+from engine.pool import Ticked
 from engine.verifier import Job, Verified, Verifier
 from harness import devices, lock
 from harness.device import Device, DeviceState, Process, joined
@@ -320,6 +323,25 @@ def test_a_real_verdict_comes_from_the_other_device_when_one_is_gone(tmp_path: P
     assert isinstance(told[-1], Verified) and told[-1].verdict is not None
     assert told[-1].verdict.correct
     assert [one.device for one in told if isinstance(one, Gated)] == ["cuda:7"]
+
+
+def test_a_campaign_shows_what_it_waits_for_while_it_does(tmp_path: Path) -> None:
+    setup = campaigns.create(tmp_path)
+    tree = setup.lineage.tree_of(setup.lineage.base)
+    job = Job(purpose="baseline", candidate="baseline", slot="baseline", candidate_tree=tree,
+              incumbent_tree=tree, alpha=0.2)
+    writer = Writer(setup.workspace)
+    desk = Desk(setup, writer, lease.acquire(writer, setup.id), threading.Event())
+    try:
+        writer.set_campaign(setup.id, kind="campaign.state", payload={}, phase="baseline")
+        desk.messages.put(Ticked(slot="baseline", stage="waiting", detail="no idle GPU"))
+        assert desk.wait() is None
+        assert campaigns.campaign(setup).phase == "no idle GPU"
+        assert desk.verdict(job).correct
+        assert campaigns.campaign(setup).phase == "baseline"
+    finally:
+        desk.close()
+        writer.close()
 
 
 def test_a_manifest_may_name_several_devices(tmp_path: Path) -> None:

@@ -60,6 +60,11 @@ class Writer(Ledger):
             self.update(connection, "campaigns", fields, {"id": campaign})
             self.append(campaign, kind, campaign, payload)
 
+    def tick_campaign(self, campaign: str, *, phase: str) -> None:
+        """Overwrite what a campaign is at; progress is no event."""
+        with self.change(campaign) as connection:
+            self.update(connection, "campaigns", {"phase": phase}, {"id": campaign})
+
     # rounds and slots
 
     def start_round(self, round: Round) -> None:
