@@ -71,8 +71,7 @@ def history_of(space: Any) -> tuple[Observation, ...]:
     others = [replay.Space(name) for name, told in replay.META.items()
               if told["kernel"] == space.kernel and name != space.name]
     return tuple(Observation(source=other.name, config=dict(zip(other.names, key, strict=True)),
-                             latency_us=None if spent is None else 1e3 * spent,
-                             same_device=False)
+                             latency_us=None if spent is None else 1e3 * spent)
                  for other in others for key, spent in other.times.items())
 
 

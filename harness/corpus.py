@@ -150,7 +150,7 @@ def matching(records: Iterable[Record], *, op: str, language: str, kernel: str,
 
 
 def history(records: Iterable[Record], space: Space, still: Mapping[str, Value],
-            device: Device) -> tuple[Observation, ...]:
+            ) -> tuple[Observation, ...]:
     """Return records as advice for a space, less those off it; `still` are knobs not moved."""
     seen = []
     for one in records:
@@ -159,6 +159,5 @@ def history(records: Iterable[Record], space: Space, still: Mapping[str, Value],
                 value not in space.choices[name] for name, value in config.items()):
             continue
         if all(one.config.get(name) == value for name, value in still.items()):
-            seen.append(Observation(source=one.source, config=config, latency_us=one.latency_us,
-                                    same_device=one.device == device.name))
+            seen.append(Observation(source=one.source, config=config, latency_us=one.latency_us))
     return tuple(seen)

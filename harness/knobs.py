@@ -15,7 +15,6 @@ configuration fulfils; nothing else is proposed, built or run.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
+from harness import autotune
 from harness.errors import InputError
 from harness.search import requires
 from harness.search.requires import Requirement
@@ -38,7 +38,6 @@ _REQUIRE = re.compile(r"(?://|#|/\*)\s*kopt:\s*require[sd]?\b(?P<rest>.*)$")
 _DECLARATION = re.compile(r"^\s*(?P<name>\w+)\s+in\s+\[(?P<choices>[^\]]*)\]"
                           r"(?P<reserved>\s*reserved\b)?(?P<note>[^*]*)")
 _NUMBER = re.compile(r"[+-]?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?", re.ASCII)
-_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _AFTER = r"(?=\s*(?:[,;:)}\]]|//|/\*|\#|$))"
 
 
@@ -115,10 +114,11 @@ def find(source: str, *, language: str, where: str = "") -> tuple[Knob, ...]:
     Raises InputError for a declaration that cannot be understood: no choices, a current value
     that is not among them, or a name that is not on the line.
     """
-    knobs = [_parse(line, number, where) for number, line in enumerate(_lines(source), 1)
+    knobs = [_parse(line, number, where) for number, line in enumerate(autotune.lines_of(source), 1)
              if _COMMENT.search(line)]
     if language == "triton":
-        knobs += _autotune_lists(source)
+        knobs += [Knob(name=one.knob, line=one.line, value=one.texts[0], choices=one.texts,
+                       note="autotune list") for one in autotune.lists(source, MAX_CHOICES)]
     names = [knob.name for knob in knobs]
     for knob in knobs:
         if names.count(knob.name) > 1:
@@ -132,7 +132,7 @@ def requirements(source: str, found: Sequence[Knob], where: str = "") -> tuple[R
     Raises InputError for what cannot be read, and if the source does not meet it as it stands.
     """
     required = []
-    for number, line in enumerate(_lines(source), 1):
+    for number, line in enumerate(autotune.lines_of(source), 1):
         if comment := _REQUIRE.search(line.rstrip()):
             place = f"{where}:{number}" if where else f"line {number}"
             one = requires.parse(comment["rest"].strip().removesuffix("*/"),
@@ -147,7 +147,7 @@ def requirements(source: str, found: Sequence[Knob], where: str = "") -> tuple[R
 def apply(source: str, config: Mapping[str, Value], *, language: str) -> str:
     """Return the source with the named knobs set; raises InputError for what they do not allow."""
     knobs = {knob.name: knob for knob in find(source, language=language)}
-    lines = _lines(source)
+    lines = autotune.lines_of(source)
     for name, value in config.items():
         if name not in knobs:
             raise InputError(f"no knob {name!r}", fix=f"one of {', '.join(knobs) or 'none'}")
@@ -165,7 +165,7 @@ def apply(source: str, config: Mapping[str, Value], *, language: str) -> str:
     text = "".join(lines)
     for name, value in config.items():
         if name.endswith(".config"):
-            text = _pin_config(text, name, str(value))
+            text = autotune.pinned(text, name, str(value))
     return text
 
 
@@ -187,7 +187,7 @@ def current(knobs: Sequence[Knob]) -> dict[str, Value]:
 def identity(op: str, source: str, *, language: str) -> str:
     """Return the short name of a kernel whatever its knobs are set to; raises as `find` does."""
     knobs = find(source, language=language)
-    lines = _lines(source)
+    lines = autotune.lines_of(source)
     for knob in knobs:
         if not knob.name.endswith(".config"):
             line = lines[knob.line - 1]
@@ -250,62 +250,3 @@ def _spelled(value: Value) -> str:
         return str(value)
     text = format(Decimal(repr(value)), "f")
     return text if "." in text else f"{text}.0"
-
-
-def _lines(source: str) -> list[str]:
-    """Split as Python and C do, ends kept: a form feed or U+2028 ends no line."""
-    return _LINE.findall(source)
-
-
-def _parsed(source: str) -> ast.Module:
-    try:
-        return ast.parse(source)
-    except SyntaxError as error:
-        raise InputError(f"not Python: {error.msg}", where=f"line {error.lineno}") from None
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise InputError(f"not Python: {error or 'nested too deeply'}") from None
-
-
-def _autotune_lists(source: str) -> list[Knob]:
-    """Find `configs=[triton.Config(...), ...]` lists; each is one knob, `<function>.config`."""
-    found = []
-    for function in ast.walk(_parsed(source)):
-        if isinstance(function, ast.FunctionDef):
-            for configs in _config_lists(function):
-                texts = tuple(ast.unparse(item) for item in configs.elts
-                              if isinstance(item, ast.Call))
-                if len(texts) != len(configs.elts):
-                    continue  # made by code: what the choices are is not written here
-                if texts and len(set(texts)) == len(texts) and len(texts) <= MAX_CHOICES:
-                    found.append(Knob(name=f"{function.name}.config", line=configs.lineno,
-                                      value=texts[0], choices=texts, note="autotune list"))
-    return found
-
-
-def _config_lists(function: ast.FunctionDef) -> list[ast.List]:
-    lists = []
-    for decorator in function.decorator_list:
-        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func).endswith("autotune"):
-            values = [k.value for k in decorator.keywords if k.arg == "configs"]
-            values += decorator.args[:1]
-            lists += [v for v in values if isinstance(v, ast.List)]
-    return lists
-
-
-def _pin_config(source: str, name: str, text: str) -> str:
-    """Move the chosen config to the front of its list; a list of one is what a keep leaves."""
-    function_name = name.removesuffix(".config")
-    for function in ast.walk(_parsed(source)):
-        if isinstance(function, ast.FunctionDef) and function.name == function_name:
-            for configs in _config_lists(function):
-                return _replace(source, configs, f"[{text}]")
-    raise InputError(f"no autotune list for {name!r}")
-
-
-def _replace(source: str, node: ast.expr, text: str) -> str:
-    lines = _lines(source)
-    assert node.end_lineno is not None and node.end_col_offset is not None
-    first, last = node.lineno - 1, node.end_lineno - 1
-    head = lines[first].encode()[: node.col_offset].decode()
-    tail = lines[last].encode()[node.end_col_offset:].decode()
-    return "".join(lines[:first]) + head + text + tail + "".join(lines[last + 1:])

@@ -64,7 +64,7 @@ class Recorder:
                                     names=[knob.name for knob in self._knobs])
             still = {knob.name: knob.value for knob in self._knobs
                      if knob.name not in space.choices}
-            return corpus.history(alike, space, still, self._device)
+            return corpus.history(alike, space, still)
         return ()
 
     def add(self, trial: Trial) -> None:

@@ -99,14 +99,12 @@ def test_the_very_same_kernel_is_preferred() -> None:
 
 
 def test_advice_is_of_this_space_only() -> None:
-    space, cpu = Space(choices={"A": (1, 2, 4)}, default={"A": 2}), devices.find("cpu")
+    space = Space(choices={"A": (1, 2, 4)}, default={"A": 2})
     records = (record(), record(None), record(device="H200"), record(config={"A": 3}),
                record(config={"B": 0.5}), record(config={"A": 4, "B": 0.25, "C": "off"}))
-    seen = corpus.history(records, space, {"B": 0.5, "C": "off"}, cpu)
-    assert [(one.latency_us, one.same_device) for one in seen] == [(5.0, True), (None, True),
-                                                                  (5.0, False)]
-    assert seen[0] == Observation(source=record().source, config={"A": 4}, latency_us=5.0,
-                                  same_device=True)
+    seen = corpus.history(records, space, {"B": 0.5, "C": "off"})
+    assert [one.latency_us for one in seen] == [5.0, None, 5.0]
+    assert seen[0] == Observation(source=record().source, config={"A": 4}, latency_us=5.0)
     assert seen[0].source == seen[1].source != seen[2].source
 
 

@@ -339,7 +339,7 @@ def told(made: Space, seed: int, sign: float, every: int = 1) -> tuple[Observati
     configs = [dict(zip(made.choices, key, strict=True))
                for key in itertools.product(*made.choices.values())][::every]
     scores = [rugged(config, made, seed) for config in configs]
-    return tuple(Observation(source="other", config=config, same_device=False,
+    return tuple(Observation(source="other", config=config,
                              latency_us=None if score == -math.inf
                              else 1e3 * math.exp(sign * STEEP * -score))
                  for config, score in zip(configs, scores, strict=True))
@@ -379,7 +379,7 @@ def test_advice_on_a_space_too_large_to_list() -> None:
     made = Space(choices=choices, default={name: 0 for name in choices})
     rng = random.Random(0)
     configs = [chosen(made, rng) for _ in range(60)]
-    seen = tuple(Observation(source="other", config=one, same_device=True,
+    seen = tuple(Observation(source="other", config=one,
                              latency_us=1e3 + sum(map(float, one.values()))) for one in configs)
     search = ModelSearch(made, 0, seen)
     assert search.advised
@@ -390,8 +390,7 @@ def test_advice_on_a_space_too_large_to_list() -> None:
 @pytest.mark.parametrize("latency_us", [0.0, -1.0, math.inf, math.nan, 5e-324, 1e308])
 def test_a_forged_latency_is_no_advice_and_breaks_nothing(latency_us: float) -> None:
     made = space(4, 4)
-    one = Observation(source="other", config={"K0": 1, "K1": 2}, latency_us=latency_us,
-                      same_device=True)
+    one = Observation(source="other", config={"K0": 1, "K1": 2}, latency_us=latency_us)
     search = ModelSearch(made, 0, (*told(made, 0, 1.0), one))
     assert len(asked(search, random.Random(0))) == 16
 

@@ -49,7 +49,6 @@ class Observation:
     source: str
     config: Config
     latency_us: float | None
-    same_device: bool
 
 
 def simplicity(space: Space, config: Mapping[str, Value]) -> tuple[int, int]:
