@@ -15,8 +15,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
-import msgspec
-
 from engine import gate
 from engine.harness_process import HarnessFault
 from harness import devices, lock
@@ -34,7 +32,8 @@ LOSSES = 5
 """A piece of work that so many cards were closed under is given up: it may be why."""
 
 
-class Gated(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Gated:
     """News of a card: it was closed, or it is back."""
 
     device: str
@@ -47,7 +46,9 @@ class NoIdleGpu(KoptError):
 
 @dataclass(eq=False)
 class Card:
-    """A device of the campaign (several cards, where a target needs them), with what keeps its harness processes warm."""
+    """A device of the campaign (several cards, where a target needs them), with what keeps its
+    harness processes warm.
+    """
 
     device: Device
     warm: WarmStart

@@ -1,0 +1,168 @@
+"""What `loop` makes of the Triton examples on a GPU, from poor defaults, within three minutes.
+
+    python bench/loops.py [--examples softmax_triton matmul_triton] [--seconds 180] [--out FILE]
+
+The best configuration found within the time gets a verdict against the default, and is then held
+against what the card itself does: a matmul against cuBLAS (torch.matmul, timed beside it as the
+incumbent of a verdict), a softmax against the copy bandwidth that `harness.ceilings` measures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import machine
+
+from harness import ceilings, devices, kernel, knobs, target
+from harness.evaluate import Settings, Trees, evaluate
+from harness.loop import loop
+from harness.plan import Plan
+from harness.target import Target
+from harness.trials import Job, Trial
+from harness.verdict import Verdict
+from harness.zygote import Zygote
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+CUBLAS = "import torch\n\n\ndef matmul(a, b, c):\n    torch.matmul(a, b, out=c)\n"
+LARGE = ("square", "large")
+"""The classes of the matmul that are held against cuBLAS."""
+LARGE_BYTES = 256 << 20
+"""Tensors of a softmax that are held against the copy bandwidth."""
+
+
+class Bench:
+    def __init__(self, out: Path, seconds: float, budget: int, seed: int) -> None:
+        self.device = next(d for d in devices.inventory() if d.kind != "cpu" and not d.unusable)
+        self.out, self.seconds, self.budget, self.seed = out, seconds, budget, seed
+        place = kernel.place_on(self.device, "triton", scratch="", python=None, env={})
+        kind = kernel.kind_of(place, "triton")
+        assert kind is not None
+        self.zygote = Zygote.start(kind)  # one for all, as a campaign has it
+
+    def keep(self, kind: str, **fields: Any) -> None:
+        line = json.dumps({"kind": kind, "date": time.strftime("%Y-%m-%d %H:%M"), **fields})
+        with self.out.open("a") as file:
+            file.write(line + "\n")
+        print(line[:400], flush=True)
+
+    def example(self, name: str) -> None:
+        task = target.load(EXAMPLES / name / "task.yaml")
+        base = knobs.read(EXAMPLES / name / "kernel.py")
+        best = self.searched(name, task)
+        source = knobs.apply(base, best, language="triton")
+        verdict = self.verdict(task, source, base)
+        self.keep("verdict", example=name, best=best, **brief(verdict))
+        if name == "matmul_triton":
+            self.against_cublas(task, source)
+        else:
+            self.against_copy(task, verdict)
+
+    def searched(self, name: str, task: Target) -> dict[str, knobs.Value]:
+        """Return the best configuration that a loop of so many seconds finds."""
+        began, cancel = time.monotonic(), threading.Event()
+        seen: list[tuple[float, Trial]] = []
+        timer = threading.Timer(self.seconds, cancel.set)
+        timer.start()
+
+        def on_trial(trial: Trial) -> None:
+            at = time.monotonic() - began
+            seen.append((at, trial))
+            self.keep("trial", example=name, at=round(at, 2), config=trial.config, tag=trial.tag,
+                      log_ratio=trial.log_ratio, us=trial.latency_us, reason=trial.reason,
+                      seconds=trial.wall_s)
+
+        with tempfile.TemporaryDirectory() as folder:
+            found = loop(task, Job(tree=str(EXAMPLES / name), reference=str(EXAMPLES / name),
+                                   budget=self.budget, seed=self.seed), self.device,
+                         Settings(scratch=folder), on_trial=on_trial, cancel=cancel,
+                         zygote=self.zygote)
+        timer.cancel()
+        kept = [at for at, trial in seen if trial.kept]
+        self.keep("loop", example=name, seconds=time.monotonic() - began, trials=len(seen),
+                  best_after_s=max(kept, default=None), best=found.best, space=found.space_size,
+                  gain=None if found.log_ratio is None else math.exp(found.log_ratio))
+        return dict(found.best)
+
+    def verdict(self, task: Target, source: str, incumbent: str) -> Verdict:
+        with tempfile.TemporaryDirectory() as folder:
+            trees = {side: Path(folder) / side for side in ("candidate", "incumbent")}
+            for side, text in (("candidate", source), ("incumbent", incumbent)):
+                trees[side].mkdir()
+                (trees[side] / "kernel.py").write_text(text)
+            return evaluate(task, Trees(candidate=str(trees["candidate"]),
+                                        incumbent=str(trees["incumbent"]),
+                                        reference=str(EXAMPLES / f"{task.op}_triton")), self.device,
+                            Settings(scratch=f"{folder}/scratch", plan=Plan()), zygote=self.zygote)
+
+    def against_cublas(self, task: Target, source: str) -> None:
+        large = replace(task, classes=tuple(task.config_class(name) for name in LARGE))
+        verdict = self.verdict(large, source, CUBLAS)
+        shares = {row.config_class: math.exp(row.log_ratio) for row in verdict.rows
+                  if row.log_ratio is not None}
+        self.keep("against cuBLAS", of_cublas=shares, **brief(verdict))
+
+    def against_copy(self, task: Target, verdict: Verdict) -> None:
+        found = ceilings.cached(self.device)
+        if found is None:
+            self.keep("no ceilings")
+            return
+        shares = {}
+        for row in verdict.rows:
+            config_class = task.config_class(row.config_class)
+            moved = task.work(config_class)[1]
+            if row.latency_us and moved >= 2 * LARGE_BYTES:
+                shares[row.config_class] = moved / row.latency_us / 1e3 / found.copy_gb_per_s
+        self.keep("against the copy", copy_gb_per_s=found.copy_gb_per_s, of_copy=shares,
+                  tflops=found.tflops)
+
+
+def brief(verdict: Verdict) -> dict[str, Any]:
+    return {"valid": verdict.valid, "correct": verdict.correct, "speedup": verdict.speedup,
+            "reason": verdict.rejected_reason, "seconds": verdict.wall_s, "notes": verdict.notes,
+            "audit": [finding.detail for finding in verdict.audit],
+            "evidence": [f"{one.kind}: {one.detail}" for one in verdict.evidence],
+            "rows": [{"class": row.config_class, "us": row.latency_us,
+                      "incumbent_us": row.incumbent_us, "log_ratio": row.log_ratio,
+                      "pct_of_roofline": row.pct_of_roofline, "note": row.note}
+                     for row in verdict.rows]}
+
+
+def run(bench: Bench, names: Sequence[str]) -> None:
+    for name in names:
+        try:
+            bench.example(name)
+        except Exception:  # the other example is worth its device time all the same
+            bench.keep("failed", example=name, text=traceback.format_exc().splitlines()[-12:])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--examples", nargs="+", default=["softmax_triton", "matmul_triton"])
+    parser.add_argument("--seconds", type=float, default=170.0, help="that a loop may take")
+    parser.add_argument("--budget", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path,
+                        default=machine.RESULTS / f"loops-{time.strftime('%Y-%m-%d')}.jsonl")
+    given = parser.parse_args()
+    bench = Bench(given.out, given.seconds, given.budget, given.seed)
+    bench.keep("machine", **machine.describe(), versions=machine.gpu_versions(),
+               given=vars(given) | {"out": str(given.out)})
+    run(bench, given.examples)
+    bench.zygote.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# All that is proven on a GPU machine, part by part: bench/on_gpu.sh FOLDER PART [PART ...]
+#
+# A part is NAME or NAME:SECONDS. Needs nothing but a Python with torch, triton, numpy, pandas,
+# PyYAML and pytest; logs and raw results go to FOLDER, and one part's failure ends no other.
+set -u
+cd "$(dirname "$0")/.."
+out=$1
+shift
+mkdir -p "$out"
+export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
+python=${PYTHON:-python3}
+tests="tests/test_gpu.py tests/test_nvml.py tests/test_health_nvidia.py tests/test_watch.py
+  tests/exploits tests/honest"
+
+for part in "$@"; do
+  name=${part%%:*}
+  seconds=${part#*:}
+  [ "$seconds" = "$part" ] && seconds=480
+  case $name in
+    tests) command="$python -m pytest -c tests/gpu.ini --rootdir=. -m gpu -v -rfE --tb=short
+      --durations=25 ${GPU_PYTEST_ARGS:-} $tests" ;;
+    fidelity) command="$python bench/fidelity.py --gpu --seconds $((seconds - 30))
+      --workers 3 --out $out/fidelity-gpu.jsonl" ;;
+    throughput) command="$python bench/throughput.py --out $out/throughput.jsonl" ;;
+    loops) command="$python bench/loops.py --out $out/loops.jsonl" ;;
+    cards) command="$python bench/cards.py --seconds $((seconds / 4)) --out $out/cards.jsonl" ;;
+    *) echo "no part $name: tests fidelity throughput loops cards"; exit 2 ;;
+  esac
+  echo "== $name, at most $seconds s"
+  # shellcheck disable=SC2086
+  timeout --kill-after=10 "$seconds" $command > "$out/$name.log" 2>&1
+  echo "== $name ended with $?: $(tail -n 1 "$out/$name.log")"
+done
