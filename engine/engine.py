@@ -14,6 +14,7 @@ from engine import campaign as campaigns
 from engine import lease as leases
 from engine.campaign import Setup
 from engine.desk import Desk
+from engine.doctor import start
 from engine.journal.write import Writer
 from engine.run import Run
 from harness.errors import KoptError, Refused, of_os
@@ -78,6 +79,9 @@ class Engine(threading.Thread):
         began = time.monotonic()
         lease = leases.acquire(writer, self.campaign)
         try:
+            for check in [] if decide_only else start.notices(setup.devices):
+                writer.event(setup.id, "warning", check.name, message="; ".join(
+                    filter(None, (check.found, check.fix))))
             desk = Desk(setup, writer, lease, self._stop_event)
             try:
                 Run(desk, decide_only=decide_only).go()

@@ -7,13 +7,17 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import campaigns
 import pytest
 from command_line import answer, harmless, kopt
 
-from engine.doctor import machine, session, tools
+from engine.doctor import machine, session, start, tools
+from harness import devices
+from harness.device import Device
 
 
 def checks(done: Any) -> dict[str, dict[str, str]]:
@@ -88,3 +92,21 @@ def test_torch_is_not_imported_to_learn_its_version() -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[1], text=True,
                           capture_output=True, check=False, timeout=60)
     assert done.returncode == 0 and "torch " in done.stdout
+
+
+def test_a_campaign_is_told_at_its_start_what_may_end_it(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 3600))
+    setup = campaigns.create(tmp_path)
+    with campaigns.running(setup), campaigns.reading(setup) as reader:
+        warned = [event for event in reader.events(campaign=setup.id) if event.kind == "warning"]
+    assert [event.ref for event in warned] == ["slurm"]
+    assert b"job 77, 60 min left; a campaign ends with the job" in warned[0].payload
+
+
+def test_hidden_cards_are_told_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    card = Device(id="cuda:1", kind="nvidia", name="NVIDIA H200", uuid="GPU-1", arch="sm_90")
+    assert [check.name for check in start.notices([card])] == ["visible devices", "cuda:1"]
+    assert start.notices([devices.find("cpu")]) == []
