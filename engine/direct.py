@@ -10,7 +10,7 @@ from types import TracebackType
 
 import msgspec
 
-from engine import clone
+from engine import clone, reported
 from engine import manifest as manifests
 from engine import patch as patches
 from engine import project as projects
@@ -21,14 +21,17 @@ from engine.hygiene import violations
 from engine.lineage import Lineage
 from engine.patch import Patch
 from engine.project import Project
-from harness import knobs, target
+from harness import devices, knobs, target
 from harness.device import Device
-from harness.errors import InputError
+from harness.errors import InputError, Refused
 from harness.evaluate import Settings, Trees
 from harness.knobs import Knob
 from harness.plan import Plan
-from harness.requests import EvaluateRequest
+from harness.reported import decide
+from harness.reported.target import CommandTarget
+from harness.requests import EvaluateRequest, ReportedRequest
 from harness.search.requires import Requirement
+from harness.target import Target
 from harness.verdict import Verdict, rejected
 
 
@@ -48,7 +51,7 @@ class Direct:
 
     def __init__(self, manifest_path: Path, *, base: str = "HEAD") -> None:
         self.manifest = manifests.load(manifest_path)
-        manifests.check_runnable(self.manifest)
+        reported.check_judgeable(self.manifest)
         self.notes: list[str] = []
         """What is to be told about the candidate that was asked for last."""
         self._made = tempfile.TemporaryDirectory(prefix="kopt-")
@@ -56,8 +59,14 @@ class Direct:
         self.project = find_project(Path(self.manifest.project), self.folder)
         self.lineage = Lineage.create(self.folder, "direct", self.project)
         self.base = self._tree_of(base)
-        self.target = target.load(self._task())
-        self.device: Device = device_for(self.manifest, self.target)
+        self.command: CommandTarget | None = None
+        """What is judged by the project's own benchmark; a kernel's `target` is not there then."""
+        if self.manifest.target.kind == "command":
+            self.command = reported.command_target(self.manifest)
+            self.device: Device = devices.find(reported.device(self.manifest))
+        else:
+            self._target = target.load(self._task())
+            self.device = device_for(self.manifest, self._target)
 
     def __enter__(self) -> Direct:
         return self
@@ -65,6 +74,25 @@ class Direct:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
         self._made.cleanup()
+
+    @property
+    def target(self) -> Target:
+        """The kernel; raises Refused where there is a command instead."""
+        if self.command is not None:
+            raise Refused("a command target has no knobs and no space to search",
+                          where="target.kind", fix="judge a patch: kopt evaluate --patch")
+        return self._target
+
+    @property
+    def language(self) -> str:
+        """The kernel's language, or that it is a command."""
+        return "command" if self.command is not None else self.target.language
+
+    @property
+    def edit(self) -> tuple[str, ...]:
+        if self.command is not None:
+            return reported.edit(self.manifest)
+        return self.manifest.edit or (self.target.source,)
 
     @property
     def source(self) -> str:
@@ -75,6 +103,8 @@ class Direct:
 
     @property
     def frozen(self) -> tuple[str, ...]:
+        if self.command is not None:
+            return reported.frozen(self.manifest, self.lineage.files(self.base))
         return self.manifest.frozen or (self.target.reference_file, self.manifest.target.task)
 
     def knobs(self) -> tuple[Knob, ...]:
@@ -98,32 +128,38 @@ class Direct:
                 return self._tree_of(trial.ref), self.lineage.diff(self.base,
                                                                    self._tree_of(trial.ref))
             if trial.patch is not None:
-                edit = self.manifest.edit or (self.target.source,)
-                applied = self.lineage.take(self.base, trial.patch, edit)
+                applied = self.lineage.take(self.base, trial.patch, self.edit)
                 return applied.tree, applied.patch
         except InputError as error:
             return rejected(str(error), device=self.device.name)
         return self.base, Patch()
 
-    def request(self, trial: Trial, *, alpha: float) -> EvaluateRequest | Verdict:
-        """Return what to ask the harness, or the verdict on a candidate that breaks the rules."""
+    def request(self, trial: Trial, *,
+                alpha: float) -> EvaluateRequest | ReportedRequest | Verdict:
+        """Return what to ask the harness, or the verdict on a candidate that breaks the rules.
+
+        A command target's benchmark lies in the project: there, no change outside of `edit` is let
+        through.
+        """
         found = self.candidate(trial)
         if isinstance(found, Verdict):
             return found
         tree, patch = found
-        edit = self.manifest.edit or (self.target.source,)
-        broken = [v for v in violations(patch, edit, self.frozen) if v.kind != "outside"]
+        broken = [v for v in violations(patch, self.edit, self.frozen)
+                  if v.kind != "outside" or self.command is not None]
         identity = patches.candidate_id(self.base, patch) if patch else ""
         if broken:
             return rejected(f"{broken[0].path} {broken[0].detail}", candidate_id=identity,
                             device=self.device.name)
-        decision = self.manifest.decision
-        return EvaluateRequest(
-            target=self.target, device=self.device.id,
-            trees=Trees(candidate=str(self.checkout(tree)), incumbent=str(self.checkout(self.base)),
-                        reference=str(self.checkout(self.base))),
-            settings=self.settings(decision.plan(alpha),
-                                   candidate_id=identity, same=not patch))
+        plan = self.manifest.decision.plan(alpha)
+        base = str(self.checkout(self.base))
+        trees = Trees(candidate=str(self.checkout(tree)), incumbent=base, reference=base)
+        if self.command is not None:
+            plan = decide.plan_for(plan, self.manifest.budget.pairs)
+            return ReportedRequest(target=self.command, device=self.device.id, trees=trees,
+                                   settings=self.settings(plan, candidate_id=identity))
+        return EvaluateRequest(target=self.target, device=self.device.id, trees=trees,
+                               settings=self.settings(plan, candidate_id=identity, same=not patch))
 
     def settings(self, plan: Plan, *, candidate_id: str = "", same: bool = False) -> Settings:
         scratch = self.folder / "scratch"

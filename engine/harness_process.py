@@ -24,6 +24,7 @@ from harness.requests import (
     LoopLine,
     LoopRequest,
     Progress,
+    ReportedRequest,
     TrialLine,
     VerdictLine,
 )
@@ -36,6 +37,8 @@ HARNESS_LIMITS = Limits(wall_s=3600.0, output_bytes=16 << 20)
 TENANCY_S = 20.0
 USUAL_BUDGET = 24
 """Trials that a loop has the usual limits for; with more of them they grow."""
+COMMAND_RUNS = 100
+"""Runs of a project's commands in one verdict at most: each may take its target's whole time."""
 
 
 def warm_start(target: Target, device: Device, python: str | None,
@@ -55,10 +58,14 @@ class HarnessFault(KoptError):
         self.of_device = line.of_device
 
 
-def evaluate(request: EvaluateRequest, *, progress: Callable[[Progress], None] | None = None,
+def evaluate(request: EvaluateRequest | ReportedRequest, *,
+             progress: Callable[[Progress], None] | None = None,
              cancel: threading.Event | None = None, warm: WarmStart | None = None) -> Verdict:
     """Return the verdict on one candidate. Raises HarnessFault."""
-    last = _ask(request, HARNESS_LIMITS, progress, None, cancel, warm)
+    limits = HARNESS_LIMITS
+    if isinstance(request, ReportedRequest):
+        limits = replace(limits, wall_s=limits.wall_s + COMMAND_RUNS * request.target.timeout_s)
+    last = _ask(request, limits, progress, None, cancel, warm)
     if isinstance(last, VerdictLine):
         return last.verdict
     return rejected("the harness was stopped", candidate_id=request.settings.candidate_id)
@@ -76,7 +83,7 @@ def loop(request: LoopRequest, *, on_trial: Callable[[Trial], None] | None = Non
     return last.result if isinstance(last, LoopLine) else None
 
 
-def _ask(request: EvaluateRequest | LoopRequest, limits: Limits,
+def _ask(request: EvaluateRequest | LoopRequest | ReportedRequest, limits: Limits,
          progress: Callable[[Progress], None] | None, on_trial: Callable[[Trial], None] | None,
          cancel: threading.Event | None, warm: WarmStart | None,
          ) -> VerdictLine | LoopLine | None:

@@ -51,6 +51,8 @@ def rule(verdict: Verdict, policy: Policy, *, violations: Sequence[Violation] = 
         return Ruling(kind="reject", reason=f"wrong result: {_first_complaint(verdict)}")
     if found := [f for f in verdict.audit if f.severity == "reject"]:
         return Ruling(kind="reject", reason=f"audit: {found[0].detail}")
+    if verdict.latency_kind == "predicted":
+        return Ruling(kind="tie", reason="predicted, not timed: nothing is kept on a prediction")
     if all(row.latency_us is None for row in verdict.rows):
         why = verdict.notes[-1] if verdict.notes else "it was not timed"
         return Ruling(kind="tie", reason=why)

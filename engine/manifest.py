@@ -32,19 +32,49 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Common to all parts of a manifest: frozen, told by name, closed to unknown keys."""
 
 
+class MetricSpec(_Part, frozen=True, kw_only=True):
+    """A column of numbers; its unit says which direction is better, or `direction` does.
+
+    `weight` is its share where several are combined: work for a rate, calls for a time.
+    """
+
+    name: Text
+    unit: str = ""
+    direction: Literal["lower", "higher"] | None = None
+    weight: Annotated[float, Meta(gt=0)] = 1.0
+
+
+class CheckSpec(_Part, frozen=True, kw_only=True):
+    """The correctness column, and what it must hold: `== 0`, `<= 1e-3`, `PASS|OK`."""
+
+    column: Text
+    rule: str = ""
+
+
 class TargetSpec(_Part, frozen=True, kw_only=True):
     """What is measured: a `kernel` by its task file, or the user's own benchmark `command`.
 
-    A command's benchmark writes `csv`; `check` is its correctness column, `metrics` its numbers
-    (larger is better), `configs` the columns that tell rows apart.
+    A command's benchmark writes `csv`; `check` is its correctness column, in one line also with
+    what it must hold (`err == 0`), `metrics` its numbers, of which a name alone says the unit, and
+    where it does not, larger is better. `configs` names the columns that make a config class (each
+    row is one of its own without), `ignore` those that say nothing.
     """
 
     kind: Literal["kernel", "command", "schedule"] = "kernel"
     task: Text = "task.yaml"
     csv: str = ""
-    check: str = ""
-    metrics: tuple[Text, ...] = ()
+    quick_csv: str = ""
+    """Where the quick command writes, if it is another file."""
+    check: str | CheckSpec = ""
+    metrics: tuple[Text | MetricSpec, ...] = ()
     configs: tuple[Text, ...] = ()
+    ignore: tuple[Text, ...] = ()
+    combine: Literal["auto", "step", "geometric"] = "auto"
+    """How a row's metrics make one: a step's sum, where they are of one unit, or their mean."""
+    scoring: Literal["geometric", "total"] = "geometric"
+    """How rows make one score; a row that fails makes it 0."""
+    timeout_s: Seconds = 1800.0
+    """What one run of a command may take."""
 
 
 class Cli(_Part, frozen=True, kw_only=True):
@@ -220,11 +250,13 @@ def schema() -> dict[str, Any]:
 
 
 def check_runnable(manifest: Manifest) -> None:
-    """Raise Refused in one line if this version cannot run such a target."""
+    """Raise Refused in one line if this version cannot run a campaign on such a target."""
     kind = manifest.target.kind
     if kind != "kernel":
+        what = "judge candidates with `kopt evaluate`" if kind == "command" else \
+            "describe the kernel in a task file and use kind: kernel"
         raise Refused(f"{kind} targets are read but cannot be run yet", where="target.kind",
-                      fix="describe the kernel in a task file and use kind: kernel")
+                      fix=what)
 
 
 NOT_YET = ("execution_mode", "git_commit", "target_shapes",

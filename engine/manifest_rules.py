@@ -10,10 +10,14 @@ from datetime import datetime
 from pathlib import PurePosixPath
 
 from engine.manifest import Cli, Manifest
+from engine.reported import command_target
 from harness.decode import suggest
 from harness.errors import InputError
+from harness.reported.target import faults
 from harness.yamldoc import Document, Key
 
+_OWN = {"command": "benchmark_command", "quick_command": "quick_command",
+        "build_command": "build_command"}
 BACKENDS = ("search", "rewrite-template", "inbox", "cli")
 PLACEHOLDERS = ("prompt", "worktree", "python")
 
@@ -92,6 +96,17 @@ def _commands(manifest: Manifest) -> Iterator[Fault]:
                            ("target.metrics", manifest.target.metrics)):
             if not value:
                 yield ("target", "kind"), f"a command target needs the key {key!r}", ""
+                return
+        yield from _reported(manifest)
+
+
+def _reported(manifest: Manifest) -> Iterator[Fault]:
+    """Yield what the harness would refuse, under the manifest's own names."""
+    for key, what, fix in faults(command_target(manifest)):
+        own = _OWN.get(str(key[0]))
+        at = (own,) if own else ("target", *key)
+        label = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in at)
+        yield at, f"{label.removeprefix('.')}: {what}", fix
 
 
 def _command_fault(command: str) -> str:

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import msgspec
 
+from engine import directions
 from engine.bottlenecks import Lead
+from engine.directions import Direction
 from engine.manifest import Pool
+from engine.stagnation import DIRECTIONS, Review
 from engine.workers.base import Task
 from harness.knobs import Knob
 from harness.text import plain
@@ -17,6 +20,7 @@ from harness.text import plain
 IMPLAUSIBLE = 100.0
 """A speedup from here on is no success of its kind, whatever was measured."""
 MAX_INBOX = 4
+MAX_TRIALS = 10_000
 
 
 class Success(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +39,11 @@ class Success(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outlook(msgspec.Struct, frozen=True, kw_only=True):
-    """What a plan is made from."""
+    """What a plan is made from.
+
+    `tried` are the hypotheses that slots have had on this best; `review` is what rounds without a
+    gain demand, `brief` what agents are told of it.
+    """
 
     campaign: str
     round: int
@@ -47,22 +55,42 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
     inbox: tuple[Path, ...] = ()
     planned: Success = Success()
     fixed: Success = Success()
+    review: Review | None = None
+    tried: frozenset[str] = frozenset()
+    brief: str = ""
+
+    @property
+    def trials(self) -> int:
+        """Trials of a search slot: more of them after rounds without a gain."""
+        width = 1 if self.review is None else self.review.width
+        return min(MAX_TRIALS, self.pool.trials * width)
+
+    @property
+    def may_search(self) -> bool:
+        return bool(self.knobs) and "search" in self.pool.backends
+
+    @property
+    def new(self) -> list[Direction]:
+        """The directions for a search that no slot has followed on this best."""
+        depth = "review" if self.review is None else self.review.depth
+        return directions.new(self.leads, self.tried, depth) if self.may_search else []
 
 
 def planned_share(outlook: Outlook) -> int:
     """Return how many slots are planned; the canonical fixed slot always stays.
 
-    Half in round 1 (the first after the baseline), then by each kind's score in the last round.
+    Half in round 1 (the first after the baseline), then by each kind's score in the last round; a
+    review has room for its new directions.
     """
     n = outlook.slots
     if outlook.pool.mode == "fixed" or n <= 1:
         return 0
     if outlook.pool.mode == "planned":
         return n - 1
-    if outlook.round <= 2 or n <= 2:
-        return max(1, n // 2)
+    least = 1 if outlook.review is None else DIRECTIONS
     planned, fixed = outlook.planned.score, outlook.fixed.score
-    return min(n - 1, max(1, round(n * planned / (planned + fixed))))
+    share = n // 2 if outlook.round <= 2 or n <= 2 else round(n * planned / (planned + fixed))
+    return min(n - 1, max(least, share))
 
 
 def plan(outlook: Outlook) -> list[Task]:
@@ -70,24 +98,29 @@ def plan(outlook: Outlook) -> list[Task]:
     share = planned_share(outlook)
     handed_in = outlook.inbox[:MAX_INBOX] if "inbox" in outlook.pool.backends else ()
     tasks = [_inbox(outlook, i, path) for i, path in enumerate(handed_in, 1)]
-    planned = _planned(outlook, share)
-    rewrites = _rewrites(outlook, outlook.slots - len(planned) - 1)
+    known_forms = outlook.review is not None and outlook.review.depth == "state of the art"
+    first = _rewrites(outlook, share) if known_forms else []
+    planned = _planned(outlook, share - len(first))
+    rewrites = first or _rewrites(outlook, outlook.slots - len(planned) - 1)
     tasks += planned + rewrites
-    if outlook.knobs and "search" in outlook.pool.backends:
+    if outlook.may_search:
         tasks.append(Task(slot="fixed", kind="fixed", backend="search",
                           hypothesis="canonical: every knob of the best source, searched together",
                           bottleneck=_name(outlook.leads[0]) if outlook.leads else "",
-                          seed=_seed(outlook, "fixed"), trials=outlook.pool.trials))
+                          seed=_seed(outlook, "fixed"), trials=outlook.trials))
     elif outlook.pool.cli:
         tasks.append(_cli(outlook, "fixed", outlook.leads[0] if outlook.leads else None, 0))
     return tasks
 
 
 def _planned(outlook: Outlook, share: int) -> list[Task]:
-    """One task a lead; coding agents, where there are some, take turns with the search."""
+    """One task a lead; coding agents, where there are some, take turns with the search.
+
+    After rounds without a gain it is one task a new direction, as long as there are some.
+    """
     tasks: list[Task] = []
-    may_search = outlook.knobs and "search" in outlook.pool.backends
-    searchable = [lead for lead in outlook.leads if lead.knobs] if may_search else []
+    searchable = [lead for lead in outlook.leads if lead.knobs] if outlook.may_search else []
+    new = outlook.new if outlook.review is not None else []
     turn = 0
     for i in range(share):
         slot = f"planned-{i + 1}"
@@ -97,12 +130,12 @@ def _planned(outlook: Outlook, share: int) -> list[Task]:
             turn += 1
         elif searchable:
             lead = searchable[(i + outlook.round) % len(searchable)]
-            names = _some(lead.knobs, outlook.round + i)
+            found = new.pop(0) if new else \
+                Direction(lead=lead, knobs=_some(lead.knobs, outlook.round + i))
             tasks.append(Task(
-                slot=slot, kind="planned", backend="search", knobs=names,
-                hypothesis=f"{' and '.join(names)} against {lead.bottleneck.limiter}: "
-                           f"{lead.bottleneck.advice}",
-                bottleneck=_name(lead), seed=_seed(outlook, slot), trials=outlook.pool.trials))
+                slot=slot, kind="planned", backend="search", knobs=found.knobs,
+                hypothesis=found.hypothesis, bottleneck=_name(found.lead),
+                seed=_seed(outlook, slot), trials=outlook.trials))
     return tasks
 
 
@@ -120,7 +153,7 @@ def _rewrites(outlook: Outlook, room: int) -> list[Task]:
     return [Task(slot=f"rewrite-{name}", kind="rewrite", backend="rewrite-template", option=name,
                  hypothesis=f"a known good form of the op: template {name}",
                  bottleneck=_name(outlook.leads[0]) if outlook.leads else "",
-                 seed=_seed(outlook, name), trials=outlook.pool.trials)
+                 seed=_seed(outlook, name), trials=outlook.trials)
             for name in outlook.templates[:max(0, room)]]
 
 
@@ -139,10 +172,13 @@ def _cli(outlook: Outlook, slot: str, lead: Lead | None, turn: int) -> Task:
     command = outlook.pool.cli[turn % len(outlook.pool.cli)]
     aim = "make the kernel faster" if lead is None else \
         f"relieve {lead.bottleneck.limiter}: {lead.bottleneck.advice}"
+    if outlook.review is not None:
+        idea = outlook.review.ideas[turn % len(outlook.review.ideas)]
+        aim = idea if lead is None else f"{idea}, against {lead.bottleneck.limiter}"
     return Task(slot=slot, kind="fixed" if slot == "fixed" else "planned", backend="cli",
                 option=command.name, hypothesis=f"{command.name}: {aim}",
                 bottleneck="" if lead is None else f"{_name(lead)}: {lead.bottleneck.detail}",
-                seed=_seed(outlook, slot), trials=0)
+                seed=_seed(outlook, slot), trials=0, brief=outlook.brief)
 
 
 def _name(lead: Lead) -> str:

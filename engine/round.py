@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine import candidates
+import msgspec
+
+from engine import candidates, history
+from engine.budget import Meter
 from engine.candidates import Entry
 from engine.desk import Desk
+from engine.fleet import NoIdleGpu
 from engine.journal.records import Candidate, Round, RoundOutcome, Slot
 from engine.judge import breach
 from engine.keeper import Judged, Keeper
@@ -21,40 +25,31 @@ from engine.workers import inbox
 from engine.workers.base import Task
 from harness.errors import InputError, KoptError
 
-Kinds = dict[str, list[float]]
+UNENDED = ("queued", "starting", "working", "searching", "rewriting", "reading", "waiting")
+"""Stages of a slot whose worker is at it."""
 
 
-@dataclass
-class Result:
-    """What a round came to. `speedups` lists the correct candidates' by kind of slot.
-
-    `fresh` counts candidates that the campaign had not seen before.
-    """
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What a round came to, as the journal tells it."""
 
     outcome: RoundOutcome
     summary: str
-    fresh: int = 0
-    speedups: Kinds = field(default_factory=dict)
-    slots: dict[str, int] = field(default_factory=dict)
-    trials: int = 0
-    failure: str = ""
-    """How the last slot failed, if one did."""
 
 
 class RoundRun:
     """Runs one round to its end. Raises Stopped when the campaign is to end meanwhile."""
 
     def __init__(self, desk: Desk, keeper: Keeper, pool: Pool, records: Records, n: int,
-                 between: Callable[[], None]) -> None:
+                 between: Callable[[], None], meter: Meter, late: Callable[[int], str]) -> None:
+        """`late` says of so many candidates in flight why their verdicts leave no more time."""
         self.desk, self.keeper, self.pool, self.records, self.n = desk, keeper, pool, records, n
-        self._between = between
+        self._between, self._meter, self._late = between, meter, late
         self.setup = desk.setup
-        self.result = Result(outcome="failed", summary="")
         self._base = ""
-        self._failed = 0
+        self._cut = ""
+        self._failed = False
         self._working: set[str] = set()
         self._verifying: dict[str, Entry] = {}
-        self._tasks: dict[str, Task] = {}
         self._judged: list[Judged] = []
         self._earlier: list[Judged] = []
 
@@ -62,7 +57,6 @@ class RoundRun:
         """Fill the slots, judge what comes out, keep the best; `carried` were left by a crash."""
         self._base = self.setup.lineage.best
         self.desk.round = self.n
-        self._tasks = {task.slot: task for task in tasks}
         self._open(tasks)
         try:
             self._carry(carried)
@@ -70,11 +64,26 @@ class RoundRun:
             while self._working or self._verifying:
                 self._handle(self.desk.wait())
                 self._between()
+                if self._working and (reason := self._late(self._in_flight)):
+                    self._end_workers(reason)
         finally:
             self.pool.stop()
         self._choose()
-        self._end()
-        return self.result
+        return self._end()
+
+    @property
+    def _in_flight(self) -> int:
+        return len(self._working) + len(self._verifying)
+
+    def _end_workers(self, reason: str) -> None:
+        """End the workers ahead of the deadline; what they leave is judged like any other."""
+        self._cut = reason
+        self.desk.aside(self.pool.stop)
+        while not self.desk.messages.empty():
+            self._handle(self.desk.wait())
+        for slot in sorted(self._working):
+            self._end_slot(slot, "not begun", reason)
+        self._working.clear()
 
     def _open(self, tasks: Sequence[Task]) -> None:
         writer, campaign = self.desk.writer, self.setup.id
@@ -85,9 +94,12 @@ class RoundRun:
                                backend=t.backend, hypothesis=t.hypothesis,
                                bottleneck=t.bottleneck, device=self.setup.device.id,
                                started_at=time.time()) for t in tasks])
-        self._working = set(self._tasks)
-        for task in tasks:
-            self.result.slots[task.kind] = self.result.slots.get(task.kind, 0) + 1
+        self._working = {task.slot for task in tasks}
+        for slot in self.desk.reader.slots(campaign, self.n):
+            if slot.slot not in self._working and slot.stage in UNENDED and not slot.candidate:
+                self._end_slot(slot.slot, "ended", "its engine was cut short")
+        costs = {cli.name: cli.cost for cli in self.setup.manifest.pool.cli}
+        self._meter.note(cost=sum(costs.get(t.option, 0.0) for t in tasks if t.backend == "cli"))
 
     def _carry(self, carried: Sequence[Candidate]) -> None:
         """Take up candidates that an earlier engine captured and did not decide on."""
@@ -112,9 +124,11 @@ class RoundRun:
                 self.keeper.close(judged)
 
     def _handle(self, message: object) -> None:
+        if isinstance(message, NoIdleGpu):  # a slot has waited for as long as a campaign does
+            raise message
         if isinstance(message, Finished):
             self._working.discard(message.task.slot)
-            self.result.trials += len(message.report.trials)
+            self._meter.note(trials=len(message.report.trials))
             self.records.trials(self.n, message.task, message.report.trials)
             self.records.worker_log(self.n, message.task.slot)
             self._captured(message)
@@ -140,9 +154,8 @@ class RoundRun:
     def _captured(self, finished: Finished) -> None:
         task, report = finished.task, finished.report
         if not report.ok:
-            self._failed += 1
-            self.result.failure = f"{task.slot}: {report.summary}"
-            self._end_slot(task.slot, "failed", report.summary)
+            self._failed = self._failed or not self._cut
+            self._end_slot(task.slot, "ended" if self._cut else "failed", report.summary)
             return
         if not finished.patch:
             dropped = finished.patch.dropped if finished.patch is not None else ()
@@ -160,7 +173,6 @@ class RoundRun:
             self._end_slot(task.slot, "repeat", f"the same change as candidate {entry.id}",
                            entry.id)
             return
-        self.result.fresh += 1
         self.records.candidate(self.n, entry)
         if ruling := breach(entry.violations):
             self.keeper.refuse(entry, "reject", ruling.reason)
@@ -175,7 +187,7 @@ class RoundRun:
 
     def _unjudged(self, entry: Entry, fault: KoptError) -> None:
         """The harness could not answer. A bad task or machine ends the campaign, with one line."""
-        if fault.exit_code in (2, 3):
+        if fault.exit_code in (2, 3) or isinstance(fault, NoIdleGpu):
             raise fault
         self.keeper.refuse(entry, "reject", f"could not be judged: {fault}")
         self._end_slot(entry.candidate.slot, "failed", str(fault), entry.id)
@@ -184,9 +196,6 @@ class RoundRun:
         entry, ruling = judged.entry, judged.ruling
         self._judged.append(judged)
         self.records.verdict(self.n, judged)
-        if judged.verdict.speedup is not None:
-            kind = self._kind(entry.candidate.slot)
-            self.result.speedups.setdefault(kind, []).append(judged.verdict.speedup)
         if judged.good:
             self.desk.writer.set_candidate_state(self.setup.id, entry.id, "verified",
                                                  reason=ruling.reason)
@@ -194,9 +203,6 @@ class RoundRun:
         else:
             self.keeper.close(judged)
             self._end_slot(entry.candidate.slot, ruling.kind, ruling.reason, entry.id)
-
-    def _kind(self, slot: str) -> str:
-        return self._tasks[slot].kind if slot in self._tasks else "fixed"
 
     def _choose(self) -> None:
         """Best of N wins; every other verified gain is tried again on the new best."""
@@ -212,7 +218,6 @@ class RoundRun:
             elif judged.ruling.kind == "ask":
                 self._ask(judged)
             elif self.keeper.keep(judged):
-                self.result.outcome = "keep"
                 self._end_slot(judged.entry.candidate.slot, "kept", judged.ruling.reason,
                                judged.entry.id)
 
@@ -271,20 +276,17 @@ class RoundRun:
                        f"on the new best: {again.ruling.reason}", moved.id)
         return None
 
-    def _end(self) -> None:
-        result = self.result
-        correct = [j for j in self._judged if j.verdict.correct]
-        if not result.fresh and not self._failed:
-            result.outcome, result.summary = "tie", "no slot found anything better"
-            return
-        if result.outcome != "keep" and correct:
-            best = max(correct, key=lambda j: j.verdict.speedup or 0.0)
-            result.outcome = "regression" if best.ruling.kind == "regression" else "tie"
-        kinds: dict[str, int] = {}
-        for judged in self._judged:
-            kinds[judged.ruling.kind] = kinds.get(judged.ruling.kind, 0) + 1
+    def _end(self) -> Result:
+        """Say what the round came to: what the journal has of it, from whichever engine."""
+        past = history.read(self.desk.reader, self.setup.id)
+        outcome, fresh = past.outcome(self.n, failed=self._failed), past.fresh(self.n)
+        kinds = Counter(d.kind for d in past.decisions if d.round == self.n)
         counted = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-        result.summary = f"{result.fresh} candidates: {counted or 'none judged'}"
+        summary = f"{fresh} candidates: {counted or 'none judged'}"
+        if outcome == "tie" and not fresh and not kinds:
+            summary = "no slot found anything better"
+        return Result(outcome=outcome, summary=f"{summary}; ended early: {self._cut}"
+                      if self._cut else summary)
 
     def _end_slot(self, slot: str, stage: str, detail: str, candidate: str = "") -> None:
         with contextlib.suppress(LookupError):  # carried over from a round with other slots

@@ -9,26 +9,24 @@ import logging
 import time
 from collections.abc import Sequence
 
-from engine import keep, standby, survey
+from engine import budget, keep, standby, survey
 from engine.approval import Controls
+from engine.budget import Meter
 from engine.desk import Desk, Stopped
+from engine.fleet import NoIdleGpu
 from engine.journal.errors import LeaseLost
 from engine.journal.records import Campaign, CampaignState, Round
 from engine.keeper import Keeper
-from engine.plan import Outlook, Success, plan
 from engine.pool import Pool
 from engine.records.write import Records
-from engine.round import Result, RoundRun
-from engine.stopping import reason_to_stop, tally
-from engine.survey import Survey
+from engine.round import RoundRun
+from engine.steering import Steering
 from engine.verifier import Job
 from engine.workers import registry
 from engine.workers.base import Task
-from harness.errors import InputError, KoptError, of_os
+from harness.errors import EnvironmentFault, InputError, KoptError, of_os
 
 log = logging.getLogger("kopt.engine")
-IN_VAIN = 2
-"""Rounds in a row that brought no new candidate, after which another would not either."""
 
 
 class Run:
@@ -40,12 +38,11 @@ class Run:
         self.controls = Controls(desk, since=desk.since, decide_only=decide_only)
         self.records = Records(desk.setup)
         self.workers = registry.workers(desk.setup.manifest)
-        self.began = time.monotonic()
-        self.trials = 0
-        self.in_vain: list[Result] = []
-        self.last: Result | None = None
         self.before = self._campaign()
-        desk.on_controls = self.controls.look
+        self.meter = Meter(self._spend, budget.spent(desk.reader.rounds(desk.setup.id)),
+                           running=not decide_only)
+        self.steering = Steering(desk, self.meter)
+        desk.on_controls = self._look
 
     def go(self) -> None:
         """Carry the campaign on until it stops, and record how it ended."""
@@ -63,6 +60,8 @@ class Run:
             self._cut_short("stopped", self.controls.stop_reason or "stopped in order")
         except LeaseLost:
             raise  # the campaign is another engine's now: nothing of it is ours to say
+        except NoIdleGpu as error:
+            self._cut_short("stopped", str(error))
         except KoptError as error:
             self._cut_short("failed", str(error))
             raise
@@ -89,9 +88,18 @@ class Run:
             return
         self._state(state, "", reason)
         try:
-            self.records.stop(reason, self._best(), self._waiting())
-        except OSError as error:
-            log.warning("no stop summary: %s", of_os(error))
+            self._summarise(reason)
+        except (OSError, EnvironmentFault) as error:
+            log.warning("no stop summary: %s", error)
+
+    def _summarise(self, reason: str) -> None:
+        """Record the stop with what was spent until then, and write the Stop Summary."""
+        self.meter.note()
+        spent = self.meter.spent
+        self.desk.writer.event(
+            self.setup.id, "campaign.stop", self.setup.lineage.best, reason=reason,
+            wall_s=spent.wall_s, trials=spent.trials, cost=spent.cost, waiting=self._waiting())
+        self.records.agree(self.desk.reader)
 
     def _decide(self) -> None:
         """Carry out what people decided on a campaign that no engine runs; it stays as it was."""
@@ -104,6 +112,7 @@ class Run:
             standby.ask_next(self.keeper)
             state = "waiting" if self._waiting() else "finished"
         self._state(state, before.phase, before.reason)
+        self.records.agree(self.desk.reader)
 
     def _waiting(self) -> int:
         return len(self.desk.reader.candidates(self.setup.id, states=("waiting",)))
@@ -147,45 +156,44 @@ class Run:
                f"{self.setup.target.language} needs a GPU to be measured"
 
     def _rounds(self) -> str:
-        """Run rounds until there is a reason to stop; returns it."""
+        """Run rounds until there is a reason to stop; returns it.
+
+        A round that was cut short is ended first, without workers if there is no room for them:
+        what they captured before is judged.
+        """
         while True:
             self.controls.look()
             self._pause()
             self._between()
-            if reason := self._reason():
+            reason, cut = self.steering.reason_to_stop(), self._cut_rounds()
+            if reason and not cut:
                 return reason
             n = self._next_round()
             self._state("running", f"round {n}: looking for bottlenecks")
-            view = survey.of_best(self.desk, n)
-            tasks = plan(self._outlook(n, view))
-            if not tasks and not self._cut_rounds():
-                return "nothing left to try: no slot has anything to do"
+            tasks, why_none = ([], "") if reason else self.steering.tasks(n)
+            if not tasks and not cut:
+                return f"nothing left to try: {why_none}"
             self._state("running", f"round {n}")
-            result = self._round(n, tasks)
-            self.trials += result.trials
-            self.in_vain = [] if result.fresh else [*self.in_vain, result]
-            self.last = result
+            self._round(n, tasks)
 
     def _between(self) -> None:
         """Carry out approvals, whenever the engine has a moment."""
         if self.controls.decide(self.keeper):
             self._headline()
 
-    def _round(self, n: int, tasks: Sequence[Task]) -> Result:
+    def _round(self, n: int, tasks: Sequence[Task]) -> None:
         limit = self.setup.manifest.pool.workers or survey.default_workers(self.setup)
         pool = Pool(self.setup, self.workers, limit, self.desk.messages, self.desk.fleet)
         carried = self.desk.reader.candidates(self.setup.id, states=("captured", "verified"))
-        before = self.setup.lineage.best
-        running = RoundRun(self.desk, self.keeper, pool, self.records, n, self._between)
+        running = RoundRun(self.desk, self.keeper, pool, self.records, n, self._between,
+                           self.meter, self.steering.late())
         result = running.run(tasks, carried)
         self._headline()
-        if self.setup.lineage.best != before:  # kept by the round, or by a person meanwhile
-            result.outcome = "keep"
+        self.meter.note()
         self.desk.writer.end_round(self.setup.id, n, outcome=result.outcome,
                                    summary=result.summary,
                                    best_speedup=self._campaign().speedup or 1.0)
         self.records.agree(self.desk.reader)
-        return result
 
     def _headline(self) -> None:
         """Re-measure the best against the baseline: the headline is never a product of gains.
@@ -203,36 +211,6 @@ class Run:
         self.keeper.headline()
         self._state(before.state, before.phase, before.reason)
 
-    def _outlook(self, n: int, view: Survey) -> Outlook:
-        manifest, last = self.setup.manifest, self.last
-        planned = fixed = Success()
-        if last is not None:
-            planned = Success(speedups=tuple(last.speedups.get("planned", ())),
-                              slots=last.slots.get("planned", 0))
-            rest = ("fixed", "rewrite")
-            fixed = Success(speedups=tuple(s for k in rest for s in last.speedups.get(k, ())),
-                            slots=sum(last.slots.get(k, 0) for k in rest))
-        return Outlook(campaign=self.setup.id, round=n, pool=manifest.pool, knobs=view.knobs,
-                       slots=manifest.pool.slots or survey.default_slots(self.setup),
-                       leads=view.leads, templates=view.templates, inbox=view.inbox,
-                       planned=planned, fixed=fixed)
-
-    def _reason(self) -> str:
-        rounds = self.desk.reader.rounds(self.setup.id)
-        return reason_to_stop(
-            self.setup.manifest, tally(rounds), trials=self.trials,
-            elapsed_s=time.monotonic() - self.began, exhausted=self._exhausted(),
-            pct_of_roofline=survey.reached(self.desk))
-
-    def _exhausted(self) -> str:
-        """Return why another round would bring nothing new, or ""."""
-        if len(self.in_vain) < IN_VAIN:
-            return ""
-        last = self.in_vain[-1]
-        if last.failure:
-            return f"no slot of {IN_VAIN} rounds brought a candidate; {last.failure}"
-        return "every slot repeats what was tried before"
-
     def _next_round(self) -> int:
         """Return the round to run: the one that was cut short, or the next."""
         rounds = self.desk.reader.rounds(self.setup.id)
@@ -248,24 +226,28 @@ class Run:
         if not self.controls.paused:
             return
         self._state("paused", "paused")
+        self.meter.pause()
         while self.controls.paused:
             self.desk.wait()
             self._between()
+        self.meter.resume()
         self._state("running", "resumed")
 
     def _finish(self, reason: str) -> None:
         self.controls.look()
         self._between()
         standby.ask_next(self.keeper)
-        waiting = self._waiting()
-        self.records.stop(reason, self._best(), waiting)
-        self._state("waiting" if waiting else "finished", "", reason)
+        self._summarise(reason)
+        self._state("waiting" if self._waiting() else "finished", "", reason)
 
-    def _best(self) -> str:
-        best = self._campaign()
-        if best.speedup is None:
-            return "1.00x: nothing was kept"
-        return f"{best.speedup:.2f}x [{best.speedup_low or 0:.2f}, {best.speedup_high or 0:.2f}]"
+    def _look(self) -> None:
+        """What is done several times a second, whatever is waited for."""
+        self.controls.look()
+        self.meter.beat()
+
+    def _spend(self, seconds: float, trials: int, cost: float) -> None:
+        self.desk.writer.spend(self.setup.id, max(1, self.desk.round), seconds=seconds,
+                               trials=trials, cost=cost)
 
     def _state(self, state: CampaignState, phase: str, reason: str = "") -> None:
         self.desk.writer.set_campaign(

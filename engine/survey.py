@@ -31,8 +31,11 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     inbox: tuple[Path, ...]
 
 
-def of_best(desk: Desk, round: int) -> Survey:
-    """Look at the current best and record its bottlenecks."""
+def of_best(desk: Desk, round: int, *, again: bool = False) -> Survey:
+    """Look at the current best and record its bottlenecks.
+
+    With `again`, templates that were tried on an earlier best are offered once more.
+    """
     setup = desk.setup
     tree = setup.tree(setup.lineage.best)
     source = (tree / setup.target.source).read_text(errors="replace")
@@ -45,7 +48,7 @@ def of_best(desk: Desk, round: int) -> Survey:
         knobs = ()
     leads = _leads(setup, desk, tree, source, knobs, round)
     desk.writer.put_bottlenecks(setup.id, round, [lead.bottleneck for lead in leads])
-    return Survey(knobs=knobs, leads=tuple(leads), templates=_templates(desk),
+    return Survey(knobs=knobs, leads=tuple(leads), templates=_templates(desk, again),
                   inbox=tuple(inbox.waiting(setup.folder.inbox)))
 
 
@@ -76,6 +79,15 @@ def _compiled(setup: Setup, desk: Desk, tree: Path, rows: tuple[Row, ...]) -> tu
     return aot.bottlenecks_of(resources, rows)
 
 
+def verdict_of_best(desk: Desk) -> Verdict | None:
+    """Return the current best's verdict against the baseline, None if it was not measured."""
+    lineage = desk.setup.lineage
+    base = lineage.tree_of(lineage.base)
+    if lineage.best == lineage.base:
+        return desk.recorded("baseline", "baseline", base)
+    return desk.recorded(lineage.best[:12], "headline", base)
+
+
 def _rows_of_best(desk: Desk) -> tuple[Row, ...]:
     """Return the newest rows measured of the current best: its headline's, or the baseline's."""
     for purpose in ("headline", "baseline"):
@@ -91,7 +103,7 @@ def _ceilings(setup: Setup) -> Ceilings | None:
     return roofline.of_gpu(setup.device, setup.target)
 
 
-def _templates(desk: Desk) -> tuple[str, ...]:
+def _templates(desk: Desk, again: bool) -> tuple[str, ...]:
     """Return the fitting templates that this campaign has not tried yet, as routing orders them."""
     setup = desk.setup
     directions = route(setup.target.op, setup.device.kind, setup.target.language)
@@ -99,7 +111,8 @@ def _templates(desk: Desk) -> tuple[str, ...]:
         desk.writer.event(setup.id, "log", "routing", message=(
             f"rewrites for {directions.op_class} not installed here: "
             f"{', '.join(directions.missing)}"))
-    tried = {c.slot for c in desk.reader.candidates(setup.id)}
+    tried = {c.slot for c in desk.reader.candidates(setup.id)
+             if not again or c.base_commit == setup.lineage.best}
     if setup.target.language not in directions.backends:
         return ()
     return tuple(t.name for t in template.find(setup.target)

@@ -19,6 +19,7 @@ from harness.requests import (
     Line,
     LoopLine,
     Progress,
+    ReportedRequest,
     Request,
     TrialLine,
     VerdictLine,
@@ -32,20 +33,36 @@ def say(line: Line) -> None:
     sys.stdout.buffer.flush()
 
 
+def tell(stage: str, detail: str, done: float | None) -> None:
+    say(Progress(stage=stage, detail=detail, done=done))
+
+
 def answer(request: Request, cancel: threading.Event) -> Line:
+    if isinstance(request, ReportedRequest):
+        return reported(request, cancel)
     target.check(request.target)
     device = devices.find(request.device)
     zygote = inherited(request.target, device, request.settings)
     if isinstance(request, EvaluateRequest):
         verdict = evaluate(
             request.target, request.trees, device, request.settings, cancel=cancel, zygote=zygote,
-            progress=lambda stage, detail, done: say(Progress(stage=stage, detail=detail,
-                                                              done=done)))
+            progress=tell)
         return VerdictLine(verdict=verdict)
     result = loop(request.target, request.job, device, request.settings, cancel=cancel,
                   zygote=zygote, on_trial=lambda trial: say(TrialLine(trial=trial)),
                   on_note=lambda note: say(Progress(stage="note", detail=note)))
     return LoopLine(result=result)
+
+
+def reported(request: ReportedRequest, cancel: threading.Event) -> Line:
+    """Answer with the verdict on a command target; its modules are imported for nothing else."""
+    from harness.reported import target as command_target
+    from harness.reported.evaluate import evaluate as evaluate_command
+
+    command_target.check(request.target)
+    return VerdictLine(verdict=evaluate_command(
+        request.target, request.trees, devices.find(request.device), request.settings,
+        cancel=cancel, progress=tell))
 
 
 def inherited(of: Target, device: Device, settings: Settings) -> Zygote | None:

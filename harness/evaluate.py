@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness import guard, lock, project_tests, roofline, spans, summary
+from harness import ceilings, guard, lock, predict, project_tests, roofline, spans, summary
 from harness.audit import audit
 from harness.audit.transfer import looks_like_weight, transfer
 from harness.budget import Budget
 from harness.build_c import BuildError
+from harness.ceilings import GpuCeilings
 from harness.check import Check, Failed
 from harness.devices import Device
 from harness.health_nvidia import ONE_PROCESS
@@ -49,7 +50,8 @@ def evaluate(target: Target, trees: Trees, device: Device, settings: Settings, *
     """Judge a candidate against the incumbent; with a zygote that is running already, sooner.
 
     Returns a Verdict whatever the candidate does. Raises OracleError when the reference fails,
-    EnvironmentFault when the machine does and Stopped when it was cancelled.
+    EnvironmentFault when the machine does, InputError for what cannot be predicted and Stopped
+    when it was cancelled.
     """
     return Evaluation(target, trees, device, settings, progress, cancel, zygote).run()
 
@@ -61,6 +63,7 @@ class Evaluation:
                  progress: Progress | None, cancel: threading.Event | None,
                  zygote: Zygote | None = None) -> None:
         self.trees, self.settings = trees, settings
+        self.given, self.card = target, predict.card_for(settings.predict, target.language)
         self.stage = Stage(target, device, settings, cancel, zygote)
         self.target = self.stage.target
         self._progress = progress or (lambda stage, detail, done: None)
@@ -72,6 +75,8 @@ class Evaluation:
     def run(self) -> Verdict:
         began = time.monotonic()
         self.notes += declared(self.target)
+        self.evidence += [Evidence(kind="card", detail=f"measured on {card.id}, {card.uuid}")
+                          for card in self.stage.device.cards if card.kind != "cpu"]
         if self.stage.in_process:
             self.notes.append(self.stage.mode.words or ONE_PROCESS)
         if reason := guard.unconfined():
@@ -164,12 +169,14 @@ class Evaluation:
         if not stage.measurable:
             self.notes.append("no GPU here: correctness by Triton's interpreter, which shows no "
                               "races; not timed")
-            return self._verdict(check.errors, {}, None)
+            return self._predicted(self._verdict(check.errors, {}, None))
+        if self.card is not None:
+            self.notes.append(f"this machine measures: nothing is predicted for {self.card.name}")
         if candidate.identity == incumbent.identity and not self.settings.always_time:
             self.notes.append("runs the incumbent's very code: a tie, not timed")
             return self._verdict(check.errors, {}, None, same=True)
         self._test(held)
-        ceilings = self._ceilings()
+        floor, reached = self._ceilings(), self._reached(held)
         measurement = Measurement(stage, check, self._progress)
         try:
             timings = measurement.run(candidate, incumbent, held)
@@ -178,9 +185,24 @@ class Evaluation:
             self.evidence += measurement.evidence
         seen = stage.runners.spans
         self.evidence += spans.evidence(seen, [c.name for c in self.target.classes])
-        if self.settings.plan.score == "kernel":
+        if self.settings.plan.score == "kernel" and not stage.several:
             self.findings += spans.missing(seen, timings)
-        return self._verdict(check.errors, timings, ceilings)
+        verdict = self._verdict(check.errors, timings, floor)
+        self.evidence += ceilings.evidence(reached, stage.device, self.target, verdict.rows)
+        return verdict
+
+    def _predicted(self, verdict: Verdict) -> Verdict:
+        """Fill in what is predicted for a card that need not be here, if that was asked for."""
+        if self.card is None or not verdict.correct:
+            return verdict
+        self._progress("predicting", self.card.name, None)
+        told = predict.of_tree(self.given, Path(self.trees.candidate), self.card, self.stage.place,
+                               cold=self.settings.plan.cache == "cold", yields=self.stage.yields,
+                               cancel=self.stage.cancel)
+        if told.refusal:
+            raise Failed(told.refusal)
+        self.notes.append(told.note)
+        return predict.filled(verdict, told)
 
     def _test(self, held: lock.DeviceLock | None) -> None:
         if not self.settings.test_command:
@@ -208,10 +230,21 @@ class Evaluation:
         with self.stage.lock(self._waiting):
             return roofline.measure_cpu(self.stage.device.name, self.stage.folder("ceilings"))
 
+    def _reached(self, held: lock.DeviceLock | None) -> GpuCeilings | None:
+        """Return what the card was measured to reach; measured now if it never was, once."""
+        stage = self.stage
+        found = None if stage.on_cpu else ceilings.cached(stage.device)
+        if found is not None or stage.on_cpu or held is None or stage.in_process:
+            return found  # a card that takes one process has it already
+        self._progress("measuring", "what the card reaches", None)
+        stage.runners.rehearsed()
+        return ceilings.measured(stage.device, stage.place, held, zygote=stage.zygote,
+                                 cancel=stage.cancel)
+
     def _verdict(self, errors: Mapping[str, Errors], timings: Mapping[str, ClassTiming],
-                 ceilings: Ceilings | None, *, same: bool = False) -> Verdict:
+                 floor: Ceilings | None, *, same: bool = False) -> Verdict:
         seen = Seen(target=self.target, plan=self.settings.plan, errors=errors, timings=timings,
-                    ceilings=ceilings, on_cpu=self.stage.on_cpu, same=same)
+                    ceilings=floor, on_cpu=self.stage.on_cpu, same=same)
         rows, found = summary.rows(seen)
         verdict = Verdict(valid=True, correct=all(row.correct for row in rows), rows=rows,
                           audit=found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import threading
 import time
@@ -12,8 +13,11 @@ from pathlib import Path
 from harness import knobs
 from harness.device import Device
 from harness.errors import InputError, Stopped
-from harness.recorder import Recorder, key
+from harness.forecast import Forecast
+from harness.recorder import Recorder
+from harness.recorder import key as measured_key
 from harness.screen import SCREEN, Screen, Screened, latency_kind
+from harness.search.guide import Guide
 from harness.search.ruling import Ruling
 from harness.search.space import Config, Observation, Space, of_knobs
 from harness.search.walk import Strategy, Walk
@@ -34,6 +38,10 @@ def loop(target: Target, job: Job, device: Device, settings: Settings, *,
     `on_trial` gets every trial that is made now. With `job.record` a loop that was ended at any
     moment goes on where it was. Raises InputError when the source has no knobs or its default
     does not work, Refused when another process is at the same loop.
+
+    With `settings.predict` what that card cannot launch is rejected, and of what the search has
+    planned the likely fastest is tried first; where nothing is measured, predictions lead it, and
+    nothing but the default comes out of it.
     """
     if not 0 < job.budget <= MOST_TRIALS:
         raise InputError(f"a loop needs a budget of 1 to {MOST_TRIALS} trials")
@@ -50,6 +58,14 @@ def strategy_for(space: Space, seed: int, history: tuple[Observation, ...]) -> S
     return ModelSearch(space, seed, history)
 
 
+def key(target: Target, job: Job, device: Device, settings: Settings) -> str:
+    """Return the short name of a loop, by which it is found again."""
+    name = measured_key(target, job, device, settings)
+    if not settings.predict:
+        return name
+    return hashlib.sha256(f"{name} {settings.predict}".encode()).hexdigest()[:len(name)]
+
+
 class _Loop:
     """One loop: what it searches, and the trials it has so far."""
 
@@ -63,28 +79,36 @@ class _Loop:
         self.space = of_knobs(self.knobs, job.only, self.required)
         self.kernel = knobs.identity(target.op, self.source, language=target.language)
         self.ruling = Ruling(self.space, SCREEN.margin)
+        self.forecast = Forecast.of(target, job, device, settings, self._source_of, cancel)
         self.trials: list[Trial] = []
 
     def run(self, on_trial: Callable[[Trial], None], on_note: Callable[[str], None]) -> LoopResult:
         name = key(self.target, self.job, self.device, self.settings)
-        with Recorder(self.target, self.job, self.device, self.knobs, name, on_note) as recorder:
+        told = self.forecast
+        subject = self.device if told is None else told.subject
+        with Recorder(self.target, self.job, subject, self.knobs, name, on_note) as recorder, \
+                told or contextlib.nullcontext():
             strategy = strategy_for(self.space, self.job.seed,
                                     recorder.history(self.space, self.kernel))
-            walk = Walk(strategy, self.space)
+            walk = Walk(strategy if told is None else Guide(strategy, told.expected), self.space)
             earlier = tuple(trial for trial in recorder.earlier if self.space.holds(trial.config))
             if len(earlier) < len(recorder.earlier):
                 on_note(f"{len(recorder.earlier) - len(earlier)} recorded trials are not of this "
                         "space: left out")
-            walk.replay(earlier, self._cancelled)
+            with contextlib.suppress(Stopped):
+                walk.replay(earlier if told is None else told.replayed(earlier), self._cancelled)
             for trial in earlier:
-                self.ruling.take(trial)
+                self._rule(trial)
             self.trials = list(earlier)
             if earlier:
                 on_note(f"going on after {len(earlier)} recorded trials (--fresh starts anew)")
             if len(earlier) < self.job.budget:
                 with Screen(self.target, self.job, self.device, self.settings, self.source,
-                            self.knobs, self.cancel, self.zygote) as screen:
+                            self.knobs, self.cancel, self.zygote,
+                            None if told is None else told.foresight) as screen:
                     self._search(screen, walk, recorder, on_trial)
+            for note in told.notes(self.trials) if told is not None else ():
+                recorder.note(note)
         best = self.ruling.best
         config = best.config if best is not None else dict(self.space.default)
         return LoopResult(best=config, log_ratio=best.log_ratio if best is not None else None,
@@ -97,16 +121,16 @@ class _Loop:
         number = self.trials[-1].number + 1 if self.trials else 0
         screen.expect(walk.planned()[:self.job.budget - len(self.trials)])
         while len(self.trials) < self.job.budget and not self._cancelled():
-            config = walk.next()
-            if config is None:
-                return
-            began = time.monotonic()
             try:
+                config = walk.next()
+                if config is None:
+                    return
+                began = time.monotonic()
                 screened = screen.measure(config)
             except Stopped:
                 return
             trial = self._ruled(number, config, screened, time.monotonic() - began)
-            walk.tell(trial)
+            walk.tell(trial if self.forecast is None else self.forecast.scored(trial))
             recorder.add(trial)
             self.trials.append(trial)
             on_trial(trial)
@@ -115,7 +139,6 @@ class _Loop:
     def _ruled(self, number: int, config: Config, screened: Screened, wall_s: float) -> Trial:
         """Make a trial of what was seen, and rule on it."""
         tags: dict[str, Tag] = {"PASS": "tried", "FAIL": "revert", "REJECTED": "rejected"}
-
         trial = Trial(
             number=number, config=config, tag=tags[screened.correctness],
             correctness=screened.correctness, candidate_id=self._identity(config),
@@ -123,13 +146,22 @@ class _Loop:
             latency_kind=screened.latency_kind, bound_us=screened.bound_us,
             pct_of_roofline=screened.pct_of_roofline, reason=screened.reason,
             at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), wall_s=round(wall_s, 4))
-        return replace(trial, tag="kept") if self.ruling.take(trial) else trial
+        return replace(trial, tag="kept") if self._rule(trial) else trial
+
+    def _rule(self, trial: Trial) -> bool:
+        """Return whether a trial is the best now; beside predictions only a measured one can be."""
+        return (self.forecast is None or trial.log_ratio is not None) and self.ruling.take(trial)
+
+    def _source_of(self, config: Config) -> str | None:
+        """Return the source with a configuration set, None for one that cannot be."""
+        checked = knobs.check(self.knobs, config, self.required)
+        return None if checked.faults or checked.dropped else \
+            knobs.apply(self.source, config, language=self.target.language)
 
     def _identity(self, config: Config) -> str:
         """Return the short name of a candidate: the same source on the same tree is the same."""
-        checked = knobs.check(self.knobs, config, self.required)
-        text = repr(sorted(config.items())) if checked.faults or checked.dropped else \
-            knobs.apply(self.source, config, language=self.target.language)
+        source = self._source_of(config)
+        text = repr(sorted(config.items())) if source is None else source
         told = f"{self.settings.incumbent_tree}\n{self.target.source}\0{text}"
         return hashlib.sha256(told.encode(errors="surrogatepass")).hexdigest()[:12]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.evaluate import Settings, Trees
+from harness.reported.target import CommandTarget
 from harness.target import Target
 from harness.trials import Job, LoopResult, Trial
 from harness.verdict import Verdict
@@ -28,7 +29,18 @@ class LoopRequest:
     settings: Settings
 
 
-Request = EvaluateRequest | LoopRequest
+@dataclass(frozen=True, kw_only=True)
+class ReportedRequest:
+    TAG = "reported"
+    """A verdict by the project's own benchmark; `trees.reference` is not looked at."""
+
+    target: CommandTarget
+    trees: Trees
+    device: str
+    settings: Settings
+
+
+Request = EvaluateRequest | LoopRequest | ReportedRequest
 
 
 @dataclass(frozen=True, kw_only=True)

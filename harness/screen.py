@@ -3,6 +3,8 @@
 Triton for a card is compiled ahead of its run (`harness.ahead`): what cannot be launched is refused
 before it is, and whoever knows what comes next may say so by `expect`, so that it compiles on the
 cores that a measurement leaves. What its first blocks show to be far behind is not timed further.
+With `foresight` the same holds for a card that need not be here, whose latencies are predicted
+where none is measured.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import math
 import shutil
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from types import TracebackType
@@ -29,6 +31,7 @@ from harness.lock import DeviceLock
 from harness.oracle import Errors
 from harness.peer import Peer, PeerDied, PeerError
 from harness.plan import Plan
+from harness.predict import Foresight
 from harness.roofline import Ceilings
 from harness.search.space import Config
 from harness.solo import Leader, Solo
@@ -75,8 +78,8 @@ class Screen:
 
     def __init__(self, target: Target, job: Job, device: Device, settings: Settings,
                  source: str, found: Sequence[Knob], cancel: threading.Event | None,
-                 zygote: Zygote | None) -> None:
-        self.job, self.cancel = job, cancel
+                 zygote: Zygote | None, foresight: Foresight | None = None) -> None:
+        self.job, self.cancel, self.foresight = job, cancel, foresight
         self.source, self.knobs = source, found
         self.required = knobs.requirements(source, found, target.source)
         self.stage = Stage(target, device, settings, cancel, zygote)
@@ -167,6 +170,16 @@ class Screen:
 
     def _measure(self, config: Config) -> Screened:
         source = self.source_of(config)
+        told = self.foresight.of(source) if self.foresight is not None else None
+        if told is not None and told.refusal:
+            raise _Infeasible(told.refusal)
+        screened = self._tried(source)
+        if told is None or told.latency_us is None or self.stage.measurable:
+            return screened
+        return replace(screened, latency_us=told.latency_us, latency_kind="predicted",
+                       bound_us=told.bound_us, pct_of_roofline=told.pct_of_roofline)
+
+    def _tried(self, source: str) -> Screened:
         tree = Path(self.stage.settings.scratch) / "trial"
         if not tree.exists():
             shutil.copytree(self.job.tree, tree, symlinks=True,

@@ -54,6 +54,8 @@ class Trial:
             raise ValueError("only what was measured has a ratio")
         if self.kept and (not self.correct or self.withheld):
             raise ValueError("only a correct trial whose latency stands is kept")
+        if self.kept and self.latency_kind == "predicted":
+            raise ValueError("nothing is kept on a prediction")
 
     @property
     def correct(self) -> bool:

@@ -138,6 +138,10 @@ class Reader:
                            *named, limit)
         return newest[::-1]
 
+    def events_of(self, campaign: str, kind: str) -> list[Event]:
+        """Return all of a campaign's events of one kind, oldest first: for kinds that are rare."""
+        return self._all(Event, "WHERE campaign = ? AND kind = ? ORDER BY seq", campaign, kind)
+
     def controls(self, campaign: str, *, open_only: bool = False) -> list[Control]:
         """Return what people asked of the campaign, oldest first."""
         wanted = "AND applied_at IS NULL" if open_only else ""

@@ -53,6 +53,11 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     summary: str = ""
     best_speedup: float | None = None
     """Best of the campaign so far against baseline, as it stood when the round ended."""
+    spent_s: float = 0.0
+    """Time that engines were at it, also those that were killed over it; pauses do not count."""
+    trials: int = 0
+    cost: float = 0.0
+    """Declared cost of the attempts that it began, in the manifest's own unit."""
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):

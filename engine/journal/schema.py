@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 TABLES = """
 CREATE TABLE campaigns (
@@ -21,7 +21,8 @@ CREATE TABLE leases (
 CREATE TABLE rounds (
     campaign TEXT NOT NULL, n INTEGER NOT NULL, scope TEXT NOT NULL, incumbent TEXT NOT NULL,
     started_at REAL NOT NULL, ended_at REAL, outcome TEXT, summary TEXT NOT NULL DEFAULT '',
-    best_speedup REAL, PRIMARY KEY (campaign, n)
+    best_speedup REAL, spent_s REAL NOT NULL DEFAULT 0, trials INTEGER NOT NULL DEFAULT 0,
+    cost REAL NOT NULL DEFAULT 0, PRIMARY KEY (campaign, n)
 );
 CREATE TABLE slots (
     campaign TEXT NOT NULL, round INTEGER NOT NULL, slot TEXT NOT NULL, kind TEXT NOT NULL,
@@ -72,5 +73,12 @@ CREATE INDEX decisions_campaign ON decisions (campaign, id);
 CREATE INDEX controls_open ON controls (campaign, id) WHERE applied_at IS NULL;
 """
 
-MIGRATIONS: dict[int, str] = {}
+MIGRATIONS: dict[int, str] = {
+    1: """
+ALTER TABLE rounds ADD COLUMN spent_s REAL NOT NULL DEFAULT 0;
+ALTER TABLE rounds ADD COLUMN trials INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE rounds ADD COLUMN cost REAL NOT NULL DEFAULT 0;
+UPDATE rounds SET spent_s = ended_at - started_at WHERE ended_at IS NOT NULL;
+""",
+}
 """Script that lifts version N to N + 1, by N."""

@@ -68,8 +68,12 @@ class Writer(Ledger):
     # rounds and slots
 
     def start_round(self, round: Round) -> None:
-        """Record a round's start; a round that was cut short and starts again replaces itself."""
+        """Record a round's start; one that was cut short and starts again keeps what it spent."""
         with self.change(round.campaign) as connection:
+            before = self.one(Round, "WHERE campaign = ? AND n = ?", round.campaign, round.n)
+            if before is not None:
+                round = msgspec.structs.replace(round, spent_s=before.spent_s,
+                                                trials=before.trials, cost=before.cost)
             connection.execute(insert(round, verb="INSERT OR REPLACE"), values(round))
             self.update(connection, "campaigns", {"round": round.n}, {"id": round.campaign})
             self.append(round.campaign, "round.start", str(round.n), {
@@ -87,6 +91,16 @@ class Writer(Ledger):
             self.append(campaign, "round.end", str(n), {
                 "round": n, "outcome": outcome, "summary": summary, "best_speedup": best_speedup,
             })
+
+    def spend(self, campaign: str, n: int, *, seconds: float = 0.0, trials: int = 0,
+              cost: float = 0.0) -> None:
+        """Add to what a round has spent; that is no event."""
+        with self.change(campaign) as connection:
+            done = connection.execute(
+                "UPDATE rounds SET spent_s = spent_s + ?, trials = trials + ?, cost = cost + ?"
+                " WHERE campaign = ? AND n = ?", (seconds, trials, cost, campaign, n))
+            if done.rowcount == 0:
+                raise LookupError(f"{campaign} has no round {n}")
 
     def put_slots(self, slots: Sequence[Slot]) -> None:
         """Record the slots of one round, with a `slot.start` event for each."""

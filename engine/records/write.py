@@ -6,7 +6,6 @@ They are written from what the journal knows and are never read back.
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,22 +14,11 @@ import msgspec
 from engine.campaign import Setup
 from engine.candidates import Entry
 from engine.journal.read import Reader
-from engine.journal.records import Round, VerdictRow
-from engine.judge import describe_rows, describe_speedup
 from engine.keeper import Judged
+from engine.records import pages, story
 from engine.workers.base import LOG, Task
 from harness import results
-from harness.text import plain
 from harness.trials import Trial
-from harness.verdict import Verdict
-
-PERFORMANCE_HEAD = """# {campaign}
-
-Only the baseline and kept gains are listed here; every attempt is in `kopt report`.
-
-| date | commit | status | target | latency | against the last best | why |
-|---|---|---|---|---|---|---|
-"""
 
 
 class Records:
@@ -41,14 +29,9 @@ class Records:
         self.folder = setup.folder
 
     def start(self) -> None:
-        """Make the files that a campaign begins with."""
+        """Make the file that trials are appended to."""
         if not self.folder.results.exists():
             self.folder.results.write_text(results.HEAD)
-        if not self.folder.performance.exists():
-            self.folder.performance.write_text(PERFORMANCE_HEAD.format(campaign=self.setup.id))
-        if not self.folder.trend.exists():
-            self.folder.trend.write_text(f"# {self.setup.id}\n\n| round | outcome | best | "
-                                         "summary |\n|---|---|---|---|\n")
 
     def trials(self, round: int, task: Task, trials: Sequence[Trial]) -> None:
         """Append a search's trials to results.tsv."""
@@ -77,73 +60,38 @@ class Records:
             shutil.move(path, folder / LOG)
 
     def agree(self, reader: Reader) -> None:
-        """Write what the journal knows and the files do not say: gains, baseline, rounds.
+        """Make the files say what the journal knows; the same journal makes the same bytes.
 
-        Called after every keep, and by an engine that takes over from one that was killed.
+        Called after every keep, round and stop, and by an engine that takes over from another.
         """
-        told = self.folder.performance.read_text()
-        verdicts = {row.id: row for row in reader.verdicts(self.setup.id)}
-        for row in verdicts.values():
-            if row.purpose == "baseline" and f"| {self.setup.lineage.base[:12]} |" not in told:
-                self._performance(row.at, "baseline", self.setup.lineage.base, _body(row),
-                                  "unmodified code", "")
-        for decision in reversed(reader.decisions(self.setup.id)):
-            kept = decision.kind == "keep" and f"| {decision.commit[:12]} |" not in told
-            measured = verdicts.get(decision.verdict or 0)
-            if kept and measured is not None:
-                verdict = _body(measured)
-                message = self.setup.lineage.message(decision.commit).splitlines()[0]
-                self._performance(decision.at, "keep", decision.commit, verdict, message,
-                                  describe_speedup(verdict))
-        for round in reader.rounds(self.setup.id):
-            if round.ended_at is not None and not self._summary(round.n).exists():
-                best = round.best_speedup
-                self.round(round, f"{best:.2f}x" if best else "1.00x")
+        found = story.read(reader, self.setup.id, self.setup.manifest.decision.score)
+        _put(self.folder.performance, pages.performance(found, self._title))
+        _put(self.folder.trend, pages.trend(found))
+        _put(self.folder.log, pages.log(found))
+        for round in found.past.rounds:
+            if round.ended_at is not None:
+                self._snapshot(round.n, found.past.best_after(round.n))
+                _put(self.folder.round(round.n) / "summary.md", pages.summary(found, round))
 
-    def round(self, round: Round, best: str) -> None:
-        """Write the round's summary, its snapshot of the best kernel, and the log's lines."""
-        folder = self.folder.round(round.n)
-        snapshot = folder / "kernel_snapshot" / Path(self.setup.target.source).name
-        source = self.setup.tree(self.setup.lineage.best) / self.setup.target.source
-        shutil.copyfile(source, snapshot)
-        text = (f"# Round {round.n}\n\n- scope: {round.scope}\n- incumbent: {round.incumbent}\n"
-                f"- outcome: {round.outcome}\n- best so far: {best}\n\n{plain(round.summary)}\n")
-        self.log(f"## Round {round.n}: {round.outcome}\n\n{plain(round.summary)}; best {best}\n")
-        with self.folder.trend.open("a") as file:
-            file.write(f"| {round.n} | {round.outcome} | {best} | {_cell(round.summary)} |\n")
-        self._summary(round.n).write_text(text)  # last: it tells that all is written
+    def _snapshot(self, n: int, commit: str) -> None:
+        """Store the kernel as it was best after a round."""
+        source = self.setup.target.source
+        data = self.setup.lineage.read(commit, source)
+        path = self.folder.round(n) / "kernel_snapshot" / Path(source).name
+        if not path.exists() or path.read_bytes() != data:
+            path.write_bytes(data)
 
-    def _summary(self, n: int) -> Path:
-        return self.folder.rounds / f"round-{n}" / "summary.md"
-
-    def stop(self, reason: str, best: str, waiting: int) -> None:
-        """Append the Stop Summary."""
-        text = (f"\n## Stop Summary\n\n- time: {_stamp(time.time())}\n- reason: {plain(reason)}\n"
-                f"- best commit: {self.setup.lineage.best}\n- best against baseline: {best}\n"
-                f"- candidates waiting for a person: {waiting}\n")
-        with self.folder.performance.open("a") as file:
-            file.write(text)
-        self.log(text)
-
-    def log(self, text: str) -> None:
-        with self.folder.log.open("a") as file:
-            file.write(f"{text.rstrip()}\n\n")
-
-    def _performance(self, at: float, status: str, commit: str, verdict: Verdict, why: str,
-                     change: str) -> None:
-        latency = "" if verdict.latency_us is None else f"{verdict.latency_us:.3f} us"
-        cells = (_stamp(at), commit[:12], status, describe_rows(verdict.rows), latency, change, why)
-        with self.folder.performance.open("a") as file:
-            file.write("| " + " | ".join(_cell(cell) for cell in cells) + " |\n")
+    def _title(self, commit: str) -> str:
+        return self.setup.lineage.message(commit).splitlines()[0]
 
 
-def _cell(text: str) -> str:
-    return plain(text, 300).replace("|", "/").replace("\n", " ")
-
-
-def _body(row: VerdictRow) -> Verdict:
-    return msgspec.json.decode(row.body, type=Verdict)
-
-
-def _stamp(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+def _put(path: Path, text: str) -> None:
+    """Make a file say `text`; one that says the beginning of it grows, so that it can be followed.
+    """
+    data = text.encode(errors="replace")
+    before = path.read_bytes() if path.exists() else b""
+    if not data.startswith(before):
+        path.write_bytes(data)
+    elif data != before:
+        with path.open("ab") as file:
+            file.write(data[len(before):])

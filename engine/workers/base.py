@@ -39,6 +39,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     knobs: tuple[str, ...] = ()
     option: str = ""
     """What the backend is to use: a template's name, a patch's path, a cli's name."""
+    brief: str = ""
+    """What an agent is told besides, as Markdown: what was tried, what is asked of it now."""
 
 
 class Bench(msgspec.Struct, frozen=True, kw_only=True):

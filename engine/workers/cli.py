@@ -22,6 +22,7 @@ from harness.guard import Confine, Limits
 from harness.text import plain
 
 LOG_BYTES = 1 << 20
+MAX_BRIEF = 8000
 PROMPT = """# Make a kernel faster
 
 {description}
@@ -33,8 +34,8 @@ PROMPT = """# Make a kernel faster
 
 Shapes (config classes): {classes}
 
-When you end, your changes to the files are measured against the current best. Numbers and claims
-that you report are not read. You cannot change the benchmark, the reference or the task.
+{brief}When you end, your changes to the files are measured against the current best. Numbers and
+claims that you report are not read. You cannot change the benchmark, the reference or the task.
 """
 
 
@@ -66,6 +67,8 @@ class CliWorker:
             cancel=cancel)
         said = (outcome.stdout + outcome.stderr)[-LOG_BYTES:].decode(errors="replace")
         (Path(bench.scratch) / LOG).write_text(plain(said, LOG_BYTES))
+        if cancel.is_set():  # to judge what is there, or to be thrown away with its round
+            return Report(ok=True, summary=f"{command.name} was ended after {outcome.wall_s:.0f} s")
         if not outcome.ok:
             last = outcome.stderr.decode(errors="replace").strip().splitlines()[-1:]
             text = f"{command.name} {outcome.describe(limits)} {plain(' '.join(last), 200)}"
@@ -87,4 +90,4 @@ def _prompt(task: Task, bench: Bench) -> str:
         description=target.description or f"The op is {target.op}.", source=target.source,
         entry=target.entry, language=target.language, reference=target.reference,
         hypothesis=plain(task.hypothesis), bottleneck=plain(task.bottleneck) or "not known",
-        classes=classes)
+        classes=classes, brief=f"{plain(task.brief, MAX_BRIEF).rstrip()}\n\n" if task.brief else "")

@@ -16,7 +16,7 @@ from harness.requests import Progress
 from harness.verdict import Verdict
 from kopt_tui import words
 from kopt_tui.commands.jsonout import emit
-from kopt_tui.commands.parser import Commands, add_json
+from kopt_tui.commands.parser import Commands, add_json, add_predict
 from kopt_tui.commands.table import show
 
 ALPHA = 0.001
@@ -33,6 +33,7 @@ def add(sub: Commands) -> None:
                         help="the incumbent, a commit of the project (default HEAD)")
     parser.add_argument("--alpha", metavar="P", type=float, default=ALPHA,
                         help=f"error rate of calling it faster (default {ALPHA:g})")
+    add_predict(parser)
     add_json(parser)
 
 
@@ -44,10 +45,12 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--alpha must lie above 0 and at most at 0.2")
     trial = Trial(patch=_patch(args.patch), config=read_config(args.config), ref=args.ref)
     with Direct(args.manifest, base=args.base) as direct:
+        card = card_name(args.predict, direct.language)
         request = direct.request(trial, alpha=args.alpha)
         if isinstance(request, Verdict):
             verdict = request
         else:
+            request = replace(request, settings=replace(request.settings, predict=card))
             verdict = harness_process.evaluate(request, progress=progress(quiet=args.json))
         verdict = replace(verdict, notes=(*direct.notes, *verdict.notes))
     if args.json:
@@ -62,7 +65,10 @@ def tell(verdict: Verdict) -> None:
     if not verdict.valid:
         print(words.clean(f"✗ invalid: {verdict.rejected_reason}"))
     elif not verdict.correct:
-        print("✗ incorrect")
+        why = f": {verdict.rejected_reason}" if verdict.rejected_reason else ""
+        print(words.clean(f"✗ incorrect{why}"))
+    elif verdict.latency_kind == "predicted":
+        print(f"✓ correct, not measured; {verdict.latency_us:.4g} us predicted")
     elif verdict.speedup is None:
         print("✓ correct, not measured")
     else:
@@ -88,6 +94,17 @@ def progress(*, quiet: bool) -> Callable[[Progress], None]:
         return lambda line: None
     return lambda line: print(f"\r\x1b[K{line.stage} {words.clean(line.detail)}", end="",
                               file=sys.stderr, flush=True)
+
+
+def card_name(predict: str, language: str) -> str:
+    """Return the name that the harness has for the card of --predict, "" for none.
+
+    Raises InputError for a card that is not known, and for a target that is no Triton kernel.
+    """
+    from harness.predict import card_for
+
+    card = card_for(predict, language)
+    return "" if card is None else card.name
 
 
 def read_config(text: str | None) -> dict[str, object] | None:

@@ -1,11 +1,12 @@
-"""`kopt gpus`: devices and how they are."""
+"""`kopt gpus`: devices, how they are, and what they were measured to reach, if they were."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from harness import devices
+from harness import ceilings, devices
+from harness.ceilings import GpuCeilings
 from harness.device import Device, DeviceState
 from harness.text import plain
 from kopt_tui.commands.jsonout import emit
@@ -23,21 +24,23 @@ def add(sub: Commands) -> None:
 def run(args: argparse.Namespace) -> int:
     listed, problems = devices.survey()
     states = devices.states(listed)
+    reached = [ceilings.cached(device) for device in listed]
     if args.json:
-        emit({"devices": [{"device": device, "state": state}
-                          for device, state in zip(listed, states, strict=True)],
+        emit({"devices": [{"device": device, "state": state, "ceilings": found}
+                          for device, state, found in zip(listed, states, reached, strict=True)],
               "problems": problems})
         return 0
-    show(HEADERS, map(_row, listed, states), right="use temp power clock")
+    show(HEADERS, map(_row, listed, states, reached), right="use temp power clock")
     for problem in problems:
         print(f"kopt: {plain(problem)}", file=sys.stderr)
     return 0
 
 
-def _row(device: Device, state: DeviceState) -> tuple[str, ...]:
+def _row(device: Device, state: DeviceState, reached: GpuCeilings | None) -> tuple[str, ...]:
     others = [f"{one.name or '?'} ({one.pid})" for one in state.processes or ()]
     notes = [device.unusable, device.note, state.problem, ", ".join(state.slowed),
-             f"{device.cores} cores" if device.cores else ""]
+             f"{device.cores} cores" if device.cores else "",
+             f"measured: {ceilings.words(reached)}" if reached else ""]
     return (device.id, device.name, device.arch, _with(state.utilization_pct, "%"),
             _memory(state), _with(state.temperature_c, " °C"), _with(state.power_w, " W"),
             _with(state.clock_mhz, " MHz"), ", ".join(others),

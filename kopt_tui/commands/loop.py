@@ -28,7 +28,7 @@ from harness.verdict import Verdict
 from kopt_tui import words
 from kopt_tui.commands import evaluate
 from kopt_tui.commands.jsonout import emit
-from kopt_tui.commands.parser import Commands, add_json
+from kopt_tui.commands.parser import Commands, add_json, add_predict
 
 if TYPE_CHECKING:
     from engine.direct import Direct
@@ -65,6 +65,7 @@ def add(sub: Commands) -> None:
                         help="move this knob only; may be repeated")
     parser.add_argument("--fresh", action="store_true",
                         help="start anew instead of going on with the trials recorded")
+    add_predict(parser)
     add_json(parser)
 
 
@@ -80,7 +81,8 @@ def run(args: argparse.Namespace) -> int:
         record = Path(request.job.record)
         _say(f"trials in {record / 'results.tsv'}")
         found = _search(request, cancel, quiet=args.json) or _so_far(direct, request)
-        verdict = None if cancel.is_set() else _verdict(direct, found, cancel, quiet=args.json)
+        verdict = None if cancel.is_set() else _verdict(direct, request, found, cancel,
+                                                        quiet=args.json)
     stopped = cancel.is_set()
     if args.json:
         emit(Answer(best=found.best, verdict=None if stopped else verdict, trials=found.trials,
@@ -108,7 +110,8 @@ def _request(direct: Direct, args: argparse.Namespace) -> LoopRequest:
     tree = str(direct.checkout(direct.base))
     job = Job(tree=tree, reference=tree, budget=args.budget, seed=args.seed, only=tuple(args.only),
               fresh=args.fresh, corpus=str(workspace / corpus.FILE))
-    settings = direct.settings(Plan())
+    settings = replace(direct.settings(Plan()), predict=evaluate.card_name(
+        args.predict, direct.target.language))
     key = harness_loop.key(direct.target, job, direct.device, settings)
     stem = f"{direct.target.op}_{direct.target.language}_{device_word(direct.device)}"
     name = f"{re.sub(r'[^A-Za-z0-9_]+', '-', stem)[:60]}_{key}"
@@ -144,14 +147,16 @@ def _so_far(direct: Direct, request: LoopRequest) -> LoopResult:
                       space_size=space.size)
 
 
-def _verdict(direct: Direct, result: LoopResult, cancel: threading.Event, *,
-             quiet: bool) -> Verdict:
+def _verdict(direct: Direct, searched: LoopRequest, result: LoopResult,
+             cancel: threading.Event, *, quiet: bool) -> Verdict:
     from engine import harness_process
     from engine.direct import Trial as Given
 
     request = direct.request(Given(config=result.best), alpha=evaluate.ALPHA)
     if isinstance(request, Verdict):
         return request
+    request = replace(request, settings=replace(request.settings,
+                                                predict=searched.settings.predict))
     return harness_process.evaluate(request, progress=evaluate.progress(quiet=quiet),
                                     cancel=cancel)
 
@@ -173,7 +178,8 @@ def _cancelled_by_ctrl_c() -> Iterator[threading.Event]:
 
 
 def _tell(trial: Trial) -> None:
-    gain = trial.reason if trial.log_ratio is None else \
+    gain = f"{trial.latency_us:.4g} us (predicted)" if trial.latency_kind == "predicted" else \
+        trial.reason if trial.log_ratio is None else \
         f"{math.exp(trial.log_ratio):.2f}x (screening)"
     tag = trial.tag if trial.tag != "tried" else ""
     print(words.clean(f"{trial.number:4d}  {tag:8}  {gain:20}  {_config(trial.config)}"),

@@ -24,6 +24,13 @@ def add_campaign(parser: argparse.ArgumentParser) -> None:
                         help="its name or the start of it; by default the newest")
 
 
+def add_predict(parser: argparse.ArgumentParser) -> None:
+    """Add --predict."""
+    parser.add_argument("--predict", metavar="CARD", default="",
+                        help="predict Triton latencies for a card that need not be here, such as "
+                        "H200 or MI300X, where none is measured")
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add --json."""
     parser.add_argument("--json", action="store_true", help="print JSON")

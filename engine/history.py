@@ -1,0 +1,192 @@
+"""What a campaign has been through, computed from its journal; nothing of it is stored again.
+
+The rolling list of regressions is a view of the rounds, so that it survives every engine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from engine import patch as patches
+from engine import stopping
+from engine.journal.read import Reader
+from engine.journal.records import Candidate, DecisionRow, Round, RoundOutcome, VerdictRow
+from engine.stopping import Tally
+from harness.errors import InputError
+from harness.plan import Score
+from harness.verdict import Row, Verdict
+
+RECENT = 5
+"""Regressions in the rolling list."""
+Change = tuple[float, float]
+"""Microseconds of the best and of the candidate, measured beside each other."""
+
+
+class Regression(msgspec.Struct, frozen=True, kw_only=True):
+    """A round's summary in the rolling list: what was tried on which best, and how it lost.
+
+    `baseline` is the best commit of that time. `kernel_us` is GPU kernel time, `wall_us` that of
+    whole calls; None is what was not the scored time. `change` is a share: 0.03 is 3 % slower.
+    """
+
+    round: int
+    at: float
+    baseline: str
+    candidate: str
+    hypothesis: str
+    bottleneck: str
+    files: tuple[str, ...]
+    wall_us: Change | None
+    kernel_us: Change | None
+    change: float
+    points: tuple[str, ...]
+    """Where it lost, class by class, and what the harness saw besides."""
+
+
+class Past(msgspec.Struct, frozen=True, kw_only=True):
+    """A campaign's rounds and what was decided in them, the oldest first."""
+
+    folder: Path
+    base: str
+    score: Score = "kernel"
+    """Which of a GPU's times is the measured one."""
+    rounds: tuple[Round, ...] = ()
+    decisions: tuple[DecisionRow, ...] = ()
+    verdicts: dict[int, VerdictRow] = {}
+    candidates: dict[str, Candidate] = {}
+
+    @property
+    def attempts(self) -> tuple[Round, ...]:
+        """The rounds that have ended, without the baseline's."""
+        return tuple(r for r in self.rounds if r.outcome not in (None, "baseline"))
+
+    @property
+    def tally(self) -> Tally:
+        return stopping.tally(self.rounds, kept={d.round for d in self.keeps},
+                              asked={d.round for d in self.decisions if d.kind == "ask"})
+
+    @property
+    def keeps(self) -> tuple[DecisionRow, ...]:
+        """The keeps that were carried out, or are being."""
+        return tuple(d for d in self.decisions if d.kind == "keep" and d.candidate in
+                     self.candidates and self.candidates[d.candidate].state in ("keeping", "kept"))
+
+    @property
+    def best(self) -> str:
+        """The commit that was kept last, the baseline's if none was."""
+        keeps = self.keeps
+        return keeps[-1].commit if keeps else self.base
+
+    def best_after(self, n: int) -> str:
+        """Return the best commit once a round, and what was decided before the next, was over."""
+        commits = [d.commit for d in self.keeps if d.round <= n]
+        return commits[-1] if commits else self.base
+
+    def until(self, at: float) -> Past:
+        """Return the past as it was at a time."""
+        return msgspec.structs.replace(
+            self, rounds=tuple(r for r in self.rounds if (r.ended_at or math.inf) <= at),
+            decisions=tuple(d for d in self.decisions if d.at <= at),
+            verdicts={id: row for id, row in self.verdicts.items() if row.at <= at})
+
+    def recent(self) -> tuple[Regression, ...]:
+        """Return the regressions in a row that the campaign ends with, the last RECENT of them."""
+        streak = self.tally.consecutive_regressions
+        last = self.attempts[-min(streak, RECENT):] if streak else ()
+        return tuple(found for found in map(self.regression, last) if found is not None)
+
+    def regression(self, round: Round) -> Regression | None:
+        """Return the summary of a round that was a regression, None of any other."""
+        found = self.judged(round.n)
+        if round.outcome != "regression" or not found:
+            return None
+        decision, verdict = found[0]
+        return _regression(self, round, decision, decode(verdict))
+
+    def judged(self, n: int) -> list[tuple[DecisionRow, VerdictRow]]:
+        """Return what the engine decided on correct candidates in a round, the fastest first."""
+        rows = [(d, self.verdicts[d.verdict]) for d in self.decisions
+                if d.round == n and d.actor == "engine" and d.verdict in self.verdicts]
+        correct = [pair for pair in rows if pair[1].correct]
+        return sorted(correct, key=lambda pair: pair[1].speedup or 0.0, reverse=True)
+
+    def outcome(self, n: int, *, failed: bool = False) -> RoundOutcome:
+        """Return what a round comes to, whichever engines it had; `failed` says some slot did.
+
+        It is a regression only if nothing was kept and its best correct candidate regressed.
+        """
+        if any(d.round == n for d in self.keeps):
+            return "keep"
+        if found := self.judged(n):
+            return "regression" if found[0][0].kind == "regression" else "tie"
+        return "failed" if failed or self.fresh(n) else "tie"
+
+    def fresh(self, n: int) -> int:
+        """Return how many candidates a round brought that the campaign had not seen before."""
+        return sum(candidate.round == n for candidate in self.candidates.values())
+
+    def in_vain(self) -> int:
+        """Return how many rounds in a row, the last ones, brought no new candidate."""
+        for count, round in enumerate(reversed(self.attempts)):
+            if self.fresh(round.n) or any(d.round == round.n for d in self.keeps):
+                return count
+        return len(self.attempts)
+
+
+def read(reader: Reader, campaign: str, score: Score = "kernel") -> Past:
+    """Read a campaign's past; raises LookupError if there is no such campaign."""
+    one = reader.campaign(campaign)
+    if one is None:
+        raise LookupError(f"no campaign {campaign}")
+    return Past(folder=Path(one.path), base=one.base_commit, score=score,
+                rounds=tuple(reader.rounds(campaign)),
+                decisions=tuple(reversed(reader.decisions(campaign))),
+                verdicts={row.id: row for row in reversed(reader.verdicts(campaign))},
+                candidates={one.id: one for one in reader.candidates(campaign)})
+
+
+def decode(row: VerdictRow) -> Verdict:
+    return msgspec.json.decode(row.body, type=Verdict)
+
+
+def _regression(past: Past, round: Round, decision: DecisionRow, verdict: Verdict) -> Regression:
+    candidate = past.candidates.get(decision.candidate)
+    ratio = verdict.speedup or 1.0
+    both = None if verdict.latency_us is None else (verdict.latency_us * ratio, verdict.latency_us)
+    kernel = verdict.latency_kind == "measured-gpu" and past.score == "kernel"
+    return Regression(
+        round=round.n, at=decision.at, candidate=decision.candidate,
+        baseline=candidate.base_commit if candidate else round.incumbent,
+        hypothesis=candidate.hypothesis if candidate else "",
+        bottleneck=candidate.bottleneck if candidate else "",
+        files=_files(past.folder, candidate), wall_us=None if kernel else both,
+        kernel_us=both if kernel else None, change=1 / ratio - 1,
+        points=points(verdict.rows) + tuple(
+            f"{told.kind}: {told.detail}" for told in verdict.evidence
+            if told.kind in ("kernels", "launch")))
+
+
+def points(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Return where a candidate lost: `tall 6.2 % slower (41 % of the roofline)`, worst first."""
+    slower = [row for row in rows if row.log_ratio is not None and row.log_ratio < 0]
+    told = []
+    for row in sorted(slower, key=lambda row: row.log_ratio or 0.0):
+        reach = "" if row.pct_of_roofline is None else f" ({row.pct_of_roofline:.0f}% of roofline)"
+        told.append(f"{row.config_class} {math.expm1(-(row.log_ratio or 0.0)):.1%} slower{reach}"
+                    + (f", {row.note}" if row.note else ""))
+    return tuple(told)
+
+
+def _files(folder: Path, candidate: Candidate | None) -> tuple[str, ...]:
+    """Return what a candidate's stored patch changes; () once it was pruned."""
+    if candidate is None:
+        return ()
+    try:
+        data = (folder / candidate.patch_path).read_bytes()
+        return tuple(file.path for file in patches.parse(data, where=candidate.patch_path).files)
+    except (OSError, InputError):
+        return ()

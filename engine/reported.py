@@ -1,0 +1,86 @@
+"""A manifest's command target as the harness takes it, and what of the project stays as it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from engine.globs import matches
+from engine.manifest import Manifest, MetricSpec
+from harness.errors import InputError, Refused
+from harness.reported import rule
+from harness.reported.target import Check, CommandTarget, Metric
+
+_NAMED = re.compile(r"[\w.+/-]+")
+
+
+def command_target(manifest: Manifest) -> CommandTarget:
+    """Return what a manifest of the kind `command` says of its benchmark; see `target.faults`."""
+    spec = manifest.target
+    check = rule.check_in(spec.check) if isinstance(spec.check, str) else \
+        Check(column=spec.check.column, rule=spec.check.rule)
+    shapes = manifest.representative_shapes
+    return CommandTarget(
+        op=manifest.target_op, command=manifest.benchmark_command, csv=spec.csv, check=check,
+        metrics=tuple(_metric(metric) for metric in spec.metrics),
+        quick_command=manifest.quick_command, quick_csv=spec.quick_csv,
+        same_rows=bool(manifest.quick_command) and shapes == manifest.target_shapes,
+        configs=spec.configs, ignore=spec.ignore, combine=spec.combine, scoring=spec.scoring,
+        build_command=manifest.build_command, timeout_s=spec.timeout_s)
+
+
+def _metric(metric: str | MetricSpec) -> Metric:
+    if isinstance(metric, str):
+        return Metric(name=metric)
+    return Metric(name=metric.name, unit=metric.unit, direction=metric.direction,
+                  weight=metric.weight)
+
+
+def check_judgeable(manifest: Manifest) -> None:
+    """Raise in one line where no verdict can be had: a schedule, a benchmark nobody may improve."""
+    if manifest.target.kind == "schedule":
+        raise Refused("schedule targets are read but cannot be judged yet", where="target.kind",
+                      fix="describe the kernel in a task file and use kind: kernel")
+    if manifest.target.kind == "command" and not edit(manifest):
+        raise InputError("a command target says what a candidate may change", where="edit",
+                         fix="list globs in edit, or give kernel_source")
+
+
+def device(manifest: Manifest) -> str:
+    """Return the device that a manifest means; "auto" is the CPU for what is in C."""
+    wanted = manifest.gpu.device
+    return "cpu" if wanted == "auto" and manifest.target_lang.lower() == "c" else wanted
+
+
+def edit(manifest: Manifest) -> tuple[str, ...]:
+    """Return the globs of what a candidate may change."""
+    return manifest.edit or ((manifest.kernel_source,) if manifest.kernel_source else ())
+
+
+def frozen(manifest: Manifest, files: Iterable[str]) -> tuple[str, ...]:
+    """Return what a candidate must not change: the manifest's globs, and every file that one of the
+    measuring commands names, or has in a folder that it names and no edit glob does.
+    """
+    here = sorted(files)
+    named: list[str] = list(manifest.frozen)
+    for command in (manifest.benchmark_command, manifest.quick_command, manifest.test_command):
+        for word in _words(command):
+            named += [path for path in here if path == word or (
+                path.startswith(f"{word}/") and not matches(path, edit(manifest)))]
+    return tuple(dict.fromkeys(_literally(path) if path in here else path for path in named))
+
+
+def _words(command: str) -> Iterator[str]:
+    """Yield what of a command may be a path, or the path of a module that it names."""
+    found: Sequence[str] = _NAMED.findall(command)
+    for word in found:
+        path = word.removeprefix("./").rstrip("/")
+        yield path
+        if "/" not in path:
+            yield f"{path.replace('.', '/')}.py"
+            yield f"{path.replace('.', '/')}/__main__.py"
+
+
+def _literally(path: str) -> str:
+    """Return a glob that a path alone matches."""
+    return re.sub(r"([*?[])", r"[\1]", path)

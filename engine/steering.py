@@ -1,0 +1,136 @@
+"""From what the journal knows: is another round to be run, and what is it to try?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engine import budget, goal, history, stagnation, survey
+from engine.budget import Meter
+from engine.desk import Desk
+from engine.history import Past
+from engine.plan import Outlook, Success, plan, planned_share
+from engine.stagnation import Review
+from engine.stopping import reason_to_stop
+from engine.workers.base import Task
+
+IN_VAIN = 2
+"""Rounds in a row that brought no new candidate, after which only a new direction would."""
+IN_VAIN_MOST = 5
+"""After so many all reviews were in vain as well."""
+BEGINNING = 2
+"""A round is not begun unless, besides its verdicts, there is time for work as long as so many."""
+
+
+class Steering:
+    """Looks at a campaign between its rounds, always at the journal, so that nothing is forgotten
+    when another engine goes on.
+    """
+
+    def __init__(self, desk: Desk, meter: Meter) -> None:
+        self.desk, self.setup, self.meter = desk, desk.setup, meter
+
+    def past(self) -> Past:
+        return history.read(self.desk.reader, self.setup.id, self.setup.manifest.decision.score)
+
+    def reason_to_stop(self) -> str:
+        """Return why the campaign ends here, or ""."""
+        manifest, past = self.setup.manifest, self.past()
+        wanted = goal.parse(manifest.performance_target or "")
+        reached = "" if wanted is None else \
+            goal.reached(wanted, survey.verdict_of_best(self.desk), self.setup.target)
+        return reason_to_stop(manifest, past.tally, spent=self.meter.spent,
+                              margin_s=self._margin(past, self._slots + BEGINNING),
+                              pct_of_roofline=survey.reached(self.desk), reached=reached)
+
+    def late(self) -> Callable[[int], str]:
+        """Return what tells, of so many candidates in flight, why work on them must end now."""
+        past, wall_s = self.past(), self.setup.manifest.budget.wall_s
+
+        def reason(candidates: int) -> str:
+            used = self.meter.spent.wall_s
+            if wall_s is None or used + self._margin(past, candidates) < wall_s:
+                return ""
+            return f"{used:.0f} s of {wall_s:g} s used, the rest is for verdicts"
+
+        return reason
+
+    def tasks(self, n: int) -> tuple[list[Task], str]:
+        """Look at the best and plan round `n`; without a task, say why there is none."""
+        past = self.past()
+        review, tried = self._review(past)
+        known_forms = review is not None and review.depth == "state of the art"
+        view = survey.of_best(self.desk, n, again=known_forms)
+        planned, fixed = self._success(past)
+        outlook = Outlook(
+            campaign=self.setup.id, round=n, pool=self.setup.manifest.pool, slots=self._slots,
+            knobs=view.knobs, leads=view.leads, templates=view.templates, inbox=view.inbox,
+            planned=planned, fixed=fixed, review=review, tried=tried,
+            brief=stagnation.brief(review, past.recent()))
+        if reason := self._in_vain(past, outlook):
+            return [], reason
+        wanted = plan(outlook)
+        if not wanted:
+            return [], "no slot has anything to do"
+        tasks = budget.afford(wanted, self.setup.manifest.budget, self.meter.spent, past,
+                              self._margin(past, self._slots),
+                              {cli.name: cli.cost for cli in self.setup.manifest.pool.cli})
+        if review is not None:
+            self._tell(n, review, outlook)
+        return tasks, "" if tasks else "what is left of the budget pays for no attempt"
+
+    @property
+    def _slots(self) -> int:
+        return self.setup.manifest.pool.slots or survey.default_slots(self.setup)
+
+    def _margin(self, past: Past, candidates: int) -> float:
+        return budget.margin_s(self.setup.manifest.budget, budget.verdict_s(past.verdicts),
+                               candidates)
+
+    def _review(self, past: Past) -> tuple[Review | None, frozenset[str]]:
+        """Return what the rollbacks demand, and the hypotheses of all slots on this best."""
+        best = self.setup.lineage.best
+        tried = frozenset(slot.hypothesis for round in past.attempts if round.incumbent == best
+                          for slot in self.desk.reader.slots(self.setup.id, round.n))
+        return stagnation.review(past.tally.without_gain, tried), tried
+
+    def _tell(self, n: int, review: Review, outlook: Outlook) -> None:
+        """Record the review, once for its round."""
+        told = self.desk.reader.events_of(self.setup.id, "stagnation")
+        if told and told[-1].ref == str(n):
+            return
+        found = [direction.hypothesis for direction in outlook.new[:planned_share(outlook)]]
+        self.desk.writer.event(
+            self.setup.id, "stagnation", str(n), round=n, depth=review.depth,
+            rollbacks=review.rollbacks, directions=stagnation.named(found, review.ideas),
+            demands=review.demands)
+
+    def _in_vain(self, past: Past, outlook: Outlook) -> str:
+        """Return why another round would bring nothing new, or ""."""
+        count = past.in_vain()
+        if count < IN_VAIN or outlook.inbox:
+            return ""
+        last = self.desk.reader.slots(self.setup.id, past.attempts[-1].n)
+        failed = [slot for slot in last if slot.stage == "failed"]
+        if failed:
+            return f"no slot of {IN_VAIN} rounds brought a candidate; {failed[-1].slot}: " \
+                   f"{failed[-1].detail}"
+        if count < IN_VAIN_MOST and outlook.new and planned_share(outlook):
+            return ""
+        return "every slot repeats what was tried before"
+
+    def _success(self, past: Past) -> tuple[Success, Success]:
+        """Return how planned and other slots fared in the last round that was an attempt."""
+        if not past.attempts:
+            return Success(), Success()
+        last = past.attempts[-1].n
+        planned = {slot.slot: slot.kind == "planned"
+                   for slot in self.desk.reader.slots(self.setup.id, last)}
+        speedups: dict[bool, list[float]] = {True: [], False: []}
+        for row in past.verdicts.values():
+            candidate = past.candidates.get(row.candidate)
+            if candidate is not None and candidate.round == last and row.purpose == "verify" \
+                    and row.speedup is not None:
+                speedups[planned.get(candidate.slot, False)].append(row.speedup)
+        kinds = list(planned.values())
+        return (Success(speedups=tuple(speedups[True]), slots=kinds.count(True)),
+                Success(speedups=tuple(speedups[False]), slots=kinds.count(False)))

@@ -1,0 +1,91 @@
+"""How many runs are enough: when to stop, when to go from quick to full, when to measure again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from harness import compare, stats
+from harness.compare import SURE
+from harness.plan import Plan
+from harness.reported.series import ClassSeries, Series
+from harness.stats import Estimate
+from harness.verdict import Outcome
+
+LOOKS = (3, 4, 6, 9, 13)
+"""Pairs of whole runs after which a measurement may stop."""
+LEAST = 3
+"""Pairs of any measurement, and of any repetition."""
+UPGRADE = 0.05
+"""A smaller gain of the quick command is left to the full one."""
+AGAIN = 0.02
+"""A smaller gain must be seen a second time."""
+
+
+def plan_for(plan: Plan, most: int | None = None) -> Plan:
+    """Return the plan with looks for whole runs, at most so many pairs and never fewer than 3."""
+    looks = tuple(n for n in LOOKS if most is None or n <= most)
+    return replace(plan, looks=looks or LOOKS[:1])
+
+
+def at_least(looks: Sequence[int]) -> tuple[int, ...]:
+    """Return the looks that have pairs enough."""
+    return tuple(n for n in looks if n >= LEAST) or (LEAST,)
+
+
+def estimates(series: Series, plan: Plan) -> tuple[Estimate, list[Estimate]]:
+    """Return what the pairs say of the whole table, and of each class."""
+    return (stats.estimate(series.overall, plan.alpha_look),
+            [stats.estimate(one.log_ratios, plan.alpha_look) for one in series.classes])
+
+
+def enough(series: Series, plan: Plan) -> bool:
+    """Tell whether more pairs could hardly change a verdict, or one class has clearly lost."""
+    overall, classes = estimates(series, plan)
+    if any(one.at(SURE / 5)[1] < -5 * math.log1p(plan.tolerance) for one in classes):
+        return True
+    return all(compare.settled(one, plan.margin, plan.tolerance) for one in (overall, *classes))
+
+
+def upgrade(overall: Estimate) -> bool:
+    """Tell whether what the quick command says is left to the full one: a gain that is small, or
+    within the noise.
+    """
+    return overall.mean > 0 and (overall.mean < math.log1p(UPGRADE) or overall.low <= 0)
+
+
+def repeat(series: Series, plan: Plan) -> bool:
+    """Tell whether some gain is certain and so small that it must be seen again."""
+    overall, classes = estimates(series, plan)
+    return any(_slight(one) for one in (overall, *classes))
+
+
+def outcome(series: ClassSeries, plan: Plan, again: ClassSeries | None) -> tuple[Outcome, str]:
+    """Return faster, tie or slower, and what is to be said of it.
+
+    A gain under 2 % counts if the repetition is sure of one at the ordinary 5 %.
+    """
+    value = stats.estimate(series.log_ratios, plan.alpha_look)
+    second = None if again is None else stats.estimate(again.log_ratios, SURE)
+    found = compare.outcome(value, plan.margin, again=second)
+    if not _slight(value):
+        return found, _apart(series, plan)
+    gain = f"{math.expm1(value.mean):.2%}"
+    if second is None or second.low <= 0:
+        return "tie", f"{gain} faster, but not when it was measured again"
+    return found, f"{gain} faster, and {math.expm1(second.mean):.2%} when it was measured again"
+
+
+def _slight(value: Estimate) -> bool:
+    return value.pairs > 1 and value.low > 0 and value.mean < math.log1p(AGAIN)
+
+
+def _apart(series: ClassSeries, plan: Plan) -> str:
+    """Name the metrics that have become worse for sure, whatever became of the rest."""
+    lost = []
+    for name, ratios in series.by_metric.items():
+        value = stats.estimate(ratios, SURE)
+        if value.pairs > 1 and value.high < 0 and value.mean < -math.log1p(plan.tolerance):
+            lost.append(f"{name} is {math.expm1(-value.mean):.1%} worse")
+    return "; ".join(lost)

@@ -1,0 +1,198 @@
+"""The verdict on a command target: build, test, benchmark in turn, and say how sure that is.
+
+It raises for a benchmark that does not work on the incumbent either, not for candidates.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from harness import guard, lock
+from harness.device import Device
+from harness.errors import InputError
+from harness.evaluate import Trees
+from harness.lock import DeviceLock
+from harness.plan import Plan
+from harness.reported import decide, rows, summary
+from harness.reported.confirm import Confirm, unconfirmed
+from harness.reported.duel import Bench, Duel, Wrong
+from harness.reported.reader import Reader
+from harness.reported.series import Series, SickIncumbent
+from harness.reported.side import COMMAND_LIMITS, Place, Side
+from harness.reported.summary import Seen
+from harness.reported.table import Fault
+from harness.reported.target import CommandTarget, Mode
+from harness.reported.units import Measure
+from harness.stage import Settings
+from harness.verdict import Evidence, Verdict, rejected
+
+Progress = Callable[[str, str, float | None], None]
+
+
+def evaluate(target: CommandTarget, trees: Trees, device: Device, settings: Settings, *,
+             progress: Progress | None = None, cancel: threading.Event | None = None,
+             confirm: Confirm = unconfirmed) -> Verdict:
+    """Judge a candidate by the project's own benchmark, run whole, against the incumbent.
+
+    The target has passed `target.check`. Raises SickIncumbent where its benchmark fails without
+    the candidate, InputError where its two commands do not measure what it says they do,
+    EnvironmentFault when the machine fails and Stopped.
+    """
+    return Evaluation(target, trees, device, settings, progress, cancel, confirm).run()
+
+
+class Evaluation:
+    """One evaluation; everything is written below one folder of the scratch."""
+
+    def __init__(self, target: CommandTarget, trees: Trees, device: Device, settings: Settings,
+                 progress: Progress | None, cancel: threading.Event | None,
+                 confirm: Confirm) -> None:
+        self.target, self.trees, self.device, self.settings = target, trees, device, settings
+        self.measure = Measure(target)
+        self.on_cpu = device.kind == "cpu"
+        self._progress = progress or (lambda stage, detail, done: None)
+        self._cancel, self._confirm = cancel, confirm
+        self._folder = Path(settings.scratch) / "reported"
+        self._reader = Reader(self._folder / "reader", settings.python, cancel)
+        self._yields = lock.turnstile() if self.on_cpu else None
+        reason = guard.unconfined()
+        self._place = Place(
+            env={**settings.env, **device.visible_env}, python=settings.python,
+            limits=replace(COMMAND_LIMITS, wall_s=target.timeout_s), cancel=cancel)
+        self.notes = [self.measure.words]
+        if reason:
+            self.notes.append(f"candidates are not confined on this machine: {reason}")
+
+    def run(self) -> Verdict:
+        began = time.monotonic()
+        try:
+            verdict = self._judge()
+        except Wrong as failure:
+            verdict = summary.wrong(failure)
+        except Fault as fault:
+            verdict = replace(rejected(str(fault)), evidence=(
+                Evidence(kind="benchmark-fault", detail=fault.kind),))
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        return replace(
+            verdict, notes=(*self.notes, *verdict.notes), device=self.device.name,
+            candidate_id=self.settings.candidate_id, incumbent_tree=self.settings.incumbent_tree,
+            alpha=self.settings.plan.alpha, wall_s=round(time.monotonic() - began, 3))
+
+    def _judge(self) -> Verdict:
+        incumbent = self._side("incumbent", self.trees.incumbent)
+        self._build(incumbent)
+        self._rehearse(incumbent)
+        candidate = self._side("candidate", self.trees.candidate)
+        self._build(candidate)
+        self._test()
+        sides = {"incumbent": incumbent, "candidate": candidate}
+        bench = Bench(target=self.target, measure=self.measure, sides=sides, reader=self._reader,
+                      lock=self._lock, progress=self._progress)
+        seen = self._measured(bench)
+        verdict = summary.verdict(seen)
+        if any(row.outcome == "faster" for row in verdict.rows):
+            found = self._confirm(self.device, sides, seen.series)
+            verdict = replace(verdict, audit=(*verdict.audit, *([found] if found else [])))
+        return verdict
+
+    def _rehearse(self, incumbent: Side) -> None:
+        """See whether a GPU works inside namespaces; where it does not, confine nobody."""
+        if self.on_cpu or guard.unconfined():
+            return
+        command = (self.target.quick or self.target.full).command
+        with self._lock() as held:
+            try:
+                incumbent.run(command, lock=held)
+            except Fault as fault:
+                incumbent.place = self._place = replace(self._place, confined=False)
+                try:
+                    incumbent.run(command, lock=held)
+                except Fault as again:
+                    raise SickIncumbent(again) from None
+                self.notes.append("candidates are not confined: inside namespaces the benchmark "
+                                  f"{fault.what}")
+
+    def _measured(self, bench: Bench) -> Seen:
+        """Measure by the quick command if there is one, and by the full one unless that will do."""
+        plan, quick = self.settings.plan, self.target.quick
+        if quick is not None:
+            plan = replace(plan, alpha=plan.alpha / 2)  # either of the two may call it faster
+            duel = Duel(bench, quick, plan)
+            found = duel.run()
+            if self.target.same_rows:
+                self._expect_same_rows(bench, found)
+            overall, _ = decide.estimates(found, plan)
+            if not decide.upgrade(overall):
+                self.notes.append("judged by the quick command")
+                return self._seen(duel, found, plan, quick)
+            self.notes.append("the quick command reported a gain that is small or within the "
+                              "noise: judged by the full one")
+        duel = Duel(bench, self.target.full, plan)
+        return self._seen(duel, duel.run(), plan, self.target.full)
+
+    def _seen(self, duel: Duel, found: Series, plan: Plan, mode: Mode) -> Seen:
+        again = duel.again() if decide.repeat(found, plan) else None
+        return Seen(target=self.target, measure=self.measure, plan=plan, mode=mode,
+                    pairs=tuple(duel.pairs), series=found, again=again)
+
+    def _expect_same_rows(self, bench: Bench, quick: Series) -> None:
+        """Hold the quick command to its claim that it measures the rows of the full one."""
+        with self._lock() as held:
+            read = Duel(bench, self.target.full, self.settings.plan).reading("incumbent", held)
+        try:
+            columns = quick.found.columns
+            if missing := [name for name in columns if name not in read.table.columns]:
+                raise Fault("changed-rows", f"has the column {missing[0]!r} alone")
+            rows.expect_same(rows.keyed(read.table, columns), quick.keys, columns,
+                             whose="the full command")
+        except Fault as fault:
+            raise InputError(f"the quick command {fault.what}", where="representative_shapes", fix=(
+                "they are said to be all of target_shapes: list those that are measured")) from None
+
+    def _side(self, name: str, tree: str) -> Side:
+        return Side(name, Path(tree), self._folder / name, self._place)
+
+    def _build(self, side: Side) -> None:
+        if not self.target.build_command:
+            return
+        self._progress("building", side.name, None)
+        try:
+            self._work(side, self.target.build_command)
+        except Fault as fault:
+            told = Fault("build", f"does not build: {fault.what}")
+            raise (SickIncumbent(told) if side.name == "incumbent" else told) from None
+
+    def _test(self) -> None:
+        """Run the project's tests on the candidate, in a copy that no benchmark sees."""
+        if not self.settings.test_command:
+            return
+        self._progress("testing", "the project's own tests", None)
+        side = self._side("tests", self.trees.candidate)
+        try:
+            self._build(side)
+            self._work(side, self.settings.test_command)
+        except Fault as fault:
+            raise Fault(fault.kind, f"the project's own tests fail: {fault.what}") from None
+        except ValueError as error:
+            raise InputError(str(error), where="test_command") from None
+
+    def _work(self, side: Side, command: str) -> None:
+        """Run what is not timed: beside others on a CPU, with the card to itself on a GPU."""
+        if self.on_cpu:
+            side.run(command, yields=self._yields)
+            return
+        with self._lock() as held:
+            side.run(command, lock=held)
+
+    @contextmanager
+    def _lock(self) -> Iterator[DeviceLock]:
+        with lock.acquire(*self.device.lock_names, shared_device=self.on_cpu, cancel=self._cancel,
+                          on_wait=lambda text: self._progress("waiting", text, None)) as held:
+            yield held

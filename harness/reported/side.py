@@ -1,0 +1,133 @@
+"""One side of a comparison: a copy of a tree in which its commands run, under the guard."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness import guard
+from harness.errors import Stopped
+from harness.guard import Confine, Limits, Outcome
+from harness.lock import DeviceLock, Turnstile
+from harness.reported.command import words
+from harness.reported.reader import Reader
+from harness.reported.table import LIMITS, Fault, FaultKind, Table
+from harness.reported.target import Mode
+from harness.text import plain
+
+COMMAND_LIMITS = Limits(wall_s=1800.0, output_bytes=64 << 20, file_bytes=8 << 30, processes=4096)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """What the commands of both sides share: environment, limits, who may stop them."""
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    python: str | None = None
+    limits: Limits = COMMAND_LIMITS
+    confined: bool = True
+    cancel: threading.Event | None = None
+
+
+class Side:
+    """A copy of one tree below `folder`; a command sees and changes only this copy, and its home.
+
+    What a build or a first run leaves there, later runs find: each side has its own.
+    """
+
+    def __init__(self, name: str, tree: Path, folder: Path, place: Place) -> None:
+        self.name, self.place = name, place
+        self.folder = folder
+        shutil.rmtree(folder, ignore_errors=True)
+        self.tree, self.home = folder / "tree", folder / "home"
+        self.home.mkdir(parents=True)
+        shutil.copytree(tree, self.tree, symlinks=True, ignore=shutil.ignore_patterns(".git"))
+
+    def run(self, command: str, *, lock: DeviceLock | None = None,
+            yields: Turnstile | None = None) -> Outcome:
+        """Run a command to its end. Raises Fault unless it exits with 0, Stopped, ValueError."""
+        place = self.place
+        assigned, argv = words(command)
+        env = guard.clean_env({**place.env, **assigned}, home=self.home)
+        env["PATH"] = f"{os.path.dirname(place.python or sys.executable)}:{env['PATH']}"
+        writable = (str(self.tree), str(self.home))
+        outcome = guard.run(
+            argv, cwd=self.tree, env=env, limits=place.limits, lock=lock,
+            yields=yields, cancel=place.cancel,
+            confine=Confine(writable=writable) if place.confined else None)
+        if place.cancel is not None and place.cancel.is_set():
+            raise Stopped("stopped while a command ran")
+        if not outcome.ok:
+            raise Fault(_kind(outcome), _told(outcome, place.limits))
+        return outcome
+
+    def benchmark(self, mode: Mode, reader: Reader, lock: DeviceLock) -> tuple[Table, float]:
+        """Run a benchmark and read what it wrote just now; returns its table and seconds.
+
+        Raises Fault, one kind for each thing that can be wrong.
+        """
+        path = self.tree / mode.csv
+        had = self._remove(path, mode.csv)
+        began = self._now_ns()
+        outcome = self.run(mode.command, lock=lock)
+        self._expect_fresh(path, mode.csv, began, had=had)
+        return reader.read(path, mode.csv), outcome.wall_s
+
+    def _remove(self, path: Path, name: str) -> bool:
+        """Take away what lies in the file's place, so that only this run can have written it."""
+        self._expect_inside(path, name)
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise Fault("unreadable", f"{name} cannot be replaced: {error.strerror}") from None
+        return True
+
+    def _expect_inside(self, path: Path, name: str) -> None:
+        if not path.parent.resolve().is_relative_to(self.tree.resolve()):
+            raise Fault("unreadable", f"{name} leads out of the project by a link")
+
+    def _now_ns(self) -> int:
+        """Return the time by the clock that stamps files, in a place that no command can write."""
+        probe = self.folder / "began"
+        probe.unlink(missing_ok=True)
+        probe.touch()
+        return probe.stat().st_mtime_ns
+
+    def _expect_fresh(self, path: Path, name: str, began_ns: int, *, had: bool) -> None:
+        self._expect_inside(path, name)
+        try:
+            found = path.lstat()
+        except OSError:
+            old = " (one from before the run was removed)" if had else ""
+            raise Fault("missing-file", f"wrote no {name}{old}") from None
+        if not stat.S_ISREG(found.st_mode):
+            raise Fault("unreadable", f"{name} is no plain file")
+        if found.st_mtime_ns < began_ns:
+            age = (began_ns - found.st_mtime_ns) / 1e9
+            raise Fault("stale-file", f"{name} is of an earlier run: it is {age:.1f} s older than "
+                                      "this one")
+        if found.st_size > LIMITS["bytes"]:
+            raise Fault("unreadable", f"{name} is larger than {LIMITS['bytes'] >> 10} KiB")
+
+
+def _kind(outcome: Outcome) -> FaultKind:
+    if outcome.ended == "exit":
+        return "crash" if (outcome.returncode or 0) < 0 else "exit"
+    return outcome.ended
+
+
+def _told(outcome: Outcome, limits: Limits) -> str:
+    """Say how a command ended, with the last line that it printed."""
+    said = [*outcome.stdout.decode(errors="replace").splitlines(),
+            *outcome.stderr.decode(errors="replace").splitlines()]
+    last = next((plain(line, 300).strip() for line in reversed(said) if line.strip()), "")
+    ended = outcome.describe(limits)
+    return f"{ended}: {last}" if last else ended

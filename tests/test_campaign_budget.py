@@ -1,0 +1,249 @@
+"""Budgets: counted over all engines of a campaign, with time left to judge what is in flight."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import samples
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine import budget
+from engine.budget import BEAT_S, ENDING_S, Meter
+from engine.history import Past
+from engine.journal import schema
+from engine.journal.read import Reader
+from engine.journal.records import Round
+from engine.journal.write import Writer
+from engine.manifest import Budget, parse
+from engine.stopping import Spent
+from engine.workers.base import Task
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Book:
+    """A journal's rounds, as far as a meter sees them."""
+
+    def __init__(self) -> None:
+        self.open = True
+        self.seconds, self.trials, self.cost, self.writes = 0.0, 0, 0.0, 0
+
+    def __call__(self, seconds: float, trials: int, cost: float) -> None:
+        if not self.open:
+            raise LookupError("no round")
+        self.seconds += seconds
+        self.trials += trials
+        self.cost += cost
+        self.writes += 1
+
+
+def test_time_goes_into_the_journal_every_few_seconds() -> None:
+    clock, book = Clock(), Book()
+    meter = Meter(book, clock=clock)
+    for _ in range(100):
+        clock.now += BEAT_S / 10
+        meter.beat()
+    assert book.writes == pytest.approx(10, abs=1)
+    assert meter.spent.wall_s == pytest.approx(10 * BEAT_S)
+    assert meter.spent.wall_s - book.seconds < BEAT_S
+
+
+def test_what_is_spent_before_the_first_round_counts_in_it() -> None:
+    clock, book = Clock(), Book()
+    book.open = False
+    meter = Meter(book, clock=clock)
+    clock.now += 20
+    meter.beat()
+    assert (book.seconds, meter.spent.wall_s) == (0.0, 20.0)
+    book.open = True
+    meter.beat()
+    assert book.seconds == 20.0
+
+
+def test_a_pause_costs_nothing() -> None:
+    clock, book = Clock(), Book()
+    meter = Meter(book, clock=clock)
+    clock.now += 3
+    meter.pause()
+    clock.now += 5000
+    meter.note(trials=1)
+    meter.resume()
+    clock.now += 4
+    meter.note()
+    assert (book.seconds, meter.spent) == (7.0, Spent(wall_s=7.0, trials=1))
+
+
+def test_a_host_that_only_decides_spends_nothing() -> None:
+    clock, book = Clock(), Book()
+    meter = Meter(book, Spent(wall_s=9.0), running=False, clock=clock)
+    clock.now += 50
+    meter.note()
+    assert (book.seconds, meter.spent.wall_s) == (0.0, 9.0)
+
+
+steps = st.lists(st.tuples(st.sampled_from(["work", "note", "beat", "pause", "resume", "killed"]),
+                           st.floats(0, 30)), max_size=40)
+
+
+@given(steps)
+def test_engine_after_engine_loses_no_more_than_a_beat(steps: list[tuple[str, float]]) -> None:
+    """What the journal holds is never more than what was worked, nor less but for the kills."""
+    clock, book = Clock(), Book()
+    meter = Meter(book, clock=clock)
+    worked, paused, kills = 0.0, False, 0
+    for step, seconds in steps:
+        if step == "work":
+            clock.now += seconds
+            worked += 0.0 if paused else seconds
+            meter.beat()
+        elif step == "killed":
+            meter = Meter(book, Spent(wall_s=book.seconds), clock=clock)
+            paused, kills = False, kills + 1
+        elif step in ("pause", "resume") and paused != (step == "pause"):
+            getattr(meter, step)()
+            paused = step == "pause"
+        elif step in ("note", "beat"):
+            getattr(meter, step)()
+    assert book.seconds <= worked + 1e-6
+    assert meter.spent.wall_s >= worked - kills * BEAT_S - 1e-6
+
+
+def test_a_round_that_starts_again_keeps_what_it_spent(tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    writer.add_campaign(samples.campaign())
+    with pytest.raises(LookupError):
+        writer.spend("rms", 1, seconds=1.0)
+    writer.start_round(samples.round_(1))
+    writer.spend("rms", 1, seconds=2.5, trials=4, cost=0.5)
+    writer.start_round(samples.round_(1))
+    writer.spend("rms", 1, seconds=1.5, trials=1)
+    writer.start_round(samples.round_(2))
+    writer.spend("rms", 2, seconds=1.0)
+    rounds = Reader(tmp_path).rounds("rms")
+    assert budget.spent(rounds) == Spent(wall_s=5.0, trials=5, cost=0.5)
+
+
+def test_campaigns_of_an_older_kopt_have_spent_what_their_rounds_lasted(tmp_path: Path) -> None:
+    Writer(tmp_path).close()
+    old = sqlite3.connect(tmp_path / "kopt.db")
+    for column in ("spent_s", "trials", "cost"):
+        old.execute(f"ALTER TABLE rounds DROP COLUMN {column}")
+    old.execute("INSERT INTO rounds VALUES ('rms', 1, 'all', 'b', 10.0, 14.5, 'tie', '', NULL)")
+    old.execute("INSERT INTO rounds VALUES ('rms', 2, 'all', 'b', 15.0, NULL, NULL, '', NULL)")
+    old.execute("PRAGMA user_version=1")
+    old.commit()
+    old.close()
+    rounds = Reader(tmp_path).rounds("rms")
+    assert schema.SCHEMA_VERSION >= 2 and [r.spent_s for r in rounds] == [4.5, 0.0]
+
+
+@pytest.mark.parametrize(("wall_s", "each_s", "candidates", "margin"), [
+    (None, 10.0, 4, 0.0),
+    (1000.0, 10.0, 0, ENDING_S + 10.0),
+    (1000.0, 10.0, 4, ENDING_S + 50.0),
+    (1000.0, 0.0, 4, ENDING_S),
+    (100.0, 10.0, 16, 50.0),
+    (2.0, 10.0, 1, 1.0),
+])
+def test_the_margin_holds_a_verdict_for_all_in_flight_and_the_headline(
+        wall_s: float | None, each_s: float, candidates: int, margin: float) -> None:
+    assert budget.margin_s(Budget(wall_s=wall_s), each_s, candidates) == margin
+
+
+@given(st.floats(1, 1e5), st.floats(0, 1e4), st.integers(0, 64))
+def test_the_margin_grows_with_what_is_in_flight(wall_s: float, each_s: float, flying: int) -> None:
+    of = Budget(wall_s=wall_s)
+    assert budget.margin_s(of, each_s, flying) <= budget.margin_s(of, each_s, flying + 1)
+    assert budget.margin_s(of, each_s, flying) <= wall_s / 2
+
+
+def test_how_long_a_verdict_takes_is_what_the_newest_took(tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    writer.add_campaign(samples.campaign())
+    assert budget.verdict_s({}) == 0.0
+    for number in range(budget.LAST + 3):
+        wall_s = 99.0 if number == 0 else 3.0 if number == 9 else 2.0
+        writer.add_verdict("rms", f"c{number}", samples.verdict(wall_s=wall_s), purpose="verify")
+    rows = {row.id: row for row in Reader(tmp_path).verdicts("rms")}
+    assert budget.verdict_s(rows) == 3.0
+
+
+def tasks(*trials: int, agents: int = 0) -> list[Task]:
+    made = [Task(slot=f"agent-{n}", kind="planned", backend="cli", hypothesis="h", bottleneck="b",
+                 seed=1, trials=0, option="agent") for n in range(agents)]
+    return made + [Task(slot=f"s{n}", kind="planned", backend="search", hypothesis="h",
+                        bottleneck="b", seed=1, trials=count) for n, count in enumerate(trials)]
+
+
+def past(*rounds: tuple[float, int]) -> Past:
+    return Past(folder=Path("/nowhere"), base="b", rounds=tuple(
+        Round(campaign="c", n=n, scope="global", incumbent="b", started_at=1.0, ended_at=2.0,
+              outcome="tie", spent_s=spent_s, trials=trials)
+        for n, (spent_s, trials) in enumerate(rounds, 2)))
+
+
+@pytest.mark.parametrize(("given", "used", "before", "kept_s", "allowed"), [
+    ({}, {}, (), 0.0, [24, 24, 24]),
+    ({"trials": 100}, {"trials": 0}, (), 0.0, [24, 24, 24]),
+    ({"trials": 100}, {"trials": 70}, (), 0.0, [10, 10, 10]),
+    ({"trials": 100}, {"trials": 90}, (), 0.0, [3, 3, 4]),
+    ({"trials": 100}, {"trials": 99}, (), 0.0, [1]),
+    ({"trials": 100}, {"trials": 120}, (), 0.0, []),
+    ({"wall_s": 100}, {"wall_s": 0}, (), 0.0, [24, 24, 24]),
+    ({"wall_s": 100}, {"wall_s": 60}, ((20.0, 20),), 10.0, [10, 10, 10]),
+    ({"wall_s": 100}, {"wall_s": 99}, ((20.0, 20),), 10.0, [1]),
+    ({"wall_s": 100, "trials": 50}, {"wall_s": 0, "trials": 44}, ((1.0, 90),), 0.0, [2, 2, 2]),
+])
+def test_searches_get_what_trials_and_time_are_left(
+        given: dict[str, Any], used: dict[str, Any], before: tuple[tuple[float, int], ...],
+        kept_s: float, allowed: list[int]) -> None:
+    found = budget.afford(tasks(24, 24, 24), Budget(**given), Spent(**used), past(*before),
+                          kept_s, {})
+    assert [task.trials for task in found] == allowed
+    assert not found or found[-1].slot == "s2", "the canonical slot is the last to go"
+
+
+def test_before_the_first_round_a_trial_is_taken_for_half_a_verdict(tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    writer.add_campaign(samples.campaign())
+    writer.add_verdict("rms", "c1", samples.verdict(wall_s=6.0), purpose="baseline")
+    known = msgspec.structs.replace(past(), verdicts={
+        row.id: row for row in Reader(tmp_path).verdicts("rms")})
+    found = budget.afford(tasks(24, 24), Budget(wall_s=60), Spent(wall_s=10), known, 20.0, {})
+    assert [task.trials for task in found] == [5, 5]
+
+
+@pytest.mark.parametrize(("limit", "used", "agents"), [
+    (None, 1e9, 3), (10.0, 0.0, 3), (10.0, 5.0, 2), (10.0, 8.5, 0), (10.0, 8.0, 1)])
+def test_attempts_that_cost_more_than_is_left_are_not_begun(limit: float | None, used: float,
+                                                            agents: int) -> None:
+    found = budget.afford(tasks(24, agents=3), Budget(cost=limit), Spent(cost=used), past(), 0.0,
+                          {"agent": 2.0})
+    assert sum(task.backend == "cli" for task in found) == agents
+    assert found[-1].trials == 24
+
+
+@given(st.lists(st.integers(1, 40), max_size=6), st.integers(1, 300), st.integers(0, 300))
+def test_no_trial_budget_is_overdrawn(wanted: list[int], limit: int, used: int) -> None:
+    found = budget.afford(tasks(*wanted), Budget(trials=limit), Spent(trials=used), past(), 0.0, {})
+    assert sum(task.trials for task in found) <= max(0, limit - used)
+    assert all(task.trials > 0 for task in found)
+    if sum(wanted) <= limit - used:
+        assert [task.trials for task in found] == wanted
+
+
+def test_a_manifest_can_say_what_an_attempt_costs() -> None:
+    manifest = parse("target_op: x\nbudget: {cost: 5}\npool:\n  backends: [cli]\n  cli:\n"
+                     "    - {name: a, command: 'a {prompt}', cost: 0.4}\n", "m")
+    assert (manifest.budget.cost, manifest.pool.cli[0].cost) == (5.0, 0.4)
+    assert msgspec.json.decode(msgspec.json.encode(manifest), type=type(manifest)) == manifest
