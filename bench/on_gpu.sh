@@ -11,7 +11,7 @@ mkdir -p "$out"
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
 python=${PYTHON:-python3}
 tests="tests/test_gpu.py tests/test_nvml.py tests/test_health_nvidia.py tests/test_watch.py
-  tests/exploits tests/honest"
+  tests/test_ceilings.py tests/exploits tests/honest"
 
 for part in "$@"; do
   name=${part%%:*}

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from engine.campaign import Setup
-from engine.fleet import Fleet
+from engine.fleet import Fleet, NoIdleGpu
 from engine.patch import Patch
 from engine.workers.base import Bench, Report, Task, Worker
 from harness import corpus
@@ -76,6 +76,9 @@ class Pool:
             return
         try:
             finished = self._work(task, base_commit)
+        except NoIdleGpu as error:  # no other slot would have one either
+            self._messages.put(error)
+            return
         except KoptError as error:
             finished = Finished(task=task, report=Report(ok=False, summary=plain(str(error))))
         except OSError as error:

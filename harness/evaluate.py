@@ -233,8 +233,10 @@ class Evaluation:
     def _reached(self, held: lock.DeviceLock | None) -> GpuCeilings | None:
         """Return what the card was measured to reach; measured now if it never was, once."""
         stage = self.stage
-        found = None if stage.on_cpu else ceilings.cached(stage.device)
-        if found is not None or stage.on_cpu or held is None or stage.in_process:
+        if stage.on_cpu or stage.several:
+            return None  # what is measured is one card
+        found = ceilings.cached(stage.device)
+        if found is not None or held is None or stage.in_process:
             return found  # a card that takes one process has it already
         self._progress("measuring", "what the card reaches", None)
         stage.runners.rehearsed()

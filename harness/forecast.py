@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness import kernel, lock
+from harness import cards, kernel, lock
 from harness.cards import Card
 from harness.device import Device
+from harness.errors import InputError
 from harness.predict import Foresight, card_for
 from harness.screen import SCREEN, latency_kind
 from harness.search.space import Config
@@ -39,7 +40,9 @@ class Forecast:
     @classmethod
     def of(cls, target: Target, job: Job, device: Device, settings: Settings,
            source_of: SourceOf, cancel: threading.Event | None) -> Forecast | None:
-        """Return the forecast that the settings ask for, if they do. Raises InputError.
+        """Return the forecast that the settings ask for, if they do.
+
+        Raises InputError for what cannot be predicted, and for another card than the one here.
 
         Where nothing is measured its `subject`, of which trials tell, is the card itself.
         """
@@ -47,6 +50,9 @@ class Forecast:
         if card is None:
             return None
         measured = latency_kind(device, target.language) is not None
+        if measured and cards.find(device.name) != card:
+            raise InputError(f"{device.name} measures here: what {card.name} would do decides "
+                             "nothing of it", where="--predict", fix="leave it out")
         return cls(card, Foresight(
             target, Path(job.tree), card,
             kernel.scratch_inside(Path(settings.scratch), "foresight"),

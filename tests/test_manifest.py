@@ -87,7 +87,7 @@ BAD = [
     (OP + "zzz: 1", "m:2: unknown key 'zzz'"),
     (OP + "pool:\n  mode: fixed\n  slot: 3",
      "m:4: unknown key 'pool.slot' (did you mean 'slots'?)"),
-    (OP + "gpu: {card: 1}", "m:2: unknown key 'gpu.card' (known: device, retry_s, limit_s)"),
+    (OP + "gpu: {card: 1}", "m:2: unknown key 'gpu.card' (did you mean 'cards'?)"),
     (OP + "pool:\n  slots: many",
      "m:3: pool.slots: expected a whole number or nothing, got the text 'many'"),
     (OP + "pool:\n  slots: 0",

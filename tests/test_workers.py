@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,11 @@ import pytest
 import repos
 
 from engine.campaign import Setup, create
+from engine.fleet import Fleet
+from engine.workers.base import Bench, Task
+from engine.workers.search import SearchWorker, so_far
 from harness import yamldoc
+from harness.zygote import WarmStart
 
 AGENT = Path(__file__).parent / "hostile_agent.py"
 EXAMPLE = Path(__file__).parents[1] / "examples" / "rmsnorm_c"
@@ -151,3 +156,33 @@ def test_search_template_and_inbox(tmp_path: Path) -> None:
     assert not [path for path in setup.folder.inbox.iterdir() if path.is_file()]
     assert len(list((setup.folder.inbox / "taken").iterdir())) == 3
     assert campaigns.consistent(setup)
+
+
+def test_a_search_that_is_ended_early_leaves_the_best_it_has_found(tmp_path: Path) -> None:
+    """At a soft stop nothing that was found is lost: its best is judged like any other."""
+    many = campaigns.KERNEL.replace("[1, 16]", str([16, *range(1, 16)]))
+    setup, ended = campaigns.create(tmp_path, kernel=many), threading.Event()
+    tree = setup.lineage.worktree("fixed", setup.lineage.base)
+    fleet = Fleet([(setup.device, WarmStart(None))], retry_s=600.0, limit_s=3600.0)
+    bench = Bench(target=setup.target, device=setup.device, fleet=fleet, worktree=str(tree),
+                  baseline=str(setup.tree(setup.lineage.base)), base_commit=setup.lineage.base,
+                  scratch=str(setup.folder.fresh_scratch("fixed")))
+    task = Task(slot="fixed", kind="fixed", backend="search", hypothesis="", bottleneck="",
+                seed=1, trials=32)
+
+    def tick(stage: str, detail: str, done: float | None) -> None:
+        if detail.startswith("trial 4 "):
+            ended.set()
+
+    report = SearchWorker().work(task, bench, tick, ended)
+    assert report.ok and 4 <= len(report.trials) < 32
+    best = next(trial for trial in reversed(report.trials) if trial.kept)
+    assert f"PASSES {best.config['PASSES']} " in (tree / "scale.c").read_text()
+
+
+def test_a_search_that_is_ended_before_anything_was_found_has_failed(tmp_path: Path) -> None:
+    setup = campaigns.create(tmp_path)
+    fleet = Fleet([(setup.device, WarmStart(None))], retry_s=600.0, limit_s=3600.0)
+    bench = Bench(target=setup.target, device=setup.device, fleet=fleet, worktree=str(tmp_path),
+                  baseline="", base_commit="", scratch="")
+    assert so_far(bench, []) is None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from engine import harness_process
 from engine.fleet import Card
 from engine.workers.base import Bench, Report, Task, Tick
+from harness import knobs
 from harness.evaluate import Settings
 from harness.requests import LoopRequest
 from harness.trials import Job, LoopResult, Trial
@@ -25,21 +28,23 @@ class SearchWorker:
 
 
 def search(task: Task, bench: Bench, tick: Tick, cancel: threading.Event) -> LoopResult | None:
-    """Search from the worktree as it stands; None when stopped.
+    """Search from the worktree as it stands; None when stopped before anything was found.
 
     Without a record of its own: what a campaign knows of its trials is in its journal.
     """
-    done, where = 0, ""
+    trials: list[Trial] = []
+    where = ""
 
     def on_trial(trial: Trial) -> None:
-        nonlocal done
-        done += 1
+        trials.append(trial)
         best = "" if trial.log_ratio is None else f", {describe(trial)}"
-        tick("searching", f"trial {done} of {task.trials}{where}{best}", done / task.trials)
+        tick("searching", f"trial {len(trials)} of {task.trials}{where}{best}",
+             len(trials) / task.trials)
 
     def on(card: Card) -> LoopResult | None:
-        nonlocal done, where
-        done, where = 0, f" on {card.device.id}" if len(bench.fleet.cards) > 1 else ""
+        nonlocal where
+        trials.clear()
+        where = f" on {card.device.id}" if len(bench.fleet.cards) > 1 else ""
         tick("searching", f"trial 0 of {task.trials}{where}", 0.0)
         request = LoopRequest(
             target=bench.target, device=card.device.id,
@@ -49,8 +54,22 @@ def search(task: Task, bench: Bench, tick: Tick, cancel: threading.Event) -> Loo
                               incumbent_tree=bench.base_commit))
         return harness_process.loop(request, on_trial=on_trial, cancel=cancel, warm=card.warm)
 
-    return bench.fleet.run("loop", on, cancel=cancel,
-                           on_wait=lambda text: tick("waiting", text, None))
+    result = bench.fleet.run("loop", on, cancel=cancel,
+                             on_wait=lambda text: tick("waiting", text, None))
+    return result or so_far(bench, trials)
+
+
+def so_far(bench: Bench, trials: Sequence[Trial]) -> LoopResult | None:
+    """Return where a search is that was ended ahead of its time, None if it has kept nothing."""
+    best = next((trial for trial in reversed(trials) if trial.kept), None)
+    if best is None:
+        return None
+    source = knobs.read(Path(bench.worktree) / bench.target.source)
+    found = knobs.find(source, language=bench.target.language)
+    return LoopResult(best=best.config, log_ratio=best.log_ratio, trials=tuple(trials),
+                      space_size=math.prod(len(one.choices) for one in found
+                                           if one.name in best.config),
+                      source=knobs.apply(source, best.config, language=bench.target.language))
 
 
 def describe(trial: Trial) -> str:
