@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from engine import candidates
 from engine.desk import Desk
+from engine.fleet import NoIdleGpu
 from engine.journal.records import Candidate, Control
 from engine.keeper import Keeper
 from harness.errors import InputError, KoptError
@@ -75,6 +76,9 @@ class Controls:
             control = self.approvals.pop(0)
             try:
                 outcome = self._approve(control, keeper)
+            except NoIdleGpu:
+                self.approvals.insert(0, control)  # open still: the next engine carries it out
+                raise
             except KoptError as error:
                 outcome = f"refused: {error}"
             self.desk.writer.finish_control(control.id, outcome)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -17,6 +18,7 @@ from engine import project as projects
 from engine.campaign import device_for
 from engine.clone import Clone
 from engine.git import Git, GitFailed
+from engine.globs import matches
 from engine.hygiene import violations
 from engine.lineage import Lineage
 from engine.patch import Patch
@@ -62,7 +64,12 @@ class Direct:
         self.command: CommandTarget | None = None
         """What is judged by the project's own benchmark; a kernel's `target` is not there then."""
         if self.manifest.target.kind == "command":
-            self.command = reported.command_target(self.manifest)
+            files = self.lineage.files(self.base)
+            command = reported.command_target(self.manifest)
+            sealed = reported.frozen(self.manifest, files)
+            self.command = replace(command, frozen=tuple(
+                path for path in files if matches(path, sealed)
+                and path not in (command.csv, command.quick_csv)))
             self.device: Device = devices.find(reported.device(self.manifest))
         else:
             self._target = target.load(self._task())

@@ -19,7 +19,7 @@ from engine import gate
 from engine.harness_process import HarnessFault
 from harness import devices, lock
 from harness.device import Device
-from harness.errors import KoptError, Refused, Stopped
+from harness.errors import KoptError, Stopped
 from harness.zygote import WarmStart
 
 T = TypeVar("T")
@@ -59,6 +59,7 @@ class Card:
     again_at: float = 0.0
     left_at: float = float("-inf")
     tenancy: ExitStack = field(default_factory=ExitStack)
+    moved_in: bool = False
 
 
 class Fleet:
@@ -90,7 +91,7 @@ class Fleet:
         """Do a piece of work on a card, and again on another if its card was lost or taken.
 
         An answer that is `doubtful` counts only if the card is there still. Raises what `work`
-        raises, NoIdleGpu, Stopped, and Refused for work that loses card after card.
+        raises, Stopped, and NoIdleGpu, also for work that loses card after card.
         """
         why = ""
         for _ in range(LOSSES):
@@ -106,7 +107,8 @@ class Fleet:
                     if not why:
                         return answer
                 self._shut(card, why)
-        raise Refused(f"{LOSSES} times its card was lost or taken, last because of: {why}")
+        raise NoIdleGpu(f"{LOSSES} times the card was lost or taken meanwhile, last because of: "
+                        f"{why}", fix="free one, then `kopt resume`")
 
     @contextmanager
     def occupy(self, use: Use, *, on_wait: Tell = lambda _: None,
@@ -124,17 +126,18 @@ class Fleet:
             if card is None:
                 self._wait(on_wait, cancel)
                 continue
-            admitted = False
             try:
-                if why := self._why_not(card):
-                    self._shut(card, why)
-                else:
-                    self._admit(card)
-                    admitted = True
-                    return card
-            finally:
-                if not admitted:
-                    self._leave(card, use)
+                why = self._why_not(card) or self._move_in(card)
+            except KoptError as error:  # its lock cannot be had, say: the others may do
+                why = str(error)
+            except BaseException:
+                self._leave(card, use, looked=True)
+                raise
+            if not why:
+                self._admit(card)
+                return card
+            self._shut(card, why)
+            self._leave(card, use, looked=True)
 
     def _pick(self, use: Use) -> Card | None:
         """Enter the card with the least to do, None if there is none to be had now."""
@@ -152,32 +155,48 @@ class Fleet:
     def _why_not(self, card: Card) -> str:
         """Look at a card that we do not work on yet; another kopt there is dealt with by its lock.
         """
-        if not card.looking or any(map(lock.has_tenants, card.device.lock_names)):
-            return trouble(card) if card.closed else ""
-        return self._look(card.device, just_left=self._clock() - card.left_at < LEFT_S)
+        if not card.looking:
+            return ""
+        alone = [one for one in card.device.cards if not lock.has_tenants(one.lock_name)]
+        just_left = self._clock() - card.left_at < LEFT_S
+        for one in alone:
+            if why := self._look(one, just_left=just_left):
+                return why
+        return trouble(card) if card.closed and len(alone) < len(card.device.cards) else ""
+
+    def _move_in(self, card: Card) -> str:
+        """Be known as a kopt on the card; say why that cannot be, empty when it is."""
+        if card.looking and not card.moved_in:
+            for name in card.device.lock_names:
+                card.tenancy.enter_context(lock.tenancy(name))
+            card.moved_in = True
+        return ""
 
     def _admit(self, card: Card) -> None:
+        """Let a thread that has looked at a card, or found it in use, work on it."""
+        back = ""
         with self._changed:
-            if card.looking and card.users.total() == 1:
-                for name in card.device.lock_names:
-                    card.tenancy.enter_context(lock.tenancy(name))
-            back, card.closed, card.looking, self._shut_at = card.closed, "", False, None
+            self._shut_at = None
+            if card.looking:
+                back, card.closed, card.looking = card.closed, "", False
             self._changed.notify_all()
         if back:
             self._news(Gated(device=card.device.id, text="idle again: back in the pool"))
 
-    def _leave(self, card: Card, use: Use) -> None:
+    def _leave(self, card: Card, use: Use, *, looked: bool = False) -> None:
         with self._changed:
             card.users[use] -= 1
+            card.looking = card.looking and not looked
             if not card.users.total():
                 card.left_at = self._clock()
                 card.tenancy.close()
+                card.moved_in = False
             self._changed.notify_all()
 
     def _shut(self, card: Card, why: str) -> None:
         """Close a card for a while."""
         with self._changed:
-            before, card.closed, card.looking = card.closed, why, False
+            before, card.closed = card.closed, why
             card.again_at = self._clock() + self._retry_s
             if self._shut_at is None and all(one.closed for one in self.cards):
                 self._shut_at = self._clock()

@@ -111,7 +111,7 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
         """Return what the engine decided on correct candidates in a round, the fastest first."""
         rows = [(d, self.verdicts[d.verdict]) for d in self.decisions
                 if d.round == n and d.actor == "engine" and d.verdict in self.verdicts]
-        correct = [pair for pair in rows if pair[1].correct]
+        correct = [pair for pair in rows if pair[1].correct and pair[0].kind != "reject"]
         return sorted(correct, key=lambda pair: pair[1].speedup or 0.0, reverse=True)
 
     def outcome(self, n: int, *, failed: bool = False) -> RoundOutcome:

@@ -10,6 +10,7 @@ import msgspec
 from engine import candidates, keep
 from engine.candidates import Entry
 from engine.desk import Desk
+from engine.fleet import NoIdleGpu
 from engine.journal.records import DecisionKind
 from engine.judge import Policy, Ruling, describe_rows, describe_speedup, rule
 from engine.verifier import Job
@@ -174,6 +175,8 @@ class Keeper:
                   alpha=self.setup.manifest.decision.alpha)
         try:
             verdict = self.desk.verdict(job)
+        except NoIdleGpu:
+            raise  # the campaign ends in order, and its next engine makes up for it
         except KoptError as error:
             self.desk.writer.event(self.setup.id, "warning", best, message=str(error))
             return None

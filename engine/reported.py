@@ -47,8 +47,10 @@ def check_judgeable(manifest: Manifest) -> None:
 
 
 def device(manifest: Manifest) -> str:
-    """Return the device that a manifest means; "auto" is the CPU for what is in C."""
-    wanted = manifest.gpu.device
+    """Return the device that a manifest means, the first of several; "auto" is the CPU for what is
+    in C.
+    """
+    wanted = manifest.gpu.device.split(",")[0].strip()
     return "cpu" if wanted == "auto" and manifest.target_lang.lower() == "c" else wanted
 
 

@@ -28,7 +28,7 @@ def lists(source: str, most: int) -> list[ConfigList]:
     """
     found = []
     for function, configs in _lists(source):
-        texts = tuple(ast.unparse(item) for item in configs.elts if isinstance(item, ast.Call))
+        texts = tuple(_text(item) for item in configs.elts if isinstance(item, ast.Call))
         if len(texts) != len(configs.elts):
             continue  # made by code: what the choices are is not written here
         if texts and len(set(texts)) == len(texts) and len(texts) <= most:
@@ -55,10 +55,18 @@ def _lists(source: str) -> Iterator[tuple[str, ast.List]]:
         if not isinstance(function, ast.FunctionDef):
             continue
         for decorator in function.decorator_list:
-            if isinstance(decorator, ast.Call) and ast.unparse(decorator.func).endswith("autotune"):
+            if isinstance(decorator, ast.Call) and _text(decorator.func).endswith("autotune"):
                 values = [k.value for k in decorator.keywords if k.arg == "configs"]
                 values += decorator.args[:1]
                 yield from ((function.name, v) for v in values if isinstance(v, ast.List))
+
+
+def _text(node: ast.expr) -> str:
+    try:
+        return ast.unparse(node)
+    except RecursionError:
+        raise InputError("an expression is nested too deeply",
+                         where=f"line {node.lineno}") from None
 
 
 def _parsed(source: str) -> ast.Module:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from harness.errors import InputError
+
 Kind = Literal["cpu", "nvidia", "amd"]
 
 SLOWDOWNS = frozenset({"hw-slowdown", "sw-thermal", "hw-thermal", "hw-power-brake", "throttled"})
@@ -62,7 +64,12 @@ class Device:
 
 
 def joined(cards: Sequence[Device]) -> Device:
-    """Return several cards of one model as the one device that a target of several GPUs needs."""
+    """Return several cards of one model as the one device that a target of several GPUs needs.
+
+    Raises InputError if one is there twice.
+    """
+    if len({card.uuid for card in cards}) < len(cards):
+        raise InputError("a card is named twice", where="+".join(card.id for card in cards))
     first, *others = cards
     return replace(first, id="+".join(card.id for card in cards), others=tuple(others))
 

@@ -23,7 +23,7 @@ from typing import Literal
 
 from harness import freeze
 from harness.convert import from_json, to_builtins, to_json
-from harness.lock import DeviceLock, Turnstile
+from harness.lock import DeviceLock, Turnstile, lock_directory
 from harness.zygote import PROGRAM, Forked, Zygote
 
 Ended = Literal["exit", "timeout", "output", "memory", "processes", "killed"]
@@ -154,7 +154,8 @@ class Guarded:
                "memory_bytes": self.limits.memory_bytes, "processes": self.limits.processes,
                "pass_fds": list(pass_fds),
                "confine": to_builtins(confine) if confine else None,
-               "yields": list(yields.paths) if yields else None}
+               "yields": list(yields.paths) if yields else None,
+               "hidden": [str(lock_directory())] if confine else []}
         with contextlib.suppress(OSError):  # it is gone already, as `wait` will tell
             self._control.sendall(to_json(job) + b"\n")
 

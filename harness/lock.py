@@ -10,6 +10,7 @@ processes that yield hold `active` shared while they run and stop when they see 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import stat
@@ -23,6 +24,7 @@ from pathlib import Path
 from harness.errors import EnvironmentFault, Stopped
 
 POLL_S = 0.004
+TENANCY_TRIES = 50
 
 
 def lock_directory() -> Path:
@@ -117,10 +119,19 @@ def holder(device: str) -> int | None:
 
 @contextmanager
 def tenancy(device: str) -> Iterator[None]:
-    """Be known, until the block ends, as a kopt that works on a device by its lock."""
-    fd, _ = _open(f"{device}.tenants")
+    """Be known, until the block ends, as a kopt that works on a device by its lock.
+
+    Raises EnvironmentFault if that cannot be, since somebody keeps everybody out.
+    """
+    fd, path = _open(f"{device}.tenants")
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH)
+        for _ in range(TENANCY_TRIES):  # another may be asking just now
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                break
+            time.sleep(POLL_S)
+        else:
+            raise EnvironmentFault("somebody keeps every kopt from it", where=str(path))
         yield
     finally:
         os.close(fd)

@@ -22,7 +22,7 @@ from engine.pool import Ticked
 from engine.verifier import Job, Verified, Verifier
 from harness import devices, lock
 from harness.device import Device, DeviceState, Process, joined
-from harness.errors import DeviceFault, Refused, Stopped
+from harness.errors import DeviceFault, EnvironmentFault, InputError, Stopped
 from harness.requests import ErrorLine
 from harness.zygote import WarmStart
 
@@ -217,8 +217,51 @@ def test_work_that_loses_card_after_card_is_given_up() -> None:
     def work(one: Card) -> str:
         raise lost("NVML: GPU is lost")
 
-    with pytest.raises(Refused, match=f"{LOSSES} times its card was lost"):
+    with pytest.raises(NoIdleGpu, match=f"{LOSSES} times the card was lost"):
         hour.fleet.run("verdict", work, on_wait=hour.wait)
+
+
+def test_a_card_whose_lock_cannot_be_had_is_closed_and_given_out_again() -> None:
+    faults = iter([EnvironmentFault("cannot open the device lock"), None])
+
+    def busy(_: str, __: float) -> str:
+        if fault := next(faults):
+            raise fault
+        return ""
+
+    hour = Hour(1, busy)
+    with hour.fleet.occupy("verdict", on_wait=hour.wait) as one:
+        assert hour.now == 600 and one.device.id == "cuda:0"
+    assert "cannot open the device lock" in hour.news[0].text
+
+
+def test_a_fault_of_ours_while_looking_gives_the_card_back() -> None:
+    hour = Hour(1, lambda _, at: "" if at else 1 // 0)  # type: ignore[arg-type, return-value]
+    with pytest.raises(ZeroDivisionError):
+        hour.fleet.run("verdict", lambda _: "")
+    hour.now = 1.0
+    assert hour.fleet.run("verdict", lambda _: "done") == "done"
+
+
+def test_of_a_joined_device_the_card_without_another_kopt_is_looked_at() -> None:
+    pair = joined([card(0), card(1)])
+    asked: list[str] = []
+
+    def look(one: Device, *, just_left: bool) -> str:
+        asked.append(one.id)
+        return ""
+
+    fleet = Fleet([(pair, WarmStart(None))], retry_s=1.0, limit_s=1.0, look=look)
+    with lock.tenancy(pair.lock_names[0]), fleet.occupy("verdict"):
+        pass
+    first = next(one for one in pair.cards if one.lock_name == pair.lock_names[0])
+    assert asked == [one.id for one in pair.cards if one != first]
+
+
+def test_a_card_is_joined_once() -> None:
+    one = card(0)
+    with pytest.raises(InputError, match="named twice"):
+        joined([one, one])
 
 
 def test_waiting_for_a_card_ends_with_the_campaign() -> None:

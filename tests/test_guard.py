@@ -466,3 +466,14 @@ def test_two_threads_may_wait_for_the_same_process(tmp_path: Path) -> None:
         guarded.kill()
         assert first.result() is second.result() is guarded.wait()
     assert first.result().ended == "killed"
+
+
+def test_a_confined_program_cannot_reach_the_devices_locks(tmp_path: Path) -> None:
+    """One that could would stop every measurement of the box, its own first."""
+    with lock.acquire("gpu-99"):
+        code = f"import os; print(os.listdir({str(lock.lock_directory())!r}))"
+        told = run(code, tmp_path, confine=Confine(writable=(str(tmp_path),), required=True))
+        assert "gpu-99.turn" in run(code, tmp_path).stdout.decode()
+    if guard.unconfined():
+        pytest.skip(guard.unconfined())
+    assert told.stdout == b"[]\n"

@@ -152,6 +152,7 @@ def search(folder: Path, *, of: Target = BIG, predict: str = "", **job: Any) -> 
                 Settings(scratch=str(folder / "scratch"), predict=predict))
 
 
+@pytest.mark.slow
 def test_a_loop_is_led_by_predictions_and_keeps_none(tmp_path: Path) -> None:
     """The default first, then by prediction; what cannot be launched last, and rejected."""
     places: dict[str, Any] = {"record": str(tmp_path / "record"),
@@ -194,10 +195,13 @@ def test_where_something_is_measured_trials_tell_of_the_machine(tmp_path: Path) 
     """And a search is told the measured ratio, never the predicted one."""
     settings = Settings(scratch=str(tmp_path), predict="l4")
     job = Job(tree=str(tmp_path), reference="")
-    for device, subject in ((CARD, CARD.name), (devices.find("cpu"), "l4")):
-        made = Forecast.of(BIG, job, device, settings, lambda config: None, None)
-        assert made is not None and made.subject.name == subject
-    assert made is not None
+    with pytest.raises(InputError, match=f"{CARD.name} measures here"):
+        Forecast.of(BIG, job, CARD, settings, lambda config: None, None)
+    own = replace(settings, predict="h200")
+    here = Forecast.of(BIG, job, CARD, own, lambda config: None, None)
+    assert here is not None and here.subject.name == CARD.name
+    made = Forecast.of(BIG, job, devices.find("cpu"), settings, lambda config: None, None)
+    assert made is not None and made.subject.name == "l4"
     measured = Trial(number=0, config={}, correctness="PASS", tag="tried", latency_us=4.0,
                      latency_kind="measured-gpu", log_ratio=0.3)
     assert made.scored(measured) is measured

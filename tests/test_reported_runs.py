@@ -12,11 +12,15 @@ import repos
 from command_line import kopt
 from reported_case import BENCH, judge, kernel, target
 
-from harness import guard
+from harness import guard, lock
 from harness.errors import InputError
 from harness.plan import Plan
 from harness.reported.confirm import UNCONFIRMED
+from harness.reported.reader import Reader
 from harness.reported.series import SickIncumbent
+from harness.reported.side import Place, Side
+from harness.reported.table import Fault
+from harness.reported.target import Mode
 from harness.verdict import Verdict
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "command_c"
@@ -44,6 +48,7 @@ def test_a_faster_candidate_is_so_in_every_row_and_is_flagged(tmp_path: Path) ->
     assert verdict.notes[0] == "latency_us is fwd_us + bwd_us, as the benchmark reports it"
 
 
+@pytest.mark.slow
 def test_the_step_is_what_is_compared(tmp_path: Path) -> None:
     verdict = judge(tmp_path, kernel(100.0))
     row = next(row for row in verdict.rows if row.config_class == "m=64 n=32")
@@ -51,6 +56,7 @@ def test_the_step_is_what_is_compared(tmp_path: Path) -> None:
     assert not any(row.outcome == "faster" for row in verdict.rows) and not verdict.audit
 
 
+@pytest.mark.slow
 def test_a_row_that_fails_scores_0_whatever_the_others_gain(tmp_path: Path) -> None:
     verdict = judge(tmp_path, kernel(10.0, "def err(m):\n    return 3 * (m == 256)\n"))
     assert verdict.valid and not verdict.correct and verdict.latency_us is None
@@ -93,6 +99,7 @@ def test_what_a_run_can_get_wrong_is_told_apart(kind: str, tmp_path: Path) -> No
     assert fault(verdict) == kind and "\n" not in (verdict.rejected_reason or "")
 
 
+@pytest.mark.slow
 def test_shapes_that_were_changed_are_named(tmp_path: Path) -> None:
     verdict = judge(tmp_path, kernel(
         50.0, "def spoil(rows): return [{**r, 'm': 32} if r['m'] == 64 else r for r in rows]\n"))
@@ -155,17 +162,20 @@ def test_the_focused_tests_come_before_the_benchmark(tmp_path: Path) -> None:
         "the project's own tests fail: exited with 1: AssertionError: no"
 
 
+@pytest.mark.slow
 def test_a_clear_gain_of_the_quick_command_will_do(tmp_path: Path) -> None:
     verdict = judge(tmp_path, kernel(50.0), wanted=target(quick_command="python bench.py --quick"))
     assert len(verdict.rows) == 2 and verdict.speedup == pytest.approx(2.0, rel=0.02)
     assert "judged by the quick command" in verdict.notes
 
 
+@pytest.mark.slow
 def test_a_small_gain_of_the_quick_command_goes_to_the_full_one(tmp_path: Path) -> None:
     verdict = judge(tmp_path, kernel(97.0), wanted=target(quick_command="python bench.py --quick"))
     assert len(verdict.rows) == 4 and any("judged by the full one" in n for n in verdict.notes)
 
 
+@pytest.mark.slow
 def test_a_gain_under_2_percent_is_seen_three_more_times(tmp_path: Path) -> None:
     verdict = judge(tmp_path, kernel(98.6), plan=Plan(looks=(3, 4, 6), alpha=0.2, margin=0.005))
     counted = next(one.detail for one in verdict.evidence if one.kind == "runs")
@@ -173,6 +183,7 @@ def test_a_gain_under_2_percent_is_seen_three_more_times(tmp_path: Path) -> None
     assert said and int(counted.split()[0]) >= 6, verdict
 
 
+@pytest.mark.slow
 def test_modes_that_claim_the_same_rows_must_have_them(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         judge(tmp_path, kernel(50.0), wanted=target(
@@ -181,11 +192,13 @@ def test_modes_that_claim_the_same_rows_must_have_them(tmp_path: Path) -> None:
         "the quick command has 2 rows, the full command has 4; missing: m=")
 
 
+@pytest.mark.slow
 def test_rows_that_share_the_named_columns_are_one_class(tmp_path: Path) -> None:
     verdict = judge(tmp_path, kernel(50.0), wanted=target(configs=("n",)))
     assert {row.config_class: row.weight for row in verdict.rows} == {"n=32": 2.0, "n=64": 2.0}
 
 
+@pytest.mark.slow
 def test_times_that_never_change_are_flagged(tmp_path: Path) -> None:
     made_up = "def spoil(rows): return sorted(({**r, 'at': 1, 'fwd_us': r['m'], 'bwd_us': r['n']} "\
         "for r in rows), key=str)\n"
@@ -194,6 +207,7 @@ def test_times_that_never_change_are_flagged(tmp_path: Path) -> None:
                for finding in verdict.audit)
 
 
+@pytest.mark.slow
 def test_what_confirms_a_gain_takes_the_flag_away(tmp_path: Path) -> None:
     seen = []
     verdict = judge(tmp_path, kernel(50.0), confirm=lambda device, sides, series:
@@ -258,3 +272,39 @@ def test_the_example_in_c(tmp_path: Path) -> None:
         manifest, tmp_path / "a.patch", layernorm_c=faster)))
     assert code == 0 and verdict["correct"] and verdict["latency_kind"] == "reported", verdict
     assert verdict["speedup"] > 1.05  # type: ignore[operator]
+
+
+def test_a_build_cannot_rewrite_the_benchmark_or_the_tests(tmp_path: Path) -> None:
+    """What measures and what tests is frozen in the copies too, whatever a build does there."""
+    forge = kernel(50.0) + "if __name__ == '__main__':\n    open({!r}, 'w').write('')\n"
+    for number, path in enumerate(("bench.py", "check.py")):
+        verdict = judge(tmp_path / str(number), forge.format(path),
+                        files={"check.py": "import kernel; assert not kernel.err(1)\n"},
+                        wanted=target(build_command="python kernel.py",
+                                      frozen=("bench.py", "check.py")),
+                        test_command="python check.py")
+        assert not verdict.valid
+        assert verdict.rejected_reason == f"does not build: changes {path}, which is frozen"
+
+
+def test_a_loop_of_links_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    side = Side("candidate", tmp_path / "tree", tmp_path / "side", Place())
+    (side.tree / "a").symlink_to("b")
+    (side.tree / "b").symlink_to("a")
+    with lock.acquire("gpu-98") as held, pytest.raises(Fault, match="leads out of the project"):
+        side.benchmark(Mode(name="full", command="true", csv="a/bench.csv"),
+                       Reader(tmp_path / "reader"), held)
+
+
+@pytest.mark.parametrize("us", ["1e-310", "1e-20", "1e300"])
+def test_what_nothing_takes_is_no_time(us: str, tmp_path: Path) -> None:
+    spoil = f"\ndef spoil(rows):\n    return [row | {{'fwd_us': '{us}'}} for row in rows]\n"
+    verdict = judge(tmp_path, kernel(more=spoil))
+    assert not verdict.valid and us in (verdict.rejected_reason or "")
+
+
+def test_a_line_of_commas_is_refused_at_once(tmp_path: Path) -> None:
+    spoil = ("\ndef spoil(rows):\n    open('bench.csv', 'w').write(',' * 3_000_000)\n")
+    verdict = judge(tmp_path, kernel(more=spoil))
+    assert "columns" in (verdict.rejected_reason or "")

@@ -14,17 +14,19 @@ import platform
 import signal
 import struct
 import sys
+from collections.abc import Sequence
 
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER = 0x00020000, 0x08000000, 0x10000000
 CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
-MS_NOSUID, MS_NODEV, MS_NOEXEC = 0x2, 0x4, 0x8
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 0x1, 0x2, 0x4, 0x8
 PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG = 38, 1
 LINUX_CAPABILITY_VERSION_3 = 0x20080522
 SYS_MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE = 442, -100, 0x8000
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NODEV = 1, 4
 INNER_UID = 1000  # any id but 0: programs started under it hold no capabilities
 SHARED_MEMORY = "size=1g"
+NOTHING = "size=4k"
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts")
 CARDS = ("nvidia*", "dri", "kfd", "dxg")
 """What a program may open below /dev; as root it could otherwise write to the disk itself."""
@@ -72,15 +74,15 @@ def _map_ids() -> None:
             file.write(text)
 
 
-def enter(writable: list[str], network: bool, report: int = -1, *, cards: bool = True) -> None:
+def enter(writable: list[str], network: bool, report: int = -1, *, cards: bool = True,
+          hidden: Sequence[str] = ()) -> None:
     """Move this process into namespaces of its own and fork; returns in the innermost child.
 
-    Everything is read-only but `writable` and a private /dev/shm; other processes are invisible
-    and cannot be signalled; without `network` not even a local socket can be reached, without
-    `cards` no GPU can be opened. The
-    processes in between wait and end as the inner one ends; its wait status and how many others
-    it left go to the descriptor `report`. Raises OSError before anything was forked when the
-    kernel refuses.
+    Everything is read-only but `writable` and a private /dev/shm; `hidden` folders are empty;
+    other processes are invisible and cannot be signalled; without `network` not even a local
+    socket can be reached, without `cards` no GPU can be opened. The processes in between wait and
+    end as the inner one ends; its wait status and how many others it left go to the descriptor
+    `report`. Raises OSError before anything was forked when the kernel refuses.
     """
     above = os.getppid()
     _map_ids()
@@ -99,6 +101,8 @@ def enter(writable: list[str], network: bool, report: int = -1, *, cards: bool =
     for path in devices:
         _set_attributes(path, AT_RECURSIVE, drop=MOUNT_ATTR_NODEV)
     _mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, SHARED_MEMORY)
+    for path in hidden:
+        _mount("tmpfs", path, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, NOTHING)
     _wait_in_parent()
     _own_proc()
     _wait_in_parent(as_init=True, report=report)

@@ -157,7 +157,8 @@ class Evaluation:
                 "they are said to be all of target_shapes: list those that are measured")) from None
 
     def _side(self, name: str, tree: str) -> Side:
-        return Side(name, Path(tree), self._folder / name, self._place)
+        return Side(name, Path(tree), self._folder / name, self._place,
+                    self.target.frozen)
 
     def _build(self, side: Side) -> None:
         if not self.target.build_command:

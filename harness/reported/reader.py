@@ -9,7 +9,7 @@ from harness.guard import Confine, Limits
 from harness.peer import Peer, PeerDied, PeerError
 from harness.reported.table import LIMITS, Fault, Table, from_answer
 
-READ_LIMITS = Limits(wall_s=120.0, output_bytes=1 << 20, memory_bytes=4 << 30, file_bytes=0)
+READ_LIMITS = Limits(wall_s=30.0, output_bytes=1 << 20, memory_bytes=4 << 30, file_bytes=0)
 """Of one file, which a process of its own reads."""
 
 

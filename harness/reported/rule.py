@@ -34,7 +34,8 @@ class Rule:
             return False
         if self.sign in ORDERED:
             assert self.number is not None
-            return value is not None and ORDERED[self.sign](value, self.number)
+            return value is not None and math.isfinite(value) and \
+                ORDERED[self.sign](value, self.number)
         if self.number is not None and value is not None:
             same = value == self.number
         else:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import stat
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,17 +42,22 @@ class Side:
     What a build or a first run leaves there, later runs find: each side has its own.
     """
 
-    def __init__(self, name: str, tree: Path, folder: Path, place: Place) -> None:
+    def __init__(self, name: str, tree: Path, folder: Path, place: Place,
+                 frozen: Sequence[str] = ()) -> None:
         self.name, self.place = name, place
         self.folder = folder
         shutil.rmtree(folder, ignore_errors=True)
         self.tree, self.home = folder / "tree", folder / "home"
         self.home.mkdir(parents=True)
         shutil.copytree(tree, self.tree, symlinks=True, ignore=shutil.ignore_patterns(".git"))
+        self._sealed = {path: _content(self.tree, path) for path in frozen}
 
     def run(self, command: str, *, lock: DeviceLock | None = None,
             yields: Turnstile | None = None) -> Outcome:
-        """Run a command to its end. Raises Fault unless it exits with 0, Stopped, ValueError."""
+        """Run a command to its end, with the frozen files as they were before it and after.
+
+        Raises Fault unless it exits with 0, Stopped, ValueError.
+        """
         place = self.place
         assigned, argv = words(command)
         env = guard.clean_env({**place.env, **assigned}, home=self.home)
@@ -65,6 +71,9 @@ class Side:
             raise Stopped("stopped while a command ran")
         if not outcome.ok:
             raise Fault(_kind(outcome), _told(outcome, place.limits))
+        for path, content in self._sealed.items():
+            if _content(self.tree, path) != content:
+                raise Fault("changed-files", f"changes {path}, which is frozen")
         return outcome
 
     def benchmark(self, mode: Mode, reader: Reader, lock: DeviceLock) -> tuple[Table, float]:
@@ -91,7 +100,11 @@ class Side:
         return True
 
     def _expect_inside(self, path: Path, name: str) -> None:
-        if not path.parent.resolve().is_relative_to(self.tree.resolve()):
+        try:
+            inside = path.parent.resolve().is_relative_to(self.tree.resolve())
+        except (OSError, RuntimeError):  # a loop of links
+            inside = False
+        if not inside:
             raise Fault("unreadable", f"{name} leads out of the project by a link")
 
     def _now_ns(self) -> int:
@@ -116,6 +129,21 @@ class Side:
                                       "this one")
         if found.st_size > LIMITS["bytes"]:
             raise Fault("unreadable", f"{name} is larger than {LIMITS['bytes'] >> 10} KiB")
+
+
+def _content(tree: Path, path: str) -> str:
+    """Return what a file of a tree holds, as a hash; empty for what is no plain file inside it."""
+    whole = tree / path
+    try:
+        if not whole.parent.resolve().is_relative_to(tree.resolve()):
+            return ""
+        descriptor = os.open(whole, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return ""
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except (OSError, RuntimeError):
+        return ""
 
 
 def _kind(outcome: Outcome) -> FaultKind:

@@ -20,9 +20,11 @@ from harness.text import plain
 FaultKind = Literal[
     "build", "exit", "crash", "timeout", "output", "memory", "processes", "killed", "missing-file",
     "stale-file", "unreadable", "missing-column", "empty-table", "nan", "not-a-number",
-    "not-positive", "failed-check", "duplicate-rows", "changed-rows"]
+    "not-positive", "failed-check", "duplicate-rows", "changed-rows", "changed-files"]
 LIMITS = {"bytes": 4 << 20, "rows": 4096, "columns": 256, "cell": 500}
 """Of a benchmark's file; more is no table for a verdict."""
+LEAST, MOST = 1e-12, 1e18
+"""Between which every metric lies, whatever its unit."""
 NAMED = 3
 """Rows that a message names at most."""
 
@@ -132,4 +134,6 @@ def _value(text: str, name: str, row: int, csv: str) -> float:
         raise Fault("not-a-number", f"{where} is {text!r}, no number")
     if not 0 < value < math.inf:
         raise Fault("not-positive", f"{where} is {text}, no number above zero")
+    if not LEAST < value < MOST:
+        raise Fault("not-positive", f"{where} is {text}, which nothing takes or reaches")
     return value

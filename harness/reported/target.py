@@ -74,6 +74,8 @@ class CommandTarget:
     combine: Combine = "auto"
     scoring: Scoring = "geometric"
     build_command: str = ""
+    frozen: tuple[str, ...] = ()
+    """Files of the project that no command may change, such as the benchmark's own."""
     timeout_s: float = 1800.0
 
     @property
