@@ -105,7 +105,7 @@ def encoded(verdict: Verdict) -> bytes:
     ([("tie", 1.0, {"timed": False}), ("regression", 0.8)], False, "regression"),
     ([("ask", 1.4, {"state": "waiting"}), ("regression", 0.8)], False, "tie"),
     ([("runner-up", 1.4)], False, "tie"),
-    ([("reject", 1.3), ("regression", 0.8)], False, "tie"),
+    ([("reject", 40.0), ("regression", 0.8)], False, "regression"),  # a cheat hides none
     ([], False, "tie"),
     ([], True, "failed"),
     ([("regression", 0.8, {"actor": "ann"})], False, "failed"),
