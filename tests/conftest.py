@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 
 import pytest
 
@@ -16,6 +17,11 @@ else:
     hypothesis.settings.register_profile("steady", derandomize=True, deadline=None)
     hypothesis.settings.register_profile("explore", deadline=None, max_examples=1000)
     hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
+
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # as under nohup: programs would inherit it
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @functools.cache

@@ -96,6 +96,7 @@ def test_a_config_of_393216_bytes_is_found_before_any_launch(tmp_path: Path) -> 
     assert "matmul_kernel" in found[0] and "(class square, large)" in found[0]
 
 
+@pytest.mark.slow
 def test_autotune_with_one_config_that_fits_can_be_launched(tmp_path: Path) -> None:
     task = load(EXAMPLES / "matmul_triton" / "task.yaml")
     task = replace(task, classes=task.classes[:1])

@@ -90,7 +90,12 @@ SPOILED = {
 }
 
 
-@pytest.mark.parametrize("kind", SPOILED)
+QUICKLY = ("exit", "missing-file", "nan", "changed-rows")
+"""What the fast suite looks at; the rest is told apart by the same lines."""
+
+
+@pytest.mark.parametrize("kind", [
+    pytest.param(kind, marks=() if kind in QUICKLY else pytest.mark.slow) for kind in SPOILED])
 def test_what_a_run_can_get_wrong_is_told_apart(kind: str, tmp_path: Path) -> None:
     code, told = SPOILED[kind]
     verdict = judge(tmp_path, kernel(50.0, code + "\n"))

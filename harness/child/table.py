@@ -33,11 +33,8 @@ def read(path: str, limits: dict[str, int], reader: str = READER) -> dict[str, A
         raise Unreadable(f"is no UTF-8 text (at byte {error.start})") from None
     if "\0" in text:
         raise Unreadable("is no text (it holds a zero byte)")
-    if text.count("\n") + text.count("\r") > 2 * limits["rows"] + 2:
-        raise Unreadable(f"has more than {limits['rows']} rows")
-    if max(map(len, text.splitlines()), default=0) > limits["columns"] * limits["cell"] or \
-            text.partition("\n")[0].count(",") >= limits["columns"]:
-        raise Unreadable(f"has more than {limits['columns']} columns")
+    if max((line.count(",") for line in text.splitlines()), default=0) > 8 * limits["columns"]:
+        raise Unreadable(f"has more than {limits['columns']} columns")  # pandas would take minutes
     lines = _by_pandas(text) if reader == "pandas" else _by_csv(text)
     header, rows = ([cell.strip() for cell in lines[0]], lines[1:]) if lines else ([], [])
     if len(rows) > limits["rows"]:
