@@ -13,7 +13,7 @@ test:
 	@.ci/setup test
 	@.venv/bin/python -m pytest -m "not slow" $(PYTEST_ARGS)
 
-# What needs torch in many processes: exploits, honest candidates, steps, seats. Some five minutes.
+# What takes long: exploits, honest candidates, whole campaigns and benchmarks. Some ten minutes.
 test-slow:
 	@.ci/setup test
 	@.venv/bin/python -m pytest -m slow $(PYTEST_ARGS)

@@ -58,6 +58,7 @@ def test_measured_once_by_a_real_child_then_read(tmp_path: Path, held: DeviceLoc
     assert ceilings.cached(CARD) is None
 
 
+@pytest.mark.slow
 def test_forked_off_a_zygote_it_keeps_its_time_and_what_was_answered_in_it(
         tmp_path: Path, held: DeviceLock) -> None:
     """As an evaluation asks for it: products that take too long cost themselves alone."""

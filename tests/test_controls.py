@@ -79,6 +79,7 @@ def paused(setup: Setup) -> bool:
     return campaigns.campaign(setup).state == "paused"
 
 
+@pytest.mark.slow
 def test_four_wait_and_are_decided_on_after_the_end(tmp_path: Path) -> None:
     setup = campaigns.create(
         tmp_path, kernel=TWO_LOOPS, approval="review", max_iterations=4, budget={"pairs": 9},

@@ -82,6 +82,7 @@ def test_no_idle_gpu_for_an_hour_is_a_stop_and_no_fault(
     assert "- stop reason: no idle GPU for 60:00 min" in setup.folder.performance.read_text()
 
 
+@pytest.mark.slow
 def test_regressions_in_a_row_are_reviewed_and_end_it(tmp_path: Path) -> None:
     setup = campaigns.create(tmp_path, pool=agent("loses"), max_iterations=9,
                              stop={"consecutive_regressions": 2})

@@ -259,6 +259,7 @@ def test_a_sick_benchmark_is_bad_input(tmp_path: Path) -> None:
         "the incumbent's own benchmark: exited with 2: ")
 
 
+@pytest.mark.slow
 def test_the_example_in_c(tmp_path: Path) -> None:
     """Its own bench.py compiles nothing, times for real, and finds the hoisted square root."""
     project = tmp_path / "p"
