@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import campaigns
+import pytest
 
 from engine import host
 from engine.campaign import Setup
