@@ -1,4 +1,4 @@
-"""Verdicts an hour on one card of this host and on all of them; and a card that is taken meanwhile.
+"""Verdicts an hour on one, two and more cards of this host; and a card that is taken meanwhile.
 
     python bench/cards.py [--seconds 150] [--out FILE]
 
@@ -85,8 +85,15 @@ class Bench:
         fleet = Fleet([(card, harness_process.warm_start(self.task, card, None, {}))
                        for card in cards], retry_s=RETRY_S, limit_s=600.0,
                       news=lambda one: self._news(name, one))
-        ended, ready = threading.Event(), threading.Barrier(len(cards) + 1)
-        done: list[tuple[float, str]] = []
+        ended = threading.Event()
+        began = 0.0
+
+        def begin() -> None:
+            nonlocal began
+            began = time.monotonic()
+
+        ready = threading.Barrier(len(cards) + 1, action=begin)
+        done: list[tuple[str, float, str]] = []
         lost: list[str] = []
 
         def one(place: str) -> str:
@@ -115,7 +122,7 @@ class Bench:
                 while not ended.is_set():
                     used = one(place)
                     if not ended.is_set():
-                        done.append((time.monotonic(), used))
+                        done.append((place, time.monotonic() - began, used))
             except Stopped:
                 pass
             except (KoptError, OSError) as error:
@@ -126,7 +133,6 @@ class Bench:
         for thread in threads:
             thread.start()
         ready.wait()
-        began = time.monotonic()
         stranger = self._stranger(cards[-1], seconds / 3, seconds / 4) if taken else None
         time.sleep(seconds)
         ended.set()
@@ -135,10 +141,9 @@ class Bench:
         fleet.close()
         if stranger is not None:
             stranger.join()
-        last = max((at for at, _ in done), default=began)
-        told = {"cards": len(cards), "verdicts": len(done), "seconds": last - began, "lost": lost,
-                "an_hour": 3600 * len(done) / max(last - began, 1e-9),
-                "by_card": {card.id: sum(used == card.id for _, used in done) for card in cards}}
+        told = {"cards": len(cards), "verdicts": len(done), "seconds": seconds, "lost": lost,
+                "an_hour": an_hour([(place, at) for place, at, _ in done]),
+                "by_card": {card.id: sum(used == card.id for *_, used in done) for card in cards}}
         self.keep("step", step=name, **told)
         return told
 
@@ -158,6 +163,17 @@ class Bench:
         return thread
 
 
+def an_hour(ended: Sequence[tuple[str, float]]) -> float:
+    """Return how many verdicts an hour came, from where and when (s) each one ended.
+
+    One place makes its verdicts one after another: its rate is their number over the last one's
+    end, so that what was cut off by the end of a step counts on neither side.
+    """
+    places = {place for place, _ in ended}
+    return sum(3600 * sum(place == one for one, _ in ended)
+               / max(at for one, at in ended if one == place) for place in places)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seconds", type=float, default=150.0, help="for each step")
@@ -170,9 +186,10 @@ def main() -> None:
         bench.keep("machine", **machine.describe(), versions=machine.gpu_versions(),
                    cards=[f"{card.id} {card.uuid}" for card in cards])
         one = bench.step("one", cards[:1], given.seconds)
+        for count in (n for n in (2, 4, 8) if n <= len(cards)):
+            several = bench.step(f"{count} cards", cards[:count], given.seconds)
+            bench.keep("ratio", cards=count, times=several["an_hour"] / one["an_hour"])
         if len(cards) > 1:
-            every = bench.step("all", cards, given.seconds)
-            bench.keep("ratio", cards=len(cards), times=every["an_hour"] / one["an_hour"])
             bench.step("taken", cards, given.seconds, taken=True)
 
 

@@ -7,7 +7,8 @@ measurement of a verdict, in processes of its own, and every class of it one dec
 share one check. The candidate is always the plain source. In an A/A trial the incumbent is the same
 but for a comment; in the others it does extra real work, arithmetic whose result nothing needs or
 rows done twice, by an amount calibrated beforehand. Every trial is appended to a file of JSON
-lines, so that runs on several days pool into one table; a calibration is made once a card and file.
+lines, so that runs on several days and cards pool into one table; a calibration is made once a
+model of card and file, and whatever is furthest from its goal comes next.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import math
 import tempfile
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -26,7 +27,7 @@ from typing import Any
 import machine
 from fidelity_kernels import CLASSES, source, task, write
 
-from harness import devices, kernel, summary
+from harness import kernel, summary
 from harness.budget import Budget
 from harness.check import Check
 from harness.convert import to_builtins
@@ -44,7 +45,8 @@ SHORT = [name for name, us in CLASSES.items() if us < 30]
 STEPS = {"A/A": (0.0, 0.0), "2 % (5 % if short)": (0.02, 0.05),
          "1.2 % (5 % if short)": (0.012, 0.05)}
 """By step the gain planted in long and in short kernels."""
-
+GOALS = {"A/A": 500, "2 % (5 % if short)": 100, "1.2 % (5 % if short)": 100}
+"""By step how many decisions are wanted, on long kernels where the gain depends on that."""
 
 SLOPES = {"softmax-64x1024": 0.0020, "softmax-1024x2048": 0.0017, "softmax-6144x4096": 1 / 6144,
           "matmul-2048": 0.0002, "matmul-4096": 0.00011, "iterated-1024x2048": 1 / 118_000}
@@ -58,13 +60,14 @@ TOGETHER = 5
 
 class Bench:
     def __init__(self, out: Path, seconds: float) -> None:
-        self.device = next(d for d in devices.inventory() if d.kind != "cpu")
+        self.device = machine.card()
         place = kernel.place_on(self.device, "triton", scratch="", python=None, env={})
         kind = kernel.kind_of(place, "triton")
         assert kind is not None
         self.zygote = Zygote.start(kind)  # one for all, as a campaign has it
         self.out, self.deadline = out, time.monotonic() + seconds
         self._lock = threading.Lock()
+        self.under_way: Counter[str] = Counter()
         self.task = task()
 
     def keep(self, kind: str, **fields: Any) -> None:
@@ -178,12 +181,19 @@ class Bench:
             thread.join()
 
     def _jobs(self, extras: dict[str, dict[str, int]]) -> Iterator[tuple[str, dict[str, int], int]]:
-        """Yield groups of trials, those without a gain as often as all others."""
+        """Yield groups of trials, always of the step that is furthest from its goal."""
         number = 0
         while time.monotonic() < self.deadline:
-            for step, extra in extras.items():
-                yield from [(step, extra, number)] * (1 if extra else 2)
+            done = Counter(line["step"] for line in self.lines() if line["kind"] == "trial")
             number += 1
+
+            def share(step: str, done: Counter[str] = done) -> float:
+                decided = len(CLASSES) if step == "A/A" else len(LONG)
+                return (done[step] + self.under_way[step]) * decided / GOALS[step]
+
+            step = min(extras, key=share)
+            self.under_way[step] += TOGETHER
+            yield step, extras[step], number
 
     def _work(self, jobs: Iterator[tuple[str, dict[str, int], int]]) -> None:
         while True:
@@ -191,7 +201,10 @@ class Bench:
                 job = next(jobs, None)
             if job is None or time.monotonic() > self.deadline:
                 return
-            self.trials(*job)
+            try:
+                self.trials(*job)
+            finally:
+                self.under_way[job[0]] -= TOGETHER
 
 
 def table(lines: list[dict[str, Any]]) -> str:

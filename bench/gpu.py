@@ -24,7 +24,7 @@ from typing import Any
 
 import machine
 
-from harness import devices, guard, knobs, target
+from harness import guard, knobs, target
 from harness.convert import to_builtins
 from harness.evaluate import Settings, Trees, evaluate
 from harness.guard import Confine
@@ -43,7 +43,7 @@ GOOD: dict[str, dict[str, knobs.Value]] = {
 
 class Bench:
     def __init__(self, out: Path, deadline: float) -> None:
-        self.device = next(d for d in devices.inventory() if d.kind != "cpu")
+        self.device = machine.card()
         self.out, self.deadline = out, deadline
         self.result: dict[str, Any] = {"machine": machine.describe(), **machine.gpu_versions(),
                                        "device": to_builtins(self.device)}

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import machine
 
-from harness import ceilings, devices, kernel, knobs, target
+from harness import ceilings, kernel, knobs, target
 from harness.evaluate import Settings, Trees, evaluate
 from harness.loop import loop
 from harness.plan import Plan
@@ -45,7 +45,7 @@ LARGE_BYTES = 256 << 20
 
 class Bench:
     def __init__(self, out: Path, seconds: float, budget: int, seed: int) -> None:
-        self.device = next(d for d in devices.inventory() if d.kind != "cpu" and not d.unusable)
+        self.device = machine.card()
         self.out, self.seconds, self.budget, self.seed = out, seconds, budget, seed
         place = kernel.place_on(self.device, "triton", scratch="", python=None, env={})
         kind = kernel.kind_of(place, "triton")

@@ -14,6 +14,7 @@ from typing import Any
 
 from harness import devices
 from harness.convert import to_builtins
+from harness.device import Device
 from harness.target import Target
 
 RESULTS = Path(__file__).parent / "results"
@@ -25,6 +26,11 @@ def describe() -> dict[str, Any]:
             "python": platform.python_version(),
             "devices": [{"id": d.id, "name": d.name, "cores": d.cores}
                         for d in devices.inventory()]}
+
+
+def card() -> Device:
+    """Return the first GPU that this process may use."""
+    return next(d for d in devices.inventory() if d.kind != "cpu" and not d.unusable)
 
 
 def gpu_versions() -> dict[str, str]:

@@ -3,6 +3,7 @@
 #
 # A part is NAME or NAME:SECONDS. Needs nothing but a Python with torch, triton, numpy, pandas,
 # PyYAML and pytest; logs and raw results go to FOLDER, and one part's failure ends no other.
+# CUDA_VISIBLE_DEVICES picks the card, so that several runs of this script share a machine.
 set -u
 cd "$(dirname "$0")/.."
 out=$1
@@ -10,8 +11,8 @@ shift
 mkdir -p "$out"
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
 python=${PYTHON:-python3}
-tests="tests/test_gpu.py tests/test_nvml.py tests/test_health_nvidia.py tests/test_watch.py
-  tests/test_ceilings.py tests/exploits tests/honest"
+tests=${GPU_TESTS:-tests/test_gpu.py tests/test_nvml.py tests/test_health_nvidia.py
+  tests/test_watch.py tests/test_ceilings.py tests/exploits tests/honest}
 
 for part in "$@"; do
   name=${part%%:*}
@@ -22,10 +23,11 @@ for part in "$@"; do
       --durations=25 ${GPU_PYTEST_ARGS:-} $tests" ;;
     fidelity) command="$python bench/fidelity.py --gpu --seconds $((seconds - 30))
       --workers 3 --out $out/fidelity-gpu.jsonl" ;;
+    faults) command="$python bench/faults.py --out $out/faults.jsonl" ;;
     throughput) command="$python bench/throughput.py --out $out/throughput.jsonl" ;;
-    loops) command="$python bench/loops.py --out $out/loops.jsonl" ;;
-    cards) command="$python bench/cards.py --seconds $((seconds / 4)) --out $out/cards.jsonl" ;;
-    *) echo "no part $name: tests fidelity throughput loops cards"; exit 2 ;;
+    loops) command="$python bench/loops.py ${LOOPS_ARGS:-} --out $out/loops.jsonl" ;;
+    cards) command="$python bench/cards.py --seconds $((seconds / 5)) --out $out/cards.jsonl" ;;
+    *) echo "no part $name: tests fidelity faults throughput loops cards"; exit 2 ;;
   esac
   echo "== $name, at most $seconds s"
   # shellcheck disable=SC2086

@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import machine
 import throughput_space as space
 
-from harness import aot, cards, cost_model, devices, kernel, knobs
+from harness import aot, cards, cost_model, kernel, knobs
 from harness.ahead import Ahead
 from harness.convert import to_builtins
 from harness.evaluate import Settings, Trees, evaluate
@@ -55,7 +55,7 @@ WANTED, TRIAGE_S = 5.0, 0.7
 
 class Bench:
     def __init__(self, out: Path) -> None:
-        self.device = next(d for d in devices.inventory() if d.kind != "cpu" and not d.unusable)
+        self.device = machine.card()
         self.task, self.out = space.task(), out
         self.place = kernel.place_on(self.device, "triton", scratch="", python=None, env={})
         self.zygote = warm_zygote(self.place)
@@ -284,8 +284,7 @@ def main() -> None:
     if given.compile_only:
         compile_only(given.arch, given.workers, given.limit, given.python)
         return
-    card = next(d for d in devices.inventory() if d.kind != "cpu")
-    word = card.name.lower().replace("nvidia ", "").replace(" ", "-")
+    word = machine.card().name.lower().replace("nvidia ", "").replace(" ", "-")
     machine.RESULTS.mkdir(exist_ok=True)
     bench = Bench(given.out or machine.RESULTS / f"throughput-{word}-"
                   f"{time.strftime('%Y-%m-%d')}.jsonl")

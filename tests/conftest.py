@@ -18,6 +18,12 @@ else:
     hypothesis.settings.register_profile("explore", deadline=None, max_examples=1000)
     hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
+cards = os.environ.get("KOPT_TEST_CARDS", "").split(",")
+"""Which cards the workers of a test run share: as in "0,1", one each in turn."""
+if any(cards):
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    os.environ["CUDA_VISIBLE_DEVICES"] = cards[worker % len(cards)]
+
 if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # as under nohup: programs would inherit it
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
