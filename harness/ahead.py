@@ -234,7 +234,11 @@ def _listed(folder: Path | str) -> list[os.DirEntry[str]]:
 
 
 def _copied(source: str, target: Path) -> bool:
-    """Copy one plain file; tell whether it was one."""
+    """Copy one plain file; tell whether it was one.
+
+    What is at the target stays whole until the copy takes its place: a process that runs several
+    configurations may have that very module loaded, and would crash on the half of it.
+    """
     try:
         fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -242,6 +246,8 @@ def _copied(source: str, target: Path) -> bool:
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         return False
-    with os.fdopen(fd, "rb") as file, target.open("wb") as out:
+    part = target.with_name(f".{target.name}.part")
+    with os.fdopen(fd, "rb") as file, part.open("wb") as out:
         shutil.copyfileobj(file, out, 1 << 20)
+    part.replace(target)
     return True

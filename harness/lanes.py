@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness import stats
@@ -25,6 +25,7 @@ from harness.peer import Peer, PeerDied, PeerError
 from harness.plan import Plan
 from harness.runners import Runners
 from harness.search.space import Config
+from harness.seats import Seat
 from harness.solo import Solo
 from harness.stage import Stage
 from harness.trials import Correctness
@@ -61,10 +62,10 @@ class Lane:
     Not for two threads at a time.
     """
 
-    def __init__(self, stage: Stage, name: str, ahead: Ahead, cases: Sequence[Case], plan: Plan,
-                 limits: Limits, held: DeviceLock | None, lanes: int) -> None:
+    def __init__(self, stage: Stage, name: str, ahead: Ahead | None, cases: Sequence[Case],
+                 plan: Plan, limits: Limits, held: DeviceLock | None, lanes: int) -> None:
         self.stage, self.name, self.ahead, self.cases = stage, name, ahead, cases
-        self.plan = replace(plan, cache_bytes=0)  # one copy: those far behind are far behind
+        self.plan = plan
         self.held = held
         self.runners = Runners(limits, zygote=stage.zygote, in_process=True, cancel=stage.cancel)
         self.generation = 0
@@ -73,8 +74,9 @@ class Lane:
         self._most = max(2, (stage.device.memory_bytes or 16 << 30) // MEMORY_SHARE // lanes
                          // bytes_each)
 
-    def begin(self, entry: Entry) -> None:
-        """Load an entry's kernel here, with what was compiled, and have its buffers made.
+    def begin(self, entry: Entry, like: str = "") -> None:
+        """Load an entry's kernel here, with what was compiled, and have its buffers made, or those
+        of another one in this process taken.
 
         Raises PeerError and PeerDied when it fails.
         """
@@ -83,12 +85,13 @@ class Lane:
         assert entry.tree is not None
         entry.lane, entry.generation = self, self.generation
         entry.kernel = self.stage.make(entry.tree, self.name)
-        self.ahead.give(entry.key, entry.kernel)
+        if self.ahead is not None:
+            self.ahead.give(entry.key, entry.kernel)
         entry.peer = self.runners.start(entry.kernel, lock=self.held)
         self._open.append(entry.peer)
         entry.solos = [Solo(entry.peer, case, self.plan) for case in self.cases]
         for solo in entry.solos:
-            solo.prepare()
+            solo.prepare(like)
 
     def warm(self, entry: Entry) -> None:
         for solo in entry.solos:
@@ -107,6 +110,12 @@ class Lane:
             case.config_class).weight for case in self.cases]))
         entry.blocks_us.append(ns / 1e3)
         return ns
+
+    def leave(self, entry: Entry) -> None:
+        """Have an entry's process forget it, if it is there still."""
+        if entry.generation == self.generation and isinstance(entry.peer, Seat):
+            self._open.remove(entry.peer)
+            entry.peer.vacate()
 
     def broken(self, entry: Entry, error: PeerError | PeerDied | EnvironmentFault) -> None:
         """Note that an entry failed; begin anew unless the process can still reach the card."""

@@ -40,6 +40,7 @@ from harness.summary import Seen
 from harness.target import Target
 from harness.timing import ClassTiming, Pairs, Tampered
 from harness.trials import Correctness, Job
+from harness.turns import Turns, WrongResult
 from harness.verdict import LatencyKind, Verdict
 from harness.zygote import Zygote
 
@@ -89,6 +90,8 @@ class Screen:
         self.ceilings: Ceilings | None = None
         self.ahead = self._compiles_ahead()
         self.leader = Leader(self.target)
+        self.turns: Turns | None = None
+        self._start_key = ""
         self._left: Path | None = None
 
     def _compiles_ahead(self) -> Ahead | None:
@@ -129,6 +132,8 @@ class Screen:
         self._close()
 
     def _close(self) -> None:
+        if self.turns is not None:
+            self.turns.close()
         if self.ahead is not None:
             self.ahead.close()
         self.stage.close()
@@ -142,9 +147,20 @@ class Screen:
         except BuildError as error:
             raise InputError(f"does not compile: {error.what}",
                              where=self.target.source) from None
-        self.stage.runners.expect(self.incumbent, 1)
+        self.turns = self._takes_turns()
+        if self.turns is None:
+            self.stage.runners.expect(self.incumbent, 1)
         if self.stage.measurable:
             self.ceilings = self._ceilings()
+
+    def _takes_turns(self) -> Turns | None:
+        """Return the bench for trials in one process; none where a kernel would time itself there.
+        """
+        if self.ahead is None or self.stage.several or self.incumbent.tunes_itself:
+            return None
+        self._start_key = self.ahead.expect(self.source)
+        return Turns(self.stage, self.oracle, self.budget, self.ahead, self.cases,
+                     self.stage.fitted(SCREEN), Path(self.job.tree), self._start_key)
 
     def _ceilings(self) -> Ceilings | None:
         if not self.stage.on_cpu:
@@ -165,7 +181,7 @@ class Screen:
             return self._measure(checked.config)
         except (BuildError, Tampered, _Infeasible) as error:
             return Screened(correctness="REJECTED", reason=str(error))
-        except (PeerError, PeerDied, _Wrong) as error:
+        except (PeerError, PeerDied, WrongResult) as error:
             return Screened(correctness="FAIL", reason=str(error))
 
     def _measure(self, config: Config) -> Screened:
@@ -187,6 +203,8 @@ class Screen:
         (tree / self.target.source).write_bytes(source.encode())
         if self.ahead is None:
             return self._run(self.stage.make(tree, "trial"))
+        if self.turns is not None:
+            return self._in_turn(self.turns, self.ahead, source)
         key = self.ahead.expect(source)
         candidate = self.stage.make(tree, f"trial-{key}")  # with a home of its own
         if self._left is not None and self._left != candidate.home:
@@ -200,6 +218,31 @@ class Screen:
         finally:
             self.stage.runners.forget(candidate)
             self.ahead.forget(key)
+
+    def _in_turn(self, turns: Turns, ahead: Ahead, source: str) -> Screened:
+        key = ahead.expect(source)
+        try:
+            self._feasible(ahead, key)
+            with turns.trial(source.encode(), key) as trial:
+                first = trial.first()
+                if (behind := self.leader.behind(first)) > math.log(racing.CLEAR):
+                    return self._dropped(first, behind)
+                timings = trial.beside()
+                ratio = self._ratio(timings)
+                contends = ratio > self.leader.log_ratio - math.log1p(SCREEN.margin)
+                if contends:
+                    trial.check()
+                one = next(iter(trial.errors.values()))  # of the rest only the times are asked for
+                screened = self._summed_up({name: trial.errors.get(name, one) for name in timings},
+                                           timings)
+                if contends:
+                    self.leader.take(screened.log_ratio, first)
+                    return screened
+                return replace(screened, reason=screened.reason or (
+                    f"slower than the best: checked on class {', '.join(trial.errors)} alone"))
+        finally:
+            if key != self._start_key:
+                ahead.forget(key)
 
     def _feasible(self, ahead: Ahead, key: str) -> None:
         """Raise _Infeasible for what this device cannot launch; what nobody can tell may run."""
@@ -230,7 +273,7 @@ class Screen:
                 errors = self.oracle.judge(case, answer.get("outputs"))
                 judged = self.budget.judge(case, errors, candidate, held)
                 if judged is None or not judged.right:
-                    raise _Wrong(f"wrong result on class {case.config_class}")
+                    raise WrongResult(f"wrong result on class {case.config_class}")
                 found[case.config_class] = judged
             for case in self.cases if self.ahead else ():
                 first[case.config_class] = Solo(runner, case, self.stage.fitted(SCREEN)).first()
@@ -261,6 +304,11 @@ class Screen:
                         cancel=self.cancel).run()
         return {timing.config_class: timing for timing in timings}
 
+    def _ratio(self, timings: dict[str, ClassTiming]) -> float:
+        classes = self.target.classes
+        return stats.weighted_mean([median(timings[one.name].log_ratios) for one in classes],
+                                   [one.weight for one in classes])
+
     def _summed_up(self, errors: dict[str, Errors],
                    timings: dict[str, ClassTiming]) -> Screened:
         """Sum up as a verdict does, with its guard against what is faster than anything can be."""
@@ -271,8 +319,7 @@ class Screen:
             return Screened(correctness="PASS", reason="; ".join(f"latency withheld: {f.detail}"
                                                                  for f in found))
         verdict = summary.with_overall(Verdict(valid=True, correct=True, rows=rows), seen)
-        ratio = stats.weighted_mean([median(timings[row.config_class].log_ratios) for row in rows],
-                                    [row.weight for row in rows])
+        ratio = self._ratio(timings)
         assert verdict.latency_us is not None and math.isfinite(ratio)
         return Screened(correctness="PASS", log_ratio=ratio, latency_us=verdict.latency_us,
                         latency_kind=verdict.latency_kind, bound_us=verdict.bound_us,
@@ -281,7 +328,3 @@ class Screen:
 
 class _Infeasible(Exception):
     """A trial that the device cannot launch."""
-
-
-class _Wrong(Exception):
-    """A trial that ran and computed something else."""

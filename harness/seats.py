@@ -41,6 +41,16 @@ class Seat(Peer):
     def hold(self, lock: DeviceLock) -> None:
         self._peer.hold(lock)
 
+    @property
+    def side(self) -> str:
+        """Its name in the process."""
+        return self._side
+
+    def vacate(self) -> None:
+        """Leave for good, while others stay: what it holds is freed. Raises PeerDied."""
+        self.ask("leave")
+        self._bench.leave(self)
+
     def kill(self) -> None:
         """Leave; ends the process once nobody is left in it, without waiting."""
         if self._bench.leave(self):

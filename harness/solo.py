@@ -32,9 +32,13 @@ class Solo:
         self.copies = plan.copies(case.footprint)
         self.calls, self.mode, self._unit = 1, "launch", 1
 
-    def prepare(self) -> None:
-        """Have buffers made and the kernel compiled; other runners may be as busy."""
-        self.peer.ask("prepare", case=self.case.id, tensors=self.case.tensors, copies=self.copies)
+    def prepare(self, like: str = "") -> None:
+        """Have buffers made, or those of another side in its process taken, and the kernel
+        compiled; other runners may be as busy.
+        """
+        shared = {"like": like} if like else {}
+        self.peer.ask("prepare", case=self.case.id, tensors=self.case.tensors, copies=self.copies,
+                      **shared)
 
     def warm(self) -> None:
         answer = self.peer.ask("warm", case=self.case.id, warm_ns=self.plan.warm_ns)

@@ -14,7 +14,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness import knobs, racing
@@ -67,6 +67,7 @@ class Sweep:
         going = [entry for entry in entries if entry.correctness is None]
         plan, limits = self.stage.fitted(SCREEN), self.stage.runners.limits
         with self.stage.working() as self._held, self.screen.budget:
+            plan = replace(plan, cache_bytes=0)  # one copy: those far behind are far behind
             lanes = [Lane(self.stage, f"lane-{number}", self.ahead, self.screen.cases, plan,
                           limits, self._held, self._lanes) for number in range(self._lanes)]
             try:

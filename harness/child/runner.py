@@ -103,8 +103,17 @@ class Runner:
         return self.watching.look()
 
     def prepare(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Allocate everything one class needs and call the kernel on it; others may be as busy."""
+        """Allocate everything one class needs and call the kernel on it; others may be as busy.
+
+        With `like`, another side of this process, its buffers serve.
+        """
         self.prepared[job["case"]] = self.clock.prepare(self.kernel, job)
+        return {}
+
+    def leave(self, _: dict[str, Any]) -> dict[str, Any]:
+        """Let go of everything this side holds: others of this process need the memory."""
+        self.prepared.clear()
+        self.kernel = None
         return {}
 
     def warm(self, job: dict[str, Any]) -> dict[str, Any]:
@@ -149,10 +158,15 @@ def main(descriptor: int) -> None:
         for line in stream:
             job = json.loads(line)
             try:
-                runner = runners.setdefault(job.get("side", ""), Runner())
+                side = job.get("side", "")
+                runner = runners.setdefault(side, Runner())
                 if len(runners) > 1:
                     runner.turn()
+                if like := job.get("like"):
+                    job["copies_of"] = runners[like].prepared[job["case"]]
                 answer = getattr(runner, job["op"])(job)
+                if job["op"] == "leave":
+                    del runners[side]
             except BaseException as error:
                 answer = {"error": one_line(error), "kind": type(error).__name__}
             stream.write(json.dumps(answer).encode() + b"\n")

@@ -19,7 +19,11 @@ class Prepared:
 
     def __init__(self, kernel: Any, job: dict[str, Any]) -> None:
         self.kernel, self.on_gpu = kernel, kernel.on_gpu
-        self.copies = [kernel.buffers(job["tensors"]) for _ in range(job["copies"])]
+        other = job.get("copies_of")
+        self.copies = other.copies if other is not None else \
+            [kernel.buffers(job["tensors"]) for _ in range(job["copies"])]
+        if other is not None:
+            self.poison()
         self.graph: Any = None
         self.unit = 1
         self.decoys: dict[Any, Any] = {}
