@@ -147,11 +147,12 @@ class Bench:
                   passed=bool(faster >= WANTED and verdict.correct and no_worse))
 
     def triage(self) -> None:
-        """Time fresh candidates: fork, first correctness, first blocks."""
+        """Time fresh candidates: fork, first correctness, first blocks, as a screen does it: their
+        processes start while they compile.
+        """
         configs = space.configs()[::len(space.configs()) // TRIAGED][:TRIAGED]
         with tempfile.TemporaryDirectory(prefix="kopt-bench-") as name, \
                 self.screen(Path(name)) as screen:
-            screen.expect(configs)
             rows = [self.triaged(screen, config, Path(name) / str(number))
                     for number, config in enumerate(configs)]
         over = median(row["over_s"] for row in rows)
@@ -159,22 +160,25 @@ class Bench:
 
     def triaged(self, screen: Screen, config: Config, folder: Path) -> dict[str, Any]:
         assert screen.ahead is not None
-        key = screen.ahead.expect(screen.source_of(config))
-        compile_s = screen.ahead.get(key).wall_s
+        runners = screen.stage.runners
         tree = Path(space.write(folder, screen.source_of(config)))
         plan, [case] = screen.stage.fitted(SCREEN), screen.cases
         steps: dict[str, float] = {}
-        with screen.stage.working() as held:
+        with screen.stage.lock() as held:
             began = last = time.monotonic()
 
             def step(name: str) -> None:
                 nonlocal last
                 steps[name], last = round(time.monotonic() - last, 4), time.monotonic()
 
+            key = screen.ahead.expect(screen.source_of(config))
             made = screen.stage.make(tree, f"triage-{key}")
+            runners.expect(made, 1)
+            runners.settle(held, made)
+            compile_s = screen.ahead.get(key).wall_s
             screen.ahead.give(key, made)
-            step("make")
-            with screen.stage.runners.start(made, lock=held) as runner:
+            step("make and compile")
+            with runners.start(made, lock=held) as runner:
                 step("fork and load")
                 answer = runner.ask("call", case=case.id, tensors=case.tensors)
                 step("first call")
@@ -189,8 +193,8 @@ class Bench:
         calls = 1 + solo.copies + 6 + max(3, int(plan.warm_ns / ns)) + BLOCKS * (solo.calls + 1)
         run_s = calls * ns / 1e9
         return {"config": config, "us": ns / 1e3, "right": bool(judged and judged.right),
-                "total_s": total_s, "run_s": run_s, "compile_s_ahead": compile_s,
-                "over_s": total_s - run_s, "steps": steps}
+                "total_s": total_s, "run_s": run_s, "compile_s": compile_s,
+                "over_s": total_s - run_s - compile_s, "steps": steps}
 
 
 def warm_zygote(place: Place) -> Zygote:

@@ -19,6 +19,7 @@ from harness.requests import (
     Line,
     LoopLine,
     Progress,
+    ReportedLoopRequest,
     ReportedRequest,
     Request,
     TrialLine,
@@ -40,6 +41,8 @@ def tell(stage: str, detail: str, done: float | None) -> None:
 def answer(request: Request, cancel: threading.Event) -> Line:
     if isinstance(request, ReportedRequest):
         return reported(request, cancel)
+    if isinstance(request, ReportedLoopRequest):
+        return reported_loop(request, cancel)
     target.check(request.target)
     device = devices.find(request.device)
     zygote = inherited(request.target, device, request.settings)
@@ -56,13 +59,30 @@ def answer(request: Request, cancel: threading.Event) -> Line:
 
 def reported(request: ReportedRequest, cancel: threading.Event) -> Line:
     """Answer with the verdict on a command target; its modules are imported for nothing else."""
+    from harness.reported import canary
     from harness.reported import target as command_target
     from harness.reported.evaluate import evaluate as evaluate_command
 
     command_target.check(request.target)
+    if request.settings.canary:
+        return VerdictLine(verdict=canary.listen(
+            request.target, request.trees, devices.find(request.device), request.settings,
+            cancel=cancel, progress=tell))
     return VerdictLine(verdict=evaluate_command(
         request.target, request.trees, devices.find(request.device), request.settings,
         cancel=cancel, progress=tell))
+
+
+def reported_loop(request: ReportedLoopRequest, cancel: threading.Event) -> Line:
+    """Answer with where a search by a project's own benchmark ended."""
+    from harness.reported import target as command_target
+    from harness.reported.sweep import sweep
+
+    command_target.check(request.target)
+    return LoopLine(result=sweep(
+        request.target, request.job, devices.find(request.device), request.settings,
+        repeats=request.repeats, cancel=cancel, progress=tell,
+        on_trial=lambda trial: say(TrialLine(trial=trial))))
 
 
 def inherited(of: Target, device: Device, settings: Settings) -> Zygote | None:

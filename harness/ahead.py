@@ -102,6 +102,12 @@ class Ahead:
             self._futures[key] = future
         return future.result()
 
+    @property
+    def room(self) -> int:
+        """How many more sources could be begun now."""
+        with self._lock:
+            return self.workers - sum(not future.done() for future in self._futures.values())
+
     def future(self, key: str) -> Future[Ready]:
         """Return what will come of a source that is expected."""
         return self._futures[key]

@@ -119,12 +119,12 @@ class _Loop:
     def _search(self, screen: Screen, walk: Walk, recorder: Recorder,
                 on_trial: Callable[[Trial], None]) -> None:
         number = self.trials[-1].number + 1 if self.trials else 0
-        screen.expect(walk.planned()[:self.job.budget - len(self.trials)])
-        while len(self.trials) < self.job.budget and not self._cancelled():
+        while (left := self.job.budget - len(self.trials)) > 0 and not self._cancelled():
             try:
                 config = walk.next()
                 if config is None:
                     return
+                screen.expect([config, *walk.planned()[:left - 1]])
                 began = time.monotonic()
                 screened = screen.measure(config)
             except Stopped:

@@ -40,7 +40,22 @@ class ReportedRequest:
     settings: Settings
 
 
-Request = EvaluateRequest | LoopRequest | ReportedRequest
+@dataclass(frozen=True, kw_only=True)
+class ReportedLoopRequest:
+    TAG = "reported-loop"
+    """A search over the knobs of a command target's source; `job.reference` is not looked at.
+
+    With `repeats` those that may be best in some class are run so often again, beside the best.
+    """
+
+    target: CommandTarget
+    job: Job
+    device: str
+    settings: Settings
+    repeats: int = 0
+
+
+Request = EvaluateRequest | LoopRequest | ReportedRequest | ReportedLoopRequest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,14 +23,18 @@ def row(trial: Trial, *, model: str, gpu: str, experiment: str = "") -> tuple[st
     kind = f"; {trial.latency_kind}" if trial.latency_kind else ""
     reason = f"; {trial.reason}" if trial.reason else ""
     return (experiment or str(trial.number), trial.tag, LOOP, model, gpu, REGIME,
-            trial.correctness, _number(trial.latency_us, 4), _number(trial.pct_of_roofline, 2),
+            trial.correctness, number(trial.latency_us, 4), number(trial.pct_of_roofline, 2),
             trial.candidate_id, trial.kernel_id, f"{config}{kind}{reason}")
 
 
 def append(path: Path, rows: Iterable[tuple[str, ...]]) -> None:
     """Add rows, below the head if there is none yet; several may do so at once. Raises OSError."""
-    text = "".join("\t".join(_cell(cell) for cell in one) + "\n" for one in rows)
-    lines.append(path, text.encode(errors="replace"), head=HEAD.encode())
+    lines.append(path, text(rows).encode(errors="replace"), head=HEAD.encode())
+
+
+def text(rows: Iterable[tuple[str, ...]]) -> str:
+    """Return rows as the file has them, without the head."""
+    return "".join("\t".join(_cell(cell) for cell in one) + "\n" for one in rows)
 
 
 def experiments(path: Path) -> set[str]:
@@ -43,5 +47,6 @@ def _cell(text: str) -> str:
     return " ".join(plain(text, CELL).replace("\t", " ").split("\n"))
 
 
-def _number(value: float | None, places: int) -> str:
+def number(value: float | None, places: int) -> str:
+    """Return a number as a cell, empty where it is not known."""
     return "" if value is None else f"{value:.{places}f}"

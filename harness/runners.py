@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from harness import spans
+from harness import jit, spans
 from harness.errors import EnvironmentFault
 from harness.guard import Confine, Limits, Outcome, clean_env
 from harness.kernel import Kernel, Place
@@ -200,8 +200,7 @@ class Runners:
         place, bare = kernel.place, kernel.target.language == "c"
         home = kernel.home
         home.mkdir(parents=True, exist_ok=True)
-        env = clean_env({**place.env, "TRITON_HOME": str(home),
-                         "TRITON_CACHE_DIR": str(home / "triton")}, home=home)
+        env = clean_env(jit.private({**place.env, "TRITON_HOME": str(home)}, home), home=home)
         if place.interpret:
             env["TRITON_INTERPRET"] = "1"
         io = Path(place.scratch) / "io" / "out"  # the inputs beside it are not to be changed

@@ -44,6 +44,8 @@ from harness.turns import Turns, WrongResult
 from harness.verdict import LatencyKind, Verdict
 from harness.zygote import Zygote
 
+MOST_EXPECTED = 100
+"""Compiled sources that are kept for trials that may yet come."""
 MORE = 3
 """Runners of a side that are kept starting while a GPU is busy with the last ones."""
 SCREEN = Plan(looks=(1,), blocks=4, block_ns=750_000, warm_ns=1_500_000)
@@ -90,6 +92,8 @@ class Screen:
         self.ceilings: Ceilings | None = None
         self.ahead = self._compiles_ahead()
         self.leader = Leader(self.target)
+        self._expected: dict[str, None] = {}
+        """What was compiled or is to be, the latest wanted last."""
         self.turns: Turns | None = None
         self._start_key = ""
         self._left: Path | None = None
@@ -107,14 +111,26 @@ class Screen:
     def expect(self, configs: Iterable[Config]) -> None:
         """Have configurations compiled in the background, those first that will be asked for first.
 
-        A loop calls it with what its strategy is likely to propose next, as soon as it knows; what
-        is then never measured has cost some processor time and space in the scratch folder.
+        A loop calls it before each trial with what its strategy asks for and is likely to ask for
+        next; of those after the first only as many begin as there are cores for. What is then never
+        measured has cost some processor time and space in the scratch folder.
         May be called before the bench is entered, and does nothing where nothing is compiled.
         """
-        for config in configs if self.ahead is not None else ():
+        ahead = self.ahead
+        for number, config in enumerate(configs if ahead is not None else ()):
             checked = knobs.check(self.knobs, config, self.required)
-            if self.ahead is not None and not checked.faults and not checked.dropped:
-                self.ahead.expect(self.source_of(checked.config))
+            if ahead is None or checked.faults or checked.dropped:
+                continue
+            if number and ahead.room <= 0:
+                return
+            key = ahead.expect(self.source_of(checked.config))
+            self._expected.pop(key, None)
+            self._expected[key] = None
+        while ahead is not None and len(self._expected) > MOST_EXPECTED:
+            oldest = next(iter(self._expected))
+            del self._expected[oldest]
+            if oldest != self._start_key:
+                ahead.forget(oldest)
 
     def source_of(self, config: Config) -> str:
         return knobs.apply(self.source, config, language=self.target.language)

@@ -52,6 +52,12 @@ class Settings:
     """The project's own tests, run in the candidate's tree; it must pass before it is timed."""
     predict: str = ""
     """A card, by a name of `cards`, for which latencies are predicted where none is measured."""
+    warm_cache: str = ""
+    """A kept cache of compilers that both sides of a command target start with a copy of."""
+    keep_cache: str = ""
+    """Where to keep the incumbent's as such a cache, if there is none yet."""
+    canary: bool = False
+    """The candidate is a copy broken on purpose: say whether a command's benchmark shows that."""
 
 
 class Stage:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from harness.search.space import Config
@@ -40,6 +40,8 @@ class Trial:
     reason: str = ""
     at: str = ""
     wall_s: float = 0.0
+    by_class: dict[str, float] = field(default_factory=dict)
+    """The log ratio of each config class, where a benchmark reports them."""
 
     def __post_init__(self) -> None:
         if self.latency_us is not None and not self.correct:
@@ -72,10 +74,52 @@ class Trial:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ConfigRows:
+    """The rows of one config class: their cells in the columns that a result names."""
+
+    name: str
+    cells: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Showing:
+    """How a configuration does in one class: ln(latency of the common best / its own) there.
+
+    `stderr` is over `pairs` fresh runs beside the common best; None where it is from screening.
+    """
+
+    config_class: str
+    gain: float
+    stderr: float | None = None
+    pairs: int = 1
+
+    @property
+    def sure(self) -> float:
+        """The gain less twice its standard error; from screening alone nothing is sure."""
+        return -math.inf if self.stderr is None else self.gain - 2 * self.stderr
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contender:
+    """A configuration that may be better than the common best in some class, and all of its
+    classes.
+    """
+
+    config: Config
+    showings: tuple[Showing, ...]
+
+    def showing(self, config_class: str) -> Showing | None:
+        """Return how it does in a class, None where nobody has looked."""
+        return next((one for one in self.showings if one.config_class == config_class), None)
+
+
+@dataclass(frozen=True, kw_only=True)
 class LoopResult:
     """Where a loop ended: the best configuration and the whole source with it set.
 
-    `earlier` counts the trials that were recorded before it was started again.
+    `earlier` counts the trials that were recorded before it was started again. Where a benchmark
+    reports classes, `classes` are those and `columns` what tells their rows apart; `contenders`
+    are compared with `best` class by class, the source as it was among them unless it is best.
     """
 
     best: Config
@@ -85,6 +129,16 @@ class LoopResult:
     space_size: int
     earlier: int = 0
     notes: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    classes: tuple[ConfigRows, ...] = ()
+    contenders: tuple[Contender, ...] = ()
+
+    def best_in(self, config_class: str) -> tuple[Config, Showing]:
+        """Return what is best in a class and what it gains there beside the common best."""
+        found = [(one.config, showing) for one in self.contenders
+                 if (showing := one.showing(config_class)) is not None and showing.gain > 0]
+        return max(found, key=lambda pair: pair[1].gain,
+                   default=(self.best, Showing(config_class=config_class, gain=0.0, stderr=0.0)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import compileall
 import functools
 import os
 import signal
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +31,18 @@ if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # as under nohup: program
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have what tests start by the thousand compiled before, also where Python is to write none.
+
+    Confined programs could not write theirs, and the workers would all compile the same.
+    """
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    if not hasattr(config, "workerinput"):
+        for package in ("harness", "engine", "kopt_tui"):
+            compileall.compile_dir(Path(__file__).parents[1] / package, quiet=2)
 
 
 @functools.cache

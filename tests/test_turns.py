@@ -22,7 +22,7 @@ from harness.trials import Job
 MODES = ("start", "slow", "little", "fast", "dies", "raises", "wrong", "hangs", "faster")
 WORK = """import os, time, torch
 MODE = 0  # kopt: knob MODE in [0, 1, 2, 3, 4, 5, 6, 7, 8]
-SECONDS = (6e-4, 3e-3, 3.7e-4, 3e-4, 0, 0, 1e-4, 0, 1e-4)
+SECONDS = (6e-4, 5e-3, 5e-4, 2e-4, 0, 0, 1e-5, 0, 1e-5)
 
 def double(x, out):
     if MODE == 4:
@@ -69,12 +69,12 @@ def of(screen: Screen, mode: str) -> Screened:
 def test_trials_take_turns_with_the_start_and_survive_those_that_do_not(screen: Screen) -> None:
     first = of(screen, "start")
     assert first.correctness == "PASS" and not first.reason
-    assert abs(first.log_ratio or 1.0) < 0.3
+    assert first.log_ratio is not None
     slow = of(screen, "slow")
-    assert "not timed further" in slow.reason and (slow.log_ratio or 0.0) < -1.0
+    assert "not timed further" in slow.reason and (slow.log_ratio or 0.0) < -0.7
     fast = of(screen, "fast")
     assert fast.correctness == "PASS" and not fast.reason
-    assert 0.4 < (fast.log_ratio or 0.0) < 1.0
+    assert (fast.log_ratio or 0.0) > 0.3
     for mode, why in (("dies", "exited with 9"), ("raises", "does not like it"),
                       ("hangs", "ran past its limit of 5 s")):
         failed = of(screen, mode)
@@ -83,13 +83,13 @@ def test_trials_take_turns_with_the_start_and_survive_those_that_do_not(screen: 
     assert (wrong.correctness, wrong.reason) == ("FAIL", "wrong result on class large")
     faster = of(screen, "faster")
     assert faster.correctness == "PASS" and not faster.reason
-    assert (faster.log_ratio or 0.0) > 1.2
+    assert (faster.log_ratio or 0.0) > (fast.log_ratio or 0.0)
 
 
 def test_what_cannot_become_the_best_is_checked_on_the_cheapest_class_alone(
         screen: Screen) -> None:
     screen.leader = Leader(screen.target)
-    of(screen, "fast")
+    screen.leader.take(9.0, {"small": 1e9, "large": 1e9})
     little = of(screen, "little")
     assert little.correctness == "PASS"
     assert little.reason == "slower than the best: checked on class small alone"

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from harness import guard, lock
+from harness import guard, jit, lock
 from harness.device import Device
 from harness.errors import InputError
 from harness.evaluate import Trees
@@ -64,7 +64,8 @@ class Evaluation:
         reason = guard.unconfined()
         self._place = Place(
             env={**settings.env, **device.visible_env}, python=settings.python,
-            limits=replace(COMMAND_LIMITS, wall_s=target.timeout_s), cancel=cancel)
+            limits=replace(COMMAND_LIMITS, wall_s=target.timeout_s), cancel=cancel,
+            warm=settings.warm_cache)
         self.notes = [self.measure.words]
         if reason:
             self.notes.append(f"candidates are not confined on this machine: {reason}")
@@ -73,12 +74,15 @@ class Evaluation:
         began = time.monotonic()
         try:
             verdict = self._judge()
+            if self.settings.keep_cache:
+                jit.keep(self._folder / "incumbent" / "home", Path(self.settings.keep_cache))
         except Wrong as failure:
             verdict = summary.wrong(failure)
         except Fault as fault:
             verdict = replace(rejected(str(fault)), evidence=(
                 Evidence(kind="benchmark-fault", detail=fault.kind),))
         finally:
+            self._reader.close()
             shutil.rmtree(self._folder, ignore_errors=True)
         return replace(
             verdict, notes=(*self.notes, *verdict.notes), device=self.device.name,
@@ -161,11 +165,13 @@ class Evaluation:
                     self.target.frozen)
 
     def _build(self, side: Side) -> None:
-        if not self.target.build_command:
+        commands = [c for c in (self.target.setup_command, self.target.build_command) if c]
+        if not commands:
             return
         self._progress("building", side.name, None)
         try:
-            self._work(side, self.target.build_command)
+            for command in commands:
+                self._work(side, command)
         except Fault as fault:
             told = Fault("build", f"does not build: {fault.what}")
             raise (SickIncumbent(told) if side.name == "incumbent" else told) from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from harness.reported import classes
 from harness.reported.table import NAMED, Fault, Table
 from harness.reported.target import CommandTarget
 
@@ -30,15 +31,16 @@ def find(target: CommandTarget, incumbent: Sequence[Table], candidate: Sequence[
     long as the incumbent's rows are told apart without it. Raises Fault where the candidate's file
     lacks one.
     """
+    named = classes.columns(target.configs)
     left_out = {target.check.column, *target.ignore, *(m.name for m in target.metrics)}
     steady = [name for name in incumbent[0].columns if name not in left_out
-              and (name in target.configs or _steady(name, incumbent))]
+              and (name in named or _steady(name, incumbent))]
     for name in steady:
         if any(name not in table.columns for table in candidate):
             raise Fault("missing-column", f"the column {name!r} is gone",
                         fix=f"if it says nothing: target.ignore: [{name}]")
     wavering = [name for name in steady
-                if name not in target.configs and not _steady(name, candidate)]
+                if name not in named and not _steady(name, candidate)]
     left = [name for name in steady if name not in wavering]
     if not wavering or not _apart(incumbent[0], left):
         return Found(columns=tuple(steady))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from harness.errors import InputError
-from harness.reported import rows
+from harness.reported import classes, rows
 from harness.reported.rows import Found, Key
 from harness.reported.table import Fault, Reading
 from harness.reported.target import CommandTarget, Scoring
@@ -80,21 +80,17 @@ def build(target: CommandTarget, measure: Measure, pairs: Sequence[Pair]) -> Ser
     costs = {key: [(pair.incumbent.costs[one[key]], pair.candidate.costs[other[key]])
                    for pair, one, other in zip(pairs, own, got, strict=True)] for key in wanted}
     classes = tuple(_class(name, [costs[key] for key in keys], measure, target.scoring)
-                    for name, keys in _classes(target, found, list(wanted)).items())
+                    for name, keys in by_class(target, found, list(wanted)).items())
     everything = _class("all", list(costs.values()), measure, target.scoring)
     return Series(classes=classes, overall=everything.log_ratios, keys=tuple(wanted), found=found)
 
 
-def _classes(target: CommandTarget, found: Found, keys: Sequence[Key]) -> dict[str, list[Key]]:
+def by_class(target: CommandTarget, found: Found, keys: Sequence[Key]) -> dict[str, list[Key]]:
     """Return the rows by the class they are in: one each, or those that share `configs`."""
     if not target.configs:
         return {name: [key] for key, name in rows.labels(keys, found.columns).items()}
-    places = [found.columns.index(name) for name in target.configs]
-    groups: dict[Key, list[Key]] = {}
-    for key in keys:
-        groups.setdefault(tuple(key[place] for place in places), []).append(key)
-    named = rows.labels(list(groups), target.configs)
-    return {named[group]: inside for group, inside in groups.items()}
+    named = classes.grouped(target.configs, found.columns, keys)
+    return {name: [keys[row] for row in inside] for name, inside in named.items()}
 
 
 def _class(name: str, costs: Sequence[Sequence[tuple[Costs, Costs]]], measure: Measure,

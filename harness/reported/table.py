@@ -12,7 +12,7 @@ from typing import Literal
 
 from harness.convert import ConvertError, convert
 from harness.errors import KoptError
-from harness.reported import rule
+from harness.reported import classes, rule
 from harness.reported.target import CommandTarget
 from harness.reported.units import Measure
 from harness.text import plain
@@ -99,7 +99,7 @@ def judge(table: Table, target: CommandTarget, measure: Measure, *, csv: str,
     metrics = [metric.name for metric in measure.metrics]
     if not table.columns:
         raise Fault("empty-table", f"{csv} is empty")
-    for name in (target.check.column, *metrics, *target.configs):
+    for name in (target.check.column, *metrics, *classes.columns(target.configs)):
         if name not in table.columns:
             raise Fault("missing-column", f"{csv} has no column {name!r}",
                         fix=f"it has {', '.join(table.columns[:12])}")

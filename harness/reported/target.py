@@ -55,9 +55,10 @@ class Mode:
 class CommandTarget:
     """A benchmark command of the project; it runs in the project's folder and writes `csv` there.
 
-    `configs` names the columns whose values make a config class, each row is one of its own where
-    it is empty; `ignore` names columns that say nothing. With `same_rows` the quick command claims
-    to measure the rows of the full one. `timeout_s` is for one run.
+    `configs` names the columns whose values make a config class, whole or cut (see `classes`); each
+    row is one of its own where it is empty. `ignore` names columns that say nothing. With
+    `same_rows` the quick command claims to measure the rows of the full one. `timeout_s` is for one
+    run.
     """
 
     op: str
@@ -73,7 +74,14 @@ class CommandTarget:
     ignore: tuple[str, ...] = ()
     combine: Combine = "auto"
     scoring: Scoring = "geometric"
+    setup_command: str = ""
+    """Run before the build, in the copy of the project that is measured."""
     build_command: str = ""
+    source: str = ""
+    """The file that candidates change first of all, and its language, where it is known."""
+    language: str = ""
+    description: str = ""
+    num_gpus: int = 1
     frozen: tuple[str, ...] = ()
     """Files of the project that no command may change, such as the benchmark's own."""
     timeout_s: float = 1800.0
@@ -96,9 +104,9 @@ class CommandTarget:
 
 def faults(target: CommandTarget) -> Iterator[Fault]:
     """Yield what of a target cannot be run."""
-    from harness.reported import rule, units
+    from harness.reported import classes, rule, units
 
-    for key in ("command", "quick_command", "build_command"):
+    for key in ("command", "quick_command", "setup_command", "build_command"):
         try:
             if key == "command" or getattr(target, key):
                 words(getattr(target, key))
@@ -128,7 +136,7 @@ def faults(target: CommandTarget) -> Iterator[Fault]:
     named = {metric.name for metric in target.metrics} | {target.check.column}
     for key in ("configs", "ignore"):
         for index, column in enumerate(getattr(target, key)):
-            if column in named:
+            if named.intersection(classes.columns((column,)) if key == "configs" else (column,)):
                 yield (key, index), f"{column!r} is a metric or the check", ""
     if target.combine == "step" and len(_bases(target)) > 1:
         yield ("combine",), "a step is the sum of times, or of one kind of rate", \

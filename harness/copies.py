@@ -1,0 +1,121 @@
+"""Copies of folders that share nothing that can be written: cloned blocks where the file system
+does that, else bytes.
+
+Never hard links: a file that is written in place through one of them changes under all the others,
+whatever the permissions were when it was linked.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+FICLONE = 0x40049409
+MOST_FILES = 200_000
+_NO_CLONE = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.EPERM, errno.ENOSYS)
+
+
+class TooMuch(Exception):
+    """A folder holds more than a copy of it may; nothing of the copy is left."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copied:
+    """What a copy came to; `cloned` of its files share blocks with the original until written."""
+
+    files: int = 0
+    bytes: int = 0
+    cloned: int = 0
+
+
+def copy_file(source: Path, target: Path) -> bool:
+    """Copy a plain file with its times, writable by its owner; tells whether blocks were cloned.
+
+    A link in the source's place is refused with OSError, one in the target's is replaced.
+    """
+    target.unlink(missing_ok=True)
+    with open(os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as reading:
+        found = os.fstat(reading.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "not a plain file", str(source))
+        mode = stat.S_IMODE(found.st_mode) & 0o777 | stat.S_IWUSR
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(target, flags, 0o600), "wb") as writing:
+            cloned = _clone(reading.fileno(), writing.fileno())
+            if not cloned:
+                shutil.copyfileobj(reading, writing, 1 << 20)
+            writing.flush()
+            os.fchmod(writing.fileno(), mode)
+            os.utime(writing.fileno(), ns=(found.st_atime_ns, found.st_mtime_ns))
+    return cloned
+
+
+def copy_folder(source: Path, target: Path, *, most_bytes: int,
+                wanted: Callable[[str], bool] = lambda name: True) -> Copied:
+    """Copy what a folder holds into another, made if need be; `wanted` is asked by relative path.
+
+    Links that stay inside are kept, others left out, as is what is no plain file. Raises TooMuch
+    or OSError with the target as it was, if that did not exist.
+    """
+    made = not target.exists()
+    try:
+        return _copy(source, target, most_bytes, wanted)
+    except (TooMuch, OSError):
+        if made:
+            shutil.rmtree(target, ignore_errors=True)
+        raise
+
+
+def _copy(source: Path, target: Path, most_bytes: int, wanted: Callable[[str], bool]) -> Copied:
+    files = size = cloned = 0
+    target.mkdir(parents=True, exist_ok=True)
+    for entry, name in walk(source):
+        place = target / name
+        if entry.is_symlink():
+            link = os.readlink(entry.path)
+            if wanted(name) and _inside(name, link):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.unlink(missing_ok=True)
+                place.symlink_to(link)
+        elif entry.is_file(follow_symlinks=False) and wanted(name):
+            files, size = files + 1, size + entry.stat(follow_symlinks=False).st_size
+            if size > most_bytes or files > MOST_FILES:
+                raise TooMuch(f"{source} holds more than {most_bytes >> 20} MiB")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            cloned += copy_file(Path(entry.path), place)
+    return Copied(files=files, bytes=size, cloned=cloned)
+
+
+def walk(folder: Path) -> Iterator[tuple[os.DirEntry[str], str]]:
+    """Yield what lies below a folder, at any depth, with its relative path; links are not entered.
+    """
+    folders = [str(folder)]
+    while folders:  # by hand: what is copied may be nested deeper than Python can recurse
+        with os.scandir(folders.pop()) as entries:
+            for entry in sorted(entries, key=lambda one: one.name):
+                yield entry, os.path.relpath(entry.path, folder)
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+
+
+def _inside(name: str, link: str) -> bool:
+    """Tell whether a link at a relative path stays in the folder that is copied."""
+    if os.path.isabs(link):
+        return False
+    return not os.path.normpath(os.path.join(os.path.dirname(name), link)).startswith("..")
+
+
+def _clone(source: int, target: int) -> bool:
+    try:
+        fcntl.ioctl(target, FICLONE, source)
+    except OSError as error:
+        if error.errno not in _NO_CLONE:
+            raise
+        return False
+    return True

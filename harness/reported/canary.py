@@ -1,0 +1,130 @@
+"""Whether a benchmark runs the files that candidates change: it must not pass on a broken copy.
+
+A benchmark that imports an installed package, or links a library that was built elsewhere, finds
+every candidate exactly as fast as the incumbent.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from harness import lock
+from harness.device import Device
+from harness.evaluate import Trees
+from harness.lock import DeviceLock
+from harness.reported import table
+from harness.reported.reader import Reader
+from harness.reported.side import COMMAND_LIMITS, Place, Side
+from harness.reported.table import Fault, Reading
+from harness.reported.target import CommandTarget
+from harness.reported.units import Measure
+from harness.stage import Settings
+from harness.verdict import Evidence, Verdict, rejected
+
+Progress = Callable[[str, str, float | None], None]
+SHOWN, UNSEEN = "canary-shown", "canary-unseen"
+"""Kinds of evidence: the broken copy showed in what the benchmark did, or nothing of it did."""
+
+
+def listen(target: CommandTarget, trees: Trees, device: Device, settings: Settings, *,
+           progress: Progress | None = None, cancel: threading.Event | None = None) -> Verdict:
+    """Run the benchmark once on the candidate's tree, which is broken; a rejection, either way.
+
+    Its evidence says whether that showed. The code is the user's own: it runs unconfined, so that
+    nothing but its broken files can stop it.
+    """
+    return _Canary(target, trees, device, settings, progress, cancel).run()
+
+
+class _Canary:
+    def __init__(self, target: CommandTarget, trees: Trees, device: Device, settings: Settings,
+                 progress: Progress | None, cancel: threading.Event | None) -> None:
+        self.target, self.trees, self.device, self.settings = target, trees, device, settings
+        self.on_cpu, self._cancel = device.kind == "cpu", cancel
+        self._progress = progress or (lambda stage, detail, done: None)
+        self._folder = Path(settings.scratch) / "canary"
+        self._reader = Reader(self._folder / "reader", settings.python, cancel)
+        self._place = Place(
+            env={**settings.env, **device.visible_env}, python=settings.python, confined=False,
+            limits=replace(COMMAND_LIMITS, wall_s=target.timeout_s), cancel=cancel,
+            warm=settings.warm_cache)
+
+    def run(self) -> Verdict:
+        try:
+            shown, notes = self._shown()
+        finally:
+            self._reader.close()
+            shutil.rmtree(self._folder, ignore_errors=True)
+        reason = shown or "the benchmark passes on a copy in which these files are broken"
+        return replace(
+            rejected(reason, candidate_id=self.settings.candidate_id, device=self.device.name,
+                     notes=tuple(notes)),
+            evidence=(Evidence(kind=SHOWN if shown else UNSEEN, detail=reason),))
+
+    def _shown(self) -> tuple[str, list[str]]:
+        """Return how the broken copy showed, "" if it did not, and what is to be told besides."""
+        broken = self._side("broken", self.trees.candidate)
+        built = self._built(broken)  # the benchmark must fail of itself: it may run another build
+        try:
+            reading = self._reading(broken)
+        except Fault as fault:
+            return f"the benchmark {fault.what}", self._untested()
+        if reading.failed:
+            return f"row {reading.failed[0].row + 1}: {reading.failed[0].what}", self._untested()
+        whole = self._side("whole", self.trees.incumbent)
+        self._built(whole)
+        try:
+            rows = len(self._reading(whole).table.rows)
+        except Fault:
+            rows = len(reading.table.rows)
+        if rows != len(reading.table.rows):
+            return f"the benchmark writes {len(reading.table.rows)} rows instead of {rows}", []
+        return "", [f"the build command fails on it ({built}), and what the benchmark runs is "
+                    "not what it builds"] if built else []
+
+    def _built(self, side: Side) -> str:
+        try:
+            for command in (self.target.setup_command, self.target.build_command):
+                if command:
+                    self._progress("canary", f"building the {side.name} copy", None)
+                    with self._lock() as held:
+                        side.run(command, lock=held)
+        except Fault as fault:
+            return fault.what
+        return ""
+
+    def _reading(self, side: Side) -> Reading:
+        mode = self.target.quick or self.target.full
+        self._progress("canary", f"the benchmark on the {side.name} copy", None)
+        with self._lock() as held:
+            found, wall_s = side.benchmark(mode, self._reader, held)
+        return table.judge(found, self.target, Measure(self.target), csv=mode.csv, wall_s=wall_s)
+
+    def _untested(self) -> list[str]:
+        """Return a note if the project's tests pass on the broken copy: they look at another."""
+        if not self.settings.test_command:
+            return []
+        side = self._side("tests", self.trees.candidate)
+        self._built(side)
+        self._progress("canary", "the tests on the broken copy", None)
+        try:
+            with self._lock() as held:
+                side.run(self.settings.test_command, lock=held)
+        except Fault:
+            return []
+        return ["the test command passes on a copy in which the files that candidates change are "
+                "broken: it does not test them"]
+
+    def _side(self, name: str, tree: str) -> Side:
+        return Side(name, Path(tree), self._folder / name, self._place, self.target.frozen)
+
+    @contextmanager
+    def _lock(self) -> Iterator[DeviceLock]:
+        with lock.acquire(*self.device.lock_names, shared_device=self.on_cpu, cancel=self._cancel,
+                          on_wait=lambda text: self._progress("waiting", text, None)) as held:
+            yield held
