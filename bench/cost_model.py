@@ -4,7 +4,7 @@
 
 The examples are those of the commit that was measured, which git must still have.
 
-Measured: bench/results/h200-triton-2026-11-20.json (warm caches) and fidelity-gpu-h200-2026-11-21
+Measured: bench/results/h200-triton-2026-11-20.json (warm caches) and fidelity-gpu-h200-2026-11-22
 (cold ones), with the configurations that those runs used. Kernels are compiled here, without a GPU,
 by the installed Triton; the latencies are of Triton 3.6. The class whose time is a loop of
 arithmetic of a length that no compiler knows is left out.
@@ -34,7 +34,7 @@ from harness.convert import to_builtins
 from harness.target import Target
 
 GPU = machine.RESULTS / "h200-triton-2026-11-20.json"
-FIDELITY = machine.RESULTS / "fidelity-gpu-h200-2026-11-21.jsonl"
+FIDELITY = machine.RESULTS / "fidelity-gpu-h200-2026-11-22.jsonl"
 PRODUCTS = ("matmul-2048", "matmul-4096")
 MEASURED = "fa67dea"
 """The last commit whose examples are those that were measured."""
