@@ -11,6 +11,7 @@ from engine.journal.records import Bottleneck
 from harness.aot import Limit
 from harness.knobs import Knob
 from harness.remarks import Remark
+from harness.reported.target import CommandTarget
 from harness.roofline import Ceilings
 from harness.target import Target
 from harness.verdict import Row
@@ -48,6 +49,20 @@ def of_rows(campaign: str, round: int, target: Target, knobs: Sequence[Knob],
     """Return the bottlenecks that the measured classes alone tell of, the furthest off first."""
     leads = [_of_row(target, row, ceilings, knobs) for row in rows]
     return _ranked(campaign, round, sorted(leads, key=lambda lead: lead.bottleneck.value or 0.0))
+
+
+def of_shares(campaign: str, round: int, target: CommandTarget, knobs: Sequence[Knob],
+              rows: Sequence[Row]) -> list[Lead]:
+    """Return the classes of a benchmark, those first that most of its time goes to."""
+    total = sum(row.latency_us or 0.0 for row in rows)
+    leads = [Lead(bottleneck=Bottleneck(
+        campaign="", round=0, rank=0, id="", kernel=target.op, config_class=row.config_class,
+        limiter="share of the time", metric="% of the benchmark",
+        value=100 * row.latency_us / total,
+        detail=f"{row.latency_us:.4g} us of {total:.4g} us, as the benchmark reports it",
+        advice="what this class spends is to be had first"),
+        knobs=tuple(knob.name for knob in knobs)) for row in rows if row.latency_us]
+    return _ranked(campaign, round, sorted(leads, key=lambda lead: -(lead.bottleneck.value or 0)))
 
 
 def of_triton(campaign: str, round: int, target: Target, knobs: Sequence[Knob],

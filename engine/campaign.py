@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 import tempfile
@@ -14,8 +15,10 @@ from pathlib import Path
 import msgspec
 
 from engine import manifest as manifests
+from engine import pool_env, reported
 from engine import project as projects
 from engine.clone import Clone
+from engine.globs import matches
 from engine.journal.read import Reader
 from engine.journal.records import Campaign
 from engine.journal.write import Writer
@@ -26,6 +29,8 @@ from engine.records.folder import Folder
 from harness import build_c, devices, target
 from harness.device import Device, joined
 from harness.errors import DeviceFault, InputError
+from harness.reported import target as command_targets
+from harness.reported.target import CommandTarget
 from harness.target import Target
 
 BACKENDS = {"c": "C", "triton": "TRITON", "python": "PYTHON"}
@@ -39,7 +44,7 @@ class Setup:
     id: str
     folder: Folder
     manifest: Manifest
-    target: Target
+    target: Target | CommandTarget
     devices: tuple[Device, ...]
     lineage: Lineage
 
@@ -49,11 +54,20 @@ class Setup:
         return self.devices[0]
 
     @property
+    def command(self) -> CommandTarget | None:
+        """The target where it is judged by the project's own benchmark."""
+        return self.target if isinstance(self.target, CommandTarget) else None
+
+    @property
     def edit(self) -> tuple[str, ...]:
+        if self.command is not None:
+            return reported.edit(self.manifest)
         return self.manifest.edit or (self.target.source,)
 
     @property
     def frozen(self) -> tuple[str, ...]:
+        if isinstance(self.target, CommandTarget):
+            return reported.frozen(self.manifest, self.lineage.files(self.lineage.base))
         return self.manifest.frozen or (self.target.reference_file, self.manifest.target.task)
 
     @property
@@ -85,8 +99,7 @@ def create(workspace: Path, manifest_path: Path) -> Setup:
     manifest = manifests.load(manifest_path)
     manifests.check_runnable(manifest)
     project = projects.find(Path(manifest.project))
-    task = _load_task(project.path / manifest.target.task)
-    _expect_committed(project, (task.source, manifest.target.task, task.reference_file))
+    task = _target_of(manifest, project)
     cards = devices_for(manifest, task)
     if task.language == "c":
         build_c.compiler()
@@ -135,17 +148,17 @@ def open_campaign(workspace: Path, identity: str) -> Setup:
     folder = Folder(Path(campaign.path))
     manifest = manifests.load(folder.manifest)
     lineage = Lineage(folder.path, identity, Path(campaign.project))
-    task = _task_at(lineage, manifest.target.task, folder)
+    task = _target_at(lineage, manifest, folder)
     return Setup(workspace=workspace, id=identity, folder=folder, manifest=manifest, target=task,
                  devices=devices_for(manifest, task), lineage=lineage)
 
 
-def device_for(manifest: Manifest, task: Target) -> Device:
+def device_for(manifest: Manifest, task: Target | CommandTarget) -> Device:
     """Return the device that a manifest means, the first where it means several."""
     return devices_for(manifest, task)[0]
 
 
-def devices_for(manifest: Manifest, task: Target) -> tuple[Device, ...]:
+def devices_for(manifest: Manifest, task: Target | CommandTarget) -> tuple[Device, ...]:
     """Return the devices that a manifest means: "auto" is the CPU for a kernel in C, else the most
     idle card and all that are like it, `gpu.cards` of them at most.
     """
@@ -187,10 +200,21 @@ def _there(names: Sequence[str]) -> list[Device]:
     return found
 
 
-def _load_task(path: Path) -> Target:
+def _target_of(manifest: Manifest, project: Project) -> Target | CommandTarget:
+    """Return what a manifest's project is to be judged by; its files are committed."""
+    if manifest.target.kind == "command":
+        files = Clone(project.git_dir).files(project.head)
+        command = reported.sealed_target(manifest, files)
+        command_targets.check(command)
+        if not any(matches(path, reported.edit(manifest)) for path in files):
+            _expect_committed(project, reported.edit(manifest))
+        return command
+    path = project.path / manifest.target.task
     if not path.is_file():
         raise InputError("no task file", where=str(path), fix="set target.task in the manifest")
-    return target.load(path)
+    task = target.load(path)
+    _expect_committed(project, (task.source, manifest.target.task, task.reference_file))
+    return task
 
 
 def _expect_committed(project: Project, paths: Sequence[str]) -> None:
@@ -205,18 +229,21 @@ def _expect_committed(project: Project, paths: Sequence[str]) -> None:
                          fix=f"run `git add {path} && git commit -m start` there")
 
 
-def _task_at(lineage: Lineage, path: str, folder: Folder) -> Target:
-    """Read the task as the base commit has it: a later edit of the project changes nothing."""
+def _target_at(lineage: Lineage, manifest: Manifest, folder: Folder) -> Target | CommandTarget:
+    """Read the target as the base commit has it: a later edit of the project changes nothing."""
+    if manifest.target.kind == "command":
+        return reported.sealed_target(manifest, lineage.files(lineage.base))
     copy = folder.path / "task.yaml"
-    copy.write_bytes(lineage.read(lineage.base, path))
+    copy.write_bytes(lineage.read(lineage.base, manifest.target.task))
     return target.load(copy)
 
 
-def _filled(manifest: Manifest, task: Target, cards: Sequence[Device],
+def _filled(manifest: Manifest, task: Target | CommandTarget, cards: Sequence[Device],
             identity: str) -> Manifest:
     """Write into the manifest what was inferred, as the campaign's record of it."""
     return msgspec.structs.replace(
-        manifest, target_backend=manifest.target_backend or BACKENDS[task.language],
+        manifest, pool=pool_env.overridden(manifest.pool, os.environ),
+        target_backend=manifest.target_backend or _backend(task),
         target_lang=manifest.target_lang or task.language,
         target_gpu=manifest.target_gpu or device_word(cards[0]),
         kernel_source=manifest.kernel_source or task.source,
@@ -232,9 +259,14 @@ def device_word(device: Device) -> str:
     return "cpu" if device.kind == "cpu" else re.sub(r"[^a-z0-9]+", "", words) or device.kind
 
 
-def _new_folder(workspace: Path, manifest: Manifest, task: Target, device: Device) -> Folder:
+def _backend(task: Target | CommandTarget) -> str:
+    return BACKENDS.get(task.language, task.language.upper() or "COMMAND")
+
+
+def _new_folder(workspace: Path, manifest: Manifest, task: Target | CommandTarget,
+                device: Device) -> Folder:
     """Make the campaign's folder under the first name that is free; two may try at once."""
-    backend = (manifest.target_backend or BACKENDS[task.language]).lower()
+    backend = (manifest.target_backend or _backend(task)).lower()
     gpu = manifest.target_gpu or device_word(device)
     stem = re.sub(r"[^A-Za-z0-9_]+", "-", f"{manifest.target_op}_{backend}_{gpu}")
     stem = f"{stem}_{time.strftime('%Y%m%d')}"

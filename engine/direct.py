@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -18,12 +17,11 @@ from engine import project as projects
 from engine.campaign import device_for
 from engine.clone import Clone
 from engine.git import Git, GitFailed
-from engine.globs import matches
 from engine.hygiene import violations
 from engine.lineage import Lineage
 from engine.patch import Patch
 from engine.project import Project
-from harness import devices, knobs, target
+from harness import knobs, target
 from harness.device import Device
 from harness.errors import InputError, Refused
 from harness.evaluate import Settings, Trees
@@ -64,13 +62,8 @@ class Direct:
         self.command: CommandTarget | None = None
         """What is judged by the project's own benchmark; a kernel's `target` is not there then."""
         if self.manifest.target.kind == "command":
-            files = self.lineage.files(self.base)
-            command = reported.command_target(self.manifest)
-            sealed = reported.frozen(self.manifest, files)
-            self.command = replace(command, frozen=tuple(
-                path for path in files if matches(path, sealed)
-                and path not in (command.csv, command.quick_csv)))
-            self.device: Device = devices.find(reported.device(self.manifest))
+            self.command = reported.sealed_target(self.manifest, self.lineage.files(self.base))
+            self.device: Device = device_for(self.manifest, self.command)
         else:
             self._target = target.load(self._task())
             self.device = device_for(self.manifest, self._target)

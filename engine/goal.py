@@ -13,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from harness.reported.target import CommandTarget
 from harness.target import Target
 from harness.verdict import Row, Verdict
 
@@ -73,7 +74,7 @@ def _goal(form: str, value: float, unit: str, text: str) -> Goal | None:
     return Goal(kind=kind, value=value, text=text.strip())
 
 
-def reached(goal: Goal, best: Verdict | None, target: Target) -> str:
+def reached(goal: Goal, best: Verdict | None, target: Target | CommandTarget) -> str:
     """Say that the best is sure to be there, "" if not; `best` is its verdict against the baseline.
 
     The sure end of the speedup's interval counts, for absolute targets as the same share.
@@ -101,8 +102,13 @@ def reached(goal: Goal, best: Verdict | None, target: Target) -> str:
     return f"at least {value:.4g}{unit}" if value >= goal.value else ""
 
 
-def _rate(kind: Kind, rows: Sequence[Row], target: Target) -> float | None:
-    """Return the weighted geometric mean over classes, in GFLOP/s or GB/s."""
+def _rate(kind: Kind, rows: Sequence[Row], target: Target | CommandTarget) -> float | None:
+    """Return the weighted geometric mean over classes, in GFLOP/s or GB/s.
+
+    None where nothing says how much work a class is, as of a benchmark's rows.
+    """
+    if isinstance(target, CommandTarget):
+        return None
     total = weight = 0.0
     for row in rows:
         flops, moved = target.work(target.config_class(row.config_class))

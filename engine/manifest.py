@@ -103,6 +103,11 @@ class Pool(_Part, frozen=True, kw_only=True):
     """Trials of one search slot."""
     cli: tuple[Cli, ...] = ()
     worker_timeout_s: Seconds = 1800.0
+    skip_profile: bool = False
+    """Plan from what was measured alone: no compiler's remarks, no look at the machine's limits."""
+    selftest_iterations: Count | None = None
+    """What KOPT_SELFTEST_ITERATIONS tells workers of how often to repeat what they try out
+    themselves; verdicts do not look at it."""
 
 
 class GpuSpec(_Part, frozen=True, kw_only=True):
@@ -251,24 +256,27 @@ def schema() -> dict[str, Any]:
 
 def check_runnable(manifest: Manifest) -> None:
     """Raise Refused in one line if this version cannot run a campaign on such a target."""
-    kind = manifest.target.kind
-    if kind != "kernel":
-        what = "judge candidates with `kopt evaluate`" if kind == "command" else \
-            "describe the kernel in a task file and use kind: kernel"
-        raise Refused(f"{kind} targets are read but cannot be run yet", where="target.kind",
-                      fix=what)
+    if manifest.target.kind == "schedule":
+        raise Refused("schedule targets are read but cannot be run yet", where="target.kind",
+                      fix="describe the kernel in a task file and use kind: kernel")
+    if manifest.target.kind == "command":
+        from engine.reported import check_judgeable
+
+        check_judgeable(manifest)
 
 
-NOT_YET = ("execution_mode", "git_commit", "target_shapes",
-           "representative_shapes", "setup_command", "build_command",
-           "benchmark_command", "quick_command", "e2e_command")
+NOT_YET = ("execution_mode", "git_commit", "e2e_command")
 """Fields that are read and kept but that no campaign acts on yet."""
+OF_COMMANDS = ("target_shapes", "representative_shapes", "setup_command", "build_command",
+               "benchmark_command", "quick_command")
+"""Fields that campaigns on kernels do not act on: the task file says it, and the harness builds."""
 
 
 def unheeded(manifest: Manifest) -> tuple[str, ...]:
     """Return the fields that were given and will not be acted on, so that this can be told."""
     default = Manifest(target_op="-")
-    given = [name for name in NOT_YET if getattr(manifest, name) != getattr(default, name)]
+    unused = NOT_YET if manifest.target.kind == "command" else NOT_YET + OF_COMMANDS
+    given = [name for name in unused if getattr(manifest, name) != getattr(default, name)]
     if manifest.git_branch != "auto" and not manifest.git_branch.startswith("optimize/"):
         given.append("git_branch")
     if manifest.performance_target is not None and goal.parse(manifest.performance_target) is None:

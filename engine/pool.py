@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from engine import repair
 from engine.campaign import Setup
 from engine.fleet import Fleet, NoIdleGpu
 from engine.patch import Patch
@@ -64,6 +65,13 @@ class Pool:
         for task in tasks:
             self._executor.submit(self._run, task, base_commit)
 
+    def again(self, task: Task, base_commit: str) -> bool:
+        """Give a slot its work back to be mended; tell whether there is still time for that."""
+        if self._executor is None or self.cancel.is_set():
+            return False
+        self._executor.submit(self._run, task, base_commit)
+        return True
+
     def stop(self) -> None:
         """End all workers and wait until their processes are gone."""
         self.cancel.set()
@@ -96,13 +104,16 @@ class Pool:
         tick("starting", "worktree", None)
         worktree = setup.lineage.worktree(task.slot, base_commit)
         try:
+            if task.mend is not None:
+                repair.put_back(task.mend, worktree)
             bench = Bench(target=setup.target, device=setup.device, fleet=self._fleet,
                           worktree=str(worktree),
                           baseline=str(setup.tree(setup.lineage.base)),
                           scratch=str(setup.folder.fresh_scratch(task.slot)),
-                          base_commit=base_commit, python=setup.manifest.python,
+                          base_commit=base_commit, edit=setup.edit, python=setup.manifest.python,
                           env=setup.manifest.env,
                           corpus=str(setup.workspace.resolve() / corpus.FILE),
+                          selftest_iterations=setup.manifest.pool.selftest_iterations,
                           timeout_s=setup.manifest.pool.worker_timeout_s)
             report = self._workers[task.backend].work(task, bench, tick, self.cancel)
             if not report.ok:

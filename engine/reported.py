@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
 
 from engine.globs import matches
 from engine.manifest import Manifest, MetricSpec
@@ -26,7 +28,16 @@ def command_target(manifest: Manifest) -> CommandTarget:
         quick_command=manifest.quick_command, quick_csv=spec.quick_csv,
         same_rows=bool(manifest.quick_command) and shapes == manifest.target_shapes,
         configs=spec.configs, ignore=spec.ignore, combine=spec.combine, scoring=spec.scoring,
-        build_command=manifest.build_command, timeout_s=spec.timeout_s)
+        setup_command=manifest.setup_command, build_command=manifest.build_command,
+        source=source(manifest), language=language(manifest), timeout_s=spec.timeout_s)
+
+
+def sealed_target(manifest: Manifest, files: Iterable[str]) -> CommandTarget:
+    """Return the target with the files of the project that no command may change."""
+    here, target = tuple(files), command_target(manifest)
+    sealed = frozen(manifest, here)
+    return replace(target, frozen=tuple(path for path in here if matches(path, sealed)
+                                        and path not in (target.csv, target.quick_csv)))
 
 
 def _metric(metric: str | MetricSpec) -> Metric:
@@ -46,12 +57,16 @@ def check_judgeable(manifest: Manifest) -> None:
                          fix="list globs in edit, or give kernel_source")
 
 
-def device(manifest: Manifest) -> str:
-    """Return the device that a manifest means, the first of several; "auto" is the CPU for what is
-    in C.
-    """
-    wanted = manifest.gpu.device.split(",")[0].strip()
-    return "cpu" if wanted == "auto" and manifest.target_lang.lower() == "c" else wanted
+def source(manifest: Manifest) -> str:
+    """Return the file that candidates change first of all, "" where only globs say which."""
+    named = (path for path in edit(manifest) if not set(path) & set("*?["))
+    return manifest.kernel_source or next(named, "")
+
+
+def language(manifest: Manifest) -> str:
+    """Return the source's language in kopt's words, "" for one that it does not know."""
+    said, suffix = manifest.target_lang.lower(), PurePosixPath(source(manifest)).suffix
+    return said or {".c": "c", ".py": "python"}.get(suffix, "")
 
 
 def edit(manifest: Manifest) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 
@@ -18,7 +19,9 @@ from harness import knobs as knob_source
 from harness.aot import Limit
 from harness.errors import InputError, KoptError
 from harness.knobs import Knob
+from harness.reported.target import CommandTarget
 from harness.roofline import Ceilings
+from harness.target import Language, Target
 from harness.verdict import Row, Verdict
 
 
@@ -38,10 +41,12 @@ def of_best(desk: Desk, round: int, *, again: bool = False) -> Survey:
     """
     setup = desk.setup
     tree = setup.tree(setup.lineage.best)
-    source = (tree / setup.target.source).read_text(errors="replace")
+    source, language = "", setup.target.language
+    if setup.target.source:
+        source = (tree / setup.target.source).read_text(errors="replace")
     try:
-        found = knob_source.find(source, language=setup.target.language,
-                                 where=setup.target.source)
+        found = knob_source.find(source, language=language, where=setup.target.source) \
+            if language in get_args(Language) else ()
         knobs = tuple(knob for knob in found if not knob.reserved)
     except InputError as error:
         desk.writer.event(setup.id, "warning", setup.target.source, message=str(error))
@@ -54,23 +59,29 @@ def of_best(desk: Desk, round: int, *, again: bool = False) -> Survey:
 
 def _leads(setup: Setup, desk: Desk, tree: Path, source: str, knobs: tuple[Knob, ...],
            round: int) -> list[Lead]:
-    rows = _rows_of_best(desk)
-    if setup.target.language == "c":
+    rows, target = _rows_of_best(desk), setup.target
+    if isinstance(target, CommandTarget):
+        return bottlenecks.of_shares(setup.id, round, target, knobs, rows)
+    if setup.manifest.pool.skip_profile:
+        return bottlenecks.of_rows(setup.id, round, target, knobs, rows, None)
+    if target.language == "c":
         scratch = setup.folder.scratch("remarks")
-        said = remarks.of_source(setup.target, tree, scratch, yields=lock.turnstile())
-        return bottlenecks.of_c(setup.id, round, setup.target, source, knobs, rows,
-                                _ceilings(setup), said)
-    if setup.target.language == "triton":
-        return bottlenecks.of_triton(setup.id, round, setup.target, knobs, rows,
-                                     _ceilings(setup), _compiled(setup, desk, tree, rows))
-    return bottlenecks.of_rows(setup.id, round, setup.target, knobs, rows, _ceilings(setup))
+        said = remarks.of_source(target, tree, scratch, yields=lock.turnstile())
+        return bottlenecks.of_c(setup.id, round, target, source, knobs, rows,
+                                _ceilings(setup, target), said)
+    if target.language == "triton":
+        return bottlenecks.of_triton(setup.id, round, target, knobs, rows,
+                                     _ceilings(setup, target),
+                                     _compiled(setup, target, desk, tree, rows))
+    return bottlenecks.of_rows(setup.id, round, target, knobs, rows, _ceilings(setup, target))
 
 
-def _compiled(setup: Setup, desk: Desk, tree: Path, rows: tuple[Row, ...]) -> tuple[Limit, ...]:
+def _compiled(setup: Setup, target: Target, desk: Desk, tree: Path,
+              rows: tuple[Row, ...]) -> tuple[Limit, ...]:
     """Compile the best ahead of time; a compiler that fails costs the advice, nothing else."""
     arch = aot.DEFAULT_ARCH if setup.device.kind == "cpu" else setup.device.arch
     try:
-        resources = aot.inspect(setup.target, tree, arch or aot.DEFAULT_ARCH,
+        resources = aot.inspect(target, tree, arch or aot.DEFAULT_ARCH,
                                 setup.folder.scratch("aot"), python=setup.manifest.python,
                                 env=setup.manifest.env)
     except KoptError as error:
@@ -97,25 +108,27 @@ def _rows_of_best(desk: Desk) -> tuple[Row, ...]:
     return ()
 
 
-def _ceilings(setup: Setup) -> Ceilings | None:
+def _ceilings(setup: Setup, target: Target) -> Ceilings | None:
     if setup.device.kind == "cpu":
         return roofline.measure_cpu(setup.device.name, setup.folder.scratch("ceilings"))
-    return roofline.of_gpu(setup.device, setup.target)
+    return roofline.of_gpu(setup.device, target)
 
 
 def _templates(desk: Desk, again: bool) -> tuple[str, ...]:
     """Return the fitting templates that this campaign has not tried yet, as routing orders them."""
-    setup = desk.setup
-    directions = route(setup.target.op, setup.device.kind, setup.target.language)
+    setup, target = desk.setup, desk.setup.target
+    if isinstance(target, CommandTarget):  # nobody says what its functions take
+        return ()
+    directions = route(target.op, setup.device.kind, target.language)
     if desk.round <= 1 and directions.missing:
         desk.writer.event(setup.id, "log", "routing", message=(
             f"rewrites for {directions.op_class} not installed here: "
             f"{', '.join(directions.missing)}"))
     tried = {c.slot for c in desk.reader.candidates(setup.id)
              if not again or c.base_commit == setup.lineage.best}
-    if setup.target.language not in directions.backends:
+    if target.language not in directions.backends:
         return ()
-    return tuple(t.name for t in template.find(setup.target)
+    return tuple(t.name for t in template.find(target)
                  if f"rewrite-{t.name}" not in tried)
 
 

@@ -16,11 +16,16 @@ from engine.pool import Ticked
 from harness.errors import KoptError, Refused, of_os
 from harness.evaluate import Settings, Trees
 from harness.plan import Plan
-from harness.requests import EvaluateRequest, Progress
+from harness.reported import decide
+from harness.reported.target import CommandTarget
+from harness.requests import EvaluateRequest, Progress, ReportedRequest
 from harness.verdict import Verdict
 
 UNTRUSTED = ("io", "build", "home-candidate")
 """Parts of the scratch folder that candidates write in."""
+
+FULL = ("baseline", "headline", "final")
+"""Purposes for which a benchmark is run whole, whatever its quick command would say."""
 
 log = logging.getLogger("kopt.engine")
 
@@ -96,22 +101,31 @@ class Verifier:
         scratch = setup.folder.scratch(f"verify-{self._fleet.cards.index(card)}")
         for left in UNTRUSTED:  # one candidate must not find what another has left
             worktree.remove(scratch / left)
-        request = EvaluateRequest(
-            target=setup.target, device=card.device.id,
-            trees=Trees(candidate=str(setup.tree(job.candidate_tree)),
-                        incumbent=str(setup.tree(job.incumbent_tree)),
-                        reference=str(setup.tree(setup.lineage.base))),
-            settings=Settings(scratch=str(scratch), plan=self._plan(job),
-                              python=setup.manifest.python, env=setup.manifest.env,
-                              candidate_id=job.candidate, incumbent_tree=job.incumbent_tree,
-                              always_time=job.always_time,
-                              test_command=setup.manifest.test_command))
+        trees = Trees(candidate=str(setup.tree(job.candidate_tree)),
+                      incumbent=str(setup.tree(job.incumbent_tree)),
+                      reference=str(setup.tree(setup.lineage.base)))
+        settings = Settings(scratch=str(scratch), plan=self._plan(job),
+                            python=setup.manifest.python, env=setup.manifest.env,
+                            candidate_id=job.candidate, incumbent_tree=job.incumbent_tree,
+                            always_time=job.always_time,
+                            test_command=setup.manifest.test_command)
+        request: EvaluateRequest | ReportedRequest
+        if isinstance(setup.target, CommandTarget):
+            target = setup.target if job.purpose not in FULL else \
+                replace(setup.target, quick_command="")
+            request = ReportedRequest(target=target, device=card.device.id, trees=trees,
+                                      settings=settings)
+        else:
+            request = EvaluateRequest(target=setup.target, device=card.device.id, trees=trees,
+                                      settings=settings)
         return harness_process.evaluate(request, cancel=self.cancel, warm=card.warm,
                                         progress=lambda progress: self._tick(job, progress))
 
     def _plan(self, job: Job) -> Plan:
         plan = self._setup.manifest.decision.plan(job.alpha)
         most = self._setup.manifest.budget.pairs
+        if self._setup.command is not None:
+            return decide.plan_for(plan, most)
         if most is None:
             return plan
         return replace(plan, looks=tuple(n for n in plan.looks if n <= most) or (4,))

@@ -22,7 +22,14 @@ from harness.verdict import Finding, Step
 
 
 class Failed(Exception):
-    """The candidate failed in a way that ends its evaluation; the text is the reason."""
+    """The candidate failed in a way that ends its evaluation; the text is the reason.
+
+    `fault` is "build", "crash" or "tests" where it may be meant well and only be broken.
+    """
+
+    def __init__(self, reason: str, *, fault: str = "") -> None:
+        super().__init__(reason)
+        self.fault = fault
 
 
 class Check:
@@ -65,7 +72,7 @@ class Check:
                 if all_right(self.stage, self.errors):
                     self._hidden(runner)  # the last: it may end the runner
         except (PeerError, PeerDied) as error:
-            raise Failed(f"{where}: {error.what}") from None
+            raise Failed(f"{where}: {error.what}", fault="crash") from None
         finally:
             self.budget.close()
             self.notes += self.budget.notes

@@ -86,6 +86,8 @@ class Evaluation:
                 verdict = self._judge()
         except Failed as failure:
             verdict = rejected(str(failure))
+            if failure.fault:
+                self.evidence.append(Evidence(kind="fault", detail=failure.fault))
         if lost := self.stage.runners.unconfined:
             self.notes.append("candidates are not confined: inside namespaces the GPU says "
                               f"{plain(lost, 200)}")
@@ -210,7 +212,7 @@ class Evaluation:
         self._progress("testing", "the project's own tests", None)
         if why := project_tests.failure(self.settings.test_command, Path(self.trees.candidate),
                                         self.stage, held):
-            raise Failed(f"the project's own tests fail: {why}")
+            raise Failed(f"the project's own tests fail: {why}", fault="tests")
 
     def _build(self, side: str) -> Kernel:
         self._progress("building", side, None)
@@ -219,7 +221,8 @@ class Evaluation:
             return self.stage.make(tree, side)
         except BuildError as error:
             who = "" if side == "candidate" else "the incumbent "
-            raise Failed(f"{who}does not compile: {error.what}") from None
+            raise Failed(f"{who}does not compile: {error.what}",
+                         fault="" if who else "build") from None
 
     def _waiting(self, text: str) -> None:
         self._progress("waiting", text, None)

@@ -11,6 +11,7 @@ import msgspec
 from engine.fleet import Fleet
 from engine.journal.records import SlotKind
 from harness.device import Device
+from harness.reported.target import CommandTarget
 from harness.target import Target
 from harness.trials import Trial
 
@@ -20,6 +21,18 @@ Tick = Callable[[str, str, float | None], None]
 
 LOG = "worker.log"
 """The file in its scratch folder where a worker may leave what it has to tell."""
+
+
+class Mend(msgspec.Struct, frozen=True, kw_only=True):
+    """A candidate of the same slot that is to be mended; `tree` holds its files."""
+
+    attempt: int
+    of: int
+    candidate: str
+    tree: str
+    changed: tuple[str, ...]
+    deleted: tuple[str, ...]
+    complaint: str
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +54,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """What the backend is to use: a template's name, a patch's path, a cli's name."""
     brief: str = ""
     """What an agent is told besides, as Markdown: what was tried, what is asked of it now."""
+    mend: Mend | None = None
 
 
 class Bench(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,16 +62,20 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
     the `fleet`.
     """
 
-    target: Target
+    target: Target | CommandTarget
     device: Device
     fleet: Fleet
     worktree: str
     baseline: str
     scratch: str
     base_commit: str
+    edit: tuple[str, ...] = ()
+    """Globs of what a candidate may change."""
     python: str | None = None
     env: dict[str, str] = {}
     timeout_s: float = 1800.0
+    selftest_iterations: int | None = None
+    """How often workers are to repeat what they try out themselves."""
     corpus: str = ""
     """The workspace's file of measured trials, "" for none."""
 

@@ -16,9 +16,10 @@ from pathlib import Path
 
 from engine.manifest import Cli
 from engine.workers.base import LOG, Bench, Report, Task, Tick
-from harness import guard, lock
+from harness import guard, jit, lock
 from harness.errors import Refused
 from harness.guard import Confine, Limits
+from harness.reported.target import CommandTarget
 from harness.text import plain
 
 LOG_BYTES = 1 << 20
@@ -36,6 +37,25 @@ Shapes (config classes): {classes}
 
 {brief}When you end, your changes to the files are measured against the current best. Numbers and
 claims that you report are not read. You cannot change the benchmark, the reference or the task.
+"""
+MEND = """## Repair, attempt {mend.attempt} of {mend.of}
+
+Your last change is in this folder already, and it was rejected: {mend.complaint}
+
+Mend it, and keep its hypothesis.
+
+"""
+OF_COMMAND = """# Make {op} faster
+
+- Edit only {edit} in this folder.
+- It is built by: {build}
+- It is measured by: {command}
+  which writes {csv}; every row's {check} must hold, and {metrics} say how fast it is.
+- One hypothesis for this attempt: {hypothesis}
+- The bottleneck it attacks: {bottleneck}
+
+{brief}When you end, the whole command is run again, in turn with the current best. Numbers and
+claims that you report are not read. You cannot change the benchmark or its tests.
 """
 
 
@@ -58,9 +78,12 @@ class CliWorker:
         limits = Limits(wall_s=min(command.timeout_s, bench.timeout_s), output_bytes=64 << 20,
                         memory_bytes=16 << 30)
         env = {name: os.environ[name] for name in command.env if name in os.environ}
+        if bench.selftest_iterations is not None:
+            env["KOPT_SELFTEST_ITERATIONS"] = str(bench.selftest_iterations)
         tick("working", command.name, None)
         outcome = guard.run(
-            argv, cwd=Path(bench.worktree), env=guard.clean_env(env, home=home), limits=limits,
+            argv, cwd=Path(bench.worktree), limits=limits,
+            env=guard.clean_env(jit.private(env, home), home=home),
             confine=Confine(writable=(bench.worktree, str(home)), network=command.network),
             yields=lock.turnstile() if bench.device.kind == "cpu" else None,
             on_line=lambda line: tick("working", line[:400].decode(errors="replace"), None),
@@ -84,10 +107,20 @@ def _fill(part: str, words: dict[str, str]) -> str:
 
 def _prompt(task: Task, bench: Bench) -> str:
     target = bench.target
+    brief = f"{plain(task.brief, MAX_BRIEF).rstrip()}\n\n" if task.brief else ""
+    if task.mend is not None:
+        brief = MEND.format(mend=task.mend) + brief
+    if isinstance(target, CommandTarget):
+        return OF_COMMAND.format(
+            op=target.op, edit=", ".join(f"`{glob}`" for glob in bench.edit),
+            command=target.command, csv=target.csv, check=target.check.column, brief=brief,
+            metrics=", ".join(metric.name for metric in target.metrics),
+            build=target.build_command or "nothing", hypothesis=plain(task.hypothesis),
+            bottleneck=plain(task.bottleneck) or "not known")
     classes = "; ".join(
         f"{c.name} ({', '.join(f'{k}={v}' for k, v in c.shape.items())})" for c in target.classes)
     return PROMPT.format(
         description=target.description or f"The op is {target.op}.", source=target.source,
         entry=target.entry, language=target.language, reference=target.reference,
         hypothesis=plain(task.hypothesis), bottleneck=plain(task.bottleneck) or "not known",
-        classes=classes, brief=f"{plain(task.brief, MAX_BRIEF).rstrip()}\n\n" if task.brief else "")
+        classes=classes, brief=brief)

@@ -11,8 +11,11 @@ from engine import harness_process
 from engine.fleet import Card
 from engine.workers.base import Bench, Report, Task, Tick
 from harness import knobs
+from harness.errors import Refused
 from harness.evaluate import Settings
+from harness.reported.target import CommandTarget
 from harness.requests import LoopRequest
+from harness.target import Target
 from harness.trials import Job, LoopResult, Trial
 
 
@@ -20,14 +23,17 @@ class SearchWorker:
     """Runs the harness's loop over some of the knobs and writes the best into the source."""
 
     def work(self, task: Task, bench: Bench, tick: Tick, cancel: threading.Event) -> Report:
-        result = search(task, bench, tick, cancel)
+        if isinstance(bench.target, CommandTarget):
+            raise Refused("a benchmark command has no trials of its own")
+        result = search(task, bench, bench.target, tick, cancel)
         if result is None:
             return Report(ok=False, summary="stopped")
         (Path(bench.worktree) / bench.target.source).write_bytes(result.source.encode())
         return Report(ok=True, summary=summary(result), trials=result.trials)
 
 
-def search(task: Task, bench: Bench, tick: Tick, cancel: threading.Event) -> LoopResult | None:
+def search(task: Task, bench: Bench, target: Target, tick: Tick,
+           cancel: threading.Event) -> LoopResult | None:
     """Search from the worktree as it stands; None when stopped before anything was found.
 
     Without a record of its own: what a campaign knows of its trials is in its journal.
@@ -47,7 +53,7 @@ def search(task: Task, bench: Bench, tick: Tick, cancel: threading.Event) -> Loo
         where = f" on {card.device.id}" if len(bench.fleet.cards) > 1 else ""
         tick("searching", f"trial 0 of {task.trials}{where}", 0.0)
         request = LoopRequest(
-            target=bench.target, device=card.device.id,
+            target=target, device=card.device.id,
             job=Job(tree=bench.worktree, reference=bench.baseline, budget=task.trials,
                     seed=task.seed, only=task.knobs, corpus=bench.corpus),
             settings=Settings(scratch=bench.scratch, python=bench.python, env=bench.env,

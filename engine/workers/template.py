@@ -15,6 +15,7 @@ import msgspec
 from engine.workers.base import Bench, Report, Task, Tick
 from engine.workers.search import search, summary
 from harness.errors import Refused
+from harness.reported.target import CommandTarget
 from harness.target import Target
 
 KNOWLEDGE = Path(__file__).resolve().parent.parent.parent / "knowledge" / "backend"
@@ -69,13 +70,14 @@ class TemplateWorker:
     """Replaces the source by a filled template, then searches the template's own knobs."""
 
     def work(self, task: Task, bench: Bench, tick: Tick, cancel: threading.Event) -> Report:
-        fitting = {t.name: t for t in find(bench.target)}
-        if task.option not in fitting:
+        target = bench.target
+        fitting = {} if isinstance(target, CommandTarget) else {t.name: t for t in find(target)}
+        if isinstance(target, CommandTarget) or task.option not in fitting:
             raise Refused(f"no template {task.option!r} fits {bench.target.op}")
         tick("rewriting", f"template {task.option}", None)
         source = Path(bench.worktree) / bench.target.source
-        source.write_bytes(fitting[task.option].fill(bench.target).encode())
-        result = search(task, bench, tick, cancel)
+        source.write_bytes(fitting[task.option].fill(target).encode())
+        result = search(task, bench, target, tick, cancel)
         if result is None:
             return Report(ok=False, summary="stopped")
         source.write_bytes(result.source.encode())

@@ -1,0 +1,28 @@
+"""An agent whose kernel is wrong, does not compile, and is right, attempt by attempt."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+SOURCE, SAID = Path("scale.c"), Path(sys.argv[1]).read_text()
+FORMS = ("out[i] = x[i] * 3.0f;", "out[i] = x[i] * 2.0f", "out[i] = x[i] + x[i];")
+
+
+def main() -> None:
+    print(SAID)
+    found = re.search(r"Repair, attempt (\d) of 3", SAID)
+    attempt = int(found[1]) if found else 0
+    text = SOURCE.read_text()
+    if attempt:  # the last change lies here
+        assert "PASSES 1 " in text and ("--never" in sys.argv or FORMS[attempt - 1] in text), text
+    else:
+        text = text.replace("PASSES 16 ", "PASSES 1 ")
+    form = FORMS[min(attempt, len(FORMS) - 1)] if "--never" not in sys.argv else \
+        f"out[i] = x[i] * {3 + attempt}.0f;"
+    SOURCE.write_text(re.sub(r"out\[i\] = x\[i\] [^}\n]*", form + " ", text))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""Campaigns on a project's own benchmark command, from the first round to the records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import reported_case
+import msgspec
+import repos
+from campaigns import campaign, candidates, reading, run
+
+from engine import campaign as campaigns
+from harness import yamldoc
+from harness.verdict import Verdict
+
+MANIFEST: dict[str, Any] = {
+    **reported_case.MANIFEST, "approval": "auto", "max_iterations": 1,
+    "pool": {"slots": 1, "backends": ["inbox"]}, "decision": {"alpha": 0.2, "looks": 4}}
+
+
+def create(root: Path, **fields: Any) -> campaigns.Setup:
+    repos.project(root / "p", {**reported_case.FILES, "README.md": "a norm\n",
+                               "manifest.yaml": yamldoc.dump({**MANIFEST, **fields})})
+    return campaigns.create(root / "w", root / "p" / "manifest.yaml")
+
+
+def hand_in(setup: campaigns.Setup, name: str, **files: str) -> None:
+    manifest = Path(setup.manifest.project) / "manifest.yaml"
+    reported_case.patch(manifest, setup.folder.inbox / f"{name}.patch", **files)
+
+
+def test_a_handed_in_gain_is_kept_and_what_is_slower_wrong_or_elsewhere_is_not(tmp_path: Path) -> None:
+    setup = create(tmp_path)
+    hand_in(setup, "faster", kernel_py=reported_case.kernel(80.0))
+    hand_in(setup, "outside", README_md="outside of what may be changed\n")
+    hand_in(setup, "slower", kernel_py=reported_case.kernel(130.0))
+    hand_in(setup, "wrong", kernel_py=reported_case.kernel(50.0).replace("return 0", "return 1"))
+    run(setup)
+    ended = campaign(setup)
+    assert ended.state == "finished", ended.reason
+    assert 1.2 < (ended.speedup or 0.0) < 1.3
+    states = {c.hypothesis: (c.state, c.reason) for c in candidates(setup)}
+    assert states["handed in: faster.patch"][0] == "kept"
+    assert states["handed in: outside.patch"][1] == "README.md is named by no edit glob"
+    with reading(setup) as reader:
+        kinds = {d.candidate: d.kind for d in reader.decisions(setup.id)}
+        verdicts = [msgspec.json.decode(v.body, type=Verdict) for v in reader.verdicts(setup.id)]
+    by_name = {c.hypothesis: kinds[c.id] for c in candidates(setup)}
+    assert by_name["handed in: slower.patch"] == "regression"
+    assert by_name["handed in: wrong.patch"] == "reject"
+    assert {v.latency_kind for v in verdicts if v.correct} == {"reported"}
+    kept = (tmp_path / "w" / setup.id / "performance.md").read_text()
+    assert "faster.patch" in kept
