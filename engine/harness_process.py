@@ -18,13 +18,16 @@ from harness.device import Device
 from harness.errors import KoptError
 from harness.guard import Limits
 from harness.requests import (
+    EndToEndRequest,
     ErrorLine,
     EvaluateRequest,
     Line,
     LoopLine,
     LoopRequest,
     Progress,
+    ReportedLoopRequest,
     ReportedRequest,
+    Request,
     TrialLine,
     VerdictLine,
 )
@@ -39,6 +42,8 @@ USUAL_BUDGET = 24
 """Trials that a loop has the usual limits for; with more of them they grow."""
 COMMAND_RUNS = 100
 """Runs of a project's commands in one verdict at most: each may take its target's whole time."""
+RUNS_OF_TRIAL = 4
+"""Runs of a project's commands in one trial: setup, build, and the benchmark of both sides."""
 
 
 def warm_start(target: Target, device: Device, python: str | None,
@@ -58,12 +63,12 @@ class HarnessFault(KoptError):
         self.of_device = line.of_device
 
 
-def evaluate(request: EvaluateRequest | ReportedRequest, *,
+def evaluate(request: EvaluateRequest | ReportedRequest | EndToEndRequest, *,
              progress: Callable[[Progress], None] | None = None,
              cancel: threading.Event | None = None, warm: WarmStart | None = None) -> Verdict:
     """Return the verdict on one candidate. Raises HarnessFault."""
     limits = HARNESS_LIMITS
-    if isinstance(request, ReportedRequest):
+    if isinstance(request, ReportedRequest | EndToEndRequest):
         limits = replace(limits, wall_s=limits.wall_s + COMMAND_RUNS * request.target.timeout_s)
     last = _ask(request, limits, progress, None, cancel, warm)
     if isinstance(last, VerdictLine):
@@ -71,7 +76,8 @@ def evaluate(request: EvaluateRequest | ReportedRequest, *,
     return rejected("the harness was stopped", candidate_id=request.settings.candidate_id)
 
 
-def loop(request: LoopRequest, *, on_trial: Callable[[Trial], None] | None = None,
+def loop(request: LoopRequest | ReportedLoopRequest, *,
+         on_trial: Callable[[Trial], None] | None = None,
          progress: Callable[[Progress], None] | None = None,
          cancel: threading.Event | None = None, warm: WarmStart | None = None,
          ) -> LoopResult | None:
@@ -79,11 +85,14 @@ def loop(request: LoopRequest, *, on_trial: Callable[[Trial], None] | None = Non
     share = max(1.0, request.job.budget / USUAL_BUDGET)
     limits = replace(HARNESS_LIMITS, wall_s=HARNESS_LIMITS.wall_s * share,
                      output_bytes=int(HARNESS_LIMITS.output_bytes * share))
+    if isinstance(request, ReportedLoopRequest):
+        runs = RUNS_OF_TRIAL * (request.job.budget + COMMAND_RUNS)
+        limits = replace(limits, wall_s=limits.wall_s + runs * request.target.timeout_s)
     last = _ask(request, limits, progress, on_trial, cancel, warm)
     return last.result if isinstance(last, LoopLine) else None
 
 
-def _ask(request: EvaluateRequest | LoopRequest | ReportedRequest, limits: Limits,
+def _ask(request: Request, limits: Limits,
          progress: Callable[[Progress], None] | None, on_trial: Callable[[Trial], None] | None,
          cancel: threading.Event | None, warm: WarmStart | None,
          ) -> VerdictLine | LoopLine | None:

@@ -68,6 +68,8 @@ class TargetSpec(_Part, frozen=True, kw_only=True):
     check: str | CheckSpec = ""
     metrics: tuple[Text | MetricSpec, ...] = ()
     configs: tuple[Text, ...] = ()
+    core: tuple[Text, ...] = ()
+    """Names of the classes that matter most, as verdicts have them; found in the baseline."""
     ignore: tuple[Text, ...] = ()
     combine: Literal["auto", "step", "geometric"] = "auto"
     """How a row's metrics make one: a step's sum, where they are of one unit, or their mean."""
@@ -193,6 +195,11 @@ class Manifest(_Part, frozen=True, kw_only=True):
     build_command: str = ""
     format_command: str = ""
     e2e_command: str = ""
+    """The whole program that the kernel is a part of, run with the best and without it at the end.
+    """
+    e2e_metric: Text | MetricSpec | None = None
+    """A number that it prints after this name; its wall time counts without."""
+    e2e_timeout_s: Seconds = 3600.0
     approval: Approval = "flagged"
     pool: Pool = Pool()
     gpu: GpuSpec = GpuSpec()
@@ -265,7 +272,7 @@ def check_runnable(manifest: Manifest) -> None:
         check_judgeable(manifest)
 
 
-NOT_YET = ("execution_mode", "git_commit", "e2e_command")
+NOT_YET = ("execution_mode",)
 """Fields that are read and kept but that no campaign acts on yet."""
 OF_COMMANDS = ("target_shapes", "representative_shapes", "setup_command", "build_command",
                "benchmark_command", "quick_command")

@@ -11,6 +11,7 @@ from engine.globs import matches
 from engine.manifest import Manifest, MetricSpec
 from harness.errors import InputError, Refused
 from harness.reported import rule
+from harness.reported.endtoend import EndToEnd
 from harness.reported.target import Check, CommandTarget, Metric
 
 _NAMED = re.compile(r"[\w.+/-]+")
@@ -27,7 +28,7 @@ def command_target(manifest: Manifest) -> CommandTarget:
         metrics=tuple(_metric(metric) for metric in spec.metrics),
         quick_command=manifest.quick_command, quick_csv=spec.quick_csv,
         same_rows=bool(manifest.quick_command) and shapes == manifest.target_shapes,
-        configs=spec.configs, ignore=spec.ignore, combine=spec.combine, scoring=spec.scoring,
+        configs=spec.configs, core=spec.core, ignore=spec.ignore, combine=spec.combine, scoring=spec.scoring,
         setup_command=manifest.setup_command, build_command=manifest.build_command,
         source=source(manifest), language=language(manifest), timeout_s=spec.timeout_s)
 
@@ -38,6 +39,14 @@ def sealed_target(manifest: Manifest, files: Iterable[str]) -> CommandTarget:
     sealed = frozen(manifest, here)
     return replace(target, frozen=tuple(path for path in here if matches(path, sealed)
                                         and path not in (target.csv, target.quick_csv)))
+
+
+def end_to_end(manifest: Manifest, sealed: tuple[str, ...] = ()) -> EndToEnd:
+    """Return what a manifest says of the whole program that the kernel is a part of."""
+    return EndToEnd(
+        command=manifest.e2e_command, setup_command=manifest.setup_command,
+        build_command=manifest.build_command, frozen=sealed, timeout_s=manifest.e2e_timeout_s,
+        metric=_metric(manifest.e2e_metric) if manifest.e2e_metric else None)
 
 
 def _metric(metric: str | MetricSpec) -> Metric:

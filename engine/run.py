@@ -16,6 +16,7 @@ from engine.desk import Desk, Stopped
 from engine.fleet import NoIdleGpu
 from engine.journal.errors import LeaseLost
 from engine.journal.records import Campaign, CampaignState, Round
+from engine.judge import describe_speedup
 from engine.keeper import Keeper
 from engine.pool import Pool
 from engine.records.write import Records
@@ -211,6 +212,32 @@ class Run:
         self.keeper.headline()
         self._state(before.state, before.phase, before.reason)
 
+    def _end_to_end(self) -> None:
+        """Run the whole program with the best and without it, where the manifest names one: a gain
+        of the kernel may cost the program something.
+        """
+        lineage = self.setup.lineage
+        best, base = lineage.best, lineage.tree_of(lineage.base)
+        if not self.setup.manifest.e2e_command or best == lineage.base or \
+                self.desk.recorded(best[:12], "e2e", base):
+            return
+        self._state("running", "end to end: the whole program with the best and without it")
+        try:
+            verdict = self.desk.verdict(Job(
+                purpose="e2e", candidate=best[:12], slot="e2e", incumbent_tree=base,
+                candidate_tree=lineage.tree_of(best), alpha=self.setup.manifest.decision.alpha))
+        except NoIdleGpu:
+            raise
+        except KoptError as error:
+            self.desk.writer.event(self.setup.id, "warning", "e2e", message=str(error))
+            return
+        lost = ": what the kernel gains, the program loses" if (verdict.speedup_high or 1.0) < 1 \
+            else ""
+        told = verdict.rejected_reason or f"end to end {describe_speedup(verdict)}{lost}"
+        with self.desk.writer.transaction():
+            self.desk.writer.add_verdict(self.setup.id, best[:12], verdict, purpose="e2e")
+            self.desk.writer.event(self.setup.id, "e2e", best, message=told)
+
     def _next_round(self) -> int:
         """Return the round to run: the one that was cut short, or the next."""
         rounds = self.desk.reader.rounds(self.setup.id)
@@ -237,6 +264,7 @@ class Run:
         self.controls.look()
         self._between()
         standby.ask_next(self.keeper)
+        self._end_to_end()
         self._summarise(reason)
         self._state("waiting" if self._waiting() else "finished", "", reason)
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import msgspec
 
-from engine import harness_process, worktree
+from engine import harness_process, reported, worktree
 from engine.campaign import Setup
 from engine.fleet import Card, Fleet
 from engine.pool import Ticked
@@ -18,7 +18,7 @@ from harness.evaluate import Settings, Trees
 from harness.plan import Plan
 from harness.reported import decide
 from harness.reported.target import CommandTarget
-from harness.requests import EvaluateRequest, Progress, ReportedRequest
+from harness.requests import EndToEndRequest, EvaluateRequest, Progress, ReportedRequest
 from harness.verdict import Verdict
 
 UNTRUSTED = ("io", "build", "home-candidate")
@@ -97,29 +97,34 @@ class Verifier:
             doubtful=lambda verdict: not (verdict.valid and verdict.correct))
 
     def _on(self, card: Card, job: Job) -> Verdict:
-        setup = self._setup
-        scratch = setup.folder.scratch(f"verify-{self._fleet.cards.index(card)}")
+        scratch = self._setup.folder.scratch(f"verify-{self._fleet.cards.index(card)}")
         for left in UNTRUSTED:  # one candidate must not find what another has left
             worktree.remove(scratch / left)
+        return harness_process.evaluate(self._request(card, job, str(scratch)), cancel=self.cancel,
+                                        warm=card.warm,
+                                        progress=lambda progress: self._tick(job, progress))
+
+    def _request(self, card: Card, job: Job,
+                 scratch: str) -> EvaluateRequest | ReportedRequest | EndToEndRequest:
+        """Return what the harness is asked: the whole program, a benchmark, or the kernel."""
+        setup, device = self._setup, card.device.id
         trees = Trees(candidate=str(setup.tree(job.candidate_tree)),
                       incumbent=str(setup.tree(job.incumbent_tree)),
                       reference=str(setup.tree(setup.lineage.base)))
-        settings = Settings(scratch=str(scratch), plan=self._plan(job),
+        settings = Settings(scratch=scratch, plan=self._plan(job),
                             python=setup.manifest.python, env=setup.manifest.env,
                             candidate_id=job.candidate, incumbent_tree=job.incumbent_tree,
                             always_time=job.always_time,
                             test_command=setup.manifest.test_command)
-        request: EvaluateRequest | ReportedRequest
+        if job.purpose == "e2e":
+            sealed = setup.target.frozen if isinstance(setup.target, CommandTarget) else ()
+            return EndToEndRequest(target=reported.end_to_end(setup.manifest, sealed),
+                                   trees=trees, device=device, settings=settings)
         if isinstance(setup.target, CommandTarget):
             target = setup.target if job.purpose not in FULL else \
                 replace(setup.target, quick_command="")
-            request = ReportedRequest(target=target, device=card.device.id, trees=trees,
-                                      settings=settings)
-        else:
-            request = EvaluateRequest(target=setup.target, device=card.device.id, trees=trees,
-                                      settings=settings)
-        return harness_process.evaluate(request, cancel=self.cancel, warm=card.warm,
-                                        progress=lambda progress: self._tick(job, progress))
+            return ReportedRequest(target=target, device=device, trees=trees, settings=settings)
+        return EvaluateRequest(target=setup.target, device=device, trees=trees, settings=settings)
 
     def _plan(self, job: Job) -> Plan:
         plan = self._setup.manifest.decision.plan(job.alpha)

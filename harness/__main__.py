@@ -13,7 +13,9 @@ from harness.device import Device
 from harness.errors import DeviceFault, InputError, KoptError, of_os
 from harness.evaluate import Settings, evaluate
 from harness.loop import loop
+from harness.reported import endtoend
 from harness.requests import (
+    EndToEndRequest,
     ErrorLine,
     EvaluateRequest,
     Line,
@@ -43,6 +45,10 @@ def answer(request: Request, cancel: threading.Event) -> Line:
         return reported(request, cancel)
     if isinstance(request, ReportedLoopRequest):
         return reported_loop(request, cancel)
+    if isinstance(request, EndToEndRequest):
+        return VerdictLine(verdict=endtoend.measure(
+            request.target, request.trees, devices.find(request.device), request.settings,
+            cancel=cancel, progress=tell))
     target.check(request.target)
     device = devices.find(request.device)
     zygote = inherited(request.target, device, request.settings)

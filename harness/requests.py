@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.evaluate import Settings, Trees
+from harness.reported.endtoend import EndToEnd
 from harness.reported.target import CommandTarget
 from harness.target import Target
 from harness.trials import Job, LoopResult, Trial
@@ -55,7 +56,18 @@ class ReportedLoopRequest:
     repeats: int = 0
 
 
-Request = EvaluateRequest | LoopRequest | ReportedRequest | ReportedLoopRequest
+@dataclass(frozen=True, kw_only=True)
+class EndToEndRequest:
+    TAG = "end-to-end"
+    """Whole runs of the program with `trees.candidate` and with `trees.incumbent`."""
+
+    target: EndToEnd
+    trees: Trees
+    device: str
+    settings: Settings
+
+
+Request = EvaluateRequest | LoopRequest | ReportedRequest | ReportedLoopRequest | EndToEndRequest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import reported_case
 import msgspec
+import reported_case
 import repos
 from campaigns import campaign, candidates, reading, run
 
 from engine import campaign as campaigns
 from harness import yamldoc
+from harness.reported import endtoend
 from harness.verdict import Verdict
 
 MANIFEST: dict[str, Any] = {
@@ -19,8 +20,16 @@ MANIFEST: dict[str, Any] = {
     "pool": {"slots": 1, "backends": ["inbox"]}, "decision": {"alpha": 0.2, "looks": 4}}
 
 
+PROGRAM = """\
+import kernel
+print(f"step 1 tokens/s: 3.0")
+print(f"done, tokens/s: {1e6 / (900 + 3 * kernel.COST)}")
+"""
+
+
 def create(root: Path, **fields: Any) -> campaigns.Setup:
     repos.project(root / "p", {**reported_case.FILES, "README.md": "a norm\n",
+                               "program.py": PROGRAM,
                                "manifest.yaml": yamldoc.dump({**MANIFEST, **fields})})
     return campaigns.create(root / "w", root / "p" / "manifest.yaml")
 
@@ -30,8 +39,8 @@ def hand_in(setup: campaigns.Setup, name: str, **files: str) -> None:
     reported_case.patch(manifest, setup.folder.inbox / f"{name}.patch", **files)
 
 
-def test_a_handed_in_gain_is_kept_and_what_is_slower_wrong_or_elsewhere_is_not(tmp_path: Path) -> None:
-    setup = create(tmp_path)
+def test_a_gain_is_kept_and_what_is_slower_wrong_or_elsewhere_is_not(tmp_path: Path) -> None:
+    setup = create(tmp_path, e2e_command="python program.py", e2e_metric="tokens/s")
     hand_in(setup, "faster", kernel_py=reported_case.kernel(80.0))
     hand_in(setup, "outside", README_md="outside of what may be changed\n")
     hand_in(setup, "slower", kernel_py=reported_case.kernel(130.0))
@@ -50,5 +59,10 @@ def test_a_handed_in_gain_is_kept_and_what_is_slower_wrong_or_elsewhere_is_not(t
     assert by_name["handed in: slower.patch"] == "regression"
     assert by_name["handed in: wrong.patch"] == "reject"
     assert {v.latency_kind for v in verdicts if v.correct} == {"reported"}
+    program = next(v for v in verdicts if v.rows and v.rows[0].config_class == endtoend.CLASS)
+    assert abs((program.speedup or 0.0) - 1200 / 1140) < 1e-6 and program.rows[0].pairs == 3
+    with reading(setup) as reader:
+        [event] = reader.events_of(setup.id, "e2e")
+    assert event.payload["message"].startswith("end to end 1.05x")
     kept = (tmp_path / "w" / setup.id / "performance.md").read_text()
     assert "faster.patch" in kept

@@ -1,0 +1,66 @@
+"""The number of a whole program, and what its runs say of the best."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness import devices
+from harness.errors import InputError
+from harness.evaluate import Settings, Trees
+from harness.reported.endtoend import EndToEnd, measure, value_in
+from harness.reported.table import Fault
+from harness.reported.target import Metric
+from harness.verdict import Verdict
+
+
+@pytest.mark.parametrize(("text", "name", "value"), [
+    ("tokens/s: 41.2\n", "tokens/s", 41.2),
+    ("warm-up tokens/s: 3\nthen tokens/s = 4e1\n", "tokens/s", 40.0),
+    ('{"loss": 2.5, "step_ms": 12}', "step_ms", 12.0),
+    ("step_ms 7 ms\n", "step_ms", 7.0)])
+def test_the_last_number_after_its_name_counts(text: str, name: str, value: float) -> None:
+    assert value_in(text, name) == value
+
+
+@pytest.mark.parametrize("text", ["", "mytokens/s: 3", "tokens/s: fast", "tokens/s: -1",
+                                  "tokens/s: 0", "tokens/s: 1.2.3"])
+def test_without_a_number_above_zero_there_is_none(text: str) -> None:
+    with pytest.raises(Fault):
+        value_in(text, "tokens/s")
+
+
+def judged(folder: Path, candidate: str, incumbent: str, metric: Metric | None) -> Verdict:
+    for side, text in (("candidate", candidate), ("incumbent", incumbent)):
+        (folder / side).mkdir()
+        (folder / side / "program.py").write_text(text)
+    return measure(EndToEnd(command="python program.py", metric=metric),
+                   Trees(candidate=str(folder / "candidate"), reference="",
+                         incumbent=str(folder / "incumbent")),
+                   devices.find("cpu"), Settings(scratch=str(folder / "scratch")))
+
+
+def test_a_gain_that_the_program_loses_shows(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, "print('step_ms: 11')", "print('step_ms: 10')",
+                     Metric(name="step_ms"))
+    assert verdict.latency_kind == "reported" and verdict.latency_us == pytest.approx(11_000)
+    assert verdict.speedup == pytest.approx(10 / 11)
+    assert verdict.rows[0].outcome == "slower" and verdict.rows[0].pairs == 3
+
+
+def test_without_a_metric_the_programs_time_counts(tmp_path: Path) -> None:
+    spin = "import time; end = time.process_time() + {}\nwhile time.process_time() < end: pass"
+    verdict = judged(tmp_path, spin.format(0.05), spin.format(1.0), None)
+    assert (verdict.speedup or 0.0) > 1.5, verdict
+
+
+def test_a_program_that_fails_with_the_best_alone_is_the_bests_fault(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, "raise SystemExit(3)", "print('step_ms: 10')",
+                     Metric(name="step_ms"))
+    assert not verdict.valid and "exited with 3" in (verdict.rejected_reason or "")
+
+
+def test_a_program_that_fails_without_it_too_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="e2e_command: fails without the best as well"):
+        judged(tmp_path, "print('step_ms: 10')", "print('nothing')", Metric(name="step_ms"))
