@@ -104,9 +104,9 @@ class Ahead:
 
     @property
     def room(self) -> int:
-        """How many more sources could be begun now."""
+        """How many more sources may be expected, with one that waits for each that is compiled."""
         with self._lock:
-            return self.workers - sum(not future.done() for future in self._futures.values())
+            return 2 * self.workers - sum(not future.done() for future in self._futures.values())
 
     def future(self, key: str) -> Future[Ready]:
         """Return what will come of a source that is expected."""

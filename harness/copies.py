@@ -12,7 +12,7 @@ import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,26 +56,35 @@ def copy_file(source: Path, target: Path) -> bool:
     return cloned
 
 
-def copy_folder(source: Path, target: Path, *, most_bytes: int,
-                wanted: Callable[[str], bool] = lambda name: True) -> Copied:
-    """Copy what a folder holds into another, made if need be; `wanted` is asked by relative path.
+Told = Callable[[str], bool]
+"""Says yes or no of a path that is relative to a folder."""
+
+
+def always(name: str) -> bool:
+    return True
+
+
+def copy_folder(source: Path, target: Path, *, most_bytes: int, wanted: Told = always,
+                enter: Told = always) -> Copied:
+    """Copy what of a folder's files is `wanted` into another, made if need be.
 
     Links that stay inside are kept, others left out, as is what is no plain file. Raises TooMuch
     or OSError with the target as it was, if that did not exist.
     """
     made = not target.exists()
     try:
-        return _copy(source, target, most_bytes, wanted)
+        return _copy(walk(source, enter), source, target, most_bytes, wanted)
     except (TooMuch, OSError):
         if made:
             shutil.rmtree(target, ignore_errors=True)
         raise
 
 
-def _copy(source: Path, target: Path, most_bytes: int, wanted: Callable[[str], bool]) -> Copied:
+def _copy(found: Iterable[tuple[os.DirEntry[str], str]], source: Path, target: Path,
+          most_bytes: int, wanted: Told) -> Copied:
     files = size = cloned = 0
     target.mkdir(parents=True, exist_ok=True)
-    for entry, name in walk(source):
+    for entry, name in found:
         place = target / name
         if entry.is_symlink():
             link = os.readlink(entry.path)
@@ -92,15 +101,17 @@ def _copy(source: Path, target: Path, most_bytes: int, wanted: Callable[[str], b
     return Copied(files=files, bytes=size, cloned=cloned)
 
 
-def walk(folder: Path) -> Iterator[tuple[os.DirEntry[str], str]]:
-    """Yield what lies below a folder, at any depth, with its relative path; links are not entered.
+def walk(folder: Path, enter: Told = always) -> Iterator[tuple[os.DirEntry[str], str]]:
+    """Yield what lies below a folder, at any depth, with its relative path; links are not entered,
+    nor are folders that `enter` says no of.
     """
     folders = [str(folder)]
     while folders:  # by hand: what is copied may be nested deeper than Python can recurse
         with os.scandir(folders.pop()) as entries:
             for entry in sorted(entries, key=lambda one: one.name):
-                yield entry, os.path.relpath(entry.path, folder)
-                if entry.is_dir(follow_symlinks=False):
+                name = os.path.relpath(entry.path, folder)
+                yield entry, name
+                if entry.is_dir(follow_symlinks=False) and enter(name):
                     folders.append(entry.path)
 
 

@@ -30,6 +30,8 @@ from harness.solo import Solo
 from harness.stage import Stage
 from harness.trials import Correctness
 
+MOST_SHARING = 100
+"""Kernels that a process has loaded at most."""
 MEMORY_SHARE = 4
 """All lanes' buffers may take one part in so many of a card's memory."""
 
@@ -71,12 +73,15 @@ class Lane:
         self.generation = 0
         self._open: list[Peer] = []
         bytes_each = max(1, sum(case.footprint for case in cases))
-        self._most = max(2, (stage.device.memory_bytes or 16 << 30) // MEMORY_SHARE // lanes
-                         // bytes_each)
+        self.shares = not stage.target.returns and all(
+            arg.kind in ("input", "output", "scalar") for arg in stage.target.args)
+        """Whether the buffers of one entry serve the others, which call for the same contents."""
+        self._most = MOST_SHARING if self.shares else max(
+            2, (stage.device.memory_bytes or 16 << 30) // MEMORY_SHARE // lanes // bytes_each)
 
-    def begin(self, entry: Entry, like: str = "") -> None:
-        """Load an entry's kernel here, with what was compiled, and have its buffers made, or those
-        of another one in this process taken.
+    def begin(self, entry: Entry) -> None:
+        """Load an entry's kernel here, with what was compiled, and have its buffers made; those of
+        the first here serve all, unless they write to their inputs.
 
         Raises PeerError and PeerDied when it fails.
         """
@@ -88,6 +93,7 @@ class Lane:
         if self.ahead is not None:
             self.ahead.give(entry.key, entry.kernel)
         entry.peer = self.runners.start(entry.kernel, lock=self.held)
+        like = getattr(self._open[0], "side", "") if self._open and self.shares else ""
         self._open.append(entry.peer)
         entry.solos = [Solo(entry.peer, case, self.plan) for case in self.cases]
         for solo in entry.solos:

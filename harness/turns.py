@@ -49,14 +49,14 @@ class Turns:
         self.stage, self.oracle, self.budget, self.ahead = stage, oracle, budget, ahead
         self.cases, self.plan = cases, plan
         self._start_tree, self._start_key = start, key
+        self.known: dict[str, Errors] = {}
+        """By class what was last found: of the same outputs it need not be worked out again."""
         self._number = 0
         self._session: ExitStack | None = None
         self._lane: Lane | None = None
         self._start: Entry | None = None
         self._since = 0.0
         self._cheapest = min(cases, key=lambda case: case.footprint)
-        shared = all(arg.role in ("input", "output", "scalar") for arg in stage.target.args)
-        self._shares = shared and not stage.target.returns
 
     def close(self) -> None:
         """End the process and let go of the card."""
@@ -125,12 +125,8 @@ class Trial:
 
         Raises WrongResult.
         """
-        turns, start = self._turns, self._turns._start
-        assert start is not None
-        peer = start.peer
-        like = getattr(peer, "side", "") if turns._shares else ""
-        self._lane.begin(self._entry, like)
-        self._check(turns._cheapest)
+        self._lane.begin(self._entry)
+        self._check(self._turns._cheapest)
         self._lane.warm(self._entry)
         return {solo.case.config_class: min(solo.block() for _ in range(BLOCKS))
                 for solo in self._entry.solos}
@@ -165,8 +161,14 @@ class Trial:
     def _check(self, case: Case) -> None:
         turns, entry = self._turns, self._entry
         assert entry.peer is not None and entry.kernel is not None
-        answer = entry.peer.ask("call", case=case.id, tensors=case.tensors)
-        errors = turns.oracle.judge(case, answer.get("outputs"))
+        if self._lane.shares:
+            answer = entry.peer.ask("recall", case=case.id, tensors=case.tensors)
+            known = turns.known.get(case.config_class)
+            errors = turns.oracle.judge(case, answer.get("outputs"), known, outputs_only=True)
+            turns.known[case.config_class] = errors
+        else:
+            answer = entry.peer.ask("call", case=case.id, tensors=case.tensors)
+            errors = turns.oracle.judge(case, answer.get("outputs"))
         judged = turns.budget.judge(case, errors, entry.kernel, self._lane.held)
         if judged is None or not judged.right:
             raise WrongResult(f"wrong result on class {case.config_class}")

@@ -27,8 +27,10 @@ from harness.stage import Settings
 from harness.verdict import Evidence, Verdict, rejected
 
 Progress = Callable[[str, str, float | None], None]
-SHOWN, UNSEEN = "canary-shown", "canary-unseen"
-"""Kinds of evidence: the broken copy showed in what the benchmark did, or nothing of it did."""
+SHOWN, UNSEEN, UNBUILT = "canary-shown", "canary-unseen", "canary-unbuilt"
+"""Kinds of evidence: the broken copy showed in what the benchmark did; nothing of it did; it did in
+the build alone.
+"""
 
 
 def listen(target: CommandTarget, trees: Trees, device: Device, settings: Settings, *,
@@ -56,36 +58,41 @@ class _Canary:
 
     def run(self) -> Verdict:
         try:
-            shown, notes = self._shown()
+            found = self._looked()
+            notes = self._untested() if found.kind == SHOWN else ()
         finally:
             self._reader.close()
             shutil.rmtree(self._folder, ignore_errors=True)
-        reason = shown or "the benchmark passes on a copy in which these files are broken"
         return replace(
-            rejected(reason, candidate_id=self.settings.candidate_id, device=self.device.name,
-                     notes=tuple(notes)),
-            evidence=(Evidence(kind=SHOWN if shown else UNSEEN, detail=reason),))
+            rejected(found.detail, candidate_id=self.settings.candidate_id, notes=notes,
+                     device=self.device.name), evidence=(found,))
 
-    def _shown(self) -> tuple[str, list[str]]:
-        """Return how the broken copy showed, "" if it did not, and what is to be told besides."""
+    def _looked(self) -> Evidence:
+        """Return where the broken copy showed."""
         broken = self._side("broken", self.trees.candidate)
-        built = self._built(broken)  # the benchmark must fail of itself: it may run another build
+        unbuilt = self._built(broken)  # the benchmark must fail of itself: it may run another build
         try:
             reading = self._reading(broken)
         except Fault as fault:
-            return f"the benchmark {fault.what}", self._untested()
+            return Evidence(kind=SHOWN, detail=f"the benchmark {fault.what}")
         if reading.failed:
-            return f"row {reading.failed[0].row + 1}: {reading.failed[0].what}", self._untested()
+            row = reading.failed[0]
+            return Evidence(kind=SHOWN, detail=f"row {row.row + 1}: {row.what}")
         whole = self._side("whole", self.trees.incumbent)
         self._built(whole)
+        rows, found = self._rows(whole), len(reading.table.rows)
+        if rows not in (None, found):
+            return Evidence(kind=SHOWN, detail=f"the benchmark writes {found} rows, not {rows}")
+        if unbuilt:
+            return Evidence(kind=UNBUILT, detail=(
+                f"the build of a broken copy {unbuilt}, and the benchmark passes all the same"))
+        return Evidence(kind=UNSEEN, detail="the benchmark passes on a broken copy")
+
+    def _rows(self, side: Side) -> int | None:
         try:
-            rows = len(self._reading(whole).table.rows)
+            return len(self._reading(side).table.rows)
         except Fault:
-            rows = len(reading.table.rows)
-        if rows != len(reading.table.rows):
-            return f"the benchmark writes {len(reading.table.rows)} rows instead of {rows}", []
-        return "", [f"the build command fails on it ({built}), and what the benchmark runs is "
-                    "not what it builds"] if built else []
+            return None
 
     def _built(self, side: Side) -> str:
         try:
@@ -105,10 +112,10 @@ class _Canary:
             found, wall_s = side.benchmark(mode, self._reader, held)
         return table.judge(found, self.target, Measure(self.target), csv=mode.csv, wall_s=wall_s)
 
-    def _untested(self) -> list[str]:
+    def _untested(self) -> tuple[str, ...]:
         """Return a note if the project's tests pass on the broken copy: they look at another."""
         if not self.settings.test_command:
-            return []
+            return ()
         side = self._side("tests", self.trees.candidate)
         self._built(side)
         self._progress("canary", "the tests on the broken copy", None)
@@ -116,9 +123,9 @@ class _Canary:
             with self._lock() as held:
                 side.run(self.settings.test_command, lock=held)
         except Fault:
-            return []
-        return ["the test command passes on a copy in which the files that candidates change are "
-                "broken: it does not test them"]
+            return ()
+        return ("the test command passes on a copy in which the files that candidates change are "
+                "broken: it does not test them",)
 
     def _side(self, name: str, tree: str) -> Side:
         return Side(name, Path(tree), self._folder / name, self._place, self.target.frozen)

@@ -69,7 +69,8 @@ def _row(seen: Seen, one: ClassSeries, again: ClassSeries | None) -> Row:
     return Row(config_class=plain(one.name, NAME), correct=True, outcome=outcome, note=note,
                latency_us=one.candidate_us, incumbent_us=one.incumbent_us, log_ratio=value.mean,
                low=_finite(value.low), high=_finite(value.high), stderr=_finite(value.stderr),
-               pairs=value.pairs, weight=float(one.rows))
+               pairs=value.pairs, weight=float(one.rows),
+               core=one.name in seen.target.core)
 
 
 def findings(seen: Seen) -> Iterator[Finding]:

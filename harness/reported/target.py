@@ -71,6 +71,8 @@ class CommandTarget:
     quick_csv: str = ""
     same_rows: bool = False
     configs: tuple[str, ...] = ()
+    core: tuple[str, ...] = ()
+    """Names of the classes that matter most."""
     ignore: tuple[str, ...] = ()
     combine: Combine = "auto"
     scoring: Scoring = "geometric"
