@@ -96,8 +96,13 @@ class Lane:
         like = getattr(self._open[0], "side", "") if self._open and self.shares else ""
         self._open.append(entry.peer)
         entry.solos = [Solo(entry.peer, case, self.plan) for case in self.cases]
-        for solo in entry.solos:
-            solo.prepare(like)
+        try:
+            for solo in entry.solos:
+                solo.prepare(like)
+        except PeerError:  # nobody is to be given its buffers
+            with contextlib.suppress(PeerError, PeerDied):
+                self.leave(entry)
+            raise
 
     def warm(self, entry: Entry) -> None:
         for solo in entry.solos:

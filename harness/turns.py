@@ -106,10 +106,15 @@ class Turns:
             self._since = time.monotonic()
         if self._start is None:
             self._start = Entry(number=0, config={}, key=self._start_key, tree=self._start_tree)
-        if self._start.generation != self._lane.generation:
-            self._lane.begin(self._start)
-            self._lane.warm(self._start)
-        return self._lane
+        lane = self._lane
+        if self._start.generation != lane.generation:
+            try:
+                lane.begin(self._start)
+                lane.warm(self._start)
+            except BaseException:
+                self.close()
+                raise
+        return lane
 
 
 class Trial:

@@ -24,7 +24,7 @@ from harness.reported import finals, rows, series
 from harness.reported.confirm import unconfirmed
 from harness.reported.duel import ORDER, Bench, Duel
 from harness.reported.evaluate import Evaluation, Progress
-from harness.reported.series import Pair, Series, together
+from harness.reported.series import Pair, Series, SickIncumbent, together
 from harness.reported.side import Side
 from harness.reported.table import Fault, Reading
 from harness.reported.target import CommandTarget
@@ -152,10 +152,12 @@ class Sweep(Evaluation):
 
     def _try_default(self) -> Tried:
         """Run the default beside itself: what its rows are, and how much is noise."""
-        pair = self._pair({"incumbent": self._default, "candidate": self._default})
-        if pair.candidate.failed:
-            raise InputError(f"the benchmark fails on the tree as it is: "
-                             f"{pair.candidate.failed[0].what}", where=self.target.source)
+        try:
+            pair = self._pair({"incumbent": self._default, "candidate": self._default})
+            if pair.candidate.failed:
+                raise Fault("failed-check", pair.candidate.failed[0].what)
+        except Fault as fault:
+            raise SickIncumbent(fault) from None
         self.first = pair
         turned = Pair(incumbent=pair.candidate, candidate=pair.incumbent)
         found = series.build(self.target, self.measure, [pair, turned])
