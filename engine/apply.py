@@ -1,22 +1,26 @@
 """Applying a patch to a tree by a ladder, each rung more forgiving than the last.
 
 plain, with its paths found in the tree, without files that exist already, 3-way. No rung ever
-leaves a conflict marker: nothing is merged in a working tree.
+leaves a conflict marker: nothing is merged in a working tree, and a patch that brings markers of
+its own is refused.
 """
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from engine.clone import Clone
-from engine.git import GitFailed
-from engine.hygiene import unsafe_path
+from engine.git import Git, GitFailed
+from engine.hygiene import conflicted, unsafe_path
 from engine.patch import Dropped, FilePatch, Patch
 from engine.patch_paths import quote, strip_prefix
-from harness.errors import InputError
+from harness.errors import EnvironmentFault, InputError
 
 Rung = Literal["plain", "normalised", "sanitised", "3-way"]
 
@@ -33,12 +37,20 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     rung: Rung
 
 
-def apply(clone: Clone, base: str, patch: Patch) -> Applied:
-    """Apply a patch to a commit or tree; raises InputError if no rung of the ladder holds."""
+def apply(clone: Clone, base: str, patch: Patch, sibling: Path | None = None) -> Applied:
+    """Apply a patch to a commit or tree; raises InputError if no rung of the ladder holds.
+
+    `sibling` is a repository that may know what the patch was made from, which a merge needs.
+    """
     if not patch:
         raise InputError("there is no diff in it", where="patch")
+    if name := conflicted(patch):
+        raise InputError(f"it leaves conflict markers in {name!r}", where="patch",
+                         fix="resolve them first")
     base_tree, complaint = clone.tree_of(base), ""
     for rung, attempt in _ladder(patch, set(clone.files(base))):
+        if rung == "3-way" and sibling is not None:
+            _borrow(clone, attempt, sibling)
         try:
             tree = _apply(clone, base_tree, attempt, three_way=rung == "3-way")
         except GitFailed as error:
@@ -48,6 +60,23 @@ def apply(clone: Clone, base: str, patch: Patch) -> Applied:
         return Applied(base_tree=base_tree, tree=tree, patch=canonical, rung=rung)
     raise InputError(f"the patch does not apply to {base[:12]}: {complaint}", where="patch",
                      fix="make it from the current best commit")
+
+
+def _borrow(clone: Clone, patch: Patch, sibling: Path) -> None:
+    """Copy into the clone what the sections say they were made from, where only a sibling has it.
+
+    As copies and not as an alternate: the clone must be whole without the other repository.
+    """
+    for file in patch.files:
+        made_from = _INDEX.search(file.text)
+        if made_from is None or clone.git.find(f"{made_from[1]}^{{blob}}"):
+            continue
+        with contextlib.suppress(GitFailed, EnvironmentFault):
+            blob = Git(None).run("cat-file", "blob", made_from[1], cwd=sibling)
+            clone.git.run("hash-object", "-w", "-t", "blob", "--stdin", stdin=blob)
+
+
+_INDEX = re.compile(r"^index ([0-9a-f]{7,64})\.\.[0-9a-f]+", re.MULTILINE)
 
 
 def _apply(clone: Clone, base_tree: str, patch: Patch, *, three_way: bool) -> str:

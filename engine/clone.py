@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+
 from engine.git import Git, GitFailed
 from engine.patch import Patch, parse
 from harness.errors import InputError
@@ -21,6 +23,8 @@ DIFF = ("--patch", "--binary", "--full-index", "--no-renames", "--no-color", "--
         "--no-textconv", "--unified=3", "--src-prefix=a/", "--dst-prefix=b/")
 
 BASE_REF = "refs/kopt/base"
+MOST_REMEMBERED = 8
+"""Trees whose lists of files are kept at hand."""
 
 _CONFIG = """\
 [core]
@@ -35,12 +39,21 @@ _CONFIG = """\
 """
 
 
+class Entry(msgspec.Struct, frozen=True):
+    """One file of a tree; `size` is of its contents, 0 for a submodule."""
+
+    mode: str
+    id: str
+    size: int
+
+
 class Clone:
     """Objects of one campaign. Its methods may be called from several threads."""
 
     def __init__(self, git_dir: Path) -> None:
         self.git_dir = git_dir
         self.git = Git(git_dir)
+        self._entries: dict[str, dict[str, Entry]] = {}
 
     def resolve(self, name: str) -> str:
         """Return the full id of a commit; raises InputError if there is none of that name."""
@@ -60,6 +73,22 @@ class Clone:
         """Return the paths of all files of a commit."""
         listed = self.git.run("ls-tree", "-r", "-z", "--name-only", self.tree_of(commit))
         return [name for name in listed.decode(errors="surrogateescape").split("\0") if name]
+
+    def entries(self, commit: str) -> dict[str, Entry]:
+        """Return what a commit (or tree) has under each path; the last few are remembered."""
+        tree = self.tree_of(commit)
+        if (known := self._entries.get(tree)) is not None:
+            return known
+        found: dict[str, Entry] = {}
+        listed = self.git.run("ls-tree", "-r", "-z", "--long", tree)
+        for line in listed.decode(errors="surrogateescape").split("\0")[:-1]:
+            head, _, path = line.partition("\t")
+            mode, _, blob, size = head.split()
+            found[path] = Entry(mode, blob, 0 if size == "-" else int(size))
+        if len(self._entries) >= MOST_REMEMBERED:
+            self._entries = {}
+        self._entries[tree] = found
+        return found
 
     def read(self, commit: str, path: str) -> bytes:
         """Return a file's contents in a commit; raises InputError if it has no such file."""

@@ -11,12 +11,10 @@ from pathlib import Path
 
 import msgspec
 
-from engine import patch as patches
-from engine import stopping
+from engine import changes, stopping
 from engine.journal.read import Reader
 from engine.journal.records import Candidate, DecisionRow, Round, RoundOutcome, VerdictRow
 from engine.stopping import Tally
-from harness.errors import InputError
 from harness.plan import Score
 from harness.verdict import Row, Verdict
 
@@ -163,7 +161,7 @@ def _regression(past: Past, round: Round, decision: DecisionRow, verdict: Verdic
         baseline=candidate.base_commit if candidate else round.incumbent,
         hypothesis=candidate.hypothesis if candidate else "",
         bottleneck=candidate.bottleneck if candidate else "",
-        files=_files(past.folder, candidate), wall_us=None if kernel else both,
+        files=changes.files(past.folder, candidate), wall_us=None if kernel else both,
         kernel_us=both if kernel else None, change=1 / ratio - 1,
         points=points(verdict.rows) + tuple(
             f"{told.kind}: {told.detail}" for told in verdict.evidence
@@ -179,14 +177,3 @@ def points(rows: Sequence[Row]) -> tuple[str, ...]:
         told.append(f"{row.config_class} {math.expm1(-(row.log_ratio or 0.0)):.1%} slower{reach}"
                     + (f", {row.note}" if row.note else ""))
     return tuple(told)
-
-
-def _files(folder: Path, candidate: Candidate | None) -> tuple[str, ...]:
-    """Return what a candidate's stored patch changes; () once it was pruned."""
-    if candidate is None:
-        return ()
-    try:
-        data = (folder / candidate.patch_path).read_bytes()
-        return tuple(file.path for file in patches.parse(data, where=candidate.patch_path).files)
-    except (OSError, InputError):
-        return ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Literal
 
 import msgspec
@@ -77,10 +78,29 @@ def rubbish(path: str, below: str = "") -> str:
     for folder in folders:
         if folder in _FOLDERS or folder.startswith(_CACHE_PREFIXES) or "cache" in folder.lower():
             return "cache folder"
-    if name.endswith(_COMPILED):
+        if folder in _MADE or folder.endswith(".egg-info"):
+            return "build folder"
+    if ("jit", "build") in pairwise(folders):
+        return "build folder"
+    if name.endswith(_COMPILED) or _VERSIONED.fullmatch(name):
         return "compiled file"
     if name in _HELPERS or _HELPER.fullmatch(name):
         return "helper file"
+    return ""
+
+
+def conflicted(patch: Patch) -> str:
+    """Return the first file into which the patch writes what a failed merge leaves, or ""."""
+    for file in patch.files:
+        marks = iter(_CONFLICT)
+        wanted = next(marks)
+        for line in file.text.split("\n"):
+            if not line.startswith("+") or not wanted.match(line, 1):
+                continue
+            following = next(marks, None)
+            if following is None:
+                return file.path
+            wanted = following
     return ""
 
 
@@ -130,8 +150,9 @@ def _place(file: FilePatch, edit: Sequence[str], frozen: Sequence[str]) -> Itera
             yield Violation("outside", path, "is named by no edit glob")
 
 
-_BUILD_ROOTS = frozenset({"build", "build_harness", "_build", "cmake-build-debug",
-                          "cmake-build-release", "dist", "_eval_worktree"})
+_BUILD_ROOTS = frozenset({"build", "build_harness", "_build", "_geak_build", "_kopt_build",
+                          "cmake-build-debug", "cmake-build-release", "dist", "_eval_worktree"})
+_MADE = frozenset({"CMakeFiles", ".eggs"})
 _FOLDERS = frozenset({".git", ".hypothesis", ".ipynb_checkpoints", ".tox", ".venv", "__pycache__",
                       "node_modules"})
 _CACHE_PREFIXES = (".triton", ".aiter", "torch_compile", "torchinductor", "flydsl_cache")
@@ -140,9 +161,11 @@ _COMPILED = (
     ".lib", ".llir", ".ncu-rep", ".nsys-rep", ".o", ".obj", ".pch", ".ptx", ".pyc", ".pyd", ".pyo",
     ".sass", ".so", ".spv", ".ttgir", ".ttir",
 )
+_VERSIONED = re.compile(r".*\.so(\.\d+)+")
 _HELPERS = frozenset({
-    ".DS_Store", "CMakeCache.txt", "Makefile", "a.out", "baseline_metrics.json", "nohup.out",
-    "profile.json", "run.sh", "run_harness.sh", "test_harness.py",
+    ".DS_Store", ".ninja_deps", ".ninja_log", "CMakeCache.txt", "Makefile", "a.out",
+    "baseline_metrics.json", "build.ninja", "cmake_install.cmake", "compile_commands.json",
+    "nohup.out", "profile.json", "run.sh", "run_harness.sh", "test_harness.py",
 })
 _HELPER = re.compile(
     r"test.*_harness\.py|.*_standalone(\.\w+)?|.*\.(bak|orig|rej|log|swp|tmp)|.*~|core(\.\d+)?"
@@ -153,4 +176,5 @@ _DEPENDENCIES = re.compile(
     r"\.gitmodules|Cargo\.(toml|lock)|package(-lock)?\.json", re.IGNORECASE,
 )
 _START_UP = re.compile(r"(sitecustomize|usercustomize)\.py|.*\.pth|\.env|\.gitattributes")
+_CONFLICT = tuple(re.compile(mark + r"( .*)?\r?$") for mark in ("<{7}", "={7}", ">{7}"))
 _GIT_FOLDER = re.compile(r"\.git|git~1|\.git[ .]+", re.IGNORECASE)

@@ -21,6 +21,9 @@ FAILPOINTS = (
 )
 """The steps at which KOPT_FAILPOINT can end the process, in their order."""
 
+TOLERANCE = 0.01
+"""By how much, as a share of one, a kept commit's headline may be below the one before it."""
+
 
 class Keep(msgspec.Struct, frozen=True, kw_only=True):
     """Why a candidate is kept: what the journal and the commit say of it."""
@@ -76,7 +79,19 @@ def recover(writer: Writer, lineage: Lineage) -> list[Kept]:
         except Refused as refusal:
             writer.event(lineage.campaign, "warning", candidate.id, message=str(refusal))
     _agree(writer, lineage)
+    lineage.note_best()
     return kept
+
+
+def fallen(before: float | None, now: float | None, tolerance: float = TOLERANCE) -> str:
+    """Say that the best is not what it was: its headline is lower than the one before by more than
+    the tolerance. Accepted scores do not decrease; "" where they have not.
+    """
+    if before is None or now is None or now >= before * (1 - tolerance):
+        return ""
+    return (f"the best measures {now:.3f}x against the baseline, {100 * (1 - now / before):.1f} % "
+            f"less than the {before:.3f}x before it: accepted scores may not fall by more than "
+            f"{100 * tolerance:g} %")
 
 
 def _finish(writer: Writer, lineage: Lineage, candidate: Candidate) -> Kept:
@@ -100,6 +115,7 @@ def _finish(writer: Writer, lineage: Lineage, candidate: Candidate) -> Kept:
             writer.event(candidate.campaign, "warning", candidate.id, message=refusal)
         failpoint("keep.kept-open")
     failpoint("keep.kept")
+    lineage.note_best()
     return Kept(candidate=candidate.id, commit=candidate.commit, refusal=refusal)
 
 

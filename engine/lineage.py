@@ -2,11 +2,13 @@
 
 <campaign>/repo.git is the campaign's bare clone, and the truth; its branch optimize/<campaign>
 moves only by compare-and-swap. Worktrees under <campaign>/worktrees borrow its objects. The user's
-repository only ever receives that one branch.
+repository only ever receives that one branch, and nothing at all where the manifest says
+`git_commit: false`.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import time
@@ -15,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine import worktree
+from engine import contents, worktree
 from engine.apply import Applied, apply
 from engine.clone import BASE_REF, Clone, make
 from engine.git import NO_HOOKS, GitFailed
@@ -27,20 +29,23 @@ from harness.errors import EnvironmentFault, InputError
 STALE_LOCK_S = 10.0
 """Age at which a lock file's owner counts as killed: no command of ours holds one that long."""
 STALE_INDEX_S = 3600.0
+BEST_FILE = "BEST_COMMIT"
 
 
 class Lineage(Clone):
     """One campaign's commits. Its methods may be called from several threads."""
 
-    def __init__(self, folder: Path, campaign: str, project: Path) -> None:
+    def __init__(self, folder: Path, campaign: str, project: Path, *,
+                 publishes: bool = True) -> None:
         """Open the lineage of a campaign whose folder is given; raises InputError if it has none.
 
-        `project` is the user's repository.
+        `project` is the user's repository, which is never written to unless it `publishes`.
         """
         self.folder = folder.resolve()
         super().__init__(self.folder / "repo.git")
         self.campaign = campaign
         self.project = project.resolve()
+        self.publishes = publishes
         self.branch = f"optimize/{campaign}"
         self.ref = f"refs/heads/{self.branch}"
         if not self.git_dir.is_dir():
@@ -48,14 +53,27 @@ class Lineage(Clone):
                              fix="start it anew with `kopt new`")
 
     @classmethod
-    def create(cls, folder: Path, campaign: str, project: Path | Project) -> Lineage:
-        """Clone the project's HEAD, unless that is done already; see `project.find` for errors."""
+    def create(cls, folder: Path, campaign: str, project: Path | Project, *,
+               publishes: bool = True, carry: Sequence[str] = ()) -> Lineage:
+        """Clone the project's HEAD, unless that is done already; see `project.find` for errors.
+
+        `carry` are globs of built files that every checkout is to have, see `carry.take_over`.
+        """
         git_dir = folder.resolve() / "repo.git"
         if not git_dir.is_dir():
             found = project if isinstance(project, Project) else find(project)
-            make(git_dir, found.path, object_format=found.object_format,
-                 branch=f"optimize/{campaign}")
-        return cls(folder, campaign, project.path if isinstance(project, Project) else project)
+            made = make(git_dir, found.path, object_format=found.object_format,
+                        branch=f"optimize/{campaign}")
+            contents.take_over(made, folder.resolve(), found, carry)
+        lineage = cls(folder, campaign, project.path if isinstance(project, Project) else project,
+                      publishes=publishes)
+        lineage.note_best()
+        return lineage
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """One line on each thing of the project that no checkout will have."""
+        return contents.missing(self)
 
     @property
     def base(self) -> str:
@@ -71,21 +89,21 @@ class Lineage(Clone):
 
     def apply(self, base: str, patch: Patch) -> Applied:
         """Apply a patch to a commit or tree; raises InputError if it does not apply."""
-        return apply(self, base, patch)
+        return apply(self, base, patch, self.project)
 
     def take(self, base: str, given: str | bytes, edit: Sequence[str] = ()) -> Applied:
         """Apply a patch that somebody handed in, less its rubbish; see `hygiene.clean`.
 
         Raises InputError if it is no patch, does not apply, or nothing of it is left.
         """
-        applied = apply(self, base, without_binaries(parse(given)))
+        applied = self.apply(base, without_binaries(parse(given)))
         cleaned = clean(applied.patch, edit)
         if applied.patch and not cleaned:
             told = "; ".join(f"{left.path!r}: {left.reason}" for left in cleaned.dropped[:3])
             raise InputError(f"nothing of the patch is left ({told})", where="patch")
         if cleaned.files == applied.patch.files:
             return applied
-        return msgspec.structs.replace(apply(self, base, cleaned), rung=applied.rung)
+        return msgspec.structs.replace(self.apply(base, cleaned), rung=applied.rung)
 
     def rebase(self, patch: Patch, new_base: str) -> Applied:
         """Apply a patch that was made on another base, merging where the base has moved.
@@ -93,14 +111,14 @@ class Lineage(Clone):
         The result is empty if the new base holds the change already; raises InputError on a
         conflict.
         """
-        return apply(self, new_base, patch)
+        return self.apply(new_base, patch)
 
     def commit(self, base_commit: str, patch: Patch, message: str) -> str:
         """Make the commit of a patch and return its id, the same one however often it is made.
 
         No branch moves. Raises InputError if the patch does not apply or changes nothing.
         """
-        applied = apply(self, base_commit, patch)
+        applied = self.apply(base_commit, patch)
         if not applied.patch:
             raise InputError("the patch changes nothing", where=base_commit[:12])
         return self.commit_tree(applied.tree, self.resolve(base_commit), message)
@@ -120,12 +138,21 @@ class Lineage(Clone):
         """Set the branch to a commit, whatever it is at: the journal has said so."""
         self.git.run("update-ref", "-m", "restore", self.ref, self.resolve(commit))
 
+    def note_best(self) -> None:
+        """Write the best commit's id into the campaign's folder, for people and their scripts."""
+        path = self.folder / BEST_FILE
+        unfinished = path.with_name(f"{BEST_FILE}.new")
+        unfinished.write_text(f"{self.best}\n")
+        os.replace(unfinished, path)
+
     def publish(self) -> str:
         """Push the branch to the user's repository; return "" or, in one line, why it refused.
 
         It is only ever created or moved forward. A branch that is checked out or has commits of
         others stays as it is; working tree, index and HEAD are never touched.
         """
+        if not self.publishes:
+            return ""
         served_by = f"git {NO_HOOKS} -c receive.denyCurrentBranch=refuse -c receive.autogc=false"
         try:
             self.git.run("push", "--porcelain", "--no-verify", "--no-signed",
@@ -156,11 +183,20 @@ class Lineage(Clone):
         """Check a commit out for a slot and return the folder, made anew."""
         path = worktree.slot_folder(self.folder, slot)
         worktree.create(self, path, commit)
+        contents.fill(self, self.folder, commit, path)
         return path
+
+    def checkout_tree(self, commit: str, directory: Path) -> None:
+        """Write a commit's files into an empty or new directory, without any .git, those of its
+        submodules, and the built ones that are carried along.
+        """
+        super().checkout_tree(commit, directory)
+        contents.fill(self, self.folder, commit, directory)
 
     def capture(self, path: Path, base_commit: str, edit: Sequence[str] = ()) -> Patch:
         """Return what a slot's files change against a commit; see `worktree.capture`."""
-        return worktree.capture(self, path, base_commit, edit)
+        return worktree.capture(self, path, base_commit, edit,
+                                contents.settled(self, self.folder, base_commit, path))
 
     def remove(self, slot: str) -> None:
         """Delete a slot's worktree."""

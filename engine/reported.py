@@ -28,7 +28,8 @@ def command_target(manifest: Manifest) -> CommandTarget:
         metrics=tuple(_metric(metric) for metric in spec.metrics),
         quick_command=manifest.quick_command, quick_csv=spec.quick_csv,
         same_rows=bool(manifest.quick_command) and shapes == manifest.target_shapes,
-        configs=spec.configs, core=spec.core, ignore=spec.ignore, combine=spec.combine, scoring=spec.scoring,
+        configs=spec.configs, core=spec.core, ignore=spec.ignore, combine=spec.combine,
+        scoring=spec.scoring,
         setup_command=manifest.setup_command, build_command=manifest.build_command,
         source=source(manifest), language=language(manifest), timeout_s=spec.timeout_s)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine import budget, goal, history, stagnation, survey
+from engine import budget, goal, history, stagnation, survey, tips
 from engine.budget import Meter
 from engine.desk import Desk
 from engine.history import Past
@@ -65,7 +65,9 @@ class Steering:
             campaign=self.setup.id, round=n, pool=self.setup.manifest.pool, slots=self._slots,
             knobs=view.knobs, leads=view.leads, templates=view.templates, inbox=view.inbox,
             planned=planned, fixed=fixed, review=review, tried=tried,
-            brief=stagnation.brief(review, past.recent()))
+            brief="\n".join(filter(None, (
+                stagnation.brief(review, past.recent()),
+                tips.brief(tips.known(self.desk.reader, self.setup.id))))))
         if reason := self._in_vain(past, outlook):
             return [], reason
         wanted = plan(outlook)

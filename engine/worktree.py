@@ -12,7 +12,7 @@ import re
 import shutil
 import stat
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -79,7 +79,12 @@ def _quietly(*command: str) -> None:
     subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
 
 
-def capture(clone: Clone, path: Path, base: str, edit: Sequence[str] = ()) -> Patch:
+Settled = Callable[[str], str | None]
+"""Says of a path why it is not to be looked at: "" for no change at all, None to look."""
+
+
+def capture(clone: Clone, path: Path, base: str, edit: Sequence[str] = (),
+            settled: Settled = lambda name: None) -> Patch:
     """Return what a worktree's files change against `base`, without rubbish (see hygiene).
 
     Raises InputError if the worktree is gone or holds more than a patch may.
@@ -89,7 +94,7 @@ def capture(clone: Clone, path: Path, base: str, edit: Sequence[str] = ()) -> Pa
     dropped: list[Dropped] = []
     _defuse(path, dropped)
     try:
-        shown = _diff(clone, path, base, edit, dropped)
+        shown = _diff(clone, path, base, edit, dropped, settled)
     except GitFailed as error:
         raise InputError(f"git cannot take the worktree: {error.what}", where=path.name) from error
     if len(shown) > MAX_PATCH:
@@ -98,14 +103,15 @@ def capture(clone: Clone, path: Path, base: str, edit: Sequence[str] = ()) -> Pa
 
 
 def _diff(clone: Clone, path: Path, base: str, edit: Sequence[str],
-          dropped: list[Dropped]) -> bytes:
+          dropped: list[Dropped], settled: Settled) -> bytes:
     with clone.index() as index:
         kept = _kept_index(clone, path)
         if kept.exists():
             shutil.copy2(kept, index)
         else:
             clone.git.run("read-tree", clone.tree_of(base), index=index)
-        _stage(clone, path, _changed(clone, path, index, edit, dropped), index)
+        changed = _unsettled(_changed(clone, path, index, edit, dropped), dropped, settled)
+        _stage(clone, path, changed, index)
         return clone.git.run("diff-index", "--cached", *DIFF, clone.tree_of(base), index=index)
 
 
@@ -163,6 +169,12 @@ def _changed(clone: Clone, path: Path, index: Path, edit: Sequence[str],
     if len(new) > MAX_NEW_FILES:
         raise InputError(f"more than {MAX_NEW_FILES} new files", where=path.name)
     return [name for name in _split(known) + new if not _too_large(path, name, dropped)]
+
+
+def _unsettled(names: Iterable[str], dropped: list[Dropped], settled: Settled) -> list[str]:
+    reasons = {name: settled(name) for name in names}
+    dropped += [Dropped(name, reason) for name, reason in reasons.items() if reason]
+    return [name for name, reason in reasons.items() if reason is None]
 
 
 def _left_out(name: str, edit: Sequence[str]) -> str:

@@ -274,7 +274,7 @@ class Builder:
 
     def _report(self, row: CampaignRow) -> str:
         """Return the campaign's report, made anew once a round, since it reads everything."""
-        from engine.report import markdown
+        from engine.report.markdown import markdown
 
         def make() -> str:
             one = self.reader.campaign(row.id)

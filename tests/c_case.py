@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from harness import devices
-from harness.evaluate import Settings, Trees, evaluate
+from harness.evaluate import Evaluation, Settings, Trees, evaluate
+from harness.kernel import Kernel
+from harness.oracle import Oracle
 from harness.plan import Plan
+from harness.stage import Stage
 from harness.target import Arg, ConfigClass, Target, check
 from harness.verdict import Verdict
 
@@ -62,9 +66,50 @@ def judge(folder: Path, source: str, *, incumbent: str = SLOW, reference: str = 
           wanted: Target | None = None, **settings: Any) -> Verdict:
     """Evaluate a candidate's source against the incumbent's."""
     base = tree(folder / "incumbent", incumbent, reference)
-    given: dict[str, Any] = {"scratch": str(folder / "scratch"), "plan": QUICK, "wall_s": 10.0,
-                             "static_audit": False}
     return evaluate(
         wanted or target(),
         Trees(candidate=tree(folder / "candidate", source), incumbent=base, reference=base),
-        devices.find("cpu"), Settings(**(given | settings)))
+        devices.find("cpu"), settled(folder, **settings))
+
+
+def settled(folder: Path, **settings: Any) -> Settings:
+    given: dict[str, Any] = {"scratch": str(folder / "scratch"), "plan": QUICK, "wall_s": 10.0,
+                             "static_audit": False}
+    return Settings(**(given | settings))
+
+
+class Bench:
+    """An incumbent and its oracle, and as many candidates as there are: one verdict on each.
+
+    They are `judge`'s verdicts, but that no new oracle is started for each.
+    """
+
+    def __init__(self, folder: Path, wanted: Target) -> None:
+        self.folder, self.wanted = folder, wanted
+        self.base = tree(folder / "incumbent", SLOW)
+        with Stage(wanted, devices.find("cpu"), settled(folder), None) as stage:
+            self.incumbent = stage.make(Path(self.base), "incumbent")
+            self.oracle = stage.oracle(Path(self.base), None)
+        self._count = 0
+
+    def judge(self, source: str, **settings: Any) -> Verdict:
+        self._count += 1
+        return _OnBench(self, tree(self.folder / str(self._count), source),
+                        settled(self.folder, **settings)).run()
+
+
+class _OnBench(Evaluation):
+    """An evaluation whose incumbent is built and whose oracle runs already."""
+
+    def __init__(self, bench: Bench, candidate: str, settings: Settings) -> None:
+        super().__init__(bench.wanted, Trees(
+            candidate=candidate, incumbent=bench.base, reference=bench.base),
+            devices.find("cpu"), settings, None, None)
+        self._bench = bench
+        self.stage.oracle = self._oracle  # type: ignore[method-assign]
+
+    def _oracle(self, *_: object) -> AbstractContextManager[Oracle]:
+        return nullcontext(self._bench.oracle)
+
+    def _build(self, side: str) -> Kernel:
+        return self._bench.incumbent if side == "incumbent" else super()._build(side)

@@ -13,6 +13,7 @@ from harness.oracle import Errors
 from harness.stage import Settings, Stage
 from harness.target import Target
 from harness.verdict import Finding
+from tests import warm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +41,7 @@ def check(folder: Path, source: str, of: Target, *, reference: str, baseline: st
         (trees[side] / of.source).write_text(text)
         (trees[side] / "reference.py").write_text(reference)
     given = Settings(**({"scratch": str(folder / "scratch"), "wall_s": 60.0} | settings))
-    with Stage(of, devices.find("cpu"), given, None) as stage, \
+    with Stage(of, devices.find("cpu"), given, None, warm.zygote(of.language)) as stage, \
             stage.oracle(trees["baseline"], None) as oracle:
         made = Check(stage, oracle, Budget(stage, oracle, trees["baseline"]), lambda *_: None)
         reason = ""

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")  # as harness.search.model has it, before a test has numpy
+
 try:
     import hypothesis
 except ImportError:  # a GPU machine that runs the tests of the harness alone

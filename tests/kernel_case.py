@@ -14,6 +14,7 @@ from harness.runners import Runners
 from harness.stage import PYTHON_LIMITS
 from harness.target import Arg, ConfigClass, Target, check
 from harness.verdict import Verdict
+from tests import warm
 
 HEAD = """import torch
 import triton
@@ -63,7 +64,9 @@ class Bench:
         self.folder, self.target = folder, of
         self.place = kernel.place_on(devices.find("cpu"), of.language, env={}, python=None,
                                      scratch=str(folder))
-        self.oracle = Oracle(of, Path(tree(folder / "reference", "")), folder / "io", self.place)
+        self.zygote = warm.for_place(self.place, of.language)
+        self.oracle = Oracle(of, Path(tree(folder / "reference", "")), folder / "io", self.place,
+                             zygote=self.zygote)
         self.case = self.oracle.make(of.classes[0], "normal")
         self._count = 0
 
@@ -72,7 +75,8 @@ class Bench:
         self._count += 1
         made = kernel.make(self.target, Path(tree(self.folder / str(self._count), source)),
                            "candidate", self.place)
-        with Runners(PYTHON_LIMITS) as runners, runners.start(made) as runner:
+        with Runners(PYTHON_LIMITS, zygote=self.zygote) as runners, \
+                runners.start(made) as runner:
             answer = runner.ask("call", case=self.case.id, tensors=self.case.tensors)
         return self.oracle.judge(self.case, answer["outputs"])
 
@@ -85,6 +89,8 @@ def judge(folder: Path, source: str, incumbent: str = DOUBLE, *, of: Target | No
     trees = Trees(candidate=tree(folder / "candidate", source),
                   incumbent=tree(folder / "incumbent", incumbent),
                   reference=str(folder / "incumbent"))
-    verdict = evaluate(of or target(), trees, devices.find(device), Settings(**(given | settings)))
+    of = of or target()
+    verdict = evaluate(of, trees, devices.find(device), Settings(**(given | settings)),
+                       zygote=warm.zygote(of.language, device))
     assert from_json(to_json(verdict), Verdict) == verdict
     return verdict

@@ -14,6 +14,7 @@ from harness.device import Device
 from harness.errors import InputError
 from harness.target import Arg, ConfigClass, Target, load
 from harness.verdict import Row
+from tests import warm
 from tests.kernel_case import DOUBLE, HEAD, REFERENCE, target, tree
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -21,8 +22,8 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 
 def inspect(folder: Path, source: str, *names: str, of: Target | None = None,
             ) -> tuple[KernelResources, ...]:
-    return aot.inspect(of or target(), Path(tree(folder / "tree", source)),
-                       names or "sm_90", folder / "scratch")
+    return warm.inspect(of or target(), Path(tree(folder / "tree", source)), names or "sm_90",
+                        folder / "scratch")
 
 
 def test_all_architectures_at_once(tmp_path: Path) -> None:
@@ -42,7 +43,7 @@ def test_both_examples_on_every_architecture(tmp_path: Path, name: str) -> None:
     task = load(EXAMPLES / name / "task.yaml")
     task = replace(task, classes=tuple(c for c in task.classes if c.name == "square"))
     names = ["sm_80", "sm_100", "sm_120", "gfx90a", "gfx950"]
-    found = aot.inspect(task, EXAMPLES / name, names, tmp_path, max_configs=1)
+    found = warm.inspect(task, EXAMPLES / name, names, tmp_path, max_configs=1)
     assert [one.arch for one in found] == names
     for one in found:
         assert not one.error and one.fits and one.registers
@@ -63,7 +64,7 @@ def test_both_examples_on_every_architecture(tmp_path: Path, name: str) -> None:
 def test_every_class_and_every_config(tmp_path: Path) -> None:
     example = EXAMPLES / "matmul_triton"
     task = load(example / "task.yaml")
-    found = aot.inspect(task, example, "sm_90", tmp_path)
+    found = warm.inspect(task, example, "sm_90", tmp_path)
     assert [one.config_class for one in found] == ["square", "large", "wide", "skinny", "odd"]
     assert {one.matrix for one in found} == {"mma"}
     assert {one.load_bytes for one in found if one.config_class == "odd"} == {2}  # not aligned

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,6 @@ def test_a_gain_is_kept_and_what_is_slower_wrong_or_elsewhere_is_not(tmp_path: P
     assert abs((program.speedup or 0.0) - 1200 / 1140) < 1e-6 and program.rows[0].pairs == 3
     with reading(setup) as reader:
         [event] = reader.events_of(setup.id, "e2e")
-    assert event.payload["message"].startswith("end to end 1.05x")
+    assert json.loads(event.payload)["message"].startswith("end to end 1.05x")
     kept = (tmp_path / "w" / setup.id / "performance.md").read_text()
     assert "faster.patch" in kept

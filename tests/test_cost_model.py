@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import aot, cards, cost_model, roofline
+from harness import cards, cost_model, roofline
 from harness.aot import KernelResources, Section
 from harness.cards import Card
 from harness.cost_model import Prediction, predict, rank
 from harness.errors import InputError
 from harness.target import Arg, ConfigClass, Target, load
 from harness.verdict import TRUST, LatencyKind, Verdict, outranks
+from tests import warm
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 CARDS = {card.name: card for card in cards.CARDS}
@@ -172,7 +173,7 @@ def test_an_example_on_cards_that_are_not_here(tmp_path: Path) -> None:
     example = EXAMPLES / "softmax_triton"
     target = load(example / "task.yaml")
     chosen = [CARDS[name] for name in ("h200", "l4", "mi300x")]
-    found = aot.inspect(target, example, sorted({card.arch for card in chosen}), tmp_path)
+    found = warm.inspect(target, example, sorted({card.arch for card in chosen}), tmp_path)
     times = {}
     for card in chosen:
         mine = [one for one in found if one.arch == card.arch]

@@ -6,6 +6,8 @@ import os
 import re
 import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +26,7 @@ from harness.stage import CALL_LIMITS
 from harness.target import Arg, ConfigClass
 from harness.timing import ClassTiming
 from harness.verdict import Row, Verdict
-from tests.c_case import FAST, QUICK, RIGHT, SLOW, judge, target, tree
+from tests.c_case import FAST, QUICK, RIGHT, SLOW, Bench, judge, target, tree
 from tests.c_case import kernel as c
 from tests.processes import mark, marked
 
@@ -35,10 +37,19 @@ CAREFUL = replace(QUICK, alpha=0.001)
 """For tests that a false gain would fail."""
 
 
-@pytest.fixture(autouse=True)
-def locks(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="module")
+def locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Share one lock between all workers of a test run: they must not time side by side."""
-    monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path_factory.getbasetemp().parent / "locks"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KOPT_LOCK_DIR", str(tmp_path_factory.getbasetemp().parent / "locks"))
+        yield
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory, locks: None) -> Iterator[Bench]:
+    made = Bench(tmp_path_factory.mktemp("bench"), ONE)
+    yield made
+    made.oracle.close()
 
 
 # Honest candidates
@@ -103,9 +114,9 @@ def test_a_wrong_result_is_told_by_class_and_never_timed(name: str, tmp_path: Pa
     assert [row.outcome for row in verdict.rows].count("broken") == 1
 
 
-def test_a_stateful_kernel_that_is_right_only_once_is_caught(tmp_path: Path) -> None:
+def test_a_stateful_kernel_that_is_right_only_once_is_caught(bench: Bench) -> None:
     source = c("if (calls++ % 7 == 0) " + RIGHT, "static int calls;")
-    verdict = judge(tmp_path, source, wanted=ONE)
+    verdict = bench.judge(source)
     assert not verdict.correct
 
 
@@ -118,8 +129,8 @@ def test_a_stateful_kernel_that_is_right_only_once_is_caught(tmp_path: Path) -> 
       "static int calls; static const float *last;"),
 ])
 def test_what_goes_wrong_while_it_is_timed_is_caught_afterwards(source: str,
-                                                                tmp_path: Path) -> None:
-    verdict = judge(tmp_path, source, wanted=ONE)
+                                                                bench: Bench) -> None:
+    verdict = bench.judge(source)
     assert (verdict.valid, verdict.latency_us) == (False, None)
     assert verdict.rejected_reason == "class even: the timed calls left a wrong answer"
     assert [(f.rule, f.severity) for f in verdict.audit] == [("after-timing", "reject")]
@@ -145,12 +156,6 @@ CRASHES = {
     "past its input": (c(RIGHT + "((float *)x)[n] = 1;"), "class even: .*wrote past the end of x"),
     "kills its group": (c("kill(0, 9);", "#include <signal.h>"), "class even: crashed (SIGKILL)"),
     "kills everyone": (c("kill(-1, 9); " + RIGHT, "#include <signal.h>"), None),
-    "stops itself": (c("for (;;) raise(SIGSTOP);", "#include <signal.h>"),
-                     "class even: ran past its limit of 2 s"),
-    "hang": (c("for (;;) ;"), "class even: ran past its limit of 2 s"),
-    "sleeps": (c("sleep(1000);"), "class even: ran past its limit of 2 s"),
-    "hang at load": (c(RIGHT, "__attribute__((constructor)) static void f(void) { for (;;) ; }"),
-                     "load: ran past its limit of 2 s"),
     "flood": (c("for (;;) { static char b[1 << 20]; write(1, b, sizeof b); write(2, b, "
                 "sizeof b); }"), "class even: printed more than 1024 KiB"),
     "closes everything": (c("for (int i = 0; i < 256; i++) close(i);" + RIGHT),
@@ -164,18 +169,34 @@ CRASHES = {
 
 
 @pytest.mark.parametrize("name", CRASHES)
-def test_every_way_to_fail_is_a_clean_verdict(name: str, tmp_path: Path) -> None:
+def test_every_way_to_fail_is_a_clean_verdict(name: str, bench: Bench) -> None:
     source, reason = CRASHES[name]
-    if name in ("stops itself", "hang", "sleeps", "hang at load"):
-        verdict = judge(tmp_path, source, wanted=ONE, wall_s=2.0)
-    else:
-        verdict = judge(tmp_path, source, wanted=ONE)
+    verdict = bench.judge(source)
     if reason is None:
         assert verdict.correct  # it reached nobody
         return
     assert not verdict.valid and verdict.rejected_reason and verdict.latency_us is None
     assert re.match(reason.replace("(", r"\(").replace(")", r"\)"), verdict.rejected_reason), \
         verdict.rejected_reason
+
+
+HANGS = {
+    "stops itself": (c("for (;;) raise(SIGSTOP);", "#include <signal.h>"),
+                     "class even: ran past its limit of 3 s"),
+    "hang": (c("for (;;) ;"), "class even: ran past its limit of 3 s"),
+    "sleeps": (c("sleep(1000);"), "class even: ran past its limit of 3 s"),
+    "hang at load": (c(RIGHT, "__attribute__((constructor)) static void f(void) { for (;;) ; }"),
+                     "load: ran past its limit of 3 s"),
+}
+
+
+def test_every_way_to_hang_is_a_clean_verdict(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(len(HANGS)) as side_by_side:
+        verdicts = side_by_side.map(lambda name: judge(
+            tmp_path / name, HANGS[name][0], wanted=ONE, wall_s=3.0), HANGS)
+    for verdict, (_, reason) in zip(verdicts, HANGS.values(), strict=True):
+        assert not verdict.valid and verdict.latency_us is None
+        assert verdict.rejected_reason == reason
 
 
 def test_an_allocation_without_end_is_stopped(tmp_path: Path,
@@ -219,24 +240,24 @@ FORGED = [
 
 
 @pytest.mark.parametrize("answer", FORGED)
-def test_forged_answers_are_no_answers(answer: str, tmp_path: Path) -> None:
-    verdict = judge(tmp_path, c(RIGHT + EVERY_SOCKET % answer), wanted=ONE)
+def test_forged_answers_are_no_answers(answer: str, bench: Bench) -> None:
+    verdict = bench.judge(c(RIGHT + EVERY_SOCKET % answer))
     assert (verdict.valid, verdict.latency_us) == (False, None)
     assert (verdict.rejected_reason or "").isprintable()
 
 
-def test_deeply_nested_and_endless_answers(tmp_path: Path) -> None:
+def test_deeply_nested_and_endless_answers(bench: Bench) -> None:
     nested = c("char *s = malloc(1 << 20); memset(s, '[', 1 << 20); s[(1 << 20) - 1] = 10; "
                "for (int fd = 3; fd < 64; fd++) write(fd, s, 1 << 20);")
     endless = c("static char s[1 << 20]; memset(s, 'x', sizeof s); "
                 "for (;;) for (int fd = 3; fd < 64; fd++) write(fd, s, sizeof s);")
-    for name, source in (("nested", nested), ("endless", endless)):
-        verdict = judge(tmp_path / name, source, wanted=ONE)
+    for source in (nested, endless):
+        verdict = bench.judge(source)
         assert verdict.rejected_reason == "class even: answered something that is no answer"
 
 
 @pytest.mark.parametrize("what", ["link", "fifo", "folder", "long"])
-def test_what_lies_in_the_place_of_an_output_is_not_followed(what: str, tmp_path: Path) -> None:
+def test_what_lies_in_the_place_of_an_output_is_not_followed(what: str, bench: Bench) -> None:
     """Answers in the runner's place after planting something where its output belongs."""
     plant = {"link": 'symlink("/dev/zero", p)', "fifo": "mkfifo(p, 0600)",
              "folder": "mkdir(p, 0700)",
@@ -256,25 +277,25 @@ def test_what_lies_in_the_place_of_an_output_is_not_followed(what: str, tmp_path
     for (int fd = 3; fd < 64; fd++) write(fd, s, strlen(s));
     sleep(100);""", "#include <dirent.h>\n#include <sys/stat.h>")
     began = time.monotonic()
-    verdict = judge(tmp_path, source, wanted=ONE, wall_s=5.0)
+    verdict = bench.judge(source, wall_s=5.0)
     assert not verdict.valid
     assert time.monotonic() - began < 60
 
 
 @pytest.mark.skipif(bool(guard.unconfined()), reason=guard.unconfined())
-def test_the_inputs_on_disk_are_out_of_reach(tmp_path: Path) -> None:
+def test_the_inputs_on_disk_are_out_of_reach(bench: Bench) -> None:
     source = c(RIGHT + 'system("rm -rf .. ; for f in ../io/*.in; do echo > $f; done");')
-    verdict = judge(tmp_path, source, wanted=ONE)
+    verdict = bench.judge(source)
     assert verdict.correct
 
 
-def test_daemons_do_not_outlive_the_verdict(tmp_path: Path) -> None:
+def test_daemons_do_not_outlive_the_verdict(bench: Bench) -> None:
     word = mark()
     source = c(f"""
     if (fork() == 0) {{ setsid(); if (fork() == 0)
         execlp("sleep", "{word}", "600", (char *)0); _exit(0); }}
     {RIGHT}""")
-    verdict = judge(tmp_path, source, wanted=ONE)
+    verdict = bench.judge(source)
     assert verdict.valid is not None
     assert marked(word) == {}
 
@@ -289,7 +310,7 @@ def test_a_burner_in_the_background_does_not_slow_the_incumbent(tmp_path: Path) 
     assert not verdict.valid or verdict.rows[0].outcome != "faster"
 
 
-def test_a_runner_that_reports_less_time_than_it_took_is_caught(tmp_path: Path) -> None:
+def test_a_runner_that_reports_less_time_than_it_took_is_caught(bench: Bench) -> None:
     """Interposes the clock that the runner reads, so that time runs at a tenth."""
     source = c(SLOW.partition("{\n")[2][:-2], """
 #include <dlfcn.h>
@@ -316,15 +337,15 @@ __attribute__((constructor)) static void patch(void) {
 """).replace("#include <stdint.h>", "#define _GNU_SOURCE\n#include <stdint.h>", 1)
     if os.uname().machine != "x86_64":
         pytest.skip("patches x86-64 code")
-    verdict = judge(tmp_path, source, wanted=ONE)
+    verdict = bench.judge(source)
     assert not verdict.valid
     assert (verdict.rejected_reason or "").startswith("tampered: "), verdict.rejected_reason
 
 
-def test_sleeping_on_the_first_calls_gains_nothing(tmp_path: Path) -> None:
+def test_sleeping_on_the_first_calls_gains_nothing(bench: Bench) -> None:
     source = c("if (calls++ < 5) usleep(20000);\n" + SLOW.partition("{\n")[2][:-2],
                "static int calls;")
-    verdict = judge(tmp_path, source, wanted=ONE, plan=CAREFUL)
+    verdict = bench.judge(source, plan=CAREFUL)
     assert verdict.valid and verdict.correct
     assert verdict.rows[0].outcome != "faster"
 

@@ -36,14 +36,33 @@ SOFTMAX: dict[str, Config] = {
     "whole": {"VARIANT": "whole", "CACHE": "streaming"},
     "persistent": {"VARIANT": "persistent", "NUM_STAGES": 2},
 }
-RAGGED = {
+PAGED: dict[str, Config] = {
+    "a head": {"NUM_STAGES": 2},
+    "heads together": {"GROUPED": 1, "TILE": 32},
+    "in parts": {"SPLITS": 4},
+    "all of it": {"GROUPED": 1, "SPLITS": 8, "TILE": 32, "NUM_STAGES": 2},
+}
+
+
+def paged(seqs: int, mtp: int, heads: int, kv_heads: int, head_size: int, block_size: int,
+          context: int) -> list[object]:
+    """Return arguments of paged attention: shapes, whole numbers with a bound, and scalars."""
+    query, cache = [seqs, mtp, heads, head_size], [9, kv_heads, block_size, head_size]
+    tables = {"below": 9, "shape": [seqs, -(-context // block_size)]}
+    return [query, cache, cache, tables, {"below": 16, "shape": [seqs]}, context, query]
+
+
+RAGGED: dict[str, list[list[object]]] = {
     "matmul_triton": [[(150, 72), (72, 88), (150, 88)], [(101, 51), (51, 77), (101, 77)]],
     "softmax_triton": [[(13, 301), (13, 301)], [(12, 256), (12, 256)]],
+    "paged_attention_triton": [paged(2, 3, 6, 2, 20, 8, 45), paged(1, 1, 2, 2, 32, 16, 70)],
 }
 """Of every argument; rows of the first products can be described to the memory accelerator."""
 SIZES: dict[str, Config] = {"matmul_triton": SMALL,
-                            "softmax_triton": {"BLOCK": 1024, "PER_THREAD": 16}}
-VARIANTS: dict[str, dict[str, Config]] = {"matmul_triton": MATMUL, "softmax_triton": SOFTMAX}
+                            "softmax_triton": {"BLOCK": 1024, "PER_THREAD": 16},
+                            "paged_attention_triton": {"TILE": 16}}
+VARIANTS: dict[str, dict[str, Config]] = {"matmul_triton": MATMUL, "softmax_triton": SOFTMAX,
+                                          "paged_attention_triton": PAGED}
 
 
 def source(example: str, config: Config) -> str:
@@ -60,37 +79,47 @@ import json, sys
 import torch
 from harness.child import interpret, load_python
 interpret.install()
-for path, entry, shapes in json.load(sys.stdin):
-    call = getattr(load_python.import_file(path, path.rpartition('/')[0]), entry)
-    for shape in shapes:
-        given = [torch.randn(size) for size in shape[:-1]]
-        kept = [one.clone() for one in given]
-        guarded = torch.full((shape[-1][0] * shape[-1][1] + 4096,), float('nan'))
-        out = guarded[:-4096].view(shape[-1])
+def made(one):
+    if isinstance(one, dict):
+        return torch.randint(one['below'], one['shape'], dtype=torch.int32)
+    return one if isinstance(one, int) else torch.randn(one)
+for folder, entry, cases in json.load(sys.stdin):
+    call, exactly = (getattr(load_python.import_file(f'{folder}/{name}.py', folder), entry)
+                     for name in ('kernel', 'reference'))
+    for case in cases:
+        given = [made(one) for one in case[:-1]]
+        tensors = [one for one in given if isinstance(one, torch.Tensor)]
+        kept = [one.clone() for one in tensors]
+        size = torch.Size(case[-1]).numel()
+        guarded = torch.full((size + 4096,), float('nan'))
+        out = guarded[:size].view(case[-1])
         call(*given, out)
-        exact = [one.double() for one in kept]
-        exact = exact[0] @ exact[1] if len(exact) > 1 else torch.softmax(exact[0], -1)
-        assert guarded[-4096:].isnan().all() and all(map(torch.equal, given, kept))
+        wide = (one.double() if isinstance(one, torch.Tensor) and one.is_floating_point() else one
+                for one in given)
+        exact = exactly(*wide)
+        assert guarded[size:].isnan().all() and all(map(torch.equal, tensors, kept))
         print(json.dumps(float((out.double() - exact).abs().max() / exact.abs().max())))
 """
 
 
-@pytest.mark.parametrize("example", SIZES)
-def test_every_variant_is_right_where_tiles_do_not_fit(tmp_path: Path, example: str) -> None:
+def test_every_variant_is_right_where_tiles_do_not_fit(tmp_path: Path) -> None:
     """All of them interpreted in one child: an import of Triton takes longer than all of it."""
-    jobs = []
-    for name, config in VARIANTS[example].items():
-        text = source(example, {**SIZES[example], **config})
-        folder = tree(tmp_path / name.replace(" ", "-"), text)
-        jobs.append([f"{folder}/kernel.py", example.partition("_")[0], RAGGED[example]])
+    jobs, names = [], []
+    for example, variants in VARIANTS.items():
+        for name, config in variants.items():
+            folder = tree(tmp_path / example / name.replace(" ", "-"),
+                          source(example, {**SIZES[example], **config}),
+                          (EXAMPLES / example / "reference.py").read_text())
+            jobs.append([folder, example.removesuffix("_triton"), RAGGED[example]])
+            names += [f"{example}: {name}"] * len(RAGGED[example])
     done = subprocess.run(
         [sys.executable, "-c", CHILD], input=json.dumps(jobs), capture_output=True, text=True,
         timeout=300, check=False, cwd=EXAMPLES.parent,
         env=guard.clean_env({"TRITON_INTERPRET": "1"}, home=tmp_path))
     assert done.returncode == 0, done.stderr
     errors = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(errors) == len(jobs) * len(RAGGED[example])
-    assert max(errors) < 1e-5, list(zip(VARIANTS[example], errors[::2], errors[1::2], strict=True))
+    assert len(errors) == len(names) == 28
+    assert max(errors) < 1e-5, list(zip(names, errors, strict=True))
 
 
 @pytest.mark.slow
@@ -98,7 +127,7 @@ def test_every_variant_is_right_where_tiles_do_not_fit(tmp_path: Path, example: 
 def test_the_harness_finds_the_examples_right(tmp_path: Path, example: str) -> None:
     """With inputs widened, as bfloat16 has to be there, the audit, and every class."""
     task = load(EXAMPLES / example / "task.yaml")
-    variant = "all of it" if example == "matmul_triton" else "persistent"
+    variant = "persistent" if example == "softmax_triton" else "all of it"
     text = source(example, {**SIZES[example], **VARIANTS[example][variant]})
     candidate = tree(tmp_path / "tree", text, (EXAMPLES / example / "reference.py").read_text())
     verdict = evaluate(task, Trees(candidate=candidate, incumbent=str(EXAMPLES / example),

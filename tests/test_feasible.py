@@ -8,13 +8,20 @@ from typing import Any
 
 import pytest
 
+from harness import aot, feasible, knobs
 from harness import arch as archs
-from harness import feasible, knobs
 from harness.aot import KernelResources
 from harness.target import load
+from tests import warm
 from tests.kernel_case import DOUBLE, HEAD, target, tree
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+@pytest.fixture(autouse=True)
+def one_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile in forks of one process: `test_aot` sees that fresh ones do it too."""
+    monkeypatch.setattr(aot, "inspect", warm.inspect)
 
 
 def resources(**fields: Any) -> KernelResources:

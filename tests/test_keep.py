@@ -71,6 +71,7 @@ def assert_kept_once(root: Path) -> str:
     assert candidate.state == "kept"
     commits = lineage.log(lineage.ref, lineage.base)
     assert commits == [candidate.commit] == [campaign.best_commit]
+    assert (root / "w" / "rms" / "BEST_COMMIT").read_text() == f"{candidate.commit}\n"
     assert repos.git(root / "user", "rev-parse", BRANCH) == candidate.commit
     assert "c1();" in lineage.read(candidate.commit, "kernel.c").decode()
     assert [d.kind for d in reader.decisions("rms")] == ["keep"]

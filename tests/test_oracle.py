@@ -14,7 +14,7 @@ from harness.coverage import plan
 from harness.evaluate import Settings, Trees, evaluate
 from harness.oracle import DISTRIBUTIONS, Case, Oracle, OracleError
 from harness.target import Arg, ConfigClass, Target
-from tests import kernel_case
+from tests import kernel_case, warm
 from tests.c_case import FAST, QUICK, judge, kernel, tree
 from tests.c_case import target as c_target
 
@@ -25,7 +25,7 @@ def opened(folder: Path, of: Target, reference: str) -> Oracle:
     base = Path(tree(folder / "base", "", reference))
     place = kernels.place_on(devices.find("cpu"), of.language, scratch=str(folder), python=None,
                             env={})
-    return Oracle(of, base, folder / "io", place)
+    return Oracle(of, base, folder / "io", place, zygote=warm.for_place(place, of.language))
 
 
 SMALL = (ConfigClass(name="small", shape={"n": 9}),)
@@ -220,7 +220,8 @@ def test_a_reference_that_imports_the_edited_kernel_cannot_grade_itself(tmp_path
     wrong = kernel_case.tree(tmp_path / "candidate", right.replace("2 *", "3 *"), reference)
     verdict = evaluate(of, Trees(candidate=wrong, incumbent=base, reference=base),
                        devices.find("cpu"), Settings(scratch=str(tmp_path / "scratch"),
-                                                     distributions=("normal",)))
+                                                     distributions=("normal",)),
+                       zygote=warm.zygote("python"))
     assert verdict.valid and not verdict.correct
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from engine import harness_process
 from engine.judge import Policy, rule
-from harness import corpus, devices, roofline
+from harness import aot, corpus, devices, roofline
 from harness.device import Device
 from harness.errors import InputError
 from harness.forecast import Forecast
@@ -27,6 +27,7 @@ from harness.stage import Settings
 from harness.target import ConfigClass, Target
 from harness.verdict import Row, Verdict
 from kopt_tui.main import main
+from tests import warm
 from tests.kernel_case import DOUBLE, HEAD, judge, target, tree
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "softmax_triton" / "manifest.yaml"
@@ -57,11 +58,18 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
 
 
+@pytest.fixture(autouse=True)
+def one_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile in forks of one process: `test_aot` sees that fresh ones do it too."""
+    monkeypatch.setattr(aot, "inspect", warm.inspect)
+
+
 @pytest.fixture(scope="module")
 def predicted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Verdict]:
     folder = tmp_path_factory.mktemp("predicted")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KOPT_LOCK_DIR", str(folder / "locks"))
+        patch.setattr(aot, "inspect", warm.inspect)
         yield judge(folder, DOUBLE, of=BIG, predict="h200")
 
 

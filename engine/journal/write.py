@@ -48,6 +48,7 @@ class Writer(Ledger):
             self.append(made.id, "campaign.created", made.id, {
                 "op": made.op, "backend": made.backend, "gpu": made.gpu, "device": made.device,
                 "base_commit": made.base_commit,
+                "utc_offset_s": time.localtime(made.created_at).tm_gmtoff,
             })
 
     def set_campaign(self, campaign: str, *, kind: str, payload: Mapping[str, object],

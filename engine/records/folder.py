@@ -59,6 +59,15 @@ class Folder:
         return self.path / "results.tsv"
 
     @property
+    def report(self) -> Path:
+        """The final report as Markdown; `page` is the same as one HTML file with charts."""
+        return self.path / "report.md"
+
+    @property
+    def page(self) -> Path:
+        return self.path / "report.html"
+
+    @property
     def profiles(self) -> Path:
         return self.path / "profiles"
 

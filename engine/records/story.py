@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from engine import history
+from engine import history, lessons
+from engine import manifest as manifests
 from engine.history import Past
 from engine.journal.read import Reader
-from engine.journal.records import Bottleneck, Event, Slot
+from engine.journal.records import Bottleneck, Campaign, Event, Slot, VerdictRow
+from engine.lessons import Lesson
+from engine.manifest import Manifest
+from engine.records.markdown import stamp
+from engine.records.splits import Splits
+from harness.errors import KoptError
 from harness.plan import Score
 
 T = TypeVar("T")
@@ -36,29 +43,111 @@ class Stagnation(msgspec.Struct, frozen=True, kw_only=True):
     directions: tuple[str, ...]
 
 
+class _Created(msgspec.Struct, frozen=True):
+    """What a `campaign.created` event holds of the place; older journals do not say it."""
+
+    utc_offset_s: int | None = None
+
+
+class TipsRead(msgspec.Struct, frozen=True, kw_only=True):
+    """What a `tips.read` event holds: the lessons that were there before the baseline."""
+
+    path: str
+    lessons: tuple[str, ...] = ()
+    left_out: int = 0
+
+
+class Commands(msgspec.Struct, frozen=True, kw_only=True):
+    """How a campaign's candidates are tested and measured."""
+
+    benchmark: str = ""
+    quick: str = ""
+    test: str = ""
+    end_to_end: str = ""
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> Commands:
+        return cls(benchmark=manifest.benchmark_command, quick=manifest.quick_command,
+                   test=manifest.test_command, end_to_end=manifest.e2e_command)
+
+
 class Story(msgspec.Struct, frozen=True, kw_only=True):
     """A campaign as its journal tells it; slots, bottlenecks and reviews are by round."""
 
-    campaign: str
+    row: Campaign
     past: Past
     slots: dict[int, Sequence[Slot]]
     bottlenecks: dict[int, Sequence[Bottleneck]]
     reviews: dict[int, Stagnation]
     stops: tuple[tuple[float, Stop], ...]
     """When, and what was recorded."""
+    tips: tuple[tuple[float, TipsRead], ...] = ()
+    splits: Splits = {}
+    commands: Commands = Commands()
+    utc_offset_s: int | None = None
+    """What clocks showed where the campaign began, so that files say the same wherever made."""
+    lessons: tuple[Lesson, ...] = ()
+    """What the campaign has taught, whichever file knows of it already."""
+
+    @property
+    def campaign(self) -> str:
+        return self.row.id
+
+    @property
+    def ended_at(self) -> float:
+        """When the last of it happened that a report tells of."""
+        return max([self.row.created_at, *(at for at, _ in self.stops),
+                    *(d.at for d in self.past.decisions),
+                    *(r.ended_at or r.started_at for r in self.past.rounds)])
+
+    def stamp(self, at: float) -> str:
+        """Return a time as the campaign's files tell it."""
+        return stamp(at, self.utc_offset_s)
+
+    @property
+    def end_to_end(self) -> tuple[VerdictRow, ...]:
+        """Verdicts on the whole program, baseline against best."""
+        return tuple(row for row in self.past.verdicts.values() if row.purpose == "e2e")
+
+    @property
+    def measured_by(self) -> str:
+        """The command whose numbers count."""
+        return self.commands.benchmark or "kopt's own harness"
 
 
-def read(reader: Reader, campaign: str, score: Score) -> Story:
+def whole(reader: Reader, row: Campaign) -> Story:
+    """Read a campaign's story with what its manifest says, if that is there still."""
+    try:
+        manifest = manifests.load(Path(row.path) / "manifest.yaml")
+    except KoptError:
+        return read(reader, row.id)
+    return read(reader, row.id, manifest.decision.score, Commands.of(manifest))
+
+
+def read(reader: Reader, campaign: str, score: Score = "kernel",
+         commands: Commands | None = None) -> Story:
     """Read a campaign's story; raises LookupError if there is no such campaign."""
     past = history.read(reader, campaign, score)
+    row = reader.campaign(campaign)
+    assert row is not None
     reviews = [_payload(event, Stagnation) for event in reader.events_of(campaign, "stagnation")]
     return Story(
-        campaign=campaign, past=past,
+        row=row, past=past, utc_offset_s=_offset(reader, campaign),
+        commands=commands or Commands(), lessons=lessons.of(past),
         slots={r.n: reader.slots(campaign, r.n) for r in past.rounds},
         bottlenecks={r.n: reader.bottlenecks(campaign, r.n) for r in past.rounds},
         reviews={review.round: review for review in reviews},
-        stops=tuple((event.at, _payload(event, Stop))
-                    for event in reader.events_of(campaign, "campaign.stop")))
+        stops=_timed(reader, campaign, "campaign.stop", Stop),
+        tips=_timed(reader, campaign, "tips.read", TipsRead))
+
+
+def _offset(reader: Reader, campaign: str) -> int | None:
+    return next((_payload(event, _Created).utc_offset_s
+                 for event in reader.events_of(campaign, "campaign.created")), None)
+
+
+def _timed(reader: Reader, campaign: str, kind: str, into: type[T]) -> tuple[tuple[float, T], ...]:
+    return tuple((event.at, _payload(event, into)) for event in reader.events_of(campaign, kind))
 
 
 def _payload(event: Event, kind: type[T]) -> T:

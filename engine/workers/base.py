@@ -35,6 +35,16 @@ class Mend(msgspec.Struct, frozen=True, kw_only=True):
     complaint: str
 
 
+class Divide(msgspec.Struct, frozen=True, kw_only=True):
+    """A candidate that is to be taken for some config classes alone; `tree` holds its files."""
+
+    candidate: str
+    tree: str
+    faster: tuple[str, ...]
+    slower: tuple[str, ...]
+    others: tuple[str, ...] = ()
+
+
 class Task(msgspec.Struct, frozen=True, kw_only=True):
     """One slot's work: one hypothesis, in one worktree of its own.
 
@@ -55,6 +65,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     brief: str = ""
     """What an agent is told besides, as Markdown: what was tried, what is asked of it now."""
     mend: Mend | None = None
+    divide: Divide | None = None
 
 
 class Bench(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from engine.clone import Clone
 from engine.journal.read import Reader
 from engine.journal.records import Campaign
 from harness.errors import EnvironmentFault, InputError, Refused
@@ -16,6 +17,10 @@ from kopt_tui.commands.choose import campaign, journal
 from kopt_tui.commands.parser import Commands, add_campaign
 from kopt_tui.commands.status import best
 
+UNDER_WAY = {"rebase-merge": "a rebase", "rebase-apply": "a rebase", "MERGE_HEAD": "a merge",
+             "CHERRY_PICK_HEAD": "a cherry-pick", "REVERT_HEAD": "a revert",
+             "BISECT_LOG": "a bisection"}
+"""What git keeps in its folder while something is not finished; to undo a merge would end it."""
 REDIRECTING = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY")
 
 
@@ -23,26 +28,31 @@ def add(sub: Commands) -> None:
     parser = sub.add_parser("merge")
     add_campaign(parser)
     parser.add_argument("--as", dest="form", choices=("branch", "squash", "patch"),
-                        default="branch", help="merge the branch with its commits (default), "
+                        default=None, help="merge the branch with its commits (default), "
                         "as one commit, or print one patch")
+    parser.add_argument("--patch", dest="form", action="store_const", const="patch",
+                        help="the same as --as patch")
     parser.add_argument("--output", metavar="FILE", type=Path, default=None,
                         help="where the patch goes (default: standard output)")
 
 
 def run(args: argparse.Namespace) -> int:
     if args.output is not None and args.form != "patch":
-        raise InputError("--output is for --as patch")
+        raise InputError("--output is for --patch")
     with journal(args) as reader:
         chosen = campaign(reader, args.campaign)
         message = _message(reader, chosen)
     if chosen.best_commit == chosen.base_commit:
         raise Refused(f"{chosen.id} has kept nothing yet", fix="kopt show lists what it tried")
-    project = Project(Path(chosen.project))
-    project.fetch(chosen)
     if args.form == "patch":
-        _patch(project, chosen, args.output)
+        _patch(chosen, args.output)
         return 0
+    if args.form is None and not _commits(chosen):
+        raise Refused(f"{chosen.id} makes no commits here: its manifest says git_commit: false",
+                      fix="--patch prints the change, --as branch or squash commits it anyway")
+    project = Project(Path(chosen.project))
     project.check_clean()
+    project.fetch(chosen)
     project.merge(chosen, message, squash=args.form == "squash")
     print(f"merged {chosen.id} into {project.line('branch', '--show-current')} as "
           f"{project.line('rev-parse', '--short=12', 'HEAD')}")
@@ -58,6 +68,7 @@ class Project:
     def git(self, *arguments: str) -> bytes:
         """Run git in the project; raises Refused with git's complaint."""
         env = {name: value for name, value in os.environ.items() if name not in REDIRECTING}
+        env["GIT_OPTIONAL_LOCKS"] = "0"  # to look at a tree does not write its index
         try:
             done = subprocess.run(["git", "-C", str(self.path), *arguments], capture_output=True,
                                   stdin=subprocess.DEVNULL, check=False, env=env)
@@ -71,20 +82,33 @@ class Project:
     def line(self, *arguments: str) -> str:
         return self.git(*arguments).decode(errors="replace").strip()
 
+    def inside(self, *names: str) -> dict[str, Path]:
+        """Return where git keeps files of its own, by name."""
+        asked = [word for name in names for word in ("--git-path", name)]
+        return {name: self.path / found for name, found in zip(
+            names, self.line("rev-parse", *asked).splitlines(), strict=True)}
+
     def fetch(self, chosen: Campaign) -> None:
         """Get the campaign's commits from its own clone; no branch of the project moves."""
         clone = Path(chosen.path) / "repo.git"
-        if not self.path.is_dir():
-            raise EnvironmentFault("the project's folder is gone", where=str(self.path))
         self.git("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", str(clone),
                  f"refs/heads/optimize/{chosen.id}")
         self.git("cat-file", "-e", f"{chosen.best_commit}^{{commit}}")
 
     def check_clean(self) -> None:
-        """Refuse where a merge could touch what is not committed."""
+        """Refuse where a merge could touch what is not committed, or end what is under way."""
+        if not self.path.is_dir():
+            raise EnvironmentFault("the project's folder is gone", where=str(self.path))
         if self.line("rev-parse", "--is-bare-repository") == "true":
             raise Refused("the project is a bare repository", where=str(self.path),
-                          fix="use --as patch")
+                          fix="use --patch")
+        for name, path in self.inside(*UNDER_WAY).items():
+            if path.exists():
+                raise Refused(f"{UNDER_WAY[name]} is under way", where=str(self.path),
+                              fix="finish or abort it first, or use --patch")
+        if (lock := self.inside("index.lock")["index.lock"]).exists():
+            raise Refused("another git command holds the index", where=str(lock),
+                          fix="wait for it, or delete the file if none runs")
         if not self.line("branch", "--show-current"):
             raise Refused("no branch is checked out", where=str(self.path),
                           fix="git switch to the one that should have the result")
@@ -92,7 +116,7 @@ class Project:
         if changed:
             raise Refused(f"{len(changed)} changed files are not committed, first "
                           f"{changed[0].strip().split(' ', 1)[-1]}", where=str(self.path),
-                          fix="commit or stash them, or use --as patch")
+                          fix="commit or stash them, or use --patch")
 
     def merge(self, chosen: Campaign, message: str, *, squash: bool) -> None:
         """Merge the best commit; a conflict leaves everything as it was."""
@@ -106,7 +130,7 @@ class Project:
         except Refused as error:
             self.git("reset", "--quiet", "--merge", before)
             raise Refused(f"{error.what}; nothing was changed", where=str(self.path),
-                          fix="--as patch prints the change") from error
+                          fix="--patch prints the change") from error
         if self.line("rev-parse", "HEAD") == before:
             raise Refused("the result is in this branch already", where=str(self.path))
 
@@ -118,9 +142,17 @@ def _complaint(printed: bytes) -> str:
     return words.clean((told or [line for line in lines if line] or ["failed"])[0], 300)
 
 
-def _patch(project: Project, chosen: Campaign, output: Path | None) -> None:
-    patch = project.git("diff", "--binary", "--full-index", "--no-color", "--no-ext-diff",
-                        chosen.base_commit, chosen.best_commit)
+def _commits(chosen: Campaign) -> bool:
+    """Tell whether the campaign may commit in the user's repository."""
+    from engine import manifest
+
+    path = Path(chosen.path) / "manifest.yaml"
+    return not path.is_file() or manifest.load(path).git_commit
+
+
+def _patch(chosen: Campaign, output: Path | None) -> None:
+    """Print the change from the campaign's own clone: the project is not even opened."""
+    patch = Clone(Path(chosen.path) / "repo.git").diff(chosen.base_commit, chosen.best_commit).data
     if output is None:
         sys.stdout.buffer.write(patch)
         return

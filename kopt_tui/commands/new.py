@@ -1,4 +1,4 @@
-"""`kopt new`: write a manifest for a kernel, asking for what it cannot infer."""
+"""`kopt new`: write a manifest for a kernel or a benchmark, asking for what it cannot infer."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from engine.manifest import Approval, GpuSpec, Manifest, Pool, TargetSpec, dump,
 from harness import knobs, target
 from harness.errors import InputError, KoptError, Refused
 from harness.target import Target
+from kopt_tui.commands import newcommand
 from kopt_tui.commands.jsonout import emit
 from kopt_tui.commands.newtask import add_task_flags, draft_task
 from kopt_tui.commands.parser import Commands, add_json
@@ -41,6 +42,7 @@ def add(sub: Commands) -> None:
     parser.add_argument("--force", action="store_true", help="overwrite an existing manifest")
     add_json(parser)
     add_task_flags(parser)
+    newcommand.add_command_flags(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -51,6 +53,11 @@ def run(args: argparse.Namespace) -> int:
     path = args.manifest or project / "manifest.yaml"
     if path.exists() and not args.force:
         raise Refused("there is a manifest already", where=str(path), fix="--force overwrites it")
+    if newcommand.wanted(project, args):
+        made = newcommand.make(args, prompt, project, path)
+        _write(path, dump(made.manifest, brief=True))
+        newcommand.tell(args, path, made, _not_ready(project))
+        return 0
     task_file = _task_file(project, args, prompt)
     task = target.load(project / task_file)
     if not (project / task.source).is_file():

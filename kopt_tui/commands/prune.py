@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
-from engine import worktree
-from engine.journal.records import Campaign
+from engine import disk, worktree
 from harness.errors import Refused
 from kopt_tui.commands.choose import campaign, is_live, journal
 from kopt_tui.commands.jsonout import emit
 from kopt_tui.commands.parser import Commands, add_json
 
-NEEDLESS = ("worktrees", "trees", "scratch")
-"""Folders that an engine makes again when it needs them; the record and the clone stay."""
 ENDED = ("finished", "stopped", "failed")
 MIB = 1 << 20
 
@@ -37,7 +32,8 @@ def run(args: argparse.Namespace) -> int:
                               fix="kopt stop ends it")
         ended = named or [one for one in reader.campaigns()
                           if one.state in ENDED and not is_live(reader, one)]
-    folders = [(folder, size(folder)) for one in ended for folder in _needless(one)]
+    folders = [(folder, disk.used(folder)) for one in ended
+               for folder in disk.needless(Path(one.path))]
     if not args.dry_run:
         for folder, _ in folders:
             worktree.remove(folder)
@@ -50,19 +46,3 @@ def run(args: argparse.Namespace) -> int:
         print(f"{'would remove' if args.dry_run else 'removed'} {folder} ({bytes_ / MIB:.1f} MiB)")
     print(f"{total / MIB:.1f} MiB in {len(folders)} folders of {len(ended)} ended campaigns")
     return 0
-
-
-def size(folder: Path) -> int:
-    """Return the bytes that a folder's files take on disk; links are not followed."""
-    total = 0
-    for where, _, names in os.walk(folder):
-        for name in names:
-            total += (Path(where) / name).lstat().st_blocks * 512
-    return total
-
-
-def _needless(one: Campaign) -> Iterator[Path]:
-    for name in NEEDLESS:
-        folder = Path(one.path) / name
-        if folder.is_dir() and not folder.is_symlink():
-            yield folder

@@ -1,4 +1,4 @@
-"""`kopt report`: a campaign's report as Markdown."""
+"""`kopt report`: a campaign's report as Markdown, or as one HTML file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from engine.report import markdown
+from engine.report.markdown import markdown
+from engine.report.page import html
+from harness.errors import EnvironmentFault
 from kopt_tui.commands.choose import campaign, journal
 from kopt_tui.commands.jsonout import emit
 from kopt_tui.commands.parser import Commands, add_campaign, add_json
@@ -17,20 +19,28 @@ def add(sub: Commands) -> None:
     add_campaign(parser)
     parser.add_argument("--output", "-o", metavar="FILE", type=Path, default=None,
                         help="write it there (default: standard output)")
+    parser.add_argument("--html", action="store_true",
+                        help="as one HTML file with charts, as FILE.html is without saying so")
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     with journal(args) as reader:
         chosen = campaign(reader, args.campaign)
-        report = markdown(reader, chosen)
         if args.json:
             emit({"campaign": chosen, "decisions": reader.decisions(chosen.id),
-                  "bottlenecks": reader.bottlenecks(chosen.id), "markdown": report})
+                  "bottlenecks": reader.bottlenecks(chosen.id),
+                  "markdown": markdown(reader, chosen)})
             return 0
+        page = args.html or (args.output is not None and args.output.suffix == ".html")
+        report = html(reader, chosen) if page else markdown(reader, chosen)
     if args.output is None:
         sys.stdout.write(report)
-    else:
+        return 0
+    try:
         args.output.write_text(report, encoding="utf-8")
-        print(f"wrote {args.output}", file=sys.stderr)
+    except OSError as error:
+        raise EnvironmentFault(f"cannot write the report: {error.strerror}",
+                               where=str(args.output), fix="name another FILE") from None
+    print(f"wrote {args.output}", file=sys.stderr)
     return 0

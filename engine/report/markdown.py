@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -12,6 +11,8 @@ import msgspec
 
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Candidate, DecisionRow, VerdictRow
+from engine.records import audit, final, log, story
+from engine.records.story import Story
 from harness.text import plain
 from harness.verdict import Verdict
 
@@ -22,15 +23,18 @@ HEADLINE = "headline"
 
 def markdown(reader: Reader, one: Campaign) -> str:
     """Return the report: headline, what was kept and why, what was tried, classes, the stop."""
+    told = story.whole(reader, one)
     candidates = {c.id: c for c in reader.candidates(one.id)}
     decisions = list(reversed(reader.decisions(one.id)))
     verdicts = {v.id: v for v in reader.verdicts(one.id)}
     waiting = [c for c in candidates.values() if c.state == "waiting"]
     parts = [
-        _headline(one), _facts(reader, one, candidates),
+        _headline(one), _facts(told, candidates),
         _kept(decisions, candidates, verdicts), _waiting(waiting, verdicts),
         _tried(decisions, candidates, verdicts), _classes(decisions, verdicts),
-        _limits(reader, one), _stop(one, decisions),
+        _limits(reader, one), _end_to_end(told),
+        audit.of(told.past).lines("## Real-training applicability audit"),
+        final.steps(told, told.past, "## What to try next"), _learned(told), _stop(one, decisions),
     ]
     return "\n".join("\n".join(part) for part in parts).rstrip() + "\n"
 
@@ -59,16 +63,16 @@ def _headline(one: Campaign) -> Iterator[str]:
     yield ""
 
 
-def _facts(reader: Reader, one: Campaign, candidates: dict[str, Candidate]) -> Iterator[str]:
-    rounds = reader.rounds(one.id)
+def _facts(told: Story, candidates: dict[str, Candidate]) -> Iterator[str]:
+    one = told.row
     facts = [
         ("campaign", text(one.id)), ("state", text(f"{one.state}: {one.reason}".rstrip(": "))),
         ("target", text(f"{one.op} in {one.lang or one.backend}")),
         ("device", text(f"{one.device} {one.gpu}".strip())),
         ("from commit", f"`{one.base_commit[:12]}`"), ("to commit", f"`{one.best_commit[:12]}`"),
-        ("rounds", str(len(rounds))), ("candidates", str(len(candidates))),
-        ("time", f"{_moment(one.created_at)} to {_moment(one.updated_at)}, "
-                 f"{(one.updated_at - one.created_at) / 60:.0f} min"),
+        ("rounds", str(len(told.past.rounds))), ("candidates", str(len(candidates))),
+        ("time", f"{told.stamp(one.created_at)} to {told.stamp(told.ended_at)}, "
+                 f"{(told.ended_at - one.created_at) / 60:.0f} min"),
     ]
     yield from table(("", ""), facts)
 
@@ -158,6 +162,17 @@ def _limits(reader: Reader, one: Campaign) -> Iterator[str]:
         for b in found))
 
 
+def _end_to_end(told: Story) -> Iterator[str]:
+    for row in told.end_to_end[-1:]:
+        yield from (*log.end_to_end(told, row), "")
+
+
+def _learned(told: Story) -> Iterator[str]:
+    for _, found in told.tips[:1]:
+        if found.lessons:
+            yield from (*log.tips_read(found), "")
+
+
 def _stop(one: Campaign, decisions: list[DecisionRow]) -> Iterator[str]:
     yield "## Stop summary"
     yield ""
@@ -192,7 +207,3 @@ def _decode(row: VerdictRow) -> Verdict | None:
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
-
-
-def _moment(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))

@@ -1,0 +1,57 @@
+"""What the baseline has chosen, written into a campaign's manifest and its quick script.
+
+What a person wrote there stays: classes, representative shapes, a quick command of their own. To
+write the same twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from engine import manifest as manifests
+from engine import quick, representative, write_back
+from engine.manifest import Manifest
+from engine.proposal import Proposal
+from engine.reported import command_target
+
+
+def prepare(folder: Path, manifest: Manifest, source: str) -> Path:
+    """Write the quick script of a new campaign and return its path; `source` is the benchmark's.
+
+    It runs the shapes that the manifest lists, or all of them as long as none were chosen.
+    """
+    shapes = representative.read(manifest.representative_shapes)
+    return _put(folder / quick.NAME, quick.script(command_target(manifest), shapes, source).text)
+
+
+def write(folder: Path, manifest_file: Path, found: Proposal) -> Manifest:
+    """Write classes, core ones, shapes and, where it saves time, the quick command.
+
+    Returns the manifest as it is then in its file.
+    """
+    text = manifest_file.read_text(encoding="utf-8")
+    old = manifests.parse(text, str(manifest_file))
+    fields: dict[str, Any] = {}
+    spec = msgspec.structs.replace(old.target, configs=old.target.configs or found.strata.configs,
+                                   core=old.target.core or found.core)
+    if spec != old.target:
+        fields["target"] = spec
+    if old.representative_shapes is None:
+        script = _put(folder / quick.NAME, found.quick.text)
+        fields["representative_shapes"] = found.shapes
+        if found.quick.saves and not old.quick_command:
+            fields["quick_command"] = quick.command(script)
+    if fields:
+        _put(manifest_file, write_back.written(text, **fields))
+    return manifests.load(manifest_file)
+
+
+def _put(path: Path, text: str) -> Path:
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, path)
+    return path

@@ -1,0 +1,159 @@
+"""The parameters of a command target: inferred from the project, edited, made a manifest."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from engine import infer, infer_command, quick
+from engine.guess import Guess, guess
+from engine.manifest import Manifest, parse
+from engine.proposal import Proposal
+from harness import yamldoc
+from harness.decode import suggest
+from harness.errors import InputError
+from harness.reported.table import Table
+
+LISTS = ("edit", "metrics", "configs", "ignore")
+TARGET = ("csv", "check", "metrics", "configs", "ignore")
+NEEDED = {"benchmark_command": "--benchmark 'python bench.py'", "csv": "--csv bench.csv",
+          "check": "--check 'err == 0'", "metrics": "--metrics us", "edit": "--edit kernel.py"}
+"""What no manifest of a command target does without, and how it is given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """One parameter as a person sees it: its value as text, and where that is from."""
+
+    name: str
+    value: str
+    origin: str = ""
+
+
+Parameters = Mapping[str, Parameter]
+
+
+def infer_all(project: Path, given: Mapping[str, str]) -> Parameters:
+    """Return all parameters in the order in which they are shown; `given` ones come first."""
+    found = _benchmark(project, given.get("benchmark_command", ""))
+    script = found.script if found else ""
+    kernel = infer_command.kernel(project, script) if script else infer_command.Kernel(files=())
+    guessed = guess(found.columns, hint=" ".join(kernel.files)) if found else Guess(
+        check="", metrics=(), implementations=())
+    of_script = f"by {script}" if script else ""
+    quick_command = f"{found.command} --quick" if found and found.quick and not given.get(
+        "benchmark_command") else ""
+    rows: list[tuple[str, str, str]] = [
+        ("target_op", infer_command.op(script, kernel.files, project), "by the names of files"),
+        ("target_backend", kernel.language.upper(), ""),
+        ("target_lang", kernel.language, ""),
+        ("edit", ", ".join(kernel.files), f"loaded {of_script}" if script else ""),
+        ("benchmark_command", found.command if found else "", "it writes a CSV"),
+        ("csv", found.csv if found else "", f"written {of_script}"),
+        ("check", guessed.check, "a column that says right or wrong"),
+        ("metrics", ", ".join(guessed.metrics), _of(guessed)),
+        ("configs", "", "found in the baseline"),
+        ("ignore", "", ""),
+        ("quick_command", quick_command, f"an option of {script}"),
+        ("build_command", kernel.build, "what the benchmark loads"),
+        ("test_command", infer_command.test_command(project, script, kernel.files), "its tests"),
+        ("primary_metric", "", "the metrics"),
+        ("performance_target", "", ""),
+        ("execution_mode", "repo", "default"),
+        ("git_commit", "true", "default"),
+        ("git_branch", "auto", "default"),
+        ("max_iterations", "10", "default"),
+        ("approval", "flagged", "default"),
+        ("device", "cpu" if kernel.language == "c" else "auto", "by the language"),
+    ]
+    known = {name: Parameter(name=name, value=value, origin=origin if value else "")
+             for name, value, origin in rows}
+    known["configs"] = replace(known["configs"], origin="found by the baseline")
+    return changed(known, given)
+
+
+def _settled(known: Parameters) -> Parameters:
+    """Return the parameters with those that hang on others."""
+    primary = known["primary_metric"]
+    if primary.origin == "given":
+        return known
+    return {**known, "primary_metric": replace(primary, value=known["metrics"].value)}
+
+
+def _benchmark(project: Path, command: str) -> infer_command.Benchmark | None:
+    """Return the script that a command runs, or the likeliest where it names none."""
+    files = [path.relative_to(project).as_posix() for path in infer.files(project)]
+    if script := quick.benchmark_file(command, files) if command else "":
+        return infer_command.benchmark(project, script, infer.read(project / script))
+    return next(iter(infer_command.benchmarks(project)), None)
+
+
+def _of(guessed: Guess) -> str:
+    if len(guessed.implementations) < 2:
+        return "columns with a unit"
+    mine, *others = guessed.implementations
+    return f"of {mine}; there are {', '.join(others)} too"
+
+
+def changed(known: Parameters, given: Mapping[str, str]) -> Parameters:
+    """Return the parameters with some given by a person. Raises InputError for unknown names."""
+    for name in given:
+        if name not in known:
+            raise InputError(f"there is no parameter {name!r}", fix=suggest(name, known))
+    return _settled({name: Parameter(name=name, value=given[name].strip(), origin="given")
+                     if name in given else one for name, one in known.items()})
+
+
+def seen(known: Parameters, table: Table, hint: str) -> Parameters:
+    """Return the parameters with what a run's table says of those that nobody gave."""
+    cells = {name: table.column(name) for name in table.columns}
+    guessed = guess(table.columns, cells, hint)
+    told = {"check": guessed.check, "metrics": ", ".join(guessed.metrics)}
+    return _settled({name: replace(one, value=told[name], origin="in the table of a run")
+                     if told.get(name) and one.origin != "given" else one
+                     for name, one in known.items()})
+
+
+def classed(known: Parameters, found: Proposal) -> Parameters:
+    """Return the parameters with the classes that a run's rows were found to make."""
+    if known["configs"].origin == "given":
+        return known
+    told = Parameter(name="configs", value=", ".join(found.strata.configs),
+                     origin="found in the table of a run")
+    return {name: told if name == "configs" else one for name, one in known.items()}
+
+
+def missing(known: Parameters) -> str:
+    """Return the name of what is needed and not there, "" if nothing is."""
+    return next((name for name in NEEDED if not known[name].value), "")
+
+
+def manifest(known: Parameters, project: str) -> Manifest:
+    """Return the manifest. Raises InputError in one line, naming the flag for what is missing."""
+    if name := missing(known):
+        raise InputError(f"{name} could not be inferred", fix=f"use {NEEDED[name]}")
+    value: dict[str, Any] = {"created": time.strftime("%Y-%m-%d %H:%M"), "project": project,
+                             "target": {"kind": "command"}}
+    for name, one in known.items():
+        if not one.value:
+            continue
+        typed: object = _listed(one.value) if name in LISTS else one.value
+        if name in ("git_commit", "max_iterations"):
+            typed = yamldoc.scalar(one.value)
+        if name in TARGET:
+            value["target"][name] = typed
+        elif name == "device":
+            value["gpu"] = {"device": typed}
+        else:
+            value[name] = typed
+    files = _listed(known["edit"].value)
+    if len(files) == 1 and not set(files[0]) & set("*?["):
+        value["kernel_source"] = files[0]
+    return parse(yamldoc.dump(value), "the manifest")
+
+
+def _listed(value: str) -> Sequence[str]:
+    return [part.strip() for part in value.split(",") if part.strip()]

@@ -1,0 +1,132 @@
+"""How verdicts are told in the files for people: latencies, kernels, tables of config classes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+
+from engine import history
+from engine.history import Change, Past
+from engine.journal.records import DecisionRow, Round, VerdictRow
+from engine.judge import describe_speedup
+from engine.records.markdown import gain, micros, table
+from engine.records.story import Story
+from harness.plan import Score
+from harness.verdict import Row, Verdict
+
+CLASSES = ("class", "result", "best", "candidate", "change", "% of roofline", "note")
+_PROFILED = re.compile(r": candidate (\S.*?) \d[\d.]* us")
+AT_FIRST = ("class", "correct", "latency", "% of roofline", "note")
+GAINS = ("class", "before", "best", "gain", "% of roofline")
+
+
+def is_kernel_time(verdict: Verdict, score: Score) -> bool:
+    """Whether a verdict's latency is GPU kernel time; otherwise it is that of whole calls."""
+    return verdict.latency_kind == "measured-gpu" and score == "kernel"
+
+
+def latencies(verdict: Verdict, score: Score) -> tuple[str, str]:
+    """Return the time of calls and the GPU kernel time; what was not the scored time is empty."""
+    told = micros(verdict.latency_us)
+    return ("", told) if is_kernel_time(verdict, score) else (told, "")
+
+
+def change(verdict: Verdict) -> str:
+    """Return how a candidate's time differs from the best's before it: `-6.2% time; ...`."""
+    if verdict.speedup is None:
+        return "not measured"
+    return f"{1 / verdict.speedup - 1:+.1%} time; {describe_speedup(verdict)}"
+
+
+def kernel(story: Story, n: int, verdict: Verdict) -> str:
+    """Return the kernel that a verdict of a round is about: the profiler's, or the hottest known.
+    """
+    seen = [found[1] for e in verdict.evidence
+            if e.kind == "kernels" and (found := _PROFILED.search(e.detail))]
+    nearest = sorted(story.bottlenecks, key=lambda number: (number > n, abs(number - n)))
+    named = [b.kernel for number in nearest for b in story.bottlenecks[number] if b.kernel]
+    return (seen or named or [story.row.op])[0]
+
+
+def classes(verdict: Verdict) -> str:
+    """Return the table of a verdict's config classes; times are those of the pair, side by side."""
+    return table(CLASSES, (_class(row) for row in verdict.rows))
+
+
+def classes_of_baseline(verdict: Verdict) -> str:
+    """Return the table of the config classes as they were before anything was changed."""
+    return table(AT_FIRST, ((
+        row.config_class + (" (core)" if row.core else ""), "yes" if row.correct else "no",
+        micros(row.latency_us), reach(row), row.note) for row in verdict.rows))
+
+
+def _class(row: Row) -> tuple[str, ...]:
+    return (row.config_class + (" (core)" if row.core else ""),
+            row.outcome if row.correct else "wrong", micros(row.incumbent_us),
+            micros(row.latency_us), "" if row.log_ratio is None else gain(row.log_ratio),
+            reach(row), row.note)
+
+
+def reach(row: Row) -> str:
+    return "" if row.pct_of_roofline is None else f"{row.pct_of_roofline:.0f}%"
+
+
+def of_best(past: Past) -> Verdict | None:
+    """Return what is known of the best: its verdict against the baseline, or the baseline's own."""
+    newest: VerdictRow | None = None
+    for row in past.verdicts.values():
+        if row.correct and (row.purpose == "baseline" or (
+                row.purpose == "headline" and row.candidate == past.best[:12])):
+            newest = row
+    return None if newest is None else history.decode(newest)
+
+
+def baseline(past: Past) -> VerdictRow | None:
+    return next((row for row in past.verdicts.values() if row.purpose == "baseline"), None)
+
+
+def of_classes(past: Past) -> str:
+    """Return baseline against best, class by class, as measured beside each other; "" if never."""
+    verdict = of_best(past)
+    if verdict is None or not verdict.rows:
+        return ""
+    return table(GAINS, ((row.config_class, micros(row.incumbent_us or row.latency_us),
+                          micros(row.latency_us),
+                          "" if past.best == past.base else gain(row.log_ratio), reach(row))
+                         for row in verdict.rows))
+
+
+def metrics(past: Past) -> str:
+    """Return the best's numbers in one line."""
+    verdict = of_best(past)
+    if verdict is None:
+        return "not measured"
+    latency = "not timed" if verdict.latency_us is None else \
+        f"{verdict.latency_us:.3f} us ({verdict.latency_kind})"
+    if not any(row.purpose == "headline" and row.candidate == past.best[:12]
+               for row in past.verdicts.values()):
+        kept = "nothing was kept" if past.best == past.base else "the best was not measured"
+        return f"1.00x: {kept}; baseline {latency}"
+    rows = ", ".join(f"{row.config_class} {row.latency_us:.3f} us" for row in verdict.rows
+                     if row.latency_us is not None)
+    return f"{describe_speedup(verdict)} against the baseline; {latency}; {rows}"
+
+
+def of_round(past: Past, round: Round) -> list[tuple[DecisionRow, Verdict]]:
+    """Return what was decided in a round on candidates that have a verdict, in its order."""
+    return [(d, history.decode(past.verdicts[d.verdict])) for d in past.decisions
+            if d.round == round.n and d.verdict in past.verdicts and within(d, round)]
+
+
+def within(decision: DecisionRow, round: Round) -> bool:
+    """Whether something was decided before a round was over; later it is an approval."""
+    return decision.at <= (round.ended_at or math.inf)
+
+
+def told(pair: Change | None) -> str:
+    return "not scored" if pair is None else f"{pair[0]:.3f} -> {pair[1]:.3f} us"
+
+
+def numbered(items: Sequence[str]) -> Iterator[str]:
+    return (f"{number}. {item}" for number, item in enumerate(items, 1))

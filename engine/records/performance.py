@@ -1,0 +1,85 @@
+"""performance.md: the baseline and what was kept, nothing else; stops stand apart below."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from engine import history
+from engine.journal.records import DecisionRow
+from engine.records import measured, stops
+from engine.records.markdown import line, table
+from engine.records.splits import Variant
+from engine.records.story import Story
+from harness.verdict import Verdict
+
+HEAD = """# {campaign}
+
+Only the baseline and kept gains are listed here; every attempt is in logs/optimize.md.
+
+"""
+GAINS = ("date", "commit", "status", "benchmark command", "config class or condition", "kernel",
+         "call time", "GPU time", "against the last best", "why")
+SIDES = ("kernel", "condition", "config classes")
+
+
+def page(story: Story) -> str:
+    """Return performance.md."""
+    head = HEAD.format(campaign=line(story.campaign)) + table(GAINS, _rows(story))
+    ends = (stops.summary(story, at, told) for at, told in story.stops)
+    return "\n".join([head, *_parts(story), *ends])
+
+
+def _rows(story: Story) -> Iterator[tuple[str, ...]]:
+    past = story.past
+    first = measured.baseline(past)
+    if first is not None:
+        yield _row(story, first.at, past.base, "baseline", "all", 1, history.decode(first), "",
+                   "unmodified code")
+    for keep in past.keeps:
+        if keep.verdict in past.verdicts:
+            verdict = history.decode(past.verdicts[keep.verdict])
+            yield _row(story, keep.at, keep.commit, "keep", _scope(story, keep), keep.round,
+                       verdict, measured.change(verdict), why(story, keep))
+
+
+def _row(story: Story, at: float, commit: str, status: str, scope: str, n: int, verdict: Verdict,
+         change: str, reason: str) -> tuple[str, ...]:
+    return (story.stamp(at), commit[:12], status, story.measured_by, scope,
+            measured.kernel(story, n, verdict), *measured.latencies(verdict, story.past.score),
+            change, reason)
+
+
+def why(story: Story, keep: DecisionRow) -> str:
+    """Return which bottleneck a kept change was aimed at and what it did."""
+    candidate = story.past.candidates.get(keep.candidate)
+    if candidate is None:
+        return line(keep.reason)
+    aimed = f" (against {candidate.bottleneck})" if candidate.bottleneck else ""
+    by = "" if keep.actor == "engine" else f"; kept by {keep.actor}"
+    return line(f"{candidate.hypothesis}{aimed}{by}")
+
+
+def _scope(story: Story, keep: DecisionRow) -> str:
+    """Return which classes a change was for: those of its split, or of its round."""
+    if found := story.splits.get(keep.commit):
+        return "; ".join(split.conditions for split in found)
+    return next((r.scope for r in story.past.rounds if r.n == keep.round), "global")
+
+
+def _parts(story: Story) -> Iterator[str]:
+    first = measured.baseline(story.past)
+    if first is not None:
+        yield "## Baseline by config class\n\n" + measured.classes_of_baseline(
+            history.decode(first))
+    if best := measured.of_classes(story.past):
+        yield f"## Best by config class\n\n{line(measured.metrics(story.past))}\n\n{best}"
+    for keep in story.past.keeps:
+        for split in story.splits.get(keep.commit, ()):
+            yield f"## Kernel split of {line(split.entry)} in {keep.commit[:12]}\n\n" \
+                + table(SIDES, map(_side, split.kernels))
+
+
+def _side(one: Variant) -> tuple[str, ...]:
+    """Return which kernel serves which classes: those that are named, or all others."""
+    word = "old" if one.old else "new"
+    return (f"{word}: {one.kernel}", one.condition, one.told or ("all others" if one.old else ""))

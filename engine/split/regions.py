@@ -1,0 +1,36 @@
+"""What a config class's name says of its rows: `context=4096 heads=3`, or `64<context<=1024`."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+
+from engine.split.where import Point
+
+FAR = 2**31 - 1
+"""Stands for a range's open end."""
+_VALUE = re.compile(r"(?P<column>[^\s=<>]+)=(?P<value>-?\d+)(?:\.0*)?")
+_RANGE = re.compile(r"(?:(?P<low>-?\d+)(?:\.0*)?<)?(?P<column>[^\s=<>]+)<=(?P<high>-?\d+)(?:\.0*)?")
+_ABOVE = re.compile(r"(?P<column>[^\s=<>]+)>(?P<low>-?\d+)(?:\.0*)?")
+
+
+def corners(name: str) -> tuple[Point, ...]:
+    """Return the ends of the ranges that a class's name gives, all together; words are left out."""
+    ranges: dict[str, tuple[int, ...]] = {}
+    for word in name.split():
+        if found := _VALUE.fullmatch(word):
+            ranges[found["column"]] = (int(found["value"]),)
+        elif found := _RANGE.fullmatch(word):
+            low = -FAR if found["low"] is None else int(found["low"]) + 1
+            ranges[found["column"]] = (low, int(found["high"]))
+        elif found := _ABOVE.fullmatch(word):
+            ranges[found["column"]] = (int(found["low"]) + 1, FAR)
+    return tuple(dict(zip(ranges, values, strict=True))
+                 for values in itertools.product(*ranges.values())) if ranges else ()
+
+
+def shared(points: Sequence[Point]) -> tuple[str, ...]:
+    """Return the columns that all points have."""
+    return tuple(column for column in (points[0] if points else ())
+                 if all(column in point for point in points))

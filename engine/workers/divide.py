@@ -1,0 +1,69 @@
+"""Takes a candidate for the config classes that gain by it, beside the kernel it was made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from engine.split import c_entries, regions, where
+from engine.split.merge import changed_names, merge
+from engine.split.where import Condition, Point
+from engine.workers import by_class
+from engine.workers.base import Bench, Divide, Report
+from harness import knobs
+from harness.errors import Refused
+from harness.reported.target import CommandTarget
+from harness.target import Target
+from harness.text import plain
+
+
+def divide(wanted: Divide, bench: Bench) -> Report:
+    """Write the worktree's source with a candidate's kernel behind a dispatch; says why it cannot.
+    """
+    path = Path(bench.worktree) / bench.target.source
+    old, new = knobs.read(path), knobs.read(Path(wanted.tree) / bench.target.source)
+    try:
+        text, condition = divided(old, new, wanted, bench.target)
+    except Refused as refused:
+        return Report(ok=False, summary=f"not split: {refused}")
+    path.write_bytes(text.encode())
+    told = f"candidate {wanted.candidate} where {condition}, the kernel as it was elsewhere"
+    return Report(ok=True, summary=told)
+
+
+def divided(old: str, new: str, wanted: Divide,
+            target: Target | CommandTarget) -> tuple[str, Condition]:
+    """Return the source that takes a candidate's kernel for the classes it is faster in, and where.
+
+    A class that it is as fast in may go along. Raises Refused, InputError.
+    """
+    points = {name: _points(name, target)
+              for name in (*wanted.faster, *wanted.slower, *wanted.others)}
+    columns = regions.shared([point for several in points.values() for point in several])
+    parameter_of = by_class.parameters(old, target) if isinstance(target, Target) else \
+        c_entries.columns(old, columns, changed_names(old, new))
+    usable = [name for name in columns if name in parameter_of]
+    inside = _some(points, wanted.faster, parameter_of)
+    for apart in ((*wanted.slower, *wanted.others), wanted.slower):
+        condition = where.find(inside, _some(points, apart, parameter_of),
+                               [parameter_of[name] for name in usable])
+        if condition is not None:
+            return merge(old, new, condition, inside, wanted.faster), condition
+    raise Refused(f"no condition on a parameter tells {plain(', '.join(wanted.faster), 120)} from "
+                  f"{plain(', '.join(wanted.slower), 120)}",
+                  fix="give the function the column that does as a whole number, and call it the "
+                      "same")
+
+
+def _points(name: str, target: Target | CommandTarget) -> tuple[Point, ...]:
+    if isinstance(target, CommandTarget):
+        return regions.corners(name)
+    return ({tensor.name: tensor.value for tensor in target.tensors(target.config_class(name))
+             if tensor.role == "scalar" and isinstance(tensor.value, int)},)
+
+
+def _some(points: Mapping[str, Sequence[Point]], names: Sequence[str],
+          parameter_of: Mapping[str, str]) -> list[Point]:
+    """Return the points of some classes, by parameter."""
+    return [{parameter_of[column]: value for column, value in point.items()
+             if column in parameter_of} for name in names for point in points[name]]

@@ -1,0 +1,101 @@
+"""The `split` backend: classes that want other knobs get a kernel of their own, in one source.
+
+A search finds what is best in each config class; what beats the common best there for sure is
+written beside the old kernel, behind a dispatch on the columns that tell those classes apart. A
+candidate that is to be divided is taken as it is, without a search.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from pathlib import Path
+
+from engine.split import c_entries, c_source, wishes
+from engine.workers import by_class
+from engine.workers.base import Bench, Report, Task, Tick
+from engine.workers.by_class import search_classes
+from engine.workers.divide import divide
+from engine.workers.tune import sweep
+from harness import knobs
+from harness.errors import Refused
+from harness.reported import classes
+from harness.reported.target import CommandTarget
+from harness.target import Target
+from harness.text import plain
+from harness.trials import LoopResult
+
+REPEATS = 5
+"""Fresh runs of each configuration that may be best in some class."""
+MARGIN = 0.02
+"""Gain beside the common best from which a class is worth a kernel of its own."""
+MADE_FROM = (".c", ".h")
+
+
+class SplitWorker:
+    """Searches, and splits the source where config classes clearly want different knobs."""
+
+    def work(self, task: Task, bench: Bench, tick: Tick, cancel: threading.Event) -> Report:
+        target = bench.target
+        if not target.source.endswith(MADE_FROM):
+            raise Refused(f"{target.source} is no C: splits by knobs are written in C only",
+                          fix="leave it to an agent")
+        if task.divide is not None:
+            tick("splitting", f"candidate {task.divide.candidate}", None)
+            return divide(task.divide, bench)
+        result = search_classes(task, bench, target, tick, cancel) \
+            if isinstance(target, Target) else sweep(task, bench, tick, cancel, repeats=REPEATS)
+        if result is None:
+            return Report(ok=False, summary="stopped")
+        if cancel.is_set():
+            return Report(ok=False, summary="stopped before classes were compared",
+                          trials=result.trials)
+        path = Path(bench.worktree) / target.source
+        tick("splitting", target.source, None)
+        source = knobs.read(path)
+        try:
+            text, groups = divided(source, result, target)
+        except Refused as refused:
+            return Report(ok=False, summary=f"not split: {refused}", trials=result.trials)
+        if not groups:
+            return Report(ok=True, trials=result.trials, summary=(
+                f"{len(result.trials)} of {result.space_size} configurations screened: no config "
+                f"class is more than {MARGIN:.0%} faster with knobs of its own"))
+        path.write_bytes(text.encode())
+        return Report(ok=True, summary=summary(groups), hypothesis=hypothesis(groups),
+                      trials=result.trials)
+
+
+def divided(source: str, result: LoopResult, target: Target | CommandTarget,
+            ) -> tuple[str, tuple[wishes.Group, ...]]:
+    """Return the source with a variant for each group of classes that wants one, and these.
+
+    Raises Refused where nothing is to be split, or cannot be, InputError for no readable C.
+    """
+    found = knobs.find(source, language="c")
+    numeric = wishes.numeric(result)
+    if isinstance(target, Target):
+        parameter_of = {name: parameter for name, parameter in
+                        by_class.parameters(source, target).items() if name in numeric}
+    else:
+        parameter_of = c_entries.columns(source, numeric, [knob.name for knob in found])
+    if not parameter_of:
+        raise Refused("no exported function takes a column of the benchmark as a whole number",
+                      fix="call its parameter as the column is called, or write a comment: "
+                          "kopt: column NAME is PARAMETER")
+    first = classes.columns(target.configs) if isinstance(target, CommandTarget) else ()
+    groups = wishes.groups(result, list(parameter_of), MARGIN, first=first)
+    return c_source.split(source, groups, parameter_of, start=knobs.current(found)), groups
+
+
+def summary(groups: tuple[wishes.Group, ...]) -> str:
+    """Say which class takes which knobs, and what that gains beside the common best."""
+    return "; ".join(
+        f"{len(group.classes)} class{'es' * (len(group.classes) > 1)} with {group.condition}: "
+        f"{', '.join(f'{name}={value}' for name, value in group.config.items())} "
+        f"(≥{math.expm1(group.gain):.1%} faster than with the common best)" for group in groups)
+
+
+def hypothesis(groups: tuple[wishes.Group, ...]) -> str:
+    return "a specialised kernel where " + " and where ".join(
+        f"{group.condition} ({plain(', '.join(group.classes), 120)})" for group in groups)

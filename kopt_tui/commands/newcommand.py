@@ -1,0 +1,227 @@
+"""`kopt new` for a project with a benchmark of its own: parameters inferred, shown, confirmed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+import msgspec
+
+from engine import draft_command, infer, infer_command
+from engine.draft_command import Parameters
+from engine.manifest import Manifest, Pool
+from engine.proposal import Proposal
+from engine.reported import command_target
+from harness.errors import InputError, KoptError
+from harness.reported.table import Table
+from kopt_tui.commands.jsonout import emit
+from kopt_tui.commands.prompt import Prompt
+from kopt_tui.words import clean
+
+FLAGS = {"benchmark": "benchmark_command", "csv": "csv", "check": "check", "metrics": "metrics",
+         "edit": "edit", "device": "device", "approval": "approval", "rounds": "max_iterations"}
+"""Flags that give a parameter, and which."""
+WIDTH = 60
+"""Characters of a value in the list; more is cut there, and whole in the manifest."""
+
+
+def add_command_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that say what a benchmark's sources do not."""
+    group = parser.add_argument_group("a target that is judged by the project's own benchmark")
+    group.add_argument("--benchmark", metavar="COMMAND", default=None,
+                       help="the command that writes a CSV (default: the script it finds)")
+    group.add_argument("--csv", metavar="FILE", default=None, help="what it writes")
+    group.add_argument("--check", metavar="RULE", default=None,
+                       help="what makes a row right, such as 'err == 0' or 'ok == PASS'")
+    group.add_argument("--metrics", metavar="A,B", default=None,
+                       help="columns of times or rates; their names hold the unit")
+    group.add_argument("--edit", metavar="GLOBS", default=None,
+                       help="what candidates may change, such as 'src/*.c'")
+    group.add_argument("--set", metavar="NAME=VALUE", action="append", default=[],
+                       help="any parameter of those it lists, such as build_command='make'")
+    group.add_argument("--run", action=argparse.BooleanOptionalAction, default=None,
+                       help="run the benchmark once, in a copy, to find the config classes "
+                            "(default: ask)")
+
+
+def wanted(project: Path, args: argparse.Namespace) -> bool:
+    """Tell whether it is a benchmark that the new manifest is about, and no kernel."""
+    if args.benchmark is not None:
+        return True
+    if args.task is not None or args.source is not None or infer.task_files(project):
+        return False
+    return bool(infer_command.benchmarks(project))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A manifest, the parameters that it was made of, the classes if the benchmark was run."""
+
+    manifest: Manifest
+    known: Parameters
+    found: Proposal | None
+
+
+def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) -> Made:
+    """Return the manifest, confirmed by the person where one is there.
+
+    Raises InputError naming the flag for what could not be inferred.
+    """
+    given = _given(args)
+    known = draft_command.infer_all(project, given)
+    to = sys.stderr if args.json or prompt.asks else sys.stdout
+    _show(known, to)
+    known = _confirmed(known, given, prompt, project)
+    found: Proposal | None = None
+    if _may_run(args, known, prompt):
+        try:
+            known, found = _with_run(known, given, prompt, project)
+        except KoptError as error:
+            if not prompt.asks:
+                raise
+            print(f"{clean(str(error))}; the campaign's baseline will find the classes", file=to)
+        else:
+            _show_classes(found, to)
+            known = _confirmed(known, given, prompt, project, ran=known)
+    made = draft_command.manifest(known, os.path.relpath(project, path.resolve().parent))
+    if args.backends:
+        names = tuple(name.strip() for name in args.backends.split(","))
+        made = msgspec.structs.replace(made, pool=Pool(backends=names))
+    return Made(manifest=made, known=known, found=found)
+
+
+def tell(args: argparse.Namespace, path: Path, made: Made, warning: str) -> None:
+    """Say what was written and what to do next."""
+    if args.json:
+        emit({**_told(path, made.known, made.found), "warning": warning})
+        return
+    if warning:
+        print(f"kopt: {warning}", file=sys.stderr)
+    spec = made.manifest
+    print(f"wrote {path}: {clean(spec.target_op)} by {clean(spec.benchmark_command)}, which writes "
+          f"{clean(spec.target.csv)}")
+    print(f"next: kopt run {path}")
+
+
+def _given(args: argparse.Namespace) -> dict[str, str]:
+    given = {name: str(value) for flag, name in FLAGS.items()
+             if (value := getattr(args, flag)) is not None}
+    for text in args.set:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise InputError(f"cannot read --set {text}", fix="write --set NAME=VALUE")
+        given[name.strip()] = value
+    return given
+
+
+def _confirmed(known: Parameters, given: dict[str, str], prompt: Prompt, project: Path,
+               ran: Parameters | None = None) -> Parameters:
+    """Return the parameters after the person's changes; what hangs on them is inferred again, but
+    for what a run has shown.
+    """
+    while prompt.asks:
+        text = prompt.line("NAME=VALUE changes a parameter, Enter takes them: ")
+        if not text:
+            if not (name := draft_command.missing(known)):
+                return known
+            print(f"{name} is still missing", file=sys.stderr)
+            continue
+        name, _, value = text.partition("=")
+        trial = {**given, name.strip(): value.strip()}
+        try:
+            known = draft_command.changed(ran, trial) if ran else \
+                draft_command.infer_all(project, trial)
+        except KoptError as error:
+            print(clean(str(error)), file=sys.stderr)
+            continue
+        given.update(trial)
+        _show(known, sys.stderr)
+    return known
+
+
+def _may_run(args: argparse.Namespace, known: Parameters, prompt: Prompt) -> bool:
+    if args.run is not None or not prompt.asks:
+        return bool(args.run)
+    command = clean(known["benchmark_command"].value)
+    answer = prompt.line(f"run {command} once, in a copy, to find the config classes? [Y/n] ")
+    return answer.casefold() in ("", "y", "yes")
+
+
+def _with_run(known: Parameters, given: dict[str, str], prompt: Prompt,
+              project: Path) -> tuple[Parameters, Proposal]:
+    """Run the benchmark; return the parameters as its table completes them, and its classes."""
+    from engine import once
+    from harness.reported.target import Mode
+
+    if not known["benchmark_command"].value or not known["csv"].value:
+        name = "csv" if known["benchmark_command"].value else "benchmark_command"
+        raise InputError(f"{name} could not be inferred",
+                         fix=f"use {draft_command.NEEDED[name]}")
+    print("running the benchmark", file=sys.stderr)
+    mode = Mode(name="full", command=known["benchmark_command"].value, csv=known["csv"].value)
+    table = once.table(project, mode, build=known["build_command"].value,
+                       device=known["device"].value or "auto",
+                       on_wait=lambda told: print(clean(told), file=sys.stderr))
+    known = draft_command.seen(known, table, known["edit"].value)
+    while True:
+        try:
+            found = _classes(known, table, project)
+            return draft_command.classed(known, found), found
+        except KoptError as error:
+            if not prompt.asks:
+                raise
+            print(clean(str(error)), file=sys.stderr)
+            _show(known, sys.stderr)
+            before, known = known, _confirmed(known, given, prompt, project, ran=known)
+            if known == before:
+                raise
+
+
+def _classes(known: Parameters, table: Table, project: Path) -> Proposal:
+    from engine import proposal, quick
+    from harness.reported import table as tables
+    from harness.reported.units import Measure
+
+    target = command_target(draft_command.manifest(known, str(project)))
+    try:
+        reading = tables.judge(table, target, Measure(target), csv=target.csv)
+    except tables.Fault as fault:
+        raise InputError(fault.what, fix=fault.fix) from None
+    if reading.failed:
+        failed = reading.failed[0]
+        raise InputError(f"row {failed.row + 1} of {target.csv}: {failed.what}",
+                         fix=f"say what passes: --check '{target.check.column} <= 1e-3'")
+    files = [path.relative_to(project).as_posix() for path in infer.files(project)]
+    script = quick.benchmark_file(target.command, files)
+    return proposal.propose(target, [reading], infer.read(project / script) if script else "")
+
+
+def _show(known: Parameters, to: TextIO) -> None:
+    for one in known.values():
+        value = clean(one.value)
+        cut = value if len(value) <= WIDTH else f"{value[:WIDTH - 3]}..."
+        origin = f"  ({clean(one.origin)})" if one.origin and one.origin != "given" else ""
+        print(f"  {one.name:18} {cut or '-'}{origin}", file=to)
+
+
+def _show_classes(found: Proposal, to: TextIO) -> None:
+    lines = list(found.words[:2])
+    for one in found.strata.classes:
+        share = f"{one.share:.0%} of the weight"
+        core = ", core" if one.core else ""
+        lines.append(f"  {one.name}: {len(one.rows)} rows, {share}{core}")
+    print("\n".join(clean(line) for line in lines), file=to)
+
+
+def _told(path: Path, known: Parameters, found: Proposal | None) -> dict[str, object]:
+    classes: Sequence[dict[str, object]] = [
+        {"name": one.name, "rows": len(one.rows), "share": one.share, "core": one.core}
+        for one in found.strata.classes] if found else []
+    return {"manifest": str(path), "classes": classes, "why": found.strata.why if found else "",
+            "parameters": {one.name: {"value": one.value, "from": one.origin}
+                           for one in known.values()}}

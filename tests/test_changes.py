@@ -1,0 +1,49 @@
+"""What a candidate changes, in a few words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import samples
+
+from engine import changes
+
+LONG = "x" * 90
+
+
+def patch(*files: tuple[str, list[str], list[str]]) -> str:
+    return "".join(
+        f"diff --git a/{path} b/{path}\n--- a/{path}\n+++ b/{path}\n"
+        f"@@ -1,{len(old)} +1,{len(new)} @@\n"
+        + "".join(f"-{line}\n" for line in old) + "".join(f"+{line}\n" for line in new)
+        for path, old, new in files)
+
+
+@pytest.mark.parametrize(("text", "told", "quoted"), [
+    (patch(("k.c", ["#define TILE 16  /* kopt: knob TILE in [16, 64] */"],
+            ["#define TILE 64  /* kopt: knob TILE in [16, 64] */"])),
+     "k.c: #define TILE 16 -> #define TILE 64", "#define TILE 16 -> #define TILE 64"),
+    (patch(("k.py", ["BLOCK = 16  # kopt: knob BLOCK in [16, 64]"],
+            ["BLOCK = 64  # kopt: knob BLOCK in [16, 64]"])),
+     "k.py: BLOCK = 16 -> BLOCK = 64", "BLOCK = 16 -> BLOCK = 64"),
+    (patch(("k.c", ["int a = 1;", "int b;"], ["int a = 2;", "int b;"])),
+     "k.c: int a = 1; -> int a = 2;", "int a = 1; -> int a = 2;"),
+    (patch(("k.c", ["prefetch();"], [])), "k.c: prefetch(); -> nothing", "prefetch(); -> nothing"),
+    (patch(("k.c", [f"a{n};" for n in range(4)], ["b;"])), "k.c +1 -4", ""),
+    (patch(("k.c", [LONG], ["b;"])), "k.c +1 -1", ""),
+    (patch(("k.c", ["a;"], ["b;"]), ("l.c", ["c;"], ["d;"])), "k.c: a; -> b;; l.c: c; -> d;", ""),
+    ("no patch at all", "", ""),
+], ids=["a knob in C", "a knob in Python", "what is the same is left out", "a line that goes",
+        "many lines", "a long line", "two files", "nothing"])
+def test_a_change_in_words(text: str, told: str, quoted: str, tmp_path: Path) -> None:
+    (tmp_path / "one.patch").write_text(text)
+    candidate = samples.candidate(patch_path="one.patch")
+    assert changes.told(tmp_path, candidate) == told
+    assert changes.quoted(tmp_path, candidate) == quoted
+
+
+def test_a_patch_that_is_gone_says_nothing(tmp_path: Path) -> None:
+    gone = samples.candidate(patch_path="gone.patch")
+    for one in (gone, None):
+        assert changes.files(tmp_path, one) == () and changes.told(tmp_path, one) == ""

@@ -1,0 +1,53 @@
+"""Processes with torch imported, one of each kind for all tests of a worker: an import is seconds.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+from typing import Any
+
+from harness import aot, devices, kernel
+from harness.aot import KernelResources
+from harness.kernel import Place
+from harness.zygote import Kind, Zygote
+
+
+def zygote(language: str, device: str = "cpu") -> Zygote | None:
+    """Return what forks programs of a language on the CPU; None for C, and on a GPU."""
+    if device != "cpu":
+        return None
+    return for_place(kernel.place_on(devices.find(device), language, scratch="", python=None,
+                                     env={}), language)
+
+
+def compiler() -> Zygote:
+    """Return what forks programs that compile Triton for cards that are not here."""
+    found = for_place(Place(device="cpu", scratch=""), "triton")
+    assert found is not None
+    return found
+
+
+def for_place(place: Place, language: str) -> Zygote | None:
+    kind = kernel.kind_of(place, language)
+    return None if kind is None else _kept(kind)
+
+
+def inspect(*given: Any, **fields: Any) -> tuple[KernelResources, ...]:
+    """Do what `aot.inspect` does, in a process that is forked."""
+    return aot.inspected(*given, **fields, zygote=compiler()).resources
+
+
+def _kept(kind: Kind) -> Zygote:
+    kept = _started(kind)
+    if not kept.alive:
+        _started.cache_clear()
+        kept = _started(kind)
+    return kept
+
+
+@functools.cache
+def _started(kind: Kind) -> Zygote:
+    kept = Zygote.start(kind)
+    atexit.register(kept.close)
+    return kept
