@@ -22,6 +22,8 @@ SOURCES = (".c", ".cu", ".hip", ".cpp", ".cc")
 DOCUMENTS = (".md", ".rst", ".txt", ".sh", ".py")
 KERNEL = re.compile(r"kopt: knob|@triton\.jit|triton\.language|flydsl|tilelang|__global__|"
                     r"cute\.kernel|ctypes")
+MOST_NEAR = 50
+"""Files that are looked at for the kernel, from the script on."""
 _HEADER_BYTES = 1 << 16
 
 
@@ -77,12 +79,14 @@ def kernel(project: Path, script: str) -> Kernel:
     source = infer.read(project / script)
     folder = (project / script).parent
     near = list(dict.fromkeys(_near(project, folder, source)))
-    for path in list(near):
-        if path.suffix == ".py":
-            near += [one for one in _near(project, path.parent, infer.read(path))
+    for path in near:  # which grows
+        if path.suffix == ".py" and len(near) < MOST_NEAR:
+            near += [one for one in dict.fromkeys(_near(project, path.parent, infer.read(path)))
                      if one not in near]
     near = [path for path in near if path.relative_to(project).as_posix() != script]
     likely = [path for path in near if path.suffix in SOURCES or KERNEL.search(infer.read(path))]
+    told = {word for stem in _stems(script) for word in _words(stem)}
+    likely = [path for path in likely if _words(path.stem) & told] or likely
     knobs = [path for path in likely if "kopt: knob" in infer.read(path)]
     sources = [path for path in likely if path.suffix in SOURCES]
     chosen = knobs or sources or likely or near
@@ -203,7 +207,8 @@ def _near(project: Path, folder: Path, source: str) -> Iterator[Path]:
             base = node.module or ""
             names = [base, *(f"{base}.{alias.name}".strip(".") for alias in node.names)]
         for name in filter(None, names):
-            yield from _there(project, folder, f"{name.replace('.', '/')}.py")
+            module = name.replace(".", "/")
+            yield from _there(project, folder, f"{module}.py", f"{module}/__init__.py")
     for text in _texts(tree):
         if len(text) < 200 and text.endswith((".so", ".py", *SOURCES)):
             path = PurePosixPath(text)
@@ -216,12 +221,14 @@ def _near(project: Path, folder: Path, source: str) -> Iterator[Path]:
                     f"{path.stem.removeprefix('lib')}{suffix}")))
 
 
-def _there(project: Path, folder: Path, name: str) -> Iterator[Path]:
+def _there(project: Path, folder: Path, *names: str) -> Iterator[Path]:
+    """Yield the first of some names that is a file of the project, beside the script or above."""
     for base in (folder, project):
-        path = (base / name).resolve()
-        if path.is_file() and path.is_relative_to(project):
-            yield path
-            return
+        for name in names:
+            path = (base / name).resolve()
+            if path.is_file() and path.is_relative_to(project):
+                yield path
+                return
 
 
 def _build(project: Path, texts: Sequence[str]) -> str:

@@ -25,13 +25,17 @@ def kept(folder: Path) -> Path:
     return folder / FOLDER / "warm"
 
 
-def of_command(folder: Path, purpose: str) -> dict[str, str]:
-    """Return the settings of a command target's verdict that have to do with caches."""
-    warm = kept(folder)
-    if purpose == BASELINE:
-        warm.parent.mkdir(exist_ok=True)
-        return {"keep_cache": str(warm)}
-    return {"warm_cache": str(warm)} if warm.is_dir() else {}
+def warm_for(folder: Path, purpose: str) -> str:
+    """Return what a job of some purpose starts with: `Settings.warm_cache`."""
+    return str(kept(folder)) if purpose != BASELINE and kept(folder).is_dir() else ""
+
+
+def keep_for(folder: Path, purpose: str) -> str:
+    """Return where a command's job is to keep what it compiled: `Settings.keep_cache`."""
+    if purpose != BASELINE:
+        return ""
+    kept(folder).parent.mkdir(exist_ok=True)
+    return str(kept(folder))
 
 
 def seed(folder: Path, home: Path) -> Copied:

@@ -56,8 +56,9 @@ class TargetSpec(_Part, frozen=True, kw_only=True):
 
     A command's benchmark writes `csv`; `check` is its correctness column, in one line also with
     what it must hold (`err == 0`), `metrics` its numbers, of which a name alone says the unit, and
-    where it does not, larger is better. `configs` names the columns that make a config class (each
-    row is one of its own without), `ignore` those that say nothing.
+    where it does not, larger is better. `configs` names the columns that make a config class, whole
+    or cut as in `context <= 1024` (each row is one of its own without), `ignore` those that say
+    nothing.
     """
 
     kind: Literal["kernel", "command", "schedule"] = "kernel"
@@ -174,6 +175,9 @@ class Manifest(_Part, frozen=True, kw_only=True):
     execution_mode: Literal["repo", "workspace"] = "repo"
     kernel_source: str = ""
     test_command: str = ""
+    """Run on each candidate before it is timed."""
+    full_test_command: str = ""
+    """Run besides on the best, whenever it is measured against the baseline."""
     benchmark_command: str = ""
     quick_command: str = ""
     representative_shapes: str | tuple[Shape, ...] | None = None

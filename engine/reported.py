@@ -86,14 +86,16 @@ def edit(manifest: Manifest) -> tuple[str, ...]:
 
 def frozen(manifest: Manifest, files: Iterable[str]) -> tuple[str, ...]:
     """Return what a candidate must not change: the manifest's globs, and every file that one of the
-    measuring commands names, or has in a folder that it names and no edit glob does.
+    measuring commands names, or has in a folder that it names and no edit glob does. A file that
+    `edit` names by its path may be changed all the same.
     """
     here = sorted(files)
     named: list[str] = list(manifest.frozen)
-    for command in (manifest.benchmark_command, manifest.quick_command, manifest.test_command):
+    for command in (manifest.benchmark_command, manifest.quick_command, manifest.test_command,
+                    manifest.full_test_command):
         for word in _words(command):
-            named += [path for path in here if path == word or (
-                path.startswith(f"{word}/") and not matches(path, edit(manifest)))]
+            named += [path for path in here if path not in edit(manifest) and (path == word or (
+                path.startswith(f"{word}/") and not matches(path, edit(manifest))))]
     return tuple(dict.fromkeys(_literally(path) if path in here else path for path in named))
 
 

@@ -212,6 +212,15 @@ class Run:
         self.keeper.headline()
         self._state(before.state, before.phase, before.reason)
 
+    def _unaccepted(self) -> str:
+        """Say that the best does not pass what the baseline has to, if that is so."""
+        lineage = self.setup.lineage
+        found = self.desk.recorded(lineage.best[:12], "headline", lineage.tree_of(lineage.base))
+        if found is None or (found.valid and found.correct):
+            return ""
+        why = found.rejected_reason or "it is wrong in a class"
+        return f"; the best fails its final acceptance against the baseline: {why}"
+
     def _end_to_end(self) -> None:
         """Run the whole program with the best and without it, where the manifest names one: a gain
         of the kernel may cost the program something.
@@ -265,6 +274,7 @@ class Run:
         self._between()
         standby.ask_next(self.keeper)
         self._end_to_end()
+        reason += self._unaccepted()
         self._summarise(reason)
         self._state("waiting" if self._waiting() else "finished", "", reason)
 

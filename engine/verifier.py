@@ -115,7 +115,7 @@ class Verifier:
                             python=setup.manifest.python, env=setup.manifest.env,
                             candidate_id=job.candidate, incumbent_tree=job.incumbent_tree,
                             always_time=job.always_time,
-                            test_command=setup.manifest.test_command)
+                            test_command=self._tests(job))
         if job.purpose == "e2e":
             sealed = setup.target.frozen if isinstance(setup.target, CommandTarget) else ()
             return EndToEndRequest(target=reported.end_to_end(setup.manifest, sealed),
@@ -125,6 +125,12 @@ class Verifier:
                 replace(setup.target, quick_command="")
             return ReportedRequest(target=target, device=device, trees=trees, settings=settings)
         return EvaluateRequest(target=setup.target, device=device, trees=trees, settings=settings)
+
+    def _tests(self, job: Job) -> str:
+        """Return the tests that go before the benchmark: all of them where the best is accepted."""
+        manifest = self._setup.manifest
+        accepts = job.purpose == "headline" and manifest.full_test_command
+        return manifest.full_test_command if accepts else manifest.test_command
 
     def _plan(self, job: Job) -> Plan:
         plan = self._setup.manifest.decision.plan(job.alpha)

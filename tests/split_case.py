@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from engine.fleet import Fleet
-from engine.split import c_source, where
+from engine.split import specialise, where
 from engine.split.wishes import Group
 from engine.workers.base import Bench
 from harness import devices, knobs
@@ -101,7 +101,7 @@ def divided(source: str, *groups: Group, names: dict[str, str] = SAME) -> str:
     own = start(source)
     whole = [Group(config={**own, **one.config}, classes=one.classes, points=one.points,
                    gain=one.gain, condition=one.condition) for one in groups]
-    return c_source.split(source, whole, names, start=own)
+    return specialise.split(source, whole, names, start=own)
 
 
 def built(folder: Path, source: str) -> ctypes.CDLL:

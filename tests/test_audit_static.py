@@ -479,7 +479,7 @@ ANY = st.one_of(st.binary(max_size=300), st.text(max_size=200).map(
     lambda text: text.encode("utf-8", "surrogatepass")), WORDS.map(str.encode))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(source=ANY, other=ANY)
 def test_no_source_makes_the_audit_raise(source: bytes, other: bytes) -> None:
     for language in ("triton", "c"):

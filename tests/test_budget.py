@@ -66,7 +66,8 @@ def target(cols: int = 512, **fields: Any) -> Target:
             Arg(name="out", dtype="float32", shape=("rows",), role="output"),
             Arg(name="rows", dtype="int64", value="rows"),
             Arg(name="cols", dtype="int64", value="cols")),
-        "classes": (ConfigClass(name="all", shape={"rows": 64, "cols": cols}),)} | fields))
+        "classes": (ConfigClass(name="all", shape={
+            "rows": 64 if cols <= 512 else 16, "cols": cols}),)} | fields))
     check(made)
     return made
 

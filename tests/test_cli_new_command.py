@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import repos
-from command_line import answer, kopt, told
+from command_line import answer, kopt
 from test_cli_new import converse
 
 from engine import draft_command, guess, infer, infer_command, manifest, once, proposal
@@ -83,12 +83,11 @@ def test_one_run_of_the_benchmark_finds_the_classes(project: Path) -> None:
 
 
 def test_flags_and_set_give_any_parameter(project: Path) -> None:
-    done = kopt("new", "--project", str(project), "--benchmark", "python tests/bench_pa.py --all",
-                "--metrics", "us_torch", "--check", "err_torch <= 1e-3", "--edit", "tests/*.py",
-                "--set", "performance_target=1.5x", "--set", "git_commit=false", "--set",
-                "configs=mtp, context <= 1024", "--rounds", "5", "--approval", "auto",
-                "--device", "cpu", "--backends", "inbox")
-    assert done.returncode == 0, done.stderr
+    assert main(["new", "--project", str(project), "--yes", "--benchmark",
+                 "python tests/bench_pa.py --all", "--metrics", "us_torch", "--check",
+                 "err_torch <= 1e-3", "--edit", "tests/*.py", "--set", "performance_target=1.5x",
+                 "--set", "git_commit=false", "--set", "configs=mtp, context <= 1024", "--rounds",
+                 "5", "--approval", "auto", "--device", "cpu", "--backends", "inbox"]) == 0
     written = manifest.load(project / "manifest.yaml")
     assert written.benchmark_command == "python tests/bench_pa.py --all"
     assert (written.target.check, written.target.metrics) == ("err_torch <= 1e-3", ("us_torch",))
@@ -134,7 +133,7 @@ def test_a_person_confirms_edits_and_allows_a_run(project: Path) -> None:
 def test_a_table_that_does_not_fit_is_told_and_a_rule_asked_for(project: Path) -> None:
     answers = {"NAME=VALUE changes": "check=dtype == fp16", "check              dtype == fp16": "",
                "once, in a copy": "yes", "dtype is 'fp8', expected == fp16": "check=dtype == fp8",
-               "config classes:": ""}
+               "check              dtype == fp8": "", "config classes:": ""}
     status, screen = converse(["new", "--project", str(project), "--device", "cpu"], answers)
     assert status == 0, screen
     assert manifest.load(project / "manifest.yaml").target.check == "dtype == fp8"
@@ -160,7 +159,7 @@ def test_a_kernel_with_a_task_file_stays_a_kernel(project: Path) -> None:
     example = ROOT / "examples" / "rmsnorm_c"
     for name in ("task.yaml", "rmsnorm.c", "reference.py"):
         shutil.copy(example / name, project)
-    assert kopt("new", "--project", str(project)).returncode == 0
+    assert main(["new", "--project", str(project), "--yes"]) == 0
     assert manifest.load(project / "manifest.yaml").target.kind == "kernel"
 
 
@@ -275,6 +274,28 @@ def test_what_a_run_shows_gives_way_to_what_a_person_gave(project: Path) -> None
         "ok == PASS"
 
 
+@pytest.mark.parametrize(("files", "found"), [
+    ({"bench.py": "import k\n", "k.py": "x = 1\n"}, ("k.py",)),
+    ({"bench.py": "import k, tools\n", "k.py": "import triton\n@triton.jit\ndef f(): pass\n",
+      "tools.py": ""}, ("k.py",)),
+    ({"tests/bench_pa.py": "from ops import run\n", "ops/__init__.py": "from ops.pa import run\n",
+      "ops/pa.py": "import triton.language\n", "ops/gemm.py": "import triton.language\n"},
+     ("ops/pa.py",)),
+    ({"bench_pa.py": "import pa, norm\n", "pa.py": "import flydsl\n", "norm.py": "import flydsl\n"},
+     ("pa.py",)),
+    ({"bench.py": "import a, b\n", "a.py": "import triton.language\n# kopt: knob A in [1, 2]\n",
+      "b.py": "import triton.language\n"}, ("a.py",)),
+    ({"bench.py": "import .broken"}, ()),
+])
+def test_the_kernel_is_what_the_benchmark_imports_and_looks_like_one(
+        files: dict[str, str], found: tuple[str, ...], tmp_path: Path) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    script = next(name for name in files if "bench" in name)
+    assert infer_command.kernel(tmp_path, script).files == found
+
+
 def test_a_run_that_gives_no_table_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "bench.py").write_text("raise SystemExit('no card')\n")
     mode = Mode(name="full", command="python bench.py", csv="a.csv")
@@ -285,8 +306,6 @@ def test_a_run_that_gives_no_table_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"the benchmark wrote no a\.csv"):
         once.table(tmp_path, replace(mode, command="true"), device="cpu")
     assert infer.files(tmp_path) == [tmp_path / "bench.py"]
-    assert told(kopt("new", "--project", str(tmp_path), "--benchmark", "python 'x")).startswith(
-        "csv could not be inferred")
 
 
 def test_a_baseline_is_read_by_several_runs_of_a_checkout(project: Path, tmp_path: Path) -> None:

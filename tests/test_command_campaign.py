@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 import reported_case
 import repos
 from campaigns import campaign, candidates, reading, run
@@ -67,3 +68,15 @@ def test_a_gain_is_kept_and_what_is_slower_wrong_or_elsewhere_is_not(tmp_path: P
     assert json.loads(event.payload)["message"].startswith("end to end 1.05x")
     kept = (tmp_path / "w" / setup.id / "performance.md").read_text()
     assert "faster.patch" in kept
+
+
+@pytest.mark.slow
+def test_a_best_that_fails_the_full_tests_is_told_and_has_no_headline(tmp_path: Path) -> None:
+    setup = create(tmp_path, test_command="python -c 'import kernel'",
+                   full_test_command="python -c 'import kernel; assert kernel.COST > 90'")
+    hand_in(setup, "faster", kernel_py=reported_case.kernel(80.0))
+    run(setup)
+    ended = campaign(setup)
+    assert "the best fails its final acceptance against the baseline: the project's own tests " \
+        "fail" in ended.reason
+    assert ended.state == "finished" and ended.speedup is None

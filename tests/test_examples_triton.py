@@ -170,6 +170,19 @@ def test_rows_are_read_in_wide_loads(tmp_path: Path, name: str) -> None:
     assert len(task.classes) == 2
 
 
+@pytest.mark.slow
+def test_queries_of_a_group_are_multiplied_on_matrix_units(tmp_path: Path) -> None:
+    sizes: Config = {"GROUPED": 1, "TILE": 64, "NUM_STAGES": 2}
+    _, [one] = compiled("paged_attention_triton", sizes, tmp_path / "one", "single")
+    assert (one.kernel, one.matrix, one.programs) == ("decode_kernel", "mma", 8)
+    task = load(EXAMPLES / "paged_attention_triton" / "task.yaml")
+    task = replace(task, classes=tuple(c for c in task.classes if c.name == "single"))
+    text = source("paged_attention_triton", {**sizes, "SPLITS": 16})
+    found = aot.inspect(task, Path(tree(tmp_path / "parts", text)), "sm_90", tmp_path / "scratch")
+    assert [(one.kernel, one.programs) for one in found] == [
+        ("decode_kernel", 8 * 16), ("combine_kernel", 32)]
+
+
 def test_what_does_not_fit_a_card_is_not_offered() -> None:
     text = knobs.read(EXAMPLES / "matmul_triton" / "kernel.py")
     found = knobs.find(text, language="triton")

@@ -30,6 +30,12 @@ def home_with(path: Path, **files: str) -> Path:
     return path
 
 
+def settings_for(campaign: Path, purpose: str) -> dict[str, str]:
+    """What a campaign's verdict of some purpose is told of caches."""
+    return {"warm_cache": jit_cache.warm_for(campaign, purpose),
+            "keep_cache": jit_cache.keep_for(campaign, purpose)}
+
+
 def contents(folder: Path) -> dict[str, str]:
     return {str(p.relative_to(folder)): p.read_text() for p in folder.rglob("*") if p.is_file()}
 
@@ -191,10 +197,10 @@ NEEDS_WARM = COMPILES + "assert open(cache).read() == 'by the baseline', 'cold'\
 def test_a_candidate_starts_with_what_the_baseline_compiled(tmp_path: Path) -> None:
     base = kernel(100.0, COMPILES + "os.makedirs(os.path.dirname(cache), exist_ok=True)\n"
                   "if not os.path.exists(cache): open(cache, 'w').write('by the baseline')\n")
-    settings = jit_cache.of_command(tmp_path, jit_cache.BASELINE)
+    settings = settings_for(tmp_path, jit_cache.BASELINE)
     assert judge(tmp_path / "1", base, incumbent=base, **settings).correct
     assert contents(jit_cache.kept(tmp_path))["triton/compiled"] == "by the baseline"
-    settings = jit_cache.of_command(tmp_path, "verify")
+    settings = settings_for(tmp_path, "verify")
     candidate = kernel(50.0, NEEDS_WARM + "open(cache, 'r+').write('BY ANOTHER')\n")
     for name in ("candidate", "next"):  # what the first one writes, the second does not see
         (tmp_path / name).mkdir()
@@ -264,13 +270,13 @@ def test_a_cache_that_hides_changes_is_given_up(tmp_path: Path) -> None:
     bench = BY_NAME + BENCH
     files = {"bench.py": bench}
     assert judge(tmp_path / "base", KERNEL, files=files,
-                 **jit_cache.of_command(tmp_path, jit_cache.BASELINE)).correct
+                 **settings_for(tmp_path, jit_cache.BASELINE)).correct
     lineage = Lineage.create(tmp_path / "c", "rms", repos.project(
         tmp_path / "user", {**FILES, "bench.py": bench}))
     asked: list[dict[str, str]] = []
 
     def ask(tree: str) -> Verdict:
-        asked.append(jit_cache.of_command(tmp_path, canary.PURPOSE))
+        asked.append(settings_for(tmp_path, canary.PURPOSE))
         place = tmp_path / f"tree-{len(asked)}"
         lineage.checkout_tree(tree, place / "broken")
         lineage.checkout_tree(lineage.base, place / "whole")
@@ -283,7 +289,7 @@ def test_a_cache_that_hides_changes_is_given_up(tmp_path: Path) -> None:
                              drop_cache=lambda: jit_cache.drop(tmp_path))
     assert warnings == (canary.STALE,) and len(asked) == 2
     faster = judge(tmp_path / "after", kernel(50.0), files=files,
-                   **jit_cache.of_command(tmp_path, "verify"))
+                   **settings_for(tmp_path, "verify"))
     assert faster.speedup == pytest.approx(2.0, rel=0.05)
 
 

@@ -486,7 +486,7 @@ def test_old_and_new_spellings_of_a_manifest_are_read() -> None:
         check=Check(column="err", rule="<= 1e-3"), configs=("m",), ignore=("host",),
         metrics=(Metric(name="Forward", unit="TFLOPS"),
                  Metric(name="Backward", unit="TFLOPS", direction="higher", weight=2.0)),
-        scoring="total", timeout_s=60.0)
+        scoring="total", timeout_s=60.0, source="kernel.py", language="python")
     manifest = parse(NEW, "m")
     assert manifest.target.check == CheckSpec(column="err", rule="<= 1e-3")
     assert manifest.target.metrics[0] == MetricSpec(name="Forward", unit="TFLOPS")
@@ -523,10 +523,11 @@ def manifest(**fields: Any) -> Manifest:
 
 def test_what_can_be_judged_and_what_can_be_run() -> None:
     reported.check_judgeable(manifest())
-    with pytest.raises(Refused, match="judge candidates with `kopt evaluate`"):
-        check_runnable(manifest())
+    check_runnable(manifest())
     with pytest.raises(InputError, match="says what a candidate may change"):
         reported.check_judgeable(manifest(edit=[]))
+    with pytest.raises(InputError, match="says what a candidate may change"):
+        check_runnable(manifest(edit=[]))
     with pytest.raises(Refused, match="schedule targets"):
         reported.check_judgeable(parse("target_op: x\ntarget: {kind: schedule}", "m"))
 
@@ -538,7 +539,9 @@ HERE = ["bench.py", "kernel.py", "lib/a.py", "lib/b.py", "tests/ops/test_x.py", 
 @pytest.mark.parametrize(("fields", "kept"), [
     ({}, ("bench.py",)),
     ({"frozen": ["lib/*"]}, ("lib/*", "bench.py")),
-    ({"benchmark_command": "./tools/run.sh kernel.py"}, ("kernel.py", "tools/run.sh")),
+    ({"benchmark_command": "./tools/run.sh kernel.py"}, ("tools/run.sh",)),
+    ({"benchmark_command": "./tools/run.sh kernel.py", "edit": ["*.py"]},
+     ("kernel.py", "tools/run.sh")),
     ({"benchmark_command": "sh -c 'python bench.py > log'"}, ("bench.py",)),
     ({"benchmark_command": "python -m pkg.bench"}, ("pkg/bench.py",)),
     ({"test_command": "pytest tests/ops -k 'a and b'"}, ("bench.py", "tests/ops/test_x.py")),

@@ -58,7 +58,7 @@ def asked(search: ModelSearch, rng: random.Random, budget: int = 10_000) -> list
     return configs
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(0, 10**6))
 def test_default_first_nothing_twice_everything_once(sizes: list[int], seed: int) -> None:
     made = space(*sizes)
@@ -87,7 +87,7 @@ def test_a_space_of_failures_is_asked_to_its_end() -> None:
 
 def test_a_huge_space_can_be_searched() -> None:
     made = space(*[256] * 12)
-    assert len(asked(ModelSearch(made, 0), random.Random(0), 50)) == 50
+    assert len(asked(ModelSearch(made, 0), random.Random(0), 20)) == 20
 
 
 def rugged(config: Config, made: Space, seed: int) -> float:
@@ -117,7 +117,7 @@ def found(made: Space, seed: int, budget: int, chance: bool) -> float:
 
 
 def test_it_beats_chance_on_a_rugged_hill() -> None:
-    made, seeds = space(6, 6, 6, 6), range(12)
+    made, seeds = space(6, 6, 6, 6), range(8)
     ours = [found(made, seed, 50, chance=False) for seed in seeds]
     chance = [found(made, seed, 50, chance=True) for seed in seeds]
     assert fmean(ours) > fmean(chance) + 0.5
@@ -224,8 +224,8 @@ def test_rare_legal_configurations_are_found() -> None:
     choices = {f"K{i}": tuple(range(32)) for i in range(8)}
     made = Space(choices=choices, default={name: 0 for name in choices},
                  requires=tuple(f"K{i} == K{i + 1}" for i in (0, 2, 4, 6)))
-    configs = asked(ModelSearch(made, 0), random.Random(0), 60)
-    assert len(configs) == 60
+    configs = asked(ModelSearch(made, 0), random.Random(0), 40)
+    assert len(configs) == 40
     assert all(config[f"K{i}"] == config[f"K{i + 1}"] for config in configs for i in (0, 2, 4, 6))
 
 
@@ -368,8 +368,8 @@ def test_a_recording_elsewhere_leads_to_the_top(every: int) -> None:
 
 def test_a_recording_that_misleads_is_dropped_and_costs_little() -> None:
     made = space(6, 6, 6, 6)
-    misled = [advised(made, seed, 60, told(made, seed, -1.0)) for seed in range(8)]
-    without = [advised(made, seed, 60, ())[0] for seed in range(8)]
+    misled = [advised(made, seed, 60, told(made, seed, -1.0)) for seed in range(5)]
+    without = [advised(made, seed, 60, ())[0] for seed in range(5)]
     assert sum(search.advised for _, search in misled) <= 1
     assert fmean(best for best, _ in misled) > fmean(without) - 0.4
 

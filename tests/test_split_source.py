@@ -9,7 +9,7 @@ import pytest
 import split_case
 from split_case import built, divided, group, start, tile_taken
 
-from engine.split import c_dispatch, c_entries, c_items, c_source, where
+from engine.split import c_dispatch, c_entries, c_items, specialise, where
 from engine.split.wishes import Group
 from harness import knobs
 from harness.errors import InputError, KoptError, Refused
@@ -129,7 +129,7 @@ def test_what_cannot_be_split_is_refused_in_one_line(name: str) -> None:
 
 def test_a_kernel_has_so_many_variants_and_no_more() -> None:
     source = split_case.KERNEL
-    for number in range(c_source.MOST_VARIANTS):
+    for number in range(specialise.MOST_VARIANTS):
         size = 1024 * (number + 1)
         source = divided(source, group(f"context == {size}", {"context": size, "heads": 1},
                                        TILE=256))

@@ -124,7 +124,7 @@ def sequential(rng: np.random.Generator, effect: float, spread: float, plan: Pla
 def test_equal_sides_are_called_faster_less_often_than_alpha(spread: float) -> None:
     rng = np.random.default_rng(11)
     plan = Plan(alpha=0.05)
-    trials = 1500
+    trials = 800
     false = sum(sequential(rng, 0.0, spread, plan)[0] == "faster" for _ in range(trials))
     assert scipy.stats.binomtest(false, trials, plan.alpha, alternative="less").pvalue < 0.05
 
@@ -132,7 +132,7 @@ def test_equal_sides_are_called_faster_less_often_than_alpha(spread: float) -> N
 def test_a_gain_of_ten_percent_is_found() -> None:
     rng = np.random.default_rng(12)
     plan = Plan(alpha=0.001)
-    played = [sequential(rng, math.log(1.1), 0.02, plan) for _ in range(600)]
+    played = [sequential(rng, math.log(1.1), 0.02, plan) for _ in range(300)]
     assert np.mean([outcome == "faster" for outcome, _ in played]) >= 0.95
     assert np.median([pairs for _, pairs in played]) < plan.looks[-1]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from time import perf_counter_ns
 
 import pytest
@@ -18,9 +17,16 @@ from harness.plan import MOST_COPIES, Plan
 from harness.stats import Estimate, estimate
 from harness.target import ConfigClass
 from harness.verdict import Evidence
-from tests.c_case import FAST, RIGHT, judge, kernel, target
+from tests.c_case import FAST, RIGHT, Bench, kernel, target
 
 ONE = target(classes=(ConfigClass(name="even", shape={"n": 8192}),))
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    made = Bench(tmp_path_factory.mktemp("bench"), ONE)
+    yield made
+    made.oracle.close()
 
 
 def sure(percent: float, spread: float = 0.02) -> Estimate:
@@ -84,37 +90,37 @@ class Slowdown:
 
 @pytest.mark.parametrize("times", [0, 1, 5])
 def test_blocks_under_a_slowdown_are_repeated_and_counted(
-        times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        times: int, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     card = Slowdown(times)
 
     @contextmanager
     def over(device: Device) -> Iterator[Slowdown]:
         yield card
     monkeypatch.setattr(vigil, "over", over)
-    verdict = judge(tmp_path, FAST, wanted=ONE)
+    verdict = bench.judge(FAST)
     assert verdict.valid and verdict.correct and verdict.speedup, verdict
     told = [one.detail for one in verdict.evidence if one.kind == "voided"]
     assert told == ([f"{times} for hardware slowdown"] if times else [])
 
 
 def test_a_card_that_stays_slow_is_told_in_one_line(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
     def over(device: Device) -> Iterator[Slowdown]:
         yield Slowdown(1 << 30)
     monkeypatch.setattr(vigil, "over", over)
     with pytest.raises(EnvironmentFault, match="had to be voided: hardware slowdown"):
-        judge(tmp_path, FAST, wanted=ONE)
+        bench.judge(FAST)
 
 
-def test_the_verdict_says_how_far_its_times_are_accounted_for(tmp_path: Path) -> None:
-    verdict = judge(tmp_path, FAST, wanted=ONE)
+def test_the_verdict_says_how_far_its_times_are_accounted_for(bench: Bench) -> None:
+    verdict = bench.judge(FAST)
     told = {one.kind: one.detail for one in verdict.evidence}
     assert "by the harness's own clock" in told["clock"]
     assert "s of timed calls in" in told["cost"]
 
 
-def test_a_memory_that_goes_by_a_sum_of_its_inputs_is_found(tmp_path: Path) -> None:
+def test_a_memory_that_goes_by_a_sum_of_its_inputs_is_found(bench: Bench) -> None:
     memo = kernel("""double s = 0; for (int64_t i = 0; i < n; i++) s += x[i] * (double)x[i];
     unsigned long bits; memcpy(&bits, &s, 8);
     unsigned at = bits * 0x9E3779B97F4A7C15ul >> 54;
@@ -122,7 +128,6 @@ def test_a_memory_that_goes_by_a_sum_of_its_inputs_is_found(tmp_path: Path) -> N
     for (int k = 0; k < 60; k++) { """ + RIGHT + """ __asm__ volatile("" : : : "memory"); }
     sums[at] = s; memcpy(kept[at], out, 4 * n);""",
                   "static double sums[1024]; static float kept[1024][8192];")
-    verdict = judge(tmp_path, memo, wanted=ONE, static_audit=False,
-                    plan=Plan(looks=(4,), alpha=0.01))
+    verdict = bench.judge(memo, plan=Plan(looks=(4,), alpha=0.01))
     assert not verdict.valid, verdict
     assert {one.rule for one in verdict.audit} & {"memo", "clock"}, verdict

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 from harness import aot, devices, kernel
@@ -13,12 +14,13 @@ from harness.kernel import Place
 from harness.zygote import Kind, Zygote
 
 
-def zygote(language: str, device: str = "cpu") -> Zygote | None:
+def zygote(language: str, device: str = "cpu",
+           env: Mapping[str, str] | None = None) -> Zygote | None:
     """Return what forks programs of a language on the CPU; None for C, and on a GPU."""
     if device != "cpu":
         return None
     return for_place(kernel.place_on(devices.find(device), language, scratch="", python=None,
-                                     env={}), language)
+                                     env=env or {}), language)
 
 
 def compiler() -> Zygote:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -62,16 +62,20 @@ def read(source: str) -> tuple[str, tuple[Block, ...]]:
 
 def write(block: Block, header: str, names: tuple[str, ...], *, returns: bool) -> str:
     """Return a dispatcher: `header` is the entry's signature, `names` its parameters."""
-    lines = [f"/* kopt split: {block.entry} takes the first of these kernels whose condition holds",
-             *(f"   {one.condition}: {one.kernel} {one.told}".rstrip() for one in block.branches),
-             f"   {_OTHERWISE}: {block.default}, the kernel that is not specialised */",
-             f"{header} {{"]
+    lines = ["/* " + "\n".join(table(block)) + " */", f"{header} {{"]
     word = "return " if returns else ""
     for place, one in enumerate(block.branches):
         lines += [f"    {'else ' if place else ''}if ({one.condition})",
                   _call(f"{word}{one.kernel}", names)]
     lines += ["    else", _call(f"{word}{block.default}", names), "}", "/* kopt split: end */"]
     return "\n".join(lines) + "\n"
+
+
+def table(block: Block) -> list[str]:
+    """Return the lines that say which kernel is taken where."""
+    return [f"kopt split: {block.entry} takes the first of these kernels whose condition holds",
+            *(f"   {one.condition}: {one.kernel} {one.told}".rstrip() for one in block.branches),
+            f"   {_OTHERWISE}: {block.default}, the kernel that is not specialised"]
 
 
 def _call(start: str, names: tuple[str, ...]) -> str:
@@ -82,20 +86,30 @@ def _call(start: str, names: tuple[str, ...]) -> str:
 
 
 def _block(found: re.Match[str], at: int) -> Block:
-    entry = found["entry"]
+    code = re.sub(r"\s+", " ", found["code"])
+    return checked(found["entry"], found["table"], at, lambda kernel, condition: (
+        f"if ({condition}) " in code and f"{kernel}(" in code if condition is not None else
+        f"else {kernel}(" in code or f"else return {kernel}(" in code))
+
+
+def checked(entry: str, table: str, at: int,
+            goes: Callable[[str, Condition | None], bool]) -> Block:
+    """Return the block that a table tells; `goes` says whether the code goes to a kernel there.
+
+    Raises Refused where table and code differ.
+    """
     try:
-        rows = list(_rows(found["table"]))
+        rows = list(_rows(table))
         condition, default, _ = rows.pop()
         if condition != _OTHERWISE or not rows:
             raise ValueError("the table does not end with what is taken otherwise")
         block = Block(entry=entry, default=default, at=at, branches=tuple(
             Branch(condition=where.parse(text), kernel=kernel, told=told)
             for text, kernel, told in rows))
-        code = re.sub(r"\s+", " ", found["code"])
         for one in block.branches:
-            if f"if ({one.condition}) " not in code or f"{one.kernel}(" not in code:
+            if not goes(one.kernel, one.condition):
                 raise ValueError(f"the code does not go to {one.kernel} where the table says it")
-        if f"else {default}(" not in code and f"else return {default}(" not in code:
+        if not goes(default, None):
             raise ValueError(f"the code does not go to {default} where the table says it")
     except (ValueError, IndexError) as error:
         raise Refused(f"the dispatch of {entry} was changed since kopt wrote it: {error}",

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import msgspec
 
 from engine.split import c_dispatch, c_items
-from engine.split.c_graph import dependent
 from engine.split.c_items import Item
+from engine.split.graph import dependent
 
 _WHOLE = re.compile(r"(?:(?:const|volatile|register|unsigned|signed|int|long|short|char|size_t|"
                     r"ssize_t|ptrdiff_t|u?int(?:8|16|32|64)_t|u?intptr_t)\s+)+(\w+)\s*", re.ASCII)

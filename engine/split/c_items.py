@@ -44,7 +44,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     """One thing at file scope: `begin` to `end` in the source, comments before it left out.
 
     Of a function `head` is what stands before its name, and `params` what is between the
-    parentheses.
+    parentheses; a `static` one is called from this file alone.
     """
 
     begin: int
@@ -55,10 +55,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     function: str = ""
     head: str = ""
     params: str = ""
-
-    @property
-    def static(self) -> bool:
-        return "static" in self.head.split()
+    static: bool = False
 
 
 def items(source: str) -> tuple[Item, ...]:
@@ -179,7 +176,7 @@ def _declaration(source: str, begin: int, end: int) -> Item:
     if found is not None:
         name, head, params = found
         return Item(begin=begin, end=end, text=text, defines=frozenset([name]), uses=names(text),
-                    function=name, head=head, params=params)
+                    function=name, head=head, params=params, static="static" in head.split())
     return Item(begin=begin, end=end, text=text, defines=frozenset(_declared(text)),
                 uses=names(text))
 

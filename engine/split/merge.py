@@ -8,14 +8,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from engine.split import c_dispatch, c_items
 from engine.split.c_dispatch import Block, Branch
-from engine.split.c_entries import entry_of
-from engine.split.c_graph import dependent, reached
 from engine.split.c_items import Item
-from engine.split.c_variant import (
+from engine.split.graph import dependent, reached
+from engine.split.language import C, Language
+from engine.split.pieces import (
     copied,
-    dispatcher,
     free_suffix,
     kernel_of,
     listed,
@@ -26,26 +24,29 @@ from engine.split.where import Condition, Point
 from harness import knobs
 from harness.errors import Refused
 
+PLAIN_C = C()
+
 
 def merge(old: str, new: str, condition: Condition, points: Sequence[Point],
-          classes: Sequence[str]) -> str:
+          classes: Sequence[str], language: Language = PLAIN_C) -> str:
     """Return the old source, which takes the new one's kernel where a condition holds.
 
     The condition and the points, rows of the classes, are by parameter. Raises Refused where the
     new source is no variant of the old one, InputError for what cannot be read.
     """
-    text, blocks = c_dispatch.read(old)
-    theirs, their_blocks = c_dispatch.read(new)
+    text, blocks = language.read(old)
+    theirs, their_blocks = language.read(new)
     if _plain(blocks) != _plain(their_blocks):
         raise Refused("it changes the dispatch itself")
-    found, moved, headers = _changes(c_items.items(text), c_items.items(theirs))
+    found = language.items(theirs)
+    moved, headers = _changes(language, language.items(text), found)
     functions = {item.function for item in moved} - {""}
     if not functions:
         raise Refused("it changes no function")
-    renamed = {item.function for item in c_items.items(text)}
-    text, blocks = opened(text, blocks, functions & renamed, condition)
-    mine = {item.function: item for item in c_items.items(text) if item.function}
-    suffix = free_suffix(text + theirs)
+    renamed = {item.function for item in language.items(text)}
+    text, blocks = opened(language, text, blocks, functions & renamed, condition)
+    mine = {item.function: item for item in language.items(text) if item.function}
+    suffix = free_suffix(language.names(text) | language.names(theirs))
     out, at = [], 0
     name_of: dict[str, str] = {}
     for block in sorted(blocks, key=lambda one: one.at):
@@ -55,49 +56,49 @@ def merge(old: str, new: str, condition: Condition, points: Sequence[Point],
         their_kernel = kernel if block.branches else block.entry
         parts = reached(found, their_kernel)
         copies = [item for item in parts if item in moved and item.text.strip()]
-        if any(item.function == their_kernel for item in copies):
-            _expect_alike(mine[kernel], next(i for i in copies if i.function == their_kernel))
+        their = next((item for item in copies if item.function == their_kernel), None)
+        if their is not None:
+            _expect_alike(language, mine[kernel], their)
             fresh = [item for item in copies if not item.defines <= name_of.keys()]
             name_of |= new_names({name for item in copies for name in item.defines}, suffix)
             title = f"{name_of[their_kernel]}: another {their_kernel}, for {listed(classes)}"
             made_of = frozenset[str]().union(*(item.defines for item in parts))
-            out += [f"/* {title} */\n", *headers, copied(theirs, fresh, name_of, {}, made_of)]
+            out += [language.comment(title), *headers,
+                    copied(language, theirs, fresh, name_of, {}, made_of)]
             headers = []
             branch = Branch(condition=condition, kernel=name_of[their_kernel],
                             told=f"(a candidate's own), {listed(classes)}")
             block = msgspec.structs.replace(block, branches=(branch, *block.branches))
         if block.branches:
-            out.append(dispatcher(block, mine[block.default]))
+            out.append(language.dispatcher(block, mine[block.default]))
     if not name_of:
         raise Refused("it does not change the kernel that these classes take")
     done = "".join([*out, text[at:]])
-    knobs.requirements(done, knobs.find(done, language="c"))
+    knobs.requirements(done, knobs.find(done, language=language.knobs))
     return done
 
 
-def changed_names(old: str, new: str) -> tuple[str, ...]:
+def changed_names(old: str, new: str, language: Language = PLAIN_C) -> tuple[str, ...]:
     """Return what the new source defines otherwise than the old one, or besides."""
-    _, moved, _ = _changes(*(c_items.items(c_dispatch.read(one)[0]) for one in (old, new)))
+    moved, _ = _changes(language, *(language.items(language.read(one)[0]) for one in (old, new)))
     return tuple(sorted({name for item in moved for name in item.defines}))
 
 
-def _changes(mine: Sequence[Item], theirs: Sequence[Item],
-             ) -> tuple[Sequence[Item], list[Item], list[str]]:
-    """Return the new source's things, those that differ or are made of what does, and the includes
-    that it has besides.
+def _changes(language: Language, mine: Sequence[Item], theirs: Sequence[Item],
+             ) -> tuple[list[Item], list[str]]:
+    """Return what of the new source differs or is made of what does, and the headers that it has
+    besides. Raises Refused where the old kernel would get something of it too.
     """
     had = {item.text.strip() for item in mine}
     changed = [item for item in theirs if item.text.strip() not in had]
-    headers = [item.text for item in changed if item.text.lstrip().startswith("#")
-               and item.text.lstrip("# \t").startswith("include")]
+    headers = [item.text for item in changed if language.is_header(item)]
     if any(item.text.lstrip("# \t").startswith("pragma") for item in changed):
         raise Refused("it has a pragma for the whole file, which the old kernel would get too")
-    names = {name for item in changed for name in item.defines}
-    return theirs, dependent(theirs, names), headers
+    return dependent(theirs, {name for item in changed for name in item.defines}), headers
 
 
-def _expect_alike(mine: Item, their: Item) -> None:
-    one, other = entry_of(mine), entry_of(their)
+def _expect_alike(language: Language, mine: Item, their: Item) -> None:
+    one, other = language.entry_of(mine), language.entry_of(their)
     if one is None or other is None or " ".join(mine.params.split()) != " ".join(
             their.params.split()) or mine.head.split() != their.head.split():
         raise Refused(f"it changes what {their.function} is called with",

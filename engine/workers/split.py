@@ -11,7 +11,7 @@ import math
 import threading
 from pathlib import Path
 
-from engine.split import c_entries, c_source, wishes
+from engine.split import c_entries, specialise, wishes
 from engine.workers import by_class
 from engine.workers.base import Bench, Report, Task, Tick
 from engine.workers.by_class import search_classes
@@ -85,7 +85,7 @@ def divided(source: str, result: LoopResult, target: Target | CommandTarget,
                           "kopt: column NAME is PARAMETER")
     first = classes.columns(target.configs) if isinstance(target, CommandTarget) else ()
     groups = wishes.groups(result, list(parameter_of), MARGIN, first=first)
-    return c_source.split(source, groups, parameter_of, start=knobs.current(found)), groups
+    return specialise.split(source, groups, parameter_of, start=knobs.current(found)), groups
 
 
 def summary(groups: tuple[wishes.Group, ...]) -> str:

@@ -16,6 +16,9 @@ GROUPED = 0  # kopt: knob GROUPED in [0, 1] 1: heads that share keys are worked 
 NUM_WARPS = 4  # kopt: knob NUM_WARPS in [1, 2, 4, 8]
 NUM_STAGES = 1  # kopt: knob NUM_STAGES in [1, 2, 3, 4] steps in flight
 
+# A thread keeps its part of a step in its 255 registers.
+# kopt: require TILE <= 32 * NUM_WARPS
+
 
 @triton.jit
 def decode_kernel(query, keys, values, block_tables, starts, out, partial, peaks, totals,

@@ -53,7 +53,8 @@ def wanted(project: Path, args: argparse.Namespace) -> bool:
     """Tell whether it is a benchmark that the new manifest is about, and no kernel."""
     if args.benchmark is not None:
         return True
-    if args.task is not None or args.source is not None or infer.task_files(project):
+    of_kernel = (args.task, args.source, args.entry, args.reference)
+    if any(of_kernel) or args.shape or args.classes or infer.task_files(project):
         return False
     return bool(infer_command.benchmarks(project))
 

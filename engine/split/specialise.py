@@ -1,4 +1,4 @@
-"""Writes specialised variants of a kernel, and the dispatch to them, into its C source.
+"""Writes specialised variants of a kernel, and the dispatch to them, into its source.
 
 What depends on the knobs that a variant sets is copied and renamed, the knobs too, so that a search
 can go on with each variant's own; everything else is shared. The kernel that was there stays as it
@@ -11,13 +11,12 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from engine.split import c_dispatch, c_items
 from engine.split.c_dispatch import Branch
-from engine.split.c_graph import dependent, reached
 from engine.split.c_items import Item
-from engine.split.c_variant import (
+from engine.split.graph import dependent, reached
+from engine.split.language import C, Language
+from engine.split.pieces import (
     copied,
-    dispatcher,
     free_suffix,
     kernel_of,
     listed,
@@ -31,12 +30,13 @@ from harness.errors import Refused
 from harness.search.space import Config
 from harness.text import plain
 
+PLAIN_C = C()
 MOST_VARIANTS = 6
 """Variants of one entry point, of all splits together."""
 
 
 def split(source: str, groups: Sequence[Group], parameter_of: Mapping[str, str], *,
-          start: Config) -> str:
+          start: Config, language: Language = PLAIN_C) -> str:
     """Return the source with a variant for each group of classes.
 
     `start` is the configuration that the groups' own are held against: the source's own. Raises
@@ -44,13 +44,13 @@ def split(source: str, groups: Sequence[Group], parameter_of: Mapping[str, str],
     """
     made: dict[tuple[str, str], str] = {}
     for group in groups:
-        source = _with(source, group, parameter_of, start, made)
-    knobs.requirements(source, knobs.find(source, language="c"))
+        source = _with(language, source, group, parameter_of, start, made)
+    knobs.requirements(source, knobs.find(source, language=language.knobs))
     return source
 
 
-def _with(source: str, group: Group, parameter_of: Mapping[str, str], start: Config,
-          made: dict[tuple[str, str], str]) -> str:
+def _with(language: Language, source: str, group: Group, parameter_of: Mapping[str, str],
+          start: Config, made: dict[tuple[str, str], str]) -> str:
     """Return the source with one variant more; `made` are those that this split has, by kernel and
     knobs.
     """
@@ -58,13 +58,13 @@ def _with(source: str, group: Group, parameter_of: Mapping[str, str], start: Con
     condition = group.condition.by(parameter_of)
     points = [{parameter_of[name]: value for name, value in point.items()
                if name in parameter_of} for point in group.points]
-    text, blocks = c_dispatch.read(source)
-    concerned = {item.function for item in dependent(c_items.items(text), changed)}
-    text, blocks = opened(text, blocks, concerned - {""}, condition)
-    found = c_items.items(text)
+    text, blocks = language.read(source)
+    concerned = {item.function for item in dependent(language.items(text), changed)}
+    text, blocks = opened(language, text, blocks, concerned - {""}, condition)
+    found = language.items(text)
     moved = dependent(found, changed)
     by_function = {item.function: item for item in found if item.function}
-    suffix = free_suffix(text)
+    suffix = free_suffix(language.names(text))
     out, at, done = [], 0, False
     name_of: dict[str, str] = {}
     values: Config = {}
@@ -90,21 +90,22 @@ def _with(source: str, group: Group, parameter_of: Mapping[str, str], start: Con
                 made_of |= frozenset[str]().union(*(item.defines for item in parts))
                 waiting += fresh
                 title = f"{made[same]}: {kernel} with {shown(used)}, for {listed(group.classes)}"
-                out.append(f"/* {title} */\n")
+                out.append(language.comment(title))
             now = [item for item in waiting if item.end <= at]
             waiting = [item for item in waiting if item.end > at]
-            out.append(copied(text, now, name_of, values, made_of))
+            out.append(copied(language, text, now, name_of, values, made_of))
             branch = Branch(condition=condition, kernel=made[same], told=_told(used, group))
             block = msgspec.structs.replace(block, branches=(branch, *block.branches))
             done = True
         if block.branches:
-            out.append(dispatcher(block, by_function[block.default]))
+            out.append(language.dispatcher(block, by_function[block.default]))
     if not done:
         raise Refused(f"{', '.join(changed) or 'no knob'} does not change the kernel that "
                       f"{', '.join(plain(name, 60) for name in group.classes[:2])} takes")
     rest = text[at:]
     if waiting:
-        rest = f"{rest.rstrip()}\n\n{copied(text, waiting, name_of, values, made_of)}".rstrip()
+        more = copied(language, text, waiting, name_of, values, made_of)
+        rest = f"{rest.rstrip()}\n\n{more}".rstrip()
     return "".join([*out, rest + "\n" * (bool(rest) and not rest.endswith("\n"))])
 
 

@@ -1,17 +1,16 @@
-"""The pieces that a split C source is made of: base kernels, copies, dispatchers, free names."""
+"""The pieces that a split source is made of: base kernels, copies, free names."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import count
 
 import msgspec
 
-from engine.split import c_dispatch, c_items
 from engine.split.c_dispatch import Block
-from engine.split.c_entries import entry_of
 from engine.split.c_items import Item
+from engine.split.language import Language
 from engine.split.where import Condition, Point
 from harness import knobs
 from harness.errors import Refused
@@ -21,22 +20,22 @@ from harness.text import plain
 _SUFFIX = re.compile(r"_(?:base|v[0-9]+)\Z")
 
 
-def opened(text: str, blocks: tuple[Block, ...], functions: Collection[str],
+def opened(language: Language, text: str, blocks: tuple[Block, ...], functions: Collection[str],
            condition: Condition) -> tuple[str, tuple[Block, ...]]:
     """Make those of some functions that can be dispatched kernels called `…_base`, each behind a
     dispatcher that is yet to be written.
     """
-    found = c_items.items(text)
+    found = language.items(text)
     behind = {block.default for block in blocks} | {
         one.kernel for block in blocks for one in block.branches}
     new = [entry for item in found if item.function in functions and item.function not in behind
-           and not item.static and (entry := entry_of(item)) is not None
-           and set(condition.columns) <= set(entry.numbers)]
+           and not item.static and (entry := language.entry_of(item)) is not None
+           and language.takes(entry, condition.columns)]
     if not new and not behind & set(functions):
         raise Refused("what changes is of no exported function that takes "
                       f"{', '.join(condition.columns)} as whole numbers",
                       fix="give it those parameters")
-    taken = c_items.names(text)
+    taken = language.names(text)
     base = {entry.name: f"{entry.name}_base" for entry in new}
     if clash := sorted(set(base.values()) & taken):
         raise Refused(f"the name {clash[0]} is taken in the source", fix="call it otherwise")
@@ -46,7 +45,7 @@ def opened(text: str, blocks: tuple[Block, ...], functions: Collection[str],
     for item in found:
         if not item.defines & base.keys():
             continue
-        own = c_items.renamed(item.text, lambda name: base.get(name, name))
+        own = language.renamed(item.text, lambda name: base.get(name, name))
         declared = "" if item.function else item.text  # a prototype: of both from now on
         part = text[at:item.begin] + declared + own + ("" if own.endswith("\n") else "\n")
         part += "\n" * bool(item.function)
@@ -80,25 +79,25 @@ def kernel_of(block: Block, points: Sequence[Point], classes: Sequence[str]) -> 
     return kernels.pop()
 
 
-def copied(text: str, copies: Sequence[Item], name_of: Mapping[str, str], values: Config,
-            made_of: frozenset[str]) -> str:
+def copied(language: Language, text: str, copies: Sequence[Item], name_of: Mapping[str, str],
+           values: Config, made_of: frozenset[str]) -> str:
     """Return copies under their new names, with the knobs set, and what is required of these.
 
     `made_of` are the names that the kernel is made of: other variants' requirements are theirs.
     """
     parts: list[str] = []
-    found = knobs.find(text, language="c")
+    found = knobs.find(text, language=language.knobs)
     declared = {knob.name for knob in found}
     own = {name for item in copies for name in item.defines & declared}
     for one in knobs.requirements(text, found):
         if one.names & own and one.names <= made_of:
-            parts.append(f"/* kopt: require {_reworded(one.text, name_of)} */\n")
+            parts.append(language.comment(f"kopt: require {_reworded(one.text, name_of)}"))
     for item in copies:
         if item.defines & declared:
             here = {name: value for name, value in values.items() if name in item.defines}
-            copy = _reworded(knobs.apply(item.text, here, language="c"), name_of)
+            copy = _reworded(knobs.apply(item.text, here, language=language.knobs), name_of)
         else:
-            copy = ("\n" if item.function else "") + c_items.renamed(
+            copy = ("\n" if item.function else "") + language.renamed(
                 item.text, lambda name: name_of.get(name, name))
         parts.append(copy if copy.endswith("\n") else f"{copy}\n")
     return "".join([*parts, "\n"]) if parts else ""
@@ -107,16 +106,6 @@ def copied(text: str, copies: Sequence[Item], name_of: Mapping[str, str], values
 def _reworded(text: str, name_of: Mapping[str, str]) -> str:
     """Return a text with its names replaced, also in its comments."""
     return re.sub(r"[A-Za-z_]\w*", lambda found: name_of.get(found[0], found[0]), text)
-
-
-def dispatcher(block: Block, kernel: Item) -> str:
-    """Return the dispatcher of a block; `kernel` is its default."""
-    entry = entry_of(kernel)
-    assert entry is not None  # it was dispatched, or is about to be
-    header = " ".join(f"{kernel.head}{block.entry}".split())
-    returns = "void" not in kernel.head.split() or "*" in kernel.head
-    return c_dispatch.write(block, f"{header}({kernel.params})", entry.parameters,
-                            returns=returns)
 
 
 def new_names(names: set[str], suffix: str) -> dict[str, str]:
@@ -131,9 +120,9 @@ def stem(name: str) -> str:
     return _SUFFIX.sub("", name)
 
 
-def free_suffix(text: str) -> str:
-    """Return the first `_v1`, `_v2`, … that no name of the source ends with."""
-    taken = {found[0] for name in c_items.names(text) if (found := _SUFFIX.search(name))}
+def free_suffix(names: Iterable[str]) -> str:
+    """Return the first `_v1`, `_v2`, … that no name ends with."""
+    taken = {found[0] for name in names if (found := _SUFFIX.search(name))}
     return next(f"_v{number}" for number in count(1) if f"_v{number}" not in taken)
 
 

@@ -1,0 +1,152 @@
+"""The example of a command target: its test, its table, its knobs, and patches with a worker."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import repos
+
+from engine import manifest, reported
+from harness import knobs
+from harness.knobs import Value
+from harness.reported import rule
+from harness.reported.target import check
+
+EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "paged_attention_c"
+PATCHES = sorted(path.stem for path in (EXAMPLE / "patches").iterdir())
+WRONG, RIGHT = "four-values-wrong", "four-values"
+SLOWER = ("compensated-products", "double-products", "exact-weights")
+SOURCE = (EXAMPLE / "attention.c").read_text()
+SLOWED = "\n## What made it slower lately\n\n"
+
+
+def run(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *words], cwd=folder, env={**os.environ, **env},
+                          capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy of the example with everything compiled but the kernel."""
+    copy = tmp_path_factory.mktemp("paged") / "project"
+    shutil.copytree(EXAMPLE, copy, ignore=shutil.ignore_patterns("*.so", "*.csv", "__pycache__"))
+    subprocess.run(["cc", "-O1", "-fPIC", "-c", "others.c"], cwd=copy, check=True)
+    return copy
+
+
+def build(folder: Path, source: str) -> None:
+    (folder / "attention.c").write_text(source)
+    words = "cc -O1 -Wall -Wextra -Werror -shared -fPIC -o libattention.so attention.c others.o -lm"
+    subprocess.run(words.split(), cwd=folder, check=True)
+
+
+def stepped(folder: Path, source: str, prompt: str = "", **env: str) -> tuple[str, str]:
+    """Return what the worker makes of a source, and what it says."""
+    (folder / "attention.c").write_text(source)
+    (folder / "PROMPT.md").write_text(prompt)
+    done = run(folder, "worker.py", "PROMPT.md", **env)
+    assert done.returncode == 0, done.stderr
+    return (folder / "attention.c").read_text(), done.stdout.strip()
+
+
+def test_the_quick_benchmark_writes_a_row_of_each_class(folder: Path) -> None:
+    spec = manifest.load(folder / "manifest.yaml")
+    target = reported.command_target(spec)
+    check(target)
+    build(folder, SOURCE)
+    done = run(folder, *target.quick_command.split()[1:])
+    assert done.returncode == 0, done.stderr
+    with (folder / target.csv).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    wanted = rule.parse(target.check.rule)
+    assert all(wanted.passes(row[target.check.column]) for row in rows)
+    assert {(row["mtp"], row["context"]) for row in rows} == {
+        (mtp, context) for mtp in "124" for context in ("256", "2048")}
+    assert {row["skew"] for row in rows} == {"0", "1"}
+    named = {metric.name for metric in target.metrics}
+    assert all(float(row[name]) > 0 for row in rows for name in named | set(target.ignore))
+    assert set(rows[0]) - {target.check.column, *named, *target.ignore} == {
+        "block_size", "head_size", "mtp", "context", "heads", "kv_heads", "seqs", "skew"}
+
+
+def test_nothing_but_the_kernel_may_be_changed(folder: Path) -> None:
+    spec = manifest.load(EXAMPLE / "manifest.yaml")
+    files = [str(path.relative_to(EXAMPLE)) for path in EXAMPLE.rglob("*") if path.is_file()]
+    sealed = reported.sealed_target(spec, files).frozen
+    assert set(sealed) >= {"attention.py", "bench.py", "others.c", "test_attention.py"}
+    assert "attention.c" not in sealed and reported.edit(spec) == ("attention.c",)
+
+
+@pytest.mark.parametrize("config", [
+    {"ROWS": 4, "LANES": 16},
+    {"ROWS": 8, "LANES": 4, "ONLINE": 1, "TILE": 4},
+    pytest.param({"ROWS": 2, "LANES": 32, "ONLINE": 1, "TILE": 256}, marks=pytest.mark.slow),
+], ids=str)
+def test_every_choice_of_knobs_is_right(folder: Path, config: dict[str, Value]) -> None:
+    found = knobs.find(SOURCE, language="c")
+    checked = knobs.check(found, config, knobs.requirements(SOURCE, found))
+    assert not checked.faults and not checked.dropped
+    build(folder, knobs.apply(SOURCE, config, language="c"))
+    done = run(folder, "test_attention.py")
+    assert (done.returncode, done.stdout) == (0, "all right\n")
+
+
+@pytest.mark.parametrize("name", [
+    name if name in (WRONG, RIGHT) else pytest.param(name, marks=pytest.mark.slow)
+    for name in PATCHES])
+def test_only_the_patch_that_is_to_be_repaired_is_wrong(folder: Path, name: str) -> None:
+    assert {WRONG, RIGHT, *SLOWER} < set(PATCHES)
+    source, _ = stepped(folder, SOURCE, PAGED_STEP=name)
+    build(folder, source)
+    done = run(folder, "test_attention.py")
+    assert done.returncode == (name == WRONG), done.stdout
+    assert ("paged_attention: " in done.stdout) == (name == WRONG)
+    assert "naive_attention: " not in done.stdout
+
+
+def test_the_benchmark_sees_what_is_wrong_class_by_class(folder: Path) -> None:
+    source, _ = stepped(folder, SOURCE, PAGED_STEP=WRONG)
+    build(folder, source)
+    assert run(folder, "bench.py", "--quick").returncode == 0
+    with (folder / "attention.csv").open(newline="") as file:
+        wrong = {(row["mtp"], row["context"]): int(row["err_paged"])
+                 for row in csv.DictReader(file)}
+    assert wrong["1", "2048"] == 0  # nothing is left over there
+    assert wrong["1", "256"] > 0 and wrong["4", "2048"] > 0
+
+
+def test_git_applies_each_patch_as_the_worker_does(folder: Path, tmp_path: Path) -> None:
+    project = repos.project(tmp_path / "project", {"attention.c": SOURCE})
+    for name in PATCHES:
+        repos.git(project, "apply", str(EXAMPLE / "patches" / f"{name}.patch"))
+        stepped_to, said = stepped(folder, SOURCE, PAGED_STEP=name)
+        assert (project / "attention.c").read_text() == stepped_to != SOURCE
+        assert said == f"took {name}"
+        repos.git(project, "checkout", "-q", ".")
+
+
+def test_the_worker_goes_on_from_what_it_finds(folder: Path) -> None:
+    wrong, said = stepped(folder, SOURCE, "# Make it faster\n")
+    assert said == f"took {WRONG}"
+    right, said = stepped(folder, wrong, "## Repair, attempt 1 of 3\n")
+    assert said == f"took {RIGHT}" and right == stepped(folder, SOURCE, PAGED_STEP=RIGHT)[0]
+    lines = [f"- round {n}: steps: slower: +20.0% time\n" for n in range(3, 7)]
+    for count in range(4):
+        source, said = stepped(folder, right, SLOWED + "".join(lines[:count]))
+        assert said == f"took {SLOWER[count % 3]}" and source != right
+    tuned = knobs.apply(right, {"ROWS": 4, "LANES": 16}, language="c")
+    assert stepped(folder, tuned)[1] == f"took {SLOWER[0]}"
+
+
+def test_the_worker_says_what_is_not_there_to_be_replaced(folder: Path) -> None:
+    changed = SOURCE.replace("float sums[ROWS][LANES]", "float  sums[ROWS][LANES]")
+    (folder / "attention.c").write_text(changed)
+    done = run(folder, "worker.py", PAGED_STEP="double-products")
+    assert done.returncode == 1 and done.stderr.startswith("this is not in attention.c:\n")
+    assert (folder / "attention.c").read_text() == changed
