@@ -120,7 +120,7 @@ def create(workspace: Path, manifest_path: Path) -> Setup:
 def _record(writer: Writer, folder: Folder, project: Project, manifest: Manifest,
             device: Device) -> None:
     identity = folder.path.name
-    lineage = Lineage.create(folder.path, identity, project)
+    lineage = Lineage.create(folder.path, identity, project, publishes=manifest.git_commit)
     folder.manifest.write_text(manifests.dump(manifest))
     with writer.transaction():
         writer.add_campaign(Campaign(
@@ -147,7 +147,8 @@ def open_campaign(workspace: Path, identity: str) -> Setup:
                          fix="`kopt status` lists them")
     folder = Folder(Path(campaign.path))
     manifest = manifests.load(folder.manifest)
-    lineage = Lineage(folder.path, identity, Path(campaign.project))
+    lineage = Lineage(folder.path, identity, Path(campaign.project),
+                      publishes=manifest.git_commit)
     task = _target_at(lineage, manifest, folder)
     return Setup(workspace=workspace, id=identity, folder=folder, manifest=manifest, target=task,
                  devices=devices_for(manifest, task), lineage=lineage)
