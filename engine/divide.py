@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 
 from engine.candidates import Entry
+from engine.split.languages import splits
 from engine.workers.base import Divide, Task
-from engine.workers.split import MADE_FROM
 from harness.verdict import Verdict
 
 BACKEND = "split"
@@ -23,12 +23,12 @@ def diverges(verdict: Verdict) -> bool:
 def again(task: Task, entry: Entry, tree: Path, verdict: Verdict, source: str) -> Task | None:
     """Return the task of taking an entry, whose files lie in `tree`, for the classes it gains in.
 
-    None where classes do not diverge, where it changes more than the C file `source`, or where it
+    None where classes do not diverge, where it changes more than the file `source`, or where it
     is a split itself.
     """
     files = [file.path for file in entry.patch.files]
     if task.divide is not None or task.backend == BACKEND or not diverges(verdict) \
-            or files != [source] or not source.endswith(MADE_FROM):
+            or files != [source] or not splits(source):
         return None
     by_outcome: dict[str, list[str]] = {"faster": [], "slower": [], "tie": []}
     for row in verdict.rows:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from engine import infer, infer_command, quick
+from engine import infer, infer_command, infer_source, quick
 from engine.guess import Guess, guess
 from engine.manifest import Manifest, parse
 from engine.proposal import Proposal
@@ -22,6 +22,10 @@ TARGET = ("csv", "check", "metrics", "configs", "ignore")
 NEEDED = {"benchmark_command": "--benchmark 'python bench.py'", "csv": "--csv bench.csv",
           "check": "--check 'err == 0'", "metrics": "--metrics us", "edit": "--edit kernel.py"}
 """What no manifest of a command target does without, and how it is given."""
+
+
+LATER = {"configs": "found by the baseline", "target_gpu": "the device's"}
+"""What a campaign fills in at its start."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +44,7 @@ def infer_all(project: Path, given: Mapping[str, str]) -> Parameters:
     """Return all parameters in the order in which they are shown; `given` ones come first."""
     found = _benchmark(project, given.get("benchmark_command", ""))
     script = found.script if found else ""
-    kernel = infer_command.kernel(project, script) if script else infer_command.Kernel(files=())
+    kernel = infer_source.kernel(project, script) if script else infer_source.Kernel(files=())
     guessed = guess(found.columns, hint=" ".join(kernel.files)) if found else Guess(
         check="", metrics=(), implementations=())
     of_script = f"by {script}" if script else ""
@@ -50,6 +54,7 @@ def infer_all(project: Path, given: Mapping[str, str]) -> Parameters:
         ("target_op", infer_command.op(script, kernel.files, project), "by the names of files"),
         ("target_backend", kernel.language.upper(), ""),
         ("target_lang", kernel.language, ""),
+        ("target_gpu", "", ""),
         ("edit", ", ".join(kernel.files), f"loaded {of_script}" if script else ""),
         ("benchmark_command", found.command if found else "", "it writes a CSV"),
         ("csv", found.csv if found else "", f"written {of_script}"),
@@ -58,7 +63,9 @@ def infer_all(project: Path, given: Mapping[str, str]) -> Parameters:
         ("configs", "", "found in the baseline"),
         ("ignore", "", ""),
         ("quick_command", quick_command, f"an option of {script}"),
+        ("setup_command", "", ""),
         ("build_command", kernel.build, "what the benchmark loads"),
+        ("format_command", infer_source.format_command(project, kernel.files), "its style file"),
         ("test_command", infer_command.test_command(project, script, kernel.files), "its tests"),
         ("primary_metric", "", "the metrics"),
         ("performance_target", "", ""),
@@ -71,7 +78,8 @@ def infer_all(project: Path, given: Mapping[str, str]) -> Parameters:
     ]
     known = {name: Parameter(name=name, value=value, origin=origin if value else "")
              for name, value, origin in rows}
-    known["configs"] = replace(known["configs"], origin="found by the baseline")
+    for name, origin in LATER.items():
+        known[name] = replace(known[name], origin=origin)
     return changed(known, given)
 
 

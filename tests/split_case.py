@@ -97,6 +97,10 @@ def start(source: str) -> dict[str, Value]:
     return knobs.current(knobs.find(source, language="c"))
 
 
+def start_of(source: str, language: str) -> dict[str, Value]:
+    return knobs.current(knobs.find(source, language=language))
+
+
 def divided(source: str, *groups: Group, names: dict[str, str] = SAME) -> str:
     own = start(source)
     whole = [Group(config={**own, **one.config}, classes=one.classes, points=one.points,

@@ -11,7 +11,16 @@ import repos
 from command_line import answer, kopt
 from test_cli_new import converse
 
-from engine import draft_command, guess, infer, infer_command, manifest, once, proposal
+from engine import (
+    draft_command,
+    guess,
+    infer,
+    infer_command,
+    infer_source,
+    manifest,
+    once,
+    proposal,
+)
 from harness import devices
 from harness.errors import InputError
 from harness.reported.series import SickIncumbent
@@ -253,7 +262,7 @@ def test_what_a_benchmark_loads_says_how_it_is_built(files: dict[str, str], buil
                                                      tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    assert infer_command.kernel(tmp_path, "bench.py").build == build
+    assert infer_source.kernel(tmp_path, "bench.py").build == build
 
 
 def test_a_command_that_names_no_script_is_taken_with_what_the_likeliest_says(
@@ -293,7 +302,24 @@ def test_the_kernel_is_what_the_benchmark_imports_and_looks_like_one(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     script = next(name for name in files if "bench" in name)
-    assert infer_command.kernel(tmp_path, script).files == found
+    assert infer_source.kernel(tmp_path, script).files == found
+
+
+@pytest.mark.parametrize(("style", "tool", "file", "command"), [
+    (".clang-format", "clang-format", "k.c", "clang-format -i k.c"),
+    ("pyproject.toml", "black", "k.py", "black -q k.py"),
+    ("pyproject.toml", "ruff", "k.py", ""), (".clang-format", "clang-format", "k.py", ""),
+    (".clang-format", "", "k.c", ""), ("", "clang-format", "k.c", "")])
+def test_files_are_formatted_as_the_project_does_where_the_tool_is_here(
+        style: str, tool: str, file: str, command: str, tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    if style:
+        (tmp_path / style).write_text("[tool.black]\n")
+    (tmp_path / "bin").mkdir()
+    if tool:
+        shutil.copy("/bin/true", tmp_path / "bin" / tool)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert infer_source.format_command(tmp_path, [file]) == command
 
 
 def test_a_run_that_gives_no_table_is_one_line(tmp_path: Path) -> None:

@@ -229,7 +229,8 @@ def test_a_run_survives_its_terminal_and_can_be_controlled(tmp_path: Path) -> No
 
 
 def test_stop_ends_in_order_and_resume_goes_on(tmp_path: Path) -> None:
-    setup = campaigns.create(tmp_path)
+    setup = campaigns.create(tmp_path, pool={"slots": 1, "trials": 2, "workers": 1})
+    campaigns.hand_in(setup)  # a gain that is sure
     host.spawn(setup.workspace, setup.id)
     campaigns.until(lambda: campaigns.slots(setup))
     code, out, err = campaigns.ended(campaigns.kopt("stop", setup.id, workspace=setup.workspace))

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import campaigns
 import pytest
 import repos
 
-from engine import manifest, reported
-from harness import knobs
+from engine import campaign, manifest, reported
+from harness import knobs, yamldoc
 from harness.knobs import Value
 from harness.reported import rule
 from harness.reported.target import check
 
-EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "paged_attention_c"
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLE = ROOT / "examples" / "paged_attention_c"
 PATCHES = sorted(path.stem for path in (EXAMPLE / "patches").iterdir())
 WRONG, RIGHT = "four-values-wrong", "four-values"
 SLOWER = ("compensated-products", "double-products", "exact-weights")
@@ -150,3 +154,48 @@ def test_the_worker_says_what_is_not_there_to_be_replaced(folder: Path) -> None:
     done = run(folder, "worker.py", PAGED_STEP="double-products")
     assert done.returncode == 1 and done.stderr.startswith("this is not in attention.c:\n")
     assert (folder / "attention.c").read_text() == changed
+
+
+def campaign_on(root: Path, **fields: Any) -> Path:
+    """Make a repository of the example, with other fields in its manifest; return the manifest."""
+    files = {str(path.relative_to(EXAMPLE)): path.read_text() for path in EXAMPLE.rglob("*")
+             if path.suffix in (".c", ".py", ".patch")}
+    spec = yamldoc.read(EXAMPLE / "manifest.yaml").value
+    repos.project(root, {**files, "manifest.yaml": yamldoc.dump({**spec, **fields})})
+    return root / "manifest.yaml"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_verdict_on_either_patch(tmp_path: Path) -> None:
+    path = campaign_on(tmp_path / "p", budget={"pairs": 3})
+    found = {}
+    for name in (WRONG, RIGHT):
+        done = subprocess.run([sys.executable, "-m", "kopt_tui.main", "evaluate", str(path),
+                               "--json", "--patch", str(EXAMPLE / "patches" / f"{name}.patch")],
+                              capture_output=True, timeout=400, check=False, cwd=ROOT)
+        found[name] = json.loads(done.stdout)
+    assert "tests fail" in found[WRONG]["rejected_reason"] and not found[WRONG]["rows"]
+    assert found[RIGHT]["valid"] and found[RIGHT]["correct"] and found[RIGHT]["speedup"] > 1.1
+    assert len(found[RIGHT]["rows"]) == 6
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_campaign_repairs_keeps_and_ends_after_regressions(tmp_path: Path) -> None:
+    path = campaign_on(tmp_path / "p", approval="auto", budget={"pairs": 4},
+                       decision={"looks": 8, "alpha": 0.2}, pool={
+        "slots": 1, "backends": ["cli"], "cli": [
+            {"name": "steps", "command": "{python} worker.py {prompt}", "network": False}]})
+    setup = campaign.create(tmp_path / "w", path)
+    campaigns.run(setup, limit_s=800)
+    ended = campaigns.campaign(setup)
+    assert (ended.state, ended.reason) == ("finished", "3 consecutive measured regressions")
+    assert (ended.speedup or 0) > 1.1
+    with campaigns.reading(setup) as reader:
+        made = [one.kind for one in reversed(reader.decisions(setup.id))]
+        rounds = [one.outcome for one in reader.rounds(setup.id)]
+        [end_to_end] = reader.events_of(setup.id, "e2e")
+    assert made == ["repair", "keep", "regression", "regression", "regression"]
+    assert rounds == ["baseline", "keep", "regression", "regression", "regression"]
+    assert end_to_end.payload["message"].startswith("end to end ")

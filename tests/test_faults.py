@@ -125,10 +125,13 @@ def test_a_workspace_that_cannot_be_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("given", "code", "words"), [
     ({"kernel": "void scale( {\n"}, 2, "the baseline does not pass its own check: does not comp"),
     ({"kernel": campaigns.KERNEL.replace("2.0f", "3.0f")}, 2, "class small: error"),
-    ({"kernel": campaigns.KERNEL.replace("x[i] * 2.0f", "*(volatile float *)0")}, 2, "SIGSEGV"),
+    pytest.param({"kernel": campaigns.KERNEL.replace("x[i] * 2.0f", "*(volatile float *)0")}, 2,
+                 "SIGSEGV", marks=pytest.mark.slow),
     ({"reference": "def scale(x):\n    raise ValueError('no \\x1b[31mway')\n"}, 2, "no way"),
-    ({"reference": "def other(x):\n    return x\n"}, 2, "reference"),
-    ({"reference": "import nowhere_to_be_found\n"}, 2, "nowhere_to_be_found"),
+    pytest.param({"reference": "def other(x):\n    return x\n"}, 2, "reference",
+                 marks=pytest.mark.slow),
+    pytest.param({"reference": "import nowhere_to_be_found\n"}, 2, "nowhere_to_be_found",
+                 marks=pytest.mark.slow),
     ({"task": {"classes": [{"name": "small", "shape": {"m": 3}}]}}, 2, ""),
     ({"task": {"args": [{"name": "x", "dtype": "float32", "shape": ["n"]},
                         {"name": "out", "dtype": "float32", "shape": ["n", 2],
@@ -151,7 +154,8 @@ def test_a_baseline_that_is_no_good(tmp_path: Path, given: dict[str, Any], code:
 
 @pytest.mark.parametrize("knob", [
     "#define PASSES 16  /* kopt: knob PASSES in [] */",
-    f"#define PASSES 16  /* kopt: knob PASSES in [{WIDE}] */",
+    pytest.param(f"#define PASSES 16  /* kopt: knob PASSES in [{WIDE}] */",
+                 marks=pytest.mark.slow, id="wide"),
     "#define PASSES 16",
 ])
 def test_knobs_that_are_none(tmp_path: Path, knob: str) -> None:
@@ -186,8 +190,9 @@ def test_a_full_disk(tmp_path: Path) -> None:
     if mounted.returncode != 0:
         pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
     try:
-        manifest = campaigns.project(tmp_path / "p")
+        manifest = campaigns.project(tmp_path / "p", pool={"slots": 1, "backends": ["inbox"]})
         setup = create(small / "w", manifest)
+        campaigns.hand_in(setup)
         pid = host.spawn(setup.workspace, setup.id)
         campaigns.until(lambda: campaigns.slots(setup))
         with contextlib.suppress(OSError), (small / "ballast").open("wb", buffering=0) as file:

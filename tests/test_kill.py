@@ -58,7 +58,7 @@ def kill(setup: Setup, pid: int) -> None:
         pass
 
 
-@pytest.mark.parametrize("wanted", [8, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("wanted", [4, pytest.param(30, marks=pytest.mark.slow)])
 def test_a_campaign_killed_again_and_again(wanted: int, tmp_path: Path, own_lock: None) -> None:
     """Each time after so many more events, so that the moments lie all over the campaign."""
     chance = random.Random(SEED)
@@ -108,7 +108,8 @@ def complete(setup: Setup) -> None:
     assert text.count("| keep |") == len(keeps)
 
 
-@pytest.mark.parametrize("step", ["keep.keeping", "keep.kept"])
+@pytest.mark.parametrize("step", [
+    "keep.keeping", pytest.param("keep.kept", marks=pytest.mark.slow)])  # all steps: test_keep
 def test_a_host_that_dies_at_a_step_of_its_keep(tmp_path: Path, step: str) -> None:
     setup = campaigns.given(tmp_path)  # nothing else is left to do after it is resumed
     died = subprocess.run([sys.executable, "-m", "engine.host", str(setup.workspace), setup.id],

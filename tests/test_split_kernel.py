@@ -10,6 +10,7 @@ import pytest
 
 from engine.fleet import Fleet
 from engine.split import c_dispatch
+from engine.split.language import C
 from engine.workers import by_class
 from engine.workers.base import Bench, Task
 from engine.workers.split import SplitWorker
@@ -76,4 +77,4 @@ def test_sizes_that_want_other_knobs_get_kernels_of_their_own(tmp_path: Path) ->
 def test_a_tasks_scalars_are_parameters_by_their_places(signature: str,
                                                         wanted: dict[str, str]) -> None:
     source = f"void other(int n) {{}}\nvoid scale({signature}) {{ (void)x; }}\n"
-    assert by_class.parameters(source, TARGET) == wanted
+    assert by_class.parameters(C(), source, TARGET) == wanted

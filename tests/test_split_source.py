@@ -9,11 +9,12 @@ import pytest
 import split_case
 from split_case import built, divided, group, start, tile_taken
 
-from engine.split import c_dispatch, c_entries, c_items, specialise, where
+from engine.split import c_dispatch, c_items, columns, language, specialise, where
 from engine.split.wishes import Group
 from harness import knobs
 from harness.errors import InputError, KoptError, Refused
 
+C = language.C()
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
@@ -216,9 +217,9 @@ def test_what_is_no_c_is_told_with_its_line(code: str) -> None:
     ("// kopt: column kv_len is x\n", ["kv_len"], {}), ("", ["x", "out", "steps"], {})])
 def test_a_column_is_a_parameter_by_its_name_or_by_a_comment(
         text: str, names: list[str], wanted: dict[str, str]) -> None:
-    assert c_entries.columns(text + split_case.KERNEL, names, ["TILE"]) == wanted
+    assert columns.columns(C, text + split_case.KERNEL, names, ["TILE"]) == wanted
     after = divided(text + split_case.KERNEL, LONG)
-    assert c_entries.columns(after, names, ["TILE", "TILE_v1"]) == wanted
+    assert columns.columns(C, after, names, ["TILE", "TILE_v1"]) == wanted
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*/*.c")), ids=lambda path: path.name)

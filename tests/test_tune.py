@@ -89,9 +89,9 @@ def test_a_split_that_is_ended_early_leaves_the_source_as_it_is(tmp_path: Path) 
     assert source(given) == split_case.KERNEL
 
 
-def test_what_is_no_c_is_refused(tmp_path: Path) -> None:
-    given = bench(tmp_path, replace(split_case.TARGET, source="total.py"))
-    with pytest.raises(Refused, match=r"total.py is no C"):
+def test_what_is_neither_c_nor_python_is_refused(tmp_path: Path) -> None:
+    given = bench(tmp_path, replace(split_case.TARGET, source="total.cu"))
+    with pytest.raises(Refused, match=r"total.cu is neither C nor Python"):
         worked(SplitWorker(), given)
 
 

@@ -16,6 +16,8 @@ class Language(Protocol):
 
     knobs: str
     """Its name where knobs are looked for."""
+    gap: str
+    """What stands before a function."""
 
     def items(self, source: str) -> tuple[Item, ...]: ...
 
@@ -40,6 +42,7 @@ class C:
     """Plain C; see `c_items` for how much of it is understood."""
 
     knobs = "c"
+    gap = "\n"
 
     def items(self, source: str) -> tuple[Item, ...]:
         return c_items.items(source)

@@ -48,7 +48,7 @@ def opened(language: Language, text: str, blocks: tuple[Block, ...], functions: 
         own = language.renamed(item.text, lambda name: base.get(name, name))
         declared = "" if item.function else item.text  # a prototype: of both from now on
         part = text[at:item.begin] + declared + own + ("" if own.endswith("\n") else "\n")
-        part += "\n" * bool(item.function)
+        part += language.gap if item.function else ""
         out.append(part)
         length, at = length + len(part), item.end
         shift.append((item.end, length - item.end))
@@ -89,15 +89,17 @@ def copied(language: Language, text: str, copies: Sequence[Item], name_of: Mappi
     found = knobs.find(text, language=language.knobs)
     declared = {knob.name for knob in found}
     own = {name for item in copies for name in item.defines & declared}
+    stems = {stem(name) for name in made_of}
     for one in knobs.requirements(text, found):
-        if one.names & own and one.names <= made_of:
+        of_others = {name for name in one.names - made_of if stem(name) in stems}
+        if one.names & own and not of_others:
             parts.append(language.comment(f"kopt: require {_reworded(one.text, name_of)}"))
     for item in copies:
         if item.defines & declared:
             here = {name: value for name, value in values.items() if name in item.defines}
             copy = _reworded(knobs.apply(item.text, here, language=language.knobs), name_of)
         else:
-            copy = ("\n" if item.function else "") + language.renamed(
+            copy = (language.gap if item.function else "") + language.renamed(
                 item.text, lambda name: name_of.get(name, name))
         parts.append(copy if copy.endswith("\n") else f"{copy}\n")
     return "".join([*parts, "\n"]) if parts else ""

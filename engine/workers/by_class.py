@@ -1,4 +1,4 @@
-"""What is best in each config class of a C kernel: searched for each, measured side by side."""
+"""What is best in each config class of a kernel: searched for each, measured side by side."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import msgspec
 
 from engine import harness_process
 from engine.fleet import Card
-from engine.split import c_dispatch, c_entries
+from engine.split import columns
+from engine.split.language import Language
 from engine.workers.base import Bench, Task, Tick
 from engine.workers.search import search
 from harness import knobs
@@ -20,7 +21,7 @@ from harness.evaluate import Settings, Trees
 from harness.plan import Plan
 from harness.requests import EvaluateRequest, Progress
 from harness.search.space import Config
-from harness.target import Target
+from harness.target import ConfigClass, Target
 from harness.trials import ConfigRows, Contender, LoopResult, Showing
 from harness.verdict import Verdict
 
@@ -46,22 +47,39 @@ def search_classes(task: Task, bench: Bench, target: Target, tick: Tick,
         if best is not None and best.best != found.best and best.best not in configs:
             configs.append(best.best)
     contenders = tuple(_contenders(found, configs, bench, target, tick, cancel))
-    columns = tuple(arg.name for arg in target.args if arg.kind == "scalar")
-    return replace(found, columns=columns, contenders=contenders, classes=tuple(
-        ConfigRows(name=one.name, cells=(tuple(
-            str(tensor.value) for tensor in target.tensors(one) if tensor.role == "scalar"),))
-        for one in target.classes))
+    known = {one.name: sizes(target, one) for one in target.classes}
+    shared = [name for name in next(iter(known.values()))
+              if all(name in own for own in known.values())]
+    return replace(found, columns=tuple(shared), contenders=contenders, classes=tuple(
+        ConfigRows(name=name, cells=(tuple(str(own[column]) for column in shared),))
+        for name, own in known.items()))
 
 
-def parameters(source: str, target: Target) -> dict[str, str]:
-    """Return what the entry's C source calls the task's scalars: they are told by their places."""
-    _, blocks = c_dispatch.read(source)
+def parameters(language: Language, source: str, target: Target) -> dict[str, str]:
+    """Return what the entry's source calls the sizes of a task: arguments are told by their places,
+    and in Python a size may be a tensor's.
+    """
+    _, blocks = language.read(source)
     names = {target.entry, *(one.default for one in blocks if one.entry == target.entry)}
-    entry = next((one for one in c_entries.entries(source) if one.name in names), None)
+    entry = next((one for one in columns.entries(language, source) if one.name in names), None)
     if entry is None or len(entry.parameters) != len(target.args):
         return {}
-    return {arg.name: name for arg, name in zip(target.args, entry.parameters, strict=True)
-            if arg.kind == "scalar" and name in entry.numbers}
+    found: dict[str, str] = {}
+    for arg, name in zip(target.args, entry.parameters, strict=True):
+        sizes = {size: f"{name}.shape[{place}]" for place, size in enumerate(arg.shape or ())
+                 if isinstance(size, str) and size.isidentifier()}
+        for size, word in ({arg.name: name} if arg.kind == "scalar" else sizes).items():
+            if language.takes(entry, [word]):
+                found.setdefault(size, word)
+    return found
+
+
+def sizes(target: Target, config_class: ConfigClass) -> dict[str, int]:
+    """Return a class's sizes, and the whole numbers that the kernel is called with."""
+    scalars = {tensor.name: tensor.value for tensor in target.tensors(config_class)
+               if tensor.role == "scalar"}
+    return {**config_class.shape, **{name: value for name, value in scalars.items()
+                                     if isinstance(value, int)}}
 
 
 def _contenders(found: LoopResult, configs: list[Config], bench: Bench, target: Target, tick: Tick,

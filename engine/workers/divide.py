@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from engine.split import c_entries, regions, where
+from engine.split import columns, regions, where
+from engine.split.languages import language_of
 from engine.split.merge import changed_names, merge
 from engine.split.where import Condition, Point
 from engine.workers import by_class
@@ -39,16 +40,17 @@ def divided(old: str, new: str, wanted: Divide,
     """
     points = {name: _points(name, target)
               for name in (*wanted.faster, *wanted.slower, *wanted.others)}
-    columns = regions.shared([point for several in points.values() for point in several])
-    parameter_of = by_class.parameters(old, target) if isinstance(target, Target) else \
-        c_entries.columns(old, columns, changed_names(old, new))
-    usable = [name for name in columns if name in parameter_of]
+    language = language_of(target)
+    known = regions.shared([point for several in points.values() for point in several])
+    parameter_of = by_class.parameters(language, old, target) if isinstance(target, Target) else \
+        columns.columns(language, old, known, changed_names(old, new, language))
+    usable = [name for name in known if name in parameter_of]
     inside = _some(points, wanted.faster, parameter_of)
     for apart in ((*wanted.slower, *wanted.others), wanted.slower):
         condition = where.find(inside, _some(points, apart, parameter_of),
                                [parameter_of[name] for name in usable])
         if condition is not None:
-            return merge(old, new, condition, inside, wanted.faster), condition
+            return merge(old, new, condition, inside, wanted.faster, language), condition
     raise Refused(f"no condition on a parameter tells {plain(', '.join(wanted.faster), 120)} from "
                   f"{plain(', '.join(wanted.slower), 120)}",
                   fix="give the function the column that does as a whole number, and call it the "
@@ -58,8 +60,7 @@ def divided(old: str, new: str, wanted: Divide,
 def _points(name: str, target: Target | CommandTarget) -> tuple[Point, ...]:
     if isinstance(target, CommandTarget):
         return regions.corners(name)
-    return ({tensor.name: tensor.value for tensor in target.tensors(target.config_class(name))
-             if tensor.role == "scalar" and isinstance(tensor.value, int)},)
+    return (by_class.sizes(target, target.config_class(name)),)
 
 
 def _some(points: Mapping[str, Sequence[Point]], names: Sequence[str],

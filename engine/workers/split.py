@@ -11,7 +11,8 @@ import math
 import threading
 from pathlib import Path
 
-from engine.split import c_entries, specialise, wishes
+from engine.split import columns, specialise, wishes
+from engine.split.languages import language_of
 from engine.workers import by_class
 from engine.workers.base import Bench, Report, Task, Tick
 from engine.workers.by_class import search_classes
@@ -29,7 +30,6 @@ REPEATS = 5
 """Fresh runs of each configuration that may be best in some class."""
 MARGIN = 0.02
 """Gain beside the common best from which a class is worth a kernel of its own."""
-MADE_FROM = (".c", ".h")
 
 
 class SplitWorker:
@@ -37,9 +37,7 @@ class SplitWorker:
 
     def work(self, task: Task, bench: Bench, tick: Tick, cancel: threading.Event) -> Report:
         target = bench.target
-        if not target.source.endswith(MADE_FROM):
-            raise Refused(f"{target.source} is no C: splits by knobs are written in C only",
-                          fix="leave it to an agent")
+        language_of(target)
         if task.divide is not None:
             tick("splitting", f"candidate {task.divide.candidate}", None)
             return divide(task.divide, bench)
@@ -70,22 +68,24 @@ def divided(source: str, result: LoopResult, target: Target | CommandTarget,
             ) -> tuple[str, tuple[wishes.Group, ...]]:
     """Return the source with a variant for each group of classes that wants one, and these.
 
-    Raises Refused where nothing is to be split, or cannot be, InputError for no readable C.
+    Raises Refused where nothing is to be split, or cannot be, InputError for what cannot be read.
     """
-    found = knobs.find(source, language="c")
+    language = language_of(target)
+    found = knobs.find(source, language=language.knobs)
     numeric = wishes.numeric(result)
     if isinstance(target, Target):
         parameter_of = {name: parameter for name, parameter in
-                        by_class.parameters(source, target).items() if name in numeric}
+                        by_class.parameters(language, source, target).items() if name in numeric}
     else:
-        parameter_of = c_entries.columns(source, numeric, [knob.name for knob in found])
+        parameter_of = columns.columns(language, source, numeric, [one.name for one in found])
     if not parameter_of:
         raise Refused("no exported function takes a column of the benchmark as a whole number",
                       fix="call its parameter as the column is called, or write a comment: "
                           "kopt: column NAME is PARAMETER")
     first = classes.columns(target.configs) if isinstance(target, CommandTarget) else ()
     groups = wishes.groups(result, list(parameter_of), MARGIN, first=first)
-    return specialise.split(source, groups, parameter_of, start=knobs.current(found)), groups
+    return specialise.split(source, groups, parameter_of, start=knobs.current(found),
+                            language=language), groups
 
 
 def summary(groups: tuple[wishes.Group, ...]) -> str:

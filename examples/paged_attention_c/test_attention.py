@@ -1,4 +1,4 @@
-"""The focused test: every result of small shapes, against Python's own floats."""
+"""Every result of small shapes, against Python's own floats: `python test_attention.py [--full]`."""
 
 import sys
 from math import nan
@@ -16,9 +16,15 @@ SHAPES = [
     Shape(16, 256, 5, 40, 2, 1, 1),
     Shape(16, 64, 4, 300, 2, 2, 3, skew=1),
 ]
+FULL = [
+    Shape(block_size, head_size, mtp, context, heads, 2, seqs)
+    for mtp in (1, 2, 3, 4, 8) for heads in (2, 6)
+    for block_size, head_size, context, seqs in (
+        (1, 32, 20, 2), (16, 48, 37, 2), (32, 64, 96, 3), (128, 112, 65, 2))
+]
 
 failed = 0
-for shape in SHAPES:
+for shape in SHAPES + (FULL if "--full" in sys.argv[1:] else []):
     for scale in (1, 30):  # a flat softmax, and one of which a few scores are everything
         case = Case(shape)
         for i in range(len(case.query)):
