@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -42,6 +43,7 @@ from harness.peer import Peer
 from harness.plan import Plan
 from harness.screen import SCREEN, Screen
 from harness.search.space import Config
+from harness.seats import Seat
 from harness.solo import BLOCKS, Solo
 from harness.stage import GPU_LIMITS
 from harness.sweep import Sweep
@@ -86,7 +88,8 @@ class Bench:
                   winner=best["config"], rows=rows)
 
     def ours(self) -> None:
-        with tempfile.TemporaryDirectory(prefix="kopt-bench-") as folder:
+        asked = Asked()
+        with asked, tempfile.TemporaryDirectory(prefix="kopt-bench-") as folder:
             began = time.monotonic()
             screen = self.screen(Path(folder))
             configs = space.configs()
@@ -97,7 +100,7 @@ class Bench:
                 seconds = time.monotonic() - began
                 predicted = self.predicted(screen, configs)
         order = sorted((e for e in swept.entries if e.first_us), key=lambda e: e.first_us or 0.0)
-        self.keep("ours", seconds=round(seconds, 3), entered=round(entered, 3), spent=swept.spent,
+        self.keep("ours", seconds=round(seconds, 3), by_question=asked.told(), entered=round(entered, 3), spent=swept.spent,
                   configs=len(configs), workers=screen.ahead.workers if screen.ahead else 0,
                   winner=swept.winner, no_stubs=screen.ahead.no_stubs if screen.ahead else "",
                   rejected=sum(e.correctness == "REJECTED" for e in swept.entries),
@@ -195,6 +198,37 @@ class Bench:
         return {"config": config, "us": ns / 1e3, "right": bool(judged and judged.right),
                 "total_s": total_s, "run_s": run_s, "compile_s": compile_s,
                 "over_s": total_s - run_s - compile_s, "steps": steps}
+
+
+class Asked:
+    """How long the lanes took to answer, question by question: seconds in all, and how many."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, list[float]] = defaultdict(list)
+        self._send, self._receive = Seat.send, Seat.receive
+
+    def __enter__(self) -> Asked:
+        last: dict[int, tuple[str, float]] = {}
+
+        def send(seat: Seat, op: str, **fields: object) -> None:
+            last[id(seat)] = op, time.monotonic()
+            self._send(seat, op, **fields)
+
+        def receive(seat: Seat) -> dict[str, Any]:
+            answer = self._receive(seat)
+            op, began = last[id(seat)]
+            self._seconds[op].append(time.monotonic() - began)
+            return answer
+
+        Seat.send, Seat.receive = send, receive  # type: ignore[method-assign]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Seat.send, Seat.receive = self._send, self._receive  # type: ignore[method-assign]
+
+    def told(self) -> dict[str, dict[str, float]]:
+        return {op: {"seconds": round(sum(each), 3), "count": len(each),
+                     "median": round(median(each), 4)} for op, each in self._seconds.items()}
 
 
 def warm_zygote(place: Place) -> Zygote:
