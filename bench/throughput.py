@@ -100,7 +100,8 @@ class Bench:
                 seconds = time.monotonic() - began
                 predicted = self.predicted(screen, configs)
         order = sorted((e for e in swept.entries if e.first_us), key=lambda e: e.first_us or 0.0)
-        self.keep("ours", seconds=round(seconds, 3), by_question=asked.told(), entered=round(entered, 3), spent=swept.spent,
+        self.keep("ours", seconds=round(seconds, 3), by_question=asked.told(),
+                  entered=round(entered, 3), spent=swept.spent,
                   configs=len(configs), workers=screen.ahead.workers if screen.ahead else 0,
                   winner=swept.winner, no_stubs=screen.ahead.no_stubs if screen.ahead else "",
                   rejected=sum(e.correctness == "REJECTED" for e in swept.entries),
@@ -220,11 +221,13 @@ class Asked:
             self._seconds[op].append(time.monotonic() - began)
             return answer
 
-        Seat.send, Seat.receive = send, receive  # type: ignore[method-assign]
+        vars_of: Any = Seat
+        vars_of.send, vars_of.receive = send, receive
         return self
 
     def __exit__(self, *_: object) -> None:
-        Seat.send, Seat.receive = self._send, self._receive  # type: ignore[method-assign]
+        vars_of: Any = Seat
+        vars_of.send, vars_of.receive = self._send, self._receive
 
     def told(self) -> dict[str, dict[str, float]]:
         return {op: {"seconds": round(sum(each), 3), "count": len(each),
