@@ -12,8 +12,8 @@ from harness.errors import EnvironmentFault
 
 NEEDLESS = ("worktrees", "trees", "scratch", "jit")
 """Folders that an engine makes again when it needs them; the record and the clone stay."""
-RESERVE_BYTES = 256 << 20
-"""Of the disk, for the journal, the clone and the rest of the machine."""
+RESERVE_BYTES = 8 << 20
+"""Of the disk, for what a round writes into the journal, the clone and the records."""
 MIB = 1 << 20
 COPIES_A_SLOT = 2
 """Of the project's files: the worktree, and the tree that its candidate makes."""

@@ -101,7 +101,7 @@ class Pool(_Part, frozen=True, kw_only=True):
     workers: Annotated[int, Meta(ge=1, le=256)] | None = None
     min_workers: Annotated[int, Meta(ge=1, le=256)] = 8
     workers_per_gpu: Annotated[int, Meta(ge=1, le=64)] = 4
-    backends: tuple[str, ...] = ("search", "rewrite-template", "inbox")
+    backends: tuple[str, ...] = ("search", "split", "rewrite-template", "inbox")
     trials: Count = 24
     """Trials of one search slot."""
     cli: tuple[Cli, ...] = ()

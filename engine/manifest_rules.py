@@ -18,7 +18,7 @@ from harness.yamldoc import Document, Key
 
 _OWN = {"command": "benchmark_command", "quick_command": "quick_command",
         "build_command": "build_command"}
-BACKENDS = ("search", "rewrite-template", "inbox", "cli")
+BACKENDS = ("search", "split", "rewrite-template", "inbox", "cli")
 PLACEHOLDERS = ("prompt", "worktree", "python")
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -58,6 +58,8 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
     review: Review | None = None
     tried: frozenset[str] = frozenset()
     brief: str = ""
+    may_split: bool = False
+    """Whether there are classes and knobs to go apart, and a gain was kept before."""
 
     @property
     def trials(self) -> int:
@@ -102,7 +104,7 @@ def plan(outlook: Outlook) -> list[Task]:
     first = _rewrites(outlook, share) if known_forms else []
     planned = _planned(outlook, share - len(first))
     rewrites = first or _rewrites(outlook, outlook.slots - len(planned) - 1)
-    tasks += planned + rewrites
+    tasks += planned + _split(outlook) + rewrites
     if outlook.may_search:
         tasks.append(Task(slot="fixed", kind="fixed", backend="search",
                           hypothesis="canonical: every knob of the best source, searched together",
@@ -145,6 +147,20 @@ def _some(names: Sequence[str], turn: int) -> tuple[str, ...]:
         return tuple(names)
     first = turn % len(names)
     return tuple(dict.fromkeys((names[first], names[(first + 1) % len(names)])))[:1 + turn % 2]
+
+
+SPLIT = "config classes that want other knobs get a kernel of their own, behind a dispatch"
+
+
+def _split(outlook: Outlook) -> list[Task]:
+    """Look once on every best but the first whether classes go apart: the default path of a split
+    keeps the knobs that it has.
+    """
+    if not outlook.may_split or SPLIT in outlook.tried or outlook.pool.mode == "fixed":
+        return []
+    return [Task(slot="split", kind="planned", backend="split", hypothesis=SPLIT,
+                 bottleneck=_name(outlook.leads[0]) if outlook.leads else "",
+                 seed=_seed(outlook, "split"), trials=outlook.trials)]
 
 
 def _rewrites(outlook: Outlook, room: int) -> list[Task]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine import candidates, history, repair
+from engine import candidates, history
 from engine.budget import Meter
 from engine.candidates import Entry
 from engine.desk import Desk
@@ -20,6 +20,7 @@ from engine.judge import breach
 from engine.keeper import Judged, Keeper
 from engine.pool import Finished, Pool
 from engine.records.write import Records
+from engine.second_tries import SecondTries
 from engine.verifier import Verified
 from engine.workers import inbox
 from engine.workers.base import Task
@@ -50,8 +51,7 @@ class RoundRun:
         self._failed = False
         self._working: set[str] = set()
         self._verifying: dict[str, Entry] = {}
-        self._task_of: dict[str, Task] = {}
-        """By candidate, where its worker could be given it back."""
+        self._seconds = SecondTries(desk, keeper, pool, meter)
         self._judged: list[Judged] = []
         self._earlier: list[Judged] = []
 
@@ -100,7 +100,7 @@ class RoundRun:
         for slot in self.desk.reader.slots(campaign, self.n):
             if slot.slot not in self._working and slot.stage in UNENDED and not slot.candidate:
                 self._end_slot(slot.slot, "ended", "its engine was cut short")
-        self._meter.note(cost=sum(map(self._cost_of, tasks)))
+        self._meter.note(cost=sum(map(self._seconds.cost_of, tasks)))
 
     def _carry(self, carried: Sequence[Candidate]) -> None:
         """Take up candidates that an earlier engine captured and did not decide on."""
@@ -175,7 +175,7 @@ class RoundRun:
                            entry.id)
             return
         self.records.candidate(self.n, entry)
-        self._task_of[entry.id] = task
+        self._seconds.task_of[entry.id] = task
         if ruling := breach(entry.violations):
             self.keeper.refuse(entry, "reject", ruling.reason)
             self._end_slot(task.slot, "reject", ruling.reason, entry.id)
@@ -202,33 +202,11 @@ class RoundRun:
             self.desk.writer.set_candidate_state(self.setup.id, entry.id, "verified",
                                                  reason=ruling.reason)
             self._end_slot(entry.candidate.slot, "verified", ruling.reason, entry.id)
-        elif not self._mended(judged):
+        elif not self._cut and (again := self._seconds.begin(judged, self._base)):
+            self._working.add(again.slot)
+        else:
             self.keeper.close(judged)
             self._end_slot(entry.candidate.slot, ruling.kind, ruling.reason, entry.id)
-
-    def _mended(self, judged: Judged) -> bool:
-        """Give a candidate that is wrong back to its worker, if that can mend it."""
-        entry, task = judged.entry, self._task_of.get(judged.entry.id)
-        if task is None or self._cut or not repair.mendable(judged.verdict):
-            return False
-        wanted = repair.again(task, entry, self.setup.tree(entry.tree), judged.ruling.reason)
-        if wanted is None or wanted.mend is None or not self._affords(task) or \
-                not self.pool.again(wanted, self._base):
-            return False
-        reason = f"{judged.ruling.reason}; repair {wanted.mend.attempt} of {wanted.mend.of}"
-        self.keeper.refuse(entry, "repair", reason, verdict=judged.verdict_id)
-        self._working.add(task.slot)
-        self._meter.note(cost=self._cost_of(task))
-        self.desk.tick(task.slot, "working", f"repair {wanted.mend.attempt} of {wanted.mend.of}")
-        return True
-
-    def _affords(self, task: Task) -> bool:
-        most = self.setup.manifest.budget.cost
-        return most is None or self._meter.spent.cost + self._cost_of(task) <= most
-
-    def _cost_of(self, task: Task) -> float:
-        costs = {cli.name: cli.cost for cli in self.setup.manifest.pool.cli}
-        return costs.get(task.option, 0.0) if task.backend == "cli" else 0.0
 
     def _choose(self) -> None:
         """Best of N wins; every other verified gain is tried again on the new best."""

@@ -9,14 +9,14 @@ import logging
 import time
 from collections.abc import Sequence
 
-from engine import budget, keep, standby, survey
+from engine import budget, class_baseline, ending, keep, standby, survey, tips
 from engine.approval import Controls
 from engine.budget import Meter
+from engine.campaign import Setup
 from engine.desk import Desk, Stopped
 from engine.fleet import NoIdleGpu
 from engine.journal.errors import LeaseLost
 from engine.journal.records import Campaign, CampaignState, Round
-from engine.judge import describe_speedup
 from engine.keeper import Keeper
 from engine.pool import Pool
 from engine.records.write import Records
@@ -34,16 +34,21 @@ class Run:
     """One engine's run over a campaign, from taking it over to giving it back."""
 
     def __init__(self, desk: Desk, *, decide_only: bool) -> None:
-        self.desk, self.setup, self.decide_only = desk, desk.setup, decide_only
-        self.keeper = Keeper(desk)
+        self.desk, self.decide_only = desk, decide_only
         self.controls = Controls(desk, since=desk.since, decide_only=decide_only)
-        self.records = Records(desk.setup)
-        self.workers = registry.workers(desk.setup.manifest)
-        self.before = self._campaign()
         self.meter = Meter(self._spend, budget.spent(desk.reader.rounds(desk.setup.id)),
                            running=not decide_only)
-        self.steering = Steering(desk, self.meter)
+        self._work_on(desk.setup)
+        self.before = self._campaign()
         desk.on_controls = self._look
+
+    def _work_on(self, setup: Setup) -> None:
+        """Have all parts work with a campaign as its manifest has it now."""
+        self.setup = self.desk.setup = self.desk.verifier.setup = setup
+        self.keeper = Keeper(self.desk)
+        self.records = Records(setup)
+        self.workers = registry.workers(setup.manifest)
+        self.steering = Steering(self.desk, self.meter)
 
     def go(self) -> None:
         """Carry the campaign on until it stops, and record how it ended."""
@@ -125,6 +130,8 @@ class Run:
         self.desk.round = 1
         if self.desk.recorded("baseline", "baseline", tree) is not None:
             return
+        tips.read_before_baseline(self.desk)
+        self._find_classes()
         self._state("running", "baseline")
         self.desk.writer.start_round(Round(campaign=self.setup.id, n=1, scope="global",
                                            incumbent=base, started_at=time.time()))
@@ -146,6 +153,21 @@ class Run:
             writer.end_round(self.setup.id, 1, outcome="baseline", best_speedup=1.0,
                              summary=f"baseline: {survey.describe_baseline(verdict)}")
         self.records.agree(self.desk.reader)
+
+    def _find_classes(self) -> None:
+        """Have a benchmark's own table say which rows behave alike, unless the manifest does."""
+        setup, stop = self.setup, self.desk.stop
+        if setup.command is None:
+            return
+        class_baseline.prepare(setup)
+        if class_baseline.settled(setup):
+            return
+        self._state("running", "config classes: two runs of the benchmark")
+        found, proposal = self.desk.aside(lambda: self.desk.fleet.run(
+            "verdict", lambda card: class_baseline.find(setup, card.device, cancel=stop),
+            cancel=stop))
+        self._work_on(found)
+        self.desk.writer.event(setup.id, "classes", message=proposal.words)
 
     def _untimed(self) -> str:
         """Say why nothing could ever be kept here: a Triton kernel is not timed without a GPU."""
@@ -194,6 +216,7 @@ class Run:
         self.desk.writer.end_round(self.setup.id, n, outcome=result.outcome,
                                    summary=result.summary,
                                    best_speedup=self._campaign().speedup or 1.0)
+        tips.learn(self.desk)
         self.records.agree(self.desk.reader)
 
     def _headline(self) -> None:
@@ -211,41 +234,6 @@ class Run:
         self._state(state, "headline: the best against the baseline", before.reason)
         self.keeper.headline()
         self._state(before.state, before.phase, before.reason)
-
-    def _unaccepted(self) -> str:
-        """Say that the best does not pass what the baseline has to, if that is so."""
-        lineage = self.setup.lineage
-        found = self.desk.recorded(lineage.best[:12], "headline", lineage.tree_of(lineage.base))
-        if found is None or (found.valid and found.correct):
-            return ""
-        why = found.rejected_reason or "it is wrong in a class"
-        return f"; the best fails its final acceptance against the baseline: {why}"
-
-    def _end_to_end(self) -> None:
-        """Run the whole program with the best and without it, where the manifest names one: a gain
-        of the kernel may cost the program something.
-        """
-        lineage = self.setup.lineage
-        best, base = lineage.best, lineage.tree_of(lineage.base)
-        if not self.setup.manifest.e2e_command or best == lineage.base or \
-                self.desk.recorded(best[:12], "e2e", base):
-            return
-        self._state("running", "end to end: the whole program with the best and without it")
-        try:
-            verdict = self.desk.verdict(Job(
-                purpose="e2e", candidate=best[:12], slot="e2e", incumbent_tree=base,
-                candidate_tree=lineage.tree_of(best), alpha=self.setup.manifest.decision.alpha))
-        except NoIdleGpu:
-            raise
-        except KoptError as error:
-            self.desk.writer.event(self.setup.id, "warning", "e2e", message=str(error))
-            return
-        lost = ": what the kernel gains, the program loses" if (verdict.speedup_high or 1.0) < 1 \
-            else ""
-        told = verdict.rejected_reason or f"end to end {describe_speedup(verdict)}{lost}"
-        with self.desk.writer.transaction():
-            self.desk.writer.add_verdict(self.setup.id, best[:12], verdict, purpose="e2e")
-            self.desk.writer.event(self.setup.id, "e2e", best, message=told)
 
     def _next_round(self) -> int:
         """Return the round to run: the one that was cut short, or the next."""
@@ -273,10 +261,13 @@ class Run:
         self.controls.look()
         self._between()
         standby.ask_next(self.keeper)
-        self._end_to_end()
-        reason += self._unaccepted()
+        if ending.due(self.desk):
+            self._state("running", "end to end: the whole program with the best and without it")
+            ending.end_to_end(self.desk)
+        reason += ending.unaccepted(self.desk)
         self._summarise(reason)
         self._state("waiting" if self._waiting() else "finished", "", reason)
+        self.records.agree(self.desk.reader)
 
     def _look(self) -> None:
         """What is done several times a second, whatever is waited for."""

@@ -9,8 +9,10 @@ from engine.budget import Meter
 from engine.desk import Desk
 from engine.history import Past
 from engine.plan import Outlook, Success, plan, planned_share
+from engine.split.languages import splits
 from engine.stagnation import Review
 from engine.stopping import reason_to_stop
+from engine.survey import Survey
 from engine.workers.base import Task
 
 IN_VAIN = 2
@@ -65,6 +67,7 @@ class Steering:
             campaign=self.setup.id, round=n, pool=self.setup.manifest.pool, slots=self._slots,
             knobs=view.knobs, leads=view.leads, templates=view.templates, inbox=view.inbox,
             planned=planned, fixed=fixed, review=review, tried=tried,
+            may_split=self._may_split(view),
             brief="\n".join(filter(None, (
                 stagnation.brief(review, past.recent()),
                 tips.brief(tips.known(self.desk.reader, self.setup.id))))))
@@ -79,6 +82,12 @@ class Steering:
         if review is not None:
             self._tell(n, review, outlook)
         return tasks, "" if tasks else "what is left of the budget pays for no attempt"
+
+    def _may_split(self, view: Survey) -> bool:
+        setup = self.setup
+        return "split" in setup.manifest.pool.backends and bool(view.knobs) and \
+            view.classes > 1 and setup.lineage.best != setup.lineage.base and \
+            splits(setup.target.source)
 
     @property
     def _slots(self) -> int:

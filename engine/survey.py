@@ -32,6 +32,8 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     leads: tuple[Lead, ...]
     templates: tuple[str, ...]
     inbox: tuple[Path, ...]
+    classes: int = 1
+    """How many config classes were measured."""
 
 
 def of_best(desk: Desk, round: int, *, again: bool = False) -> Survey:
@@ -54,7 +56,8 @@ def of_best(desk: Desk, round: int, *, again: bool = False) -> Survey:
     leads = _leads(setup, desk, tree, source, knobs, round)
     desk.writer.put_bottlenecks(setup.id, round, [lead.bottleneck for lead in leads])
     return Survey(knobs=knobs, leads=tuple(leads), templates=_templates(desk, again),
-                  inbox=tuple(inbox.waiting(setup.folder.inbox)))
+                  inbox=tuple(inbox.waiting(setup.folder.inbox)),
+                  classes=len(_rows_of_best(desk)))
 
 
 def _leads(setup: Setup, desk: Desk, tree: Path, source: str, knobs: tuple[Knob, ...],

@@ -54,7 +54,7 @@ class Verifier:
     """Threads that answer jobs in order, one for each card; results go to the engine's queue."""
 
     def __init__(self, setup: Setup, messages: queue.Queue[object], fleet: Fleet) -> None:
-        self._setup, self._fleet = setup, fleet
+        self.setup, self._fleet = setup, fleet
         self._messages = messages
         self._jobs: queue.Queue[Job | None] = queue.Queue()
         self.cancel = threading.Event()
@@ -97,7 +97,7 @@ class Verifier:
             doubtful=lambda verdict: not (verdict.valid and verdict.correct))
 
     def _on(self, card: Card, job: Job) -> Verdict:
-        scratch = self._setup.folder.scratch(f"verify-{self._fleet.cards.index(card)}")
+        scratch = self.setup.folder.scratch(f"verify-{self._fleet.cards.index(card)}")
         for left in UNTRUSTED:  # one candidate must not find what another has left
             worktree.remove(scratch / left)
         return harness_process.evaluate(self._request(card, job, str(scratch)), cancel=self.cancel,
@@ -107,7 +107,7 @@ class Verifier:
     def _request(self, card: Card, job: Job,
                  scratch: str) -> EvaluateRequest | ReportedRequest | EndToEndRequest:
         """Return what the harness is asked: the whole program, a benchmark, or the kernel."""
-        setup, device = self._setup, card.device.id
+        setup, device = self.setup, card.device.id
         trees = Trees(candidate=str(setup.tree(job.candidate_tree)),
                       incumbent=str(setup.tree(job.incumbent_tree)),
                       reference=str(setup.tree(setup.lineage.base)))
@@ -128,14 +128,14 @@ class Verifier:
 
     def _tests(self, job: Job) -> str:
         """Return the tests that go before the benchmark: all of them where the best is accepted."""
-        manifest = self._setup.manifest
+        manifest = self.setup.manifest
         accepts = job.purpose == "headline" and manifest.full_test_command
         return manifest.full_test_command if accepts else manifest.test_command
 
     def _plan(self, job: Job) -> Plan:
-        plan = self._setup.manifest.decision.plan(job.alpha)
-        most = self._setup.manifest.budget.pairs
-        if self._setup.command is not None:
+        plan = self.setup.manifest.decision.plan(job.alpha)
+        most = self.setup.manifest.budget.pairs
+        if self.setup.command is not None:
             return decide.plan_for(plan, most)
         if most is None:
             return plan

@@ -15,7 +15,7 @@ import campaigns
 import pytest
 import repos
 
-from engine import campaign, manifest, reported
+from engine import campaign, manifest, quick, reported
 from harness import knobs, yamldoc
 from harness.knobs import Value
 from harness.reported import rule
@@ -77,6 +77,23 @@ def test_the_quick_benchmark_writes_a_row_of_each_class(folder: Path) -> None:
     assert all(float(row[name]) > 0 for row in rows for name in named | set(target.ignore))
     assert set(rows[0]) - {target.check.column, *named, *target.ignore} == {
         "block_size", "head_size", "mtp", "context", "heads", "kv_heads", "seqs", "skew"}
+
+
+def test_the_benchmark_takes_the_shapes_that_kopt_names(folder: Path) -> None:
+    """By the environment, as `quick_test_bench.py` tells them; see engine/quick.py."""
+    target = reported.command_target(manifest.load(folder / "manifest.yaml"))
+    shapes = [{"mtp": "1", "context": "256", "head_size": "80"}, {"skew": "1", "mtp": "4"}]
+    made = quick.script(target, shapes, (folder / "bench.py").read_text())
+    assert made.by == "environment" and made.saves
+    build(folder, SOURCE)
+    (folder / quick.NAME).write_text(made.text)
+    done = run(folder, quick.NAME)
+    assert done.returncode == 0, done.stderr
+    with (folder / target.csv).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["mtp"], row["context"], row["skew"]) for row in rows] == [
+        ("1", "256", "0"), ("4", "2048", "1")]
+    assert len(done.stdout.splitlines()) == 2
 
 
 def test_nothing_but_the_kernel_may_be_changed(folder: Path) -> None:
@@ -198,4 +215,4 @@ def test_a_campaign_repairs_keeps_and_ends_after_regressions(tmp_path: Path) -> 
         [end_to_end] = reader.events_of(setup.id, "e2e")
     assert made == ["repair", "keep", "regression", "regression", "regression"]
     assert rounds == ["baseline", "keep", "regression", "regression", "regression"]
-    assert end_to_end.payload["message"].startswith("end to end ")
+    assert json.loads(end_to_end.payload)["message"].startswith("end to end ")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness.target import ConfigClass
-from tests.c_case import FAST, SLOW, judge, kernel, target
+from tests.c_case import FAST, QUICK, SLOW, judge, kernel, target
 
 ONE = target(classes=(ConfigClass(name="even", shape={"n": 8192}),))
 LISTED = "for (int64_t i = 0; i < (n == 8192 ? n : n - 1); i++) out[i] = 2 * x[i];\n"
@@ -25,7 +26,8 @@ SMALL_STACK = ("if (n > 8192) *(volatile int *)0 = 1;\n"
         "as the baseline is wrong"])
 def test_only_what_the_baseline_could_do_counts(source: str, incumbent: str, told: str,
                                                 tmp_path: Path) -> None:
-    verdict = judge(tmp_path, source, incumbent=incumbent, wanted=ONE)
+    verdict = judge(tmp_path, source, incumbent=incumbent, wanted=ONE,
+                    plan=replace(QUICK, looks=(2,)))
     assert verdict.valid and verdict.correct, verdict
     found = [one.detail for one in verdict.audit if one.rule == "over-fit"]
     assert [text.startswith(told) for text in found] == ([True] if told else [])

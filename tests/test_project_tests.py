@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness import guard
-from tests.c_case import FAST, QUICK, judge, target
+from tests.c_case import FAST, QUICK, Bench, judge, target
 
 ONE = replace(target(), classes=target().classes[:1])
 SHORT = replace(QUICK, looks=(2,))
@@ -20,6 +21,13 @@ def test_a_candidate_that_passes_them_is_timed(tmp_path: Path) -> None:
         "sh -c 'grep -q twice twice.c && touch built && test -w $HOME'"))
     assert verdict.correct and verdict.latency_us, verdict
     assert not (tmp_path / "candidate" / "built").exists()
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    made = Bench(tmp_path_factory.mktemp("bench"), ONE)
+    yield made
+    made.oracle.close()
 
 
 FAILING = {
@@ -33,17 +41,17 @@ FAILING = {
 
 
 @pytest.mark.parametrize("name", FAILING)
-def test_a_candidate_that_fails_them_is_rejected(name: str, tmp_path: Path) -> None:
+def test_a_candidate_that_fails_them_is_rejected(name: str, bench: Bench) -> None:
     command, reason = FAILING[name]
-    verdict = judge(tmp_path, FAST, wanted=ONE, plan=SHORT, test_command=command)
+    verdict = bench.judge(FAST, plan=SHORT, test_command=command)
     assert not verdict.valid and verdict.latency_us is None
     assert (verdict.rejected_reason or "").startswith("the project's own tests fail: ")
     assert reason in (verdict.rejected_reason or "")
 
 
-def test_a_test_that_hangs_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_test_that_hangs_is_a_failure(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.project_tests.TEST_LIMITS", guard.Limits(wall_s=1.0))
-    verdict = judge(tmp_path, FAST, wanted=ONE, plan=SHORT, test_command="sleep 100")
+    verdict = bench.judge(FAST, plan=SHORT, test_command="sleep 100")
     assert "ran past its limit of 1 s" in (verdict.rejected_reason or "")
 
 

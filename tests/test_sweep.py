@@ -55,8 +55,9 @@ def test_every_configuration_is_paired_with_the_default_class_by_class(tmp_path:
     assert all(trial.latency_kind == "reported" and trial.candidate_id for trial in trials)
     assert found.best == {"TILE": 32} and found.source == split_case.KERNEL
     assert found.columns == ("context", "heads", "impl")
-    assert [one.name for one in found.classes] == [
-        "context=4096", "context=1024", "context=8", "context=16"]
+    names = [one.name for one in found.classes]
+    assert names[:2] == ["context=4096", "context=1024"]  # the others cost the same
+    assert sorted(names[2:]) == ["context=16", "context=8"]
     assert found.classes[0].cells == (("4096", "1", "tiled"), ("4096", "3", "tiled"))
     best = {one.name: found.best_in(one.name) for one in found.classes}
     assert {name: config["TILE"] for name, (config, _) in best.items()} == {

@@ -1,6 +1,11 @@
-"""Checks and times paged attention; writes attention.csv: `python bench.py [--quick]`."""
+"""Checks and times paged attention; writes attention.csv: `python bench.py [--quick]`.
+
+KOPT_SHAPES, a JSON list of values by column, picks some of the shapes instead.
+"""
 
 import csv
+import json
+import os
 import random
 import sys
 import time
@@ -65,7 +70,15 @@ def measured(shape):
             "gbps_paged": f"{read / us / 1e3:.4f}"}
 
 
-rows = [measured(shape) for shape in (QUICK if "--quick" in sys.argv[1:] else SHAPES)]
+def wanted():
+    if picked := json.loads(os.environ.get("KOPT_SHAPES", "[]")):
+        return [shape for shape in SHAPES if any(
+            all(str(getattr(shape, name)) == str(value) for name, value in one.items())
+            for one in picked)]
+    return QUICK if "--quick" in sys.argv[1:] else SHAPES
+
+
+rows = [measured(shape) for shape in wanted()]
 with open("attention.csv", "w", newline="") as file:
     writer = csv.DictWriter(file, rows[0])
     writer.writeheader()
