@@ -71,16 +71,18 @@ def unbuilt(verdict: Verdict) -> bool:
     return any(one.kind == UNBUILT for one in verdict.evidence)
 
 
-def refusal(names: Sequence[str], *, kernel: bool) -> InputError:
+def refusal(names: Sequence[str]) -> InputError:
     """Return why a campaign cannot go on: all of its verdicts would be on the baseline."""
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    what = "kernel does not use" if kernel else "benchmark does not run"
     return InputError(
-        f"the {what} the files that candidates change: it passes with "
-        f"{', '.join(names[:NAMED])}{more} broken", where="edit",
-        fix="name the files that it does read in edit" if kernel else
-        "have it import and build from its own folder, not from an installed package, or name the "
-        "files that it does read in edit")
+        f"the benchmark does not run the files that candidates change: it passes with "
+        f"{_listed(names)} broken", where="edit",
+        fix="have it import and build from its own folder, not from an installed package, or name "
+        "the files that it does read in edit")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"
 
 
 def of_campaign(setup: Setup, ask: Callable[[str], Verdict]) -> tuple[str, ...]:
@@ -101,7 +103,7 @@ def listen(ask: Callable[[str], Verdict], clone: Clone, commit: str, *, edit: Se
     If nothing shows and `drop_cache` could drop a cache that the run was seeded with, it is asked
     once more: a compiler may go by a name, not by the source. Where a checkout `carries` built
     files it is enough that the build fails: the benchmark may run what was built before. Raises
-    InputError where the broken files do not show.
+    InputError where the broken files do not show, unless it is a kernel whose `source` is run.
     """
     names = watched(clone, commit, edit, frozen, source)
     if not names:
@@ -113,8 +115,11 @@ def listen(ask: Callable[[str], Verdict], clone: Clone, commit: str, *, edit: Se
         verdict = ask(tree)
     if unbuilt(verdict) and carries:
         return (*warnings, BEFORE)
+    if unseen(verdict) and source:
+        return (*warnings, f"the kernel does not use {_listed(names)}: what candidates change there "
+                           "is not measured")
     if unseen(verdict):
-        raise refusal(names, kernel=bool(source))
+        raise refusal(names)
     if any(one.kind == SHOWN for one in verdict.evidence):
         warnings += verdict.notes
     return tuple(warnings)

@@ -201,9 +201,9 @@ def test_a_kernels_own_source_needs_no_canary(tmp_path: Path) -> None:
     assert canary.listen(asked, lineage, lineage.base, edit=("kernel.py",), frozen=(),
                          source="kernel.py") == ()
     right = Verdict(valid=True, correct=True, rows=(Row(config_class="a", correct=True),))
-    with pytest.raises(InputError, match="the kernel does not use the files"):
-        canary.listen(lambda tree: right, lineage, lineage.base, edit=("**/*.py",), frozen=(),
-                      source="kernel.py")
+    [warning] = canary.listen(lambda tree: right, lineage, lineage.base, edit=("**/*.py",),
+                              frozen=(), source="kernel.py")
+    assert warning.startswith("the kernel does not use lib/helper.py: what candidates change there")
 
 
 @pytest.mark.parametrize(("verdict", "unseen"), [
@@ -238,8 +238,6 @@ def test_a_kernels_header_that_nothing_includes_is_told(tmp_path: Path, used: bo
             settings=Settings(scratch=str(tmp_path / "scratch"), canary=True)))
 
     base = setup.lineage.base
-    if used:
-        assert canary.of_campaign(setup, ask) == ()
-    else:
-        with pytest.raises(InputError, match=r"the kernel does not use .* with util\.h broken"):
-            canary.of_campaign(setup, ask)
+    warnings = canary.of_campaign(setup, ask)
+    assert [text.partition(":")[0] for text in warnings] == (
+        [] if used else ["the kernel does not use util.h"])

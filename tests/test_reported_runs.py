@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,7 @@ def test_a_faster_candidate_is_so_in_every_row_and_is_flagged(tmp_path: Path) ->
     assert all(row.outcome == "faster" and row.pairs == 3 for row in verdict.rows)
     assert verdict.speedup == pytest.approx(2.0, rel=0.02)
     assert (verdict.speedup_low or 0) > 1.5
-    assert UNCONFIRMED in verdict.audit
+    assert replace(UNCONFIRMED, severity="note") in verdict.audit
     assert (verdict.candidate_id, verdict.incumbent_tree) == ("c1", "t1")
     assert verdict.notes[0] == "latency_us is fwd_us + bwd_us, as the benchmark reports it"
 
@@ -243,7 +244,7 @@ def test_the_command_rejects_a_patch(name: str, text: str, why: str, tmp_path: P
     assert code == 1 and not verdict["valid"] and verdict["rejected_reason"] == why
 
 
-@pytest.mark.parametrize("verb", ["propose", "loop", "run"])
+@pytest.mark.parametrize("verb", ["propose", "loop"])
 def test_the_other_verbs_refuse_in_one_line(verb: str, tmp_path: Path) -> None:
     manifest = reported_case.project(tmp_path / "p")
     done = kopt(verb, str(manifest), cwd=tmp_path)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 SOURCE = Path("attention.c")
 WRONG, RIGHT = "four-values-wrong", "four-values"
+DIVIDES = "counted-pages"
 SLOWER = ("compensated-products", "double-products", "exact-weights")
 
 
@@ -23,7 +24,9 @@ def hunks(name):
 
 
 def holds(source, name):
-    return all(new in source for _, new in hunks(name))
+    """Tell whether all lines that a patch adds are there, maybe in a copy of what it changes."""
+    lines = set(source.splitlines())
+    return all(set(new.splitlines()) - set(old.splitlines()) <= lines for old, new in hunks(name))
 
 
 def change(source, pairs):
@@ -36,16 +39,20 @@ def change(source, pairs):
 
 
 def next_step(source, prompt):
-    if os.environ.get("PAGED_STEP"):
-        return os.environ["PAGED_STEP"]
-    if holds(source, RIGHT):
-        return SLOWER[prompt.count("\n- round ") % len(SLOWER)]
-    return RIGHT if holds(source, WRONG) or "## Repair" in prompt else WRONG
+    if holds(source, WRONG) and not holds(source, RIGHT) or "## Repair" in prompt:
+        return RIGHT
+    if not holds(source, RIGHT):
+        return WRONG
+    lost = prompt.count("\n- round ")  # rounds that made it slower, since the last gain
+    if holds(source, DIVIDES):
+        return SLOWER[lost % len(SLOWER)]
+    return SLOWER[(lost - 1) % len(SLOWER)] if lost else DIVIDES
 
 
 source = SOURCE.read_text()
-step = next_step(source, Path(sys.argv[1]).read_text() if len(sys.argv) > 1 else "")
-if holds(source, WRONG):  # what is repaired is taken out first
+step = os.environ.get("PAGED_STEP") or \
+    next_step(source, Path(sys.argv[1]).read_text() if len(sys.argv) > 1 else "")
+if holds(source, WRONG) and not holds(source, RIGHT):  # what is repaired is taken out first
     source = change(source, [(new, old) for old, new in hunks(WRONG)])
 SOURCE.write_text(change(source, hunks(step)))
 print(f"took {step}")
