@@ -108,18 +108,22 @@ def listen(ask: Callable[[str], Verdict], clone: Clone, commit: str, *, edit: Se
     names = watched(clone, commit, edit, frozen, source)
     if not names:
         return ()
-    tree, warnings = broken(clone, commit, names), []
+    tree = broken(clone, commit, names)
     verdict = ask(tree)
-    if unseen(verdict) and drop_cache():
-        warnings.append(STALE)
+    if not unseen(verdict):
+        return _notes(verdict)
+    if source:
+        return (f"the kernel does not use {_listed(names)}: what candidates change there is not "
+                "measured",)
+    if drop_cache():
         verdict = ask(tree)
+        if not unseen(verdict):
+            return (STALE, *_notes(verdict))
     if unbuilt(verdict) and carries:
-        return (*warnings, BEFORE)
-    if unseen(verdict) and source:
-        return (*warnings, f"the kernel does not use {_listed(names)}: what candidates change there "
-                           "is not measured")
-    if unseen(verdict):
-        raise refusal(names)
-    if any(one.kind == SHOWN for one in verdict.evidence):
-        warnings += verdict.notes
-    return tuple(warnings)
+        return (BEFORE,)
+    raise refusal(names)
+
+
+def _notes(verdict: Verdict) -> tuple[str, ...]:
+    """Return what the canary found besides; a kernel's verdict has notes of its own."""
+    return verdict.notes if any(one.kind == SHOWN for one in verdict.evidence) else ()

@@ -9,10 +9,11 @@ import logging
 import time
 from collections.abc import Sequence
 
-from engine import budget, class_baseline, ending, keep, standby, survey, tips
+from engine import budget, ending, keep, standby, survey, tips
 from engine.approval import Controls
 from engine.budget import Meter
 from engine.campaign import Setup
+from engine.classes import baseline as class_baseline
 from engine.desk import Desk, Stopped
 from engine.fleet import NoIdleGpu
 from engine.journal.errors import LeaseLost

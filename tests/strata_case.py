@@ -6,8 +6,8 @@ import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
 
-from engine import columns
-from engine.columns import Column
+from engine.classes import columns
+from engine.classes.columns import Column
 
 Row = Mapping[str, object]
 DECODE: dict[str, Sequence[object]] = {

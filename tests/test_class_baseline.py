@@ -7,7 +7,8 @@ from pathlib import Path
 import reported_case
 import repos
 
-from engine import campaign, class_baseline, manifest
+from engine import campaign, manifest
+from engine.classes import baseline as class_baseline
 from harness import yamldoc
 
 BENCH = """\

@@ -15,7 +15,8 @@ import pytest
 import repos
 from command_line import answer, kopt, told
 
-from engine import infer, manifest
+from engine import manifest
+from engine.inferred import infer
 from harness import target
 
 ROOT = Path(__file__).parents[1]

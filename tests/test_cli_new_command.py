@@ -11,16 +11,9 @@ import repos
 from command_line import answer, kopt
 from test_cli_new import converse
 
-from engine import (
-    draft_command,
-    guess,
-    infer,
-    infer_command,
-    infer_source,
-    manifest,
-    once,
-    proposal,
-)
+from engine import manifest
+from engine.classes import once, proposal
+from engine.inferred import draft_command, guess, infer, infer_command, infer_source
 from harness import devices
 from harness.errors import InputError
 from harness.reported.series import SickIncumbent

@@ -33,6 +33,8 @@ from tests.processes import mark, marked
 ONE = target(classes=(ConfigClass(name="even", shape={"n": 8192}),))
 SLOWEST = SLOW.replace("k < 4", "k < 40")
 """So slow that no other load of the machine hides it."""
+SHORT = replace(QUICK, looks=(2,))
+"""For tests to which it matters only that there is a timing."""
 CAREFUL = replace(QUICK, alpha=0.001)
 """For tests that a false gain would fail."""
 
@@ -285,7 +287,7 @@ def test_what_lies_in_the_place_of_an_output_is_not_followed(what: str, bench: B
 @pytest.mark.skipif(bool(guard.unconfined()), reason=guard.unconfined())
 def test_the_inputs_on_disk_are_out_of_reach(bench: Bench) -> None:
     source = c(RIGHT + 'system("rm -rf .. ; for f in ../io/*.in; do echo > $f; done");')
-    verdict = bench.judge(source)
+    verdict = bench.judge(source, plan=SHORT)
     assert verdict.correct
 
 
@@ -295,7 +297,7 @@ def test_daemons_do_not_outlive_the_verdict(bench: Bench) -> None:
     if (fork() == 0) {{ setsid(); if (fork() == 0)
         execlp("sleep", "{word}", "600", (char *)0); _exit(0); }}
     {RIGHT}""")
-    verdict = bench.judge(source)
+    verdict = bench.judge(source, plan=SHORT)
     assert verdict.valid is not None
     assert marked(word) == {}
 
@@ -381,7 +383,7 @@ def test_a_kernel_too_fast_to_be_true_is_never_kept(tmp_path: Path,
     slow_machine = Ceilings(device="cpu", gflops=1e6, levels=(Level(1e9, 0.01),),
                             copy_gb_per_s=0.01, source="by hand")
     monkeypatch.setattr(roofline, "measure_cpu", lambda name, scratch: slow_machine)
-    verdict = judge(tmp_path, FAST, wanted=ONE)
+    verdict = judge(tmp_path, FAST, wanted=ONE, plan=SHORT)
     assert (verdict.latency_us, verdict.speedup) == (None, None)
     assert [f.rule for f in verdict.audit] == ["physical-floor"]
 
@@ -419,7 +421,7 @@ def test_a_check_that_a_fake_would_pass_is_flagged(name: str, tmp_path: Path) ->
     value = {"zeros": "0", "constant": "3", "copied input": "x[i]"}[name]
     verdict = judge(tmp_path, c(f"for (int64_t i = 0; i < n; i++) out[i] = {value};"),
                     incumbent=c(f"for (int64_t i = n; i-- > 0;) out[i] = {value};"),
-                    reference=WEAK[name], wanted=ONE)
+                    reference=WEAK[name], wanted=ONE, plan=SHORT)
     assert verdict.correct, verdict
     flags = [f for f in verdict.audit if f.rule == "weak-check"]
     assert len(flags) == 1 and flags[0].severity == "flag" and name in flags[0].detail
@@ -433,7 +435,7 @@ def test_integers_and_inout_arguments(tmp_path: Path) -> None:
     source = c("for (int64_t i = 0; i < n; i++) out[i] += 2 * x[i];").replace("float", "int32_t")
     verdict = judge(tmp_path, source, wanted=counted, incumbent=source.replace("2 * x[i]",
                                                                                "x[i] + x[i]"),
-                    reference="def twice(x, out):\n    return out + 2 * x\n")
+                    reference="def twice(x, out):\n    return out + 2 * x\n", plan=SHORT)
     assert verdict.valid and verdict.correct, verdict
 
 

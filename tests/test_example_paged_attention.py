@@ -15,7 +15,8 @@ import campaigns
 import pytest
 import repos
 
-from engine import campaign, manifest, quick, reported
+from engine import campaign, manifest, reported
+from engine.classes import quick
 from harness import knobs, yamldoc
 from harness.knobs import Value
 from harness.reported import rule
@@ -81,7 +82,7 @@ def test_the_quick_benchmark_writes_a_row_of_each_class(folder: Path) -> None:
 
 
 def test_the_benchmark_takes_the_shapes_that_kopt_names(folder: Path) -> None:
-    """By the environment, as `quick_test_bench.py` tells them; see engine/quick.py."""
+    """By the environment, as `quick_test_bench.py` tells them; see engine/classes/quick.py."""
     target = reported.command_target(manifest.load(folder / "manifest.yaml"))
     shapes = [{"mtp": "1", "context": "256", "head_size": "80"}, {"skew": "1", "mtp": "4"}]
     made = quick.script(target, shapes, (folder / "bench.py").read_text())
@@ -203,7 +204,7 @@ def test_a_verdict_on_either_patch(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_campaign_repairs_keeps_divides_and_ends_after_regressions(tmp_path: Path) -> None:
-    path = campaign_on(tmp_path / "p", approval="auto", budget={"pairs": 4},
+    path = campaign_on(tmp_path / "p", approval="auto", budget={"pairs": 9},
                        decision={"looks": 8, "alpha": 0.2}, pool={
         "mode": "fixed", "slots": 1, "backends": ["cli", "split"], "cli": [
             {"name": "steps", "command": "{python} worker.py {prompt}", "network": False}]})

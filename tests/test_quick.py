@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import strata_case as case
 
-from engine import chosen_shapes, manifest, proposal, quick, representative, strata, write_back
-from engine.proposal import Proposal
+from engine import manifest
+from engine.classes import chosen_shapes, proposal, quick, representative, strata, write_back
+from engine.classes.proposal import Proposal
 from harness import lock
 from harness.errors import InputError
 from harness.plan import Plan

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strata_case import Row
 
-from engine import columns, proposal, representative, strata
+from engine.classes import columns, proposal, representative, strata
 from harness.reported import classes, series
 from harness.reported.series import SickIncumbent
 from harness.reported.table import Reading, Table, judge

@@ -62,3 +62,9 @@ class Reader:
         if self._peer is not None:
             self._peer.close()
             self._peer = None
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _task_file(project: Path, args: argparse.Namespace, prompt: Prompt) -> str:
     """Return the task file's path in the project, drafting one where there is none."""
-    from engine.infer import task_files
+    from engine.inferred.infer import task_files
 
     if args.task is not None and (project / args.task).exists():
         return str(args.task)

@@ -12,10 +12,10 @@ from typing import TextIO
 
 import msgspec
 
-from engine import draft_command, infer, infer_command
-from engine.draft_command import Parameters
+from engine.classes.proposal import Proposal
+from engine.inferred import draft_command, infer, infer_command
+from engine.inferred.draft_command import Parameters
 from engine.manifest import Manifest, Pool
-from engine.proposal import Proposal
 from engine.reported import command_target
 from harness.errors import InputError, KoptError
 from harness.reported.table import Table
@@ -156,7 +156,7 @@ def _may_run(args: argparse.Namespace, known: Parameters, prompt: Prompt) -> boo
 def _with_run(known: Parameters, given: dict[str, str], prompt: Prompt,
               project: Path) -> tuple[Parameters, Proposal]:
     """Run the benchmark; return the parameters as its table completes them, and its classes."""
-    from engine import once
+    from engine.classes import once
     from harness.reported.target import Mode
 
     if not known["benchmark_command"].value or not known["csv"].value:
@@ -184,7 +184,7 @@ def _with_run(known: Parameters, given: dict[str, str], prompt: Prompt,
 
 
 def _classes(known: Parameters, table: Table, project: Path) -> Proposal:
-    from engine import proposal, quick
+    from engine.classes import proposal, quick
     from harness.reported import table as tables
     from harness.reported.units import Measure
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine import draft, infer
+from engine.inferred import draft, infer
 from harness.errors import InputError
 from kopt_tui.commands.prompt import Prompt
 

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from engine import columns
-from engine.columns import Column
-from engine.strata import Stratum
+from engine.classes import columns
+from engine.classes.columns import Column
+from engine.classes.strata import Stratum
 
 SPREAD = 4.0
 """Dearest over cheapest from which both ends of a class stand for it."""

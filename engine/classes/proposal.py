@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from engine import columns, guess, quick, representative, strata
-from engine.columns import Column
-from engine.quick import Quick
-from engine.representative import Representatives
-from engine.strata import Strata
+from engine.classes import columns, quick, representative, strata
+from engine.classes.columns import Column
+from engine.classes.quick import Quick
+from engine.classes.representative import Representatives
+from engine.classes.strata import Strata
+from engine.inferred import guess
 from harness.reported import rows, units
 from harness.reported.rows import Key
 from harness.reported.series import SickIncumbent

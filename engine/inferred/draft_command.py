@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from engine import infer, infer_command, infer_source, quick
-from engine.guess import Guess, guess
+from engine.classes import quick
+from engine.classes.proposal import Proposal
+from engine.inferred import infer, infer_command, infer_source
+from engine.inferred.guess import Guess, guess
 from engine.manifest import Manifest, parse
-from engine.proposal import Proposal
 from harness import yamldoc
 from harness.decode import suggest
 from harness.errors import InputError

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from engine import chosen_shapes, infer, once, proposal, quick, reported
+from engine import reported
 from engine.campaign import Setup
-from engine.proposal import Proposal
+from engine.classes import chosen_shapes, once, proposal, quick
+from engine.classes.proposal import Proposal
+from engine.inferred import infer
 from harness.device import Device
 
 RUNS = 2

@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from engine import behaviour, columns
-from engine.behaviour import Signal, Size
-from engine.columns import Column
+from engine.classes import behaviour, columns
+from engine.classes.behaviour import Signal, Size
+from engine.classes.columns import Column
 from harness.reported import classes
 
 MOST_CLASSES = 12

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from engine import columns, infer
-from engine.infer_source import BENCH, TEST, stems, texts, words
+from engine.classes import columns
+from engine.inferred import infer
+from engine.inferred.infer_source import BENCH, TEST, stems, texts, words
 from harness.text import plain
 
 WRITES = re.compile(r"csv\.(?:Dict)?[Ww]riter|\.to_csv\(|\.csv[\"'][^\n]*[\"']w")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from engine import columns
+from engine.classes import columns
 from harness.reported import rule, units
 from harness.reported.target import Metric
 

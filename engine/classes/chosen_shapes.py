@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from engine import manifest as manifests
-from engine import quick, representative, write_back
+from engine.classes import quick, representative, write_back
+from engine.classes.proposal import Proposal
 from engine.manifest import Manifest
-from engine.proposal import Proposal
 from engine.reported import command_target
 
 

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from engine.infer import Function
+from engine.inferred.infer import Function
 from harness import yamldoc
 from harness.convert import to_builtins
 from harness.errors import InputError

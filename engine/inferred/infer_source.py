@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from engine import infer
+from engine.inferred import infer
 
 BENCH = frozenset(("bench", "benchmark", "benchmarks", "perf", "performance", "measure", "time"))
 TEST = frozenset(("test", "tests"))

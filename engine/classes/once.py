@@ -39,8 +39,8 @@ def readings(target: CommandTarget, tree: Path, device: Device, folder: Path, *,
     measure = Measure(target)
     try:
         with _opened(tree, device, folder, target.timeout_s, python=python, env=env or {},
-                     frozen=target.frozen, cancel=cancel) as side:
-            reader = Reader(folder / "reader", python, cancel)
+                     frozen=target.frozen, cancel=cancel) as side, \
+                Reader(folder / "reader", python, cancel) as reader:
             found = []
             for number in range(runs):
                 with lock.acquire(*device.lock_names, shared_device=device.kind == "cpu",
@@ -73,10 +73,11 @@ def table(project: Path, mode: Mode, *, build: str = "", device: str = "auto",
                         ignore=shutil.ignore_patterns(*LEFT_OUT))
         try:
             with _opened(folder / "project", card, folder, timeout_s) as side, \
+                    Reader(folder / "reader") as reader, \
                     lock.acquire(*card.lock_names, shared_device=card.kind == "cpu",
                                  on_wait=on_wait) as held:
                 _build(side, (build,), held)
-                return side.benchmark(mode, Reader(folder / "reader"), held)[0]
+                return side.benchmark(mode, reader, held)[0]
         except Fault as fault:
             raise InputError(f"the benchmark {fault.what}", where=mode.command,
                              fix=fault.fix) from None
