@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import campaigns
+import clocked_host
 import pytest
 import reported_case
 import repos
@@ -45,7 +46,9 @@ def create(root: Path) -> Setup:
     repos.project(root / "p", {**reported_case.FILES, "bench.py": BENCH,
                                "manifest.yaml": yamldoc.dump(MANIFEST)})
     manifest = root / "p" / "manifest.yaml"
-    setup = campaigns_of.create(root / "w", manifest)
+    with pytest.MonkeyPatch.context() as clock:
+        clock.setattr(time, "time", lambda: clocked_host.AT)
+        setup = campaigns_of.create(root / "w", manifest)
     for name, cost in (("a-slower", 130.0), ("b-faster", 80.0), ("c-fastest", 60.0)):
         reported_case.patch(manifest, setup.folder.inbox / f"{name}.patch",
                             kernel_py=reported_case.kernel(cost))
@@ -60,8 +63,8 @@ def host(setup: Setup) -> subprocess.Popen[bytes]:
 
 def records(setup: Setup) -> dict[str, str]:
     """Return what people read of a campaign, but for how long anything took."""
-    folder = setup.folder.path
-    return {str(path.relative_to(folder)): _TIMES.sub("- s", path.read_text())
+    folder, root = setup.folder.path, str(setup.workspace.resolve().parent)
+    return {str(path.relative_to(folder)): _TIMES.sub("- s", path.read_text()).replace(root, "")
             for pattern in RECORDS for path in sorted(folder.glob(pattern))}
 
 

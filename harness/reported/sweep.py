@@ -117,6 +117,7 @@ class Sweep(Evaluation):
                 self._try_all(on_trial)
                 contenders = self._contenders(repeats)
             finally:
+                self._reader.close()
                 shutil.rmtree(self._folder, ignore_errors=True)
         best = self.ruling.best
         config = best.config if best is not None else dict(self.space.default)
