@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from engine import manifest as manifests
-from engine import pool_env, reported
+from engine import pool_env, reported, submodules
 from engine import project as projects
 from engine.clone import Clone
 from engine.globs import matches
@@ -120,7 +120,8 @@ def create(workspace: Path, manifest_path: Path) -> Setup:
 def _record(writer: Writer, folder: Folder, project: Project, manifest: Manifest,
             device: Device) -> None:
     identity = folder.path.name
-    lineage = Lineage.create(folder.path, identity, project, publishes=manifest.git_commit)
+    lineage = Lineage.create(folder.path, identity, project, publishes=manifest.git_commit,
+                             carry=manifest.carry)
     folder.manifest.write_text(manifests.dump(manifest))
     with writer.transaction():
         writer.add_campaign(Campaign(
@@ -130,6 +131,8 @@ def _record(writer: Writer, folder: Folder, project: Project, manifest: Manifest
             best_commit=lineage.base, state="new", rounds_max=_last_round(manifest)))
         if project.warning:
             writer.event(identity, "warning", message=project.warning)
+        for line in lineage.missing:
+            writer.event(identity, "warning", message=line)
         if unheeded := manifests.unheeded(manifest):
             writer.event(identity, "warning", message=(
                 f"not acted on in this version: {', '.join(unheeded)}"))
@@ -220,6 +223,7 @@ def _target_of(manifest: Manifest, project: Project) -> Target | CommandTarget:
 
 def _expect_committed(project: Project, paths: Sequence[str]) -> None:
     """Raise InputError unless HEAD has the files: a campaign sees nothing else."""
+    submodules.check(Clone(project.git_dir), project.head, paths)
     committed = set(Clone(project.git_dir).files(project.head))
     for path in paths:
         if path in committed:

@@ -57,7 +57,8 @@ class Direct:
         self._made = tempfile.TemporaryDirectory(prefix="kopt-")
         self.folder = Path(self._made.name)
         self.project = find_project(Path(self.manifest.project), self.folder)
-        self.lineage = Lineage.create(self.folder, "direct", self.project)
+        self.lineage = Lineage.create(self.folder, "direct", self.project,
+                                      carry=self.manifest.carry)
         self.base = self._tree_of(base)
         self.command: CommandTarget | None = None
         """What is judged by the project's own benchmark; a kernel's `target` is not there then."""

@@ -180,9 +180,11 @@ class Keeper:
         except KoptError as error:
             self.desk.writer.event(self.setup.id, "warning", best, message=str(error))
             return None
-        writer = self.desk.writer
+        writer, before = self.desk.writer, self.desk.reader.campaign(self.setup.id)
         with writer.transaction():
             writer.add_verdict(self.setup.id, best[:12], verdict, purpose="headline")
+            if before and (told := keep.fallen(before.speedup, verdict.speedup)):
+                writer.event(self.setup.id, "warning", best, message=told)
             if verdict.speedup is not None:
                 writer.set_campaign(
                     self.setup.id, kind="campaign.best", speedup=verdict.speedup,

@@ -153,6 +153,8 @@ class Budget(_Part, frozen=True, kw_only=True):
     trials: Annotated[int, Meta(ge=1)] | None = None
     cost: Annotated[float, Meta(gt=0)] | None = None
     pairs: Annotated[int, Meta(ge=1, le=200)] | None = None
+    disk_gb: Annotated[float, Meta(gt=0)] | None = None
+    """What the campaign's folder may take."""
 
 
 class Stop(_Part, frozen=True, kw_only=True):
@@ -193,6 +195,8 @@ class Manifest(_Part, frozen=True, kw_only=True):
     """Globs of what a candidate may change; empty means the target's source file."""
     frozen: tuple[str, ...] = ()
     """Globs of what it must not; empty means the reference and the task file."""
+    carry: tuple[str, ...] = ()
+    """Globs of built files that git ignores and every checkout is to have, as copies."""
     python: str | None = None
     env: dict[str, str] = {}
     setup_command: str = ""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine import repair
+from engine import jit_cache, repair
 from engine.campaign import Setup
 from engine.fleet import Fleet, NoIdleGpu
 from engine.patch import Patch
@@ -106,10 +106,13 @@ class Pool:
         try:
             if task.mend is not None:
                 repair.put_back(task.mend, worktree)
+            scratch = setup.folder.fresh_scratch(task.slot)
+            jit_cache.seed(setup.folder.path, scratch / "home")  # of a cli worker
             bench = Bench(target=setup.target, device=setup.device, fleet=self._fleet,
                           worktree=str(worktree),
                           baseline=str(setup.tree(setup.lineage.base)),
-                          scratch=str(setup.folder.fresh_scratch(task.slot)),
+                          scratch=str(scratch),
+                          warm=jit_cache.warm_for(setup.folder.path, "work"),
                           base_commit=base_commit, edit=setup.edit, python=setup.manifest.python,
                           env=setup.manifest.env,
                           corpus=str(setup.workspace.resolve() / corpus.FILE),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine import candidates, history
+from engine import candidates, disk, history
 from engine.budget import Meter
 from engine.candidates import Entry
 from engine.desk import Desk
@@ -89,7 +89,7 @@ class RoundRun:
 
     def _open(self, tasks: Sequence[Task]) -> None:
         writer, campaign = self.desk.writer, self.setup.id
-        self.setup.tree(self.setup.lineage.base)
+        self._make_room(len(tasks))
         writer.start_round(Round(campaign=campaign, n=self.n, scope="global", incumbent=self._base,
                                  started_at=time.time()))
         writer.put_slots([Slot(campaign=campaign, round=self.n, slot=t.slot, kind=t.kind,
@@ -101,6 +101,16 @@ class RoundRun:
             if slot.slot not in self._working and slot.stage in UNENDED and not slot.candidate:
                 self._end_slot(slot.slot, "ended", "its engine was cut short")
         self._meter.note(cost=sum(map(self._seconds.cost_of, tasks)))
+
+    def _make_room(self, slots: int) -> None:
+        """See that the round fits on the disk. Raises EnvironmentFault."""
+        lineage, most = self.setup.lineage, self.setup.manifest.budget.disk_gb
+        self.setup.tree(lineage.base)
+        if told := disk.make_room(
+                self.setup.folder.path, base_tree=lineage.tree_of(lineage.base), slots=slots,
+                cards=len(self.setup.devices), keep={lineage.tree_of(self._base)},
+                most_bytes=None if most is None else int(most * 1e9)):
+            self.desk.writer.event(self.setup.id, "log", message=told)
 
     def _carry(self, carried: Sequence[Candidate]) -> None:
         """Take up candidates that an earlier engine captured and did not decide on."""

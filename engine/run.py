@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Sequence
 
-from engine import budget, ending, keep, standby, survey, tips
+from engine import budget, canary_run, ending, keep, standby, survey, tips
 from engine.approval import Controls
 from engine.budget import Meter
 from engine.campaign import Setup
@@ -61,6 +61,9 @@ class Run:
                 return
             self._state("running", "recovered" if self.before.round else "starting")
             self._baseline()
+            if canary_run.due(self.desk):
+                self._state("running", "canary: a broken copy must not pass")
+                canary_run.look(self.desk)
             self._headline()
             self._finish(self._untimed() or self._rounds())
         except Stopped:

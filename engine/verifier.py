@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import msgspec
 
-from engine import harness_process, reported, worktree
+from engine import canary, harness_process, jit_cache, reported, worktree
 from engine.campaign import Setup
 from engine.fleet import Card, Fleet
 from engine.pool import Ticked
@@ -97,11 +97,23 @@ class Verifier:
             doubtful=lambda verdict: not (verdict.valid and verdict.correct))
 
     def _on(self, card: Card, job: Job) -> Verdict:
-        scratch = self.setup.folder.scratch(f"verify-{self._fleet.cards.index(card)}")
+        setup = self.setup
+        scratch = setup.folder.scratch(f"verify-{self._fleet.cards.index(card)}")
         for left in UNTRUSTED:  # one candidate must not find what another has left
             worktree.remove(scratch / left)
-        return harness_process.evaluate(self._request(card, job, str(scratch)), cancel=self.cancel,
-                                        warm=card.warm,
+        if setup.command is None:
+            jit_cache.seed(setup.folder.path, scratch / "home-candidate")
+        request = self._request(card, job, str(scratch))
+        verdict = self._asked(card, job, request)
+        if jit_cache.cold_timeout(verdict, setup.target.language) and setup.command is None:
+            verdict = self._asked(card, job, request)
+        if job.purpose == jit_cache.BASELINE:
+            jit_cache.keep(setup.folder.path, scratch / "home-incumbent")
+        return verdict
+
+    def _asked(self, card: Card, job: Job,
+               request: EvaluateRequest | ReportedRequest | EndToEndRequest) -> Verdict:
+        return harness_process.evaluate(request, cancel=self.cancel, warm=card.warm,
                                         progress=lambda progress: self._tick(job, progress))
 
     def _request(self, card: Card, job: Job,
@@ -115,7 +127,10 @@ class Verifier:
                             python=setup.manifest.python, env=setup.manifest.env,
                             candidate_id=job.candidate, incumbent_tree=job.incumbent_tree,
                             always_time=job.always_time,
-                            test_command=self._tests(job))
+                            test_command=self._tests(job),
+                            canary=job.purpose == canary.PURPOSE,
+                            warm_cache=jit_cache.warm_for(setup.folder.path, job.purpose),
+                            keep_cache=jit_cache.keep_for(setup.folder.path, job.purpose))
         if job.purpose == "e2e":
             sealed = setup.target.frozen if isinstance(setup.target, CommandTarget) else ()
             return EndToEndRequest(target=reported.end_to_end(setup.manifest, sealed),

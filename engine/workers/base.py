@@ -84,6 +84,8 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
     """Globs of what a candidate may change."""
     python: str | None = None
     env: dict[str, str] = {}
+    warm: str = ""
+    """A kept cache of compilers to start with a copy of, "" for none."""
     timeout_s: float = 1800.0
     selftest_iterations: int | None = None
     """How often workers are to repeat what they try out themselves."""

@@ -55,7 +55,7 @@ def sweep(task: Task, bench: Bench, tick: Tick, cancel: threading.Event, *,
             job=Job(tree=bench.worktree, reference="", budget=task.trials, seed=task.seed,
                     only=task.knobs),
             settings=Settings(scratch=bench.scratch, python=bench.python, env=bench.env,
-                              incumbent_tree=bench.base_commit))
+                              incumbent_tree=bench.base_commit, warm_cache=bench.warm))
         return harness_process.loop(request, on_trial=on_trial, cancel=cancel)
 
     result = bench.fleet.run("loop", on, cancel=cancel,
