@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
+from engine import extract, pool_env, reported, submodules
 from engine import manifest as manifests
-from engine import pool_env, reported, submodules
 from engine import project as projects
 from engine.clone import Clone
 from engine.globs import matches
@@ -108,7 +108,7 @@ def create(workspace: Path, manifest_path: Path) -> Setup:
         folder = _new_folder(workspace, manifest, task, cards[0])
         try:
             _record(writer, folder, project, _filled(manifest, task, cards, folder.path.name),
-                    cards[0])
+                    cards[0], task)
         except BaseException:
             shutil.rmtree(folder.path, ignore_errors=True)
             raise
@@ -118,9 +118,12 @@ def create(workspace: Path, manifest_path: Path) -> Setup:
 
 
 def _record(writer: Writer, folder: Folder, project: Project, manifest: Manifest,
-            device: Device) -> None:
-    identity = folder.path.name
-    lineage = Lineage.create(folder.path, identity, project, publishes=manifest.git_commit,
+            device: Device, task: Target | CommandTarget) -> None:
+    identity, taken = folder.path.name, project
+    if manifest.execution_mode == "workspace":
+        taken = extract.copy(project, extract.wanted(manifest, task, Clone(
+            project.git_dir).files(project.head)), folder.path / "extracted")
+    lineage = Lineage.create(folder.path, identity, taken, publishes=_publishes(manifest),
                              carry=manifest.carry)
     folder.manifest.write_text(manifests.dump(manifest))
     with writer.transaction():
@@ -129,6 +132,9 @@ def _record(writer: Writer, folder: Folder, project: Project, manifest: Manifest
             backend=manifest.target_backend, lang=manifest.target_lang, gpu=manifest.target_gpu,
             device=device.name, project=str(project.path), base_commit=lineage.base,
             best_commit=lineage.base, state="new", rounds_max=_last_round(manifest)))
+        if taken is not project:
+            count = len(lineage.files(lineage.base))
+            writer.event(identity, "extracted", project.head, files=count)
         if project.warning:
             writer.event(identity, "warning", message=project.warning)
         for line in lineage.missing:
@@ -136,6 +142,12 @@ def _record(writer: Writer, folder: Folder, project: Project, manifest: Manifest
         if unheeded := manifests.unheeded(manifest):
             writer.event(identity, "warning", message=(
                 f"not acted on in this version: {', '.join(unheeded)}"))
+
+
+def _publishes(manifest: Manifest) -> bool:
+    """Tell whether kept commits go to the project: those of an extracted copy are of no use there.
+    """
+    return manifest.git_commit and manifest.execution_mode == "repo"
 
 
 def open_campaign(workspace: Path, identity: str) -> Setup:
@@ -151,7 +163,7 @@ def open_campaign(workspace: Path, identity: str) -> Setup:
     folder = Folder(Path(campaign.path))
     manifest = manifests.load(folder.manifest)
     lineage = Lineage(folder.path, identity, Path(campaign.project),
-                      publishes=manifest.git_commit)
+                      publishes=_publishes(manifest))
     task = _target_at(lineage, manifest, folder)
     return Setup(workspace=workspace, id=identity, folder=folder, manifest=manifest, target=task,
                  devices=devices_for(manifest, task), lineage=lineage)

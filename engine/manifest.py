@@ -175,6 +175,9 @@ class Manifest(_Part, frozen=True, kw_only=True):
     performance_target: str | None = None
     project_skill: str | None = None
     execution_mode: Literal["repo", "workspace"] = "repo"
+    """On a clone of the project, or on a copy of what the kernel needs of it."""
+    extract: tuple[str, ...] = ()
+    """Globs of what such a copy has besides the kernel's folder, tests and benchmarks."""
     kernel_source: str = ""
     test_command: str = ""
     """Run on each candidate before it is timed."""
@@ -280,7 +283,7 @@ def check_runnable(manifest: Manifest) -> None:
         check_judgeable(manifest)
 
 
-NOT_YET = ("execution_mode",)
+NOT_YET: tuple[str, ...] = ()
 """Fields that are read and kept but that no campaign acts on yet."""
 OF_COMMANDS = ("target_shapes", "representative_shapes", "setup_command", "build_command",
                "benchmark_command", "quick_command")

@@ -62,7 +62,7 @@ def _shapes(manifest: Manifest) -> Iterator[Fault]:
 
 
 def _globs(manifest: Manifest) -> Iterator[Fault]:
-    for field in ("edit", "frozen"):
+    for field in ("edit", "frozen", "extract"):
         for index, glob in enumerate(getattr(manifest, field)):
             if fault := _glob_fault(glob):
                 yield (field, index), f"{field}: the glob {glob!r} {fault}", \

@@ -258,7 +258,6 @@ def test_a_manifest_survives_the_way_through_text(manifest: Manifest) -> None:
     ("", ()),
     ("test_command: pytest\nsetup_command: make\n", ("setup_command",)),
     ("git_branch: mine\ngit_commit: false\n", ("git_branch",)),
-    ("execution_mode: workspace\n", ("execution_mode",)),
     ("git_branch: optimize/x\nformat_command: black .\n", ()),
 ])
 def test_what_no_campaign_acts_on_is_told(text: str, told: tuple[str, ...]) -> None:

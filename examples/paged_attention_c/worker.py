@@ -10,7 +10,6 @@ from pathlib import Path
 
 SOURCE = Path("attention.c")
 WRONG, RIGHT = "four-values-wrong", "four-values"
-DIVIDES = "counted-pages"
 SLOWER = ("compensated-products", "double-products", "exact-weights")
 
 
@@ -44,9 +43,7 @@ def next_step(source, prompt):
     if not holds(source, RIGHT):
         return WRONG
     lost = prompt.count("\n- round ")  # rounds that made it slower, since the last gain
-    if holds(source, DIVIDES):
-        return SLOWER[lost % len(SLOWER)]
-    return SLOWER[(lost - 1) % len(SLOWER)] if lost else DIVIDES
+    return SLOWER[lost % len(SLOWER)]
 
 
 source = SOURCE.read_text()

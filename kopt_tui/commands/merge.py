@@ -50,6 +50,9 @@ def run(args: argparse.Namespace) -> int:
     if args.form is None and not _commits(chosen):
         raise Refused(f"{chosen.id} makes no commits here: its manifest says git_commit: false",
                       fix="--patch prints the change, --as branch or squash commits it anyway")
+    if (Path(chosen.path) / "ORIGIN_COMMIT").is_file():
+        raise Refused(f"{chosen.id} ran on a copy of what the kernel needs",
+                      fix="kopt merge --patch | git apply: its paths are the project's")
     project = Project(Path(chosen.project))
     project.check_clean()
     project.fetch(chosen)
