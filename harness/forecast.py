@@ -18,7 +18,8 @@ from harness.cards import Card
 from harness.device import Device
 from harness.errors import InputError
 from harness.predict import Foresight, card_for
-from harness.screen import SCREEN, latency_kind
+from harness.screen import SCREEN
+from harness.screened import latency_kind
 from harness.search.space import Config
 from harness.stage import Settings
 from harness.target import Target

@@ -16,7 +16,8 @@ from harness.errors import InputError, Stopped
 from harness.forecast import Forecast
 from harness.recorder import Recorder
 from harness.recorder import key as measured_key
-from harness.screen import SCREEN, Screen, Screened, latency_kind
+from harness.screen import SCREEN, Screen
+from harness.screened import Screened, latency_kind
 from harness.search.guide import Guide
 from harness.search.ruling import Ruling
 from harness.search.space import Config, Observation, Space, of_knobs

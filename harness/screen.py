@@ -13,7 +13,7 @@ import math
 import shutil
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from types import TracebackType
@@ -33,15 +33,16 @@ from harness.peer import Peer, PeerDied, PeerError
 from harness.plan import Plan
 from harness.predict import Foresight
 from harness.roofline import Ceilings
+from harness.screened import Screened, latency_kind
 from harness.search.space import Config
 from harness.solo import Leader, Solo
 from harness.stage import Settings, Stage
 from harness.summary import Seen
 from harness.target import Target
 from harness.timing import ClassTiming, Pairs, Tampered
-from harness.trials import Correctness, Job
+from harness.trials import Job
 from harness.turns import Turns, WrongResult
-from harness.verdict import LatencyKind, Verdict
+from harness.verdict import Verdict
 from harness.zygote import Zygote
 
 MOST_EXPECTED = 100
@@ -49,28 +50,6 @@ MOST_EXPECTED = 100
 MORE = 3
 """Runners of a side that are kept starting while a GPU is busy with the last ones."""
 SCREEN = Plan(looks=(1,), blocks=4, block_ns=750_000, warm_ns=1_500_000)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Screened:
-    """What came of one configuration; a correct one without a latency was not timed, or has a
-    reason why its latency is withheld.
-    """
-
-    correctness: Correctness
-    reason: str = ""
-    log_ratio: float | None = None
-    latency_us: float | None = None
-    latency_kind: LatencyKind | None = None
-    bound_us: float | None = None
-    pct_of_roofline: float | None = None
-
-
-def latency_kind(device: Device, language: str) -> LatencyKind | None:
-    """Return what a latency from this device would be; None where nothing can be timed."""
-    if device.kind != "cpu":
-        return "measured-gpu"
-    return None if language == "triton" else "measured-cpu"
 
 
 class Screen:

@@ -13,7 +13,8 @@ from kernel_case import target, tree
 from harness import ahead, devices, knobs
 from harness.ahead import Ahead, Ready
 from harness.kernel import Kernel
-from harness.screen import Screen, Screened
+from harness.screen import Screen
+from harness.screened import Screened
 from harness.solo import Leader
 from harness.stage import Settings
 from harness.target import ConfigClass

@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _proposal(direct: Direct) -> Proposal:
-    from harness.screen import latency_kind
+    from harness.screened import latency_kind
 
     knobs = direct.knobs()
     return Proposal(
