@@ -77,7 +77,11 @@ def fill(clone: Clone, commit: str, directory: Path, folder: Path, carried: Carr
     """
     if not carried.names:
         return
-    copy_folder(folder, directory, most_bytes=2 * MOST_BYTES)
+    try:
+        copy_folder(folder, directory, most_bytes=2 * MOST_BYTES)
+    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        raise InputError(f"a file and a folder are in each other's place: {error.filename}",
+                         where="carry") from None
     for path, entry in clone.entries(commit).items():
         blob, stamp = carried.stamps.get(path, ("", 0))
         if blob == entry.id and (directory / path).is_file():

@@ -5,6 +5,7 @@ Whatever is waited for, controls are looked at and the lease is beaten several t
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -74,13 +75,7 @@ class Desk:
             return None
         finally:
             self.waited_s += time.monotonic() - began
-        if isinstance(message, Ticked):
-            self._tick(message)
-            return None
-        if isinstance(message, Gated):
-            self.writer.event(self.setup.id, "gate", message.device, message=message.text)
-            return None
-        return message
+        return None if self._shown(message) else message
 
     def verdict(self, job: Job) -> Verdict:
         """Have one verdict made and wait for it; what else arrives meanwhile stays in the queue.
@@ -111,9 +106,31 @@ class Desk:
             future = executor.submit(work)
             while not future.done():
                 self._look()
+                self._show()
                 wait([future], timeout=LOOK_S)
         self.waited_s += time.monotonic() - began
+        self._waits("")
+        if self.stop.is_set():  # what was stopped half-way says nothing about its subject
+            raise Stopped("stopped")
         return future.result()
+
+    def _show(self) -> None:
+        """Show ticks and news of cards that have come; everything else stays in the queue."""
+        others: list[object] = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                message = self.messages.get_nowait()
+                if not self._shown(message):
+                    others.append(message)
+        for other in others:
+            self.messages.put(other)
+
+    def _shown(self, message: object) -> bool:
+        if isinstance(message, Ticked):
+            self._tick(message)
+        elif isinstance(message, Gated):
+            self.writer.event(self.setup.id, "gate", message.device, message=message.text)
+        return isinstance(message, Ticked | Gated)
 
     def recorded(self, candidate: str, purpose: str, incumbent_tree: str) -> Verdict | None:
         """Return the verdict on a candidate that the journal has already, if any."""

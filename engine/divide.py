@@ -33,7 +33,7 @@ def again(task: Task, entry: Entry, tree: Path, verdict: Verdict, source: str) -
     by_outcome: dict[str, list[str]] = {"faster": [], "slower": [], "tie": []}
     for row in verdict.rows:
         by_outcome.setdefault(row.outcome, []).append(row.config_class)
-    return msgspec.structs.replace(task, backend=BACKEND, trials=0, divide=Divide(
+    return msgspec.structs.replace(task, backend=BACKEND, trials=0, mend=None, divide=Divide(
         candidate=entry.id, tree=str(tree), faster=tuple(by_outcome["faster"]),
         slower=tuple(by_outcome["slower"]), others=tuple(by_outcome["tie"])),
         hypothesis=f"{task.hypothesis}; where it gains alone")

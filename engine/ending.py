@@ -45,4 +45,4 @@ def unaccepted(desk: Desk) -> str:
     if found is None or (found.valid and found.correct):
         return ""
     why = found.rejected_reason or "it is wrong in a class"
-    return f"; the best fails its final acceptance against the baseline: {why}"
+    return f"the best fails its final acceptance against the baseline: {why}"

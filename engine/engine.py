@@ -68,10 +68,16 @@ class Engine(threading.Thread):
         setup = campaigns.open_campaign(self.workspace, self.campaign)
         _log_to(setup)
         self._under_lease(writer, setup, self.decide_only)
-        while not self._stop_event.is_set() and _undecided(writer, self.campaign):
+        before: set[int] = set()
+        while not self._stop_event.is_set():
             # asked while the lease was given back, by somebody who saw an engine alive
+            undecided = _undecided(writer, self.campaign)
+            if not undecided - before:
+                return  # what could not be decided now waits for the next engine
+            before = undecided
             try:
-                self._under_lease(writer, setup, True)
+                self._under_lease(writer, campaigns.open_campaign(self.workspace, self.campaign),
+                                  True)
             except Refused:
                 return  # a short host was started for it
 
@@ -95,8 +101,9 @@ class Engine(threading.Thread):
                 log.warning("the lease could not be given back: %s", error)
 
 
-def _undecided(writer: Writer, campaign: str) -> bool:
-    return any(control.verb in ("approve", "reject") for control in writer.open_controls(campaign))
+def _undecided(writer: Writer, campaign: str) -> set[int]:
+    return {control.id for control in writer.open_controls(campaign)
+            if control.verb in ("approve", "reject")}
 
 
 class _Log(logging.FileHandler):

@@ -18,6 +18,10 @@ ViolationKind = Literal[
 ]
 
 
+MOST_BYTES = 255
+"""Of a file's name, by most file systems."""
+
+
 class Violation(msgspec.Struct, frozen=True):
     """A change that a patch must not make, or not without a person's consent.
 
@@ -119,6 +123,7 @@ def unsafe_path(path: str) -> bool:
     return (
         not path or path.startswith("/") or "\0" in path or "\\" in path
         or any(part in ("", ".", "..") or _GIT_FOLDER.fullmatch(part) for part in parts)
+        or any(len(part.encode(errors="surrogateescape")) > MOST_BYTES for part in parts)
     )
 
 

@@ -65,7 +65,7 @@ def start_repository(path: Path, message: str) -> None:
     """Make a folder a git repository with everything in it committed; raises GitFailed."""
     Git(None).run("init", "--quiet", "--initial-branch=main", cwd=path)
     git = Git(path / ".git")
-    git.run("add", "--all", work_tree=path)
+    git.run("add", "--all", "--force", work_tree=path)
     git.run("commit", "--quiet", "--message", message, work_tree=path)
 
 

@@ -184,6 +184,13 @@ class RoundRun:
             self._end_slot(task.slot, "repeat", f"the same change as candidate {entry.id}",
                            entry.id)
             return
+        try:
+            self.desk.aside(lambda: self.setup.tree(entry.tree))
+        except (InputError, FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+            reason = f"its files cannot be written: {error}"
+            self.keeper.refuse(entry, "reject", reason)
+            self._end_slot(task.slot, "reject", reason, entry.id)
+            return
         self.records.candidate(self.n, entry)
         self._seconds.task_of[entry.id] = task
         if ruling := breach(entry.violations):

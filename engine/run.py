@@ -19,7 +19,7 @@ from engine.fleet import NoIdleGpu
 from engine.journal.errors import LeaseLost
 from engine.journal.records import Campaign, CampaignState, Round
 from engine.keeper import Keeper
-from engine.pool import Pool
+from engine.pool import Pool, Ticked
 from engine.records.write import Records
 from engine.round import RoundRun
 from engine.steering import Steering
@@ -96,19 +96,21 @@ class Run:
         if self.decide_only:
             self._state(self.before.state, self.before.phase, self.before.reason)
             return
-        self._state(state, "", reason)
         try:
-            self._summarise(reason)
+            self._end(state, reason)
         except (OSError, EnvironmentFault) as error:
             log.warning("no stop summary: %s", error)
+            self._state(state, "", reason)
 
-    def _summarise(self, reason: str) -> None:
+    def _end(self, state: CampaignState, reason: str) -> None:
         """Record the stop with what was spent until then, and write the Stop Summary."""
         self.meter.note()
         spent = self.meter.spent
-        self.desk.writer.event(
-            self.setup.id, "campaign.stop", self.setup.lineage.best, reason=reason,
-            wall_s=spent.wall_s, trials=spent.trials, cost=spent.cost, waiting=self._waiting())
+        with self.desk.writer.transaction():
+            self.desk.writer.event(
+                self.setup.id, "campaign.stop", self.setup.lineage.best, reason=reason,
+                wall_s=spent.wall_s, trials=spent.trials, cost=spent.cost, waiting=self._waiting())
+            self._state(state, "", reason)
         self.records.agree(self.desk.reader)
 
     def _decide(self) -> None:
@@ -169,7 +171,8 @@ class Run:
         self._state("running", "config classes: two runs of the benchmark")
         found, proposal = self.desk.aside(lambda: self.desk.fleet.run(
             "verdict", lambda card: class_baseline.find(setup, card.device, cancel=stop),
-            cancel=stop))
+            cancel=stop, on_wait=lambda text: self.desk.messages.put(
+                Ticked(slot="classes", stage="waiting", detail=text))))
         self._work_on(found)
         self.desk.writer.event(setup.id, "classes", message=proposal.words)
 
@@ -192,7 +195,8 @@ class Run:
             self.controls.look()
             self._pause()
             self._between()
-            reason, cut = self.steering.reason_to_stop(), self._cut_rounds()
+            cut = self._cut_rounds()
+            reason = ending.unaccepted(self.desk) or self.steering.reason_to_stop()
             if reason and not cut:
                 return reason
             n = self._next_round()
@@ -268,10 +272,9 @@ class Run:
         if ending.due(self.desk):
             self._state("running", "end to end: the whole program with the best and without it")
             ending.end_to_end(self.desk)
-        reason += ending.unaccepted(self.desk)
-        self._summarise(reason)
-        self._state("waiting" if self._waiting() else "finished", "", reason)
-        self.records.agree(self.desk.reader)
+        failing = ending.unaccepted(self.desk)
+        reason += f"; {failing}" if failing and failing not in reason else ""
+        self._end("waiting" if self._waiting() else "finished", reason)
 
     def _look(self) -> None:
         """What is done several times a second, whatever is waited for."""

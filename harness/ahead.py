@@ -16,11 +16,8 @@ that its index of each kernel is written anew where a cache is copied to.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import re
 import shutil
-import stat
 import threading
 import time
 from collections.abc import Mapping
@@ -28,8 +25,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness import aot, feasible
+from harness import aot, feasible, jit
 from harness import arch as archs
+from harness.adopt import adopt
 from harness.aot import AOT_LIMITS, KernelResources
 from harness.errors import EnvironmentFault, KoptError, Stopped
 from harness.guard import Limits
@@ -41,8 +39,6 @@ from harness.zygote import Zygote
 
 LIMITS = replace(AOT_LIMITS, wall_s=120.0)
 NICE = 10
-MOST_FILES, MOST_BYTES = 4096, 1 << 30
-_KEY = re.compile(r"[A-Z2-7]{52}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,8 +113,8 @@ class Ahead:
 
         Returns how many kernels and modules there are. No such runner may have called it yet.
         """
-        into = kernel.home / "triton"
-        return adopt(aot.cache_in(self._folder(key)), into) + adopt(self._stubs / "triton", into)
+        return sum(adopt(cache, kernel.home, jit.TRITON) for cache in (
+            aot.cache_in(self._folder(key)), self._stubs / "triton"))
 
     def forget(self, key: str) -> None:
         """Remove what was compiled for a source; it would be compiled again."""
@@ -199,61 +195,3 @@ class _Either(threading.Event):
 
     def is_set(self) -> bool:
         return super().is_set() or (self._other is not None and self._other.is_set())
-
-
-def adopt(cache: Path, into: Path) -> int:
-    """Copy a cache folder of Triton's that an untrusted process has written; returns its entries.
-
-    Only plain files in folders named as Triton names them are taken, and none of its indexes.
-    """
-    count, files, size = 0, 0, 0
-    for entry in sorted(_listed(cache), key=lambda found: found.name):
-        if not _KEY.fullmatch(entry.name) or not entry.is_dir(follow_symlinks=False):
-            continue
-        target = into / entry.name
-        target.mkdir(parents=True, exist_ok=True)
-        names = []
-        for one in sorted(_listed(entry.path), key=lambda found: found.name):
-            if one.name == "lock" or one.name.startswith("__grp__"):
-                continue
-            size += one.stat(follow_symlinks=False).st_size
-            files += 1
-            if files > MOST_FILES or size > MOST_BYTES:
-                return count
-            if _copied(one.path, target / one.name):
-                names.append(one.name)
-        for name in names:
-            if name.endswith(".json"):
-                mine = {other: str(target / other) for other in names
-                        if other.startswith(name.removesuffix("json"))}
-                (target / f"__grp__{name}").write_text(json.dumps({"child_paths": mine}))
-        count += 1
-    return count
-
-
-def _listed(folder: Path | str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as found:
-            return list(found)
-    except OSError:
-        return []
-
-
-def _copied(source: str, target: Path) -> bool:
-    """Copy one plain file; tell whether it was one.
-
-    What is at the target stays whole until the copy takes its place: a process that runs several
-    configurations may have that very module loaded, and would crash on the half of it.
-    """
-    try:
-        fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return False
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        return False
-    part = target.with_name(f".{target.name}.part")
-    with os.fdopen(fd, "rb") as file, part.open("wb") as out:
-        shutil.copyfileobj(file, out, 1 << 20)
-    part.replace(target)
-    return True

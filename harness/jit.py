@@ -33,6 +33,8 @@ VARIABLES = {
     "NUMBA_CACHE_DIR": "numba",
 }
 """Where compilers are told to keep what they made, by folder below ours."""
+TRITON = (FOLDER, VARIABLES["TRITON_CACHE_DIR"])
+"""The way to Triton's, below a HOME."""
 MOST_BYTES = 8 << 30
 ORIGIN = ".kopt-origin"
 """Names the place that a kept cache was made in, which some of its files repeat."""

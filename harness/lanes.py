@@ -124,9 +124,10 @@ class Lane:
 
     def leave(self, entry: Entry) -> None:
         """Have an entry's process forget it, if it is there still."""
-        if entry.generation == self.generation and isinstance(entry.peer, Seat):
-            self._open.remove(entry.peer)
-            entry.peer.vacate()
+        peer = entry.peer
+        if entry.generation == self.generation and isinstance(peer, Seat) and peer in self._open:
+            self._open.remove(peer)
+            peer.vacate()
 
     def broken(self, entry: Entry, error: PeerError | PeerDied | EnvironmentFault) -> None:
         """Note that an entry failed; begin anew unless the process can still reach the card."""
@@ -134,6 +135,7 @@ class Lane:
         with contextlib.suppress(PeerError, PeerDied):
             if entry.peer is not None and isinstance(error, PeerError):
                 entry.peer.ask("context", device=self.stage.place.device)
+                self.leave(entry)
                 return
         self.restart()
 

@@ -33,7 +33,8 @@ class LoopRequest:
 @dataclass(frozen=True, kw_only=True)
 class ReportedRequest:
     TAG = "reported"
-    """A verdict by the project's own benchmark; `trees.reference` is not looked at."""
+    """A verdict by the project's own benchmark; `trees.reference` shows whether a GPU works in
+    namespaces."""
 
     target: CommandTarget
     trees: Trees
@@ -44,7 +45,7 @@ class ReportedRequest:
 @dataclass(frozen=True, kw_only=True)
 class ReportedLoopRequest:
     TAG = "reported-loop"
-    """A search over the knobs of a command target's source; `job.reference` is not looked at.
+    """A search over the knobs of a command target's source; `job.reference` is the baseline's.
 
     With `repeats` those that may be best in some class are run so often again, beside the best.
     """

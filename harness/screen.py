@@ -13,6 +13,7 @@ import math
 import shutil
 import threading
 from collections.abc import Iterable, Sequence
+from concurrent.futures import wait
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -47,6 +48,8 @@ from harness.zygote import Zygote
 
 MOST_EXPECTED = 100
 """Compiled sources that are kept for trials that may yet come."""
+COMPILES_S = 2.0
+"""So long a card is kept while a configuration compiles."""
 MORE = 3
 """Runners of a side that are kept starting while a GPU is busy with the last ones."""
 SCREEN = Plan(looks=(1,), blocks=4, block_ns=750_000, warm_ns=1_500_000)
@@ -217,27 +220,36 @@ class Screen:
     def _in_turn(self, turns: Turns, ahead: Ahead, source: str) -> Screened:
         key = ahead.expect(source)
         try:
+            if wait([ahead.future(key)], COMPILES_S).not_done:
+                turns.close()  # others may have the card meanwhile
             self._feasible(ahead, key)
-            with turns.trial(source.encode(), key) as trial:
-                first = trial.first()
-                if (behind := self.leader.behind(first)) > math.log(racing.CLEAR):
-                    return self._dropped(first, behind)
-                timings = trial.beside()
-                ratio = self._ratio(timings)
-                contends = ratio > self.leader.log_ratio - math.log1p(SCREEN.margin)
-                if contends:
-                    trial.check()
-                one = next(iter(trial.errors.values()))  # of the rest only the times are asked for
-                screened = self._summed_up({name: trial.errors.get(name, one) for name in timings},
-                                           timings)
-                if contends:
-                    self.leader.take(screened.log_ratio, first)
-                    return screened
-                return replace(screened, reason=screened.reason or (
-                    f"slower than the best: checked on class {', '.join(trial.errors)} alone"))
+            try:
+                return self._taken(turns, source, key)
+            except WrongResult:
+                if not turns.shared_before:
+                    raise
+                return self._taken(turns, source, key)  # on buffers that nobody else has had
         finally:
             if key != self._start_key:
                 ahead.forget(key)
+
+    def _taken(self, turns: Turns, source: str, key: str) -> Screened:
+        with turns.trial(source.encode(), key) as trial:
+            first = trial.first()
+            if (behind := self.leader.behind(first)) > math.log(racing.CLEAR):
+                return self._dropped(first, behind)
+            timings = trial.beside()
+            contends = self._ratio(timings) > self.leader.log_ratio - math.log1p(SCREEN.margin)
+            if contends:
+                trial.check()
+        one = next(iter(trial.errors.values()))  # of the rest only the times are asked for
+        screened = self._summed_up({name: trial.errors.get(name, one) for name in timings},
+                                   timings)
+        if contends:
+            self.leader.take(screened.log_ratio, first)
+            return screened
+        return replace(screened, reason=screened.reason or (
+            f"slower than the best: checked on class {', '.join(trial.errors)} alone"))
 
     def _feasible(self, ahead: Ahead, key: str) -> None:
         """Raise _Infeasible for what this device cannot launch; what nobody can tell may run."""

@@ -48,8 +48,11 @@ class Seat(Peer):
 
     def vacate(self) -> None:
         """Leave for good, while others stay: what it holds is freed. Raises PeerDied."""
-        self.ask("leave")
-        self._bench.leave(self)
+        try:
+            self.ask("leave")
+        finally:
+            if self._bench.leave(self):
+                self._peer.kill()
 
     def kill(self) -> None:
         """Leave; ends the process once nobody is left in it, without waiting."""

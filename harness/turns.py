@@ -51,6 +51,9 @@ class Turns:
         self._start_tree, self._start_key = start, key
         self.known: dict[str, Errors] = {}
         """By class what was last found: of the same outputs it need not be worked out again."""
+        self.shared_before = False
+        """Whether the last trial worked on buffers that another one may have spoilt."""
+        self._ran = 0
         self._number = 0
         self._session: ExitStack | None = None
         self._lane: Lane | None = None
@@ -63,6 +66,7 @@ class Turns:
         if self._session is not None:
             self._session.close()
         self._session = self._lane = self._start = None
+        self._ran = 0
 
     @contextmanager
     def trial(self, source: bytes, key: str) -> Iterator[Trial]:
@@ -70,12 +74,14 @@ class Turns:
 
         Raises PeerError and PeerDied when it fails, BuildError, and what a sick machine raises.
         """
+        lane = self._opened()
+        self.shared_before = lane.shares and self._ran > 0
+        self._ran += 1
         self._number += 1
         tree = self.stage.folder("turns") / str(self._number)
         shutil.copytree(self._start_tree, tree, symlinks=True,
                         ignore=shutil.ignore_patterns(".git"))
         (tree / self.stage.target.source).write_bytes(source)
-        lane = self._opened()
         entry = Entry(number=self._number, config={}, key=key, tree=tree)
         try:
             yield Trial(self, lane, entry)
@@ -93,6 +99,8 @@ class Turns:
 
     def _opened(self) -> Lane:
         """Return the lane, with the card's lock held and the start ready to be timed."""
+        if time.monotonic() - self._since > HOLD_S:
+            self.close()
         if self._lane is None:
             limits = self.stage.runners.limits
             with ExitStack() as session:

@@ -74,7 +74,7 @@ class Entry:
         patch.setattr(direct.projects, "find", functools.cache(direct.projects.find))
         real = direct.Lineage.create
         clone = functools.cache(lambda project: real(folder / "clone", "direct", project))
-        patch.setattr(direct.Lineage, "create", lambda folder, name, project: clone(project))
+        patch.setattr(direct.Lineage, "create", lambda folder, name, project, **_: clone(project))
 
         @functools.cache
         def out(lineage: direct.Lineage, tree: str) -> Path:

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import ahead, aot, devices, knobs, racing
+from harness import aot, devices, jit, knobs, racing
+from harness.adopt import adopt
 from harness.ahead import Ahead, Ready
 from harness.device import Device
 from harness.guard import Limits
@@ -64,9 +65,11 @@ def test_what_is_given_is_what_another_process_would_compile(tmp_path: Path,
         other = kernel_at(tmp_path / "elsewhere", DOUBLE)
         assert made.give(key, other) >= 1
         assert not list((tmp_path / "ahead" / key).rglob("kernel.py"))
+        where = Path(jit.environment(other.home)["TRITON_CACHE_DIR"])  # as its runners have it
+        assert list(where.glob("*/*.cubin"))
     scratch = tmp_path / "second"  # whose cache is the one that a runner would have
     (scratch / "home-aot").mkdir(parents=True)
-    assert ahead.adopt(other.home / "triton", aot.cache_in(scratch)) >= 1
+    assert adopt(where, aot.cache_in(scratch)) >= 1
     before = sorted(aot.cache_in(scratch).rglob("*"))
     stamps = {path: path.stat().st_mtime_ns for path in before}
     found = aot.inspected(target(), Path(other.root), "sm_90", scratch, cached=True,
@@ -121,12 +124,33 @@ def test_a_planted_cache_is_copied_as_plain_files_only(tmp_path: Path) -> None:
     (tmp_path / "cache" / "not a key").mkdir()
     (tmp_path / "cache" / ("B" * 52)).symlink_to(entry)
     into = tmp_path / "into"
-    assert ahead.adopt(tmp_path / "cache", into) == 1
+    assert adopt(tmp_path / "cache", into) == 1
     copied = into / ("A" * 52)
     assert sorted(path.name for path in copied.iterdir()) == ["__grp__k.json", "k.cubin", "k.json"]
     index = (copied / "__grp__k.json").read_text()
     assert str(copied / "k.cubin") in index and "passwd" not in index
-    assert ahead.adopt(tmp_path / "none", into) == 0
+    assert adopt(tmp_path / "none", into) == 0
+
+
+@pytest.mark.parametrize("planted", ["the cache", "its folder", "an entry", "a part", "an index"])
+def test_links_in_a_candidates_home_lead_nowhere(planted: str, tmp_path: Path) -> None:
+    """What the unconfined harness copies there must not land where a candidate points."""
+    key, victim = "A" * 52, tmp_path / "victim"
+    entry = tmp_path / "cache" / key
+    entry.mkdir(parents=True)
+    (entry / "k.json").write_text("evil")
+    (victim / key).mkdir(parents=True)
+    (victim / "mine").write_text("mine")
+    home = tmp_path / "home"
+    place = home.joinpath(*jit.TRITON)
+    link = {"the cache": place, "its folder": place.parent, "an entry": place / key,
+            "a part": place / key / ".k.json.part", "an index": place / key / "__grp__k.json"}
+    link[planted].parent.mkdir(parents=True)
+    link[planted].symlink_to(victim / "mine" if planted in ("a part", "an index") else victim)
+    assert adopt(tmp_path / "cache", home, jit.TRITON) == 1
+    assert (victim / "mine").read_text() == "mine"
+    assert sorted(path.name for path in victim.rglob("*")) == [key, "mine"]
+    assert (place / key / "k.json").read_text() == "evil" and not place.is_symlink()
 
 
 def test_as_many_at_a_time_as_there_are_workers(tmp_path: Path, zygote: Zygote) -> None:

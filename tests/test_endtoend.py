@@ -19,13 +19,15 @@ from harness.verdict import Verdict
     ("tokens/s: 41.2\n", "tokens/s", 41.2),
     ("warm-up tokens/s: 3\nthen tokens/s = 4e1\n", "tokens/s", 40.0),
     ('{"loss": 2.5, "step_ms": 12}', "step_ms", 12.0),
-    ("step_ms 7 ms\n", "step_ms", 7.0)])
+    ("step_ms 7 ms\n", "step_ms", 7.0),
+    ("it took step_ms: 41.2.", "step_ms", 41.2)])
 def test_the_last_number_after_its_name_counts(text: str, name: str, value: float) -> None:
     assert value_in(text, name) == value
 
 
 @pytest.mark.parametrize("text", ["", "mytokens/s: 3", "tokens/s: fast", "tokens/s: -1",
-                                  "tokens/s: 0", "tokens/s: 1.2.3"])
+                                  "tokens/s: 0", "tokens/s: 1.2.3", "tokens/s: 9,999",
+                                  "tokens/s: 1,234.5"])
 def test_without_a_number_above_zero_there_is_none(text: str) -> None:
     with pytest.raises(Fault):
         value_in(text, "tokens/s")
@@ -62,5 +64,8 @@ def test_a_program_that_fails_with_the_best_alone_is_the_bests_fault(tmp_path: P
 
 
 def test_a_program_that_fails_without_it_too_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="e2e_command: fails without the best as well"):
-        judged(tmp_path, "print('step_ms: 10')", "print('nothing')", Metric(name="step_ms"))
+    for candidate in ("print('step_ms: 10')", "raise SystemExit(3)"):
+        folder = tmp_path / str(len(candidate))
+        folder.mkdir()
+        with pytest.raises(InputError, match="e2e_command: fails without the best as well"):
+            judged(folder, candidate, "print('nothing')", Metric(name="step_ms"))

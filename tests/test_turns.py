@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from kernel_case import target, tree
 
-from harness import ahead, devices, knobs
+from harness import devices, knobs
+from harness.adopt import adopt
 from harness.ahead import Ahead, Ready
 from harness.kernel import Kernel
 from harness.screen import Screen
@@ -114,7 +115,7 @@ def test_a_file_in_use_stays_whole_while_another_takes_its_place(tmp_path: Path)
     cache, into = tmp_path / "cache" / key, tmp_path / "into"
     cache.mkdir(parents=True)
     (cache / "launcher.so").write_bytes(b"x" * 8192)
-    assert ahead.adopt(cache.parent, into) == 1
+    assert adopt(cache.parent, into) == 1
     with (into / key / "launcher.so").open("rb") as file, \
             mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as loaded:
         seen: list[int] = []
@@ -128,7 +129,7 @@ def test_a_file_in_use_stays_whole_while_another_takes_its_place(tmp_path: Path)
         looking.start()
         (cache / "launcher.so").write_bytes(b"y" * 8192)
         for _ in range(50):
-            ahead.adopt(cache.parent, into)
+            adopt(cache.parent, into)
         ended.set()
         looking.join()
         assert loaded[:] == b"x" * 8192

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
@@ -9,6 +10,8 @@ from engine.split import c_dispatch, c_entries, c_items
 from engine.split.c_dispatch import Block
 from engine.split.c_entries import Entry
 from engine.split.c_items import Item
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 class Language(Protocol):
@@ -65,8 +68,9 @@ class C:
     def dispatcher(self, block: Block, kernel: Item) -> str:
         entry = self.entry_of(kernel)
         assert entry is not None  # it was dispatched, or is about to be
-        header = " ".join(f"{kernel.head}{block.entry}".split())
-        returns = "void" not in kernel.head.split() or "*" in kernel.head
+        head = _COMMENT.sub(" ", kernel.head)
+        header = " ".join(f"{head}{block.entry}".split())
+        returns = "void" not in head.split() or "*" in head
         return c_dispatch.write(block, f"{header}({kernel.params})", entry.parameters,
                                 returns=returns)
 

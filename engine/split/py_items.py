@@ -34,7 +34,7 @@ def renamed(text: str, name_of: Callable[[str], str]) -> str:
 
     Raises Refused for a name in an f-string, which cannot be told from its text.
     """
-    lines = text.splitlines(keepends=True)
+    lines = _lines(text)
     for line, column, name in sorted(_places(_parsed(text), text), reverse=True):
         new = name_of(name)
         raw = lines[line - 1].encode()
@@ -58,9 +58,14 @@ def function_of(item: Item) -> Def | None:
     return only if isinstance(only, ast.FunctionDef) and not only.decorator_list else None
 
 
+def _lines(text: str) -> list[str]:
+    """Return the lines as the parser counts them, to which a form feed is no end of one."""
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
+
+
 def _items(source: str) -> Iterator[Item]:
     starts = [0]
-    for line in source.splitlines(keepends=True):
+    for line in _lines(source):
         starts.append(starts[-1] + len(line))
     at = 0
     held: list[ast.stmt] = []
@@ -114,7 +119,7 @@ def _defined(nodes: Iterable[ast.stmt]) -> Iterator[str]:
 
 
 def _places(tree: ast.Module, text: str) -> list[Place]:
-    finder = _Finder(text.splitlines())
+    finder = _Finder([line.removesuffix("\n") for line in _lines(text)])
     finder.visit(tree)
     return finder.found
 

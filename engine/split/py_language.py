@@ -39,7 +39,7 @@ class Python:
     def entry_of(self, item: Item) -> Entry | None:
         """Return a function as one that can be called with its own arguments."""
         node = py_items.function_of(item)
-        if node is None:
+        if node is None or _takes_defaults_of_the_module(node.args):
             return None
         args = node.args
         plain = [one.arg for one in (*args.posonlyargs, *args.args)]
@@ -78,6 +78,12 @@ class Python:
 
     def is_header(self, item: Item) -> bool:
         return item.text.startswith(("import ", "from "))
+
+
+def _takes_defaults_of_the_module(args: ast.arguments) -> bool:
+    """Tell whether a default is the module's: a dispatcher would hand the old kernel's on."""
+    given = [*args.defaults, *filter(None, args.kw_defaults)]
+    return any(isinstance(node, ast.Name) for one in given for node in ast.walk(one))
 
 
 def _block(found: re.Match[str], at: int) -> Block:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness import lock, stats
+from harness import guard, lock, stats
 from harness.compare import SURE
 from harness.device import Device
 from harness.errors import InputError
@@ -57,7 +57,7 @@ def value_in(text: str, name: str) -> float:
 
     Raises Fault where there is none, or it is not above zero.
     """
-    found = re.findall(rf"(?<![\w/]){re.escape(name)}\"?\s*[:=]?\s*({_NUMBER})(?![\w.])", text)
+    found = re.findall(rf"(?<![\w/]){re.escape(name)}\"?\s*[:=]?\s*({_NUMBER})(?!\w|[.,]\d)", text)
     if not found:
         raise Fault("missing-column", f"prints no {name}", fix=f"print a line `{name}: 1.23`")
     value = float(found[-1])
@@ -88,6 +88,7 @@ class _Runs:
         except ValueError as error:
             raise InputError(str(error), where="e2e_metric") from None
         self._place = Place(env={**settings.env, **device.visible_env}, python=settings.python,
+                            warm=settings.warm_cache,
                             limits=replace(COMMAND_LIMITS, wall_s=of.timeout_s), cancel=cancel)
 
     def verdict(self) -> Verdict:
@@ -104,6 +105,7 @@ class _Runs:
                        wall_s=round(time.monotonic() - began, 3))
 
     def _compared(self) -> Verdict:
+        self._rehearse()
         sides = {name: Side(name, Path(tree), self._folder / name, self._place, self.of.frozen)
                  for name, tree in self._trees.items()}
         costs: dict[str, list[float]] = {name: [] for name in sides}
@@ -111,11 +113,25 @@ class _Runs:
             for command in filter(None, (self.of.setup_command, self.of.build_command)):
                 self._run(name, side, command, lambda _: 0.0)
         for number in range(RUNS):
-            for name in ORDER if number % 2 else ORDER[::-1]:
-                done = (2 * number + len(costs["candidate"]) - number) / (2 * RUNS)
+            for name in ORDER[::-1] if number % 2 else ORDER:
+                done = sum(map(len, costs.values())) / (2 * RUNS)
                 self._progress("timing", f"{CLASS}, run {number + 1} of {RUNS}", done)
                 costs[name].append(self._run(name, sides[name], self.of.command, self._cost))
         return self._summed_up(costs)
+
+    def _rehearse(self) -> None:
+        """See whether a GPU works for the base inside namespaces; where not, confine nobody."""
+        if self.device.kind == "cpu" or guard.unconfined():
+            return
+        side = Side("rehearsal", Path(self._trees["incumbent"]), self._folder / "rehearsal",
+                    self._place, self.of.frozen)
+        try:
+            with self._lock() as held:
+                for command in (self.of.setup_command, self.of.build_command, self.of.command):
+                    if command:
+                        side.run(command, lock=held)
+        except Fault:
+            self._place = replace(self._place, confined=False)
 
     def _run(self, name: str, side: Side, command: str,
              cost: Callable[[Outcome], float]) -> float:

@@ -90,9 +90,9 @@ class Evaluation:
             alpha=self.settings.plan.alpha, wall_s=round(time.monotonic() - began, 3))
 
     def _judge(self) -> Verdict:
+        self._rehearse()
         incumbent = self._side("incumbent", self.trees.incumbent)
         self._build(incumbent)
-        self._rehearse(incumbent)
         candidate = self._side("candidate", self.trees.candidate)
         self._build(candidate)
         self._test()
@@ -106,10 +106,15 @@ class Evaluation:
             verdict = replace(verdict, audit=(*verdict.audit, *([found] if found else [])))
         return verdict
 
-    def _rehearse(self, incumbent: Side) -> None:
-        """See whether a GPU works inside namespaces; where it does not, confine nobody."""
+    def _rehearse(self) -> None:
+        """See whether a GPU works inside namespaces; where it does not, confine nobody.
+
+        The baseline is asked: what an agent has written could fail there on purpose.
+        """
         if self.on_cpu or guard.unconfined():
             return
+        incumbent = self._side("rehearsal", self.trees.reference)
+        self._build(incumbent)
         command = (self.target.quick or self.target.full).command
         with self._lock() as held:
             try:

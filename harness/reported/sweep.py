@@ -89,8 +89,8 @@ class Sweep(Evaluation):
 
     def __init__(self, target: CommandTarget, job: Job, device: Device, settings: Settings,
                  progress: Progress | None, cancel: threading.Event | None) -> None:
-        super().__init__(target, Trees(candidate=job.tree, incumbent=job.tree, reference=job.tree),
-                         device, settings, progress, cancel, unconfirmed)
+        trees = Trees(candidate=job.tree, incumbent=job.tree, reference=job.reference or job.tree)
+        super().__init__(target, trees, device, settings, progress, cancel, unconfirmed)
         self.job, self.mode = job, target.quick or target.full
         path = Path(job.tree) / target.source
         if path.is_symlink():
@@ -103,6 +103,7 @@ class Sweep(Evaluation):
         self.ruling = Ruling(self.space, MARGIN)
         self.trials: list[Trial] = []
         self.first: Pair | None = None
+        self._sick = False
         self.columns: tuple[str, ...] = ()
         self.classes: tuple[ConfigRows, ...] = ()
 
@@ -111,11 +112,16 @@ class Sweep(Evaluation):
         contenders: tuple[Contender, ...] = ()
         with contextlib.suppress(Stopped):
             try:
+                self._rehearse()
                 self._default = self._side("incumbent", self.job.tree)
                 self._build(self._default)
-                self._rehearse(self._default)
-                self._try_all(on_trial)
-                contenders = self._contenders(repeats)
+                try:
+                    self._try_all(on_trial)
+                    contenders = self._contenders(repeats)
+                except (SickIncumbent, Fault) as ended:
+                    if self.ruling.best is None:
+                        raise
+                    self.notes.append(f"ended after {len(self.trials)} trials: {ended.what}")
             finally:
                 self._reader.close()
                 shutil.rmtree(self._folder, ignore_errors=True)
@@ -138,7 +144,14 @@ class Sweep(Evaluation):
             if config is None:
                 return
             began = time.monotonic()
-            tried = self._try(config) if self.first is not None else self._try_default()
+            try:
+                tried = self._try(config) if self.first is not None else self._try_default()
+            except SickIncumbent as sick:
+                if self.first is None or self._sick:
+                    raise
+                self._sick = True  # a hiccup of the machine: whatever was found is not lost to it
+                self.notes.append(f"the default failed at trial {len(self.trials)}: {sick.what}")
+                tried = Tried(correctness="FAIL", reason="the default failed beside it")
             trial = self._ruled(config, tried, time.monotonic() - began)
             if not self.trials:
                 turns.care_for(tuple(one.name for one in self.classes[:CARED_FOR]))

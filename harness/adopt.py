@@ -1,0 +1,123 @@
+"""Taking over what an untrusted process compiled, into a folder that another one may write to.
+
+Nothing on the way is followed: a link that either of them has laid would lead this process, which
+nobody confines, to anybody's files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+KEY = re.compile(r"[A-Z2-7]{52}")
+MOST_FILES, MOST_BYTES = 4096, 1 << 30
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def adopt(cache: Path, home: Path, below: tuple[str, ...] = ()) -> int:
+    """Copy a cache folder of Triton's into a folder `below` a home; returns its entries.
+
+    Only plain files in folders named as Triton names them are taken, and none of its indexes. The
+    home itself is ours, and nobody else's to replace.
+    """
+    count, files, size = 0, 0, 0
+    home.mkdir(parents=True, exist_ok=True)
+    into = home.joinpath(*below)
+    with contextlib.ExitStack() as opened:
+        place = opened.enter_context(_closing(os.open(home, _FOLDER)))
+        for part in below:
+            place = opened.enter_context(_folder(place, part))
+        for entry in sorted(_listed(cache), key=lambda found: found.name):
+            if not KEY.fullmatch(entry.name) or not entry.is_dir(follow_symlinks=False):
+                continue
+            with _folder(place, entry.name) as target:
+                names = []
+                for one in sorted(_listed(entry.path), key=lambda found: found.name):
+                    if one.name == "lock" or one.name.startswith("__grp__"):
+                        continue
+                    size += one.stat(follow_symlinks=False).st_size
+                    files += 1
+                    if files > MOST_FILES or size > MOST_BYTES:
+                        return count
+                    if _copied(one.path, target, one.name):
+                        names.append(one.name)
+                for name in names:
+                    if name.endswith(".json"):
+                        mine = {other: str(into / entry.name / other) for other in names
+                                if other.startswith(name.removesuffix("json"))}
+                        with _replacing(target, f"__grp__{name}") as out:
+                            out.write(json.dumps({"child_paths": mine}).encode())
+            count += 1
+    return count
+
+
+def _listed(folder: Path | str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except OSError:
+        return []
+
+
+@contextmanager
+def _closing(descriptor: int) -> Iterator[int]:
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _folder(place: int, name: str) -> Iterator[int]:
+    """Open a folder inside another one, made if it is not there, and instead of what is none."""
+    for _ in range(2):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o755, dir_fd=place)
+        try:
+            descriptor = os.open(name, _FOLDER, dir_fd=place)
+            break
+        except OSError as error:
+            if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+                raise
+            os.unlink(name, dir_fd=place)
+    else:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), name)
+    with _closing(descriptor):
+        yield descriptor
+
+
+def _copied(source: str, target: int, name: str) -> bool:
+    """Copy one plain file; tell whether it was one."""
+    try:
+        fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        return False
+    with os.fdopen(fd, "rb") as file, _replacing(target, name) as out:
+        shutil.copyfileobj(file, out, 1 << 20)
+    return True
+
+
+@contextmanager
+def _replacing(folder: int, name: str) -> Iterator[IO[bytes]]:
+    """Write a file that takes the place of what has its name once it is whole: a process that runs
+    several configurations may have that very module loaded, and would crash on the half of it.
+    """
+    part = f".{name}.part"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(part, dir_fd=folder)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(part, flags, 0o644, dir_fd=folder), "wb") as out:
+        yield out
+    os.rename(part, name, src_dir_fd=folder, dst_dir_fd=folder)
