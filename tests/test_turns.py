@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from kernel_case import target, tree
 
-from harness import devices, knobs
+from harness import devices, knobs, turns
 from harness.adopt import adopt
 from harness.ahead import Ahead, Ready
 from harness.kernel import Kernel
@@ -21,10 +21,11 @@ from harness.stage import Settings
 from harness.target import ConfigClass
 from harness.trials import Job
 
-MODES = ("start", "slow", "little", "fast", "dies", "raises", "wrong", "hangs", "faster")
+MODES = ("start", "slow", "little", "fast", "dies", "raises", "wrong", "hangs", "faster",
+         "spoils")
 WORK = """import os, time, torch
-MODE = 0  # kopt: knob MODE in [0, 1, 2, 3, 4, 5, 6, 7, 8]
-SECONDS = (4e-3, 4e-2, 3e-3, 3e-4, 0, 0, 1e-5, 0, 1e-5)
+MODE = 0  # kopt: knob MODE in [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+SECONDS = (4e-3, 4e-2, 3e-3, 3e-4, 0, 0, 1e-5, 0, 1e-5, 3.5e-4)
 
 def double(x, out):
     if MODE == 4:
@@ -36,6 +37,8 @@ def double(x, out):
     end = time.perf_counter() + SECONDS[MODE]
     while time.perf_counter() < end:
         pass
+    if MODE == 9 and x.numel() > 400:
+        x.zero_()
     out.copy_(x if MODE == 6 and x.numel() > 400 else 2 * x)
 """
 
@@ -88,6 +91,25 @@ def test_trials_take_turns_with_the_start_and_survive_those_that_do_not(screen: 
     faster = of(screen, "faster")
     assert faster.correctness == "PASS" and not faster.reason
     assert (faster.log_ratio or 0.0) > (fast.log_ratio or 0.0)
+
+
+def test_what_one_trial_spoils_is_not_the_next_ones_fault(screen: Screen) -> None:
+    """Inputs are shared, and a trial that cannot become the best is not checked on all of them."""
+    screen.leader = Leader(screen.target)
+    assert of(screen, "fast").correctness == "PASS"
+    screen.leader.take(9.0, {"small": 1e9, "large": 1e9})
+    assert of(screen, "spoils").reason == "slower than the best: checked on class small alone"
+    screen.leader = Leader(screen.target)
+    assert of(screen, "faster").correctness == "PASS"
+
+
+def test_a_process_that_has_stood_idle_is_begun_anew(
+        screen: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert of(screen, "fast").correctness == "PASS" and screen.turns is not None
+    before = screen.turns._lane
+    monkeypatch.setattr(turns, "HOLD_S", 0.0)
+    assert of(screen, "start").correctness == "PASS"
+    assert before is not None and screen.turns._lane is not before
 
 
 @pytest.mark.slow

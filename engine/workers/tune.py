@@ -52,8 +52,8 @@ def sweep(task: Task, bench: Bench, tick: Tick, cancel: threading.Event, *,
         tick("searching", f"trial 0 of {task.trials}{where}", 0.0)
         request = ReportedLoopRequest(
             target=target, device=card.device.id, repeats=repeats,
-            job=Job(tree=bench.worktree, reference=bench.baseline, budget=task.trials, seed=task.seed,
-                    only=task.knobs),
+            job=Job(tree=bench.worktree, reference=bench.baseline, budget=task.trials,
+                    seed=task.seed, only=task.knobs),
             settings=Settings(scratch=bench.scratch, python=bench.python, env=bench.env,
                               incumbent_tree=bench.base_commit, warm_cache=bench.warm))
         return harness_process.loop(request, on_trial=on_trial, cancel=cancel)
