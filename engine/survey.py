@@ -54,7 +54,8 @@ def of_best(desk: Desk, round: int, *, again: bool = False) -> Survey:
         desk.writer.event(setup.id, "warning", setup.target.source, message=str(error))
         knobs = ()
     leads = _leads(setup, desk, tree, source, knobs, round)
-    desk.writer.put_bottlenecks(setup.id, round, [lead.bottleneck for lead in leads])
+    if not desk.reader.bottlenecks(setup.id, round):  # else it was cut short, and goes on
+        desk.writer.put_bottlenecks(setup.id, round, [lead.bottleneck for lead in leads])
     return Survey(knobs=knobs, leads=tuple(leads), templates=_templates(desk, again),
                   inbox=tuple(inbox.waiting(setup.folder.inbox)),
                   classes=len(_rows_of_best(desk)))

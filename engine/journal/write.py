@@ -69,12 +69,13 @@ class Writer(Ledger):
     # rounds and slots
 
     def start_round(self, round: Round) -> None:
-        """Record a round's start; one that was cut short and starts again keeps what it spent."""
+        """Record a round's start; one that was cut short goes on as what it was, on what it began
+        with and with what it spent.
+        """
         with self.change(round.campaign) as connection:
             before = self.one(Round, "WHERE campaign = ? AND n = ?", round.campaign, round.n)
             if before is not None:
-                round = msgspec.structs.replace(round, spent_s=before.spent_s,
-                                                trials=before.trials, cost=before.cost)
+                round = before
             connection.execute(insert(round, verb="INSERT OR REPLACE"), values(round))
             self.update(connection, "campaigns", {"round": round.n}, {"id": round.campaign})
             self.append(round.campaign, "round.start", str(round.n), {
