@@ -26,7 +26,7 @@ from engine import campaign as campaigns_of
 from engine.campaign import Setup
 from harness import yamldoc
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 HOST = Path(__file__).parent / "clocked_host.py"
 SEED, BUDGET_S = 20261122, 1500.0
 BENCH = reported_case.BENCH.replace("random.uniform(0.999, 1.001)", "1.0") \
