@@ -178,7 +178,8 @@ class Builder:
         for one in decisions:
             if one.verdict is not None:
                 newest.setdefault(one.verdict, one)
-        lines = [self._verdict_line(one, newest.get(one.id)) for one in verdicts]
+        lines = [self._verdict_line(one, newest.get(one.id)) for one in verdicts
+                 if one.purpose != "canary"]  # which is to fail
         lines += [self._decision_line(one) for one in decisions if one.verdict is None]
         return tuple(sorted(lines, key=lambda line: line.at, reverse=True)[:STREAM])
 

@@ -147,6 +147,10 @@ def event(record: Event) -> str:
         kind, reason = _said(told, "kind"), _said(told, "reason")
         return clean(f"decision  {short(record.ref)}  {_said(told, 'slot')}  {signed(kind)}"
                      f"{': ' if reason else ''}{reason}", 400)
+    if record.kind == "trials":
+        rows = told.get("rows")
+        count = len(rows) if isinstance(rows, list) else 0
+        return clean(f"trials  {record.ref}  {count} screened", 400)
     if record.kind == "bottlenecks":
         return clean(f"bottlenecks  {_limiters(told)}", 400)
     parts = [record.kind.replace(".", " ")]
