@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -58,6 +59,8 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
     review: Review | None = None
     tried: frozenset[str] = frozenset()
     brief: str = ""
+    begun: tuple[tuple[str, str], ...] = ()
+    """Hypotheses and slots of patches that were handed in, where the round was cut short."""
     may_split: bool = False
     """Whether there are classes and knobs to go apart, and a gain was kept before."""
 
@@ -99,7 +102,9 @@ def plan(outlook: Outlook) -> list[Task]:
     """Return the round's tasks: inbox, planned, rewrite, and the fixed one last."""
     share = planned_share(outlook)
     handed_in = outlook.inbox[:MAX_INBOX] if "inbox" in outlook.pool.backends else ()
-    tasks = [_inbox(outlook, i, path) for i, path in enumerate(handed_in, 1)]
+    begun = dict(outlook.begun)
+    free = (slot for n in count(1) if (slot := f"inbox-{n}") not in begun.values())
+    tasks = [_inbox(begun.get(_handed_in(path)) or next(free), path) for path in handed_in]
     known_forms = outlook.review is not None and outlook.review.depth == "state of the art"
     first = _rewrites(outlook, share) if known_forms else []
     planned = _planned(outlook, share - len(first))
@@ -173,9 +178,13 @@ def _rewrites(outlook: Outlook, room: int) -> list[Task]:
             for name in outlook.templates[:max(0, room)]]
 
 
-def _inbox(outlook: Outlook, number: int, path: Path) -> Task:
-    return Task(slot=f"inbox-{number}", kind="planned", backend="inbox", option=str(path),
-                hypothesis=f"handed in: {_printable(path.name)}", seed=0, trials=0,
+def _handed_in(path: Path) -> str:
+    return f"handed in: {_printable(path.name)}"
+
+
+def _inbox(slot: str, path: Path) -> Task:
+    return Task(slot=slot, kind="planned", backend="inbox", option=str(path),
+                hypothesis=_handed_in(path), seed=0, trials=0,
                 bottleneck="named by its author")
 
 

@@ -67,7 +67,9 @@ class Steering:
             campaign=self.setup.id, round=n, pool=self.setup.manifest.pool, slots=self._slots,
             knobs=view.knobs, leads=view.leads, templates=view.templates, inbox=view.inbox,
             planned=planned, fixed=fixed, review=review, tried=tried,
-            may_split=self._may_split(view),
+            may_split=self._may_split(view), begun=tuple(
+                (slot.hypothesis, slot.slot)
+                for slot in self.desk.reader.slots(self.setup.id, n) if slot.backend == "inbox"),
             brief="\n".join(filter(None, (
                 stagnation.brief(review, past.recent()),
                 tips.brief(tips.known(self.desk.reader, self.setup.id))))))

@@ -112,3 +112,12 @@ def test_without_a_search_agents_fill_every_slot_in_turn() -> None:
 
 def test_nothing_to_do() -> None:
     assert plan(outlook(knobs=(), leads=())) == []
+
+
+def test_a_patch_keeps_its_slot_when_its_round_goes_on() -> None:
+    """The first was taken before the engine was killed; the others are what they were."""
+    left = (Path("b.patch"), Path("c.patch"), Path("new.patch"))
+    begun = tuple((f"handed in: {name}.patch", f"inbox-{i}") for i, name in enumerate("abc", 1))
+    tasks = [task for task in plan(outlook(inbox=left, begun=begun)) if task.backend == "inbox"]
+    assert [(t.slot, Path(t.option).stem) for t in tasks] == [
+        ("inbox-2", "b"), ("inbox-3", "c"), ("inbox-4", "new")]
