@@ -87,6 +87,12 @@ class Run:
     def _recover(self) -> None:
         """Put right what an engine that was killed left: keeps, records, worktrees."""
         keep.recover(self.desk.writer, self.setup.lineage)
+        kept = {one.id for one in self.desk.reader.candidates(self.setup.id, states=("kept",))}
+        for n in self._cut_rounds():
+            for slot in self.desk.reader.slots(self.setup.id, n):
+                if slot.stage == "verified" and slot.candidate in kept:
+                    self.desk.writer.end_slot(self.setup.id, n, slot.slot, stage="kept",
+                                              detail=slot.detail, candidate=slot.candidate)
         self.setup.lineage.remove_all()
         self.setup.folder.remove_parts()
         self.records.agree(self.desk.reader)
