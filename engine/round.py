@@ -184,13 +184,6 @@ class RoundRun:
             self._end_slot(task.slot, "repeat", f"the same change as candidate {entry.id}",
                            entry.id)
             return
-        try:
-            self.desk.aside(lambda: self.setup.tree(entry.tree))
-        except (InputError, FileExistsError, NotADirectoryError, IsADirectoryError) as error:
-            reason = f"its files cannot be written: {error}"
-            self.keeper.refuse(entry, "reject", reason)
-            self._end_slot(task.slot, "reject", reason, entry.id)
-            return
         self.records.candidate(self.n, entry)
         self._seconds.task_of[entry.id] = task
         if ruling := breach(entry.violations):
@@ -200,6 +193,14 @@ class RoundRun:
         self._submit(entry)
 
     def _submit(self, entry: Entry) -> None:
+        """Have a verdict made, unless the candidate's own files cannot even be written."""
+        try:
+            self.desk.aside(lambda: self.setup.tree(entry.tree))
+        except (InputError, FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+            reason = f"its files cannot be written: {error}"
+            self.keeper.refuse(entry, "reject", reason)
+            self._end_slot(entry.candidate.slot, "reject", reason, entry.id)
+            return
         self._verifying[entry.id] = entry
         self.desk.tick(entry.candidate.slot, "verifying", "waits for the device")
         self.desk.verifier.submit(self.keeper.job(entry, "verify"))

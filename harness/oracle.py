@@ -22,7 +22,7 @@ from harness.zygote import Zygote
 
 DISTRIBUTIONS = ("normal", "wide", "heavy", "structured", "shifted", "tied", "constant")
 """See harness/child/inputs.py."""
-ORACLE_LIMITS = Limits(wall_s=86_400.0, output_bytes=1 << 20)
+ORACLE_LIMITS = Limits(wall_s=366 * 86_400.0, output_bytes=1 << 20)
 """It lives as long as its evaluation or loop, whose own limit is shorter."""
 
 

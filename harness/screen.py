@@ -194,6 +194,8 @@ class Screen:
                        bound_us=told.bound_us, pct_of_roofline=told.pct_of_roofline)
 
     def _tried(self, source: str) -> Screened:
+        if self.turns is not None and self.ahead is not None:
+            return self._in_turn(self.turns, self.ahead, source)
         tree = Path(self.stage.settings.scratch) / "trial"
         if not tree.exists():
             shutil.copytree(self.job.tree, tree, symlinks=True,
@@ -201,8 +203,6 @@ class Screen:
         (tree / self.target.source).write_bytes(source.encode())
         if self.ahead is None:
             return self._run(self.stage.make(tree, "trial"))
-        if self.turns is not None:
-            return self._in_turn(self.turns, self.ahead, source)
         key = self.ahead.expect(source)
         candidate = self.stage.make(tree, f"trial-{key}")  # with a home of its own
         if self._left is not None and self._left != candidate.home:

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import split_case
 import test_split_kernel
@@ -18,7 +19,7 @@ from engine.patch import FilePatch, Patch
 from engine.split import c_dispatch, regions, where
 from engine.split.merge import merge
 from engine.workers import divide as dividing
-from engine.workers.base import Divide, Task
+from engine.workers.base import Divide, Mend, Task
 from engine.workers.split import SplitWorker
 from harness.errors import Refused
 from harness.verdict import Row, Verdict
@@ -174,4 +175,8 @@ def test_what_diverges_is_given_to_the_split(name: str) -> None:
         assert again.divide == Divide(candidate="c1", tree="/t", faster=("a",), slower=("b",),
                                       others=("c",))
         assert again.backend == "split" and again.slot == TASK.slot
+        mended = msgspec.structs.replace(task, mend=Mend(
+            attempt=1, of=3, candidate="c0", tree="/wrong", changed=("total.c",), deleted=(),
+            complaint="it was wrong"))  # what was wrong is not what the old kernel was
+        assert divide.again(mended, entry(*paths), Path("/t"), found, "total.c") == again
         assert divide.again(again, entry(*paths), Path("/t"), found, "total.c") is None

@@ -39,10 +39,14 @@ def test_a_campaign_on_a_copy_leaves_the_project_alone_and_hands_over_a_patch(
         tmp_path: Path) -> None:
     manifest = campaigns.project(tmp_path / "p", execution_mode="workspace",
                                  pool={"slots": 1, "backends": ["inbox"]})
-    head = repos.commit(tmp_path / "p", {"web/app.js": "x\n"}, "more")
+    (tmp_path / "p" / "src").mkdir()
+    (tmp_path / "p" / "src" / "table.h").write_text("tracked, and ignored by a pattern\n")
+    repos.git(tmp_path / "p", "add", "--force", "src/table.h")
+    head = repos.commit(tmp_path / "p", {"web/app.js": "x\n", ".gitignore": "*.h\n"}, "more")
     setup = campaigns.campaigns.create(tmp_path / "w", manifest)
     campaigns.hand_in(setup)
-    assert "web/app.js" not in setup.lineage.files(setup.lineage.base)
+    copied = setup.lineage.files(setup.lineage.base)
+    assert "web/app.js" not in copied and "src/table.h" in copied
     assert (setup.folder.path / "ORIGIN_COMMIT").read_text().strip() == head
     campaigns.run(setup)
     assert campaigns.campaign(setup).speedup is not None, campaigns.campaign(setup).reason

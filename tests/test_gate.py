@@ -15,6 +15,7 @@ import pytest
 
 from engine import campaign, gate, lease
 from engine.desk import Desk
+from engine.desk import Stopped as EngineStopped
 from engine.fleet import LOSSES, Card, Fleet, Gated, NoIdleGpu
 from engine.harness_process import HarnessFault
 from engine.journal.write import Writer
@@ -382,6 +383,19 @@ def test_a_campaign_shows_what_it_waits_for_while_it_does(tmp_path: Path) -> Non
         assert campaigns.campaign(setup).phase == "no idle GPU"
         assert desk.verdict(job).correct
         assert campaigns.campaign(setup).phase == "baseline"
+    finally:
+        desk.close()
+        writer.close()
+
+
+def test_what_a_stop_ends_half_way_is_no_answer(tmp_path: Path) -> None:
+    """A format command that a stop has killed has not refused the gain that it was run on."""
+    setup, stop = campaigns.create(tmp_path), threading.Event()
+    writer = Writer(setup.workspace)
+    desk = Desk(setup, writer, lease.acquire(writer, setup.id), stop)
+    try:
+        with pytest.raises(EngineStopped):
+            desk.aside(stop.set)
     finally:
         desk.close()
         writer.close()

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from engine.harness_process import HARNESS_LIMITS, USUAL_BUDGET
 from harness import devices
 from harness import kernel as kernels
 from harness.coverage import plan
 from harness.evaluate import Settings, Trees, evaluate
-from harness.oracle import DISTRIBUTIONS, Case, Oracle, OracleError
+from harness.oracle import DISTRIBUTIONS, ORACLE_LIMITS, Case, Oracle, OracleError
 from harness.target import Arg, ConfigClass, Target
+from harness.trials import MOST_TRIALS
 from tests import kernel_case, warm
 from tests.c_case import FAST, QUICK, judge, kernel, tree
 from tests.c_case import target as c_target
@@ -234,3 +236,9 @@ def test_a_reference_without_a_float64_form_gets_the_declared_dtypes(tmp_path: P
                     f"    assert x.dtype == {text}\n    return x + x\n"
         with opened(tmp_path / language, of, reference) as oracle:
             assert oracle.make(of.classes[0], "normal").skip == ""
+
+
+def test_it_outlives_the_longest_loop() -> None:
+    """One that ends before has every trial after it called wrong."""
+    longest_s = HARNESS_LIMITS.wall_s * MOST_TRIALS / USUAL_BUDGET
+    assert ORACLE_LIMITS.wall_s >= longest_s

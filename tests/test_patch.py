@@ -259,6 +259,7 @@ def mode(path: str, old: str, new: str) -> str:
     (changed("../kernel.c"), ["path", "outside"]), (changed("a/../kernel.c"), ["path", "outside"]),
     (changed("/etc/passwd"), ["path", "outside"]), (changed("x/.git/config"), ["path", "outside"]),
     (changed(".GIT/hooks/x"), ["path", "outside"]), (changed("a//b"), ["path", "outside"]),
+    (changed(f"{'n' * 256}.c"), ["path", "outside"]),
     (NEW.format("kernel.c").replace("100644", "120000"), ["symlink"]),
     (mode("kernel.c", "100644", "120000"), ["symlink"]),
     (mode("kernel.c", "120000", "100644"), ["symlink"]),

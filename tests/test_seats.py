@@ -69,6 +69,18 @@ def test_a_candidate_that_is_wrong_or_dies_is_judged_as_ever(tmp_path: Path) -> 
     assert not failed.valid and "enough" in (failed.rejected_reason or "")
 
 
+def test_one_that_cannot_be_told_to_leave_leaves_all_the_same(tmp_path: Path) -> None:
+    """Its process has died: who comes next begins another one."""
+    peer = Peer("runner", cwd=tmp_path, limits=Limits(wall_s=60.0))
+    bench = Bench(peer)
+    seat = bench.seat("a")
+    peer.kill()
+    with pytest.raises(PeerDied):
+        seat.vacate()
+    assert bench.taken == []
+    peer.close()
+
+
 def test_the_last_to_leave_ends_the_process(tmp_path: Path) -> None:
     peer = Peer("runner", cwd=tmp_path, limits=Limits(wall_s=60.0))
     bench = Bench(peer)

@@ -165,6 +165,19 @@ def test_what_cannot_be_split_is_refused(name: str) -> None:
         divided(f"K = 2  # kopt: knob K in [2, 4]\n{code}", group("n >= 8", point, K=4))
 
 
+def test_a_default_that_is_a_knob_is_not_handed_on() -> None:
+    """A dispatcher would give the variant the old kernel's value of it."""
+    source = KERNEL.replace("scale=1.0", "scale=float(TILE)")
+    with pytest.raises(Refused):
+        divided(source, LONG)
+
+
+def test_a_form_feed_ends_no_line() -> None:
+    source = KERNEL.replace("def part", "\f\ndef part")
+    assert {context: tile_taken(divided(source, LONG), context) for context in (8, 1024)} == {
+        8: 32, 1024: 256}
+
+
 @pytest.mark.parametrize("changed", [("if context >= 1024:", "if context >= 1000:"),
                                      ("#   context >= 1024:", "#   context >= 1000:"),
                                      ("return total_base(", "return total_v1(")])

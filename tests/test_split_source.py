@@ -128,6 +128,12 @@ def test_what_cannot_be_split_is_refused_in_one_line(name: str) -> None:
     assert "\n" not in str(raised.value)
 
 
+def test_a_comment_in_a_functions_head_is_not_the_dispatchers(tmp_path: Path) -> None:
+    source = split_case.KERNEL.replace("void total(", "void // exported\ntotal(")
+    library = built(tmp_path / "k", divided(source, LONG))
+    assert (tile_taken(library, 8, 1), tile_taken(library, 4096, 1)) == (32, 256)
+
+
 def test_a_kernel_has_so_many_variants_and_no_more() -> None:
     source = split_case.KERNEL
     for number in range(specialise.MOST_VARIANTS):

@@ -16,9 +16,9 @@ from engine.harness_process import HarnessFault
 from harness import devices
 from harness.errors import InputError
 from harness.reported import finals
+from harness.reported.rota import ALONE, Rota
 from harness.reported.sweep import sweep
 from harness.reported.target import CommandTarget
-from harness.reported.turns import ALONE, Turns
 from harness.requests import Progress, ReportedLoopRequest
 from harness.search.space import Config
 from harness.stage import Settings
@@ -94,6 +94,24 @@ def test_the_quick_command_is_what_is_run_if_there_is_one(tmp_path: Path) -> Non
     assert screened.pairs == 1 and screened.stderr is None and screened.sure < 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("fails_at", "trials"), [((4,), 3), ((3, 4), 2)])
+def test_a_default_that_fails_in_between_loses_nothing_that_was_found(
+        fails_at: tuple[int, ...], trials: int, tmp_path: Path) -> None:
+    """Its own runs are counted in its copy: one hiccup is a trial's, two end the search."""
+    runs = f"""
+import pathlib
+if "TILE 32" in open("total.c").read():
+    done = pathlib.Path("runs")
+    done.write_text((done.read_text() if done.exists() else "") + "x")
+    if len(done.read_text()) in {fails_at}: sys.exit(7)
+"""
+    bench = split_case.BENCH.replace("library = ", f"{runs}library = ", 1)
+    found = searched(tmp_path, bench_py=bench)
+    assert len(found.trials) == trials and found.best == {"TILE": 32}
+    assert any("exited with 7" in note for note in found.notes), found.notes
+
+
 def test_one_that_is_stopped_gives_what_it_has(tmp_path: Path) -> None:
     ended = threading.Event()
     found = searched(tmp_path, cancel=ended, on_trial=lambda trial: ended.set(), repeats=3)
@@ -159,12 +177,12 @@ def test_classes_have_turns_after_the_whole_and_all_learn_from_all() -> None:
         made.append(Listed(100 * len(made)))
         return made[-1]
 
-    turns = Turns(make)
-    turns.care_for(("a", "b"))
+    rota = Rota(make)
+    rota.care_for(("a", "b"))
     for number in range(ALONE + 8):
-        config = turns.ask()
+        config = rota.ask()
         assert config is not None
-        turns.tell(config, 0.1 * number, {"a": 1.0, "b": 2.0})
+        rota.tell(config, 0.1 * number, {"a": 1.0, "b": 2.0})
     whole, a, b = made
     assert [one.asked for one in made] == [ALONE + 4, 2, 2]
     assert [told for told, _ in whole.told] == [told for told, _ in a.told]
@@ -173,8 +191,8 @@ def test_classes_have_turns_after_the_whole_and_all_learn_from_all() -> None:
 
 def test_one_class_is_the_whole_table() -> None:
     made: list[Listed] = []
-    turns = Turns(lambda: made.append(Listed(0)) or made[-1])  # type: ignore[func-returns-value]
-    turns.care_for(("all",))
+    rota = Rota(lambda: made.append(Listed(0)) or made[-1])  # type: ignore[func-returns-value]
+    rota.care_for(("all",))
     assert len(made) == 1
 
 

@@ -11,8 +11,9 @@ import split_case
 from split_case import bench
 
 from engine.split import c_dispatch
-from engine.workers import split, tune
+from engine.workers import split
 from engine.workers.base import Bench, Report, Task, Worker
+from engine.workers.search import so_far
 from engine.workers.split import SplitWorker
 from engine.workers.tune import TuneWorker
 from harness import knobs
@@ -59,9 +60,9 @@ def test_what_a_killed_search_has_kept_is_not_lost(tmp_path: Path) -> None:
     trials = [Trial(number=0, config={"TILE": 32}, correctness="PASS", tag="kept"),
               Trial(number=1, config={"TILE": 4}, correctness="PASS", tag="kept"),
               Trial(number=2, config={"TILE": 256}, correctness="PASS", tag="tried")]
-    found = tune.so_far(given, trials)
+    found = so_far(given, trials)
     assert found is not None and found.best == {"TILE": 4} and "TILE 4 " in found.source
-    assert tune.so_far(given, []) is None
+    assert so_far(given, []) is None
 
 
 @pytest.mark.slow

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from engine import harness_process
@@ -15,8 +14,11 @@ from harness.errors import Refused
 from harness.evaluate import Settings
 from harness.reported.target import CommandTarget
 from harness.requests import LoopRequest
+from harness.search.space import of_knobs
 from harness.target import Target
 from harness.trials import Job, LoopResult, Trial
+
+OnTrial = Callable[[Trial], None]
 
 
 class SearchWorker:
@@ -38,6 +40,23 @@ def search(task: Task, bench: Bench, target: Target, tick: Tick,
 
     Without a record of its own: what a campaign knows of its trials is in its journal.
     """
+    def ask(card: Card, on_trial: OnTrial) -> LoopResult | None:
+        request = LoopRequest(
+            target=target, device=card.device.id,
+            job=Job(tree=bench.worktree, reference=bench.baseline, budget=task.trials,
+                    seed=task.seed, only=task.knobs, corpus=bench.corpus),
+            settings=Settings(scratch=bench.scratch, python=bench.python, env=bench.env,
+                              incumbent_tree=bench.base_commit))
+        return harness_process.loop(request, on_trial=on_trial, cancel=cancel, warm=card.warm)
+
+    return searched(task, bench, tick, cancel, ask)
+
+
+def searched(task: Task, bench: Bench, tick: Tick, cancel: threading.Event,
+             ask: Callable[[Card, OnTrial], LoopResult | None]) -> LoopResult | None:
+    """Have a loop run on a card, and tell of its trials; what it has found counts also when it is
+    ended ahead of its time.
+    """
     trials: list[Trial] = []
     where = ""
 
@@ -52,17 +71,11 @@ def search(task: Task, bench: Bench, target: Target, tick: Tick,
         trials.clear()
         where = f" on {card.device.id}" if len(bench.fleet.cards) > 1 else ""
         tick("searching", f"trial 0 of {task.trials}{where}", 0.0)
-        request = LoopRequest(
-            target=target, device=card.device.id,
-            job=Job(tree=bench.worktree, reference=bench.baseline, budget=task.trials,
-                    seed=task.seed, only=task.knobs, corpus=bench.corpus),
-            settings=Settings(scratch=bench.scratch, python=bench.python, env=bench.env,
-                              incumbent_tree=bench.base_commit))
-        return harness_process.loop(request, on_trial=on_trial, cancel=cancel, warm=card.warm)
+        return ask(card, on_trial)
 
     result = bench.fleet.run("loop", on, cancel=cancel,
                              on_wait=lambda text: tick("waiting", text, None))
-    return result or so_far(bench, trials)
+    return result if result is not None and result.trials else so_far(bench, trials)
 
 
 def so_far(bench: Bench, trials: Sequence[Trial]) -> LoopResult | None:
@@ -73,8 +86,7 @@ def so_far(bench: Bench, trials: Sequence[Trial]) -> LoopResult | None:
     source = knobs.read(Path(bench.worktree) / bench.target.source)
     found = knobs.find(source, language=bench.target.language)
     return LoopResult(best=best.config, log_ratio=best.log_ratio, trials=tuple(trials),
-                      space_size=math.prod(len(one.choices) for one in found
-                                           if one.name in best.config),
+                      space_size=of_knobs(found, tuple(best.config)).size,
                       source=knobs.apply(source, best.config, language=bench.target.language))
 
 

@@ -24,11 +24,11 @@ from harness.reported import finals, rows, series
 from harness.reported.confirm import unconfirmed
 from harness.reported.duel import ORDER, Bench, Duel
 from harness.reported.evaluate import Evaluation, Progress
+from harness.reported.rota import Rota
 from harness.reported.series import Pair, Series, SickIncumbent, together
 from harness.reported.side import Side
 from harness.reported.table import Fault, Reading
 from harness.reported.target import CommandTarget
-from harness.reported.turns import Turns
 from harness.search.ruling import Ruling
 from harness.search.space import Config, of_knobs
 from harness.search.walk import Strategy, Walk
@@ -137,8 +137,8 @@ class Sweep(Evaluation):
         return knobs.apply(self.source, config, language=self.target.language)
 
     def _try_all(self, on_trial: Callable[[Trial], None]) -> None:
-        turns = Turns(self._strategy)
-        walk = Walk(turns, self.space)
+        rota = Rota(self._strategy)
+        walk = Walk(rota, self.space)
         while len(self.trials) < self.job.budget and not self._cancelled():
             config = walk.next()
             if config is None:
@@ -154,8 +154,8 @@ class Sweep(Evaluation):
                 tried = Tried(correctness="FAIL", reason="the default failed beside it")
             trial = self._ruled(config, tried, time.monotonic() - began)
             if not self.trials:
-                turns.care_for(tuple(one.name for one in self.classes[:CARED_FOR]))
-            turns.tell(config, trial.log_ratio, tried.by_class)
+                rota.care_for(tuple(one.name for one in self.classes[:CARED_FOR]))
+            rota.tell(config, trial.log_ratio, tried.by_class)
             self.trials.append(trial)
             on_trial(trial)
 
