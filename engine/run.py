@@ -1,6 +1,7 @@
 """One engine's run over a campaign: what happens from taking it over to giving it back.
 
-recover → baseline → rounds (plan → work → verify → judge → keep) → stop summary.
+recover → config classes → baseline → canary → rounds (plan → work → verify → judge → keep) → the
+whole program → stop summary.
 """
 
 from __future__ import annotations

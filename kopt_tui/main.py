@@ -19,7 +19,7 @@ from kopt_tui.commands.parser import Parser
 
 VERBS = {
     "demo": "run a real campaign on this machine, start to end",
-    "new": "write a manifest for a kernel, asking for what it cannot infer",
+    "new": "write a manifest for a kernel or a benchmark, asking for what it cannot infer",
     "run": "start or continue a campaign in a process of its own",
     "attach": "open the dashboard on one campaign",
     "status": "list campaigns and how they stand",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,7 +43,7 @@ def test_a_faster_candidate_is_so_in_every_row_and_is_flagged(tmp_path: Path) ->
     assert all(row.outcome == "faster" and row.pairs == 3 for row in verdict.rows)
     assert verdict.speedup == pytest.approx(2.0, rel=0.02)
     assert (verdict.speedup_low or 0) > 1.5
-    assert replace(UNCONFIRMED, severity="note") in verdict.audit
+    assert UNCONFIRMED in verdict.audit
     assert (verdict.candidate_id, verdict.incumbent_tree) == ("c1", "t1")
     assert verdict.notes[0] == "latency_us is fwd_us + bwd_us, as the benchmark reports it"
 
