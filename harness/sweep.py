@@ -1,9 +1,10 @@
 """The fastest of a list of configurations of one source: compiled side by side, then raced.
 
 While the processor's cores compile, a few lanes take what is ready, run it and time its first
-blocks, one lane at a time. What is far behind then leaves; the others race on, block by block in
-turns, on a card that nothing else uses. Nobody loses to what has not been shown to be right, and
-the winner is right; most of those that lost were never checked. Its verdict is somebody else's.
+blocks, one lane at a time. What is far behind the fastest right one then leaves; the others race
+on, block by block in turns, on a card that nothing else uses. Nobody loses to what has not been
+shown to be right, and the winner is right; most of those that lost were never checked. Its verdict
+is somebody else's.
 """
 
 from __future__ import annotations
@@ -54,8 +55,7 @@ class Sweep:
         self._lanes = 1 if screen.stage.in_process else lanes
         self._on_entry = on_entry or (lambda entry: None)
         self._ready: queue.Queue[Entry | None] = queue.Queue()
-        self._card, self._files, self._state = (threading.Lock() for _ in range(3))
-        self._best: Entry | None = None
+        self._card, self._state = threading.Lock(), threading.Lock()
         self._failure: BaseException | None = None
         self._held: DeviceLock | None = None
 
@@ -150,32 +150,20 @@ class Sweep:
             entry.fail("REJECTED", error.what)
         except (PeerError, PeerDied) as error:
             lane.broken(entry, error)
-        else:
-            best_us = self._best_us
-            if racing.lost(entry.first_us, best_us):
-                entry.reason = f"{entry.first_us / best_us:.3g} times slower in its first blocks"
-            elif entry.first_us < best_us and self._right(entry):
-                with self._state:
-                    if entry.first_us < self._best_us:
-                        self._best = entry
-
-    @property
-    def _best_us(self) -> float:
-        best = self._best
-        return math.inf if best is None or best.first_us is None else best.first_us
 
     def _left(self, going: list[Entry]) -> list[Entry]:
-        """Return who goes on to the heats, the fastest first."""
-        found = []
-        for entry in going:
-            if entry.reason or entry.first_us is None:
-                continue
-            if racing.lost(entry.first_us, self._best_us):
-                entry.reason = (f"{entry.first_us / self._best_us:.3g} times slower in its first "
-                                "blocks")
-            else:
-                found.append(entry)
-        return sorted(found, key=lambda entry: entry.first_us or 0.0)
+        """Return who goes on to the heats, the fastest first: who is not far behind the fastest
+        that is right. A check takes longer than a configuration's first blocks.
+        """
+        found = sorted((entry for entry in going if entry.first_us), key=_first_us)
+        best = next((entry for entry in found if self._right(entry)), None)
+        if best is None:
+            return []
+        for entry in found:
+            if not entry.reason and racing.lost(_first_us(entry), _first_us(best)):
+                entry.reason = (f"{_first_us(entry) / _first_us(best):.3g} times slower in its "
+                                "first blocks")
+        return [entry for entry in found if not entry.reason]
 
     def _block(self, entry: Entry) -> float:
         if self.stage.cancel is not None and self.stage.cancel.is_set():
@@ -198,16 +186,19 @@ class Sweep:
         try:
             entry.lane.again(entry)
             assert entry.peer is not None and entry.kernel is not None
-            with self._files:  # whatever runs writes its outputs to the same ones
-                for case in self.screen.cases:
-                    answer = entry.peer.ask("call", case=case.id, tensors=case.tensors)
-                    errors = self.screen.oracle.judge(case, answer.get("outputs"))
-                    judged = self.screen.budget.judge(case, errors, entry.kernel, self._held)
-                    if judged is None or not judged.right:
-                        entry.fail("FAIL", f"wrong result on class {case.config_class}")
-                        return False
+            for case in self.screen.cases:
+                answer = entry.peer.ask("call", case=case.id, tensors=case.tensors)
+                errors = self.screen.oracle.judge(case, answer.get("outputs"))
+                judged = self.screen.budget.judge(case, errors, entry.kernel, self._held)
+                if judged is None or not judged.right:
+                    entry.fail("FAIL", f"wrong result on class {case.config_class}")
+                    return False
         except (PeerError, PeerDied) as error:
             entry.lane.broken(entry, error)
             return False
         entry.correctness = "PASS"
         return True
+
+
+def _first_us(entry: Entry) -> float:
+    return entry.first_us or math.inf

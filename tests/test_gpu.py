@@ -75,13 +75,13 @@ BROKEN = {
     "too much shared memory": (HEAD + '''
 @triton.jit
 def big_kernel(x, out):
-    at = tl.arange(0, 512)
-    tile = tl.load(x + at[:, None] * 512 + at[None, :])
-    tl.store(out + at[:, None] * 512 + at[None, :], tl.dot(tile, tile.trans()))
+    row, at = tl.arange(0, 128), tl.arange(0, 512)
+    tile = tl.load(x + row[:, None] * 512 + at[None, :])
+    tl.store(out + row[:, None] * 128 + row[None, :], tl.dot(tile, tile.trans()))
 
 def double(x, out):
     big_kernel[(1,)](x, out)
-''', ""),
+''', "shared memory"),
 }
 
 
