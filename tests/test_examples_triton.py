@@ -35,6 +35,7 @@ SOFTMAX: dict[str, Config] = {
     "online": {"VARIANT": "online", "NUM_STAGES": 3},
     "whole": {"VARIANT": "whole", "CACHE": "streaming"},
     "persistent": {"VARIANT": "persistent", "NUM_STAGES": 2},
+    "twice": {"WIDE": 32768, "WIDE_BLOCK": 8192, "PROGRAMS": 3, "CACHE": "streaming"},
 }
 PAGED: dict[str, Config] = {
     "a head": {"NUM_STAGES": 2},
@@ -54,7 +55,8 @@ def paged(seqs: int, mtp: int, heads: int, kv_heads: int, head_size: int, block_
 
 RAGGED: dict[str, list[list[object]]] = {
     "matmul_triton": [[(150, 72), (72, 88), (150, 88)], [(101, 51), (51, 77), (101, 77)]],
-    "softmax_triton": [[(13, 301), (13, 301)], [(12, 256), (12, 256)]],
+    "softmax_triton": [[(13, 301), (13, 301)], [(12, 256), (12, 256)],
+                       [(3, 33000), (3, 33000)]],
     "paged_attention_triton": [paged(2, 3, 6, 2, 20, 8, 45), paged(1, 1, 2, 2, 32, 16, 70)],
 }
 """Of every argument; rows of the first products can be described to the memory accelerator."""
@@ -118,7 +120,7 @@ def test_every_variant_is_right_where_tiles_do_not_fit(tmp_path: Path) -> None:
         env=guard.clean_env({"TRITON_INTERPRET": "1"}, home=tmp_path))
     assert done.returncode == 0, done.stderr
     errors = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(errors) == len(names) == 28
+    assert len(errors) == len(names) == 35
     assert max(errors) < 1e-5, list(zip(names, errors, strict=True))
 
 
@@ -167,6 +169,9 @@ def test_rows_are_read_in_wide_loads(tmp_path: Path, name: str) -> None:
         assert [one.threads for one in found] == [256, 1024]
     if name == "persistent":
         assert found[1].shared_bytes > 32768 * 2  # the next row, while one is worked on
+    if name == "twice":
+        assert (found[1].kernel, found[1].threads, found[1].programs) == ("twice_kernel", 512, 396)
+        assert found[1].registers <= 64  # room for three on a multiprocessor and more
     assert len(task.classes) == 2
 
 

@@ -1,7 +1,8 @@
-"""Softmax over the rows of a bfloat16 matrix: four ways to read them, of which the first is naive.
+"""Softmax over the rows of a bfloat16 matrix: five ways to read them, of which the first is naive.
 
 BLOCK elements are worked on at a time: a part of a row, or, where a row stays in registers, as
-many rows as they are long. Warps follow from that and PER_THREAD.
+many rows as they are long. Warps follow from that and PER_THREAD. A row that fills the registers
+of a multiprocessor leaves no room for a second one to be loaded meanwhile: it may be read twice.
 """
 
 import torch
@@ -97,6 +98,34 @@ def persistent_kernel(x, out, rows, cols, ROWS: tl.constexpr, WIDTH: tl.constexp
         in_registers(x, out, first, rows, cols, ROWS, WIDTH, EVEN, LOAD, STORE)
 
 
+@triton.jit
+def twice_kernel(x, out, rows, cols, LANES: tl.constexpr, LOAD: tl.constexpr,
+                 STORE: tl.constexpr):
+    """Each of LANES has a peak and a total of its own until the row's end, and reads 8 elements at
+    a time; the second time they are in the cache, as long as few rows are under way.
+    """
+    lanes = tl.arange(0, LANES)[:, None] * 8 + tl.arange(0, 8)[None, :]
+    for row in tl.range(tl.program_id(0), rows, tl.num_programs(0)):
+        first = tl.cast(row, tl.int64) * cols
+        peak = tl.full((LANES,), -3.4e38, tl.float32)
+        total = tl.zeros((LANES,), tl.float32)
+        for start in tl.range(0, cols, 8 * LANES):
+            at = start + lanes
+            value = tl.load(x + first + at, mask=at < cols, other=float("-inf")).to(tl.float32)
+            higher = tl.maximum(peak, tl.max(value, 1))
+            total = total * tl.exp(peak - higher) + tl.sum(tl.exp(value - higher[:, None]), 1)
+            peak = higher
+        highest = tl.max(peak, 0)
+        scale = 1.0 / tl.sum(total * tl.exp(peak - highest), 0)
+
+        for start in tl.range(0, cols, 8 * LANES):
+            at = start + lanes
+            value = tl.load(x + first + at, mask=at < cols, other=float("-inf"),
+                            eviction_policy=LOAD)
+            tl.store(out + first + at, tl.exp(value.to(tl.float32) - highest) * scale,
+                     mask=at < cols, cache_modifier=STORE)
+
+
 def three_pass(x, out, kernel=three_pass_kernel):
     rows, cols = x.shape
     kernel[(rows,)](x, out, cols, BLOCK=BLOCK, NUM_STAGES=NUM_STAGES, num_warps=warps(BLOCK),
@@ -119,6 +148,12 @@ def persistent(x, out):
     programs = processors(x) * max(1, THREADS // (32 * tile["num_warps"]))
     persistent_kernel[(min(triton.cdiv(rows, tile["ROWS"]), programs),)](
         x, out, rows, cols, NUM_STAGES=NUM_STAGES, **tile, **CACHE)
+
+
+def twice(x, out):
+    rows, cols = x.shape
+    twice_kernel[(min(rows, processors(x) * PROGRAMS),)](
+        x, out, rows, cols, LANES=WIDE_BLOCK // 8, num_warps=16, **CACHE)
 
 
 def warps(elements):
@@ -149,11 +184,18 @@ NUM_STAGES = 1  # kopt: knob NUM_STAGES in [1, 2, 3, 4] steps of a loop in fligh
 THREADS = 512  # kopt: knob THREADS in [512, 1024, 2048] of persistent on a multiprocessor
 CACHE = plain  # kopt: knob CACHE in [plain, streaming] what is touched for the last time
 
+WIDE = 65536  # kopt: knob WIDE in [32768, 65536] columns from which a row is read twice
+WIDE_BLOCK = 4096  # kopt: knob WIDE_BLOCK in [4096, 8192, 16384] elements at a time of such a row
+PROGRAMS = 4  # kopt: knob PROGRAMS in [2, 3, 4] such rows on a multiprocessor
+
 # A block has at most 32 warps of 32 threads.
 # kopt: require BLOCK // PER_THREAD <= 32 * 32
 # THREADS does nothing elsewhere.
 # kopt: require THREADS == 512 or VARIANT == "persistent"
+# Nor do these two.
+# kopt: require WIDE < 65536 or WIDE_BLOCK == 4096
+# kopt: require WIDE < 65536 or PROGRAMS == 4
 
 
 def softmax(x, out):
-    VARIANT(x, out)
+    (twice if x.shape[1] >= WIDE else VARIANT)(x, out)
