@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 GPU_TESTS ?= tests/test_gpu.py tests/test_health_nvidia.py tests/test_nvml.py tests/test_watch.py \
-	tests/test_ceilings.py tests/exploits tests/honest
+	tests/test_ceilings.py tests/test_kernel_time_gpu.py tests/exploits tests/honest
 PYTEST_ARGS ?= -n auto --dist worksteal
 
 demo:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ from typing import Any
 import repos
 
 from harness import devices, yamldoc
+from harness.device import Device
 from harness.evaluate import Settings, Trees
 from harness.plan import Plan
-from harness.reported.confirm import Confirm, unconfirmed
-from harness.reported.evaluate import evaluate
+from harness.reported.confirm import Confirm, by_kernel_time
+from harness.reported.evaluate import Progress, evaluate
 from harness.reported.target import Check, CommandTarget, Metric, check
 from harness.verdict import Verdict
 
@@ -70,7 +72,9 @@ def target(**fields: Any) -> CommandTarget:
 
 def judge(folder: Path, candidate: str, *, incumbent: str = KERNEL,
           files: dict[str, str] | None = None, wanted: CommandTarget = TARGET,
-          confirm: Confirm = unconfirmed, **settings: Any) -> Verdict:
+          device: Device | None = None, confirm: Confirm = by_kernel_time,
+          cancel: threading.Event | None = None, progress: Progress | None = None,
+          **settings: Any) -> Verdict:
     """Evaluate a candidate's kernel against the incumbent's."""
     trees = {}
     for side, source in (("candidate", candidate), ("incumbent", incumbent)):
@@ -82,7 +86,8 @@ def judge(folder: Path, candidate: str, *, incumbent: str = KERNEL,
     return evaluate(wanted, Trees(candidate=str(trees["candidate"]),
                                   incumbent=str(trees["incumbent"]),
                                   reference=str(trees["incumbent"])),
-                    devices.find("cpu"), Settings(**(given | settings)), confirm=confirm)
+                    device or devices.find("cpu"), Settings(**(given | settings)),
+                    confirm=confirm, cancel=cancel, progress=progress)
 
 
 def project(path: Path, **fields: Any) -> Path:

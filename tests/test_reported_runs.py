@@ -13,12 +13,15 @@ from command_line import kopt
 from reported_case import BENCH, judge, kernel, target
 
 from harness import guard, lock
+from harness.device import Device
 from harness.errors import InputError
 from harness.plan import Plan
-from harness.reported.confirm import UNCONFIRMED
+from harness.reported.confirm import UNCONFIRMED, Confirmation
+from harness.reported.duel import Bench
 from harness.reported.reader import Reader
 from harness.reported.series import SickIncumbent
 from harness.reported.side import Place, Side
+from harness.reported.summary import Seen
 from harness.reported.table import Fault
 from harness.reported.target import Mode
 from harness.verdict import Verdict
@@ -215,8 +218,12 @@ def test_times_that_never_change_are_flagged(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_what_confirms_a_gain_takes_the_flag_away(tmp_path: Path) -> None:
     seen = []
-    verdict = judge(tmp_path, kernel(50.0), confirm=lambda device, sides, series:
-                    seen.append((device.kind, set(sides), series.rows)))
+
+    def confirm(device: Device, bench: Bench, found: Seen) -> Confirmation:
+        seen.append((device.kind, set(bench.sides), found.series.rows))
+        return Confirmation(finding=None)
+
+    verdict = judge(tmp_path, kernel(50.0), confirm=confirm)
     assert seen == [("cpu", {"incumbent", "candidate"}, 4)] and not verdict.audit
 
 

@@ -1,28 +1,139 @@
-"""Whether anything but the candidate's own word bears a gain out: the seam for GPU kernel time."""
+"""Whether anything but the candidate's own word bears a gain out: the time of its GPU kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 from harness.device import Device
+from harness.errors import KoptError, Stopped
+from harness.lock import DeviceLock
+from harness.reported import decide, kernel_gain, kernel_time, rows
+from harness.reported.duel import ORDER, Bench, Duel
+from harness.reported.kernel_gain import CHANGED, Compared
+from harness.reported.kernel_time import FOLDER, Profile, Unseen
 from harness.reported.series import Series
-from harness.reported.side import Side
-from harness.verdict import Finding
+from harness.reported.summary import Seen
+from harness.reported.table import Fault, Reading
+from harness.text import plain
+from harness.verdict import Evidence, Finding, Verdict, rejected
 
 UNCONFIRMED = Finding(rule="reported", severity="flag", detail=(
     "reported by the candidate's own benchmark: not confirmed by kernel time"))
+LOST = 0.05
+"""A class that loses so much is never kept: there is nothing to confirm."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confirmation:
+    """What came of looking; without a finding the gain is borne out."""
+
+    finding: Finding | None = UNCONFIRMED
+    evidence: tuple[Evidence, ...] = ()
 
 
 class Confirm(Protocol):
     """Looks at a gain that the benchmark reports; the sides can still be run."""
 
-    def __call__(self, device: Device, sides: Mapping[str, Side],
-                 series: Series) -> Finding | None:
-        """Return what is to be found fault with, None where kernel time bears the gain out."""
+    def __call__(self, device: Device, bench: Bench, seen: Seen, /) -> Confirmation:
+        """Return what is to be found fault with. Raises Stopped alone."""
         ...
 
 
-def unconfirmed(device: Device, sides: Mapping[str, Side], series: Series) -> Finding | None:
+def unconfirmed(device: Device, bench: Bench, seen: Seen) -> Confirmation:
     """Return that nobody has looked: what a person has to weigh."""
-    return UNCONFIRMED
+    return Confirmation()
+
+
+def because(reason: str) -> Finding:
+    """Return that a gain is not confirmed, and why."""
+    return replace(UNCONFIRMED, detail=f"{UNCONFIRMED.detail}: {reason}")
+
+
+def by_kernel_time(device: Device, bench: Bench, seen: Seen) -> Confirmation:
+    """Run both sides once more, on the same card, and see what their kernels took.
+
+    Whatever goes wrong leaves the gain as it is, unconfirmed, with the reason.
+    """
+    if device.kind != "nvidia":
+        return Confirmation()
+    overall, classes = decide.estimates(seen.series, seen.plan)
+    if any(one.high < 0 and one.mean <= -math.log1p(LOST) for one in classes):
+        return Confirmation()
+    try:
+        profiles = _profiles(bench, seen)
+        found = kernel_gain.compare(
+            profiles["incumbent"], profiles["candidate"], overall.mean,
+            even=all(one.mean > -math.log1p(CHANGED) for one in classes))
+    except Stopped:
+        raise
+    except Exception as error:  # whatever it is, a gain that was measured is not lost by it
+        _heed(bench)
+        told = error.what if isinstance(error, KoptError) else f"{type(error).__name__}: {error}"
+        return Confirmation(finding=because(plain(told, 300)))
+    return Confirmation(finding=_finding(found, math.exp(overall.mean)),
+                        evidence=(Evidence(kind=FOLDER, detail=found.told),))
+
+
+def _finding(found: Compared, speedup: float) -> Finding | None:
+    if found.ruling == "less":
+        return None
+    if found.ruling == "unclear":
+        return because(f"{found.why} ({found.numbers})")
+    return Finding(rule="reported", severity="reject", detail=(
+        f"reported {speedup:.2f}x, but GPU kernel time went from {found.numbers}"))
+
+
+def _profiles(bench: Bench, seen: Seen) -> Mapping[str, Profile]:
+    """Return what one more run of each side says of its kernels, while nobody disturbs them."""
+    incumbent = bench.sides["incumbent"]
+    bench.progress("confirming", "what asks the card for kernel time", None)
+    library = kernel_time.build(incumbent.folder / FOLDER, incumbent.place.cancel)
+    cupti = kernel_time.places(incumbent.place.python)
+    with bench.lock() as held:
+        return bench.undisturbed(lambda: {
+            name: _profile(bench, seen, name, held, library, cupti) for name in ORDER})
+
+
+def _profile(bench: Bench, seen: Seen, name: str, held: DeviceLock, library: Path,
+             cupti: Sequence[str]) -> Profile:
+    """Return what the kernels of one side's run took, which must measure as those before it."""
+    bench.progress("confirming", f"kernel time of the {name}", ORDER.index(name) / len(ORDER))
+    duel = Duel(bench, seen.mode, seen.plan)
+    try:
+        read, profile = kernel_time.observed(bench.sides[name], library, cupti,
+                                             partial(duel.reading, name, held))
+        _expect_measured(read, seen.series)
+    except Fault as fault:
+        raise Fault(fault.kind, f"the {name}: {fault.what}") from None
+    except Unseen as unseen:
+        raise Unseen(f"the {name}: {unseen.what}") from None
+    return profile
+
+
+def _expect_measured(read: Reading, series: Series) -> None:
+    """Raise Fault unless the run measured, rightly, what those before it did."""
+    if read.failed:
+        raise Fault("failed-check", f"row {read.failed[0].row + 1}: {read.failed[0].what}")
+    rows.expect_same(series.keys, rows.keyed(read.table, series.found.columns),
+                     series.found.columns)
+
+
+def _heed(bench: Bench) -> None:
+    """Let a stop be a stop, whatever it looked like from here."""
+    cancel = bench.sides["incumbent"].place.cancel
+    if cancel is not None and cancel.is_set():
+        raise Stopped("stopped while kernel time was looked at")
+
+
+def weighed(verdict: Verdict, found: Confirmation) -> Verdict:
+    """Return a verdict with what came of looking; a gain that is spoken against is none."""
+    finding, evidence = found.finding, (*verdict.evidence, *found.evidence)
+    audit = (*verdict.audit, *([finding] if finding else []))
+    if finding is not None and finding.severity == "reject":
+        verdict = rejected(f"audit: {finding.detail}", notes=verdict.notes)
+    return replace(verdict, audit=audit, evidence=evidence)

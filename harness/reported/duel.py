@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from harness.errors import KoptError
 from harness.lock import DeviceLock
@@ -15,6 +15,7 @@ from harness.reported.series import Pair, Series, SickIncumbent
 from harness.reported.side import Side
 from harness.reported.table import Failure, Fault, Reading
 from harness.reported.target import CommandTarget, Mode
+from harness.reported.undisturbed import Undisturbed
 from harness.reported.units import Measure
 
 ORDER = ("incumbent", "candidate")
@@ -33,7 +34,7 @@ class Wrong(KoptError):
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """What both modes need: the sides, what reads their files, the device's lock."""
+    """What both modes need: the sides, what reads their files, the device, locked and watched."""
 
     target: CommandTarget
     measure: Measure
@@ -41,6 +42,7 @@ class Bench:
     reader: Reader
     lock: Callable[[], AbstractContextManager[DeviceLock]]
     progress: Callable[[str, str, float | None], None]
+    undisturbed: Undisturbed = field(default_factory=Undisturbed)
 
 
 class Duel:
@@ -61,6 +63,7 @@ class Duel:
             self._pair(number, looks[-1])
             if number in looks:
                 self.series = series.build(self.bench.target, self.bench.measure, self.pairs)
+                series.expect_named(self.bench.target, self.series, self.mode)
                 if decide.enough(self.series, self.plan):
                     break
         assert self.series is not None
@@ -78,13 +81,18 @@ class Duel:
         self.bench.progress("timing", f"{self.mode.name} benchmark, pair {number} of ≤{most}",
                             number / most)
         order = ORDER if number % 2 else ORDER[::-1]
-        with self.bench.lock() as held:
-            runs = {name: self.reading(name, held) for name in order}
+        runs = self.runs(order)
         pair = Pair(incumbent=runs["incumbent"], candidate=runs["candidate"])
         if pair.candidate.failed:
             raise self._wrong(pair)
         rows.expect_as_many(pair.incumbent.table, pair.candidate.table, "the incumbent")
         self.pairs.append(pair)
+
+    def runs(self, order: Sequence[str]) -> dict[str, Reading]:
+        """Return one run of each side, one after the other. Raises what `reading` raises."""
+        with self.bench.lock() as held:
+            return self.bench.undisturbed(
+                lambda: {name: self.reading(name, held) for name in order})
 
     def reading(self, name: str, held: DeviceLock) -> Reading:
         """Return one run of a side. Raises Fault, or SickIncumbent where that side is ill."""

@@ -24,7 +24,7 @@ from harness.errors import InputError
 from harness.evaluate import Trees
 from harness.guard import Outcome
 from harness.lock import DeviceLock
-from harness.reported import units
+from harness.reported import undisturbed, units
 from harness.reported.duel import ORDER
 from harness.reported.side import COMMAND_LIMITS, Place, Side
 from harness.reported.table import Fault
@@ -94,7 +94,9 @@ class _Runs:
     def verdict(self) -> Verdict:
         began = time.monotonic()
         try:
-            verdict = self._compared()
+            with undisturbed.over(self.device) as self._undisturbed:
+                verdict = self._compared()
+            verdict = replace(verdict, evidence=self._undisturbed.evidence())
         except Fault as fault:
             verdict = rejected(f"end to end: {fault}")
         finally:
@@ -137,7 +139,7 @@ class _Runs:
              cost: Callable[[Outcome], float]) -> float:
         try:
             with self._lock() as held:
-                return cost(side.run(command, lock=held))
+                return self._undisturbed(lambda: cost(side.run(command, lock=held)))
         except ValueError as error:
             raise InputError(str(error), where="e2e_command") from None
         except Fault as fault:

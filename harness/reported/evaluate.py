@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +19,9 @@ from harness.errors import InputError
 from harness.evaluate import Trees
 from harness.lock import DeviceLock
 from harness.plan import Plan
-from harness.reported import decide, rows, summary
-from harness.reported.confirm import Confirm, unconfirmed
+from harness.reported import confirm as confirmation
+from harness.reported import decide, rows, summary, undisturbed
+from harness.reported.confirm import Confirm, by_kernel_time
 from harness.reported.duel import Bench, Duel, Wrong
 from harness.reported.reader import Reader
 from harness.reported.series import Series, SickIncumbent
@@ -28,6 +29,7 @@ from harness.reported.side import COMMAND_LIMITS, Place, Side
 from harness.reported.summary import Seen
 from harness.reported.table import Fault
 from harness.reported.target import CommandTarget, Mode
+from harness.reported.undisturbed import Undisturbed
 from harness.reported.units import Measure
 from harness.stage import Settings
 from harness.verdict import Evidence, Verdict, rejected
@@ -37,7 +39,7 @@ Progress = Callable[[str, str, float | None], None]
 
 def evaluate(target: CommandTarget, trees: Trees, device: Device, settings: Settings, *,
              progress: Progress | None = None, cancel: threading.Event | None = None,
-             confirm: Confirm = unconfirmed) -> Verdict:
+             confirm: Confirm = by_kernel_time) -> Verdict:
     """Judge a candidate by the project's own benchmark, run whole, against the incumbent.
 
     The target has passed `target.check`. Raises SickIncumbent where its benchmark fails without
@@ -61,6 +63,7 @@ class Evaluation:
         self._folder = Path(settings.scratch) / "reported"
         self._reader = Reader(self._folder / "reader", settings.python, cancel)
         self._yields = lock.turnstile() if self.on_cpu else None
+        self.undisturbed = Undisturbed()
         reason = guard.unconfined()
         self._place = Place(
             env={**settings.env, **device.visible_env}, python=settings.python,
@@ -73,7 +76,9 @@ class Evaluation:
     def run(self) -> Verdict:
         began = time.monotonic()
         try:
-            verdict = self._judge()
+            with undisturbed.over(self.device) as self.undisturbed:
+                verdict = self._judge()
+            verdict = replace(verdict, evidence=(*verdict.evidence, *self.undisturbed.evidence()))
             if self.settings.keep_cache:
                 jit.keep(self._folder / "incumbent" / "home", Path(self.settings.keep_cache))
         except Wrong as failure:
@@ -97,14 +102,16 @@ class Evaluation:
         self._build(candidate)
         self._test()
         sides = {"incumbent": incumbent, "candidate": candidate}
-        bench = Bench(target=self.target, measure=self.measure, sides=sides, reader=self._reader,
-                      lock=self._lock, progress=self._progress)
+        bench = self.bench(sides)
         seen = self._measured(bench)
         verdict = summary.verdict(seen)
         if any(row.outcome == "faster" for row in verdict.rows):
-            found = self._confirm(self.device, sides, seen.series)
-            verdict = replace(verdict, audit=(*verdict.audit, *([found] if found else [])))
+            verdict = confirmation.weighed(verdict, self._confirm(self.device, bench, seen))
         return verdict
+
+    def bench(self, sides: Mapping[str, Side]) -> Bench:
+        return Bench(target=self.target, measure=self.measure, sides=sides, reader=self._reader,
+                     lock=self._lock, progress=self._progress, undisturbed=self.undisturbed)
 
     def _rehearse(self) -> None:
         """See whether a GPU works inside namespaces; where it does not, confine nobody.
@@ -138,11 +145,14 @@ class Evaluation:
             if self.target.same_rows:
                 self._expect_same_rows(bench, found)
             overall, _ = decide.estimates(found, plan)
-            if not decide.upgrade(overall):
+            unweighed = self.target.weights is not None and found.shares.names_none
+            if not decide.upgrade(overall) and not unweighed:
                 self.notes.append("judged by the quick command")
                 return self._seen(duel, found, plan, quick)
-            self.notes.append("the quick command reported a gain that is small or within the "
-                              "noise: judged by the full one")
+            self.notes.append(
+                "the quick command has no row that the weights name: judged by the full one"
+                if unweighed else "the quick command reported a gain that is small or within the "
+                "noise: judged by the full one")
         duel = Duel(bench, self.target.full, plan)
         return self._seen(duel, duel.run(), plan, self.target.full)
 

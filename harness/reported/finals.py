@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from harness import stats
 from harness.compare import SURE
@@ -58,7 +59,7 @@ def repeat(bench: Bench, mode: Mode, times: int, note: Callable[[str], None],
         with bench.lock() as held:
             for name in list(runs) if turn % 2 else list(runs)[::-1]:
                 try:
-                    read = duel.reading(name, held)
+                    read = bench.undisturbed(partial(duel.reading, name, held))
                     if read.failed:
                         raise Fault("failed-check", read.failed[0].what)
                     runs[name].append(read)

@@ -17,15 +17,15 @@ from pathlib import Path
 
 from harness import knobs
 from harness.device import Device
-from harness.errors import InputError, Stopped
+from harness.errors import DeviceFault, InputError, Stopped
 from harness.evaluate import Trees
 from harness.plan import Plan
-from harness.reported import finals, rows, series
+from harness.reported import finals, rows, series, undisturbed
 from harness.reported.confirm import unconfirmed
-from harness.reported.duel import ORDER, Bench, Duel
+from harness.reported.duel import ORDER, Duel
 from harness.reported.evaluate import Evaluation, Progress
 from harness.reported.rota import Rota
-from harness.reported.series import Pair, Series, SickIncumbent, together
+from harness.reported.series import Pair, Series, SickIncumbent
 from harness.reported.side import Side
 from harness.reported.table import Fault, Reading
 from harness.reported.target import CommandTarget
@@ -110,7 +110,7 @@ class Sweep(Evaluation):
     def search(self, repeats: int, on_trial: Callable[[Trial], None]) -> LoopResult:
         """Try configurations until the budget is spent, then look again at those that may win."""
         contenders: tuple[Contender, ...] = ()
-        with contextlib.suppress(Stopped):
+        with contextlib.suppress(Stopped), undisturbed.over(self.device) as self.undisturbed:
             try:
                 self._rehearse()
                 self._default = self._side("incumbent", self.job.tree)
@@ -118,7 +118,7 @@ class Sweep(Evaluation):
                 try:
                     self._try_all(on_trial)
                     contenders = self._contenders(repeats)
-                except (SickIncumbent, Fault) as ended:
+                except (SickIncumbent, Fault, DeviceFault) as ended:
                     if self.ruling.best is None:
                         raise
                     self.notes.append(f"ended after {len(self.trials)} trials: {ended.what}")
@@ -203,23 +203,19 @@ class Sweep(Evaluation):
         self._build(side)
         return side
 
-    def bench(self, sides: Mapping[str, Side]) -> Bench:
-        return Bench(target=self.target, measure=self.measure, sides=sides, reader=self._reader,
-                     lock=self._lock, progress=self._progress)
-
     def _pair(self, sides: Mapping[str, Side]) -> Pair:
         number = len(self.trials)
         self._progress("timing", f"{self.mode.name} benchmark, trial {number}", None)
-        duel = Duel(self.bench(sides), self.mode, Plan())
-        with self._lock() as held:
-            runs = {name: duel.reading(name, held) for name in
-                    (ORDER if number % 2 else ORDER[::-1])}
+        runs = Duel(self.bench(sides), self.mode, Plan()).runs(ORDER if number % 2 else ORDER[::-1])
         return Pair(incumbent=runs["incumbent"], candidate=runs["candidate"])
 
     def _know(self, found: Series) -> None:
         """Remember the classes, those first that take most of the time."""
         inside = series.by_class(self.target, found.found, found.keys)
-        costly = sorted(found.classes, key=lambda one: -one.rows * one.incumbent_us)
+        series.expect_named(self.target, found, self.mode)
+        if self.target.weights is not None and found.shares.names_none:
+            self.notes.append("the quick command has no row that the weights name: all count alike")
+        costly = sorted(found.classes, key=lambda one: -one.weight * one.incumbent_us)
         self.columns = found.found.columns
         self.classes = tuple(ConfigRows(name=one.name, cells=tuple(inside[one.name]))
                              for one in costly[:MOST_CLASSES])
@@ -230,10 +226,9 @@ class Sweep(Evaluation):
     def _seen_in(self, found: Series, reading: Reading, place: int) -> Tried:
         """Return what one pair of a series says."""
         known = {one.name for one in self.classes}
-        costs = [self.measure.combined(costs) for costs in reading.costs]
         return Tried(
             correctness="PASS", ratio=found.overall[place],
-            latency_us=together(costs, self.target.scoring),
+            latency_us=series.cost(self.target, self.measure, found, reading),
             by_class={one.name: one.log_ratios[place] for one in found.classes
                       if one.name in known})
 

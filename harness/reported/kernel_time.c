@@ -1,0 +1,244 @@
+/* What the kernels of a process took on an NVIDIA card, by CUPTI's own clock.
+
+CUDA's driver loads this library (CUDA_INJECTION64_PATH) and calls InitializeInjection as it starts.
+At the exit of the process a file KOPT_KERNEL_TIME.<pid> has a line for each name of a kernel:
+launches, total ns, the least ns, blocks of threads, name; or a line that says why there are none.
+CUPTI is looked for among what is loaded, then in KOPT_CUPTI (paths with colons between), then by
+the loader. Nothing here ends the process or fails loudly: it runs in somebody else's program.
+
+Records are read without CUPTI's headers. In every CUpti_ActivityKernel from the 4th to the 13th
+(CUPTI 9.1 to 13.5; compiled against NVIDIA's own headers of 11.8 to 13.5) the fields read here lie
+at the same offsets; for a version that is not known the name is not followed. */
+
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { START = 16, END = 24, GRID = 52, NAME = 104 };
+enum { KERNEL = 3, CONCURRENT_KERNEL = 10, FORCED = 1 };
+enum { BUFFER = 4 << 20, SLOTS = 8192, MOST = 4096, LONGEST = 400 };
+
+typedef void (*request_t)(uint8_t **, size_t *, size_t *);
+typedef void (*complete_t)(void *, uint32_t, uint8_t *, size_t, size_t);
+
+static struct {
+    int (*version)(uint32_t *);
+    int (*callbacks)(request_t, complete_t);
+    int (*enable)(int);
+    int (*flush)(uint32_t);
+    int (*next)(uint8_t *, size_t, uint8_t **);
+    int (*dropped)(void *, uint32_t, size_t *);
+    int (*words)(int, const char **);
+} cupti;
+
+struct group { char *name; uint64_t launches, total, least, blocks; };
+
+static struct group groups[SLOTS];
+static struct group others = {.name = "(others)"};
+static size_t used, lost;
+static pthread_mutex_t busy = PTHREAD_MUTEX_INITIALIZER;
+static int named, written;
+static uint32_t version;
+static pid_t owner;
+static char path[4096], why[512];
+
+static void because(const char *what, const char *detail) {
+    snprintf(why, sizeof why, "%s: %s", what, detail ? detail : "?");
+}
+
+static struct group *group_of(const char *name) {
+    char told[LONGEST + 1];
+    size_t length = name ? strnlen(name, LONGEST) : 0;
+    uint64_t hash = 1469598103934665603u;
+    for (size_t i = 0; i < length; i++) {
+        unsigned char c = (unsigned char)name[i];
+        told[i] = (char)(c < 32 || c == 127 ? '?' : c);
+        hash = (hash ^ c) * 1099511628211u;
+    }
+    told[length] = 0;
+    for (size_t at = hash % SLOTS;; at = (at + 1) % SLOTS) {
+        if (!groups[at].name) {
+            if (used >= MOST || !(groups[at].name = strdup(told)))
+                return &others;
+            used++;
+            return &groups[at];
+        }
+        if (!strcmp(groups[at].name, told))
+            return &groups[at];
+    }
+}
+
+static void take(const uint8_t *record) {
+    uint32_t kind;
+    uint64_t start, end, blocks = 1;
+    const char *name = NULL;
+    memcpy(&kind, record, sizeof kind);
+    if (kind != KERNEL && kind != CONCURRENT_KERNEL)
+        return;
+    memcpy(&start, record + START, sizeof start);
+    memcpy(&end, record + END, sizeof end);
+    if (start == 0 || end <= start) { /* as CUPTI says that it has no time for this one */
+        lost++;
+        return;
+    }
+    for (int i = 0; i < 3; i++) {
+        int32_t width;
+        memcpy(&width, record + GRID + 4 * i, sizeof width);
+        blocks *= width > 0 ? (uint64_t)width : 1;
+    }
+    if (named)
+        memcpy(&name, record + NAME, sizeof name);
+    struct group *group = group_of(name);
+    if (group->launches == 0 || end - start < group->least)
+        group->least = end - start;
+    group->launches++;
+    group->total += end - start;
+    group->blocks += blocks;
+}
+
+static void request(uint8_t **buffer, size_t *size, size_t *records) {
+    void *found = NULL;
+    *records = 0;
+    *size = posix_memalign(&found, 64, BUFFER) == 0 ? BUFFER : 0;
+    *buffer = *size ? found : NULL;
+}
+
+static void complete(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid) {
+    uint8_t *record = NULL;
+    size_t count = 0;
+    (void)size;
+    pthread_mutex_lock(&busy);
+    while (buffer && valid && !written && cupti.next(buffer, valid, &record) == 0)
+        take(record);
+    if (cupti.dropped && cupti.dropped(context, stream, &count) == 0)
+        lost += count;
+    pthread_mutex_unlock(&busy);
+    free(buffer);
+}
+
+static void line(FILE *file, const struct group *group) {
+    if (group->launches)
+        fprintf(file, "kernel\t%llu\t%llu\t%llu\t%llu\t%s\n", (unsigned long long)group->launches,
+                (unsigned long long)group->total, (unsigned long long)group->least,
+                (unsigned long long)group->blocks, group->name);
+}
+
+static void finish(void) {
+    if (getpid() != owner) /* a fork that has launched nothing: its counts are its parent's */
+        return;
+    if (!why[0])
+        cupti.flush(FORCED);
+    char whole[sizeof path + 32];
+    int fd = -1;
+    for (int i = 0; i < 10 && fd < 0; i++) { /* a process that becomes another program keeps its pid */
+        snprintf(whole, sizeof whole, "%s.%d.%d", path, (int)owner, i);
+        fd = open(whole, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        if (fd < 0 && errno != EEXIST)
+            return;
+    }
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+    if (!file)
+        return;
+    pthread_mutex_lock(&busy);
+    written = 1;
+    fprintf(file, "kopt-kernel-time\t1\t%u\t%d\n", version, named);
+    if (why[0])
+        fprintf(file, "why\t%s\n", why);
+    if (lost)
+        fprintf(file, "lost\t%zu\n", lost);
+    for (size_t i = 0; i < SLOTS; i++)
+        line(file, &groups[i]);
+    line(file, &others);
+    fputs("end\n", file);
+    fclose(file);
+    pthread_mutex_unlock(&busy);
+}
+
+/* The driver's CUDA, 0 where that cannot be asked: a later CUPTI does not work with it. */
+static int driver_major(void) {
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    int (*ask)(int *) = driver ? (int (*)(int *))dlsym(driver, "cuDriverGetVersion") : NULL;
+    int found = 0;
+    return ask && ask(&found) == 0 ? found / 1000 : 0;
+}
+
+static void *open_cupti(void) {
+    static const char *const names[] = {"libcupti.so.13", "libcupti.so.12", "libcupti.so.11.8",
+                                        "libcupti.so"};
+    enum { COUNT = sizeof names / sizeof *names };
+    int newest = driver_major();
+    void *found = NULL;
+    for (int i = 0; i < COUNT && !found; i++)
+        found = dlopen(names[i], RTLD_NOW | RTLD_NOLOAD);
+    char *places = strdup(getenv("KOPT_CUPTI") ? getenv("KOPT_CUPTI") : ""), *rest = NULL;
+    for (char *at = places ? strtok_r(places, ":", &rest) : NULL; at && !found;
+         at = strtok_r(NULL, ":", &rest)) {
+        const char *suffix = strstr(at, "libcupti.so.");
+        if (!(suffix && newest && atoi(suffix + strlen("libcupti.so.")) > newest))
+            found = dlopen(at, RTLD_NOW | RTLD_LOCAL);
+    }
+    free(places);
+    for (int i = newest && newest < 13; i < COUNT && !found; i++)
+        found = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    return found;
+}
+
+static void *symbol(void *library, const char *name) {
+    void *found = dlsym(library, name);
+    if (!found && !why[0])
+        because("CUPTI has no function", name);
+    return found;
+}
+
+static int failed(int result, const char *what) {
+    const char *words = NULL;
+    if (result == 0)
+        return 0;
+    if (cupti.words)
+        cupti.words(result, &words);
+    snprintf(why, sizeof why, "%s: %s (%d)", what, words ? words : "it does not say why", result);
+    return 1;
+}
+
+static void begin(void) {
+    void *library = open_cupti();
+    if (!library) {
+        because("CUPTI was not found", "no libcupti.so beside torch, in a CUDA toolkit, or loaded");
+        return;
+    }
+    cupti.words = (int (*)(int, const char **))dlsym(library, "cuptiGetResultString");
+    cupti.dropped = (int (*)(void *, uint32_t, size_t *))
+        dlsym(library, "cuptiActivityGetNumDroppedRecords");
+    cupti.version = (int (*)(uint32_t *))symbol(library, "cuptiGetVersion");
+    cupti.callbacks = (int (*)(request_t, complete_t))
+        symbol(library, "cuptiActivityRegisterCallbacks");
+    cupti.enable = (int (*)(int))symbol(library, "cuptiActivityEnable");
+    cupti.flush = (int (*)(uint32_t))symbol(library, "cuptiActivityFlushAll");
+    cupti.next = (int (*)(uint8_t *, size_t, uint8_t **))
+        symbol(library, "cuptiActivityGetNextRecord");
+    if (why[0] || failed(cupti.version(&version), "CUPTI has no version"))
+        return;
+    named = (version >= 12 && version <= 28) || (version >= 130000 && version < 130600);
+    if (!failed(cupti.callbacks(request, complete), "CUPTI is taken"))
+        failed(cupti.enable(CONCURRENT_KERNEL), "CUPTI does not record kernels");
+}
+
+__attribute__((visibility("default"))) int InitializeInjection(void) {
+    static int begun;
+    const char *to = getenv("KOPT_KERNEL_TIME");
+    if (begun || !to || strlen(to) >= sizeof path)
+        return 1;
+    begun = 1;
+    owner = getpid();
+    strcpy(path, to);
+    begin();
+    atexit(finish);
+    return 1;
+}

@@ -1,0 +1,138 @@
+"""A reported gain and the kernel time of both sides, through whole verdicts; no GPU is needed."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import kernel_time_case as case
+import pytest
+from reported_case import BENCH, judge
+
+from harness import devices
+from harness.device import Device
+from harness.errors import EnvironmentFault, Stopped
+from harness.reported import confirm, kernel_time
+from harness.reported.confirm import UNCONFIRMED
+from harness.reported.evaluate import Progress
+from harness.verdict import Verdict
+
+CARD = Device(id="cuda:0", kind="nvidia", name="a stand-in", uuid="GPU-of-a-test")
+DRIVER = """
+import ctypes, os
+with open("runs", "a") as file:
+    file.write("run\\n")
+with open("kernels.txt", "w") as file:
+    file.write(kernel.LAUNCHED)
+if path := os.environ.get("CUDA_INJECTION64_PATH"):
+    ctypes.CDLL(path).InitializeInjection()
+"""
+"""What CUDA's driver does as it starts."""
+BEFORE = case.launched(("norm", 500, 30_000), ("flush", 500, 20_000))
+TRACED = "import os\nif 'CUDA_INJECTION64_PATH' in os.environ:\n    "
+
+
+def source(cost: float, launched: str, more: str = "") -> str:
+    return f"COST = {cost}\nLAUNCHED = {launched!r}\n\ndef err(m):\n    return 0\n\n{more}"
+
+
+@pytest.fixture(autouse=True)
+def stand_in(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = str(case.cupti(tmp_path_factory.mktemp("cupti")))
+    monkeypatch.setattr(kernel_time, "places", lambda python: [ours])
+
+
+def judged(folder: Path, launched: str, *, cost: float = 70.0, more: str = "",
+           device: Device = CARD, progress: Progress | None = None,
+           cancel: threading.Event | None = None) -> Verdict:
+    return judge(folder, source(cost, launched, more), incumbent=source(100.0, BEFORE),
+                 files={"bench.py": BENCH + DRIVER}, device=device, cancel=cancel,
+                 progress=progress)
+
+
+def flagged(verdict: Verdict) -> str:
+    """Return why a gain is not confirmed; it is one all the same."""
+    assert verdict.valid and verdict.correct and (verdict.speedup or 0) > 1.3
+    assert {row.outcome for row in verdict.rows} == {"faster"}
+    (found,) = verdict.audit
+    assert found.severity == "flag" and found.detail.startswith(UNCONFIRMED.detail)
+    return found.detail.removeprefix(UNCONFIRMED.detail)
+
+
+def test_a_gain_that_kernel_time_shows_is_borne_out(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, case.launched(("norm", 500, 22_000), ("flush", 500, 20_100)))
+    assert verdict.valid and not verdict.audit and (verdict.speedup or 0) > 1.3
+    assert next(one.detail for one in verdict.evidence if one.kind == "kernel-time") == (
+        "GPU kernel time went from 30 us to 22 us a call (500 launches of norm, then 500 launches "
+        "of norm), of the whole run from 25 ms to 21.05 ms, by CUPTI; 1 kernels alike on both "
+        "sides are set aside")
+
+
+def test_a_gain_that_kernel_time_speaks_against_is_none(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, case.launched(("norm", 500, 36_000), ("flush", 500, 20_000)))
+    assert not verdict.valid and verdict.speedup is None and verdict.latency_us is None
+    assert verdict.rejected_reason == \
+        "audit: reported 1.43x, but GPU kernel time went from 30 us to 36 us a call"
+    assert [one.severity for one in verdict.audit] == ["reject"]
+    assert any(one.kind == "kernel-time" for one in verdict.evidence) and verdict.wall_s > 0
+
+
+@pytest.mark.slow
+def test_kernels_that_did_not_change_are_left_to_a_person(tmp_path: Path) -> None:
+    assert flagged(judged(tmp_path, BEFORE)) == \
+        ": kernel time hardly changed (50 us to 50 us a call)"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("more", "why"), [
+    (f"{TRACED}raise SystemExit('seen')\n", ": the candidate: exited with 1: seen"),
+    (f"{TRACED}spoil = lambda rows: rows[1:]\n", ": the candidate: has "),
+    (f"{TRACED}err = lambda m: 1\n", ": the candidate: row 1: err is '1', expected"),
+    (f"{TRACED}after = lambda: os._exit(0)\n",
+     ": the candidate: no process of it loaded CUDA and ended in order"),
+    (f"{TRACED}after = lambda: open(os.environ['KOPT_KERNEL_TIME'] + '.0', 'w').write('1')\n",
+     ": the candidate: what CUPTI saw is not whole")])
+def test_a_run_that_cannot_be_looked_at_loses_no_gain(more: str, why: str,
+                                                      tmp_path: Path) -> None:
+    assert flagged(judged(tmp_path, BEFORE, more=more)).startswith(why)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("error", [EnvironmentFault("no C compiler found"), OSError("disk full"),
+                                   ZeroDivisionError("division by zero")])
+def test_whatever_fails_loses_no_gain(error: Exception, tmp_path: Path,
+                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> str:
+        raise error
+
+    monkeypatch.setattr(kernel_time, "compiler", fails)
+    assert str(error) in flagged(judged(tmp_path, BEFORE))
+
+
+def test_a_cpu_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confirm, "_profiles", None)  # calling it would be told
+    assert flagged(judged(tmp_path, BEFORE, device=devices.find("cpu"))) == ""
+
+
+@pytest.mark.slow
+def test_what_is_no_gain_or_loses_elsewhere_is_not_asked(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confirm, "_profiles", None)
+    slower = judged(tmp_path / "a", BEFORE, cost=130.0)
+    assert slower.valid and not slower.audit
+    mixed = judged(tmp_path / "b", BEFORE, more=(
+        "spoil = lambda rows: [{**r, 'fwd_us': float(r['fwd_us']) * 3} if r['m'] == 256 else r "
+        "for r in rows]\n"))
+    assert mixed.valid and mixed.audit == (UNCONFIRMED,)
+
+
+@pytest.mark.slow
+def test_a_stop_while_kernel_time_is_looked_at(tmp_path: Path) -> None:
+    cancel = threading.Event()
+
+    def progress(stage: str, detail: str, done: float | None) -> None:
+        if stage == "confirming" and "of the incumbent" in detail:
+            cancel.set()
+
+    with pytest.raises(Stopped):
+        judged(tmp_path, BEFORE, progress=progress, cancel=cancel)
