@@ -102,9 +102,7 @@ class Evaluation:
         self._audit()
         candidate = self._build("candidate")
         incumbent = self._build("incumbent")
-        first = self.settings.plan.looks[0] if stage.measurable else 0
-        stage.runners.expect(candidate, 1 + first)
-        stage.runners.expect(incumbent, first)
+        stage.runners.expect(candidate, 1)
         with stage.working(self._waiting) as held, \
                 stage.oracle(Path(self.trees.reference), held) as oracle:
             if held is not None and not stage.in_process:
@@ -124,11 +122,17 @@ class Evaluation:
 
     def _get_ready(self, candidate: Kernel, incumbent: Kernel, case: Case,
                    held: lock.DeviceLock | None) -> None:
-        """Have ready what the measurement needs, while the candidate compiles for its check."""
+        """Have ready what the measurement needs, while the candidate compiles for its check.
+
+        Not before: contexts are made one after another, and its own had to wait for theirs.
+        """
+        runners = self.stage.runners
         if held is not None and self.stage.measurable and not self.stage.in_process:
             for kernel in (incumbent, candidate):
-                self.stage.runners.rehearse(kernel, case, held)
-            self.stage.runners.settle(held)
+                runners.rehearse(kernel, case, held)
+            for kernel in (incumbent, candidate):
+                runners.expect(kernel, self.settings.plan.looks[0])
+            runners.settle(held)
 
     def _audit(self) -> None:
         if not self.settings.static_audit:

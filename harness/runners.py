@@ -7,21 +7,22 @@ candidate's in them; kernel and device lock come later.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 
-from harness import jit, spans
+from harness import jit
 from harness.errors import EnvironmentFault
 from harness.guard import Confine, Limits, Outcome, clean_env
 from harness.kernel import Kernel, Place
 from harness.lock import DeviceLock, Turnstile
 from harness.oracle import Case
 from harness.peer import Peer, PeerDied, PeerError
+from harness.rehearsal import Rehearsal
 from harness.seats import Bench
 from harness.spans import Spans
 from harness.zygote import Zygote
@@ -55,8 +56,8 @@ class Runners:
         self._helpers: ThreadPoolExecutor | None = None
         self._settling: dict[Peer, Future[None]] = {}
         self._ending: list[Future[Outcome]] = []
-        self._rehearsals: list[Future[None]] = []
-        self._rehearsing: set[Peer] = set()
+        self._rehearsals: dict[str, Rehearsal] = {}
+        self._rehearsing: list[Future[None]] = []
         self.spans: dict[tuple[str, str], Spans] = {}
         """What was profiled, by side and class."""
 
@@ -142,30 +143,25 @@ class Runners:
 
     def rehearse(self, kernel: Kernel, case: Case, lock: DeviceLock) -> None:
         """Have a kernel compiled for a case and profiled beside the check, in a process for that.
-
-        Whether it works there is not asked: check and measurement will tell.
         """
-        self._rehearsals.append(self._aside().submit(self._rehearse, kernel, case, lock))
+        if kernel.name not in self._rehearsals:
+            self._rehearsals[kernel.name] = Rehearsal(
+                partial(self._open, kernel, lock, None), partial(_load, kernel),
+                lambda case, seen: self.spans.__setitem__((kernel.name, case.config_class), seen))
+        self._rehearsing.append(self._rehearsals[kernel.name].add(case))
 
     def rehearsed(self) -> None:
         """Wait for every rehearsal, or end it: nothing else may run while something is timed."""
-        if wait(self._rehearsals, REHEARSAL_S).not_done:
+        if wait(self._rehearsing, REHEARSAL_S).not_done:
             self._end_rehearsals()
-        wait(self._rehearsals)
+        for rehearsal in self._rehearsals.values():
+            rehearsal.wait()
         self._rehearsals.clear()
+        self._rehearsing.clear()
 
     def _end_rehearsals(self) -> None:
-        for peer in list(self._rehearsing):
-            peer.kill()
-
-    def _rehearse(self, kernel: Kernel, case: Case, lock: DeviceLock) -> None:
-        with contextlib.suppress(PeerError, PeerDied, EnvironmentFault, _NoGpu), \
-                self._open(kernel, lock, None) as peer:
-            self._rehearsing.add(peer)
-            _await_ready(peer, kernel)
-            peer.ask("load", **kernel.job())
-            peer.ask("prepare", case=case.id, tensors=case.tensors, copies=1)
-            self.spans[kernel.name, case.config_class] = spans.ask(peer, case.id)
+        for rehearsal in self._rehearsals.values():
+            rehearsal.end()
 
     def end(self, peers: Iterable[Peer]) -> None:
         """End runners without waiting: a process takes long to give up a card.
@@ -255,6 +251,14 @@ def _settle(peer: Peer, kernel: Kernel, lock: DeviceLock) -> None:
     _await_ready(peer, kernel)
     peer.hold(lock)
     peer.ask("context", device=kernel.place.device)
+
+
+def _load(kernel: Kernel, peer: Peer) -> None:
+    try:
+        _await_ready(peer, kernel)
+    except _NoGpu as lost:
+        raise PeerError(f"no GPU: {lost}") from None
+    peer.ask("load", **kernel.job())
 
 
 def _await_ready(peer: Peer, kernel: Kernel) -> None:

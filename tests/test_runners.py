@@ -81,3 +81,28 @@ def test_a_rehearsal_that_hangs_ends_with_its_runners(tmp_path: Path,
             began = time.monotonic()
         assert time.monotonic() - began < 20.0 < PYTHON_LIMITS.wall_s
         assert runners.spans == {}
+
+
+@pytest.mark.parametrize(("call", "processes"), [("pass", 1), ("os._exit(3)", 2)],
+                         ids=["one serves all classes", "one that dies is replaced"])
+def test_a_side_is_rehearsed_in_one_process(
+        call: str, processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A profiler takes seconds to attach to a process, however many classes it then sees."""
+    monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
+    seen = tmp_path / "home-candidate" / "seen"
+    one = made(tmp_path, source=f"""import os
+seen = open({str(seen)!r}, "a", buffering=1)
+print("loaded by", os.getpid(), file=seen)
+def double(*given):
+    print("called by", os.getpid(), file=seen)
+    {call}
+""")
+    with lock.acquire("gpu-test") as held, Runners(PYTHON_LIMITS) as runners:
+        for name in ("first", "second"):
+            runners.rehearse(one, Case(id=name, config_class=name, distribution="normal",
+                                       tensors=()), held)
+        runners.rehearsed()
+        told = [line.rsplit(" ", 1) for line in seen.read_text().splitlines()]
+        assert [words for words, _ in told].count("loaded by") == processes
+        assert [words for words, _ in told].count("called by") == 2, told
+        assert runners.spans == {}  # nothing is profiled where there is no GPU

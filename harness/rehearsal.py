@@ -1,0 +1,74 @@
+"""What a side runs, seen beside its check: compiled class by class, and profiled, in a process that
+is never timed.
+
+A profiler takes seconds to attach to a process, whatever it then sees: all classes share one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from harness import spans
+from harness.errors import EnvironmentFault
+from harness.oracle import Case
+from harness.peer import Peer, PeerDied, PeerError
+from harness.spans import Spans
+
+
+class Rehearsal:
+    """One side's: `start` gives its process and `load` puts the kernel there, raising PeerError or
+    PeerDied; `saw` is told what each class runs.
+
+    Whether it works there is not asked: check and measurement will tell.
+    """
+
+    def __init__(self, start: Callable[[], Peer], load: Callable[[Peer], None],
+                 saw: Callable[[Case, Spans], None]) -> None:
+        self._start, self._load, self._saw = start, load, saw
+        self._peer: Peer | None = None
+        self._ended = False
+        self._turns = ThreadPoolExecutor(1, "kopt-rehearsal")
+
+    def add(self, case: Case) -> Future[None]:
+        """Have a case compiled and profiled, after those before it."""
+        return self._turns.submit(self._run, case)
+
+    def _run(self, case: Case) -> None:
+        with contextlib.suppress(PeerError, PeerDied, EnvironmentFault):
+            try:
+                peer = self._peer or self._begin()
+                peer.ask("prepare", case=case.id, tensors=case.tensors, copies=1)
+                self._saw(case, spans.ask(peer, case.id))
+            except PeerDied:  # the next class may fare better
+                self._leave()
+                raise
+
+    def _begin(self) -> Peer:
+        self._peer = peer = self._start()
+        if self._ended:
+            peer.kill()
+        try:
+            self._load(peer)
+        except BaseException:
+            self._leave()
+            raise
+        return peer
+
+    def _leave(self) -> None:
+        if self._peer is not None:
+            self._peer.kill()
+            self._peer.close()
+            self._peer = None
+
+    def end(self) -> None:
+        """End what is under way; does not wait."""
+        self._ended = True
+        if (peer := self._peer) is not None:
+            peer.kill()
+
+    def wait(self) -> None:
+        """Wait for all cases that were added; their process is gone then."""
+        self._turns.shutdown()
+        self._leave()
