@@ -20,6 +20,10 @@ ENDING_S = 2.0
 LAST = 12
 """Verdicts that tell how long another one takes."""
 
+GOOD = ("keep", "ask", "runner-up")
+"""Decisions on what was a gain."""
+_KIND = {"baseline": "baseline", "headline": "final", "e2e": "e2e", "canary": "canary"}
+
 Spend = Callable[[float, int, float], None]
 
 
@@ -84,21 +88,55 @@ class _Wall(msgspec.Struct, frozen=True):
     wall_s: float = 0.0
 
 
-def verdict_s(verdicts: Mapping[int, VerdictRow]) -> float:
-    """Return how long a verdict takes at most, as the newest ones took; 0 if none is recorded."""
-    newest = [verdicts[id] for id in sorted(verdicts)[-LAST:]]
-    return max((msgspec.json.decode(row.body, type=_Wall).wall_s for row in newest), default=0.0)
+class Takes(msgspec.Struct, frozen=True, kw_only=True):
+    """How many seconds things take at most, as they took so far; 0 for what is not to come."""
+
+    verdict: float = 0.0
+    final: float = 0.0
+    """The best against the baseline, with all tests."""
+    end_to_end: float = 0.0
+    """The runs of the whole program at the end."""
 
 
-def margin_s(budget: Budget, each_s: float, candidates: int) -> float:
-    """Return the seconds to keep for ending workers and for the verdicts in flight.
+def takes(verdicts: Mapping[int, VerdictRow], *, end_to_end: bool = False) -> Takes:
+    """Return what the newest verdicts of each kind took.
 
-    Besides the candidates' there is the headline's. It is never more than half of the budget, so
-    that a small one allows something.
+    What was never done is taken for as long as what it is most like: a verdict for the baseline's,
+    the final one for the longest, the whole program for the final one.
+    """
+    newest: dict[str, list[float]] = {}
+    for id in sorted(verdicts, reverse=True):
+        told = newest.setdefault(_KIND.get(verdicts[id].purpose, "verdict"), [])
+        if len(told) < LAST:
+            told.append(msgspec.json.decode(verdicts[id].body, type=_Wall).wall_s)
+    longest = {kind: max(told) for kind, told in newest.items()}
+    first = longest.get("baseline", 0.0)
+    verdict = longest.get("verdict", first)
+    final = max(longest.get("final", verdict), first)
+    return Takes(verdict=verdict, final=final,
+                 end_to_end=longest.get("e2e", final) if end_to_end else 0.0)
+
+
+def gains_of(past: Past, candidates: int) -> int:
+    """Return how many of so many candidates will be gains, if they fare as those before them."""
+    judged = {d.candidate: d.kind in GOOD for d in past.decisions}
+    return -(-candidates * sum(judged.values()) // len(judged)) if judged else 0
+
+
+def margin_s(budget: Budget, each: Takes, candidates: int, *, cards: int = 1, gains: int = 0,
+             formats: bool = False, work: int = 0) -> float:
+    """Return the seconds to keep for all that comes once workers have been ended.
+
+    That are the verdicts of the candidates in flight, side by side on the cards; one for each of
+    the `gains` but the first, on the new best, in turn, and one more for each if the format command
+    may change it; the final one; the whole program. `work` is room for work, in verdicts. It is
+    never more than half of the budget, so that a small one allows something.
     """
     if budget.wall_s is None:
         return 0.0
-    return min(budget.wall_s / 2, ENDING_S + each_s * (candidates + 1))
+    in_turn = -(-candidates // max(1, cards)) + max(0, gains - 1) + formats * gains + work
+    return min(budget.wall_s / 2,
+               ENDING_S + each.verdict * in_turn + each.final + each.end_to_end)
 
 
 def afford(tasks: Sequence[Task], budget: Budget, used: Spent, past: Past, kept_s: float,
@@ -141,5 +179,5 @@ def _trial_s(past: Past) -> float:
     """Return how long rounds were at it for each trial; before there is one, half a verdict."""
     searched = [r for r in past.attempts if r.trials]
     if not searched:
-        return verdict_s(past.verdicts) / 2
+        return takes(past.verdicts).verdict / 2
     return sum(r.spent_s for r in searched) / sum(r.trials for r in searched)

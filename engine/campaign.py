@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine import extract, pool_env, reported, submodules
+from engine import extract, pool_env, reported, shape_weights, submodules
 from engine import manifest as manifests
 from engine import project as projects
 from engine.clone import Clone
@@ -99,7 +99,9 @@ def create(workspace: Path, manifest_path: Path) -> Setup:
     manifest = manifests.load(manifest_path)
     manifests.check_runnable(manifest)
     project = projects.find(Path(manifest.project))
-    task = _target_of(manifest, project)
+    given = shape_weights.read(manifest)
+    task, told = shape_weights.applied(_target_of(manifest, project),
+                                       given.weights if given else None)
     cards = devices_for(manifest, task)
     if task.language == "c":
         build_c.compiler()
@@ -108,7 +110,7 @@ def create(workspace: Path, manifest_path: Path) -> Setup:
         folder = _new_folder(workspace, manifest, task, cards[0])
         try:
             _record(writer, folder, project, _filled(manifest, task, cards, folder.path.name),
-                    cards[0], task)
+                    cards[0], task, given, told)
         except BaseException:
             shutil.rmtree(folder.path, ignore_errors=True)
             raise
@@ -118,13 +120,15 @@ def create(workspace: Path, manifest_path: Path) -> Setup:
 
 
 def _record(writer: Writer, folder: Folder, project: Project, manifest: Manifest,
-            device: Device, task: Target | CommandTarget) -> None:
+            device: Device, task: Target | CommandTarget, given: shape_weights.Given | None,
+            told: Sequence[str]) -> None:
     identity, taken = folder.path.name, project
     if manifest.execution_mode == "workspace":
-        taken = extract.copy(project, extract.wanted(manifest, task, Clone(
-            project.git_dir).files(project.head)), folder.path / "extracted")
+        taken = extract.take(project, manifest, task, folder.path)
     lineage = Lineage.create(folder.path, identity, taken, publishes=_publishes(manifest),
-                             carry=manifest.carry)
+                             carry=manifest.carry, origin=project)
+    if taken is not project:
+        extract.complete(taken, lineage)
     folder.manifest.write_text(manifests.dump(manifest))
     with writer.transaction():
         writer.add_campaign(Campaign(
@@ -135,9 +139,11 @@ def _record(writer: Writer, folder: Folder, project: Project, manifest: Manifest
         if taken is not project:
             count = len(lineage.files(lineage.base))
             writer.event(identity, "extracted", project.head, files=count)
+        if given is not None:
+            shape_weights.keep(given, folder, writer, identity)
         if project.warning:
             writer.event(identity, "warning", message=project.warning)
-        for line in lineage.missing:
+        for line in (*lineage.missing, *told):
             writer.event(identity, "warning", message=line)
         if unheeded := manifests.unheeded(manifest):
             writer.event(identity, "warning", message=(
@@ -155,16 +161,17 @@ def open_campaign(workspace: Path, identity: str) -> Setup:
     reader = Reader(workspace)
     try:
         campaign = reader.campaign(identity)
+        if campaign is None:
+            raise InputError(f"no campaign {identity!r}", where=str(workspace),
+                             fix="`kopt status` lists them")
+        folder = Folder(Path(campaign.path))
+        weights = shape_weights.kept(folder, reader, identity)
     finally:
         reader.close()
-    if campaign is None:
-        raise InputError(f"no campaign {identity!r}", where=str(workspace),
-                         fix="`kopt status` lists them")
-    folder = Folder(Path(campaign.path))
     manifest = manifests.load(folder.manifest)
     lineage = Lineage(folder.path, identity, Path(campaign.project),
                       publishes=_publishes(manifest))
-    task = _target_at(lineage, manifest, folder)
+    task, _ = shape_weights.applied(_target_at(lineage, manifest, folder), weights)
     return Setup(workspace=workspace, id=identity, folder=folder, manifest=manifest, target=task,
                  devices=devices_for(manifest, task), lineage=lineage)
 

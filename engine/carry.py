@@ -38,11 +38,12 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True):
 
 def take_over(clone: Clone, commit: str, project: Project, globs: Sequence[str], folder: Path,
               apart: Path) -> Carried:
-    """Copy the project's files that the globs name and the commit has not into a folder.
+    """Copy the project's files that the globs name and its commit has not into a folder.
 
-    Nothing below `apart` (the workspace) is taken. Raises InputError if there is nothing of it.
+    `commit` is of the clone, and may have fewer files than the project's own. Nothing below `apart`
+    (the workspace) is taken. Raises InputError if there is nothing of it.
     """
-    tracked, top = clone.entries(commit), project.path
+    tracked, top = Clone(project.git_dir).entries(project.head), project.path
     away = {os.path.relpath(path.resolve(), top) for path in (apart, folder.parent)} | {".git"}
     try:
         copied = copy_folder(
@@ -55,7 +56,7 @@ def take_over(clone: Clone, commit: str, project: Project, globs: Sequence[str],
         raise InputError(f"the project has nothing that is called {', '.join(globs)}",
                          where="carry", fix="build it first, or leave carry out")
     stamps = {path: (entry.id, (top / path).lstat().st_mtime_ns)
-              for path, entry in tracked.items()
+              for path, entry in clone.entries(commit).items()
               if path not in project.dirty and (top / path).is_file()}
     carried = Carried(names=names, bytes=copied.bytes, cloned=copied.cloned, stamps=stamps)
     _record(folder).write_bytes(msgspec.json.encode(carried))

@@ -10,7 +10,7 @@ from types import TracebackType
 
 import msgspec
 
-from engine import clone, reported
+from engine import clone, reported, shape_weights
 from engine import manifest as manifests
 from engine import patch as patches
 from engine import project as projects
@@ -52,22 +52,21 @@ class Direct:
     def __init__(self, manifest_path: Path, *, base: str = "HEAD") -> None:
         self.manifest = manifests.load(manifest_path)
         reported.check_judgeable(self.manifest)
-        self.notes: list[str] = []
-        """What is to be told about the candidate that was asked for last."""
+        given = shape_weights.read(self.manifest)
         self._made = tempfile.TemporaryDirectory(prefix="kopt-")
         self.folder = Path(self._made.name)
         self.project = find_project(Path(self.manifest.project), self.folder)
         self.lineage = Lineage.create(self.folder, "direct", self.project,
                                       carry=self.manifest.carry)
         self.base = self._tree_of(base)
-        self.command: CommandTarget | None = None
+        task, told = shape_weights.applied(self._judged(), given.weights if given else None)
+        self.command = task if isinstance(task, CommandTarget) else None
         """What is judged by the project's own benchmark; a kernel's `target` is not there then."""
-        if self.manifest.target.kind == "command":
-            self.command = reported.sealed_target(self.manifest, self.lineage.files(self.base))
-            self.device: Device = device_for(self.manifest, self.command)
-        else:
-            self._target = target.load(self._task())
-            self.device = device_for(self.manifest, self._target)
+        self._task = task
+        self._told = told
+        self.notes = list(told)
+        """What is to be told about the candidate that was asked for last."""
+        self.device: Device = device_for(self.manifest, task)
 
     def __enter__(self) -> Direct:
         return self
@@ -79,10 +78,10 @@ class Direct:
     @property
     def target(self) -> Target:
         """The kernel; raises Refused where there is a command instead."""
-        if self.command is not None:
+        if isinstance(self._task, CommandTarget):
             raise Refused("a command target has no knobs and no space to search",
                           where="target.kind", fix="judge a patch: kopt evaluate --patch")
-        return self._target
+        return self._task
 
     @property
     def language(self) -> str:
@@ -175,7 +174,7 @@ class Direct:
         configuration for another version of the kernel still means something.
         """
         checked = knobs.check(self.knobs(), config, self.requirements())
-        self.notes = [f"no knob {name!r}: left out" for name in checked.dropped]
+        self.notes = [*self._told] + [f"no knob {name!r}: left out" for name in checked.dropped]
         if checked.faults:
             named = f"{self.base}\n{sorted(map(repr, config.items()))}".encode(errors="replace")
             return rejected("; ".join(checked.faults), device=self.device.name,
@@ -187,10 +186,12 @@ class Direct:
         patch = self.lineage.capture(tree, self.base, (self.target.source,))
         return self.lineage.apply(self.base, patch).tree if patch else self.base, patch
 
-    def _task(self) -> Path:
+    def _judged(self) -> Target | CommandTarget:
+        if self.manifest.target.kind == "command":
+            return reported.sealed_target(self.manifest, self.lineage.files(self.base))
         path = self.folder / "task.yaml"
         path.write_bytes(self.lineage.read(self.base, self.manifest.target.task))
-        return path
+        return target.load(path)
 
     def _tree_of(self, ref: str) -> str:
         """Return the tree of a commit of the project, brought into our clone as a patch."""

@@ -1,4 +1,4 @@
-"""What a campaign does with its best before it reports: the whole program, the final acceptance."""
+"""What a campaign does with its best before it reports: the whole program with and without it."""
 
 from __future__ import annotations
 
@@ -36,13 +36,3 @@ def end_to_end(desk: Desk) -> None:
     with desk.writer.transaction():
         desk.writer.add_verdict(campaign, best[:12], verdict, purpose="e2e")
         desk.writer.event(campaign, "e2e", best, message=told)
-
-
-def unaccepted(desk: Desk) -> str:
-    """Say that the best does not pass what the baseline has to, if that is so."""
-    lineage = desk.setup.lineage
-    found = desk.recorded(lineage.best[:12], "headline", lineage.tree_of(lineage.base))
-    if found is None or (found.valid and found.correct):
-        return ""
-    why = found.rejected_reason or "it is wrong in a class"
-    return f"the best fails its final acceptance against the baseline: {why}"

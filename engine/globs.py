@@ -15,6 +15,20 @@ def matches(path: str, globs: Iterable[str]) -> bool:
     return any(_compiled(glob).fullmatch(path) for glob in globs)
 
 
+def reaches(folder: str, globs: Iterable[str]) -> bool:
+    """Tell whether one of the globs may match something below a folder."""
+    return any(_reaches(folder.split("/"), _bare(glob).split("/")) for glob in globs)
+
+
+def _reaches(folder: list[str], glob: list[str]) -> bool:
+    for part, wanted in zip(folder, glob, strict=False):
+        if "**" in wanted:
+            return True
+        if not _compiled(wanted).fullmatch(part):
+            return False
+    return True
+
+
 def names_exactly(path: str, globs: Iterable[str]) -> bool:
     """Tell whether one of the globs is this very path, spelled out."""
     return any(path == _bare(glob) for glob in globs)

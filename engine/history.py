@@ -18,6 +18,8 @@ from engine.stopping import Tally
 from harness.plan import Score
 from harness.verdict import Row, Verdict
 
+ROLLBACK = "rollback"
+"""The event of a best that gave way."""
 RECENT = 5
 """Regressions in the rolling list."""
 Change = tuple[float, float]
@@ -45,6 +47,23 @@ class Regression(msgspec.Struct, frozen=True, kw_only=True):
     """Where it lost, class by class, and what the harness saw besides."""
 
 
+class Rollback(msgspec.Struct, frozen=True, kw_only=True):
+    """The best failed its final acceptance and gave way to an earlier kept commit, or the base."""
+
+    round: int
+    before: str
+    commit: str
+    reason: str
+    """Why the best does not stand."""
+    told: str
+    """What it gave way to, and why to that."""
+    ends: bool = True
+    """Whether the campaign ends by it; a person's keep after its end may be rolled back too."""
+    undone: tuple[str, ...]
+    """The kept commits that do not stand any more."""
+    at: float = 0.0
+
+
 class Past(msgspec.Struct, frozen=True, kw_only=True):
     """A campaign's rounds and what was decided in them, the oldest first."""
 
@@ -56,6 +75,7 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
     decisions: tuple[DecisionRow, ...] = ()
     verdicts: dict[int, VerdictRow] = {}
     candidates: dict[str, Candidate] = {}
+    rollbacks: tuple[Rollback, ...] = ()
 
     @property
     def attempts(self) -> tuple[Round, ...]:
@@ -74,14 +94,41 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
                      self.candidates and self.candidates[d.candidate].state in ("keeping", "kept"))
 
     @property
+    def undone(self) -> frozenset[str]:
+        """Kept commits that were rolled back."""
+        return frozenset(commit for one in self.rollbacks for commit in one.undone)
+
+    def stood(self, earlier: str, commit: str) -> bool:
+        """Whether an earlier keep had not been rolled back when a later one was made: what undid it
+        would have undone both.
+        """
+        return not any(earlier in one.undone and commit not in one.undone
+                       for one in self.rollbacks)
+
+    @property
+    def standing(self) -> tuple[DecisionRow, ...]:
+        """The keeps that were not rolled back."""
+        undone = self.undone
+        return tuple(d for d in self.keeps if d.commit not in undone)
+
+    def fails(self, commit: str) -> bool:
+        """Whether a kept commit has failed its final acceptance."""
+        return any(row.purpose == "headline" and row.candidate == commit[:12] and not row.correct
+                   for row in self.verdicts.values())
+
+    @property
     def best(self) -> str:
-        """The commit that was kept last, the baseline's if none was."""
-        keeps = self.keeps
-        return keeps[-1].commit if keeps else self.base
+        """The commit that was kept last and stands, the baseline's if none does."""
+        standing = self.standing
+        return standing[-1].commit if standing else self.base
 
     def best_after(self, n: int) -> str:
-        """Return the best commit once a round, and what was decided before the next, was over."""
-        commits = [d.commit for d in self.keeps if d.round <= n]
+        """Return the best commit once a round, and what was decided before the next, was over.
+
+        A roll back counts for the rounds after it: what was best before it was, then.
+        """
+        undone = {commit for one in self.rollbacks if one.round < n for commit in one.undone}
+        commits = [d.commit for d in self.keeps if d.round <= n and d.commit not in undone]
         return commits[-1] if commits else self.base
 
     def until(self, at: float) -> Past:
@@ -89,7 +136,8 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(
             self, rounds=tuple(r for r in self.rounds if (r.ended_at or math.inf) <= at),
             decisions=tuple(d for d in self.decisions if d.at <= at),
-            verdicts={id: row for id, row in self.verdicts.items() if row.at <= at})
+            verdicts={id: row for id, row in self.verdicts.items() if row.at <= at},
+            rollbacks=tuple(one for one in self.rollbacks if one.at <= at))
 
     def recent(self) -> tuple[Regression, ...]:
         """Return the regressions in a row that the campaign ends with, the last RECENT of them."""
@@ -144,7 +192,14 @@ def read(reader: Reader, campaign: str, score: Score = "kernel") -> Past:
                 rounds=tuple(reader.rounds(campaign)),
                 decisions=tuple(reversed(reader.decisions(campaign))),
                 verdicts={row.id: row for row in reversed(reader.verdicts(campaign))},
-                candidates={one.id: one for one in reader.candidates(campaign)})
+                candidates={one.id: one for one in reader.candidates(campaign)},
+                rollbacks=rollbacks(reader, campaign))
+
+
+def rollbacks(reader: Reader, campaign: str) -> tuple[Rollback, ...]:
+    return tuple(msgspec.structs.replace(
+        msgspec.json.decode(event.payload, type=Rollback), at=event.at)
+        for event in reader.events_of(campaign, ROLLBACK))
 
 
 def decode(row: VerdictRow) -> Verdict:

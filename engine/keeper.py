@@ -166,29 +166,39 @@ class Keeper:
 
     def headline(self) -> Verdict | None:
         """Measure the best against the baseline and record it as the campaign's speedup."""
-        lineage = self.setup.lineage
-        best, base = lineage.best, lineage.base
-        if best == base:
+        best = self.setup.lineage.best
+        if best == self.setup.lineage.base:
             return None
-        job = Job(purpose="headline", candidate=best[:12], slot="headline",
-                  candidate_tree=lineage.tree_of(best), incumbent_tree=lineage.tree_of(base),
+        return self.accept(best, headline=True)
+
+    def accept(self, commit: str, *, headline: bool = False) -> Verdict | None:
+        """Have a kept commit measured against the baseline, with all tests; None for a fault.
+
+        As the `headline` it is what the campaign has come to.
+        """
+        lineage, campaign = self.setup.lineage, self.setup.id
+        job = Job(purpose="headline", candidate=commit[:12], slot="headline",
+                  candidate_tree=lineage.tree_of(commit),
+                  incumbent_tree=lineage.tree_of(lineage.base),
                   alpha=self.setup.manifest.decision.alpha)
         try:
             verdict = self.desk.verdict(job)
         except NoIdleGpu:
             raise  # the campaign ends in order, and its next engine makes up for it
         except KoptError as error:
-            self.desk.writer.event(self.setup.id, "warning", best, message=str(error))
+            self.desk.writer.event(campaign, "warning", commit, message=str(error))
             return None
-        writer, before = self.desk.writer, self.desk.reader.campaign(self.setup.id)
+        writer, before = self.desk.writer, self.desk.reader.campaign(campaign)
         with writer.transaction():
-            writer.add_verdict(self.setup.id, best[:12], verdict, purpose="headline")
+            writer.add_verdict(campaign, commit[:12], verdict, purpose="headline")
+            if not headline:
+                return verdict
             if before and (told := keep.fallen(before.speedup, verdict.speedup)):
-                writer.event(self.setup.id, "warning", best, message=told)
+                writer.event(campaign, "warning", commit, message=told)
             if verdict.speedup is not None:
                 writer.set_campaign(
-                    self.setup.id, kind="campaign.best", speedup=verdict.speedup,
+                    campaign, kind="campaign.best", speedup=verdict.speedup,
                     speedup_low=verdict.speedup_low, speedup_high=verdict.speedup_high,
-                    payload={"commit": best, "speedup": verdict.speedup,
+                    payload={"commit": commit, "speedup": verdict.speedup,
                              "low": verdict.speedup_low, "high": verdict.speedup_high})
         return verdict

@@ -50,6 +50,8 @@ def category(reason: str) -> str:
 
 def _gains(past: Past) -> Iterator[Lesson]:
     for keep in past.keeps:
+        if past.fails(keep.commit):
+            continue
         candidate = past.candidates.get(keep.candidate)
         row = past.verdicts.get(keep.verdict or 0)
         if candidate is None or row is None or not candidate.hypothesis:

@@ -54,17 +54,19 @@ class Lineage(Clone):
 
     @classmethod
     def create(cls, folder: Path, campaign: str, project: Path | Project, *,
-               publishes: bool = True, carry: Sequence[str] = ()) -> Lineage:
+               publishes: bool = True, carry: Sequence[str] = (),
+               origin: Project | None = None) -> Lineage:
         """Clone the project's HEAD, unless that is done already; see `project.find` for errors.
 
-        `carry` are globs of built files that every checkout is to have, see `carry.take_over`.
+        `carry` are globs of built files that every checkout is to have, see `carry.take_over`. An
+        extracted copy has an `origin`, where these lie, its submodules and its LFS files.
         """
         git_dir = folder.resolve() / "repo.git"
         if not git_dir.is_dir():
             found = project if isinstance(project, Project) else find(project)
             made = make(git_dir, found.path, object_format=found.object_format,
                         branch=f"optimize/{campaign}")
-            contents.take_over(made, folder.resolve(), found, carry)
+            contents.take_over(made, folder.resolve(), origin or found, carry)
         lineage = cls(folder, campaign, project.path if isinstance(project, Project) else project,
                       publishes=publishes)
         lineage.note_best()
@@ -148,14 +150,24 @@ class Lineage(Clone):
     def publish(self) -> str:
         """Push the branch to the user's repository; return "" or, in one line, why it refused.
 
-        It is only ever created or moved forward. A branch that is checked out or has commits of
-        others stays as it is; working tree, index and HEAD are never touched.
+        It is only ever created or moved forward, but for `take_back`. A branch that is checked out
+        or has commits of others stays as it is; working tree, index and HEAD are never touched.
         """
+        return self._push()
+
+    def take_back(self, failed: str) -> str:
+        """Set the user's branch back from a commit that does not stand to the best, as `publish`
+        does; one that is not where the campaign has left it stays as it is.
+        """
+        self.git.run("update-ref", f"refs/kopt/rolled-back/{failed}", failed)
+        return self._push(f"--force-with-lease={self.ref}:{failed}")
+
+    def _push(self, *options: str) -> str:
         if not self.publishes:
             return ""
         served_by = f"git {NO_HOOKS} -c receive.denyCurrentBranch=refuse -c receive.autogc=false"
         try:
-            self.git.run("push", "--porcelain", "--no-verify", "--no-signed",
+            self.git.run("push", "--porcelain", "--no-verify", "--no-signed", *options,
                          f"--receive-pack={served_by} receive-pack", str(self.project),
                          f"{self.ref}:{self.ref}")
         except (GitFailed, EnvironmentFault) as error:
@@ -210,6 +222,7 @@ class Lineage(Clone):
 _REASONS = {
     "fetch first": "it has commits that are not the campaign's",
     "non-fast-forward": "it has commits that are not the campaign's",
+    "stale info": "it is not where the campaign has left it",
     "branch is currently checked out": "it is checked out there; switch to another branch",
 }
 

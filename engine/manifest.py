@@ -76,6 +76,9 @@ class TargetSpec(_Part, frozen=True, kw_only=True):
     """How a row's metrics make one: a step's sum, where they are of one unit, or their mean."""
     scoring: Literal["geometric", "total"] = "geometric"
     """How rows make one score; a row that fails makes it 0."""
+    weights: str = ""
+    """A CSV file of how often each shape is called, as a trace counts it, read when a campaign
+    starts: config columns (a kernel's dimensions) and `calls`, the weight of rows in the score."""
     timeout_s: Seconds = 1800.0
     """What one run of a command may take."""
 

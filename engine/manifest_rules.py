@@ -67,9 +67,6 @@ def _globs(manifest: Manifest) -> Iterator[Fault]:
             if fault := _glob_fault(glob):
                 yield (field, index), f"{field}: the glob {glob!r} {fault}", \
                     "globs are relative to the project, like src/*.c"
-    if manifest.execution_mode == "workspace" and manifest.carry:
-        yield ("carry",), "carry: what a project has built is not part of a copy of it", \
-            "execution_mode: repo"
     for index, glob in enumerate(manifest.edit):
         if glob in manifest.frozen:
             yield ("edit", index), f"edit: {glob!r} is frozen as well", "it can only be one"

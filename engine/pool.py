@@ -40,11 +40,19 @@ class Ticked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot's worker has ended; `patch` is what it changed, None when it failed."""
+    """A slot's worker has ended; `patch` is what it changed of `base`, None when it failed."""
 
     task: Task
+    base: str
     report: Report
     patch: Patch | None = None
+
+
+class Unserved(msgspec.Struct, frozen=True, kw_only=True):
+    """A slot's work was not done: it had no card, or it was not begun since another had none."""
+
+    task: Task
+    why: NoIdleGpu | None = None
 
 
 class Pool:
@@ -57,20 +65,25 @@ class Pool:
         self._messages = messages
         self._limit = limit
         self.cancel = threading.Event()
+        self._draining = threading.Event()
         self._executor: ThreadPoolExecutor | None = None
 
     def start(self, tasks: Sequence[Task], base_commit: str) -> None:
-        self.cancel = threading.Event()
+        self.cancel, self._draining = threading.Event(), threading.Event()
         self._executor = ThreadPoolExecutor(self._limit, thread_name_prefix="slot")
         for task in tasks:
             self._executor.submit(self._run, task, base_commit)
 
     def again(self, task: Task, base_commit: str) -> bool:
         """Give a slot its work back to be mended; tell whether there is still time for that."""
-        if self._executor is None or self.cancel.is_set():
+        if self._executor is None or self.cancel.is_set() or self._draining.is_set():
             return False
         self._executor.submit(self._run, task, base_commit)
         return True
+
+    def drain(self) -> None:
+        """Begin nothing any more; what is being worked on may come to its end."""
+        self._draining.set()
 
     def stop(self) -> None:
         """End all workers and wait until their processes are gone."""
@@ -82,20 +95,22 @@ class Pool:
     def _run(self, task: Task, base_commit: str) -> None:
         if self.cancel.is_set():
             return
+        if self._draining.is_set():
+            self._messages.put(Unserved(task=task))
+            return
         try:
             finished = self._work(task, base_commit)
-        except NoIdleGpu as error:  # no other slot would have one either
-            self._messages.put(error)
+        except NoIdleGpu as error:
+            self._messages.put(Unserved(task=task, why=error))
             return
         except KoptError as error:
-            finished = Finished(task=task, report=Report(ok=False, summary=plain(str(error))))
+            finished = Finished(task=task, base=base_commit, report=_failed(str(error)))
         except OSError as error:
-            finished = Finished(task=task, report=Report(ok=False,
-                                                         summary=plain(str(of_os(error)))))
+            finished = Finished(task=task, base=base_commit, report=_failed(str(of_os(error))))
         except Exception as error:  # whatever it is, the round must not wait for ever
             log.exception("slot %s failed", task.slot)
-            text = plain(f"internal error: {type(error).__name__}: {error}", 300)
-            finished = Finished(task=task, report=Report(ok=False, summary=text))
+            finished = Finished(task=task, base=base_commit, report=_failed(
+                plain(f"internal error: {type(error).__name__}: {error}", 300)))
         self._messages.put(finished)
 
     def _work(self, task: Task, base_commit: str) -> Finished:
@@ -120,8 +135,8 @@ class Pool:
                           timeout_s=setup.manifest.pool.worker_timeout_s)
             report = self._workers[task.backend].work(task, bench, tick, self.cancel)
             if not report.ok:
-                return Finished(task=task, report=report)
-            return Finished(task=task, report=report,
+                return Finished(task=task, base=base_commit, report=report)
+            return Finished(task=task, base=base_commit, report=report,
                             patch=self._capture(worktree, base_commit, report))
         finally:
             setup.lineage.remove(task.slot)
@@ -131,6 +146,10 @@ class Pool:
         if report.patch is None:
             return lineage.capture(worktree, base_commit, self._setup.edit)
         return lineage.take(base_commit, report.patch, self._setup.edit).patch
+
+
+def _failed(why: str) -> Report:
+    return Report(ok=False, summary=plain(why))
 
 
 class _Ticker:

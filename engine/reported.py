@@ -13,6 +13,7 @@ from harness.errors import InputError, Refused
 from harness.reported import rule
 from harness.reported.endtoend import EndToEnd
 from harness.reported.target import Check, CommandTarget, Metric
+from harness.weights import Weights
 
 _NAMED = re.compile(r"[\w.+/-]+")
 
@@ -34,12 +35,14 @@ def command_target(manifest: Manifest) -> CommandTarget:
         source=source(manifest), language=language(manifest), timeout_s=spec.timeout_s)
 
 
-def sealed_target(manifest: Manifest, files: Iterable[str]) -> CommandTarget:
-    """Return the target with the files of the project that no command may change."""
+def sealed_target(manifest: Manifest, files: Iterable[str],
+                  weights: Weights | None = None) -> CommandTarget:
+    """Return the target with the files of the project that no command may change, and weights."""
     here, target = tuple(files), command_target(manifest)
     sealed = frozen(manifest, here)
-    return replace(target, frozen=tuple(path for path in here if matches(path, sealed)
-                                        and path not in (target.csv, target.quick_csv)))
+    return replace(target, weights=weights, frozen=tuple(
+        path for path in here if matches(path, sealed)
+        and path not in (target.csv, target.quick_csv)))
 
 
 def end_to_end(manifest: Manifest, sealed: tuple[str, ...] = ()) -> EndToEnd:

@@ -10,16 +10,18 @@ from pathlib import Path
 
 import msgspec
 
-from engine import candidates, disk, history
+from engine import candidates, disk, history, resume
 from engine.budget import Meter
 from engine.candidates import Entry
+from engine.choice import Choice
 from engine.desk import Desk
 from engine.fleet import NoIdleGpu
 from engine.journal.records import Candidate, Round, RoundOutcome, Slot
 from engine.judge import breach
 from engine.keeper import Judged, Keeper
-from engine.pool import Finished, Pool
+from engine.pool import Finished, Pool, Unserved
 from engine.records.write import Records
+from engine.resume import Begun
 from engine.second_tries import SecondTries
 from engine.verifier import Verified
 from engine.workers import inbox
@@ -41,41 +43,70 @@ class RoundRun:
     """Runs one round to its end. Raises Stopped when the campaign is to end meanwhile."""
 
     def __init__(self, desk: Desk, keeper: Keeper, pool: Pool, records: Records, n: int,
-                 between: Callable[[], None], meter: Meter, late: Callable[[int], str]) -> None:
-        """`late` says of so many candidates in flight why their verdicts leave no more time."""
+                 between: Callable[[], None], meter: Meter,
+                 late: Callable[[int, int], str]) -> None:
+        """`late` says of so many candidates in flight, and of so many gains beside them, why their
+        verdicts leave no more time.
+        """
         self.desk, self.keeper, self.pool, self.records, self.n = desk, keeper, pool, records, n
         self._between, self._meter, self._late = between, meter, late
         self.setup = desk.setup
         self._base = ""
         self._cut = ""
-        self._failed = False
+        self._closing = False
+        self._no_gpu: NoIdleGpu | None = None
+        """Why the campaign ends once what is in flight has come to its end."""
         self._working: set[str] = set()
         self._verifying: dict[str, Entry] = {}
         self._seconds = SecondTries(desk, keeper, pool, meter)
         self._judged: list[Judged] = []
         self._earlier: list[Judged] = []
 
-    def run(self, tasks: Sequence[Task], carried: Sequence[Candidate]) -> Result:
-        """Fill the slots, judge what comes out, keep the best; `carried` were left by a crash."""
-        self._base = self.setup.lineage.best
+    def run(self, tasks: Sequence[Task], carried: Sequence[Candidate], *,
+            closing: bool = False) -> Result:
+        """Fill the slots, judge what comes out, keep the best; `carried` were left by a crash.
+
+        Where the campaign is `closing`, no worker is to begin any more.
+        """
+        self._base, self._closing = self.setup.lineage.best, closing
         self.desk.round = self.n
-        self._open(tasks)
+        begun = resume.begun(self.desk.reader, self.setup.id, self.n)
+        tasks = [task for task in tasks if task.slot not in
+                 {candidate.slot for candidate in begun.again}]
+        self._open(tasks, begun)
         try:
-            self._carry(carried)
             self.pool.start(tasks, self._base)
+            for candidate in begun.again:
+                self._go_on(candidate)
+            self._carry(carried)
             while self._working or self._verifying:
                 self._handle(self.desk.wait())
-                self._between()
-                if self._working and (reason := self._late(self._in_flight)):
+                self._look_between()
+                if self._working and (reason := self._late(self._in_flight, self._gains)):
                     self._end_workers(reason)
         finally:
             self.pool.stop()
-        self._choose()
+        if self._no_gpu is not None:
+            raise self._no_gpu
+        Choice(self.desk, self.keeper, self.records, self.n, self._end_slot,
+               self._unjudged).choose(self._judged, self._earlier)
         return self._end()
+
+    def _look_between(self) -> None:
+        """Carry out approvals, unless there is no card for them either."""
+        if self._no_gpu is None:
+            try:
+                self._between()
+            except NoIdleGpu as error:
+                self._drain(error)
 
     @property
     def _in_flight(self) -> int:
         return len(self._working) + len(self._verifying)
+
+    @property
+    def _gains(self) -> int:
+        return sum(judged.good for judged in self._judged + self._earlier)
 
     def _end_workers(self, reason: str) -> None:
         """End the workers ahead of the deadline; what they leave is judged like any other."""
@@ -87,7 +118,7 @@ class RoundRun:
             self._end_slot(slot, "not begun", reason)
         self._working.clear()
 
-    def _open(self, tasks: Sequence[Task]) -> None:
+    def _open(self, tasks: Sequence[Task], begun: Begun) -> None:
         writer, campaign = self.desk.writer, self.setup.id
         self._make_room(len(tasks))
         writer.start_round(Round(campaign=campaign, n=self.n, scope="global", incumbent=self._base,
@@ -98,7 +129,8 @@ class RoundRun:
                                started_at=time.time()) for t in tasks])
         self._working = {task.slot for task in tasks}
         for slot in self.desk.reader.slots(campaign, self.n):
-            if slot.slot not in self._working and slot.stage in UNENDED and not slot.candidate:
+            if slot.slot not in self._working | begun.held and slot.stage in UNENDED \
+                    and not slot.candidate:
                 self._end_slot(slot.slot, "ended", "its engine was cut short")
         self._meter.note(cost=sum(map(self._seconds.cost_of, tasks)))
 
@@ -112,6 +144,17 @@ class RoundRun:
                 most_bytes=None if most is None else int(most * 1e9)):
             self.desk.writer.event(self.setup.id, "log", message=told)
 
+    def _go_on(self, candidate: Candidate) -> None:
+        """Take up the second try of a candidate that an earlier engine was killed over."""
+        try:
+            again = "the campaign ends" if self._closing else self._seconds.go_on(candidate)
+        except InputError as error:
+            again = str(error)
+        if isinstance(again, Task):
+            self._working.add(again.slot)
+        else:
+            self._end_slot(candidate.slot, "ended", f"not tried again: {again}", candidate.id)
+
     def _carry(self, carried: Sequence[Candidate]) -> None:
         """Take up candidates that an earlier engine captured and did not decide on."""
         for candidate in carried:
@@ -120,24 +163,34 @@ class RoundRun:
             except InputError as error:
                 self.desk.writer.set_candidate_state(self.setup.id, candidate.id, "closed",
                                                      reason=str(error))
+                self._end_carried(candidate, "failed", str(error))
                 continue
             if ruling := breach(entry.violations):
                 self.keeper.refuse(entry, "reject", ruling.reason)
+                self._end_carried(candidate, "reject", ruling.reason)
                 continue
             verdict = self.desk.recorded(entry.id, "verify", candidate.base_tree)
             if verdict is None:
                 self._submit(entry)
                 continue
             judged = self.keeper.record(entry, verdict, "verify")
-            if judged.good:
+            if candidate.round == self.n and candidate.state == "captured":
+                self._rule(judged)
+            elif judged.good:
                 self._earlier.append(judged)
             else:
-                self.keeper.close(judged)
+                self._not_good(judged)
+
+    def _end_carried(self, candidate: Candidate, stage: str, reason: str) -> None:
+        if candidate.round == self.n:
+            self._end_slot(candidate.slot, stage, reason, candidate.id)
 
     def _handle(self, message: object) -> None:
-        if isinstance(message, NoIdleGpu):  # a slot has waited for as long as a campaign does
-            raise message
-        if isinstance(message, Finished):
+        if isinstance(message, Unserved):  # the next engine begins it
+            self._working.discard(message.task.slot)
+            if message.why is not None:
+                self._drain(message.why)
+        elif isinstance(message, Finished):
             self._working.discard(message.task.slot)
             self._meter.note(trials=len(message.report.trials))
             self.records.trials(self.n, message.task, message.report.trials, self.desk.writer)
@@ -149,10 +202,17 @@ class RoundRun:
             entry = self._verifying.pop(message.job.candidate, None)
             if entry is None:
                 return
-            if message.fault is not None:
+            if isinstance(message.fault, NoIdleGpu):  # the next engine has it judged
+                self._drain(message.fault)
+            elif message.fault is not None:
                 self._unjudged(entry, message.fault)
             elif message.verdict is not None:
                 self._rule(self.keeper.record(entry, message.verdict, "verify"))
+
+    def _drain(self, why: NoIdleGpu) -> None:
+        """Begin nothing any more: a slot has waited for a card for as long as a campaign does."""
+        self._no_gpu = self._no_gpu or why
+        self.pool.drain()
 
     def _take(self, path: Path) -> None:
         """Put a handed-in patch away, now that the journal knows what became of it."""
@@ -165,7 +225,6 @@ class RoundRun:
     def _captured(self, finished: Finished) -> None:
         task, report = finished.task, finished.report
         if not report.ok:
-            self._failed = self._failed or not self._cut
             self._end_slot(task.slot, "ended" if self._cut else "failed", report.summary)
             return
         if not finished.patch:
@@ -174,18 +233,17 @@ class RoundRun:
             self._end_slot(task.slot, "no change", report.summary + left)
             return
         try:
-            entry = candidates.make(self.setup, finished.patch, self._base, round=self.n,
+            entry = candidates.make(self.setup, finished.patch, finished.base, round=self.n,
                                     slot=task.slot, bottleneck=task.bottleneck,
                                     hypothesis=report.hypothesis or task.hypothesis)
         except InputError as error:
             self._end_slot(task.slot, "failed", str(error))
             return
-        if not self.desk.writer.add_candidate(entry.candidate):
+        if not self.desk.writer.add_candidate(entry.candidate, resume.told(task)):
             self._end_slot(task.slot, "repeat", f"the same change as candidate {entry.id}",
                            entry.id)
             return
         self.records.candidate(self.n, entry)
-        self._seconds.task_of[entry.id] = task
         if ruling := breach(entry.violations):
             self.keeper.refuse(entry, "reject", ruling.reason)
             self._end_slot(task.slot, "reject", ruling.reason, entry.id)
@@ -220,88 +278,28 @@ class RoundRun:
             self.desk.writer.set_candidate_state(self.setup.id, entry.id, "verified",
                                                  reason=ruling.reason)
             self._end_slot(entry.candidate.slot, "verified", ruling.reason, entry.id)
-        elif not self._cut and (again := self._seconds.begin(judged, self._base)):
+        else:
+            self._not_good(judged)
+
+    def _not_good(self, judged: Judged) -> None:
+        """Give a slot its work back, if that may help, or close what it brought."""
+        candidate, ruling = judged.entry.candidate, judged.ruling
+        if self._no_gpu is not None and candidate.round == self.n:
+            return  # its verdict is recorded: the next engine gives its slot the work back, or not
+        may_begin = not self._cut and not self._closing and candidate.round == self.n \
+            and candidate.slot not in self._working
+        if may_begin and (again := self._seconds.begin(judged)):
             self._working.add(again.slot)
         else:
             self.keeper.close(judged)
-            self._end_slot(entry.candidate.slot, ruling.kind, ruling.reason, entry.id)
-
-    def _choose(self) -> None:
-        """Best of N wins; every other verified gain is tried again on the new best."""
-        lineage = self.setup.lineage
-        pending = [j for j in self._judged + self._earlier if j.good]
-        while pending:
-            pending.sort(key=lambda j: j.verdict.speedup or 0.0, reverse=True)
-            judged = pending.pop(0)
-            if judged.entry.candidate.base_commit != lineage.best:
-                again = self._retry(judged)
-                if again is not None:
-                    pending.append(again)
-            elif judged.ruling.kind == "ask":
-                self._ask(judged)
-            elif self.keeper.keep(judged):
-                self._end_slot(judged.entry.candidate.slot, "kept", judged.ruling.reason,
-                               judged.entry.id)
-
-    def _ask(self, judged: Judged) -> None:
-        """Put the best to a person; what is not better stands back until that is decided."""
-        candidate = judged.entry.candidate
-        ahead = self._ahead(judged)
-        if not ahead:
-            self.keeper.ask(judged)
-            self._end_slot(candidate.slot, "waiting", judged.ruling.reason, candidate.id)
-        elif candidate.round == self.n and judged not in self._earlier:
-            reason = f"stands back while {ahead} waits for a person"
-            self.desk.writer.add_decision(
-                self.setup.id, candidate.id, "runner-up", reason, round=self.n, actor="engine",
-                verdict=judged.verdict_id, slot=candidate.slot)
-            self._end_slot(candidate.slot, "runner-up", reason, candidate.id)
-
-    def _ahead(self, judged: Judged) -> str:
-        """Return the waiting candidate on the same base that is at least as fast, or ""."""
-        for other in self.desk.reader.candidates(self.setup.id, states=("waiting",)):
-            if other.base_commit == judged.entry.candidate.base_commit:
-                found = self.desk.recorded(other.id, "verify", other.base_tree)
-                if found is not None and (found.speedup or 0.0) >= (judged.verdict.speedup or 0.0):
-                    return other.id
-        return ""
-
-    def _retry(self, judged: Judged) -> Judged | None:
-        """Re-try a runner-up on the new best; returns it judged if its gain still stands."""
-        best, entry = self.setup.lineage.best, judged.entry
-        try:
-            moved = candidates.rebase(self.setup, entry, best, self.n)
-        except InputError:
-            self.keeper.refuse(entry, "runner-up", "conflicts with what was kept",
-                               verdict=judged.verdict_id)
-            self._end_slot(entry.candidate.slot, "runner-up", "conflicts with what was kept")
-            return None
-        if moved is None or not self.desk.writer.add_candidate(moved.candidate):
-            self.keeper.refuse(entry, "runner-up", "the new best has this change already",
-                               verdict=judged.verdict_id)
-            return None
-        self.keeper.refuse(entry, "runner-up", f"tried again on the new best as {moved.id}",
-                           verdict=judged.verdict_id)
-        self.desk.tick(entry.candidate.slot, "verifying", "again, on the new best")
-        try:
-            again = self.keeper.judge(moved, "verify")
-        except KoptError as fault:
-            self._unjudged(moved, fault)
-            return None
-        self.records.verdict(self.n, again)
-        if again.good:
-            self.desk.writer.set_candidate_state(self.setup.id, moved.id, "verified",
-                                                 reason=again.ruling.reason)
-            return again
-        self.keeper.close(again)
-        self._end_slot(entry.candidate.slot, again.ruling.kind,
-                       f"on the new best: {again.ruling.reason}", moved.id)
-        return None
+            self._end_carried(candidate, ruling.kind, ruling.reason)
 
     def _end(self) -> Result:
         """Say what the round came to: what the journal has of it, from whichever engine."""
-        past = history.read(self.desk.reader, self.setup.id)
-        outcome, fresh = past.outcome(self.n, failed=self._failed), past.fresh(self.n)
+        past, slots = history.read(self.desk.reader, self.setup.id), self.desk.reader.slots(
+            self.setup.id, self.n)
+        failed = any(slot.stage == "failed" and not slot.candidate for slot in slots)
+        outcome, fresh = past.outcome(self.n, failed=failed), past.fresh(self.n)
         kinds = Counter(d.kind for d in past.decisions if d.round == self.n)
         counted = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
         summary = f"{fresh} candidates: {counted or 'none judged'}"

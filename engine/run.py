@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Sequence
 
-from engine import budget, canary_run, ending, keep, standby, survey, tips
+from engine import acceptance, budget, canary_run, ending, keep, standby, survey, tips
 from engine.approval import Controls
 from engine.budget import Meter
 from engine.campaign import Setup
@@ -87,6 +87,7 @@ class Run:
 
     def _recover(self) -> None:
         """Put right what an engine that was killed left: keeps, records, worktrees."""
+        acceptance.recover(self.desk.writer, self.desk.reader, self.setup.lineage)
         keep.recover(self.desk.writer, self.setup.lineage)
         kept = {one.id for one in self.desk.reader.candidates(self.setup.id, states=("kept",))}
         for n in self._cut_rounds():
@@ -111,6 +112,8 @@ class Run:
 
     def _end(self, state: CampaignState, reason: str) -> None:
         """Record the stop with what was spent until then, and write the Stop Summary."""
+        if (failing := acceptance.failing(self.desk)) and failing not in reason:
+            reason += f"; {failing}"
         self.meter.note()
         spent = self.meter.spent
         with self.desk.writer.transaction():
@@ -126,6 +129,7 @@ class Run:
         self.desk.round = before.round
         self.controls.look()
         self._between()
+        self._accept()
         state = before.state
         if state in ("waiting", "finished"):
             standby.ask_next(self.keeper)
@@ -203,7 +207,8 @@ class Run:
             self._pause()
             self._between()
             cut = self._cut_rounds()
-            reason = ending.unaccepted(self.desk) or self.steering.reason_to_stop()
+            reason = acceptance.failing(self.desk) or acceptance.ended(
+                self.desk.reader, self.setup.id) or self.steering.reason_to_stop()
             if reason and not cut:
                 return reason
             n = self._next_round()
@@ -212,20 +217,20 @@ class Run:
             if not tasks and not cut:
                 return f"nothing left to try: {why_none}"
             self._state("running", f"round {n}")
-            self._round(n, tasks)
+            self._round(n, tasks, closing=bool(reason))
 
     def _between(self) -> None:
         """Carry out approvals, whenever the engine has a moment."""
         if self.controls.decide(self.keeper):
             self._headline()
 
-    def _round(self, n: int, tasks: Sequence[Task]) -> None:
+    def _round(self, n: int, tasks: Sequence[Task], *, closing: bool) -> None:
         limit = self.setup.manifest.pool.workers or survey.default_workers(self.setup)
         pool = Pool(self.setup, self.workers, limit, self.desk.messages, self.desk.fleet)
         carried = self.desk.reader.candidates(self.setup.id, states=("captured", "verified"))
         running = RoundRun(self.desk, self.keeper, pool, self.records, n, self._between,
                            self.meter, self.steering.late())
-        result = running.run(tasks, carried)
+        result = running.run(tasks, carried, closing=closing)
         self._headline()
         self.meter.note()
         self.desk.writer.end_round(self.setup.id, n, outcome=result.outcome,
@@ -275,13 +280,26 @@ class Run:
     def _finish(self, reason: str) -> None:
         self.controls.look()
         self._between()
+        accepted = self._accept()
         standby.ask_next(self.keeper)
         if ending.due(self.desk):
             self._state("running", "end to end: the whole program with the best and without it")
             ending.end_to_end(self.desk)
-        failing = ending.unaccepted(self.desk)
-        reason += f"; {failing}" if failing and failing not in reason else ""
+        if accepted:
+            reason = accepted if accepted.startswith(reason) else f"{reason}; {accepted}"
         self._end("waiting" if self._waiting() else "finished", reason)
+
+    def _accept(self) -> str:
+        """Go back to what passes the final acceptance, if the best does not; returns what to say.
+        """
+        if not acceptance.failing(self.desk):
+            return ""
+        self.records.agree(self.desk.reader)
+        before = self._campaign()
+        self._state(before.state if self.decide_only else "running",
+                    "final acceptance: back to a commit that passes", before.reason)
+        return acceptance.roll_back(self.desk, self.keeper, self.steering.may_accept,
+                                    ends=not self.decide_only)
 
     def _look(self) -> None:
         """What is done several times a second, whatever is waited for."""

@@ -4,10 +4,12 @@ taken for those that gain.
 
 from __future__ import annotations
 
-from engine import divide, repair
+from engine import candidates, divide, repair, resume
 from engine.budget import Meter
+from engine.candidates import Entry
 from engine.desk import Desk
-from engine.journal.records import DecisionKind
+from engine.failpoint import failpoint
+from engine.journal.records import Candidate
 from engine.keeper import Judged, Keeper
 from engine.pool import Pool
 from engine.workers.base import Task
@@ -19,51 +21,72 @@ class SecondTries:
     def __init__(self, desk: Desk, keeper: Keeper, pool: Pool, meter: Meter) -> None:
         self.desk, self.setup, self.keeper, self.pool = desk, desk.setup, keeper, pool
         self._meter = meter
-        self.task_of: dict[str, Task] = {}
-        """By candidate."""
 
-    def begin(self, judged: Judged, base: str) -> Task | None:
+    def begin(self, judged: Judged) -> Task | None:
         """Begin one if there is one to be begun; returns its task."""
-        task = self.task_of.get(judged.entry.id)
-        if task is None:
+        task = self._task_of(judged.entry)
+        wanted = None if task is None else self._mended(judged, task) or self._divided(judged, task)
+        if wanted is None or not self._affords(wanted) or not self._handed_back(judged, wanted):
             return None
-        return self._mend(judged, task, base) or self._divide(judged, task, base)
+        entry, what = judged.entry, self._words(wanted)
+        with self.desk.writer.transaction():
+            self.keeper.refuse(entry, "split" if wanted.divide else "repair",
+                               f"{judged.ruling.reason}; {what}", verdict=judged.verdict_id)
+            self._meter.note(cost=self.cost_of(wanted))
+        failpoint("second-try.begun")
+        self.desk.tick(wanted.slot, "working", what)
+        return wanted
+
+    def go_on(self, candidate: Candidate) -> Task | str:
+        """Begin one anew that an engine was killed over; returns its task, or why it cannot be.
+
+        What is tried, and how often it was, is what the journal says. Raises InputError.
+        """
+        entry = candidates.load(self.setup, candidate)
+        task = self._task_of(entry)
+        verdict = self.desk.recorded(entry.id, "verify", candidate.base_tree)
+        if task is None or verdict is None:
+            return "what it was to do is not known"
+        judged = self.keeper.record(entry, verdict, "verify")
+        wanted = self._mended(judged, task) or self._divided(judged, task)
+        if wanted is None:
+            return "the manifest allows it no more"
+        if not self._affords(wanted):
+            return "what is left of the budget does not pay for it"
+        if not self._handed_back(judged, wanted):
+            return "no worker is to begin any more"
+        self._meter.note(cost=self.cost_of(wanted))
+        self.desk.tick(wanted.slot, "working", f"{self._words(wanted)}, taken up again")
+        return wanted
 
     def cost_of(self, task: Task) -> float:
         """Return what an attempt costs by the manifest."""
         costs = {cli.name: cli.cost for cli in self.setup.manifest.pool.cli}
         return costs.get(task.option, 0.0) if task.backend == "cli" else 0.0
 
-    def _mend(self, judged: Judged, task: Task, base: str) -> Task | None:
+    def _task_of(self, entry: Entry) -> Task | None:
+        return resume.task_of(self.desk.reader, self.setup.id, entry.id)
+
+    def _mended(self, judged: Judged, task: Task) -> Task | None:
         if not repair.mendable(judged.verdict):
             return None
-        entry = judged.entry
-        wanted = repair.again(task, entry, self.setup.tree(entry.tree), judged.ruling.reason)
-        if wanted is None or wanted.mend is None or not self._affords(task):
-            return None
-        what = f"repair {wanted.mend.attempt} of {wanted.mend.of}"
-        if not self._begun(judged, wanted, base, "repair", what):
-            return None
-        self._meter.note(cost=self.cost_of(task))
-        return wanted
+        return repair.again(task, judged.entry, self.setup.tree(judged.entry.tree),
+                            judged.ruling.reason)
 
-    def _divide(self, judged: Judged, task: Task, base: str) -> Task | None:
+    def _divided(self, judged: Judged, task: Task) -> Task | None:
         if "split" not in self.setup.manifest.pool.backends:
             return None
-        entry = judged.entry
-        wanted = divide.again(task, entry, self.setup.tree(entry.tree), judged.verdict,
-                              self.setup.target.source)
-        what = "tried again for the classes that gain"
-        return wanted if wanted and self._begun(judged, wanted, base, "split", what) else None
+        return divide.again(task, judged.entry, self.setup.tree(judged.entry.tree), judged.verdict,
+                            self.setup.target.source)
 
-    def _begun(self, judged: Judged, task: Task, base: str, kind: DecisionKind, what: str) -> bool:
-        if not self.pool.again(task, base):
-            return False
-        self.keeper.refuse(judged.entry, kind, f"{judged.ruling.reason}; {what}",
-                           verdict=judged.verdict_id)
-        self.desk.tick(task.slot, "working", what)
-        return True
+    def _handed_back(self, judged: Judged, task: Task) -> bool:
+        return self.pool.again(task, judged.entry.candidate.base_commit)
+
+    @staticmethod
+    def _words(task: Task) -> str:
+        return "tried again for the classes that gain" if task.mend is None else \
+            f"repair {task.mend.attempt} of {task.mend.of}"
 
     def _affords(self, task: Task) -> bool:
-        most = self.setup.manifest.budget.cost
-        return most is None or self._meter.spent.cost + self.cost_of(task) <= most
+        most, cost = self.setup.manifest.budget.cost, self.cost_of(task)
+        return most is None or not cost or self._meter.spent.cost + cost <= most

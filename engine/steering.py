@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine import budget, goal, history, stagnation, survey, tips
-from engine.budget import Meter
+from engine import budget, goal, history, resume, stagnation, survey, tips
+from engine.budget import Meter, Takes
 from engine.desk import Desk
 from engine.history import Past
 from engine.plan import Outlook, Success, plan, planned_share
@@ -41,20 +41,30 @@ class Steering:
         reached = "" if wanted is None else \
             goal.reached(wanted, survey.verdict_of_best(self.desk), self.setup.target)
         return reason_to_stop(manifest, past.tally, spent=self.meter.spent,
-                              margin_s=self._margin(past, self._slots + BEGINNING),
+                              margin_s=self._margin(past, self._slots, work=BEGINNING),
                               pct_of_roofline=survey.reached(self.desk), reached=reached)
 
-    def late(self) -> Callable[[int], str]:
-        """Return what tells, of so many candidates in flight, why work on them must end now."""
+    def late(self) -> Callable[[int, int], str]:
+        """Return what tells, of so many candidates in flight and so many gains beside them, why
+        work must end now.
+        """
         past, wall_s = self.past(), self.setup.manifest.budget.wall_s
+        each = self._each(past)
 
-        def reason(candidates: int) -> str:
+        def reason(candidates: int, gains: int) -> str:
             used = self.meter.spent.wall_s
-            if wall_s is None or used + self._margin(past, candidates) < wall_s:
+            if wall_s is None or used + self._margin(past, candidates, gains, each=each) < wall_s:
                 return ""
             return f"{used:.0f} s of {wall_s:g} s used, the rest is for verdicts"
 
         return reason
+
+    def may_accept(self) -> bool:
+        """Tell whether there is time for one more final verdict, and for the end after it."""
+        wall_s = self.setup.manifest.budget.wall_s
+        each = self._each(self.past())
+        return wall_s is None or \
+            self.meter.spent.wall_s + each.final + each.end_to_end <= wall_s
 
     def tasks(self, n: int) -> tuple[list[Task], str]:
         """Look at the best and plan round `n`; without a task, say why there is none."""
@@ -75,7 +85,8 @@ class Steering:
                 tips.brief(tips.known(self.desk.reader, self.setup.id))))))
         if reason := self._in_vain(past, outlook):
             return [], reason
-        wanted = plan(outlook)
+        through = resume.begun(self.desk.reader, self.setup.id, n).through
+        wanted = [task for task in plan(outlook) if task.slot not in through]
         if not wanted:
             return [], "no slot has anything to do"
         tasks = budget.afford(wanted, self.setup.manifest.budget, self.meter.spent, past,
@@ -95,9 +106,17 @@ class Steering:
     def _slots(self) -> int:
         return self.setup.manifest.pool.slots or survey.default_slots(self.setup)
 
-    def _margin(self, past: Past, candidates: int) -> float:
-        return budget.margin_s(self.setup.manifest.budget, budget.verdict_s(past.verdicts),
-                               candidates)
+    def _margin(self, past: Past, candidates: int, gains: int = 0, work: int = 0,
+                each: Takes | None = None) -> float:
+        """Return what is to be left for candidates in flight, and for `gains` beside them."""
+        manifest = self.setup.manifest
+        return budget.margin_s(manifest.budget, each or self._each(past), candidates,
+                               cards=len(self.setup.devices),
+                               gains=gains + budget.gains_of(past, candidates),
+                               formats=bool(manifest.format_command), work=work)
+
+    def _each(self, past: Past) -> Takes:
+        return budget.takes(past.verdicts, end_to_end=bool(self.setup.manifest.e2e_command))
 
     def _review(self, past: Past) -> tuple[Review | None, frozenset[str]]:
         """Return what the rollbacks demand, and the hypotheses of all slots on this best."""

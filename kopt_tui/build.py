@@ -232,7 +232,7 @@ class Builder:
         if headline is not None:
             return self._table(headline, "against the baseline")
         kept = self.reader.candidates(row.id, states=("kept",))
-        if kept:
+        if kept and row.best_commit != row.base_commit:
             best = next((one for one in reversed(kept) if one.commit == row.best_commit), kept[-1])
             judged = {d.verdict for d in decisions if d.candidate == best.id and d.kind == "keep"}
             rows = self.reader.verdicts(row.id, candidate=best.id)

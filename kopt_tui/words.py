@@ -151,6 +151,8 @@ def event(record: Event) -> str:
         rows = told.get("rows")
         count = len(rows) if isinstance(rows, list) else 0
         return clean(f"trials  {record.ref}  {count} screened", 400)
+    if record.kind == "rollback":
+        return clean(f"rolled back  {_said(told, 'reason')}; {_said(told, 'told')}", 400)
     if record.kind == "bottlenecks":
         return clean(f"bottlenecks  {_limiters(told)}", 400)
     parts = [record.kind.replace(".", " ")]
@@ -195,7 +197,7 @@ def _limiters(told: Mapping[str, object]) -> str:
 
 def _fact(key: str, value: object, ref: str) -> str:
     """Return one fact of an event's payload: texts alone, numbers with their name."""
-    if value is None or value == "" or str(value) == ref or key in ("low", "high", "tree"):
+    if value is None or value == "" or str(value) == ref or key in ("low", "high", "tree", "task"):
         return ""
     if isinstance(value, bool):
         return key if value else f"not {key}"

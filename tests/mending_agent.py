@@ -1,9 +1,13 @@
-"""An agent whose kernel is wrong, does not compile, and is right, attempt by attempt."""
+"""An agent whose kernel is wrong, does not compile, and is right, attempt by attempt.
+
+With `--hold FILE` its second repair waits until that file is gone.
+"""
 
 from __future__ import annotations
 
 import re
 import sys
+import time
 from pathlib import Path
 
 SOURCE, SAID = Path("scale.c"), Path(sys.argv[1]).read_text()
@@ -14,6 +18,9 @@ def main() -> None:
     print(SAID)
     found = re.search(r"Repair, attempt (\d) of 3", SAID)
     attempt = int(found[1]) if found else 0
+    hold = Path(sys.argv[sys.argv.index("--hold") + 1]) if "--hold" in sys.argv else None
+    while attempt == 2 and hold is not None and hold.exists():
+        time.sleep(0.05)
     text = SOURCE.read_text()
     if attempt:  # the last change lies here
         assert "PASSES 1 " in text and ("--never" in sys.argv or FORMS[attempt - 1] in text), text

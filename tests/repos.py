@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 from pathlib import Path
@@ -47,6 +48,28 @@ def commit(path: Path, files: dict[str, str], message: str = "start") -> str:
     git(path, "add", "-A")
     git(path, "commit", "-q", "-m", message)
     return git(path, "rev-parse", "HEAD")
+
+
+def submodule(path: Path, other: Path, place: str, *more: str) -> None:
+    """Commit another project as a submodule of one, checked out with what it holds in turn."""
+    local = ("-c", "protocol.file.allow=always")
+    git(path, *local, "submodule", "--quiet", "add", *more, str(other), place)
+    git(path, "commit", "-q", "-m", place)
+    git(path, *local, "submodule", "--quiet", "update", "--init", "--recursive")
+
+
+def pointer(data: bytes) -> str:
+    """Return what a commit has in the place of a file that is stored with Git LFS."""
+    return (f"version https://git-lfs.github.com/spec/v1\n"
+            f"oid sha256:{hashlib.sha256(data).hexdigest()}\nsize {len(data)}\n")
+
+
+def store(path: Path, data: bytes) -> None:
+    """Put the contents of such a file where `git lfs` keeps them."""
+    name = hashlib.sha256(data).hexdigest()
+    place = path / ".git/lfs/objects" / name[:2] / name[2:4] / name
+    place.parent.mkdir(parents=True)
+    place.write_bytes(data)
 
 
 def edited(text: str, line: int, new: str) -> str:

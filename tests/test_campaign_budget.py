@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sqlite3
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import campaigns
 import msgspec
 import pytest
 import samples
@@ -13,13 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import budget
-from engine.budget import BEAT_S, ENDING_S, Meter
+from engine.budget import BEAT_S, ENDING_S, Meter, Takes
+from engine.desk import Desk
 from engine.history import Past
 from engine.journal import schema
 from engine.journal.read import Reader
-from engine.journal.records import Round
+from engine.journal.records import DecisionKind, DecisionRow, Round, VerdictRow
 from engine.journal.write import Writer
 from engine.manifest import Budget, parse
+from engine.steering import Steering
 from engine.stopping import Spent
 from engine.workers.base import Task
 
@@ -147,35 +152,117 @@ def test_campaigns_of_an_older_kopt_have_spent_what_their_rounds_lasted(tmp_path
     assert schema.SCHEMA_VERSION >= 2 and [r.spent_s for r in rounds] == [4.5, 0.0]
 
 
-@pytest.mark.parametrize(("wall_s", "each_s", "candidates", "margin"), [
-    (None, 10.0, 4, 0.0),
-    (1000.0, 10.0, 0, ENDING_S + 10.0),
-    (1000.0, 10.0, 4, ENDING_S + 50.0),
-    (1000.0, 0.0, 4, ENDING_S),
-    (100.0, 10.0, 16, 50.0),
-    (2.0, 10.0, 1, 1.0),
+EACH = Takes(verdict=10.0, final=20.0, end_to_end=60.0)
+
+
+@pytest.mark.parametrize(("wall_s", "each", "candidates", "more", "margin"), [
+    (None, EACH, 4, {}, 0.0),
+    (1000.0, Takes(verdict=10.0, final=10.0), 0, {}, ENDING_S + 10.0),
+    (1000.0, Takes(verdict=10.0, final=10.0), 4, {}, ENDING_S + 50.0),
+    (1000.0, Takes(), 4, {}, ENDING_S),
+    (1000.0, EACH, 0, {}, ENDING_S + 80.0),
+    (1000.0, EACH, 8, {"cards": 4}, ENDING_S + 20.0 + 80.0),
+    (1000.0, EACH, 9, {"cards": 4}, ENDING_S + 30.0 + 80.0),
+    (1000.0, EACH, 2, {"gains": 1}, ENDING_S + 20.0 + 80.0),
+    (1000.0, EACH, 2, {"gains": 3}, ENDING_S + 20.0 + 20.0 + 80.0),
+    (1000.0, EACH, 2, {"gains": 3, "formats": True}, ENDING_S + 20.0 + 50.0 + 80.0),
+    (1000.0, EACH, 2, {"work": 2}, ENDING_S + 40.0 + 80.0),
+    (100.0, EACH, 16, {}, 50.0),
+    (2.0, EACH, 1, {}, 1.0),
 ])
-def test_the_margin_holds_a_verdict_for_all_in_flight_and_the_headline(
-        wall_s: float | None, each_s: float, candidates: int, margin: float) -> None:
-    assert budget.margin_s(Budget(wall_s=wall_s), each_s, candidates) == margin
+def test_the_margin_holds_a_verdict_for_all_in_flight_and_what_comes_after(
+        wall_s: float | None, each: Takes, candidates: int, more: dict[str, Any],
+        margin: float) -> None:
+    assert budget.margin_s(Budget(wall_s=wall_s), each, candidates, **more) == margin
 
 
-@given(st.floats(1, 1e5), st.floats(0, 1e4), st.integers(0, 64))
-def test_the_margin_grows_with_what_is_in_flight(wall_s: float, each_s: float, flying: int) -> None:
-    of = Budget(wall_s=wall_s)
-    assert budget.margin_s(of, each_s, flying) <= budget.margin_s(of, each_s, flying + 1)
-    assert budget.margin_s(of, each_s, flying) <= wall_s / 2
+@given(st.floats(1, 1e5), st.floats(0, 1e4), st.integers(0, 64), st.integers(1, 8),
+       st.integers(0, 9))
+def test_the_margin_grows_with_what_is_in_flight(wall_s: float, each_s: float, flying: int,
+                                                 cards: int, gains: int) -> None:
+    of, each = Budget(wall_s=wall_s), Takes(verdict=each_s, final=each_s, end_to_end=each_s)
+
+    def margin(flying: int, cards: int, gains: int) -> float:
+        return budget.margin_s(of, each, flying, cards=cards, gains=gains)
+
+    least = margin(flying, cards, gains)
+    assert least <= margin(flying + 1, cards, gains) and least <= margin(flying, cards, gains + 1)
+    assert margin(flying, cards + 1, gains) <= least <= wall_s / 2
+
+
+def recorded(folder: Path, *verdicts: tuple[str, float]) -> dict[int, VerdictRow]:
+    writer = Writer(folder)
+    writer.add_campaign(samples.campaign())
+    for number, (purpose, wall_s) in enumerate(verdicts):
+        writer.add_verdict("rms", f"c{number}", samples.verdict(wall_s=wall_s), purpose=purpose)
+    return {row.id: row for row in Reader(folder).verdicts("rms")}
 
 
 def test_how_long_a_verdict_takes_is_what_the_newest_took(tmp_path: Path) -> None:
-    writer = Writer(tmp_path)
-    writer.add_campaign(samples.campaign())
-    assert budget.verdict_s({}) == 0.0
-    for number in range(budget.LAST + 3):
-        wall_s = 99.0 if number == 0 else 3.0 if number == 9 else 2.0
-        writer.add_verdict("rms", f"c{number}", samples.verdict(wall_s=wall_s), purpose="verify")
-    rows = {row.id: row for row in Reader(tmp_path).verdicts("rms")}
-    assert budget.verdict_s(rows) == 3.0
+    assert budget.takes({}) == Takes()
+    rows = recorded(tmp_path, *(("verify", 99.0 if number == 0 else 3.0 if number == 9 else 2.0)
+                                for number in range(budget.LAST + 3)))
+    assert budget.takes(rows) == Takes(verdict=3.0, final=3.0)
+
+
+@pytest.mark.parametrize(("verdicts", "each"), [
+    ([("baseline", 7.0)], Takes(verdict=7.0, final=7.0, end_to_end=7.0)),
+    ([("baseline", 7.0), ("verify", 2.0)], Takes(verdict=2.0, final=7.0, end_to_end=7.0)),
+    ([("baseline", 7.0), ("verify", 2.0), ("headline", 30.0)],
+     Takes(verdict=2.0, final=30.0, end_to_end=30.0)),
+    ([("baseline", 7.0), ("canary", 500.0), ("format", 3.0), ("headline", 9.0), ("e2e", 80.0)],
+     Takes(verdict=3.0, final=9.0, end_to_end=80.0)),
+])
+def test_each_kind_of_verdict_has_its_own_time(verdicts: list[tuple[str, float]], each: Takes,
+                                               tmp_path: Path) -> None:
+    rows = recorded(tmp_path, *verdicts)
+    assert budget.takes(rows, end_to_end=True) == each
+    assert budget.takes(rows).end_to_end == 0.0
+
+
+def decided(*kinds: DecisionKind) -> Past:
+    return Past(folder=Path("/nowhere"), base="b", decisions=tuple(
+        DecisionRow(id=n, campaign="c", candidate=f"c{n}", verdict=n, round=2, kind=kind,
+                    reason="", actor="engine", commit="", at=0.0)
+        for n, kind in enumerate(kinds)))
+
+
+@pytest.mark.parametrize(("kinds", "candidates", "gains"), [
+    ((), 8, 0), (("tie", "reject"), 8, 0), (("keep", "tie"), 3, 2), (("keep", "runner-up"), 3, 3),
+    (("ask", "tie", "repair", "split"), 4, 1), (("keep",), 0, 0)])
+def test_candidates_in_flight_are_gains_as_often_as_those_before(
+        kinds: tuple[DecisionKind, ...], candidates: int, gains: int) -> None:
+    assert budget.gains_of(decided(*kinds), candidates) == gains
+
+
+@pytest.mark.parametrize(("flying", "found", "cards"), [
+    (0, 0, 1), (1, 0, 1), (4, 1, 1), (4, 3, 2), (9, 5, 4), (2, 8, 8)])
+def test_what_comes_after_the_last_round_ends_before_the_deadline(
+        tmp_path: Path, flying: int, found: int, cards: int) -> None:
+    """The clock runs as long as work may go on, and then for all that is still to be done."""
+    setup = campaigns.create(tmp_path, budget={"wall_s": 2000}, e2e_command="true",
+                             format_command="true")
+    setup = dataclasses.replace(setup, devices=setup.devices * cards)
+    writer, took = Writer(setup.workspace), {"baseline": 25.0, "verify": 8.0, "headline": 40.0,
+                                             "e2e": 300.0}
+    for purpose, wall_s in took.items():
+        writer.add_verdict(setup.id, purpose, samples.verdict(wall_s=wall_s), purpose=purpose)
+    writer.add_decision(setup.id, "c0", "keep", "", round=2, actor="engine")
+    writer.add_decision(setup.id, "c1", "tie", "", round=2, actor="engine")
+    writer.close()
+    clock, book = Clock(), Book()
+    meter = Meter(book, clock=clock)
+    with campaigns.reading(setup) as reader:
+        desk = cast(Desk, SimpleNamespace(setup=setup, reader=reader))
+        late = Steering(desk, meter).late()
+        while not late(flying, found):
+            clock.now += 0.5
+    gains = found + -(-flying // 2)
+    clock.now += ENDING_S + -(-flying // cards) * took["verify"]
+    clock.now += max(0, gains - 1) * took["verify"]  # runners-up, on the new best
+    clock.now += gains * took["verify"]  # as they were formatted
+    clock.now += took["headline"] + took["e2e"]
+    assert 1990 < meter.spent.wall_s <= 2000.5
 
 
 def tasks(*trials: int, agents: int = 0) -> list[Task]:

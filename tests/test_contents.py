@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import repos
+from repos import pointer
 
 from engine import canary, lfs, submodules
 from engine.clone import Clone
@@ -31,14 +31,9 @@ def with_submodules(root: Path) -> Path:
     """A project with a submodule in a folder of another name, which has one of its own."""
     inner = repos.project(root / "inner", {"inner.h": "#define INNER 1\n"})
     outer = repos.project(root / "outer", {"outer.h": "#define OUTER 1\n"})
-    local = ("-c", "protocol.file.allow=always")
-    repos.git(outer, *local, "submodule", "--quiet", "add", str(inner), "deps/inner")
-    repos.git(outer, "commit", "-q", "-m", "inner")
+    repos.submodule(outer, inner, "deps/inner")
     user = repos.project(root / "user")
-    repos.git(user, *local, "submodule", "--quiet", "add", "--name", "a name", str(outer),
-              "third_party/outer")
-    repos.git(user, "commit", "-q", "-m", "outer")
-    repos.git(user, *local, "submodule", "--quiet", "update", "--init", "--recursive")
+    repos.submodule(user, outer, "third_party/outer", "--name", "a name")
     return user
 
 
@@ -127,21 +122,13 @@ def test_what_lies_in_a_submodule_cannot_be_edited(tmp_path: Path, paths: tuple[
 WEIGHTS = b"\0weights\xff" * 500
 
 
-def pointer(data: bytes) -> str:
-    return (f"version https://git-lfs.github.com/spec/v1\n"
-            f"oid sha256:{hashlib.sha256(data).hexdigest()}\nsize {len(data)}\n")
-
-
 def with_lfs(root: Path, *, store: bool = True, checked_out: bool = False) -> Path:
     """A project whose commit holds pointers, as `git lfs` leaves it."""
     user = repos.project(root / "user", {
         **repos.FILES, ".gitattributes": "*.bin filter=lfs diff=lfs merge=lfs -text\n",
         "data/w.bin": pointer(WEIGHTS), "near.txt": pointer(WEIGHTS).replace("size", "sizes")})
-    name = hashlib.sha256(WEIGHTS).hexdigest()
     if store:
-        place = user / ".git/lfs/objects" / name[:2] / name[2:4] / name
-        place.parent.mkdir(parents=True)
-        place.write_bytes(WEIGHTS)
+        repos.store(user, WEIGHTS)
     if checked_out:
         (user / "data/w.bin").write_bytes(WEIGHTS)
     return user

@@ -11,7 +11,9 @@ import repos
 from command_line import kopt, told
 
 from engine import extract
+from engine.globs import reaches
 from engine.manifest import Manifest, TargetSpec
+from engine.project import find
 from harness.reported.target import Check, CommandTarget, Metric
 
 FILES = ("kernel.py", "helper.py", "bench.py", "src/ops/a.cu", "src/ops/b.cu", "tests/test_a.py",
@@ -59,3 +61,73 @@ def test_a_campaign_on_a_copy_leaves_the_project_alone_and_hands_over_a_patch(
     subprocess.run(["git", "apply", "--index"], cwd=tmp_path / "p", input=patch.stdout, text=True,
                    check=True)
     assert "PASSES 1 " in (tmp_path / "p" / "scale.c").read_text()
+
+
+# what a commit only points at, and what was built
+
+MODULES = ("third_party/fmt", "third_party/json", "src/dep", "bench")
+TREE = ("src/ops/a.cu", "src/.gitattributes", "docs/.gitattributes", ".gitattributes", ".gitignore",
+        ".gitmodules", "README.md", *MODULES)
+ALWAYS = {"src/ops/a.cu", "src/.gitattributes", ".gitattributes", ".gitignore", ".gitmodules",
+          "src/dep", "bench"}
+
+
+@pytest.mark.parametrize(("fields", "more"), [
+    ({}, set()),
+    ({"extract": ("third_party/fmt/include/**",)}, {"third_party/fmt"}),
+    ({"extract": ("third_party/fmt",)}, {"third_party/fmt"}),
+    ({"extract": ("third_party/*",)}, {"third_party/fmt", "third_party/json"}),
+    ({"frozen": ("third_party/[jk]son/x.h",)}, {"third_party/json"}),
+    ({"frozen": ("third_party/*.h",)}, set()),
+    ({"build_command": "cc -Ithird_party/fmt/include src/ops/a.cu"}, {"third_party/fmt"}),
+    ({"test_command": "sh ./third_party/json/run.sh"}, {"third_party/json"}),
+    ({"test_command": "sh third_party/fmt2/run.sh other/third_party/json"}, set()),
+])
+def test_a_submodule_comes_along_if_anything_below_it_is_wanted(fields: dict[str, object],
+                                                                more: set[str]) -> None:
+    manifest = Manifest(target_op="x", edit=("src/ops/a.cu",), target=TargetSpec(kind="command"),
+                        benchmark_command="python run.py", **fields)  # type: ignore[arg-type]
+    task = CommandTarget(op="x", command="python run.py", csv="b.csv", source="src/ops/a.cu",
+                         check=Check(column="ok"), metrics=(Metric(name="us"),))
+    assert set(extract.wanted(manifest, task, TREE, MODULES)) == ALWAYS | more
+
+
+@pytest.mark.parametrize(("glob", "found"), [
+    ("a/b/c.h", True), ("a/b", True), ("a", True), ("./a/b/", True), ("**/c.h", True),
+    ("a/**", True), ("*/b/c", True), ("a/x/c.h", False), ("x/**", False), ("b/c.h", False),
+    ("a/*.h", False), ("a/b?", False)])
+def test_whether_a_glob_reaches_below_a_folder(glob: str, found: bool) -> None:
+    assert reaches("a/b", (glob,)) is found
+
+
+def test_a_copy_is_of_the_projects_own_kind_of_repository(tmp_path: Path) -> None:
+    user = tmp_path / "user"
+    user.mkdir()
+    repos.git(user, "init", "-q", "-b", "main", "--object-format=sha256")
+    repos.commit(user, {"a.c": "a\n", "b.c": "b\n"})
+    repos.git(user, "worktree", "add", "-q", "--detach", str(tmp_path / "linked"))
+    made = extract.copy(find(tmp_path / "linked"), ("a.c",), tmp_path / "extracted")
+    assert made.object_format == "sha256" and (made.path / "a.c").read_text() == "a\n"
+    assert repos.git(made.path, "ls-files") == "a.c"
+
+
+def test_the_copy_has_the_files_of_the_commit_as_they_are(tmp_path: Path) -> None:
+    """Whatever filters and attributes say, and whatever lies uncommitted in the project."""
+    user = repos.project(tmp_path / "user", {
+        "a.sh": "run\r\n", "sub/b\u00fc c.txt": "x\n", "left.txt": "no\n",
+        ".gitattributes": "* text=auto eol=lf\n*.txt filter=other\n"})
+    (user / "a.sh").chmod(0o755)
+    (user / "link").symlink_to("a.sh")
+    head = repos.commit(user, {}, "modes")
+    (user / "a.sh").write_text("changed, not committed\n")
+    before = sorted(str(path) for path in user.rglob("*"))
+    paths = ("a.sh", "link", "sub/b\u00fc c.txt", ".gitattributes")
+    made = extract.copy(find(user), paths, tmp_path / "extracted")
+    listed = repos.git(user, "ls-tree", "-r", head).splitlines()
+    assert repos.git(made.path, "ls-tree", "-r", "HEAD").splitlines() == [
+        line for line in listed if not line.endswith("left.txt")]
+    assert made.dirty == () and made.branch == "main"
+    assert repos.git(made.path, "count-objects").startswith("3 ")  # a commit, two trees
+    assert sorted(str(path) for path in user.rglob("*")) == before
+    again = extract.copy(find(user), paths, tmp_path / "again")
+    assert again.head == made.head

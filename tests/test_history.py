@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import history
-from engine.history import RECENT, Past
+from engine.history import RECENT, Past, Rollback
 from engine.journal.read import Reader
 from engine.journal.records import Candidate, DecisionRow, Round, VerdictRow
 from engine.journal.write import Writer
@@ -219,6 +219,18 @@ def test_the_best_after_a_round_is_what_was_kept_until_the_next() -> None:
         "keep", ("keep", 1.5))
     past = told.past
     assert [past.best_after(n) for n in (1, 2, 3, 4)] == ["b0", "k1", "k1", "k3"]
+
+
+def test_what_was_rolled_back_is_best_no_more_and_was_until_then() -> None:
+    told = Told().round("keep", ("keep", 1.2)).round("keep", ("keep", 1.5)).round(
+        "keep", ("keep", 1.6)).round("keep", ("keep", 1.3))
+    past = msgspec.structs.replace(told.past, rollbacks=(Rollback(
+        round=4, at=49.5, before="k3", commit="k1", reason="fails", told="rolled back",
+        undone=("k2", "k3")),))
+    assert [past.best_after(n) for n in (2, 3, 4, 5)] == ["k1", "k2", "k3", "k4"]
+    assert (past.until(49.0).best, past.until(49.5).best, past.best) == ("k3", "k1", "k4")
+    assert [d.commit for d in past.standing] == ["k1", "k4"] and len(past.keeps) == 4
+    assert past.stood("k2", "k3") and past.stood("k1", "k4") and not past.stood("k3", "k4")
 
 
 kinds = st.sampled_from([("keep", 1.2), ("tie", 1.0), ("regression", 0.8), ("reject", None)])

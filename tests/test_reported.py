@@ -353,7 +353,7 @@ def test_a_gain_under_5_percent_or_within_the_noise_goes_to_the_full_command(
 def classes(*gains: float, spread: float = 0.0) -> series.ClassSeries:
     """Return a class of which each pair has shown so much of a gain."""
     return series.ClassSeries(
-        name="c", rows=1, by_metric={}, candidate_us=1.0, incumbent_us=1.0,
+        name="c", rows=1, weight=1.0, by_metric={}, candidate_us=1.0, incumbent_us=1.0,
         log_ratios=tuple(math.log1p(gain + spread * (-1) ** n) for n, gain in enumerate(gains)))
 
 

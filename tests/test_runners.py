@@ -104,5 +104,5 @@ def double(*given):
         runners.rehearsed()
         told = [line.rsplit(" ", 1) for line in seen.read_text().splitlines()]
         assert [words for words, _ in told].count("loaded by") == processes
-        assert [words for words, _ in told].count("called by") == 2, told
+        assert [words for words, _ in told].count("called by") >= 2, told
         assert runners.spans == {}  # nothing is profiled where there is no GPU

@@ -45,7 +45,8 @@ def find(setup: Setup, device: Device, *, cancel: threading.Event | None = None,
     found = proposal.propose(setup.command, readings, source(setup))
     made = chosen_shapes.write(setup.folder.path, setup.folder.manifest, found)
     files = setup.lineage.files(setup.lineage.base)
-    return replace(setup, manifest=made, target=reported.sealed_target(made, files)), found
+    target = reported.sealed_target(made, files, setup.command.weights)
+    return replace(setup, manifest=made, target=target), found
 
 
 def source(setup: Setup) -> str:

@@ -12,7 +12,7 @@ from engine.classes.quick import Quick
 from engine.classes.representative import Representatives
 from engine.classes.strata import Strata
 from engine.inferred import guess
-from harness.reported import rows, units
+from harness.reported import rows, series, units
 from harness.reported.rows import Key
 from harness.reported.series import SickIncumbent
 from harness.reported.table import Fault, Reading
@@ -93,7 +93,10 @@ def read(target: CommandTarget, readings: Sequence[Reading], *,
     timed = not any(metric.rate for metric in measure.metrics)
     named = [first.columns.index(name) for name in strata.keys_of(looked)]
     shares = costs if timed else (1.0,) * len(costs)
-    if weights:
+    if target.weights is not None:
+        spread = series.weighed(target, found, keys)
+        shares = tuple(one * weight for one, weight in zip(shares, spread.of, strict=True))
+    elif weights:
         shares = tuple(weights.get(tuple(row[at] for at in named), 1.0) for row in first.rows)
     return Runs(columns=tuple(one for one in looked if one.name in found or one.role == "none"),
                 costs=costs, shares=shares, timed=timed,

@@ -142,6 +142,11 @@ class Reader:
         """Return all of a campaign's events of one kind, oldest first: for kinds that are rare."""
         return self._all(Event, "WHERE campaign = ? AND kind = ? ORDER BY seq", campaign, kind)
 
+    def event_of(self, campaign: str, kind: str, ref: str) -> Event | None:
+        """Return the newest event of a kind about something."""
+        return self._one(Event, "WHERE campaign = ? AND kind = ? AND ref = ? ORDER BY seq DESC",
+                         campaign, kind, ref)
+
     def controls(self, campaign: str, *, open_only: bool = False) -> list[Control]:
         """Return what people asked of the campaign, oldest first."""
         wanted = "AND applied_at IS NULL" if open_only else ""

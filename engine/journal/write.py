@@ -144,8 +144,11 @@ class Writer(Ledger):
 
     # candidates
 
-    def add_candidate(self, candidate: Candidate) -> bool:
-        """Record a captured patch; False if the campaign has had the very same one before."""
+    def add_candidate(self, candidate: Candidate, task: Sequence[str] = ()) -> bool:
+        """Record a captured patch; False if the campaign has had the very same one before.
+
+        `task` are the pieces of what it came of, so that its slot can be given it back.
+        """
         with self.change(candidate.campaign) as connection:
             done = connection.execute(
                 insert(candidate) + " ON CONFLICT DO NOTHING", values(candidate)
@@ -155,6 +158,7 @@ class Writer(Ledger):
             self.append(candidate.campaign, "candidate.captured", candidate.id, {
                 "candidate": candidate.id, "slot": candidate.slot, "round": candidate.round,
                 "hypothesis": candidate.hypothesis, "bottleneck": candidate.bottleneck,
+                **({"task": task} if task else {}),
             })
             return True
 

@@ -122,7 +122,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 
 def of(past: Past) -> Audit:
     """Attribute the gain of the best commit to what was kept."""
-    kept = [(d, past.verdicts[d.verdict]) for d in past.keeps if d.verdict in past.verdicts]
+    kept = [(d, past.verdicts[d.verdict]) for d in past.standing if d.verdict in past.verdicts]
     found = _headline(past)
     if found is None:
         return Audit(kept=tuple(_kept(kept)), headline=None)

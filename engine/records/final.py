@@ -17,7 +17,7 @@ LISTED = 20
 def lines(story: Story, at: float, told: Stop) -> Iterator[str]:
     """Yield the Final Report of a stop, as things were then."""
     past = story.past.until(at)
-    kept = {keep.round for keep in past.keeps}
+    kept = {keep.round for keep in past.standing}
     attempts = past.attempts
     yield from ("## Final Report", "", f"- result: {line(measured.metrics(past))}",
                 f"- from {past.base} to {past.best}",
@@ -38,11 +38,11 @@ def lines(story: Story, at: float, told: Stop) -> Iterator[str]:
 
 def _effective(story: Story, past: Past) -> Iterator[str]:
     yield from ("### What worked", "")
-    for keep in past.keeps:
+    for keep in past.standing:
         row = past.verdicts.get(keep.verdict or 0)
         gained = f"{row.speedup:.2f}x" if row is not None and row.speedup else "kept"
         yield f"- {gained}: {performance.why(story, keep)} (rounds/round-{keep.round}/summary.md)"
-    yield from ([] if past.keeps else ["- nothing"])
+    yield from ([] if past.standing else ["- nothing"])
     yield ""
 
 

@@ -20,7 +20,7 @@ def page(story: Story) -> str:
     """Return optimize.md."""
     entries = [*_tips(story), *_rounds(story), *_approvals(story),
                *((row.at, "\n".join(end_to_end(story, row))) for row in story.end_to_end),
-               *((at, _stop(story, at)) for at, _ in story.stops)]
+               *_rollbacks(story), *((at, _stop(story, at)) for at, _ in story.stops)]
     parts = ["\n".join(_head(story)), *(text for _, text in sorted(entries, key=lambda e: e[0]))]
     return "".join(f"{text.rstrip()}\n\n" for text in parts)
 
@@ -99,6 +99,14 @@ def _approvals(story: Story) -> Iterator[Entry]:
             why = performance.why(story, told) if told.kind == "keep" else line(told.reason)
             yield told.at, f"## {told.kind}, decided by {line(told.actor)}\n\n" \
                 f"- {story.stamp(told.at)}: candidate {told.candidate[:12]}{commit}: {why}"
+
+
+def _rollbacks(story: Story) -> Iterator[Entry]:
+    """Yield where the best failed its final acceptance and gave way."""
+    for one in story.past.rollbacks:
+        undone = ", ".join(commit[:12] for commit in one.undone)
+        yield one.at, f"## Rolled back to {one.commit[:12]}\n\n- time: {story.stamp(one.at)}\n" \
+            f"- {line(stops.rolled_back(one))}\n- kept before, and not in the result: {undone}"
 
 
 def end_to_end(story: Story, row: VerdictRow) -> Iterator[str]:

@@ -38,7 +38,8 @@ def _rows(story: Story) -> Iterator[tuple[str, ...]]:
     for keep in past.keeps:
         if keep.verdict in past.verdicts:
             verdict = history.decode(past.verdicts[keep.verdict])
-            yield _row(story, keep.at, keep.commit, "keep", _scope(story, keep), keep.round,
+            status = "rolled back" if keep.commit in past.undone else "keep"
+            yield _row(story, keep.at, keep.commit, status, _scope(story, keep), keep.round,
                        verdict, measured.change(verdict), why(story, keep))
 
 

@@ -45,12 +45,13 @@ Splits = Mapping[str, tuple[Split, ...]]
 def of(past: Past, kernel: Callable[[str], Mapping[str, bytes]]) -> Splits:
     """Return the splits that keeps brought; `kernel` reads a commit's files, text by name."""
     found: dict[str, tuple[Split, ...]] = {}
-    before = _of_commit(kernel(past.base)) if past.keeps else ()
-    for keep in past.keeps:
-        now = _of_commit(kernel(keep.commit))
-        if now and now != before:
-            found[keep.commit] = now
-        before = now
+    keeps = [keep.commit for keep in past.keeps]
+    known = {commit: _of_commit(kernel(commit)) for commit in [past.base, *keeps] if keeps}
+    for number, commit in enumerate(keeps):
+        before = next((one for one in reversed(keeps[:number]) if past.stood(one, commit)),
+                      past.base)
+        if known[commit] and known[commit] != known[before]:
+            found[commit] = known[commit]
     return found
 
 

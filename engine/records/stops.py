@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.history import Regression
+from engine.history import Regression, Rollback
 from engine.records import measured
 from engine.records.markdown import cost, line, table
 from engine.records.story import Stop, Story
@@ -21,6 +21,7 @@ def summary(story: Story, at: float, told: Stop) -> str:
         "## Stop Summary", "", f"- stop time: {story.stamp(at)}",
         f"- stop reason: {line(told.reason)}",
         f"- current BEST_COMMIT: {past.best}",
+        *(f"- rolled back: {line(rolled_back(one))}" for one in past.rollbacks),
         f"- current best metrics: {line(measured.metrics(past))}",
         f"- rounds: {counts.rounds}, at the end {counts.consecutive_regressions} regressions and "
         f"{counts.without_gain} rollbacks in a row",
@@ -30,6 +31,11 @@ def summary(story: Story, at: float, told: Stop) -> str:
     if recent:
         lines.append(regressions(story, recent))
     return "\n".join(lines)
+
+
+def rolled_back(one: Rollback) -> str:
+    """Return from where a best gave way, and why."""
+    return f"from {one.before[:12]}: {one.reason}; {one.told}"
 
 
 def regressions(story: Story, found: Sequence[Regression]) -> str:

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from engine.history import Past
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Candidate, DecisionRow, VerdictRow
-from engine.records import audit, final, log, story
+from engine.records import audit, final, log, stops, story
 from engine.records.story import Story
 from harness.text import plain
 from harness.verdict import Verdict
@@ -30,8 +31,8 @@ def markdown(reader: Reader, one: Campaign) -> str:
     waiting = [c for c in candidates.values() if c.state == "waiting"]
     parts = [
         _headline(one), _facts(told, candidates),
-        _kept(decisions, candidates, verdicts), _waiting(waiting, verdicts),
-        _tried(decisions, candidates, verdicts), _classes(decisions, verdicts),
+        _kept(told.past, verdicts), _waiting(waiting, verdicts),
+        _tried(decisions, candidates, verdicts), _classes(told.past, verdicts),
         _limits(reader, one), _end_to_end(told),
         audit.of(told.past).lines("## Real-training applicability audit"),
         final.steps(told, told.past, "## What to try next"), _learned(told), _stop(one, decisions),
@@ -70,6 +71,7 @@ def _facts(told: Story, candidates: dict[str, Candidate]) -> Iterator[str]:
         ("target", text(f"{one.op} in {one.lang or one.backend}")),
         ("device", text(f"{one.device} {one.gpu}".strip())),
         ("from commit", f"`{one.base_commit[:12]}`"), ("to commit", f"`{one.best_commit[:12]}`"),
+        *(("rolled back", text(stops.rolled_back(one))) for one in told.past.rollbacks),
         ("rounds", str(len(told.past.rounds))), ("candidates", str(len(candidates))),
         ("time", f"{told.stamp(one.created_at)} to {told.stamp(told.ended_at)}, "
                  f"{(told.ended_at - one.created_at) / 60:.0f} min"),
@@ -77,16 +79,17 @@ def _facts(told: Story, candidates: dict[str, Candidate]) -> Iterator[str]:
     yield from table(("", ""), facts)
 
 
-def _kept(decisions: list[DecisionRow], candidates: dict[str, Candidate],
-          verdicts: dict[int, VerdictRow]) -> Iterator[str]:
+def _kept(past: Past, verdicts: dict[int, VerdictRow]) -> Iterator[str]:
     yield "## What was kept, and why"
     yield ""
-    kept = [d for d in decisions if d.kind == "keep"]
+    kept, undone = [d for d in past.decisions if d.kind == "keep"], past.undone
     for decision in kept:
-        candidate, verdict = candidates.get(decision.candidate), verdicts.get(decision.verdict or 0)
+        candidate = past.candidates.get(decision.candidate)
+        verdict = verdicts.get(decision.verdict or 0)
         gain = ratio(verdict.speedup, verdict.low, verdict.high) if verdict else ""
+        back = "rolled back at the final acceptance; " if decision.commit in undone else ""
         yield f"- round {decision.round}, `{decision.commit[:12]}`: **{gain or 'kept'}** " \
-            f"({text(decision.reason)}; decided by {text(decision.actor)})"
+            f"({back}{text(decision.reason)}; decided by {text(decision.actor)})"
         if candidate is not None and candidate.hypothesis:
             attacked = f" It attacks {text(candidate.bottleneck)}." if candidate.bottleneck else ""
             yield f"  {text(candidate.hypothesis)}.{attacked}".replace("..", ".")
@@ -129,10 +132,13 @@ def _tried(decisions: list[DecisionRow], candidates: dict[str, Candidate],
                           "reason"), rows)
 
 
-def _classes(decisions: list[DecisionRow], verdicts: dict[int, VerdictRow]) -> Iterator[str]:
+def _classes(past: Past, verdicts: dict[int, VerdictRow]) -> Iterator[str]:
     """Show the newest headline verdict, without one the newest keep's, class by class."""
-    newest = next((v for v in verdicts.values() if v.purpose == HEADLINE), None)
-    kept = [verdicts[d.verdict] for d in decisions if d.kind == "keep" and d.verdict in verdicts]
+    undone = {commit[:12] for commit in past.undone}
+    newest = next((v for v in verdicts.values() if v.purpose == HEADLINE
+                   and v.candidate not in undone), None)
+    kept = [verdicts[d.verdict] for d in past.decisions if d.kind == "keep"
+            and d.verdict in verdicts and d.commit not in past.undone]
     chosen = newest or (kept[-1] if kept else None)
     verdict = _decode(chosen) if chosen else None
     if verdict is None or not verdict.rows:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from engine import history
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, DecisionRow
-from engine.records import audit, final, log, measured, performance, story, summary
+from engine.records import audit, final, log, measured, performance, stops, story, summary
 from engine.records.audit import Audit
 from engine.records.markdown import gain, micros
 from engine.records.story import Story
@@ -59,7 +59,9 @@ def _facts(told: Story) -> Iterator[Markup]:
         ("campaign", row.id), ("state", f"{row.state}: {row.reason}".rstrip(": ")),
         ("target", f"{row.op} in {row.lang or row.backend}"),
         ("device", f"{row.device} {row.gpu}".strip()), ("from commit", row.base_commit[:12]),
-        ("to commit", row.best_commit[:12]), ("rounds", str(len(told.past.rounds))),
+        ("to commit", row.best_commit[:12]),
+        *(("rolled back", stops.rolled_back(one)) for one in told.past.rollbacks),
+        ("rounds", str(len(told.past.rounds))),
         ("candidates", str(len(told.past.candidates))),
         ("time", f"{told.stamp(row.created_at)} to {told.stamp(told.ended_at)}, "
                  f"{minutes:.0f} min")])
@@ -96,7 +98,8 @@ def _keep(told: Story, keep: DecisionRow) -> tuple[Child, ...]:
     times = ("", "") if verdict is None else measured.latencies(verdict, told.past.score)
     gained = ratio(verdict.speedup, verdict.speedup_low, verdict.speedup_high) if verdict else ""
     return (str(keep.round), tag("code", keep.commit[:12]), gained, *times,
-            performance.why(told, keep), keep.actor)
+            ("rolled back: " if keep.commit in told.past.undone else "")
+            + performance.why(told, keep), keep.actor)
 
 
 def _classes(told: Story) -> Iterator[Markup]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.reported import rule
+from harness.reported.target import CommandTarget
 
 ALL = "*"
 """The entry that names no column: all rows are alike."""
@@ -58,6 +59,12 @@ def parts(configs: Sequence[str]) -> tuple[Part, ...]:
 def columns(configs: Sequence[str]) -> tuple[str, ...]:
     """Return the columns that the entries name."""
     return tuple(part.column for part in parts(configs))
+
+
+def named(target: CommandTarget) -> tuple[str, ...]:
+    """Return the columns that a benchmark's file must have to tell its rows apart as asked."""
+    of_weights = target.weights.columns if target.weights else ()
+    return tuple(dict.fromkeys((*columns(target.configs), *of_weights)))
 
 
 def grouped(configs: Sequence[str], names: Sequence[str],

@@ -31,7 +31,7 @@ def find(target: CommandTarget, incumbent: Sequence[Table], candidate: Sequence[
     long as the incumbent's rows are told apart without it. Raises Fault where the candidate's file
     lacks one.
     """
-    named = classes.columns(target.configs)
+    named = classes.named(target)
     left_out = {target.check.column, *target.ignore, *(m.name for m in target.metrics)}
     steady = [name for name in incumbent[0].columns if name not in left_out
               and (name in named or _steady(name, incumbent))]

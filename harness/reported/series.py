@@ -9,14 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import median
 
+from harness import weights
 from harness.errors import InputError
 from harness.reported import classes, rows
 from harness.reported.rows import Found, Key
 from harness.reported.table import Fault, Reading
-from harness.reported.target import CommandTarget, Scoring
+from harness.reported.target import CommandTarget, Mode, Scoring
 from harness.reported.units import Measure
+from harness.stats import weighted_mean
+from harness.weights import Spread
 
 Costs = Sequence[float]
 
@@ -38,10 +41,14 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class ClassSeries:
-    """One config class over the pairs; costs are medians, `by_metric` are its log-ratios apart."""
+    """One config class over the pairs; costs are medians, `by_metric` are its log-ratios apart.
+
+    `weight` is that of its rows together: as many as they are, or what the target's weights say.
+    """
 
     name: str
     rows: int
+    weight: float
     log_ratios: tuple[float, ...]
     by_metric: Mapping[str, tuple[float, ...]]
     candidate_us: float
@@ -56,10 +63,16 @@ class Series:
     overall: tuple[float, ...]
     keys: tuple[Key, ...]
     found: Found
+    shares: Spread
 
     @property
     def rows(self) -> int:
         return len(self.keys)
+
+    @property
+    def weight_of(self) -> dict[Key, float]:
+        """What each row weighs."""
+        return dict(zip(self.keys, self.shares.of, strict=True))
 
 
 def build(target: CommandTarget, measure: Measure, pairs: Sequence[Pair]) -> Series:
@@ -79,10 +92,40 @@ def build(target: CommandTarget, measure: Measure, pairs: Sequence[Pair]) -> Ser
         rows.expect_same(wanted, run, found.columns)
     costs = {key: [(pair.incumbent.costs[one[key]], pair.candidate.costs[other[key]])
                    for pair, one, other in zip(pairs, own, got, strict=True)] for key in wanted}
-    classes = tuple(_class(name, [costs[key] for key in keys], measure, target.scoring)
+    shares = weights.spread(target.weights, found.columns, list(wanted))
+    weight = dict(zip(wanted, shares.of, strict=True))
+
+    def together_of(name: str, keys: Sequence[Key]) -> ClassSeries:
+        return _class(name, [costs[key] for key in keys], [weight[key] for key in keys], measure,
+                      target.scoring)
+
+    classes = tuple(together_of(name, keys)
                     for name, keys in by_class(target, found, list(wanted)).items())
-    everything = _class("all", list(costs.values()), measure, target.scoring)
-    return Series(classes=classes, overall=everything.log_ratios, keys=tuple(wanted), found=found)
+    return Series(classes=classes, overall=together_of("all", list(wanted)).log_ratios,
+                  keys=tuple(wanted), found=found, shares=shares)
+
+
+def expect_named(target: CommandTarget, found: Series, mode: Mode) -> None:
+    """Refuse weights that name no row of the full benchmark; the quick one may have none of them.
+    """
+    if mode.name == "full":
+        weighed(target, found.found.columns, found.keys)
+
+
+def weighed(target: CommandTarget, columns: Sequence[str], keys: Sequence[Key]) -> Spread:
+    """Return what rows weigh. Raises InputError if the target's weights name none of them."""
+    shares = weights.spread(target.weights, columns, keys)
+    if target.weights is not None and shares.names_none:
+        raise weights.unnamed(target.weights, "row of the benchmark",
+                              f"its are such as {rows.label(keys[0], columns)}")
+    return shares
+
+
+def cost(target: CommandTarget, measure: Measure, found: Series, reading: Reading) -> float:
+    """Return what the rows of one run cost together, as they are scored."""
+    weight, keyed = found.weight_of, rows.keyed(reading.table, found.found.columns)
+    return together([measure.combined(reading.costs[keyed[key]]) for key in found.keys],
+                    target.scoring, [weight[key] for key in found.keys])
 
 
 def by_class(target: CommandTarget, found: Found, keys: Sequence[Key]) -> dict[str, list[Key]]:
@@ -93,31 +136,38 @@ def by_class(target: CommandTarget, found: Found, keys: Sequence[Key]) -> dict[s
     return {name: [keys[row] for row in inside] for name, inside in named.items()}
 
 
-def _class(name: str, costs: Sequence[Sequence[tuple[Costs, Costs]]], measure: Measure,
-           scoring: Scoring) -> ClassSeries:
-    """Return a class; `costs` are by row and pair, of incumbent and candidate, by metric."""
+def _class(name: str, costs: Sequence[Sequence[tuple[Costs, Costs]]], weight: Sequence[float],
+           measure: Measure, scoring: Scoring) -> ClassSeries:
+    """Return a class; `costs` are by row and pair, of incumbent and candidate, by metric, and
+    `weight` is by row.
+    """
     whole = [[(measure.combined(one), measure.combined(other)) for one, other in row]
              for row in costs]
     pairs = range(len(whole[0]))
     by_metric = {metric.name: tuple(_ratio([(row[pair][0][place], row[pair][1][place])
-                                            for row in costs], scoring) for pair in pairs)
+                                            for row in costs], scoring, weight)
+                                    for pair in pairs)
                  for place, metric in enumerate(measure.metrics)}
     return ClassSeries(
-        name=name, rows=len(costs), by_metric=by_metric if len(by_metric) > 1 else {},
-        log_ratios=tuple(_ratio([row[pair] for row in whole], scoring) for pair in pairs),
-        incumbent_us=together([median(one for one, _ in row) for row in whole], scoring),
-        candidate_us=together([median(other for _, other in row) for row in whole], scoring))
+        name=name, rows=len(costs), weight=math.fsum(weight),
+        by_metric=by_metric if len(by_metric) > 1 else {},
+        log_ratios=tuple(_ratio([row[pair] for row in whole], scoring, weight) for pair in pairs),
+        incumbent_us=together([median(one for one, _ in row) for row in whole], scoring, weight),
+        candidate_us=together([median(other for _, other in row) for row in whole], scoring,
+                              weight))
 
 
-def _ratio(costs: Sequence[tuple[float, float]], scoring: Scoring) -> float:
+def _ratio(costs: Sequence[tuple[float, float]], scoring: Scoring,
+           weight: Sequence[float]) -> float:
     """Return the log-ratio of some rows' costs in one pair."""
     if scoring == "total":
-        return math.log(math.fsum(one for one, _ in costs) / math.fsum(two for _, two in costs))
-    return fmean(math.log(one / two) for one, two in costs)
+        return math.log(together([one for one, _ in costs], scoring, weight)
+                        / together([two for _, two in costs], scoring, weight))
+    return weighted_mean([math.log(one / two) for one, two in costs], weight)
 
 
-def together(costs: Sequence[float], scoring: Scoring) -> float:
-    """Return some rows' cost as it is scored: their sum, or their geometric mean."""
+def together(costs: Sequence[float], scoring: Scoring, weight: Sequence[float]) -> float:
+    """Return some rows' cost as it is scored: their sum, or their geometric mean, by weight."""
     if scoring == "total":
-        return math.fsum(costs)
-    return math.exp(fmean(math.log(cost) for cost in costs))
+        return math.fsum(w * cost for w, cost in zip(weight, costs, strict=True))
+    return math.exp(weighted_mean([math.log(cost) for cost in costs], weight))

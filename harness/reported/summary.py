@@ -9,7 +9,7 @@ from statistics import median
 
 from harness import stats
 from harness.plan import Plan
-from harness.reported import decide
+from harness.reported import decide, rows
 from harness.reported.duel import Wrong
 from harness.reported.series import ClassSeries, Pair, Series, together
 from harness.reported.target import CommandTarget, Mode
@@ -39,17 +39,18 @@ def verdict(seen: Seen) -> Verdict:
     value, _ = decide.estimates(seen.series, seen.plan)
     again = {one.name: one for one in seen.again.classes} if seen.again else {}
     made = tuple(_row(seen, one, again.get(one.name)) for one in seen.series.classes)
-    latency = together([row.latency_us or 0.0 for row, one in zip(
-        made, seen.series.classes, strict=True) for _ in range(one.rows)], "geometric") \
+    latency = together([one.candidate_us for one in seen.series.classes], "geometric",
+                       [one.weight for one in seen.series.classes]) \
         if seen.target.scoring == "geometric" else \
-        math.fsum(row.latency_us or 0.0 for row in made)
+        math.fsum(one.candidate_us for one in seen.series.classes)
     sure = value.pairs > 1
     return Verdict(
         valid=True, correct=True, rows=made, latency_us=latency, latency_kind="reported",
         speedup=math.exp(value.mean), speedup_low=math.exp(value.low) if sure else None,
         speedup_high=math.exp(value.high) if sure else None,
         detectable_effect=value.detectable if math.isfinite(value.detectable) else None,
-        evidence=(*_evidence(seen), _score(seen, value.mean)), audit=tuple(findings(seen)))
+        evidence=(*_evidence(seen), _score(seen, value.mean)), audit=tuple(findings(seen)),
+        notes=_notes(seen.target, seen.series))
 
 
 def wrong(failure: Wrong) -> Verdict:
@@ -69,7 +70,7 @@ def _row(seen: Seen, one: ClassSeries, again: ClassSeries | None) -> Row:
     return Row(config_class=plain(one.name, NAME), correct=True, outcome=outcome, note=note,
                latency_us=one.candidate_us, incumbent_us=one.incumbent_us, log_ratio=value.mean,
                low=_finite(value.low), high=_finite(value.high), stderr=_finite(value.stderr),
-               pairs=value.pairs, weight=float(one.rows),
+               pairs=value.pairs, weight=one.weight,
                core=one.name in seen.target.core)
 
 
@@ -101,7 +102,17 @@ def _evidence(seen: Seen) -> Iterator[Evidence]:
 
 def _score(seen: Seen, mean: float) -> Evidence:
     how = "geometric mean" if seen.target.scoring == "geometric" else "total"
-    return Evidence(kind="score", detail=f"{math.exp(mean):.4g} ({how} of {seen.series.rows} rows)")
+    by_calls = "" if seen.target.weights is None or seen.series.shares.names_none else ", by calls"
+    return Evidence(kind="score", detail=(
+        f"{math.exp(mean):.4g} ({how} of {seen.series.rows} rows{by_calls})"))
+
+
+def _notes(target: CommandTarget, found: Series) -> tuple[str, ...]:
+    """Say what the target's weights and the rows do not have in common."""
+    if target.weights is None:
+        return ()
+    names = rows.labels(found.keys, found.found.columns)
+    return found.shares.notes(target.weights, [plain(names[key], NAME) for key in found.keys])
 
 
 def _finite(value: float) -> float | None:

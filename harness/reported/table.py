@@ -99,9 +99,11 @@ def judge(table: Table, target: CommandTarget, measure: Measure, *, csv: str,
     metrics = [metric.name for metric in measure.metrics]
     if not table.columns:
         raise Fault("empty-table", f"{csv} is empty")
-    for name in (target.check.column, *metrics, *classes.columns(target.configs)):
+    for name in (target.check.column, *metrics, *classes.named(target)):
         if name not in table.columns:
-            raise Fault("missing-column", f"{csv} has no column {name!r}",
+            theirs = target.weights is not None and name in target.weights.columns
+            raise Fault("missing-column", f"{csv} has no column {name!r}"
+                        f"{', which target.weights name' if theirs else ''}",
                         fix=f"it has {', '.join(table.columns[:12])}")
     if not table.rows:
         raise Fault("empty-table", f"{csv} has a header and no rows")

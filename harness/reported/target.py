@@ -12,6 +12,7 @@ from typing import Literal
 from harness.convert import to_json
 from harness.errors import InputError
 from harness.reported.command import words
+from harness.weights import Weights
 
 Direction = Literal["lower", "higher"]
 Combine = Literal["auto", "step", "geometric"]
@@ -76,6 +77,8 @@ class CommandTarget:
     ignore: tuple[str, ...] = ()
     combine: Combine = "auto"
     scoring: Scoring = "geometric"
+    weights: Weights | None = None
+    """What rows weigh in the score, told by their config columns; alike where there are none."""
     setup_command: str = ""
     """Run before the build, in the copy of the project that is measured."""
     build_command: str = ""
@@ -140,6 +143,10 @@ def faults(target: CommandTarget) -> Iterator[Fault]:
         for index, column in enumerate(getattr(target, key)):
             if named.intersection(classes.columns((column,)) if key == "configs" else (column,)):
                 yield (key, index), f"{column!r} is a metric or the check", ""
+    for column in target.weights.columns if target.weights else ():
+        if column in named or column in target.ignore:
+            yield ("weights",), f"{column!r} is no config column of the benchmark", \
+                "shapes are told apart by what the benchmark does not measure"
     if target.combine == "step" and len(_bases(target)) > 1:
         yield ("combine",), "a step is the sum of times, or of one kind of rate", \
             "leave combine out: the metrics' geometric mean is taken"

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from engine import history
 from engine.clone import Clone
 from engine.journal.read import Reader
 from engine.journal.records import Campaign
@@ -164,8 +165,9 @@ def _patch(chosen: Campaign, output: Path | None) -> None:
 
 
 def _message(reader: Reader, chosen: Campaign) -> str:
-    """Say what the campaign found: the headline, then one line per kept candidate."""
-    kept = [one for one in reversed(reader.decisions(chosen.id)) if one.kind == "keep"]
+    """Say what the campaign found: the headline, then one line per kept candidate that stands."""
+    past = history.read(reader, chosen.id)
+    kept = [one for one in past.decisions if one.kind == "keep" and one.commit not in past.undone]
     gained = best(chosen)
     title = f"Make {words.clean(chosen.op, 40)} faster" + (f": {gained}" if gained else "")
     lines = [f"- {words.clean(one.reason, 200)} ({one.commit[:12]})" for one in kept]

@@ -7,6 +7,7 @@ import threading
 import time
 from pathlib import Path
 
+from engine import history
 from engine.journal.read import Reader
 from engine.lease import alive
 from kopt_tui import words
@@ -49,8 +50,10 @@ def summary(reader: Reader, campaign: str) -> int:
         print(f"best against baseline: {found.speedup:.2f}x "
               f"[{found.speedup_low or 0:.2f}, {found.speedup_high or 0:.2f}], measured again "
               f"after the last keep; branch optimize/{found.id} in {found.project}")
+    undone = {commit for one in history.rollbacks(reader, campaign) for commit in one.undone}
     for one in kept:
-        print(f"  kept {one.id} {one.commit[:12]}  {words.clean(one.hypothesis)}: "
+        stands = "rolled back" if one.commit in undone else "kept"
+        print(f"  {stands} {one.id} {one.commit[:12]}  {words.clean(one.hypothesis)}: "
               f"{words.clean(one.reason)}")
     for one in waiting:
         print(f"  waits for you: {one.id}  {words.clean(one.reason)} "

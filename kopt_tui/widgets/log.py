@@ -71,6 +71,8 @@ class LogPane(Pane):
 
 
 def _tone(kind: str) -> str:
-    if kind in ("warning", "campaign.best"):
-        return "warn" if kind == "warning" else "good"
+    if kind in ("warning", "rollback"):
+        return "warn"
+    if kind == "campaign.best":
+        return "good"
     return "plain" if kind in ("verdict", "decision") else "dim"

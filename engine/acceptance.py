@@ -1,0 +1,105 @@
+"""The final acceptance: a best that does not pass it gives way to the newest kept commit that does.
+
+No commit is rewritten: the branch goes back along its own line. The journal says so first; what
+follows from that is done again by the next engine, should this one be killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engine import history
+from engine.desk import Desk
+from engine.failpoint import failpoint
+from engine.journal.read import Reader
+from engine.journal.write import Writer
+from engine.keeper import Keeper
+from engine.lineage import BEST_FILE, Lineage
+from harness.verdict import Verdict
+
+
+def failing(desk: Desk) -> str:
+    """Say that the best does not pass what the baseline has to, if that is so."""
+    found = _recorded(desk, desk.setup.lineage.best)
+    if found is None or _passes(found):
+        return ""
+    why = found.rejected_reason or "it is wrong in a class"
+    return f"the best fails its final acceptance against the baseline: {why}"
+
+
+def ended(reader: Reader, campaign: str) -> str:
+    """Return what a roll back has said that ends the campaign, as long as no stop has said it."""
+    told = reader.events_of(campaign, history.ROLLBACK)[-1:]
+    stops = reader.events_of(campaign, "campaign.stop")[-1:]
+    if not told or (stops and stops[0].seq > told[0].seq):
+        return ""
+    last = history.rollbacks(reader, campaign)[-1]
+    return f"{last.reason}; {last.told}" if last.ends else ""
+
+
+def roll_back(desk: Desk, keeper: Keeper, may_try: Callable[[], bool], *, ends: bool) -> str:
+    """Go back to the newest kept commit that passes, if the best does not; returns what to say.
+
+    What has no verdict gets one, as long as `may_try`; a commit without one is passed over. `ends`
+    says that the campaign does, by that.
+    """
+    reason, lineage = failing(desk), desk.setup.lineage
+    if not reason:
+        return ""
+    before, to, verdict = lineage.best, lineage.base, None
+    failed = skipped = 0
+    for commit in reversed(lineage.log(before, lineage.base)[:-1]):
+        found = _recorded(desk, commit)
+        if found is None and may_try():
+            found = keeper.accept(commit)
+        if found is not None and _passes(found):
+            to, verdict = commit, found
+            break
+        failed, skipped = failed + (found is not None), skipped + (found is None)
+    n = max((round.n for round in desk.reader.rounds(desk.setup.id)), default=0)
+    told = f"rolled back to {to[:12]}, which passes it" if verdict is not None else \
+        "rolled back to the baseline: no kept commit is known to pass it"
+    told += f"; {failed} more failed it" if failed else ""
+    told += f"; {skipped} could not be tried" if skipped else ""
+    with desk.writer.transaction():
+        desk.writer.set_campaign(
+            desk.setup.id, kind=history.ROLLBACK, best_commit=to,
+            speedup=verdict.speedup if verdict else None,
+            speedup_low=verdict.speedup_low if verdict else None,
+            speedup_high=verdict.speedup_high if verdict else None,
+            payload={"round": n, "ends": ends, "before": before, "commit": to, "reason": reason,
+                     "told": told, "undone": lineage.log(before, to)})
+    failpoint("rollback.recorded")
+    _finish(desk.writer, lineage, before, to)
+    return f"{reason}; {told}"
+
+
+def recover(writer: Writer, reader: Reader, lineage: Lineage) -> None:
+    """Finish a roll back that an engine was killed over."""
+    row = reader.campaign(lineage.campaign)
+    last = history.rollbacks(reader, lineage.campaign)[-1:]
+    if row is None or not last or last[0].commit != row.best_commit:
+        return
+    noted = lineage.folder / BEST_FILE
+    if noted.is_file() and noted.read_text().strip() == row.best_commit == lineage.best:
+        return
+    _finish(writer, lineage, last[0].before, last[0].commit)
+
+
+def _finish(writer: Writer, lineage: Lineage, before: str, to: str) -> None:
+    writer.check_lease(lineage.campaign)
+    lineage.restore(to)
+    failpoint("rollback.restored")
+    if refusal := lineage.take_back(before):
+        writer.event(lineage.campaign, "warning", before, message=refusal)
+    failpoint("rollback.taken-back")
+    lineage.note_best()
+
+
+def _recorded(desk: Desk, commit: str) -> Verdict | None:
+    lineage = desk.setup.lineage
+    return desk.recorded(commit[:12], "headline", lineage.tree_of(lineage.base))
+
+
+def _passes(verdict: Verdict) -> bool:
+    return verdict.valid and verdict.correct

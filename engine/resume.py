@@ -1,0 +1,79 @@
+"""Where a round that was cut short is, by its journal: which slots are through, which are to try a
+second time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import msgspec
+
+from engine.journal.read import Reader
+from engine.journal.records import Candidate
+from engine.workers.base import Task
+
+CAPTURED = "candidate.captured"
+SECOND = ("repair", "split")
+"""Decisions that give a slot its work back."""
+UNDECIDED = ("captured", "verified")
+WITHOUT = ("failed", "no change")
+"""Last stages of a slot whose worker has ended and brought nothing."""
+VOID = (*WITHOUT, "repeat", "ended", "not begun")
+"""Last stages of a slot whose second try brought nothing new, or was not to be."""
+PIECE = 500
+"""Characters of a task in one text of an event, which holds no long ones."""
+
+
+class Begun(msgspec.Struct, frozen=True, kw_only=True):
+    """What earlier engines have done of a round."""
+
+    through: frozenset[str] = frozenset()
+    """Slots whose first work is done, whatever became of it."""
+    undecided: frozenset[str] = frozenset()
+    """Slots of which a candidate is not decided on."""
+    again: tuple[Candidate, ...] = ()
+    """What was to be tried a second time when the engine ended."""
+
+    @property
+    def held(self) -> frozenset[str]:
+        """Slots that go on with what they have."""
+        return self.undecided | {candidate.slot for candidate in self.again}
+
+
+def begun(reader: Reader, campaign: str, n: int) -> Begun:
+    """Return what has been done of round `n`.
+
+    A patch that was handed in is taken for new as long as its file lies there: it costs nothing to
+    see that it is not.
+    """
+    brought: dict[str, list[Candidate]] = {}
+    for candidate in reader.candidates(campaign):
+        if candidate.round == n:
+            brought.setdefault(candidate.slot, []).append(candidate)
+    decided = {d.candidate: d.kind for d in reversed(reader.decisions(campaign)) if d.round == n}
+    slots = reader.slots(campaign, n)
+    return Begun(
+        through=frozenset(slot.slot for slot in slots if slot.backend != "inbox" and (
+            slot.slot in brought or slot.candidate or slot.stage in WITHOUT)),
+        undecided=frozenset(slot for slot, found in brought.items()
+                            if any(one.state in UNDECIDED for one in found)),
+        again=tuple(brought[slot.slot][-1] for slot in slots if slot.slot in brought
+                    and decided.get(brought[slot.slot][-1].id) in SECOND
+                    and slot.stage not in VOID))
+
+
+def told(task: Task) -> list[str]:
+    """Return a task as an event holds it."""
+    text = json.dumps(msgspec.to_builtins(task))
+    return [text[at:at + PIECE] for at in range(0, len(text), PIECE)]
+
+
+def task_of(reader: Reader, campaign: str, candidate: str) -> Task | None:
+    """Return the task that a candidate came of, None where no worker made it."""
+    found = reader.event_of(campaign, CAPTURED, candidate)
+    if found is None:
+        return None
+    pieces: Iterable[str] = json.loads(found.payload).get("task", ())
+    text = "".join(pieces)
+    return msgspec.convert(json.loads(text), Task) if text else None

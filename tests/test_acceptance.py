@@ -1,0 +1,223 @@
+"""A best that fails its final acceptance gives way to the newest kept commit that passes it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import campaigns
+import pytest
+import reported_case
+import repos
+from campaigns import campaign, reading, run
+
+from engine import acceptance, history, host
+from engine import campaign as campaigns_of
+from engine.campaign import Setup
+from engine.records.write import Records
+from engine.steering import Steering
+from harness import yamldoc
+
+KERNEL = "\n".join(["A = 60.0", *["# a"] * 8, "B = 60.0", *["# b"] * 8, "C = 60.0", *["# c"] * 8,
+                    "D = 60.0", *["# d"] * 8, "COST = A + B + C + D", "",
+                    "def err(m):", "    return 0", ""])
+GAINS = {"A": "A = 5.0", "B": "B = 20.0", "C": "C = 40.0", "D": "D = 50.0"}
+"""Each less than the one before: they are kept in this order."""
+FILES = ("performance.md", "report.md", "report.html", "BEST_COMMIT", "logs/optimize.md",
+         "logs/performance_trend.md", "results.tsv")
+RECORDS = [name for name in FILES if name != "BEST_COMMIT"]
+
+
+def create(root: Path, fails: str, **fields: Any) -> Setup:
+    """Make a campaign in whose one round A, B and C are kept; all tests fail with `fails`."""
+    repos.project(root / "p", {**reported_case.FILES, "kernel.py": KERNEL, "manifest.yaml":
+                  yamldoc.dump({
+                      **reported_case.MANIFEST, "approval": "auto", "max_iterations": 3,
+                      "pool": {"slots": 1, "backends": ["inbox"]},
+                      "decision": {"alpha": 0.2, "looks": 4}, "full_test_command":
+                          f"python -c 'import kernel; assert kernel.{fails} == 60'", **fields})})
+    setup = campaigns_of.create(root / "w", root / "p" / "manifest.yaml")
+    for name in "ABC":
+        hand_in(setup, name)
+    return setup
+
+
+def hand_in(setup: Setup, name: str) -> None:
+    reported_case.patch(Path(setup.manifest.project) / "manifest.yaml",
+                        setup.folder.inbox / f"{name}.patch",
+                        kernel_py=KERNEL.replace(f"{name} = 60.0", GAINS[name]))
+
+
+def kept(setup: Setup) -> list[str]:
+    """Return the commits that were kept, in their order."""
+    with reading(setup) as reader:
+        return [d.commit for d in history.read(reader, setup.id).keeps]
+
+
+def best(setup: Setup) -> str:
+    """Return the best commit, on which all that names one agrees."""
+    noted = (setup.folder.path / "BEST_COMMIT").read_text().strip()
+    assert noted == setup.lineage.best == campaign(setup).best_commit
+    with reading(setup) as reader:
+        assert history.read(reader, setup.id).best == noted
+    user = setup.lineage.project
+    assert repos.git(user, "rev-parse", f"refs/heads/optimize/{setup.id}") == noted
+    return noted
+
+
+def told(setup: Setup, kind: str) -> list[dict[str, Any]]:
+    with reading(setup) as reader:
+        return [json.loads(event.payload) for event in reader.events_of(setup.id, kind)]
+
+
+def headlines(setup: Setup) -> dict[str, bool]:
+    with reading(setup) as reader:
+        return {row.candidate: row.correct for row in reversed(reader.verdicts(setup.id))
+                if row.purpose == "headline"}
+
+
+def test_the_newest_kept_commit_that_passes_becomes_the_best(tmp_path: Path) -> None:
+    setup = create(tmp_path, "C")
+    assert run(setup).error is None
+    first, second, third = kept(setup)
+    assert best(setup) == second
+    assert headlines(setup) == {third[:12]: False, second[:12]: True}
+    assert 1.6 < (campaign(setup).speedup or 0.0) < 1.7  # 240 against 145, measured
+    ended = campaign(setup)
+    assert ended.state == "finished" and ended.reason.startswith(
+        "the best fails its final acceptance against the baseline: the project's own tests fail")
+    assert ended.reason.endswith(f"rolled back to {second[:12]}, which passes it")
+    [rollback] = told(setup, "rollback")
+    assert (rollback["before"], rollback["commit"], rollback["undone"]) == (third, second, [third])
+    assert told(setup, "warning") == []
+    performance = setup.folder.performance.read_text()
+    assert performance.count("| rolled back |") == 1 and performance.count("| keep |") == 2
+    assert f"- current BEST_COMMIT: {second}\n- rolled back: from {third[:12]}: " in performance
+    log = setup.folder.log.read_text()
+    assert f"## Rolled back to {second[:12]}" in log
+    assert f"kept before, and not in the result: {third[:12]}" in log
+    assert "rolled back" in setup.folder.report.read_text()
+    assert repos.git(setup.lineage.git_dir, "cat-file", "-t", third) == "commit"
+    before = {name: (setup.folder.path / name).read_bytes() for name in RECORDS}
+    for name in RECORDS:
+        (setup.folder.path / name).unlink()
+    with reading(setup) as reader:
+        Records(setup).agree(reader)
+    assert {name: (setup.folder.path / name).read_bytes() for name in RECORDS} == before
+
+    code, _, err = campaigns.ended(campaigns.kopt(
+        "merge", setup.id, workspace=setup.workspace))
+    assert code == 0, err
+    said = repos.git(setup.lineage.project, "log", "-1", "--format=%B")
+    assert third[:12] not in said and second[:12] in said and "C = 60.0" in (
+        setup.lineage.project / "kernel.py").read_text()
+    repos.git(setup.lineage.project, "reset", "-q", "--hard", "HEAD^1")
+
+    hand_in(setup, "D")  # and the line goes on from there
+    assert run(setup).error is None
+    fourth = kept(setup)[-1]
+    assert best(setup) == fourth
+    assert setup.lineage.log(fourth, setup.lineage.base) == [first, second, fourth]
+    assert "final acceptance" not in campaign(setup).reason and len(told(setup, "rollback")) == 1
+
+
+@pytest.mark.slow
+def test_each_earlier_one_is_verified_until_one_passes(tmp_path: Path) -> None:
+    setup = create(tmp_path, "B")
+    assert run(setup).error is None
+    first, second, third = kept(setup)
+    assert best(setup) == first
+    assert headlines(setup) == {third[:12]: False, second[:12]: False, first[:12]: True}
+    assert campaign(setup).reason.endswith("which passes it; 1 more failed it")
+
+
+def test_where_none_passes_it_is_the_baseline(tmp_path: Path) -> None:
+    setup = create(tmp_path, "A", e2e_command="python -c 'raise SystemExit(3)'")
+    assert run(setup).error is None
+    assert best(setup) == setup.lineage.base
+    assert campaign(setup).speedup is None and len(headlines(setup)) == 3
+    assert "rolled back to the baseline: no kept commit is known to pass it; 2 more failed it" in \
+        campaign(setup).reason
+    assert told(setup, "e2e") == [] and told(setup, "warning") == []
+    assert f"- current BEST_COMMIT: {setup.lineage.base}" in setup.folder.performance.read_text()
+
+
+@pytest.mark.slow
+def test_no_more_are_tried_than_there_is_time_for(tmp_path: Path,
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Steering, "may_accept", lambda _: False)
+    setup = create(tmp_path, "C")
+    assert run(setup).error is None
+    assert best(setup) == setup.lineage.base and len(headlines(setup)) == 1
+    assert campaign(setup).reason.endswith("no kept commit is known to pass it; 2 could not be "
+                                           "tried")
+
+
+STEPS = ("rollback.recorded", "rollback.restored", "rollback.taken-back")
+
+
+def test_every_step_is_one_of_the_source() -> None:
+    source = Path(acceptance.__file__).read_text()
+    assert [source.count(f'failpoint("{step}")') for step in STEPS] == [1] * len(STEPS)
+    assert source.count("    failpoint(") == len(STEPS)
+
+
+@pytest.mark.parametrize("step", [
+    STEPS[0], *(pytest.param(step, marks=pytest.mark.slow) for step in STEPS[1:])])
+def test_a_roll_back_that_was_killed_is_finished(tmp_path: Path, step: str) -> None:
+    setup = create(tmp_path, "C")
+    died = subprocess.run([sys.executable, "-m", "engine.host", str(setup.workspace), setup.id],
+                          env={**os.environ, "KOPT_FAILPOINT": step}, timeout=120, check=False,
+                          cwd=Path(host.__file__).parents[1])
+    assert died.returncode == -signal.SIGKILL, campaign(setup)
+    assert run(setup).error is None
+    assert best(setup) == kept(setup)[1]
+    assert len(told(setup, "rollback")) == 1 and told(setup, "warning") == []
+    assert campaign(setup).state == "finished"
+    assert campaign(setup).reason.endswith("which passes it")
+    with reading(setup) as reader:
+        [rollback] = history.rollbacks(reader, setup.id)
+        assert (rollback.round, len(reader.rounds(setup.id))) == (2, 2)
+
+
+@pytest.mark.slow
+def test_a_branch_of_the_user_that_has_gone_on_is_left_alone(tmp_path: Path) -> None:
+    setup = create(tmp_path, "C")
+    user, branch = setup.lineage.project, f"optimize/{setup.id}"
+    before = run_until_recorded(setup)
+    repos.git(user, "switch", "-q", branch)
+    (user / "own.txt").write_text("mine\n")
+    repos.git(user, "add", "own.txt")
+    repos.git(user, "commit", "-q", "-m", "mine")
+    mine = repos.git(user, "rev-parse", "HEAD")
+    repos.git(user, "switch", "-q", "main")
+    assert run(setup).error is None
+    assert repos.git(user, "rev-parse", branch) == mine
+    [warning] = told(setup, "warning")
+    assert "it is not where the campaign has left it" in warning["message"]
+    assert setup.lineage.best == kept(setup)[1] != before
+
+
+def run_until_recorded(setup: Setup) -> str:
+    subprocess.run([sys.executable, "-m", "engine.host", str(setup.workspace), setup.id],
+                   env={**os.environ, "KOPT_FAILPOINT": STEPS[0]}, timeout=120, check=False,
+                   cwd=Path(host.__file__).parents[1])
+    return setup.lineage.best
+
+
+@pytest.mark.slow
+def test_a_keep_by_a_person_after_the_end_is_accepted_too(tmp_path: Path) -> None:
+    setup = create(tmp_path, "A", approval="review")
+    assert run(setup).error is None
+    [waiting] = [one for one in campaigns.candidates(setup, "waiting")]
+    from engine.journal.write import request
+
+    request(setup.workspace, setup.id, "approve", by="eve", candidate=waiting.id)
+    assert run(setup, decide_only=True).error is None
+    assert best(setup) == setup.lineage.base
+    assert len(told(setup, "rollback")) == 1
