@@ -91,6 +91,10 @@ class Cli(_Part, frozen=True, kw_only=True):
     env: tuple[Text, ...] = ()
     """Names of the variables it may see, beyond the few every worker gets."""
     network: bool = True
+    gpu: bool = False
+    """Whether it may see the cards: what it runs there waits for no gate, and voids what is timed
+    meanwhile.
+    """
     timeout_s: Seconds = 1800.0
     cost: Annotated[float, Meta(ge=0)] = 0.0
     """What one attempt costs, in the unit of `budget.cost`; declared, as no worker is believed."""

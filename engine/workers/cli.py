@@ -23,6 +23,10 @@ from harness.reported.target import CommandTarget
 from harness.text import plain
 
 LOG_BYTES = 1 << 20
+HIDDEN = dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), "-1")
+"""Shows no card to CUDA and ROCm: they are measured on, and whatever else runs there waits for the
+gate.
+"""
 MAX_BRIEF = 8000
 PROMPT = """# Make a kernel faster
 
@@ -77,7 +81,8 @@ class CliWorker:
         argv = [_fill(part, words) for part in shlex.split(command.command)]
         limits = Limits(wall_s=min(command.timeout_s, bench.timeout_s), output_bytes=64 << 20,
                         memory_bytes=16 << 30)
-        env = {name: os.environ[name] for name in command.env if name in os.environ}
+        env = {} if command.gpu else dict(HIDDEN)
+        env |= {name: os.environ[name] for name in command.env if name in os.environ}
         if bench.selftest_iterations is not None:
             env["KOPT_SELFTEST_ITERATIONS"] = str(bench.selftest_iterations)
         tick("working", command.name, None)

@@ -2,7 +2,8 @@
 
 BLOCK elements are worked on at a time: a part of a row, or, where a row stays in registers, as
 many rows as they are long. Warps follow from that and PER_THREAD. A row that fills the registers
-of a multiprocessor leaves no room for a second one to be loaded meanwhile: it may be read twice.
+of a multiprocessor leaves no room for a second one to be loaded meanwhile: it may be read twice, or
+kept as it was read, in half of them.
 """
 
 import torch
@@ -63,20 +64,34 @@ def online_kernel(x, out, cols, BLOCK: tl.constexpr, NUM_STAGES: tl.constexpr,
 
 
 @triton.jit
+def wide(value, FENCE: tl.constexpr):
+    """Widen what was read; past the FENCE the compiler knows of no earlier time that it was."""
+    if FENCE:
+        value = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [value], dtype=value.dtype,
+                                          is_pure=False, pack=2)
+    return value.to(tl.float32)
+
+
+@triton.jit
 def in_registers(x, out, first, rows, cols, ROWS: tl.constexpr, WIDTH: tl.constexpr,
-                 EVEN: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr):
+                 EVEN: tl.constexpr, FENCE: tl.constexpr, LOAD: tl.constexpr,
+                 STORE: tl.constexpr):
     """Softmax of ROWS rows from the first on, each of them read once; EVEN needs no mask."""
     row = first + tl.arange(0, ROWS)[:, None]
     lane = tl.arange(0, WIDTH)[None, :]
     at = row.to(tl.int64) * cols + lane
     if EVEN:
-        value = tl.load(x + at, eviction_policy=LOAD).to(tl.float32)
+        value = tl.load(x + at, eviction_policy=LOAD)
     else:
         inside = (row < rows) & (lane < cols)
-        value = tl.load(x + at, mask=inside, other=float("-inf"),
-                        eviction_policy=LOAD).to(tl.float32)
-    power = tl.exp(value - tl.max(value, 1, keep_dims=True))
-    result = power * (1.0 / tl.sum(power, 1, keep_dims=True))
+        value = tl.load(x + at, mask=inside, other=float("-inf"), eviction_policy=LOAD)
+    peak = tl.max(wide(value, FENCE), 1, keep_dims=True)
+    power = tl.exp(wide(value, FENCE) - peak)
+    total = tl.sum(power, 1, keep_dims=True)
+    if FENCE:
+        result = tl.exp(wide(value, FENCE) - (peak + tl.log(total)))
+    else:
+        result = power * (1.0 / total)
     if EVEN:
         tl.store(out + at, result, cache_modifier=STORE)
     else:
@@ -85,17 +100,17 @@ def in_registers(x, out, first, rows, cols, ROWS: tl.constexpr, WIDTH: tl.conste
 
 @triton.jit
 def whole_kernel(x, out, rows, cols, ROWS: tl.constexpr, WIDTH: tl.constexpr, EVEN: tl.constexpr,
-                 LOAD: tl.constexpr, STORE: tl.constexpr):
-    in_registers(x, out, tl.program_id(0) * ROWS, rows, cols, ROWS, WIDTH, EVEN, LOAD, STORE)
+                 FENCE: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr):
+    in_registers(x, out, tl.program_id(0) * ROWS, rows, cols, ROWS, WIDTH, EVEN, FENCE, LOAD, STORE)
 
 
 @triton.jit
 def persistent_kernel(x, out, rows, cols, ROWS: tl.constexpr, WIDTH: tl.constexpr,
-                      EVEN: tl.constexpr, NUM_STAGES: tl.constexpr, LOAD: tl.constexpr,
-                      STORE: tl.constexpr):
+                      EVEN: tl.constexpr, FENCE: tl.constexpr, NUM_STAGES: tl.constexpr,
+                      LOAD: tl.constexpr, STORE: tl.constexpr):
     for first in tl.range(tl.program_id(0) * ROWS, rows, tl.num_programs(0) * ROWS,
                           num_stages=NUM_STAGES):
-        in_registers(x, out, first, rows, cols, ROWS, WIDTH, EVEN, LOAD, STORE)
+        in_registers(x, out, first, rows, cols, ROWS, WIDTH, EVEN, FENCE, LOAD, STORE)
 
 
 @triton.jit
@@ -163,8 +178,9 @@ def warps(elements):
 def tile_of(rows, cols):
     width = triton.next_power_of_2(cols)
     height = max(1, BLOCK // width)
+    compiled = isinstance(whole_kernel, triton.JITFunction)
     return {"ROWS": height, "WIDTH": width, "EVEN": cols == width and rows % height == 0,
-            "num_warps": warps(height * width)}
+            "FENCE": bool(NARROW and compiled), "num_warps": warps(height * width)}
 
 
 def processors(tensor):
@@ -179,11 +195,12 @@ streaming = {"LOAD": "evict_first", "STORE": ".cs"}
 
 VARIANT = three_pass  # kopt: knob VARIANT in [three_pass, online, whole, persistent]
 BLOCK = 128  # kopt: knob BLOCK in [128, 256, 512, 1024, 2048, 4096, 8192] elements at a time
-PER_THREAD = 1  # kopt: knob PER_THREAD in [1, 2, 4, 8, 16, 32, 64] of them for a thread
+PER_THREAD = 1  # kopt: knob PER_THREAD in [1, 2, 4, 8, 16, 32, 64, 128] of them for a thread
 NUM_STAGES = 1  # kopt: knob NUM_STAGES in [1, 2, 3, 4] steps of a loop in flight; not for whole
 THREADS = 512  # kopt: knob THREADS in [512, 1024, 2048] of persistent on a multiprocessor
 CACHE = plain  # kopt: knob CACHE in [plain, streaming] what is touched for the last time
 
+NARROW = 0  # kopt: knob NARROW in [0, 1] rows in registers stay as they were read; for NVIDIA
 WIDE = 65536  # kopt: knob WIDE in [32768, 65536] columns from which a row is read twice
 WIDE_BLOCK = 4096  # kopt: knob WIDE_BLOCK in [4096, 8192, 16384] elements at a time of such a row
 PROGRAMS = 4  # kopt: knob PROGRAMS in [2, 3, 4] such rows on a multiprocessor
@@ -192,7 +209,8 @@ PROGRAMS = 4  # kopt: knob PROGRAMS in [2, 3, 4] such rows on a multiprocessor
 # kopt: require BLOCK // PER_THREAD <= 32 * 32
 # THREADS does nothing elsewhere.
 # kopt: require THREADS == 512 or VARIANT == "persistent"
-# Nor do these two.
+# Nor do these three.
+# kopt: require NARROW == 0 or VARIANT == "whole" or VARIANT == "persistent"
 # kopt: require WIDE < 65536 or WIDE_BLOCK == 4096
 # kopt: require WIDE < 65536 or PROGRAMS == 4
 
