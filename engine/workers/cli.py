@@ -23,7 +23,8 @@ from harness.reported.target import CommandTarget
 from harness.text import plain
 
 LOG_BYTES = 1 << 20
-HIDDEN = dict.fromkeys(("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), "-1")
+HIDDEN = dict.fromkeys(
+    ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), "-1")
 """Shows no card to CUDA and ROCm: they are measured on, and whatever else runs there waits for the
 gate.
 """
