@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import stat
-import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from engine.git import Git, GitFailed
 from engine.globs import matches
 from engine.hygiene import clean, rubbish, unsafe_path
 from engine.patch import Dropped, Patch, parse
+from harness import copies
 from harness.errors import EnvironmentFault, InputError
 
 MAX_FILE = 4 * 2**20
@@ -63,20 +63,9 @@ def create(clone: Clone, path: Path, commit: str) -> None:
 
 def remove(path: Path) -> None:
     """Delete a worktree, whatever a worker made of it; nothing outside of it is followed."""
-    if not os.path.lexists(path):
-        return
-    _quietly("rm", "-rf", "--", str(path))
-    if os.path.lexists(path):
-        _quietly("chmod", "-R", "u+rwX", "--", str(path))
-        _quietly("rm", "-rf", "--", str(path))
-    if os.path.lexists(path):
+    if not copies.remove(path):
         raise EnvironmentFault("the worktree cannot be deleted", where=str(path),
                                fix="delete it by hand")
-
-
-def _quietly(*command: str) -> None:
-    """Run a command that copes with any depth of folders, as Python's rmtree does not."""
-    subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
 
 
 Settled = Callable[[str], str | None]

@@ -25,7 +25,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness import aot, feasible, jit
+from harness import aot, copies, feasible, jit
 from harness import arch as archs
 from harness.adopt import adopt
 from harness.aot import AOT_LIMITS, KernelResources
@@ -122,7 +122,7 @@ class Ahead:
             future = self._futures.pop(key, None)
             self._sources.pop(key, None)
         if future is not None and (future.cancel() or future.done()):
-            shutil.rmtree(self._folder(key), ignore_errors=True)
+            copies.remove(self._folder(key))
 
     def close(self) -> None:
         self._cancel.set()
@@ -160,7 +160,7 @@ class Ahead:
         except (KoptError, OSError) as error:
             return Ready(error=str(error), wall_s=time.monotonic() - began)
         finally:
-            shutil.rmtree(tree, ignore_errors=True)
+            copies.remove(tree)
         return Ready(resources=found.resources, reasons=feasible.of_all(found.resources),
                      wall_s=time.monotonic() - began)
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.copies import Copied, TooMuch, copy_folder, walk
+from harness.copies import Copied, TooMuch, copy_folder, remove, walk
 
 FOLDER = "jit"
 """Below a private HOME."""
@@ -75,7 +74,7 @@ def keep(home: Path, warm: Path) -> Copied:
     if not root.is_dir() or warm.exists() or not any(root.iterdir()):
         return Copied()
     unfinished = warm.with_name(f"{warm.name}.new")
-    shutil.rmtree(unfinished, ignore_errors=True)
+    remove(unfinished)
     try:
         copied = copy_folder(root, unfinished, most_bytes=MOST_BYTES,
                              wanted=lambda name: not name.endswith(".lock"))

@@ -8,7 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from harness import guard
+from harness import copies, guard
 from harness.errors import Stopped
 from harness.guard import Confine, Limits
 from harness.lock import DeviceLock
@@ -24,7 +24,7 @@ def failure(command: str, tree: Path, stage: Stage, held: DeviceLock | None) -> 
     It may write to the copy and its own home only, and reaches no network.
     """
     folder = stage.folder("tests")
-    shutil.rmtree(folder, ignore_errors=True)
+    copies.remove(folder)
     copy, home = folder / "tree", folder / "home"
     home.mkdir(parents=True)
     shutil.copytree(tree, copy, symlinks=True, ignore=shutil.ignore_patterns(".git"))
@@ -39,7 +39,7 @@ def failure(command: str, tree: Path, stage: Stage, held: DeviceLock | None) -> 
     except ValueError as error:
         return f"the command is not well quoted: {error}"
     finally:
-        shutil.rmtree(copy, ignore_errors=True)
+        copies.remove(copy)
     if stage.cancel is not None and stage.cancel.is_set():
         raise Stopped("stopped while the project's tests ran")
     if outcome.ok:

@@ -36,12 +36,17 @@ class Rehearsal:
         return self._turns.submit(self._run, case)
 
     def _run(self, case: Case) -> None:
+        if self._ended:
+            return
         with contextlib.suppress(PeerError, PeerDied, EnvironmentFault):
             try:
                 peer = self._peer or self._begin()
-                peer.ask("prepare", case=case.id, tensors=case.tensors, copies=1)
-                self._saw(case, spans.ask(peer, case.id))
-            except PeerDied:  # the next class may fare better
+                try:
+                    peer.ask("prepare", case=case.id, tensors=case.tensors, copies=1)
+                    self._saw(case, spans.ask(peer, case.id))
+                finally:  # the check may need the memory
+                    peer.ask("drop", case=case.id)
+            except (PeerDied, EnvironmentFault):  # the next class may fare better
                 self._leave()
                 raise
 

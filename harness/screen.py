@@ -20,7 +20,7 @@ from statistics import median
 from types import TracebackType
 
 from harness import arch as archs
-from harness import knobs, racing, roofline, stats, summary
+from harness import copies, knobs, racing, roofline, stats, summary
 from harness.ahead import Ahead
 from harness.budget import Budget
 from harness.build_c import BuildError
@@ -206,7 +206,7 @@ class Screen:
         key = self.ahead.expect(source)
         candidate = self.stage.make(tree, f"trial-{key}")  # with a home of its own
         if self._left is not None and self._left != candidate.home:
-            shutil.rmtree(self._left, ignore_errors=True)
+            copies.remove(self._left)
         self._left = candidate.home
         try:
             self.stage.runners.expect(candidate, 2)  # while it compiles

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
+from harness import copies
 from harness.ahead import Ahead
 from harness.budget import Budget
 from harness.lanes import Entry, Lane
@@ -93,7 +94,7 @@ class Turns:
             self.close()
             raise
         finally:
-            shutil.rmtree(tree, ignore_errors=True)
+            copies.remove(tree)
             if time.monotonic() - self._since > HOLD_S:
                 self.close()
 

@@ -116,6 +116,12 @@ class Runner:
         self.kernel = None
         return {}
 
+    def drop(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Let go of what was prepared of one case: whoever else is on the card needs the memory."""
+        self.prepared.pop(job["case"], None)
+        self.clock.trim()
+        return {}
+
     def recall(self, job: dict[str, Any]) -> dict[str, Any]:
         """Call once more on what was prepared, and write the outputs."""
         case = self.prepared[job["case"]]

@@ -47,6 +47,10 @@ def prepare(kernel: Any, job: dict[str, Any]) -> Prepared:
     return case
 
 
+def trim() -> None:
+    """Nothing is kept: memory goes with the buffers."""
+
+
 def warm(case: Prepared, warm_ns: int) -> dict[str, Any]:
     """Warm a case; returns the nanoseconds of a call."""
     began = perf_counter_ns()

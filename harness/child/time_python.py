@@ -69,6 +69,12 @@ def prepare(kernel: Any, job: dict[str, Any]) -> Prepared:
     return case
 
 
+def trim() -> None:
+    """Give a GPU's memory back that nothing holds any more."""
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
 def warm(case: Prepared, warm_ns: int) -> dict[str, Any]:
     """Warm a case; returns the nanoseconds of a call."""
     call_ns = _launched(case, 3)

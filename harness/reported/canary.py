@@ -6,14 +6,13 @@ every candidate exactly as fast as the incumbent.
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from harness import lock
+from harness import copies, lock
 from harness.device import Device
 from harness.evaluate import Trees
 from harness.lock import DeviceLock
@@ -62,7 +61,7 @@ class _Canary:
             notes = self._untested() if found.kind == SHOWN else ()
         finally:
             self._reader.close()
-            shutil.rmtree(self._folder, ignore_errors=True)
+            copies.remove(self._folder)
         return replace(
             rejected(found.detail, candidate_id=self.settings.candidate_id, notes=notes,
                      device=self.device.name), evidence=(found,))

@@ -5,7 +5,6 @@ It raises for a benchmark that does not work on the incumbent either, not for ca
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from harness import guard, jit, lock
+from harness import copies, guard, jit, lock
 from harness.device import Device
 from harness.errors import InputError
 from harness.evaluate import Trees
@@ -88,7 +87,7 @@ class Evaluation:
                 Evidence(kind="benchmark-fault", detail=fault.kind),))
         finally:
             self._reader.close()
-            shutil.rmtree(self._folder, ignore_errors=True)
+            copies.remove(self._folder)
         return replace(
             verdict, notes=(*self.notes, *verdict.notes), device=self.device.name,
             candidate_id=self.settings.candidate_id, incumbent_tree=self.settings.incumbent_tree,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from harness import guard, jit
+from harness import copies, guard, jit
 from harness.errors import Stopped
 from harness.guard import Confine, Limits, Outcome
 from harness.lock import DeviceLock, Turnstile
@@ -50,7 +50,7 @@ class Side:
                  frozen: Sequence[str] = ()) -> None:
         self.name, self.place = name, place
         self.folder = folder
-        shutil.rmtree(folder, ignore_errors=True)
+        copies.remove(folder)
         self.tree, self.home = folder / "tree", folder / "home"
         self.home.mkdir(parents=True)
         if place.warm:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness import knobs
+from harness import copies, knobs
 from harness.device import Device
 from harness.errors import DeviceFault, InputError, Stopped
 from harness.evaluate import Trees
@@ -124,7 +123,10 @@ class Sweep(Evaluation):
                     self.notes.append(f"ended after {len(self.trials)} trials: {ended.what}")
             finally:
                 self._reader.close()
-                shutil.rmtree(self._folder, ignore_errors=True)
+                copies.remove(self._folder)
+        if again := sum(self.undisturbed.voided.values()):
+            why = "; ".join(sorted(self.undisturbed.voided))
+            self.notes.append(f"{again} runs were voided and done again: {why}")
         best = self.ruling.best
         config = best.config if best is not None else dict(self.space.default)
         return LoopResult(
@@ -215,7 +217,9 @@ class Sweep(Evaluation):
         series.expect_named(self.target, found, self.mode)
         if self.target.weights is not None and found.shares.names_none:
             self.notes.append("the quick command has no row that the weights name: all count alike")
-        costly = sorted(found.classes, key=lambda one: -one.weight * one.incumbent_us)
+        summed = self.target.scoring == "total"  # then a class has its whole time already
+        costly = sorted(found.classes,
+                        key=lambda one: -one.incumbent_us * (1.0 if summed else one.weight))
         self.columns = found.found.columns
         self.classes = tuple(ConfigRows(name=one.name, cells=tuple(inside[one.name]))
                              for one in costly[:MOST_CLASSES])
