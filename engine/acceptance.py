@@ -6,6 +6,7 @@ follows from that is done again by the next engine, should this one be killed.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 from engine import history
@@ -14,8 +15,14 @@ from engine.failpoint import failpoint
 from engine.journal.read import Reader
 from engine.journal.write import Writer
 from engine.keeper import Keeper
-from engine.lineage import BEST_FILE, Lineage
+from engine.lineage import Lineage
 from harness.verdict import Verdict
+
+OVER = "rollback.over"
+"""The event that says that the branches are where a roll back wanted them, or why not."""
+UNKNOWN = "the best was not accepted: it has no verdict against the baseline"
+CUT = "cut_short"
+"""Said of a stop that came before the campaign's own end."""
 
 
 def failing(desk: Desk) -> str:
@@ -27,10 +34,21 @@ def failing(desk: Desk) -> str:
     return f"the best fails its final acceptance against the baseline: {why}"
 
 
+def doubt(desk: Desk) -> str:
+    """Say why the best has not passed its final acceptance, if it has not."""
+    lineage = desk.setup.lineage
+    unknown = lineage.best != lineage.base and _recorded(desk, lineage.best) is None
+    return UNKNOWN if unknown else failing(desk)
+
+
 def ended(reader: Reader, campaign: str) -> str:
-    """Return what a roll back has said that ends the campaign, as long as no stop has said it."""
+    """Return what a roll back has said that ends the campaign, as long as no stop has said it.
+
+    A stop that was cut short has not, whatever its own reason.
+    """
     told = reader.events_of(campaign, history.ROLLBACK)[-1:]
-    stops = reader.events_of(campaign, "campaign.stop")[-1:]
+    stops = [stop for stop in reader.events_of(campaign, "campaign.stop")
+             if not json.loads(stop.payload).get(CUT)][-1:]
     if not told or (stops and stops[0].seq > told[0].seq):
         return ""
     last = history.rollbacks(reader, campaign)[-1]
@@ -76,23 +94,26 @@ def roll_back(desk: Desk, keeper: Keeper, may_try: Callable[[], bool], *, ends: 
 
 def recover(writer: Writer, reader: Reader, lineage: Lineage) -> None:
     """Finish a roll back that an engine was killed over."""
-    row = reader.campaign(lineage.campaign)
-    last = history.rollbacks(reader, lineage.campaign)[-1:]
-    if row is None or not last or last[0].commit != row.best_commit:
-        return
-    noted = lineage.folder / BEST_FILE
-    if noted.is_file() and noted.read_text().strip() == row.best_commit == lineage.best:
-        return
-    _finish(writer, lineage, last[0].before, last[0].commit)
+    begun = reader.events_of(lineage.campaign, history.ROLLBACK)[-1:]
+    over = reader.events_of(lineage.campaign, OVER)[-1:]
+    if not begun or (over and over[0].seq > begun[0].seq):
+        return  # what has become of the branch since is not its doing
+    row, last = reader.campaign(lineage.campaign), history.rollbacks(reader, lineage.campaign)[-1]
+    if row is not None and row.best_commit == last.commit:  # one of before it was said to be over
+        _finish(writer, lineage, last.before, last.commit)
 
 
 def _finish(writer: Writer, lineage: Lineage, before: str, to: str) -> None:
     writer.check_lease(lineage.campaign)
     lineage.restore(to)
     failpoint("rollback.restored")
-    if refusal := lineage.take_back(before):
-        writer.event(lineage.campaign, "warning", before, message=refusal)
+    refusal = lineage.take_back(before)
     failpoint("rollback.taken-back")
+    with writer.transaction():
+        if refusal:
+            writer.event(lineage.campaign, "warning", before, message=refusal)
+        writer.event(lineage.campaign, OVER, to)
+    failpoint("rollback.over")
     lineage.note_best()
 
 

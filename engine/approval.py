@@ -107,7 +107,11 @@ class Controls:
         if moved is None:
             keeper.refuse(entry, "tie", "the best has this change already", actor=control.by)
             return "refused: the best has this change already"
-        self.desk.writer.add_candidate(moved.candidate)
+        if not self.desk.writer.add_candidate(moved.candidate, of=entry.id) and \
+                keeper.kept_before(moved.id):
+            reason = f"its change on the best is {keeper.known_as(moved.id)}"
+            keeper.refuse(entry, "runner-up", reason, actor=control.by)
+            return f"refused: {reason}"
         judged = keeper.judge(moved, "verify")
         keeper.refuse(entry, "runner-up", f"its base had moved; measured again as {moved.id}",
                       actor=control.by)

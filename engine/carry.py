@@ -8,13 +8,15 @@ candidate's build writes in place to all the others.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from engine.clone import Clone
+from engine import submodules
+from engine.clone import Clone, Entry
 from engine.globs import matches
 from engine.project import Project
 from harness.copies import TooMuch, copy_folder, walk
@@ -26,8 +28,8 @@ MOST_BYTES = 64 << 30
 class Carried(msgspec.Struct, frozen=True, kw_only=True):
     """What was taken: `names` of built files, and the time of every source that they are of.
 
-    `stamps` holds blob and time (ns) of the tracked files as they lay in the project, without those
-    that differed from the commit: what depends on them is built again.
+    `stamps` holds blob and time (ns) of the tracked files as they lay in the project, submodules'
+    too, without those that differed from the commit: what depends on them is built again.
     """
 
     names: tuple[str, ...] = ()
@@ -38,17 +40,20 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True):
 
 def take_over(clone: Clone, commit: str, project: Project, globs: Sequence[str], folder: Path,
               apart: Path) -> Carried:
-    """Copy the project's files that the globs name and its commit has not into a folder.
+    """Copy the project's files that the globs name and its commit has not into a folder, nor have
+    its submodules.
 
     `commit` is of the clone, and may have fewer files than the project's own. Nothing below `apart`
     (the workspace) is taken. Raises InputError if there is nothing of it.
     """
-    tracked, top = Clone(project.git_dir).entries(project.head), project.path
-    away = {os.path.relpath(path.resolve(), top) for path in (apart, folder.parent)} | {".git"}
+    own, inside = Clone(project.git_dir).entries(project.head), submodules.tracked(project)
+    tracked, top = own | inside, project.path
+    away = {os.path.relpath(path.resolve(), top) for path in (apart, folder.parent)} | {".git"} | {
+        f"{path}/.git" for path, entry in tracked.items() if entry.mode == submodules.GITLINK}
     try:
         copied = copy_folder(
             top, folder, most_bytes=MOST_BYTES, enter=lambda name: name not in away,
-            wanted=lambda name: name not in tracked and matches(name, globs))
+            wanted=lambda name: name not in tracked and name not in away and matches(name, globs))
     except TooMuch as error:
         raise EnvironmentFault(str(error), where="carry", fix="name less in carry") from None
     names = tuple(name for entry, name in walk(folder) if not entry.is_dir(follow_symlinks=False))
@@ -56,8 +61,8 @@ def take_over(clone: Clone, commit: str, project: Project, globs: Sequence[str],
         raise InputError(f"the project has nothing that is called {', '.join(globs)}",
                          where="carry", fix="build it first, or leave carry out")
     stamps = {path: (entry.id, (top / path).lstat().st_mtime_ns)
-              for path, entry in clone.entries(commit).items()
-              if path not in project.dirty and (top / path).is_file()}
+              for path, entry in _all(clone, commit).items() if (top / path).is_file()
+              and (_same(top / path, entry) if path in inside else path not in project.dirty)}
     carried = Carried(names=names, bytes=copied.bytes, cloned=copied.cloned, stamps=stamps)
     _record(folder).write_bytes(msgspec.json.encode(carried))
     return carried
@@ -83,10 +88,25 @@ def fill(clone: Clone, commit: str, directory: Path, folder: Path, carried: Carr
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         raise InputError(f"a file and a folder are in each other's place: {error.filename}",
                          where="carry") from None
-    for path, entry in clone.entries(commit).items():
+    for path, entry in _all(clone, commit).items():
         blob, stamp = carried.stamps.get(path, ("", 0))
         if blob == entry.id and (directory / path).is_file():
             os.utime(directory / path, ns=(stamp, stamp), follow_symlinks=False)
+
+
+def _all(clone: Clone, commit: str) -> dict[str, Entry]:
+    return clone.entries(commit) | submodules.entries(clone, commit)
+
+
+def _same(path: Path, entry: Entry) -> bool:
+    """Tell whether a plain file is byte for byte the one that a tree has; sure, and that is all:
+    one that passed a filter is not, and so is new.
+    """
+    if not entry.mode.startswith("100") or path.is_symlink() or path.stat().st_size != entry.size:
+        return False
+    data = path.read_bytes()
+    made = hashlib.sha256 if len(entry.id) == 64 else hashlib.sha1
+    return made(b"blob %d\0%b" % (len(data), data)).hexdigest() == entry.id
 
 
 def _record(folder: Path) -> Path:

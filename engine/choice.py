@@ -3,63 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from engine import candidates
 from engine.candidates import Entry
 from engine.desk import Desk
+from engine.failpoint import failpoint
 from engine.keeper import Judged, Keeper
 from engine.records.write import Records
+from engine.slots import Slots
 from harness.errors import InputError, KoptError
-
-
-class EndSlot(Protocol):
-    """Records a slot's last stage."""
-
-    def __call__(self, slot: str, stage: str, detail: str, candidate: str = "") -> None: ...
 
 
 class Choice:
     """Chooses among the gains of round `n`; `unjudged` closes what could not be judged again."""
 
-    def __init__(self, desk: Desk, keeper: Keeper, records: Records, n: int, end_slot: EndSlot,
+    def __init__(self, desk: Desk, keeper: Keeper, records: Records, slots: Slots,
                  unjudged: Callable[[Entry, KoptError], None]) -> None:
-        self.desk, self.keeper, self.records, self.n = desk, keeper, records, n
-        self.setup = desk.setup
-        self._end_slot, self._unjudged = end_slot, unjudged
-        self._earlier: Sequence[Judged] = ()
+        self.desk, self.keeper, self.records, self.n = desk, keeper, records, slots.n
+        self.setup, self._slots, self._unjudged = desk.setup, slots, unjudged
 
-    def choose(self, judged_now: Sequence[Judged], earlier: Sequence[Judged]) -> None:
+    def choose(self, judged: Sequence[Judged]) -> None:
         """Keep the best of what this engine has judged and of what one before it had."""
         lineage = self.setup.lineage
-        pending = [j for j in (*judged_now, *earlier) if j.good]
-        self._earlier = earlier
+        pending = [one for one in judged if one.good]
         while pending:
             pending.sort(key=lambda j: j.verdict.speedup or 0.0, reverse=True)
-            judged = pending.pop(0)
-            if judged.entry.candidate.base_commit != lineage.best:
-                again = self._retry(judged)
+            best = pending.pop(0)
+            if best.entry.candidate.base_commit != lineage.best:
+                again = self._retry(best)
                 if again is not None:
                     pending.append(again)
-            elif judged.ruling.kind == "ask":
-                self._ask(judged)
-            elif self.keeper.keep(judged):
-                self._end_slot(judged.entry.candidate.slot, "kept", judged.ruling.reason,
-                               judged.entry.id)
+            elif best.ruling.kind == "ask":
+                self._ask(best)
+            elif self.keeper.keep(best, refuse=self._slots.refuse):
+                self._slots.end_of(best.entry.candidate, "kept", best.ruling.reason)
 
     def _ask(self, judged: Judged) -> None:
         """Put the best to a person; what is not better stands back until that is decided."""
-        candidate = judged.entry.candidate
-        ahead = self._ahead(judged)
-        if not ahead:
-            self.keeper.ask(judged)
-            self._end_slot(candidate.slot, "waiting", judged.ruling.reason, candidate.id)
-        elif candidate.round == self.n and judged not in self._earlier:
-            reason = f"stands back while {ahead} waits for a person"
-            self.desk.writer.add_decision(
-                self.setup.id, candidate.id, "runner-up", reason, round=self.n, actor="engine",
-                verdict=judged.verdict_id, slot=candidate.slot)
-            self._end_slot(candidate.slot, "runner-up", reason, candidate.id)
+        if ahead := self._ahead(judged):
+            self._slots.stand_back(judged, f"stands back while {ahead} waits for a person")
+        else:
+            self._slots.ask(judged)
 
     def _ahead(self, judged: Judged) -> str:
         """Return the waiting candidate on the same base that is at least as fast, or ""."""
@@ -76,17 +60,21 @@ class Choice:
         try:
             moved = candidates.rebase(self.setup, entry, best, self.n)
         except InputError:
-            self.keeper.refuse(entry, "runner-up", "conflicts with what was kept",
-                               verdict=judged.verdict_id)
-            self._end_slot(entry.candidate.slot, "runner-up", "conflicts with what was kept")
+            self._stands_down(judged, "conflicts with what was kept")
             return None
-        if moved is None or not self.desk.writer.add_candidate(moved.candidate):
-            self.keeper.refuse(entry, "runner-up", "the new best has this change already",
-                               verdict=judged.verdict_id)
+        if moved is None:
+            self._stands_down(judged, "the new best has this change already")
             return None
-        self.keeper.refuse(entry, "runner-up", f"tried again on the new best as {moved.id}",
-                           verdict=judged.verdict_id)
-        self.desk.tick(entry.candidate.slot, "verifying", "again, on the new best")
+        with self.desk.writer.transaction():
+            new = self.desk.writer.add_candidate(moved.candidate, of=entry.id)
+            failpoint("retry.captured")
+            if new:
+                self.keeper.refuse(entry, "runner-up", f"tried again on the new best as {moved.id}",
+                                   verdict=judged.verdict_id)
+        if not new:
+            self._stands_down(judged, f"on the new best it is {self.keeper.known_as(moved.id)}")
+            return None
+        self._slots.tick(entry.candidate, "again, on the new best")
         try:
             again = self.keeper.judge(moved, "verify")
         except KoptError as fault:
@@ -97,7 +85,8 @@ class Choice:
             self.desk.writer.set_candidate_state(self.setup.id, moved.id, "verified",
                                                  reason=again.ruling.reason)
             return again
-        self.keeper.close(again)
-        self._end_slot(entry.candidate.slot, again.ruling.kind,
-                       f"on the new best: {again.ruling.reason}", moved.id)
+        self._slots.close(again)
         return None
+
+    def _stands_down(self, judged: Judged, reason: str) -> None:
+        self._slots.refuse(judged.entry, "runner-up", reason, verdict=judged.verdict_id)

@@ -50,9 +50,9 @@ class Entry(msgspec.Struct, frozen=True):
 class Clone:
     """Objects of one campaign. Its methods may be called from several threads."""
 
-    def __init__(self, git_dir: Path) -> None:
+    def __init__(self, git_dir: Path, git: Git | None = None) -> None:
         self.git_dir = git_dir
-        self.git = Git(git_dir)
+        self.git = git or Git(git_dir)
         self._entries: dict[str, dict[str, Entry]] = {}
 
     def resolve(self, name: str) -> str:

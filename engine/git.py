@@ -81,8 +81,10 @@ class GitFailed(KoptError):
 class Git:
     """Git commands on one git directory, safe to use from several threads."""
 
-    def __init__(self, git_dir: Path | None) -> None:
+    def __init__(self, git_dir: Path | None, work_tree: Path | None = None) -> None:
         self.git_dir = git_dir
+        self.work_tree = work_tree
+        """For commands that name none; the one that the repository says may be gone."""
 
     def run(self, *arguments: str, stdin: bytes = b"", cwd: Path | None = None,
             work_tree: Path | None = None, index: Path | None = None,
@@ -92,6 +94,7 @@ class Git:
         Raises GitFailed with git's complaint, or EnvironmentFault if git is missing, the disk is
         full or it took longer than TIMEOUT_S.
         """
+        work_tree = work_tree or self.work_tree
         given = {"GIT_DIR": self.git_dir, "GIT_WORK_TREE": work_tree, "GIT_INDEX_FILE": index}
         named = {name: os.path.abspath(path) for name, path in given.items() if path is not None}
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}

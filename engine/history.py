@@ -116,6 +116,15 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
         return any(row.purpose == "headline" and row.candidate == commit[:12] and not row.correct
                    for row in self.verdicts.values())
 
+    def accepted(self, commit: str) -> bool:
+        """Whether a kept commit that stands, or one that was kept on top of it and stands, has
+        passed its final acceptance.
+        """
+        line = [d.commit for d in self.standing]
+        upwards = {one[:12] for one in line[line.index(commit):]} if commit in line else set()
+        return any(row.purpose == "headline" and row.candidate in upwards and row.correct
+                   for row in self.verdicts.values())
+
     @property
     def best(self) -> str:
         """The commit that was kept last and stands, the baseline's if none does."""

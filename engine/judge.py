@@ -11,7 +11,7 @@ import msgspec
 from engine.hygiene import Violation
 from harness.compare import SURE
 from harness.stats import Estimate
-from harness.verdict import Row, Verdict
+from harness.verdict import KERNEL_TIME, Row, Verdict
 
 Kind = Literal["keep", "ask", "tie", "regression", "reject"]
 CORE_LOSS = 0.05
@@ -106,8 +106,10 @@ def _doubts(verdict: Verdict, policy: Policy, violations: Sequence[Violation],
         doubts.append("every keep is reviewed")
     if worst > policy.tolerance:
         doubts.append(f"a class loses {worst:.1%}")
+    asked = [f for f in verdict.audit if f.severity == "flag"
+             and (policy.approval == "flagged" or f.rule == KERNEL_TIME)]
+    doubts += [f"audit: {f.detail}" for f in asked]
     if policy.approval == "flagged":
-        doubts += [f"audit: {f.detail}" for f in verdict.audit if f.severity == "flag"]
         doubts += [f"edits {v.path}, outside the kernel" for v in violations]
         if (verdict.speedup or 0.0) > ASTONISHING:
             doubts.append(f"{verdict.speedup:.2f}x is more than {ASTONISHING:g}x")

@@ -69,9 +69,9 @@ def keep(writer: Writer, lineage: Lineage, candidate: Candidate, patch: Patch, w
 def recover(writer: Writer, lineage: Lineage) -> list[Kept]:
     """Finish or give up what a killed engine was keeping, and make branch and journal agree.
 
-    To be called once by an engine that has just taken the campaign's lease; returns what was kept.
+    To be called once by an engine that has just taken the campaign's lease, after `unlock`; returns
+    what was kept.
     """
-    lineage.unlock()
     kept: list[Kept] = []
     for candidate in writer.keeping(lineage.campaign):
         try:
@@ -109,6 +109,7 @@ def _finish(writer: Writer, lineage: Lineage, candidate: Candidate) -> Kept:
         writer.set_candidate_state(candidate.campaign, candidate.id, "kept",
                                    commit=candidate.commit)
         writer.set_campaign(candidate.campaign, kind="campaign.best", best_commit=candidate.commit,
+                            speedup=None, speedup_low=None, speedup_high=None,  # those of another
                             payload={"candidate": candidate.id, "commit": candidate.commit,
                                      "before": candidate.base_commit})
         if refusal:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
-from engine import candidates, keep
+from engine import candidates, history, keep, resume
 from engine.candidates import Entry
 from engine.desk import Desk
+from engine.failpoint import failpoint
 from engine.fleet import NoIdleGpu
 from engine.journal.records import DecisionKind
 from engine.judge import Policy, Ruling, describe_rows, describe_speedup, rule
@@ -35,6 +37,13 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
         return self.ruling.kind in ("keep", "ask")
 
 
+class Refuse(Protocol):
+    """Records that a candidate is not kept, and why."""
+
+    def __call__(self, entry: Entry, kind: DecisionKind, reason: str, *,
+                 verdict: int | None = None, actor: str = "engine") -> None: ...
+
+
 class Keeper:
     """Judges entries and keeps what won, on behalf of rounds and approvals."""
 
@@ -47,7 +56,8 @@ class Keeper:
 
     def job(self, entry: Entry, purpose: str) -> Job:
         """Return the job of judging an entry against its own base."""
-        return Job(purpose=purpose, candidate=entry.id, slot=entry.candidate.slot,
+        shown = resume.is_work_of(self.desk.reader, entry.candidate, self.desk.round)
+        return Job(purpose=purpose, candidate=entry.id, slot=entry.candidate.slot if shown else "",
                    candidate_tree=entry.tree, incumbent_tree=entry.candidate.base_tree,
                    alpha=self.desk.alpha())
 
@@ -79,6 +89,7 @@ class Keeper:
             writer.add_decision(campaign, entry.id, kind, reason, round=self.desk.round,
                                 actor=actor, verdict=verdict, slot=entry.candidate.slot)
             writer.set_candidate_state(campaign, entry.id, "closed", reason=reason)
+        failpoint(f"decided.{kind}")
 
     def ask(self, judged: Judged) -> None:
         """Put a candidate to a person; the campaign goes on meanwhile."""
@@ -89,10 +100,26 @@ class Keeper:
                                 actor="engine", verdict=judged.verdict_id,
                                 slot=entry.candidate.slot)
             writer.set_candidate_state(campaign, entry.id, "waiting", reason=reason)
+        failpoint("decided.ask")
 
-    def keep(self, judged: Judged, *, actor: str = "engine") -> bool:
-        """Make a candidate the best commit, if its gain survives the format command."""
-        final = self._formatted(judged)
+    def known_as(self, identity: str) -> str:
+        """Say what has become of a candidate that is there for a second time."""
+        found = self.desk.reader.candidate(identity, self.setup.id)
+        undone = {commit for one in history.rollbacks(self.desk.reader, self.setup.id)
+                  for commit in one.undone}
+        state = "rolled back" if found.commit in undone else found.state
+        return f"known as {identity}, which is {state}"
+
+    def kept_before(self, identity: str) -> bool:
+        """Tell whether a candidate was kept: it cannot be again, not even once rolled back."""
+        return self.desk.reader.candidate(identity, self.setup.id).state == "kept"
+
+    def keep(self, judged: Judged, *, actor: str = "engine", refuse: Refuse | None = None) -> bool:
+        """Make a candidate the best commit, if its gain survives the format command.
+
+        `refuse` records it where it does not.
+        """
+        final = self._formatted(judged, refuse or self.refuse)
         if final is None:
             return False
         if final.entry.id != judged.entry.id:
@@ -110,7 +137,7 @@ class Keeper:
             self.desk.writer.event(self.setup.id, "log", final.entry.id, message=kept.refusal)
         return True
 
-    def _formatted(self, judged: Judged) -> Judged | None:
+    def _formatted(self, judged: Judged, refuse: Refuse) -> Judged | None:
         """Run the format command on the candidate's tree; judge it again if that changed it."""
         command = self.setup.manifest.format_command
         if not command:
@@ -119,18 +146,22 @@ class Keeper:
         try:
             again = self.desk.aside(lambda: self._format(entry, command))
         except InputError as error:
-            self.refuse(entry, "reject", f"the format command: {error.what}",
-                        verdict=judged.verdict_id)
+            refuse(entry, "reject", f"the format command: {error.what}", verdict=judged.verdict_id)
             return None
         if again.tree == entry.tree:
             return judged
-        self.desk.writer.add_candidate(again.candidate)
+        if not self.desk.writer.add_candidate(again.candidate, of=entry.id) and \
+                self.kept_before(again.id):
+            refuse(entry, "reject", f"its formatted form is {self.known_as(again.id)}",
+                   verdict=judged.verdict_id)
+            return None
         confirmed = self.judge(again, "format")
         if confirmed.good:
             return confirmed
-        self.close(confirmed)
-        self.refuse(entry, "reject", "its gain did not survive the format command",
-                    verdict=judged.verdict_id)
+        with self.desk.writer.transaction():
+            self.close(confirmed)
+            refuse(entry, "reject", "its gain did not survive the format command",
+                   verdict=judged.verdict_id)
         return None
 
     def _format(self, entry: Entry, command: str) -> Entry:
@@ -188,12 +219,12 @@ class Keeper:
         except KoptError as error:
             self.desk.writer.event(campaign, "warning", commit, message=str(error))
             return None
-        writer, before = self.desk.writer, self.desk.reader.campaign(campaign)
+        writer = self.desk.writer
         with writer.transaction():
             writer.add_verdict(campaign, commit[:12], verdict, purpose="headline")
             if not headline:
                 return verdict
-            if before and (told := keep.fallen(before.speedup, verdict.speedup)):
+            if told := keep.fallen(self._headline_before(commit), verdict.speedup):
                 writer.event(campaign, "warning", commit, message=told)
             if verdict.speedup is not None:
                 writer.set_campaign(
@@ -202,3 +233,11 @@ class Keeper:
                     payload={"commit": commit, "speedup": verdict.speedup,
                              "low": verdict.speedup_low, "high": verdict.speedup_high})
         return verdict
+
+    def _headline_before(self, commit: str) -> float | None:
+        """Return the headline of the newest commit below a kept one that has any."""
+        lineage = self.setup.lineage
+        base = lineage.tree_of(lineage.base)
+        found = (self.desk.recorded(earlier[:12], "headline", base)
+                 for earlier in reversed(lineage.log(commit, lineage.base)[:-1]))
+        return next((one.speedup for one in found if one is not None and one.speedup), None)

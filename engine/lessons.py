@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -36,9 +36,13 @@ class Lesson(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-def of(past: Past) -> tuple[Lesson, ...]:
-    """Return a campaign's lessons, oldest first."""
-    found = sorted([*_gains(past), *_rejects(past)], key=lambda lesson: lesson.at)
+def of(past: Past, *, accepted: bool = False) -> tuple[Lesson, ...]:
+    """Return a campaign's lessons, oldest first; with `accepted` none of a gain whose final
+    acceptance is still to come.
+    """
+    gains = _gains(past, [keep for keep in past.standing if not past.fails(keep.commit)
+                          and (past.accepted(keep.commit) or not accepted)])
+    found = sorted([*gains, *_rejects(past)], key=lambda lesson: lesson.at)
     return tuple({lesson.key: lesson for lesson in reversed(found)}.values())[::-1]
 
 
@@ -48,10 +52,8 @@ def category(reason: str) -> str:
     return re.sub(r"[0-9][0-9.]*", "#", " ".join(head.lower().split()))
 
 
-def _gains(past: Past) -> Iterator[Lesson]:
-    for keep in past.keeps:
-        if past.fails(keep.commit):
-            continue
+def _gains(past: Past, keeps: Iterable[DecisionRow]) -> Iterator[Lesson]:
+    for keep in keeps:
         candidate = past.candidates.get(keep.candidate)
         row = past.verdicts.get(keep.verdict or 0)
         if candidate is None or row is None or not candidate.hypothesis:

@@ -5,7 +5,6 @@ second time.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 
 import msgspec
 
@@ -23,6 +22,15 @@ VOID = (*WITHOUT, "repeat", "ended", "not begun")
 """Last stages of a slot whose second try brought nothing new, or was not to be."""
 PIECE = 500
 """Characters of a task in one text of an event, which holds no long ones."""
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """What a candidate's capture says it came of."""
+
+    round: int
+    task: tuple[str, ...] = ()
+    of: str = ""
+    """The candidate that it is another form of: on another base, or formatted."""
 
 
 class Begun(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,12 +52,13 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
 def begun(reader: Reader, campaign: str, n: int) -> Begun:
     """Return what has been done of round `n`.
 
-    A patch that was handed in is taken for new as long as its file lies there: it costs nothing to
-    see that it is not.
+    Names of slots are those of other rounds too: what has come of another round's work, and was
+    tried again in this one, says nothing of its slots. A patch that was handed in is taken for new
+    as long as its file lies there: it costs nothing to see that it is not.
     """
     brought: dict[str, list[Candidate]] = {}
     for candidate in reader.candidates(campaign):
-        if candidate.round == n:
+        if is_work_of(reader, candidate, n):
             brought.setdefault(candidate.slot, []).append(candidate)
     decided = {d.candidate: d.kind for d in reversed(reader.decisions(campaign)) if d.round == n}
     slots = reader.slots(campaign, n)
@@ -71,9 +80,27 @@ def told(task: Task) -> list[str]:
 
 def task_of(reader: Reader, campaign: str, candidate: str) -> Task | None:
     """Return the task that a candidate came of, None where no worker made it."""
-    found = reader.event_of(campaign, CAPTURED, candidate)
-    if found is None:
-        return None
-    pieces: Iterable[str] = json.loads(found.payload).get("task", ())
-    text = "".join(pieces)
+    found = _origin(reader, campaign, candidate)
+    text = "".join(found.task) if found is not None else ""
     return msgspec.convert(json.loads(text), Task) if text else None
+
+
+def is_work_of(reader: Reader, candidate: Candidate, n: int) -> bool:
+    """Tell whether a candidate is what a slot of round `n` brought, or another form of that."""
+    if candidate.round != n:
+        return False
+    found = _origin(reader, candidate.campaign, candidate.id)
+    while found is not None and found.of:
+        found = _origin(reader, candidate.campaign, found.of)
+    return found is not None and found.round == n and bool(found.task)
+
+
+def other_form(reader: Reader, candidate: Candidate) -> str:
+    """Return the id of the candidate that this one is another form of, "" if of none."""
+    found = _origin(reader, candidate.campaign, candidate.id)
+    return "" if found is None else found.of
+
+
+def _origin(reader: Reader, campaign: str, candidate: str) -> Origin | None:
+    found = reader.event_of(campaign, CAPTURED, candidate)
+    return None if found is None else msgspec.json.decode(found.payload, type=Origin)

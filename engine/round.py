@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ from engine.pool import Finished, Pool, Unserved
 from engine.records.write import Records
 from engine.resume import Begun
 from engine.second_tries import SecondTries
+from engine.slots import Slots
 from engine.verifier import Verified
 from engine.workers import inbox
 from engine.workers.base import Task
@@ -58,6 +58,7 @@ class RoundRun:
         """Why the campaign ends once what is in flight has come to its end."""
         self._working: set[str] = set()
         self._verifying: dict[str, Entry] = {}
+        self._slots = Slots(desk, keeper, n)
         self._seconds = SecondTries(desk, keeper, pool, meter)
         self._judged: list[Judged] = []
         self._earlier: list[Judged] = []
@@ -88,8 +89,8 @@ class RoundRun:
             self.pool.stop()
         if self._no_gpu is not None:
             raise self._no_gpu
-        Choice(self.desk, self.keeper, self.records, self.n, self._end_slot,
-               self._unjudged).choose(self._judged, self._earlier)
+        Choice(self.desk, self.keeper, self.records, self._slots, self._unjudged).choose(
+            self._judged + self._earlier)
         return self._end()
 
     def _look_between(self) -> None:
@@ -115,7 +116,7 @@ class RoundRun:
         while not self.desk.messages.empty():
             self._handle(self.desk.wait())
         for slot in sorted(self._working):
-            self._end_slot(slot, "not begun", reason)
+            self._slots.end(slot, "not begun", reason)
         self._working.clear()
 
     def _open(self, tasks: Sequence[Task], begun: Begun) -> None:
@@ -131,7 +132,7 @@ class RoundRun:
         for slot in self.desk.reader.slots(campaign, self.n):
             if slot.slot not in self._working | begun.held and slot.stage in UNENDED \
                     and not slot.candidate:
-                self._end_slot(slot.slot, "ended", "its engine was cut short")
+                self._slots.end(slot.slot, "ended", "its engine was cut short")
         self._meter.note(cost=sum(map(self._seconds.cost_of, tasks)))
 
     def _make_room(self, slots: int) -> None:
@@ -153,7 +154,7 @@ class RoundRun:
         if isinstance(again, Task):
             self._working.add(again.slot)
         else:
-            self._end_slot(candidate.slot, "ended", f"not tried again: {again}", candidate.id)
+            self._slots.end(candidate.slot, "ended", f"not tried again: {again}", candidate.id)
 
     def _carry(self, carried: Sequence[Candidate]) -> None:
         """Take up candidates that an earlier engine captured and did not decide on."""
@@ -161,13 +162,10 @@ class RoundRun:
             try:
                 entry = candidates.load(self.setup, candidate)
             except InputError as error:
-                self.desk.writer.set_candidate_state(self.setup.id, candidate.id, "closed",
-                                                     reason=str(error))
-                self._end_carried(candidate, "failed", str(error))
+                self._slots.move(candidate, "closed", "failed", str(error))
                 continue
             if ruling := breach(entry.violations):
-                self.keeper.refuse(entry, "reject", ruling.reason)
-                self._end_carried(candidate, "reject", ruling.reason)
+                self._slots.refuse(entry, "reject", ruling.reason)
                 continue
             verdict = self.desk.recorded(entry.id, "verify", candidate.base_tree)
             if verdict is None:
@@ -180,10 +178,6 @@ class RoundRun:
                 self._earlier.append(judged)
             else:
                 self._not_good(judged)
-
-    def _end_carried(self, candidate: Candidate, stage: str, reason: str) -> None:
-        if candidate.round == self.n:
-            self._end_slot(candidate.slot, stage, reason, candidate.id)
 
     def _handle(self, message: object) -> None:
         if isinstance(message, Unserved):  # the next engine begins it
@@ -225,28 +219,26 @@ class RoundRun:
     def _captured(self, finished: Finished) -> None:
         task, report = finished.task, finished.report
         if not report.ok:
-            self._end_slot(task.slot, "ended" if self._cut else "failed", report.summary)
+            self._slots.end(task.slot, "ended" if self._cut else "failed", report.summary)
             return
         if not finished.patch:
             dropped = finished.patch.dropped if finished.patch is not None else ()
             left = f"; left out {dropped[0].path} ({dropped[0].reason})" if dropped else ""
-            self._end_slot(task.slot, "no change", report.summary + left)
+            self._slots.end(task.slot, "no change", report.summary + left)
             return
         try:
             entry = candidates.make(self.setup, finished.patch, finished.base, round=self.n,
                                     slot=task.slot, bottleneck=task.bottleneck,
                                     hypothesis=report.hypothesis or task.hypothesis)
         except InputError as error:
-            self._end_slot(task.slot, "failed", str(error))
+            self._slots.end(task.slot, "failed", str(error))
             return
         if not self.desk.writer.add_candidate(entry.candidate, resume.told(task)):
-            self._end_slot(task.slot, "repeat", f"the same change as candidate {entry.id}",
-                           entry.id)
+            self._slots.known(task, entry.id)
             return
         self.records.candidate(self.n, entry)
         if ruling := breach(entry.violations):
-            self.keeper.refuse(entry, "reject", ruling.reason)
-            self._end_slot(task.slot, "reject", ruling.reason, entry.id)
+            self._slots.refuse(entry, "reject", ruling.reason)
             return
         self._submit(entry)
 
@@ -255,35 +247,31 @@ class RoundRun:
         try:
             self.desk.aside(lambda: self.setup.tree(entry.tree))
         except (InputError, FileExistsError, NotADirectoryError, IsADirectoryError) as error:
-            reason = f"its files cannot be written: {error}"
-            self.keeper.refuse(entry, "reject", reason)
-            self._end_slot(entry.candidate.slot, "reject", reason, entry.id)
+            self._slots.refuse(entry, "reject", f"its files cannot be written: {error}")
             return
         self._verifying[entry.id] = entry
-        self.desk.tick(entry.candidate.slot, "verifying", "waits for the device")
+        self._slots.tick(entry.candidate, "waits for the device")
         self.desk.verifier.submit(self.keeper.job(entry, "verify"))
 
     def _unjudged(self, entry: Entry, fault: KoptError) -> None:
         """The harness could not answer. A bad task or machine ends the campaign, with one line."""
         if fault.exit_code in (2, 3) or isinstance(fault, NoIdleGpu):
             raise fault
-        self.keeper.refuse(entry, "reject", f"could not be judged: {fault}")
-        self._end_slot(entry.candidate.slot, "failed", str(fault), entry.id)
+        self._slots.refuse(entry, "reject", f"could not be judged: {fault}", stage="failed",
+                           detail=str(fault))
 
     def _rule(self, judged: Judged) -> None:
         entry, ruling = judged.entry, judged.ruling
         self._judged.append(judged)
         self.records.verdict(self.n, judged)
         if judged.good:
-            self.desk.writer.set_candidate_state(self.setup.id, entry.id, "verified",
-                                                 reason=ruling.reason)
-            self._end_slot(entry.candidate.slot, "verified", ruling.reason, entry.id)
+            self._slots.move(entry.candidate, "verified", "verified", ruling.reason)
         else:
             self._not_good(judged)
 
     def _not_good(self, judged: Judged) -> None:
         """Give a slot its work back, if that may help, or close what it brought."""
-        candidate, ruling = judged.entry.candidate, judged.ruling
+        candidate = judged.entry.candidate
         if self._no_gpu is not None and candidate.round == self.n:
             return  # its verdict is recorded: the next engine gives its slot the work back, or not
         may_begin = not self._cut and not self._closing and candidate.round == self.n \
@@ -291,8 +279,7 @@ class RoundRun:
         if may_begin and (again := self._seconds.begin(judged)):
             self._working.add(again.slot)
         else:
-            self.keeper.close(judged)
-            self._end_carried(candidate, ruling.kind, ruling.reason)
+            self._slots.close(judged)
 
     def _end(self) -> Result:
         """Say what the round came to: what the journal has of it, from whichever engine."""
@@ -307,8 +294,3 @@ class RoundRun:
             summary = "no slot found anything better"
         return Result(outcome=outcome, summary=f"{summary}; ended early: {self._cut}"
                       if self._cut else summary)
-
-    def _end_slot(self, slot: str, stage: str, detail: str, candidate: str = "") -> None:
-        with contextlib.suppress(LookupError):  # carried over from a round with other slots
-            self.desk.writer.end_slot(self.setup.id, self.n, slot, stage=stage, detail=detail,
-                                      candidate=candidate)

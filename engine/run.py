@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Sequence
 
-from engine import acceptance, budget, canary_run, ending, keep, standby, survey, tips
+from engine import acceptance, budget, canary_run, ending, recovery, standby, survey, tips
 from engine.approval import Controls
 from engine.budget import Meter
 from engine.campaign import Setup
@@ -87,14 +87,7 @@ class Run:
 
     def _recover(self) -> None:
         """Put right what an engine that was killed left: keeps, records, worktrees."""
-        acceptance.recover(self.desk.writer, self.desk.reader, self.setup.lineage)
-        keep.recover(self.desk.writer, self.setup.lineage)
-        kept = {one.id for one in self.desk.reader.candidates(self.setup.id, states=("kept",))}
-        for n in self._cut_rounds():
-            for slot in self.desk.reader.slots(self.setup.id, n):
-                if slot.stage == "verified" and slot.candidate in kept:
-                    self.desk.writer.end_slot(self.setup.id, n, slot.slot, stage="kept",
-                                              detail=slot.detail, candidate=slot.candidate)
+        recovery.recover(self.desk, self.keeper, self._cut_rounds())
         self.setup.lineage.remove_all()
         self.setup.folder.remove_parts()
         self.records.agree(self.desk.reader)
@@ -102,24 +95,27 @@ class Run:
     def _cut_short(self, state: CampaignState, reason: str) -> None:
         """Record an end that is not the campaign's own; a short host leaves it as it was."""
         if self.decide_only:
-            self._state(self.before.state, self.before.phase, self.before.reason)
+            self._state(self.before.state, self.before.phase, self._said(self.before.reason))
             return
         try:
-            self._end(state, reason)
+            self._end(state, reason, cut=True)
         except (OSError, EnvironmentFault) as error:
             log.warning("no stop summary: %s", error)
             self._state(state, "", reason)
 
-    def _end(self, state: CampaignState, reason: str) -> None:
-        """Record the stop with what was spent until then, and write the Stop Summary."""
-        if (failing := acceptance.failing(self.desk)) and failing not in reason:
-            reason += f"; {failing}"
+    def _end(self, state: CampaignState, reason: str, *, cut: bool = False) -> None:
+        """Record the stop with what was spent until then, and write the Stop Summary.
+
+        One that was `cut` short has not said what else the campaign may have come to.
+        """
+        reason = self._said(reason)
         self.meter.note()
         spent = self.meter.spent
         with self.desk.writer.transaction():
             self.desk.writer.event(
                 self.setup.id, "campaign.stop", self.setup.lineage.best, reason=reason,
-                wall_s=spent.wall_s, trials=spent.trials, cost=spent.cost, waiting=self._waiting())
+                wall_s=spent.wall_s, trials=spent.trials, cost=spent.cost, waiting=self._waiting(),
+                **({acceptance.CUT: True} if cut else {}))
             self._state(state, "", reason)
         self.records.agree(self.desk.reader)
 
@@ -129,13 +125,21 @@ class Run:
         self.desk.round = before.round
         self.controls.look()
         self._between()
+        self._headline()  # an engine before this one may have kept what it could not measure
         self._accept()
+        tips.learn(self.desk)
         state = before.state
         if state in ("waiting", "finished"):
             standby.ask_next(self.keeper)
             state = "waiting" if self._waiting() else "finished"
-        self._state(state, before.phase, before.reason)
+        self._state(state, before.phase, self._said(before.reason))
         self.records.agree(self.desk.reader)
+
+    def _said(self, reason: str) -> str:
+        """Return a reason with what is to be said of the best now, where it is not accepted."""
+        reason = reason.replace(f"; {acceptance.UNKNOWN}", "")
+        doubt = acceptance.doubt(self.desk)
+        return reason if not doubt or doubt in reason else f"{reason}; {doubt}".removeprefix("; ")
 
     def _waiting(self) -> int:
         return len(self.desk.reader.candidates(self.setup.id, states=("waiting",)))
@@ -144,7 +148,7 @@ class Run:
         """Measure the unmodified code, against itself: its latency, and this machine's noise."""
         base = self.setup.lineage.base
         tree = self.setup.lineage.tree_of(base)
-        self.desk.round = 1
+        self.desk.round = max(1, self.before.round)  # what is approved now is of the last round
         if self.desk.recorded("baseline", "baseline", tree) is not None:
             return
         tips.read_before_baseline(self.desk)
@@ -233,9 +237,10 @@ class Run:
         result = running.run(tasks, carried, closing=closing)
         self._headline()
         self.meter.note()
-        self.desk.writer.end_round(self.setup.id, n, outcome=result.outcome,
-                                   summary=result.summary,
-                                   best_speedup=self._campaign().speedup or 1.0)
+        one = self._campaign()
+        self.desk.writer.end_round(
+            self.setup.id, n, outcome=result.outcome, summary=result.summary,
+            best_speedup=1.0 if one.best_commit == one.base_commit else one.speedup)
         tips.learn(self.desk)
         self.records.agree(self.desk.reader)
 
@@ -281,6 +286,7 @@ class Run:
         self.controls.look()
         self._between()
         accepted = self._accept()
+        tips.learn(self.desk)
         standby.ask_next(self.keeper)
         if ending.due(self.desk):
             self._state("running", "end to end: the whole program with the best and without it")

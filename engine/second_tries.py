@@ -47,6 +47,7 @@ class SecondTries:
         verdict = self.desk.recorded(entry.id, "verify", candidate.base_tree)
         if task is None or verdict is None:
             return "what it was to do is not known"
+        self.desk.aside(lambda: self.setup.tree(entry.tree))  # it may have been cleared away
         judged = self.keeper.record(entry, verdict, "verify")
         wanted = self._mended(judged, task) or self._divided(judged, task)
         if wanted is None:

@@ -40,13 +40,17 @@ def read(manifest: Manifest) -> Given | None:
     """
     if not manifest.target.weights:
         return None
-    path = Path(manifest.project) / Path(manifest.target.weights).expanduser()
+    named = manifest.target.weights
     try:
-        data = path.read_bytes()
+        path = Path(manifest.project) / Path(named).expanduser()
+        data = _bytes(path)
     except FileNotFoundError:
         raise InputError("there is no such file of weights", where=str(path), fix=FIX) from None
     except OSError as error:
         raise InputError(f"the weights cannot be read: {error.strerror}", where=str(path),
+                         fix=FIX) from None
+    except RuntimeError as error:  # a home of nobody's
+        raise InputError(f"the weights cannot be read: {error}", where=repr(named),
                          fix=FIX) from None
     return Given(path=str(path), data=data, weights=weights_file.parse(data, str(path)))
 
@@ -69,7 +73,7 @@ def kept(folder: Folder, reader: Reader, campaign: str) -> Weights | None:
         return None
     place = folder.path / NAME
     try:
-        data = place.read_bytes()
+        data = _bytes(place)
     except OSError:
         data = b""
     if hashlib.sha256(data).hexdigest() != told[0].ref:
@@ -92,3 +96,9 @@ def applied(task: Target | CommandTarget,
     weighed = replace(task, weights=found)
     command_targets.check(weighed)
     return weighed, ()
+
+
+def _bytes(path: Path) -> bytes:
+    """Read a file as far as it can be one of weights, and one byte more if there is more."""
+    with path.open("rb") as file:
+        return file.read(weights_file.LIMITS["bytes"] + 1)

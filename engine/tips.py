@@ -127,10 +127,13 @@ def brief(found: Sequence[str]) -> str:
 
 
 def learn(desk: Desk) -> None:
-    """Append what the campaign has taught so far; what the file has already stays as it is."""
+    """Append what the campaign has taught so far; what the file has already stays as it is, and so
+    a gain waits for its final acceptance, or that of a commit on top of it.
+    """
     setup = desk.setup
     file = path(setup.workspace, setup.manifest)
-    found = lessons.of(history.read(desk.reader, setup.id, setup.manifest.decision.score))
+    past = history.read(desk.reader, setup.id, setup.manifest.decision.score)
+    found = lessons.of(past, accepted=True)
     try:
         new = append(file, found, setup.manifest)
     except OSError as error:

@@ -75,6 +75,7 @@ class Health:
     temperature_c: Range | None = None
     power_w: float | None = None
     slowdown: tuple[str, ...] = ()
+    slowed_share: float = 0.0
     capped_share: float = 0.0
     foreign: tuple[int, ...] = ()
     unavailable: str = ""
@@ -235,6 +236,8 @@ def _health(samples: Sequence[Sample], foreign: tuple[int, ...], doubt: str,
         memory_mhz=_range(sample.memory_mhz for sample in busy),
         temperature_c=_range(sample.temperature_c for sample in samples),
         power_w=max(powers, default=None), slowdown=slowdowns(reasons),
+        slowed_share=sum(bool(slowdowns(sample.reasons)) for sample in samples)
+        / max(len(samples), 1),
         capped_share=capped / len(busy) if busy else 0.0, foreign=foreign,
         unavailable=unavailable, unavailable_foreign=doubt if samples else "")
 

@@ -74,6 +74,10 @@ class Row:
             raise ValueError("nothing is above the roofline")
 
 
+KERNEL_TIME = "kernel-time"
+"""The rule of a finding that GPU kernel time speaks against a gain: a person is asked, always."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """One audit finding; `reject` makes the verdict invalid, `flag` asks a person."""

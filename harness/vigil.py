@@ -20,11 +20,12 @@ RUNNERS = 24
 class Vigil:
     """Voids blocks under a slowdown, or during which a process came that is not ours.
 
-    One that was there before is told, and voids nothing: both sides are measured beside it.
+    One that was there before is told, and voids nothing: both sides are measured beside it. A
+    slowdown in a smaller share of the samples than `share` voids nothing either.
     """
 
-    def __init__(self, *watches: Watch) -> None:
-        self._watches = watches
+    def __init__(self, *watches: Watch, share: float = 0.0) -> None:
+        self._watches, self._share = watches, share
         self._windows: list[tuple[int, int]] = []
         now = perf_counter_ns()
         self.residents = frozenset(pid for watch in watches
@@ -34,7 +35,8 @@ class Vigil:
         """Say why a block in this window (perf_counter_ns) does not count, empty when it does."""
         seen = [watch.between(begin_ns, end_ns) for watch in self._watches]
         newcomers = [str(pid) for one in seen for pid in one.foreign if pid not in self.residents]
-        slowed = [reason for one in seen for reason in one.slowdown]
+        slowed = [reason for one in seen if one.slowed_share >= self._share
+                  for reason in one.slowdown]
         why = "; ".join([*dict.fromkeys(slowed), *(
             [f"process {', '.join(newcomers)} came onto the card"] if newcomers else [])])
         if not why:
@@ -61,11 +63,14 @@ def usable(device: Device) -> Mode:
 
 
 @contextmanager
-def over(device: Device) -> Iterator[Vigil | None]:
-    """Watch a device for as long as it is timed on; None for one that has no clocks to read."""
+def over(device: Device, *, runners: int = RUNNERS, share: float = 0.0) -> Iterator[Vigil | None]:
+    """Watch a device for as long as it is timed on; None for one that has no clocks to read.
+
+    At most so many `runners` may be ours; `share` is as for a Vigil.
+    """
     if device.kind != "nvidia":
         yield None
         return
     with ExitStack() as stack:
-        yield Vigil(*(stack.enter_context(Watch(NvmlSource(card.uuid), runners=lambda: RUNNERS))
-                      for card in device.cards))
+        yield Vigil(*(stack.enter_context(Watch(NvmlSource(card.uuid), runners=lambda: runners))
+                      for card in device.cards), share=share)

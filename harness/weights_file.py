@@ -14,6 +14,8 @@ from harness.weights import Shape, Weights, folded, label, number
 
 CALLS = "calls"
 LIMITS = {"bytes": 4 << 20, "rows": 4096, "columns": 256}
+LEAST_CALLS, MOST_CALLS = 1e-18, 1e18
+"""What can be shared among rows, and added up, and is still a number."""
 FIX = "it has a column for each dimension that tells shapes apart, and the column calls"
 
 
@@ -79,4 +81,7 @@ def _calls(cell: str, at: str) -> float:
         told = repr(cell) if cell else "empty"
         raise InputError(f"{CALLS} is {told}, no number above zero", where=at,
                          fix="leave out what is never called")
+    if not LEAST_CALLS <= value <= MOST_CALLS:
+        raise InputError(f"{CALLS} is {cell!r}, not between {LEAST_CALLS:g} and {MOST_CALLS:g}",
+                         where=at, fix="count in other units")
     return value

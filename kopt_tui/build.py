@@ -226,7 +226,10 @@ class Builder:
 
     def _classes(self, row: CampaignRow, verdicts: list[VerdictRow],
                  decisions: list[DecisionRow]) -> ClassTable | None:
-        """Return the classes of the headline, else of the newest kept verdict, else of the best."""
+        """Return the classes of the headline, else of the newest kept verdict, else of the best.
+
+        Where all that was kept was rolled back they are the baseline's.
+        """
         headline = next((one for one in self.reader.verdicts(
             row.id, candidate=row.best_commit[:12]) if one.purpose == "headline"), None)
         if headline is not None:
@@ -239,6 +242,9 @@ class Builder:
             chosen = next((one for one in rows if one.id in judged), None) \
                 or next((one for one in rows if one.speedup is not None), None)
             return self._table(chosen, "kept")
+        if kept:
+            base = self.reader.verdicts(row.id, candidate="baseline", limit=1)
+            return self._table(next(iter(base), None), "which is the best again")
         timed = [one for one in verdicts if one.speedup is not None]
         return self._table(max(timed, key=lambda one: one.speedup or 0.0, default=None),
                            "best so far")

@@ -29,6 +29,8 @@ SIGNS: Mapping[str, tuple[str, str]] = {
 }
 """The sign and the tone of each word; a tone never stands alone."""
 
+UNMEASURED = "kept, not measured"
+"""The best against the baseline, between a keep and its verdict, or where there was none."""
 BARS = "▁▂▃▄▅▆▇█"
 CLIP = 2000
 RATIO = re.compile(r"^\d[\d.]*x \[[^]]*\];? *")

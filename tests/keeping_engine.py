@@ -24,6 +24,7 @@ def main(root: Path) -> None:
     writer = Writer(root / "w")
     lease.acquire(writer, "rms")
     lineage = Lineage(root / "w" / "rms", "rms", root / "user")
+    lineage.unlock()
     recover(writer, lineage)
     if Reader(root / "w").candidates("rms", states=("verified",)):
         keep_first(writer, lineage)

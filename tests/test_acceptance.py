@@ -16,12 +16,18 @@ import reported_case
 import repos
 from campaigns import campaign, reading, run
 
-from engine import acceptance, history, host
+from engine import acceptance, ending, history, host, keep
 from engine import campaign as campaigns_of
 from engine.campaign import Setup
+from engine.desk import Desk
+from engine.fleet import NoIdleGpu
+from engine.journal.write import request
 from engine.records.write import Records
 from engine.steering import Steering
+from engine.verifier import Job
 from harness import yamldoc
+from harness.errors import KoptError
+from harness.verdict import Verdict
 
 KERNEL = "\n".join(["A = 60.0", *["# a"] * 8, "B = 60.0", *["# b"] * 8, "C = 60.0", *["# c"] * 8,
                     "D = 60.0", *["# d"] * 8, "COST = A + B + C + D", "",
@@ -118,8 +124,9 @@ def test_the_newest_kept_commit_that_passes_becomes_the_best(tmp_path: Path) -> 
         setup.lineage.project / "kernel.py").read_text()
     repos.git(setup.lineage.project, "reset", "-q", "--hard", "HEAD^1")
 
-    hand_in(setup, "D")  # and the line goes on from there
-    assert run(setup).error is None
+    hand_in(setup, "D")  # and the line goes on from there, be it after a kill in its next keep
+    assert killed(setup, "keep.push") == -signal.SIGKILL
+    assert run(setup).error is None and told(setup, "warning") == []
     fourth = kept(setup)[-1]
     assert best(setup) == fourth
     assert setup.lineage.log(fourth, setup.lineage.base) == [first, second, fourth]
@@ -158,7 +165,14 @@ def test_no_more_are_tried_than_there_is_time_for(tmp_path: Path,
                                            "tried")
 
 
-STEPS = ("rollback.recorded", "rollback.restored", "rollback.taken-back")
+STEPS = ("rollback.recorded", "rollback.restored", "rollback.taken-back", "rollback.over")
+
+
+def killed(setup: Setup, step: str) -> int:
+    """Run a host that dies at a step, if it comes to it; returns its exit status."""
+    return subprocess.run([sys.executable, "-m", "engine.host", str(setup.workspace), setup.id],
+                          env={**os.environ, "KOPT_FAILPOINT": step}, timeout=120, check=False,
+                          cwd=Path(host.__file__).parents[1]).returncode
 
 
 def test_every_step_is_one_of_the_source() -> None:
@@ -171,10 +185,10 @@ def test_every_step_is_one_of_the_source() -> None:
     STEPS[0], *(pytest.param(step, marks=pytest.mark.slow) for step in STEPS[1:])])
 def test_a_roll_back_that_was_killed_is_finished(tmp_path: Path, step: str) -> None:
     setup = create(tmp_path, "C")
-    died = subprocess.run([sys.executable, "-m", "engine.host", str(setup.workspace), setup.id],
-                          env={**os.environ, "KOPT_FAILPOINT": step}, timeout=120, check=False,
-                          cwd=Path(host.__file__).parents[1])
-    assert died.returncode == -signal.SIGKILL, campaign(setup)
+    assert killed(setup, step) == -signal.SIGKILL, campaign(setup)
+    lock = setup.lineage.git_dir / f"{setup.lineage.ref}.lock"  # of a git that died with it
+    lock.touch()
+    os.utime(lock, (1.0, 1.0))
     assert run(setup).error is None
     assert best(setup) == kept(setup)[1]
     assert len(told(setup, "rollback")) == 1 and told(setup, "warning") == []
@@ -204,10 +218,97 @@ def test_a_branch_of_the_user_that_has_gone_on_is_left_alone(tmp_path: Path) -> 
 
 
 def run_until_recorded(setup: Setup) -> str:
-    subprocess.run([sys.executable, "-m", "engine.host", str(setup.workspace), setup.id],
-                   env={**os.environ, "KOPT_FAILPOINT": STEPS[0]}, timeout=120, check=False,
-                   cwd=Path(host.__file__).parents[1])
+    killed(setup, STEPS[0])
     return setup.lineage.best
+
+
+def test_what_ends_a_campaign_ends_it_though_another_stop_came_first(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = create(tmp_path, "C", e2e_command="python -c pass")
+
+    def occupied(_: Desk) -> None:
+        raise NoIdleGpu("no idle GPU for 60:00 min")
+
+    with monkeypatch.context() as cards:
+        cards.setattr(ending, "end_to_end", occupied)
+        assert run(setup).error is None
+    assert (campaign(setup).state, campaign(setup).reason) == (
+        "stopped", "no idle GPU for 60:00 min")
+    hand_in(setup, "D")
+    assert run(setup).error is None
+    assert campaign(setup).state == "finished"
+    assert campaign(setup).reason.endswith("which passes it")
+    assert len(told(setup, "e2e")) == 1 and best(setup) == kept(setup)[1]
+    with reading(setup) as reader:
+        assert [r.n for r in reader.rounds(setup.id)] == [1, 2]
+
+
+def test_a_best_without_a_verdict_is_not_accepted(tmp_path: Path,
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = create(tmp_path, "D", full_test_command="python -c pass")
+    assert run(setup).error is None
+    before, compared = campaign(setup), list[float | None]()
+    assert before.speedup is not None and "accepted" not in before.reason
+    make, fallen = Desk.verdict, keep.fallen
+
+    def faulty(self: Desk, job: Job) -> Verdict:
+        if job.purpose == "headline":
+            raise KoptError("the harness has died")
+        return make(self, job)
+
+    hand_in(setup, "D")
+    with monkeypatch.context() as harness:
+        harness.setattr(Desk, "verdict", faulty)
+        assert run(setup).error is None
+    now = campaign(setup)
+    assert best(setup) != before.best_commit and now.state == "finished"
+    assert (now.speedup, now.speedup_low, now.speedup_high) == (None, None, None)
+    assert now.reason.endswith(f"; {acceptance.UNKNOWN}")
+    assert "What was kept is not accepted" in setup.folder.report.read_text()
+    assert "not measured" in (setup.folder.path / "logs/performance_trend.md").read_text()
+
+    def listening(then: float | None, latest: float | None) -> str:
+        compared.append(then)
+        return fallen(then, latest)
+
+    monkeypatch.setattr(keep, "fallen", listening)
+    assert run(setup, decide_only=True).error is None  # whatever it was started for
+    after = campaign(setup)
+    assert (after.speedup or 0.0) > before.speedup and compared == [before.speedup]
+    assert (after.state, after.reason) == (
+        "finished", now.reason.removesuffix(f"; {acceptance.UNKNOWN}"))
+
+
+def test_an_approval_belongs_to_the_last_round_whoever_carries_it_out(tmp_path: Path) -> None:
+    setup = create(tmp_path, "D", approval="review", max_iterations=1)
+    assert run(setup).error is None
+    [waiting] = campaigns.candidates(setup, "waiting")
+    request(setup.workspace, setup.id, "approve", by="eve", candidate=waiting.id)
+    assert run(setup).error is None
+    with reading(setup) as reader:
+        past = history.read(reader, setup.id)
+    assert [d.round for d in past.keeps] == [2]
+    assert past.best_after(1) == past.base and past.best_after(2) == best(setup)
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_slots_of_what_was_kept_when_an_engine_died_end_so(tmp_path: Path, kills: int) -> None:
+    setup = create(tmp_path, "D", format_command=(
+        "grep -q formatted kernel.py || echo '# formatted' >> kernel.py"))
+    for _ in range(kills):  # A in its formatted form, then B and C, moved to the new best
+        assert killed(setup, "keep.kept") == -signal.SIGKILL
+    assert run(setup).error is None
+    verified = {state["candidate"]: state["reason"] for state in told(setup, "candidate.state")
+                if state["state"] == "verified"}
+    forms = {one["of"]: one["candidate"] for one in told(setup, "candidate.captured")
+             if "of" in one}
+    done = campaigns.candidates(setup, "kept")
+    with reading(setup) as reader:
+        slots = reader.slots(setup.id, 2)
+    assert [slot.stage for slot in slots] == ["kept"] * 3 and len(done) == 3
+    assert {forms.get(slot.candidate, slot.candidate) for slot in slots} == {
+        one.id for one in done}
+    assert [slot.detail for slot in slots] == [verified[slot.candidate] for slot in slots]
 
 
 @pytest.mark.slow
@@ -215,8 +316,6 @@ def test_a_keep_by_a_person_after_the_end_is_accepted_too(tmp_path: Path) -> Non
     setup = create(tmp_path, "A", approval="review")
     assert run(setup).error is None
     [waiting] = [one for one in campaigns.candidates(setup, "waiting")]
-    from engine.journal.write import request
-
     request(setup.workspace, setup.id, "approve", by="eve", candidate=waiting.id)
     assert run(setup, decide_only=True).error is None
     assert best(setup) == setup.lineage.base

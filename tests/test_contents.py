@@ -11,7 +11,7 @@ import pytest
 import repos
 from repos import pointer
 
-from engine import canary, lfs, submodules
+from engine import canary, extract, lfs, submodules
 from engine.clone import Clone
 from engine.lineage import Lineage
 from engine.project import find
@@ -253,6 +253,61 @@ def test_built_files_are_copies_and_no_part_of_a_candidate(tmp_path: Path) -> No
     assert (user / "lib.so").read_bytes() == before
     inodes = {p.stat().st_ino for p in user.glob("*.[os]*")}
     assert not any(p.stat().st_ino in inodes for p in (tmp_path / "c").rglob("*.[os]*"))
+
+
+def with_a_built_submodule(root: Path) -> Path:
+    """A project that has built what its submodule and the one inside that have."""
+    inner = repos.project(root / "inner", {"inner.h": "#define INNER 1\n"})
+    lib = repos.project(root / "lib", {
+        "h.h": '#include "in/inner.h"\n#define LIB 1\n', "lib.c": '#include "h.h"\n',
+        ".gitignore": "*.o\n"})
+    repos.submodule(lib, inner, "in")
+    user = repos.project(root / "user", {"Makefile": (
+        "lib/lib.o: lib/lib.c lib/h.h lib/in/inner.h\n\tgcc -c $< -o $@\n")})
+    repos.submodule(user, lib, "lib")
+    (user / "lib/in/inner.o").write_text("built")
+    (user / "fetched/.git").mkdir(parents=True)
+    (user / "fetched/.git/HEAD").write_text("ref: refs/heads/main\n")
+    make(user)
+    return user
+
+
+def test_what_a_submodule_tracks_is_its_commits_own(tmp_path: Path) -> None:
+    """Carried is what was built in it; `.git` files there would name what a checkout has not."""
+    user = with_a_built_submodule(tmp_path)
+    for name, text in (("h.h", "#define LIB 2\n"), ("in/inner.h", "#define INNER 2\n")):
+        (user / "lib" / name).write_text(text)
+    before = {name: (user / "lib" / name).lstat().st_mtime_ns for name in ("lib.c", "h.h")}
+    lineage = Lineage.create(tmp_path / "c", "rms", user, carry=("lib", "fetched"))
+    tree = lineage.worktree("s", lineage.base)
+    lineage.checkout_tree(lineage.base, tmp_path / "plain")
+    for place in (tree, tmp_path / "plain"):
+        lib = place / "lib"
+        assert (lib / "h.h").read_text().endswith("#define LIB 1\n")
+        assert (lib / "in/inner.h").read_text() == "#define INNER 1\n"
+        assert (lib / "lib.o").is_file() and (lib / "in/inner.o").read_text() == "built"
+        assert not os.path.lexists(lib / ".git") and not os.path.lexists(lib / "in/.git")
+        assert (place / "fetched/.git/HEAD").is_file()  # as CMake's FetchContent has it
+        assert (lib / "lib.c").lstat().st_mtime_ns == before["lib.c"]
+        assert (lib / "h.h").lstat().st_mtime_ns > before["h.h"]
+        assert make(place) == ["lib/lib.o"]  # of what the project has changed
+
+
+def test_a_build_goes_on_where_a_submodule_is_as_it_was_committed(tmp_path: Path) -> None:
+    user = with_a_built_submodule(tmp_path)
+    lineage = Lineage.create(tmp_path / "c", "rms", user, carry=("**/*.o",))
+    assert make(lineage.worktree("s", lineage.base)) == []
+    (user / "lib/.git").unlink()  # an older git has the repository itself there
+    shutil.copytree(user / ".git/modules/lib", user / "lib/.git")
+    repos.git(user / "lib", "config", "--unset", "core.worktree")
+    lineage = Lineage.create(tmp_path / "d", "rms", user, carry=("lib",))
+    tree = lineage.worktree("s", lineage.base)
+    assert make(tree) == [] and not os.path.lexists(tree / "lib/.git")
+    copied = extract.copy(find(user), ("Makefile",), tmp_path / "extracted")  # without the module
+    copy = Lineage.create(tmp_path / "e", "rms", copied, carry=("lib",), origin=find(user))
+    tree = copy.worktree("s", copy.base)
+    assert [name for name in ("lib", "lib/in") for _ in (tree / name).glob("*.[ch]")] == []
+    assert (tree / "lib/lib.o").is_file() and (tree / "lib/in/inner.o").is_file()
 
 
 def test_the_workspace_is_not_carried_into_itself(tmp_path: Path) -> None:

@@ -9,11 +9,22 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from dashboard_journal import CAMPAIGN, HOSTILE, LONG, NOW, Journal, campaign, candidate_id, make
+from dashboard_journal import (
+    CAMPAIGN,
+    HOSTILE,
+    LONG,
+    NOW,
+    Journal,
+    campaign,
+    candidate_id,
+    make,
+    verdict_of,
+)
+from msgspec.json import encode
 
 from engine import lease
 from engine.journal.read import Reader
-from engine.journal.records import Lease
+from engine.journal.records import Lease, VerdictRow
 from engine.journal.write import Writer
 from kopt_tui import feed as feeds
 from kopt_tui.build import Builder
@@ -79,6 +90,24 @@ def test_a_snapshot_holds_what_the_screens_show(workspace: Path) -> None:
     assert candidate.patch.startswith("diff --git a/rmsnorm.c") and not candidate.patch_note
     assert candidate.waiting is not None and candidate.waiting.verdict == 10
     assert snapshot.waiting == (candidate.waiting,)
+
+
+def test_what_was_rolled_back_is_not_the_best_so_far(workspace: Path) -> None:
+    journal = Journal(workspace)
+    verdict = verdict_of(1.0, 0.01, "")
+    journal.put(VerdictRow(
+        id=99, campaign=CAMPAIGN, candidate="baseline", purpose="baseline", body=encode(verdict),
+        incumbent_tree="t" * 40, harness_version="1", valid=True, correct=True, at=NOW - 2000,
+        latency_us=verdict.latency_us, speedup=1.0, low=0.99, high=1.01))
+    with journal.db:
+        journal.db.execute("UPDATE campaigns SET best_commit = base_commit WHERE id = ?",
+                           (CAMPAIGN,))
+    journal.event(CAMPAIGN, NOW, "rollback", CAMPAIGN, commit="b" * 40, undone=["c" * 40])
+    journal.close()
+    view = built(workspace, Focus(CAMPAIGN)).view
+    assert view is not None and view.classes is not None
+    assert view.classes.title == "baseline, which is the best again"
+    assert view.classes.rows == verdict.rows
 
 
 def test_hostile_texts_are_one_harmless_line(workspace: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from engine.hygiene import Violation, ViolationKind
 from engine.judge import Policy, rule
-from harness.verdict import Finding, Outcome, Row, Severity, Verdict, rejected
+from harness.verdict import KERNEL_TIME, Finding, Outcome, Row, Severity, Verdict, rejected
 
 AUTO, REVIEW, FLAGGED = Policy(approval="auto"), Policy(approval="review"), Policy()
 
@@ -61,6 +61,9 @@ def test_rulings(given: Verdict, policy: Policy, kind: str, words: str) -> None:
     (REVIEW, verdict(row(0.5)), "every keep is reviewed"),
     (FLAGGED, verdict(row(2.0), speedup=3.0), "3.00x is more than 2x"),
     (AUTO, verdict(row(0.5), row(-0.03, "slower", name="odd")), "a class loses 3.1%"),
+    (AUTO, verdict(row(0.5), audit=(Finding(rule=KERNEL_TIME, severity="flag",
+                                            detail="kernels take longer"),)),
+     "audit: kernels take longer"),
 ])
 def test_who_is_asked_is_told_why(policy: Policy, given: Verdict, doubt: str) -> None:
     assert rule(given, policy).doubts == (doubt,)

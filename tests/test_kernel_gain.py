@@ -41,6 +41,18 @@ CASES: dict[str, tuple[Launched, Launched, Ruling, str]] = {
     "launched as often as time allows": (
         SOFTMAX, {"softmax": (1360, 22.0), "flush": (1360, 20.1), "reference": (4, 301.0)},
         "less", ""),
+    "as often as time allows, in three launches of one": (
+        SOFTMAX, {"part": (3 * 1200, 7.0), "flush": (1200, 20.0)}, "less", ""),
+    "one launch is two, and more work": (
+        {"gemm": (N, 10.0)}, {"gemm": (970 * 2, 5.15, 32)}, "unclear", "how often a call"),
+    "one launch is two, and more work beside a flush": (
+        SOFTMAX, {"softmax": (2 * N, 15.5), **FLUSH}, "unclear", "how often a call"),
+    "one launch is two of as many blocks, as time allows": (
+        SOFTMAX, {"softmax": (2 * 980, 15.5), "flush": (980, 20.0)}, "unclear",
+        "how often a call"),
+    "an empty kernel twice a call": (
+        {"gemm": (N, 30.0)}, {"gemm": (N, 30.9), "empty": (2 * N, 0.1)}, "unclear",
+        "how often a call"),
     "no names": ({"": (2 * N, 30.0)}, {"": (2 * N, 24.0)}, "less", ""),
     "forged, the kernels unchanged": (SOFTMAX, SOFTMAX, "unclear", "hardly changed"),
     "forged, unchanged but for noise": (

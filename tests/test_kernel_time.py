@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.errors import Stopped
 from harness.reported import kernel_time
 from harness.reported.kernel_time import Kernel, Profile, Unseen, gathered, parse
 from harness.reported.side import Place, Side
@@ -19,22 +21,21 @@ HEAD = "kopt-kernel-time\t1\t26\t1\n"
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
-    """Return the library as the harness builds it, a CUPTI and a program that loads the library."""
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return a CUPTI and a program that loads the library."""
     folder = tmp_path_factory.mktemp("made")
-    return (kernel_time.build(folder / "built"), case.cupti(folder),
-            case.compiled(folder, case.HOST, "host"))
+    return case.cupti(folder), case.compiled(folder, case.HOST, "host")
 
 
-def seen(folder: Path, made: tuple[Path, Path, Path], kernels: str, *, processes: int = 1,
+def seen(folder: Path, made: tuple[Path, Path], kernels: str, *, processes: int = 1,
          cupti: Path | None = None, env: dict[str, str] | None = None) -> Profile:
     """Run the program as a side of a comparison does, under the guard."""
-    library, ours, host = made
+    ours, host = made
     (folder / "tree").mkdir()
     (folder / "tree" / "kernels.txt").write_text(kernels)
     side = Side("candidate", folder / "tree", folder / "side", Place(env=env or {}))
     try:
-        return kernel_time.observed(side, library, [str(cupti or ours)],
+        return kernel_time.observed(side, [str(cupti or ours)],
                                     partial(side.run, f"{host} {processes}"))[1]
     finally:
         assert side.place.env == (env or {}) and not any(side.home.glob("kernel-time-*"))
@@ -46,7 +47,7 @@ KERNELS = case.launched(("gemm", 700, 9000), ("void f<int, 2>(float *)", 400, 15
 
 @pytest.mark.parametrize("processes", [1, 3])
 def test_records_of_all_processes_are_summed_by_name(
-        processes: int, made: tuple[Path, Path, Path], tmp_path: Path) -> None:
+        processes: int, made: tuple[Path, Path], tmp_path: Path) -> None:
     assert seen(tmp_path, made, KERNELS, processes=processes) == {
         "gemm": Kernel(launches=700 * processes, total_ns=6_300_000 * processes, least_ns=9000,
                        blocks=5600 * processes),
@@ -57,7 +58,7 @@ def test_records_of_all_processes_are_summed_by_name(
 
 
 def test_names_are_not_followed_in_an_unknown_version(
-        made: tuple[Path, Path, Path], tmp_path: Path) -> None:
+        made: tuple[Path, Path], tmp_path: Path) -> None:
     found = seen(tmp_path, made, KERNELS, env={"FAKE_VERSION": "140000", "FAKE_WILD": "1"})
     assert found == {"": Kernel(launches=1200, total_ns=6_920_000, least_ns=200, blocks=7600)}
 
@@ -65,15 +66,33 @@ def test_names_are_not_followed_in_an_unknown_version(
 @pytest.mark.parametrize(("env", "why"), [
     ({"FAKE_BUSY": "39"}, "CUPTI is taken: CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED (39)"),
     ({"FAKE_DROPPED": "3"}, "CUPTI lost kernels: 3"),
-    ({"FAKE_ZERO": "1"}, "CUPTI lost kernels: 1")])
+    ({"FAKE_ZERO": "1"}, "CUPTI lost kernels: 1"),
+    ({"FAKE_FLUSH": "39"}, "CUPTI does not give its records: "
+                           "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED (39)"),
+    ({"FAKE_TAKEN": "1"}, "CUPTI has not given all records back: another profiler may have them")])
 def test_what_cannot_be_told_is_said(env: dict[str, str], why: str,
-                                     made: tuple[Path, Path, Path], tmp_path: Path) -> None:
+                                     made: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(Unseen) as raised:
-        seen(tmp_path, made, case.launched(("gemm", 3, 100)), env=env)
+        seen(tmp_path, made, case.launched(("gemm", 700 if "FAKE_TAKEN" in env else 3, 100)),
+             env=env)
     assert raised.value.what == why
 
 
-def test_a_run_without_kernels_or_cupti(made: tuple[Path, Path, Path], tmp_path: Path) -> None:
+def test_a_worker_that_ends_without_its_exit_handlers_is_missed(
+        made: tuple[Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(Unseen, match="not whole: a process ended without its exit handlers"):
+        seen(tmp_path, made, KERNELS, processes=2, env={"HOST_LEAVES": "1"})
+
+
+def test_long_names_that_begin_alike_are_different_kernels(made: tuple[Path, Path],
+                                                           tmp_path: Path) -> None:
+    found = seen(tmp_path, made, case.launched(*(("f" * 450 + end, 3, ns) for end, ns in (
+        ("<int>", 100), ("<float>", 200), ("", 300)))))
+    assert sorted(kernel.mean_ns for kernel in found.values()) == [100, 200, 300]
+    assert {name[:280] for name in found} == {"f" * 280}
+
+
+def test_a_run_without_kernels_or_cupti(made: tuple[Path, Path], tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     with pytest.raises(Unseen, match="no kernels were seen"):
@@ -82,17 +101,36 @@ def test_a_run_without_kernels_or_cupti(made: tuple[Path, Path, Path], tmp_path:
         seen(tmp_path / "b", made, KERNELS, cupti=Path("/nowhere/libcupti.so.12"))
 
 
-def test_what_is_no_cupti_or_never_loads_cuda(made: tuple[Path, Path, Path],
+def test_what_is_no_cupti_or_never_loads_cuda(made: tuple[Path, Path],
                                               tmp_path: Path) -> None:
     empty = case.compiled(tmp_path, "int nothing;", "libcupti.so.12", "-shared", "-fPIC")
     with pytest.raises(Unseen, match="CUPTI has no function: cuptiGetVersion"):
         seen(tmp_path, made, KERNELS, cupti=empty)
     side = Side("other", tmp_path / "tree", tmp_path / "other", Place())
-    with pytest.raises(Unseen, match="no process of it loaded CUDA and ended in order"):
-        kernel_time.observed(side, made[0], [], partial(side.run, "true"))
+    with pytest.raises(Unseen, match="no process of it loaded CUDA"):
+        kernel_time.observed(side, [], partial(side.run, "true"))
 
 
-def test_the_real_cupti_without_a_driver_says_why(made: tuple[Path, Path, Path],
+def test_no_variable_says_where_to_write(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    side = Side("candidate", tmp_path / "tree", tmp_path / "side", Place())
+
+    def work() -> None:
+        (folder,) = side.home.glob("kernel-time-*")
+        assert "CUDA_INJECTION64_PATH" in side.place.env
+        assert not any(str(folder) in value for value in side.place.env.values())
+
+    with pytest.raises(Unseen, match="no process of it loaded CUDA"):
+        kernel_time.observed(side, [], work)
+
+
+def test_any_path_may_be_compiled_in(made: tuple[Path, Path], tmp_path: Path) -> None:
+    odd = tmp_path / "a \"b\" \\n??= é1"
+    odd.mkdir()
+    assert seen(odd, made, KERNELS).keys() == {"gemm", "void f<int, 2>(float *)", "flush"}
+
+
+def test_the_real_cupti_without_a_driver_says_why(made: tuple[Path, Path],
                                                   tmp_path: Path) -> None:
     if Path("/dev/nvidiactl").exists():
         pytest.skip("this machine has a driver")
@@ -175,17 +213,45 @@ def test_a_folder_that_a_candidate_has_made_its_own(tmp_path: Path) -> None:
 
     (tmp_path / "secret").write_text(f"{HEAD}why\tsecret\nend\n")
     (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "k.1").symlink_to(tmp_path / "secret")
+    (tmp_path / "a" / "k.1.0").symlink_to(tmp_path / "secret")
     assert "secret" not in why(tmp_path / "a")
     (tmp_path / "b").symlink_to(tmp_path)
     assert "secret" not in why(tmp_path / "b")
     (tmp_path / "c").mkdir()
-    os.mkfifo(tmp_path / "c" / "k.1")
+    os.mkfifo(tmp_path / "c" / "k.1.0")
     assert why(tmp_path / "c") == "what CUPTI saw is no plain file"
     (tmp_path / "d").mkdir()
-    (tmp_path / "d" / "k.1").write_text("x" * (kernel_time.LIMITS["bytes"] + 1))
+    (tmp_path / "d" / "k.1.0").write_text("x" * (kernel_time.LIMITS["bytes"] + 1))
     assert why(tmp_path / "d") == "what CUPTI saw is too much to read"
     for number in range(kernel_time.LIMITS["files"] + 1):
-        (tmp_path / "d" / f"k.{number}").touch()
+        (tmp_path / "d" / f"k.{number}.0").touch()
     assert why(tmp_path / "d") == "too many processes to look at"
+    (tmp_path / "e").mkdir()
+    (tmp_path / "e" / "k.1.0").write_text(f"{HEAD}kernel\t1\t5\t5\t1\tf\nend\n")
+    (tmp_path / "e" / "k.forged").touch()
+    assert why(tmp_path / "e") == "there are files where CUPTI's are that are not CUPTI's"
     assert why(tmp_path / "none").startswith("what CUPTI saw is gone")
+
+
+LINE = "kernel\t1\t5\t5\t1\tf\n"
+
+
+def test_what_takes_long_to_read_is_not_read(tmp_path: Path) -> None:
+    many = kernel_time.LIMITS["lines"]
+    parse(f"{HEAD}{LINE * (many - 2)}end\n")
+    with pytest.raises(Unseen, match="too much to read"):
+        parse(f"{HEAD}{LINE * many}end\n")
+    text = f"{HEAD}{LINE.replace('f', 'f' * 2000) * 2000}end\n"
+    for number in range(5):
+        (tmp_path / f"k.{number}.0").write_text(text)
+    with pytest.raises(Unseen, match="too much to read"):
+        gathered(tmp_path)
+
+
+def test_reading_stops_when_it_is_to(tmp_path: Path) -> None:
+    (tmp_path / "k.1.0").write_text(f"{HEAD}{LINE}end\n")
+    cancel = threading.Event()
+    assert gathered(tmp_path, cancel)
+    cancel.set()
+    with pytest.raises(Stopped):
+        gathered(tmp_path, cancel)

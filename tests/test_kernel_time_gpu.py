@@ -141,10 +141,9 @@ def test_cupti_sees_every_launch(confined: bool, tmp_path: Path) -> None:
         if confined:
             pytest.skip(f"the card does not work inside namespaces: {fault}")
         raise
-    library, cupti = kernel_time.build(tmp_path / "built"), kernel_time.places()
+    cupti = kernel_time.places()
     try:
-        outcome, profile = kernel_time.observed(side, library, cupti,
-                                                partial(side.run, TARGET.command))
+        outcome, profile = kernel_time.observed(side, cupti, partial(side.run, TARGET.command))
     except kernel_time.Unseen as unseen:
         pytest.fail(f"{unseen.what}; CUPTI is looked for in {cupti}")
     listed = "\n".join(f"{name}: {kernel}" for name, kernel in sorted(
@@ -163,9 +162,8 @@ def test_cupti_sees_every_launch(confined: bool, tmp_path: Path) -> None:
 def test_a_benchmark_that_profiles_itself_is_not_harmed(tmp_path: Path) -> None:
     side = Side("side", Path(tree(tmp_path / "tree", KERNEL, "profiled")), tmp_path / "side",
                 Place(env=card().visible_env, confined=False))
-    library = kernel_time.build(tmp_path / "built")
     try:  # whoever comes second may get the records
-        _, profile = kernel_time.observed(side, library, kernel_time.places(),
+        _, profile = kernel_time.observed(side, kernel_time.places(),
                                           partial(side.run, TARGET.command))
         print(profile)
     except kernel_time.Unseen as unseen:
@@ -184,10 +182,10 @@ def test_a_real_gain_is_borne_out(bench: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bench", TIMERS)
-def test_a_forged_gain_of_a_slower_kernel_is_rejected(bench: str, tmp_path: Path) -> None:
+def test_a_forged_gain_of_a_slower_kernel_is_left_to_a_person(bench: str, tmp_path: Path) -> None:
     verdict = judged(tmp_path, SLOWER + FORGED, bench)
-    assert not verdict.valid and "but GPU kernel time went from" in (
-        verdict.rejected_reason or ""), told(verdict)
+    assert verdict.valid and any(one.rule == "kernel-time" for one in verdict.audit), \
+        told(verdict)
     print(told(verdict))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,8 +14,10 @@ import pytest
 import test_kill_command
 from test_repair import create, decisions
 
-from engine import host, resume
+from engine import candidates, host, resume
 from engine.campaign import Setup
+from engine.journal.write import request
+from engine.lineage import Lineage
 
 ROOT = Path(host.__file__).parents[1]
 
@@ -70,6 +73,33 @@ def test_kills_after_every_decision_give_no_attempt_more(tmp_path: Path) -> None
     assert [kind for kind, _ in decisions(setup)] == ["repair", "repair", "repair", "reject"]
     assert attempts(setup) == [0, 1, 2, 3]
     assert campaigns.campaign(setup).state == "finished"
+
+
+def test_controls_are_looked_at_while_a_repair_is_checked_out_again(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = create(tmp_path)
+    assert start(setup, KOPT_FAILPOINT="second-try.begun").wait(120) == -signal.SIGKILL
+    [one] = campaigns.candidates(setup)
+    wrong = candidates.load(setup, one).tree
+    shutil.rmtree(setup.folder.trees)
+    seen: list[int] = []
+    plain = Lineage.checkout_tree
+
+    def slow(lineage: Lineage, commit: str, directory: Path) -> None:
+        if commit == wrong and not seen:
+            control = request(setup.workspace, setup.id, "pause", by="eve")
+            campaigns.until(lambda: applied(setup, control), 20.0, "the pause is looked at")
+            seen.append(request(setup.workspace, setup.id, "resume", by="eve"))
+        plain(lineage, commit, directory)
+
+    monkeypatch.setattr(Lineage, "checkout_tree", slow)
+    assert campaigns.run(setup).error is None
+    assert seen and [kind for kind, _ in decisions(setup)] == ["repair", "repair", "keep"]
+
+
+def applied(setup: Setup, control: int) -> bool:
+    with campaigns.reading(setup) as reader:
+        return any(one.id == control and one.applied_at for one in reader.controls(setup.id))
 
 
 def test_what_was_captured_and_not_judged_is_repaired_all_the_same(tmp_path: Path) -> None:

@@ -224,6 +224,56 @@ def test_no_tip_advertises_what_only_a_benchmark_gives(transfer: Transfer | None
     assert ("bounded" in "".join(told)) == (transfer is W1)
 
 
+NEXT = "e" * 40
+
+
+@pytest.mark.parametrize("passes", [True, False])
+def test_a_gain_is_told_on_once_it_has_passed_its_final_acceptance(passes: bool,
+                                                                   tmp_path: Path) -> None:
+    """Or a commit on top of it has; of two kept in one round only the last has a verdict."""
+    made, writer = case.begin(tmp_path)
+    writer.start_round(samples.round_(2))
+    here = desk(tmp_path, writer)
+    file = tips.path(tmp_path, MANIFEST)
+    for name, commit in (("c1", KEPT), ("c2", NEXT)):
+        case.keep(writer, made.folder, 2, name, commit)
+        tips.learn(here)
+        assert not file.exists()
+    wrong = {"correct": False, "latency_us": None, "latency_kind": None, "speedup": None,
+             "speedup_low": None, "speedup_high": None}
+    writer.add_verdict("rms", NEXT[:12], samples.verdict(NEXT[:12], **({} if passes else wrong)),
+                       purpose="headline")
+    tips.learn(here)
+    assert file.exists() == passes and bool(learned(made, tmp_path))
+    if passes:
+        return
+    writer.set_campaign("rms", kind=history.ROLLBACK, best_commit="b" * 40, payload={
+        "round": 2, "ends": True, "before": NEXT, "commit": "b" * 40, "reason": "r", "told": "t",
+        "undone": [KEPT, NEXT]})
+    tips.learn(here)
+    assert learned(made, tmp_path) == [] and not file.exists()
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_final_report_says_what_was_known_then(again: bool, tmp_path: Path) -> None:
+    """A roll back by an engine that comes later takes nothing out of what is written."""
+    made, reader, writer = case.told(tmp_path)
+    made.agree(reader)
+    back = {"round": 8, "ends": True, "before": KEPT, "commit": "b" * 40, "reason": "r",
+            "told": "t", "undone": [KEPT]}
+    writer.set_campaign("rms", kind=history.ROLLBACK, best_commit="b" * 40, payload=back)
+    if again:
+        writer.event("rms", "campaign.stop", KEPT, reason="again", wall_s=1.0, trials=18, cost=0.5,
+                     waiting=1)
+    made.agree(reader)
+    written = made.folder.log.read_bytes()
+    made.folder.log.unlink()
+    made.agree(reader)
+    assert made.folder.log.read_bytes() == written
+    reports = made.folder.log.read_text().split("## Final Report")[1:]
+    assert ["helped: int n" in report for report in reports] == [True, False][: 1 + again]
+
+
 @pytest.mark.parametrize(("reasons", "taught"), [
     (["wrong result: class a: nan", "wrong result: class b: off"], None),
     (["wrong result: class a: nan", "wrong result: class b: off", "wrong result: class a: 3"],

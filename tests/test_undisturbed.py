@@ -6,16 +6,20 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter_ns
+from typing import cast
 
 import pytest
 from reported_case import judge, kernel
 
-from harness import devices, vigil
-from harness.device import Device
+from harness import devices, health, vigil
+from harness.device import SLOWDOWNS, Device
+from harness.device_nvidia import REASONS
 from harness.errors import DeviceFault
 from harness.evaluate import Settings, Trees
+from harness.health import Health, Sample, Watch
 from harness.reported.endtoend import EndToEnd, measure
-from harness.verdict import Evidence
+from harness.verdict import Evidence, Verdict
+from harness.vigil import Vigil
 
 STRANGER = "process 4711 came onto the card"
 FAILS_ONCE = """
@@ -43,25 +47,38 @@ class Disturbed:
             yield Evidence(kind="voided", detail=f"{count} for {why}")
 
 
-def disturb(monkeypatch: pytest.MonkeyPatch, times: int) -> Disturbed:
-    card = Disturbed(times)
+def disturb(monkeypatch: pytest.MonkeyPatch, by: int | Disturbed) -> Disturbed:
+    card = Disturbed(by) if isinstance(by, int) else by
 
     @contextmanager
-    def over(device: Device) -> Iterator[Disturbed]:
+    def over(device: Device, *, runners: int, share: float) -> Iterator[Disturbed]:
+        assert (runners, share) == (4096, 0.05)  # a command may start so many processes
         yield card
     monkeypatch.setattr(vigil, "over", over)
     return card
 
 
-@pytest.mark.parametrize("times", [0, 1, 3])
+class Heated(Disturbed):
+    """A card that is slowed down while some runs are on: they note the time in a file `hot`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def voids(self, begin_ns: int, end_ns: int) -> str:
+        marks = [int(line) for path in self.folder.rglob("hot")
+                 for line in path.read_text().split()]
+        return "thermal slowdown" if any(begin_ns < at < end_ns for at in marks) else ""
+
+
+@pytest.mark.parametrize(("times", "voided"), [(0, 0), (1, 1), (3, 2)])
 def test_a_foreign_job_that_arrives_during_a_run_voids_its_pair(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int, voided: int) -> None:
     card = disturb(monkeypatch, times)
     verdict = judge(tmp_path, kernel(80.0))
     assert verdict.valid and {row.pairs for row in verdict.rows} == {3}, verdict
-    assert card.left == -3  # every pair that counts was asked about, and every other one repeated
+    assert card.left == times - 2 * (3 + voided)  # both runs of every pair were asked about
     told = [one.detail for one in verdict.evidence if one.kind == "voided"]
-    assert told == ([f"{times} for {STRANGER}"] if times else [])
+    assert told == ([f"{voided} for {STRANGER}"] if times else [])
 
 
 def test_a_run_that_fails_while_it_is_disturbed_is_no_fault_of_the_candidate(
@@ -89,3 +106,85 @@ def test_runs_of_the_whole_program_are_repeated_as_well(
                       devices.find("cpu"), Settings(scratch=str(tmp_path / "scratch")))
     assert verdict.valid and card.left == -6, verdict
     assert [one.detail for one in verdict.evidence] == [f"2 for {STRANGER}"]
+
+
+HEATS = """
+import time
+with open("hot", "a") as file:
+    file.write(f"{time.perf_counter_ns()}\\n")
+"""
+
+
+@pytest.mark.parametrize(("more", "why"), [
+    ("", "4 runs one after the other had to be voided: thermal slowdown, while none of the "
+         "incumbent's was"),
+    ("def after():\n    raise SystemExit('burnt')\n", "exited with 1: burnt")])
+def test_who_is_disturbed_alone_is_at_fault(more: str, why: str, tmp_path: Path,
+                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    disturb(monkeypatch, Heated(tmp_path))
+    verdict = judge(tmp_path, kernel(80.0, HEATS + more))
+    assert not verdict.valid and verdict.rejected_reason == why
+
+
+def test_a_card_that_the_incumbent_finds_hot_too_is_a_fault_of_the_card(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disturb(monkeypatch, Heated(tmp_path))
+    with pytest.raises(DeviceFault, match="had to be voided: thermal slowdown"):
+        judge(tmp_path, kernel(80.0, HEATS), incumbent=kernel(100.0, HEATS))
+
+
+def programs(folder: Path, **sources: str) -> Trees:
+    for side, source in sources.items():
+        (folder / side).mkdir()
+        (folder / side / "program.py").write_text(source)
+    return Trees(candidate=str(folder / "candidate"), incumbent=str(folder / "incumbent"),
+                 reference="")
+
+
+@pytest.mark.parametrize("incumbent", ["", HEATS])
+def test_a_program_is_compared_with_the_incumbent_alone(
+        incumbent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hot = Heated(tmp_path)
+    disturb(monkeypatch, hot)
+    trees = programs(tmp_path, candidate=HEATS, incumbent=incumbent)
+
+    def verdict() -> Verdict:
+        return measure(EndToEnd(command="python program.py"), trees, devices.find("cpu"),
+                       Settings(scratch=str(tmp_path / "scratch")))
+
+    if incumbent:
+        with pytest.raises(DeviceFault):
+            verdict()
+    else:
+        assert "while none of the incumbent's was" in (verdict().rejected_reason or "")
+
+
+def test_what_is_built_is_not_built_again_in_the_same_tree(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disturb(monkeypatch, 2)
+    verdict = measure(
+        EndToEnd(command="true", setup_command="mkdir set-up", build_command="mkdir built"),
+        programs(tmp_path, candidate="", incumbent=""), devices.find("cpu"),
+        Settings(scratch=str(tmp_path / "scratch")))
+    assert verdict.valid and verdict.rows[0].pairs == 3
+
+
+class Seen:
+    """A watch of a card that was slowed down in some share of its samples."""
+
+    def __init__(self, slowed: int) -> None:
+        samples = [Sample(at_ns=at, reasons=SLOWDOWN if at < slowed else 0) for at in range(100)]
+        self.health = health._health(samples, (), "", "")
+
+    def between(self, begin_ns: int, end_ns: int) -> Health:
+        return self.health
+
+
+SLOWDOWN = next(bit for bit, name in REASONS.items() if name in SLOWDOWNS)
+
+
+@pytest.mark.parametrize(("slowed", "share", "voids"), [
+    (0, 0.0, False), (1, 0.0, True), (0, 0.05, False), (4, 0.05, False), (5, 0.05, True)])
+def test_one_sample_does_not_void_a_long_run(slowed: int, share: float, voids: bool) -> None:
+    watch = Vigil(cast(Watch, Seen(slowed)), share=share)
+    assert bool(watch.voids(0, 1)) == voids

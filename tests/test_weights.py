@@ -40,6 +40,8 @@ FAULTS = [
     ("m,calls\n1,inf\n", "calls.csv:2: calls is 'inf', no number above zero ("),
     ("m,calls\n1,0\n", "calls.csv:2: calls is '0', no number above zero (leave out what is never"),
     ("m,calls\n1,\n", "calls.csv:2: calls is empty, no number above zero ("),
+    ("m,calls\n1,1\n2,1e308\n", "calls.csv:3: calls is '1e308', not between 1e-18 and 1e+18 ("),
+    ("m,calls\n1,5e-324\n", "calls.csv:2: calls is '5e-324', not between 1e-18 and 1e+18 ("),
     ("m,calls\n1,many\n", "calls.csv:2: calls is 'many', no number above zero ("),
     ("m,calls\n1,1_0\n", "calls.csv:2: calls is '1_0', no number above zero ("),
     ("m,calls\n1,2,3\n", "calls.csv:2: has 3 cells, and there are 2 columns"),
@@ -57,6 +59,15 @@ def test_a_file_that_is_none_is_one_line(text: str, told: str) -> None:
     with pytest.raises(InputError) as caught:
         weights_file.parse(text.encode(), "calls.csv")
     assert str(caught.value).startswith(told) and "\n" not in str(caught.value)
+
+
+def test_the_most_calls_of_the_most_rows_still_add_up() -> None:
+    rows = [f"{n},{weights_file.MOST_CALLS}" for n in range(weights_file.LIMITS["rows"])]
+    found = weights.spread(given("m,calls", *rows), ("m",), (("0",), ("absent",)))
+    assert "100.0% of the calls, not measured" in " ".join(found.notes(given("m,calls", *rows), (
+        "a", "b")))
+    least = weights.spread(given("m,calls", f"1,{weights_file.LEAST_CALLS}"), ("m",), (("1",),) * 9)
+    assert 0 < math.fsum(least.of) < math.inf
 
 
 def test_bytes_that_are_no_text_are_told() -> None:

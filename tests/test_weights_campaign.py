@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from test_weights import given
 from engine import shape_weights
 from engine.campaign import open_campaign
 from engine.direct import Direct, Trial
+from engine.manifest import load as load_manifest
 from harness import weights, yamldoc
 from harness.errors import InputError
 from harness.target import Target, load
@@ -118,6 +122,31 @@ def test_no_campaign_begins_with_bad_weights(text: str | None, told: str, tmp_pa
             begin()
         assert told in str(caught.value)
     assert not [one for one in (tmp_path / "w").glob("*") if one.is_dir()]
+
+
+@pytest.mark.parametrize(("named", "told"), [
+    ("~nosuchuser/w", "'~nosuchuser/w': the weights cannot be read: Could not determine home"),
+    (".", "the weights cannot be read: Is a directory"),
+    ("/dev/zero", "/dev/zero: is larger than 4 MiB")])
+def test_a_name_that_no_file_of_weights_has_is_one_line(named: str, told: str,
+                                                        tmp_path: Path) -> None:
+    path = reported_case.project(
+        tmp_path / "p", target={**reported_case.MANIFEST["target"], "weights": named})
+    with limited(2 << 30), pytest.raises(InputError) as caught:
+        shape_weights.read(load_manifest(path))
+    assert told in str(caught.value) and "\n" not in str(caught.value)
+
+
+@contextmanager
+def limited(more: int) -> Iterator[None]:
+    """Let this process have so many bytes more of memory, no others."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (now + more, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def test_a_campaign_keeps_the_weights_that_it_began_with(tmp_path: Path) -> None:

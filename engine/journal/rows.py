@@ -69,6 +69,16 @@ def insert(record: msgspec.Struct, *, verb: str = "INSERT", without: str = "") -
     return f"{verb} INTO {TABLE[type(record)]} ({listed}) VALUES ({marks})"
 
 
+def upsert(record: msgspec.Struct, *key: str) -> str:
+    """Return the statement that stores a record, or overwrites the one of that `key` in its place.
+
+    A row that is replaced would be the newest, and what was listed first would be listed last.
+    """
+    kept = ", ".join(f'"{name}" = excluded."{name}"' for name in record.__struct_fields__
+                     if name not in key)
+    return f"{insert(record)} ON CONFLICT ({', '.join(key)}) DO UPDATE SET {kept}"
+
+
 def values(record: msgspec.Struct, *, without: str = "") -> tuple[Value, ...]:
     """Return what `insert` binds."""
     names = (name for name in record.__struct_fields__ if name != without)

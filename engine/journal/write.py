@@ -23,7 +23,7 @@ from engine.journal.records import (
     Slot,
     VerdictRow,
 )
-from engine.journal.rows import Value, fetch, insert, values
+from engine.journal.rows import Value, fetch, insert, upsert, values
 from engine.journal.transact import Ledger, numbered
 from harness.errors import InputError
 from harness.verdict import Verdict
@@ -110,7 +110,7 @@ class Writer(Ledger):
             with self.change(campaign) as connection:
                 for slot in (slot for slot in slots if slot.campaign == campaign):
                     placed = msgspec.structs.replace(slot, updated_at=time.time())
-                    connection.execute(insert(placed, verb="INSERT OR REPLACE"), values(placed))
+                    connection.execute(upsert(placed, "campaign", "round", "slot"), values(placed))
                     self.append(campaign, "slot.start", slot.slot, {
                         "slot": slot.slot, "round": slot.round, "kind": slot.kind,
                         "backend": slot.backend, "hypothesis": slot.hypothesis,
@@ -144,10 +144,10 @@ class Writer(Ledger):
 
     # candidates
 
-    def add_candidate(self, candidate: Candidate, task: Sequence[str] = ()) -> bool:
+    def add_candidate(self, candidate: Candidate, task: Sequence[str] = (), of: str = "") -> bool:
         """Record a captured patch; False if the campaign has had the very same one before.
 
-        `task` are the pieces of what it came of, so that its slot can be given it back.
+        It came of a `task`, here in pieces, or is another form `of` a candidate that did.
         """
         with self.change(candidate.campaign) as connection:
             done = connection.execute(
@@ -158,7 +158,7 @@ class Writer(Ledger):
             self.append(candidate.campaign, "candidate.captured", candidate.id, {
                 "candidate": candidate.id, "slot": candidate.slot, "round": candidate.round,
                 "hypothesis": candidate.hypothesis, "bottleneck": candidate.bottleneck,
-                **({"task": task} if task else {}),
+                **({"task": task} if task else {}), **({"of": of} if of else {}),
             })
             return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from engine import lessons
 from engine.history import Past
 from engine.records import audit, measured, performance, summary
 from engine.records.markdown import line
@@ -29,8 +30,7 @@ def lines(story: Story, at: float, told: Stop) -> Iterator[str]:
     yield from _effective(story, past)
     yield from _ineffective(past)
     yield from steps(story, past, "### What to try next")
-    learned = [lesson for lesson in story.lessons if lesson.at <= at]
-    if learned:
+    if learned := lessons.of(past):
         yield from ("### Lessons for the next campaign", "",
                     *(f"- {line(lesson.text)}" for lesson in learned), "")
     yield from audit.of(past).lines("### Real-training applicability audit")

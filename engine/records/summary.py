@@ -30,7 +30,7 @@ def page(story: Story, round: Round) -> str:
 
 
 def best(round: Round) -> str:
-    return f"{round.best_speedup or 1.0:.2f}x"
+    return "not measured" if round.best_speedup is None else f"{round.best_speedup:.2f}x"
 
 
 def decision(story: Story, round: Round) -> str:

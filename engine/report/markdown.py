@@ -53,11 +53,18 @@ def ratio(value: float | None, low: float | None = None, high: float | None = No
     return f"{value:.2f}x{interval}"
 
 
+def without_gain(one: Campaign) -> str:
+    """Return what is said of a campaign without a measured gain."""
+    if one.best_commit == one.base_commit:
+        return "No gain was kept: the kernel is as it was."
+    return "What was kept is not accepted: its gain against the baseline is not measured."
+
+
 def _headline(one: Campaign) -> Iterator[str]:
     yield f"# {text(one.op)} on {text(one.device or one.gpu)}"
     yield ""
     if one.speedup is None or one.best_commit == one.base_commit:
-        yield "No gain was kept: the kernel is as it was."
+        yield without_gain(one)
     else:
         yield (f"**{ratio(one.speedup, one.speedup_low, one.speedup_high)}** as fast as where it "
                "began, measured best against baseline.")

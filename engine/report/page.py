@@ -14,7 +14,7 @@ from engine.records.markdown import gain, micros
 from engine.records.story import Story
 from engine.report import charts
 from engine.report.charts import Bar, Point
-from engine.report.markdown import ratio
+from engine.report.markdown import ratio, without_gain
 from engine.report.markup import Child, Markup, table, tag, together
 from engine.report.style import STYLE
 
@@ -45,7 +45,7 @@ def html(reader: Reader, one: Campaign) -> str:
 
 def _headline(one: Campaign) -> Iterator[Markup]:
     if one.speedup is None or one.best_commit == one.base_commit:
-        yield tag("p", "No gain was kept: the kernel is as it was.", class_="headline")
+        yield tag("p", without_gain(one), class_="headline")
         return
     yield tag("p", tag("strong", ratio(one.speedup)), " as fast as where it began ",
               tag("span", ratio(one.speedup, one.speedup_low, one.speedup_high), class_="note"),
@@ -68,7 +68,7 @@ def _facts(told: Story) -> Iterator[Markup]:
 
 
 def _progress(told: Story) -> Iterator[Markup]:
-    points = []
+    points: list[Point] = []
     for round in told.past.rounds:
         if round.ended_at is None:
             continue
@@ -76,8 +76,9 @@ def _progress(told: Story) -> Iterator[Markup]:
         tried = found[1].speedup if found and found[0] is not None else None
         own = "" if tried is None else f", its best try {tried:.2f}x against the best before it"
         points.append(Point(
-            round=round.n, outcome=round.outcome or "", best=round.best_speedup or 1.0,
-            tried=tried, title=f"round {round.n}: {round.outcome}{own}"))
+            round=round.n, outcome=round.outcome or "", tried=tried,
+            best=round.best_speedup or (points[-1].best if points else 1.0),
+            title=f"round {round.n}: {round.outcome}{own}"))
     if drawn := charts.progress(points):
         signs = ", ".join(f"{sign} {word}" for word, sign in charts.SIGNS.items()
                           if word != "baseline")

@@ -6,13 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Protocol
 
 from harness.device import Device
 from harness.errors import KoptError, Stopped
 from harness.lock import DeviceLock
-from harness.reported import decide, kernel_gain, kernel_time, rows
+from harness.reported import decide, kernel_gain, kernel_time, rows, series
 from harness.reported.duel import ORDER, Bench, Duel
 from harness.reported.kernel_gain import CHANGED, Compared
 from harness.reported.kernel_time import FOLDER, Profile, Unseen
@@ -20,12 +19,16 @@ from harness.reported.series import Series
 from harness.reported.summary import Seen
 from harness.reported.table import Fault, Reading
 from harness.text import plain
-from harness.verdict import Evidence, Finding, Verdict, rejected
+from harness.verdict import KERNEL_TIME, Evidence, Finding, Verdict
 
 UNCONFIRMED = Finding(rule="reported", severity="flag", detail=(
     "reported by the candidate's own benchmark: not confirmed by kernel time"))
 LOST = 0.05
 """A class that loses so much is never kept: there is nothing to confirm."""
+FASTER, TIMES = 0.1, 3.0
+"""A run that is looked at may report so much less than those before it, or so many times what these
+differ by; more it may well report, as CUPTI costs time at each launch.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,35 +87,62 @@ def _finding(found: Compared, speedup: float) -> Finding | None:
         return None
     if found.ruling == "unclear":
         return because(f"{found.why} ({found.numbers})")
-    return Finding(rule="reported", severity="reject", detail=(
-        f"reported {speedup:.2f}x, but GPU kernel time went from {found.numbers}"))
+    return Finding(rule=KERNEL_TIME, severity="flag", detail=(
+        f"GPU kernel time speaks against {speedup:.2f}x: it went from {found.numbers}"))
 
 
 def _profiles(bench: Bench, seen: Seen) -> Mapping[str, Profile]:
     """Return what one more run of each side says of its kernels, while nobody disturbs them."""
     incumbent = bench.sides["incumbent"]
     bench.progress("confirming", "what asks the card for kernel time", None)
-    library = kernel_time.build(incumbent.folder / FOLDER, incumbent.place.cancel)
     cupti = kernel_time.places(incumbent.place.python)
     with bench.lock() as held:
-        return bench.undisturbed(lambda: {
-            name: _profile(bench, seen, name, held, library, cupti) for name in ORDER})
+        found = bench.undisturbed(lambda: {
+            name: _profile(bench, seen, name, held, cupti) for name in ORDER})
+    _expect_alike({name: read for name, (read, _) in found.items()}, bench, seen)
+    return {name: profile for name, (_, profile) in found.items()}
 
 
-def _profile(bench: Bench, seen: Seen, name: str, held: DeviceLock, library: Path,
-             cupti: Sequence[str]) -> Profile:
-    """Return what the kernels of one side's run took, which must measure as those before it."""
+def _profile(bench: Bench, seen: Seen, name: str, held: DeviceLock,
+             cupti: Sequence[str]) -> tuple[Reading, Profile]:
+    """Return one side's run, which must measure as those before it, and what its kernels took."""
     bench.progress("confirming", f"kernel time of the {name}", ORDER.index(name) / len(ORDER))
     duel = Duel(bench, seen.mode, seen.plan)
     try:
-        read, profile = kernel_time.observed(bench.sides[name], library, cupti,
+        read, profile = kernel_time.observed(bench.sides[name], cupti,
                                              partial(duel.reading, name, held))
         _expect_measured(read, seen.series)
     except Fault as fault:
         raise Fault(fault.kind, f"the {name}: {fault.what}") from None
     except Unseen as unseen:
         raise Unseen(f"the {name}: {unseen.what}") from None
-    return profile
+    return read, profile
+
+
+def _expect_alike(reads: Mapping[str, Reading], bench: Bench, seen: Seen) -> None:
+    """Raise Unseen if a row, or the gain, is reported to be better than in the runs that count."""
+    columns = seen.series.found.columns
+
+    def logs(read: Reading) -> list[float]:
+        keyed = rows.keyed(read.table, columns)
+        return [math.log(bench.measure.combined(read.costs[keyed[key]]))
+                for key in seen.series.keys]
+
+    before = {"incumbent": [logs(pair.incumbent) for pair in seen.pairs],
+              "candidate": [logs(pair.candidate) for pair in seen.pairs]}
+    for name in ORDER:
+        for now, *then in zip(logs(reads[name]), *before[name], strict=True):
+            if _is_below(now, then):
+                raise Unseen(f"the {name}: looked at, it reported {math.exp(now - min(then)):.2f} "
+                             "times the least that it did before")
+    one, other = (series.cost(bench.target, bench.measure, seen.series, reads[name])
+                  for name in ORDER)
+    if _is_below(math.log(other / one), [-gain for gain in seen.series.overall]):
+        raise Unseen(f"looked at, {one / other:.2f}x was reported, more than before")
+
+
+def _is_below(now: float, then: Sequence[float]) -> bool:
+    return now < min(then) - max(FASTER, TIMES * (max(then) - min(then)))
 
 
 def _expect_measured(read: Reading, series: Series) -> None:
@@ -131,9 +161,6 @@ def _heed(bench: Bench) -> None:
 
 
 def weighed(verdict: Verdict, found: Confirmation) -> Verdict:
-    """Return a verdict with what came of looking; a gain that is spoken against is none."""
-    finding, evidence = found.finding, (*verdict.evidence, *found.evidence)
-    audit = (*verdict.audit, *([finding] if finding else []))
-    if finding is not None and finding.severity == "reject":
-        verdict = rejected(f"audit: {finding.detail}", notes=verdict.notes)
-    return replace(verdict, audit=audit, evidence=evidence)
+    """Return a verdict with what came of looking: a gain that is not borne out is flagged."""
+    return replace(verdict, audit=(*verdict.audit, *([found.finding] if found.finding else [])),
+                   evidence=(*verdict.evidence, *found.evidence))

@@ -92,13 +92,15 @@ class Duel:
         """Return one run of each side, one after the other. Raises what `reading` raises."""
         with self.bench.lock() as held:
             return self.bench.undisturbed(
-                lambda: {name: self.reading(name, held) for name in order})
+                lambda: {name: self.reading(name, held) for name in order},
+                alone=lambda: self.reading("incumbent", held))
 
     def reading(self, name: str, held: DeviceLock) -> Reading:
         """Return one run of a side. Raises Fault, or SickIncumbent where that side is ill."""
         target = self.bench.target
         try:
-            found, wall_s = self.bench.sides[name].benchmark(self.mode, self.bench.reader, held)
+            found, wall_s = self.bench.undisturbed.run(
+                name, lambda: self.bench.sides[name].benchmark(self.mode, self.bench.reader, held))
             read = table.judge(found, target, self.bench.measure, csv=self.mode.csv, wall_s=wall_s)
             if name == "incumbent" and read.failed:
                 row = read.failed[0]

@@ -12,10 +12,12 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from harness import guard, lock, stats
 from harness.compare import SURE
@@ -34,6 +36,7 @@ from harness.text import plain
 from harness.verdict import Outcome as Ruled
 from harness.verdict import Row, Verdict, rejected
 
+T = TypeVar("T")
 RUNS = 3
 """Runs of each side."""
 CLASS = "end to end"
@@ -113,12 +116,12 @@ class _Runs:
         costs: dict[str, list[float]] = {name: [] for name in sides}
         for name, side in sides.items():
             for command in filter(None, (self.of.setup_command, self.of.build_command)):
-                self._run(name, side, command, lambda _: 0.0)
+                self._run(name, partial(side.run, command))
         for number in range(RUNS):
             for name in ORDER[::-1] if number % 2 else ORDER:
                 done = sum(map(len, costs.values())) / (2 * RUNS)
                 self._progress("timing", f"{CLASS}, run {number + 1} of {RUNS}", done)
-                costs[name].append(self._run(name, sides[name], self.of.command, self._cost))
+                costs[name].append(self._run(name, partial(self._timed, name, sides)))
         return self._summed_up(costs)
 
     def _rehearse(self) -> None:
@@ -135,11 +138,19 @@ class _Runs:
         except Fault:
             self._place = replace(self._place, confined=False)
 
-    def _run(self, name: str, side: Side, command: str,
-             cost: Callable[[Outcome], float]) -> float:
+    def _timed(self, name: str, sides: Mapping[str, Side], *, lock: DeviceLock) -> float:
+        """Return what a run of the whole program cost while nobody disturbed it."""
+        def run(one: str) -> float:
+            return self._undisturbed.run(one, lambda: self._cost(
+                sides[one].run(self.of.command, lock=lock)))
+
+        return self._undisturbed(lambda: run(name), alone=lambda: run("incumbent"))
+
+    def _run(self, name: str, work: Callable[..., T]) -> T:
+        """Do what needs the card; a disturbed build is not repeated in the tree that it changed."""
         try:
             with self._lock() as held:
-                return self._undisturbed(lambda: cost(side.run(command, lock=held)))
+                return work(lock=held)
         except ValueError as error:
             raise InputError(str(error), where="e2e_command") from None
         except Fault as fault:

@@ -2,7 +2,10 @@
 
 How often a benchmark calls what it measures is not known, and one such as do_bench calls it as
 often as time allows: what is compared is the time a launch of what is launched most often, and the
-time of the run. It speaks against a gain only where nothing else explains that it went up.
+time of the run. Where launches differ, the former means nothing by itself: then the run must show
+the gain, or kernels that are nobody's change must count the calls. It speaks against a gain only
+where nothing seen here explains that it went up; what is not seen, copies and kernels that overlap,
+may explain it all the same.
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ SMALL = 0.05
 """Of the run's kernel time: what is left once kernels are set aside must be more to decide."""
 SAME_LAUNCHES = 0.02
 RARE = 0.05
-"""Of the launches of what is launched most often: such kernels, if alike, are no part of a call."""
+"""Of the launches of what is launched most often: such kernels, if alike, are no part of a call;
+those launched more often count the calls, as what flushes a cache does.
+"""
 FEWER, LARGER = 0.9, 1.5
 """Kernels a call, and blocks a launch, that show that a call is made up in another way."""
 
@@ -84,7 +89,8 @@ def compare(before: Profile, after: Profile, gain: float, *, even: bool = True) 
     """
     aside = _aside(before, after, gain)
     old, new = _weight(before, aside), _weight(after, aside)
-    ruling, why = _ruled(old, new, gain, even)
+    counted = _by_count(before, after, aside, old, new)
+    ruling, why = _ruled(old, new, gain, even, counted)
     return Compared(ruling=ruling, before=old, after=new, aside=len(aside), why=why)
 
 
@@ -123,7 +129,20 @@ def _sum(profile: Profile) -> Kernel:
     return first
 
 
-def _ruled(old: Weight, new: Weight, gain: float, even: bool) -> tuple[Ruling, str]:
+def _by_count(before: Profile, after: Profile, aside: frozenset[str], old: Weight,
+              new: Weight) -> float | None:
+    """Return the least log-gain a call that kernels set aside show by counting the calls, None if
+    there are none that do.
+    """
+    counting = [name for name in aside if before[name].launches >= RARE * old.launches
+                and after[name].launches >= RARE * new.launches]
+    return min((math.log(old.total_ns / before[name].launches)
+                - math.log(new.total_ns / after[name].launches) for name in counting),
+               default=None)
+
+
+def _ruled(old: Weight, new: Weight, gain: float, even: bool,
+           counted: float | None) -> tuple[Ruling, str]:
     if gain <= 0:
         return "unclear", "no gain of the whole table is reported"
     same = abs(new.launches / old.launches - 1) <= SAME_LAUNCHES
@@ -134,8 +153,11 @@ def _ruled(old: Weight, new: Weight, gain: float, even: bool) -> tuple[Ruling, s
         return "unclear", "kernel time a call and of the run went different ways"
     if 1 in signs:
         shown = max(call, run)
-        return ("less", "") if shown >= PART * gain else \
-            ("unclear", f"kernel time shows a gain of {math.expm1(shown):.1%} alone")
+        if shown < PART * gain:
+            return "unclear", f"kernel time shows a gain of {math.expm1(shown):.1%} alone"
+        if same or run >= PART * gain or (counted is not None and counted >= PART * gain):
+            return "less", ""
+        return "unclear", "its launches differ, and how often a call it launches is not known"
     if max(-call, -run) <= math.log1p(AGAINST):
         return "unclear", "kernel time hardly changed"
     doubt = next(_doubts(old, new, same, even), "")

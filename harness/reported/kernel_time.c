@@ -1,8 +1,10 @@
 /* What the kernels of a process took on an NVIDIA card, by CUPTI's own clock.
 
-CUDA's driver loads this library (CUDA_INJECTION64_PATH) and calls InitializeInjection as it starts.
-At the exit of the process a file KOPT_KERNEL_TIME.<pid> has a line for each name of a kernel:
+CUDA's driver loads this library (CUDA_INJECTION64_PATH) and calls InitializeInjection as it starts:
+a file KOPT_KERNEL_TIME.<pid>.<number> then has a first line, and one that stays alone tells of a
+process that ended without its exit handlers. These append a line for each name of a kernel:
 launches, total ns, the least ns, blocks of threads, name; or a line that says why there are none.
+KOPT_KERNEL_TIME is compiled in.
 CUPTI is looked for among what is loaded, then in KOPT_CUPTI (paths with colons between), then by
 the loader. Nothing here ends the process or fails loudly: it runs in somebody else's program.
 
@@ -21,9 +23,13 @@ at the same offsets; for a version that is not known the name is not followed. *
 #include <string.h>
 #include <unistd.h>
 
+#ifndef KOPT_KERNEL_TIME
+#error "KOPT_KERNEL_TIME says where to write"
+#endif
+
 enum { START = 16, END = 24, GRID = 52, NAME = 104 };
 enum { KERNEL = 3, CONCURRENT_KERNEL = 10, FORCED = 1 };
-enum { BUFFER = 4 << 20, SLOTS = 8192, MOST = 4096, LONGEST = 400 };
+enum { BUFFER = 4 << 20, SLOTS = 8192, MOST = 4096, LONGEST = 280, FILES = 1000 };
 
 typedef void (*request_t)(uint8_t **, size_t *, size_t *);
 typedef void (*complete_t)(void *, uint32_t, uint8_t *, size_t, size_t);
@@ -42,27 +48,32 @@ struct group { char *name; uint64_t launches, total, least, blocks; };
 
 static struct group groups[SLOTS];
 static struct group others = {.name = "(others)"};
-static size_t used, lost;
+static size_t used, lost, handed_out, given_back;
 static pthread_mutex_t busy = PTHREAD_MUTEX_INITIALIZER;
 static int named, written;
 static uint32_t version;
 static pid_t owner;
-static char path[4096], why[512];
+static char file_name[sizeof KOPT_KERNEL_TIME + 32], why[512];
 
 static void because(const char *what, const char *detail) {
     snprintf(why, sizeof why, "%s: %s", what, detail ? detail : "?");
 }
 
+/* A name that is cut has a hash of the whole at its end: long ones often differ there alone. */
 static struct group *group_of(const char *name) {
-    char told[LONGEST + 1];
-    size_t length = name ? strnlen(name, LONGEST) : 0;
+    char told[LONGEST + 10];
+    size_t length = name ? strlen(name) : 0;
     uint64_t hash = 1469598103934665603u;
     for (size_t i = 0; i < length; i++) {
         unsigned char c = (unsigned char)name[i];
-        told[i] = (char)(c < 32 || c == 127 ? '?' : c);
+        if (i < LONGEST)
+            told[i] = (char)(c < 32 || c == 127 ? '?' : c);
         hash = (hash ^ c) * 1099511628211u;
     }
-    told[length] = 0;
+    if (length > LONGEST)
+        snprintf(told + LONGEST, sizeof told - LONGEST, "~%08x", (unsigned)(hash ^ hash >> 32));
+    else
+        told[length] = 0;
     for (size_t at = hash % SLOTS;; at = (at + 1) % SLOTS) {
         if (!groups[at].name) {
             if (used >= MOST || !(groups[at].name = strdup(told)))
@@ -108,6 +119,8 @@ static void request(uint8_t **buffer, size_t *size, size_t *records) {
     *records = 0;
     *size = posix_memalign(&found, 64, BUFFER) == 0 ? BUFFER : 0;
     *buffer = *size ? found : NULL;
+    if (*buffer)
+        __atomic_add_fetch(&handed_out, 1, __ATOMIC_SEQ_CST);
 }
 
 static void complete(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid) {
@@ -119,6 +132,7 @@ static void complete(void *context, uint32_t stream, uint8_t *buffer, size_t siz
         take(record);
     if (cupti.dropped && cupti.dropped(context, stream, &count) == 0)
         lost += count;
+    given_back += buffer != NULL;
     pthread_mutex_unlock(&busy);
     free(buffer);
 }
@@ -130,25 +144,53 @@ static void line(FILE *file, const struct group *group) {
                 (unsigned long long)group->blocks, group->name);
 }
 
+static int failed(int result, const char *what) {
+    const char *words = NULL;
+    if (result == 0)
+        return 0;
+    if (cupti.words)
+        cupti.words(result, &words);
+    snprintf(why, sizeof why, "%s: %s (%d)", what, words ? words : "it does not say why", result);
+    return 1;
+}
+
+/* Whoever registers callbacks after us gets what we have handed out, or the rest of the records. */
+static void flush(void) {
+    if (failed(cupti.flush(FORCED), "CUPTI does not give its records"))
+        return;
+    pthread_mutex_lock(&busy);
+    if (__atomic_load_n(&handed_out, __ATOMIC_SEQ_CST) != given_back)
+        because("CUPTI has not given all records back", "another profiler may have them");
+    pthread_mutex_unlock(&busy);
+}
+
+/* A process that becomes another program keeps its pid, and has a file for each. */
+static void create(void) {
+    for (int i = 0; i < FILES; i++) {
+        snprintf(file_name, sizeof file_name, "%s.%d.%d", KOPT_KERNEL_TIME, (int)owner, i);
+        int fd = open(file_name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        if (fd >= 0) {
+            dprintf(fd, "kopt-kernel-time\t1\t%u\t%d\n", version, named);
+            close(fd);
+            return;
+        }
+        if (errno != EEXIST)
+            break;
+    }
+    file_name[0] = 0;
+}
+
 static void finish(void) {
     if (getpid() != owner) /* a fork that has launched nothing: its counts are its parent's */
         return;
     if (!why[0])
-        cupti.flush(FORCED);
-    char whole[sizeof path + 32];
-    int fd = -1;
-    for (int i = 0; i < 10 && fd < 0; i++) { /* a process that becomes another program keeps its pid */
-        snprintf(whole, sizeof whole, "%s.%d.%d", path, (int)owner, i);
-        fd = open(whole, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-        if (fd < 0 && errno != EEXIST)
-            return;
-    }
-    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+        flush();
+    int fd = file_name[0] ? open(file_name, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC) : -1;
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "a");
     if (!file)
         return;
     pthread_mutex_lock(&busy);
     written = 1;
-    fprintf(file, "kopt-kernel-time\t1\t%u\t%d\n", version, named);
     if (why[0])
         fprintf(file, "why\t%s\n", why);
     if (lost)
@@ -197,16 +239,6 @@ static void *symbol(void *library, const char *name) {
     return found;
 }
 
-static int failed(int result, const char *what) {
-    const char *words = NULL;
-    if (result == 0)
-        return 0;
-    if (cupti.words)
-        cupti.words(result, &words);
-    snprintf(why, sizeof why, "%s: %s (%d)", what, words ? words : "it does not say why", result);
-    return 1;
-}
-
 static void begin(void) {
     void *library = open_cupti();
     if (!library) {
@@ -232,13 +264,12 @@ static void begin(void) {
 
 __attribute__((visibility("default"))) int InitializeInjection(void) {
     static int begun;
-    const char *to = getenv("KOPT_KERNEL_TIME");
-    if (begun || !to || strlen(to) >= sizeof path)
+    if (begun)
         return 1;
     begun = 1;
     owner = getpid();
-    strcpy(path, to);
     begin();
+    create();
     atexit(finish);
     return 1;
 }

@@ -1,8 +1,9 @@
 """What the kernels of one benchmark run took on an NVIDIA card, by CUPTI's clock.
 
 A small library of ours (kernel_time.c) is built here and loaded by CUDA's driver into every process
-of the command. It writes a file per process; the candidate runs beside it, so that these files are
-no more to be trusted than its CSV: they are read within bounds.
+of the command. It has a file per process, which is whole only if the process ended in order; the
+candidate runs beside it, so that these files are no more to be trusted than its CSV: they are read
+within bounds.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import re
 import shutil
 import stat
+import string
 import sys
 import tempfile
 import threading
@@ -30,10 +32,12 @@ from harness.text import plain
 T = TypeVar("T")
 SOURCE = Path(__file__).parent / "kernel_time.c"
 FOLDER = "kernel-time"
-LIMITS = {"files": 512, "bytes": 4 << 20, "names": 4096, "name": 300}
+LIMITS = {"files": 512, "bytes": 4 << 20, "all": 16 << 20, "lines": 4100, "names": 4096,
+          "name": 300}
 """Of what a run may leave; a program that starts more processes is not looked at."""
 _NUMBER = re.compile(r"[0-9]{1,19}")
 _HEADER = re.compile(r"kopt-kernel-time\t1\t[0-9]{1,10}\t[01]")
+_FILE = re.compile(r"k\.[0-9]{1,10}\.[0-9]{1,3}")
 _PACKAGES = ("lib*/python3*/*-packages/nvidia/*/lib", "lib",
              "lib*/python3*/*-packages/triton/backends/nvidia/lib/cupti")
 _TOOLKITS = ("lib64", "lib", "extras/CUPTI/lib64")
@@ -68,13 +72,17 @@ class Kernel:
 Profile = Mapping[str, Kernel]
 
 
-def build(folder: Path, cancel: threading.Event | None = None) -> Path:
-    """Compile the library into a folder and return it. Raises Unseen, EnvironmentFault, Stopped."""
+def build(folder: Path, to: Path, cancel: threading.Event | None = None) -> Path:
+    """Compile the library that writes to such files into a folder and return it.
+
+    Raises Unseen, EnvironmentFault, Stopped.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     out = folder / "libkopt_kernel_time.so"
     outcome = guard.run(
-        [compiler(), "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread", "-o", str(out),
-         str(SOURCE), "-ldl"], cwd=folder, env=guard.clean_env(home=folder), limits=BUILD_LIMITS,
+        [compiler(), "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread",
+         f"-DKOPT_KERNEL_TIME={_literal(to)}", "-o", str(out), str(SOURCE), "-ldl"], cwd=folder,
+        env=guard.clean_env(home=folder), limits=BUILD_LIMITS,
         confine=Confine(writable=(str(folder),), cards=False), cancel=cancel)
     if cancel is not None and cancel.is_set():
         raise Stopped("stopped while building")
@@ -82,6 +90,13 @@ def build(folder: Path, cancel: threading.Event | None = None) -> Path:
         said = outcome.stderr.decode(errors="replace").strip().splitlines() or ["it says nothing"]
         raise Unseen(f"the library that asks CUPTI does not compile: {plain(said[0], 200)}")
     return out
+
+
+def _literal(path: Path) -> str:
+    """Return a path as C writes it."""
+    kept = frozenset(b"/._-" + (string.ascii_letters + string.digits).encode())
+    return '"' + "".join(chr(byte) if byte in kept else f"\\{byte:03o}"
+                         for byte in os.fsencode(path)) + '"'
 
 
 def places(python: str | None = None) -> list[str]:
@@ -98,30 +113,31 @@ def places(python: str | None = None) -> list[str]:
     return [path for path in dict.fromkeys(found) if ":" not in path]
 
 
-def observed(side: Side, library: Path, cupti: Iterable[str], work: Callable[[], T],
-             ) -> tuple[T, Profile]:
+def observed(side: Side, cupti: Iterable[str], work: Callable[[], T]) -> tuple[T, Profile]:
     """Do what runs commands of a side, and return what their kernels took.
 
-    Raises Unseen, and what the work raises.
+    Raises Unseen, EnvironmentFault, Stopped, and what the work raises.
     """
     folder = Path(tempfile.mkdtemp(prefix="kernel-time-", dir=side.home))
     place = side.place
-    side.place = replace(place, env={
-        **place.env, "CUDA_INJECTION64_PATH": str(library), "KOPT_CUPTI": ":".join(cupti),
-        "KOPT_KERNEL_TIME": str(folder / "k")})
     try:
+        library = build(side.folder / FOLDER, folder / "k", place.cancel)
+        side.place = replace(place, env={
+            **place.env, "CUDA_INJECTION64_PATH": str(library), "KOPT_CUPTI": ":".join(cupti)})
         done = work()
-        return done, gathered(folder)
+        return done, gathered(folder, place.cancel)
     finally:
         side.place = place
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def gathered(folder: Path) -> Profile:
-    """Return what the processes of a run have written, together. Raises Unseen."""
+def gathered(folder: Path, cancel: threading.Event | None = None) -> Profile:
+    """Return what the processes of a run have written, together. Raises Unseen and Stopped."""
     found: dict[str, Kernel] = {}
     with _opened(folder) as texts:
         for text in texts:
+            if cancel is not None and cancel.is_set():
+                raise Stopped("stopped while kernel time was read")
             for name, kernel in parse(text).items():
                 found[name] = found[name] + kernel if name in found else kernel
                 if len(found) > LIMITS["names"]:
@@ -150,23 +166,29 @@ def _texts(inside: int) -> Iterator[str]:
     with os.scandir(inside) as entries:
         names = [entry.name for entry, _ in zip(entries, range(LIMITS["files"] + 1), strict=False)]
     if not names:
-        raise Unseen("no process of it loaded CUDA and ended in order")
+        raise Unseen("no process of it loaded CUDA")
     if len(names) > LIMITS["files"]:
         raise Unseen("too many processes to look at")
+    if not all(map(_FILE.fullmatch, names)):
+        raise Unseen("there are files where CUPTI's are that are not CUPTI's")
+    left = LIMITS["all"]
     for name in sorted(names):
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
                              dir_fd=inside)
         with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise Unseen("what CUPTI saw is no plain file")
-            data = file.read(LIMITS["bytes"] + 1)
-        if len(data) > LIMITS["bytes"]:
+            data = file.read(min(LIMITS["bytes"], left) + 1)
+        left -= len(data)
+        if len(data) > LIMITS["bytes"] or left < 0:
             raise Unseen("what CUPTI saw is too much to read")
         yield data.decode(errors="replace")
 
 
 def parse(text: str) -> dict[str, Kernel]:
     """Read one process's file. Raises Unseen where it is none, not whole, or says why."""
+    if text.count("\n") > LIMITS["lines"]:
+        raise Unseen("what CUPTI saw is too much to read")
     header, *lines = text.split("\n")
     found: dict[str, Kernel] = {}
     for line in lines[:-2]:
@@ -180,7 +202,7 @@ def parse(text: str) -> dict[str, Kernel]:
         name, kernel = _kernel(rest)
         found[name] = found[name] + kernel if name in found else kernel
     if not _HEADER.fullmatch(header) or lines[-2:] != ["end", ""]:
-        raise Unseen("what CUPTI saw is not whole")
+        raise Unseen("what CUPTI saw is not whole: a process ended without its exit handlers")
     return found
 
 

@@ -20,7 +20,8 @@ from harness.text import plain
 FaultKind = Literal[
     "build", "exit", "crash", "timeout", "output", "memory", "processes", "killed", "missing-file",
     "stale-file", "unreadable", "missing-column", "empty-table", "nan", "not-a-number",
-    "not-positive", "failed-check", "duplicate-rows", "changed-rows", "changed-files"]
+    "not-positive", "failed-check", "duplicate-rows", "changed-rows", "changed-files",
+    "disturbed"]
 LIMITS = {"bytes": 4 << 20, "rows": 4096, "columns": 256, "cell": 500}
 """Of a benchmark's file; more is no table for a verdict."""
 LEAST, MOST = 1e-12, 1e18

@@ -168,8 +168,10 @@ def _message(reader: Reader, chosen: Campaign) -> str:
     """Say what the campaign found: the headline, then one line per kept candidate that stands."""
     past = history.read(reader, chosen.id)
     kept = [one for one in past.decisions if one.kind == "keep" and one.commit not in past.undone]
-    gained = best(chosen)
+    gained = "" if chosen.speedup is None else best(chosen)
     title = f"Make {words.clean(chosen.op, 40)} faster" + (f": {gained}" if gained else "")
     lines = [f"- {words.clean(one.reason, 200)} ({one.commit[:12]})" for one in kept]
+    if chosen.speedup is None:
+        lines.append("Not accepted: the gain of all that against the baseline is not measured.")
     return "\n".join([title, "", f"kopt campaign {chosen.id} on "
                       f"{words.clean(chosen.device or chosen.gpu, 60)}", *lines])

@@ -53,9 +53,9 @@ def run(args: argparse.Namespace) -> int:
 
 def best(one: Campaign) -> str:
     """Return a campaign's headline such as "2.31x [2.25, 2.37]", empty before there is one."""
-    known = one.speedup is not None
-    return words.speedup(Speedup(one.speedup or 0.0, one.speedup_low, one.speedup_high)) \
-        if known else ""
+    if one.speedup is None:
+        return "" if one.best_commit == one.base_commit else words.UNMEASURED
+    return words.speedup(Speedup(one.speedup, one.speedup_low, one.speedup_high))
 
 
 def _standing(reader: Reader, one: Campaign, waiting: int) -> Standing:

@@ -30,6 +30,12 @@ def state_spans(row: CampaignRow) -> Line:
     return tuple(parts)
 
 
+def best_said(row: CampaignRow) -> str:
+    """Return how much faster than the baseline a campaign's best is."""
+    unmeasured = "nothing kept yet" if row.best_commit == row.base_commit else words.UNMEASURED
+    return words.speedup(row.best) or unmeasured
+
+
 class AboutPane(Pane):
     """The campaign under the cursor."""
 
@@ -46,7 +52,7 @@ class AboutPane(Pane):
         row = self.campaign
         if row is None:
             return []
-        best = words.speedup(row.best) or "nothing kept yet"
+        best = best_said(row)
         commits = f"best {words.short(row.best_commit)}  baseline {words.short(row.base_commit)}"
         facts = [("project", row.project), ("commits", commits), ("engine", engine_said(row)),
                  ("begun", words.stamp(row.created_at))]
@@ -76,7 +82,7 @@ class HeadPane(Pane, can_focus=False):
         row = self.campaign
         if row is None:
             return [((" no campaign chosen: 1 shows them all", "dim"),)]
-        best = words.speedup(row.best) or "nothing kept yet"
+        best = best_said(row)
         first: Line = ((f" {row.id}  ", "bold"), ("best ", "dim"), (best, "bold"),
                        (f"  round {words.rounds(row.round, row.rounds_max)}", "plain"))
         who = f"  {engine_said(row)}" if row.engine.word != "none" or row.state == "waiting" else ""
