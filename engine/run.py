@@ -65,7 +65,8 @@ class Run:
             if canary_run.due(self.desk):
                 self._state("running", "canary: a broken copy must not pass")
                 canary_run.look(self.desk)
-            self._headline()
+            if not self._cut_rounds():  # one that was cut short ends with it
+                self._headline()
             self._finish(self._untimed() or self._rounds())
         except Stopped:
             self._cut_short("stopped", self.controls.stop_reason or "stopped in order")
