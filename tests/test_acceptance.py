@@ -222,6 +222,7 @@ def run_until_recorded(setup: Setup) -> str:
     return setup.lineage.best
 
 
+@pytest.mark.slow
 def test_what_ends_a_campaign_ends_it_though_another_stop_came_first(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = create(tmp_path, "C", e2e_command="python -c pass")
@@ -243,6 +244,7 @@ def test_what_ends_a_campaign_ends_it_though_another_stop_came_first(
         assert [r.n for r in reader.rounds(setup.id)] == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_best_without_a_verdict_is_not_accepted(tmp_path: Path,
                                                   monkeypatch: pytest.MonkeyPatch) -> None:
     setup = create(tmp_path, "D", full_test_command="python -c pass")
@@ -291,7 +293,8 @@ def test_an_approval_belongs_to_the_last_round_whoever_carries_it_out(tmp_path: 
     assert past.best_after(1) == past.base and past.best_after(2) == best(setup)
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [1, 3])
 def test_slots_of_what_was_kept_when_an_engine_died_end_so(tmp_path: Path, kills: int) -> None:
     setup = create(tmp_path, "D", format_command=(
         "grep -q formatted kernel.py || echo '# formatted' >> kernel.py"))

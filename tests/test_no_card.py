@@ -38,6 +38,7 @@ def without_cards(monkeypatch: pytest.MonkeyPatch, *uses: str, after: int = 0) -
     return asked
 
 
+@pytest.mark.slow
 def test_what_others_have_in_flight_is_finished_and_judged(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = create(tmp_path, 3.0)

@@ -64,6 +64,7 @@ def test_a_repair_that_was_killed_goes_on_as_the_attempt_it_was(tmp_path: Path) 
     campaigns.consistent(setup)
 
 
+@pytest.mark.slow
 def test_kills_after_every_decision_give_no_attempt_more(tmp_path: Path) -> None:
     setup = create(tmp_path, "--never")
     for count in (1, 2, 3):

@@ -76,6 +76,7 @@ def same_when_killed(root: Path, handed_in: dict[str, dict[str, str]], kills: tu
     return setup
 
 
+@pytest.mark.slow
 def test_killed_between_a_decision_and_its_slot_leaves_no_trace(tmp_path: Path) -> None:
     setup = same_when_killed(tmp_path, {
         "a": {"kernel_py": GAIN_A}, "b": {"kernel_py": GAIN_B},
@@ -89,6 +90,7 @@ def test_killed_between_a_decision_and_its_slot_leaves_no_trace(tmp_path: Path) 
     assert not any("already" in reason for reason in reasons)
 
 
+@pytest.mark.slow
 def test_killed_while_it_is_asked_who_waits_and_who_stands_back(tmp_path: Path) -> None:
     setup = same_when_killed(tmp_path, {
         "a": {"kernel_py": GAIN_A}, "b": {"kernel_py": GAIN_B},

@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 import campaigns
+import pytest
 from test_repair import decisions
 from test_repair_resumed import start
 
@@ -30,6 +31,7 @@ DIVERGES = KERNEL.replace("LARGE 64", "LARGE 2").replace("SMALL 16", "SMALL 256"
     "x[i] * 2.0f", "x[i] + x[i]")
 
 
+@pytest.mark.slow
 def test_a_split_that_was_killed_is_made_by_the_next_engine(tmp_path: Path) -> None:
     setup = campaigns.given(
         tmp_path, kernel=KERNEL, pool={"slots": 1, "backends": ["inbox", "split"]},
