@@ -201,7 +201,7 @@ def test_a_verdict_on_either_patch(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_campaign_repairs_keeps_and_ends_after_regressions(tmp_path: Path) -> None:
-    path = campaign_on(tmp_path / "p", approval="auto", budget={"pairs": 4},
+    path = campaign_on(tmp_path / "p", approval="auto", budget={"pairs": 7},  # 4: too few, if noisy
                        decision={"looks": 8, "alpha": 0.2}, pool={
         "slots": 1, "backends": ["cli"], "cli": [
             {"name": "steps", "command": "{python} worker.py {prompt}", "network": False}]})
