@@ -185,7 +185,7 @@ class Builder:
 
     def _verdict_line(self, one: VerdictRow, decision: DecisionRow | None) -> VerdictLine:
         slot, hypothesis = self._origin(one.campaign, one.candidate)
-        measured = one.purpose if one.purpose in ("headline", "baseline") else "measured"
+        measured = one.purpose if one.purpose in ("headline", "baseline", "e2e") else "measured"
         outcome = (measured if one.correct else "incorrect") if one.valid else "invalid"
         if decision is not None:
             outcome, reason = decision.kind, decision.reason
