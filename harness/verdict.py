@@ -75,7 +75,9 @@ class Row:
 
 
 KERNEL_TIME = "kernel-time"
-"""The rule of a finding that GPU kernel time speaks against a gain: a person is asked, always."""
+"""The kind of evidence of GPU kernel time, and the rule of a finding that it speaks against a gain:
+a person is asked, always.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)

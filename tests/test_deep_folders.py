@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -11,15 +10,19 @@ from pathlib import Path
 import pytest
 from reported_case import judge, kernel
 
-from harness import copies
+from harness import copies, devices
+from harness.evaluate import Settings, Trees
+from harness.reported import kernel_time
+from harness.reported.endtoend import EndToEnd, measure
+from harness.reported.side import Place, Side
 
-DEPTH = sys.getrecursionlimit() + 200
 DIG = f"""
 import os
 def after():
     here = os.open(".", os.O_RDONLY)
-    for _ in range({DEPTH}):
-        os.mkdir("d", dir_fd=here)
+    for _ in range({sys.getrecursionlimit() + 200}):
+        if "d" not in os.listdir(here):
+            os.mkdir("d", dir_fd=here)
         below = os.open("d", os.O_RDONLY, dir_fd=here)
         os.close(here)
         here = below
@@ -27,7 +30,7 @@ def after():
 
 
 def dug(folder: Path) -> Path:
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     subprocess.run([sys.executable, "-c", f"{DIG}\nafter()"], cwd=folder, check=True)
     return folder
 
@@ -44,9 +47,23 @@ def test_a_folder_of_any_depth_is_removed_and_nothing_it_points_at(tmp_path: Pat
 
 
 def test_a_benchmark_that_digs_loses_no_verdict_and_leaves_nothing(tmp_path: Path) -> None:
-    verdict = judge(tmp_path, kernel(80.0, DIG.replace("os.mkdir(", "_dig(").replace(
-        "import os\n", "import contextlib, os\ndef _dig(*a, **k):\n"
-        "    with contextlib.suppress(FileExistsError):\n        os.mkdir(*a, **k)\n")))
+    verdict = judge(tmp_path, kernel(80.0, DIG))
     assert verdict.valid and verdict.correct, verdict
-    assert not os.listdir(tmp_path / "scratch" / "reported") \
-        if (tmp_path / "scratch" / "reported").exists() else True
+    assert not (tmp_path / "scratch" / "reported").exists()
+
+
+def test_a_program_that_digs_loses_no_verdict_and_leaves_nothing(tmp_path: Path) -> None:
+    (tree := tmp_path / "tree").mkdir()
+    (tree / "dig.py").write_text(f"{DIG}\nafter()")
+    verdict = measure(EndToEnd(command="python dig.py"),
+                      Trees(candidate=str(tree), incumbent=str(tree), reference=str(tree)),
+                      devices.find("cpu"), Settings(scratch=str(tmp_path / "scratch")))
+    assert verdict.valid and not (tmp_path / "scratch" / "end-to-end").exists(), verdict
+
+
+def test_what_is_dug_beside_a_profile_is_no_crash(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    side = Side("candidate", tmp_path / "tree", tmp_path / "side", Place())
+    with pytest.raises(kernel_time.Unseen):
+        kernel_time.observed(side, (), lambda: dug(next(side.home.glob("kernel-time-*"))))
+    assert not list(side.home.iterdir())

@@ -14,7 +14,7 @@ from harness.lock import DeviceLock
 from harness.reported import decide, kernel_gain, kernel_time, rows, series
 from harness.reported.duel import ORDER, Bench, Duel
 from harness.reported.kernel_gain import CHANGED, Compared
-from harness.reported.kernel_time import FOLDER, Profile, Unseen
+from harness.reported.kernel_time import Profile, Unseen
 from harness.reported.series import Series
 from harness.reported.summary import Seen
 from harness.reported.table import Fault, Reading
@@ -79,7 +79,7 @@ def by_kernel_time(device: Device, bench: Bench, seen: Seen) -> Confirmation:
         told = error.what if isinstance(error, KoptError) else f"{type(error).__name__}: {error}"
         return Confirmation(finding=because(plain(told, 300)))
     return Confirmation(finding=_finding(found, math.exp(overall.mean)),
-                        evidence=(Evidence(kind=FOLDER, detail=found.told),))
+                        evidence=(Evidence(kind=KERNEL_TIME, detail=found.told),))
 
 
 def _finding(found: Compared, speedup: float) -> Finding | None:

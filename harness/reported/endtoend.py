@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from harness import guard, lock, stats
+from harness import copies, guard, lock, stats
 from harness.compare import SURE
 from harness.device import Device
 from harness.errors import InputError
@@ -103,7 +102,7 @@ class _Runs:
         except Fault as fault:
             verdict = rejected(f"end to end: {fault}")
         finally:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            copies.remove(self._folder)
         return replace(verdict, device=self.device.name, alpha=SURE,
                        candidate_id=self.settings.candidate_id,
                        incumbent_tree=self.settings.incumbent_tree,

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from harness import guard
+from harness import copies, guard
 from harness.build_c import BUILD_LIMITS, compiler
 from harness.errors import KoptError, Stopped
 from harness.guard import Confine
@@ -128,7 +128,7 @@ def observed(side: Side, cupti: Iterable[str], work: Callable[[], T]) -> tuple[T
         return done, gathered(folder, place.cancel)
     finally:
         side.place = place
-        shutil.rmtree(folder, ignore_errors=True)
+        copies.remove(folder)
 
 
 def gathered(folder: Path, cancel: threading.Event | None = None) -> Profile:
