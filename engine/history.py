@@ -6,7 +6,7 @@ The rolling list of regressions is a view of the rounds, so that it survives eve
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -96,7 +96,7 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def undone(self) -> frozenset[str]:
         """Kept commits that were rolled back."""
-        return frozenset(commit for one in self.rollbacks for commit in one.undone)
+        return undone(self.rollbacks)
 
     def stood(self, earlier: str, commit: str) -> bool:
         """Whether an earlier keep had not been rolled back when a later one was made: what undid it
@@ -108,8 +108,8 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def standing(self) -> tuple[DecisionRow, ...]:
         """The keeps that were not rolled back."""
-        undone = self.undone
-        return tuple(d for d in self.keeps if d.commit not in undone)
+        gone = self.undone
+        return tuple(d for d in self.keeps if d.commit not in gone)
 
     def fails(self, commit: str) -> bool:
         """Whether a kept commit has failed its final acceptance."""
@@ -136,8 +136,8 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
 
         A roll back counts for the rounds after it: what was best before it was, then.
         """
-        undone = {commit for one in self.rollbacks if one.round < n for commit in one.undone}
-        commits = [d.commit for d in self.keeps if d.round <= n and d.commit not in undone]
+        gone = undone(one for one in self.rollbacks if one.round < n)
+        commits = [d.commit for d in self.keeps if d.round <= n and d.commit not in gone]
         return commits[-1] if commits else self.base
 
     def until(self, at: float) -> Past:
@@ -209,6 +209,11 @@ def rollbacks(reader: Reader, campaign: str) -> tuple[Rollback, ...]:
     return tuple(msgspec.structs.replace(
         msgspec.json.decode(event.payload, type=Rollback), at=event.at)
         for event in reader.events_of(campaign, ROLLBACK))
+
+
+def undone(those: Iterable[Rollback]) -> frozenset[str]:
+    """Return the kept commits that roll backs undid."""
+    return frozenset(commit for one in those for commit in one.undone)
 
 
 def decode(row: VerdictRow) -> Verdict:

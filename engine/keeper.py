@@ -105,9 +105,8 @@ class Keeper:
     def known_as(self, identity: str) -> str:
         """Say what has become of a candidate that is there for a second time."""
         found = self.desk.reader.candidate(identity, self.setup.id)
-        undone = {commit for one in history.rollbacks(self.desk.reader, self.setup.id)
-                  for commit in one.undone}
-        state = "rolled back" if found.commit in undone else found.state
+        gone = history.undone(history.rollbacks(self.desk.reader, self.setup.id))
+        state = "rolled back" if found.commit in gone else found.state
         return f"known as {identity}, which is {state}"
 
     def kept_before(self, identity: str) -> bool:

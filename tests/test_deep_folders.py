@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,13 @@ def after():
         os.close(here)
         here = below
 """
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(tmp_path: Path) -> Iterator[None]:
+    """Leave nothing that pytest itself could not delete, should a test fail."""
+    yield
+    subprocess.run(["rm", "-rf", "--", tmp_path], check=True)
 
 
 def dug(folder: Path) -> Path:
