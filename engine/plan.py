@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -101,8 +101,8 @@ def planned_share(outlook: Outlook) -> int:
 def plan(outlook: Outlook) -> list[Task]:
     """Return the round's tasks: inbox, planned, rewrite, and the fixed one last."""
     share = planned_share(outlook)
-    handed_in = outlook.inbox[:MAX_INBOX] if "inbox" in outlook.pool.backends else ()
     begun = dict(outlook.begun)
+    handed_in = _take(outlook.inbox, begun) if "inbox" in outlook.pool.backends else []
     free = (slot for n in count(1) if (slot := f"inbox-{n}") not in begun.values())
     tasks = [_inbox(begun.get(_handed_in(path)) or next(free), path) for path in handed_in]
     known_forms = outlook.review is not None and outlook.review.depth == "state of the art"
@@ -180,6 +180,13 @@ def _rewrites(outlook: Outlook, room: int) -> list[Task]:
 
 def _handed_in(path: Path) -> str:
     return f"handed in: {_printable(path.name)}"
+
+
+def _take(waiting: Sequence[Path], begun: Mapping[str, str]) -> list[Path]:
+    """Return the patches of a round: those that it has begun, and as many more as it may have."""
+    again = {path for path in waiting if _handed_in(path) in begun}
+    fresh = [path for path in waiting if path not in again][:max(0, MAX_INBOX - len(begun))]
+    return [path for path in waiting if path in again or path in fresh]
 
 
 def _inbox(slot: str, path: Path) -> Task:

@@ -121,3 +121,12 @@ def test_a_patch_keeps_its_slot_when_its_round_goes_on() -> None:
     tasks = [task for task in plan(outlook(inbox=left, begun=begun)) if task.backend == "inbox"]
     assert [(t.slot, Path(t.option).stem) for t in tasks] == [
         ("inbox-2", "b"), ("inbox-3", "c"), ("inbox-4", "new")]
+
+
+def test_a_round_taken_up_again_takes_no_more_patches_than_an_undisturbed_one() -> None:
+    begun = tuple((f"handed in: {name}.patch", f"inbox-{i}") for i, name in enumerate("abc", 1))
+    left = tuple(Path(f"inbox/{name}.patch") for name in ("c", "new", "newer"))  # a and b are taken
+    tasks = [task for task in plan(outlook(inbox=left, begun=begun)) if task.backend == "inbox"]
+    assert [(task.slot, Path(task.option).stem) for task in tasks] == [
+        ("inbox-3", "c"), ("inbox-4", "new")]
+
