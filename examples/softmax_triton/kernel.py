@@ -1,9 +1,9 @@
-"""Softmax over the rows of a bfloat16 matrix: five ways to read them, of which the first is naive.
+"""Softmax over the rows of a bfloat16 matrix: four ways to read them, of which the first is naive.
 
 BLOCK elements are worked on at a time: a part of a row, or, where a row stays in registers, as
-many rows as they are long. Warps follow from that and PER_THREAD. A row that fills the registers
-of a multiprocessor leaves no room for a second one to be loaded meanwhile: it may be read twice, or
-kept as it was read, in half of them.
+many rows as they are long. Warps follow from that and PER_THREAD. Two WIDE rows fit into the
+registers of a multiprocessor, so that one is loaded while the other is worked on, only if some of a
+row stays as it was read, in half the space, and has its powers taken twice.
 """
 
 import torch
@@ -73,9 +73,9 @@ def wide(value, FENCE: tl.constexpr):
 
 
 @triton.jit
-def in_registers(x, out, first, rows, cols, ROWS: tl.constexpr, WIDTH: tl.constexpr,
-                 EVEN: tl.constexpr, FENCE: tl.constexpr, LOAD: tl.constexpr,
-                 STORE: tl.constexpr):
+def at_once(x, out, first, rows, cols, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+            EVEN: tl.constexpr, NARROW: tl.constexpr, FENCE: tl.constexpr, LOAD: tl.constexpr,
+            STORE: tl.constexpr):
     """Softmax of ROWS rows from the first on, each of them read once; EVEN needs no mask."""
     row = first + tl.arange(0, ROWS)[:, None]
     lane = tl.arange(0, WIDTH)[None, :]
@@ -88,7 +88,7 @@ def in_registers(x, out, first, rows, cols, ROWS: tl.constexpr, WIDTH: tl.conste
     peak = tl.max(wide(value, FENCE), 1, keep_dims=True)
     power = tl.exp(wide(value, FENCE) - peak)
     total = tl.sum(power, 1, keep_dims=True)
-    if FENCE:
+    if NARROW:
         result = tl.exp(wide(value, FENCE) - (peak + tl.log(total)))
     else:
         result = power * (1.0 / total)
@@ -99,52 +99,61 @@ def in_registers(x, out, first, rows, cols, ROWS: tl.constexpr, WIDTH: tl.conste
 
 
 @triton.jit
+def in_halves(x, out, row, cols, WIDTH: tl.constexpr, EVEN: tl.constexpr, FENCE: tl.constexpr,
+              LOAD: tl.constexpr, STORE: tl.constexpr):
+    """Softmax of one row, more than half as long as WIDTH: its end alone stays as it was read."""
+    left = tl.arange(0, WIDTH // 2)
+    right = WIDTH // 2 + left
+    x += tl.cast(row, tl.int64) * cols
+    out += tl.cast(row, tl.int64) * cols
+    begin = tl.load(x + left, eviction_policy=LOAD)
+    if EVEN:
+        end = tl.load(x + right, eviction_policy=LOAD)
+    else:
+        end = tl.load(x + right, mask=right < cols, other=float("-inf"), eviction_policy=LOAD)
+    peak = tl.maximum(tl.max(wide(begin, FENCE), 0), tl.max(wide(end, FENCE), 0))
+    total = tl.sum(tl.exp(wide(end, FENCE) - peak), 0)
+    power = tl.exp(wide(begin, FENCE) - peak)
+    total += tl.sum(power, 0)
+    tl.store(out + left, power * (1.0 / total), cache_modifier=STORE)
+    result = tl.exp(wide(end, FENCE) - (peak + tl.log(total)))
+    if EVEN:
+        tl.store(out + right, result, cache_modifier=STORE)
+    else:
+        tl.store(out + right, result, mask=right < cols, cache_modifier=STORE)
+
+
+@triton.jit
+def in_registers(x, out, first, rows, cols, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+                 EVEN: tl.constexpr, NARROW: tl.constexpr, FENCE: tl.constexpr,
+                 LOAD: tl.constexpr, STORE: tl.constexpr):
+    if NARROW == 1:
+        in_halves(x, out, first, cols, WIDTH, EVEN, FENCE, LOAD, STORE)
+    else:
+        at_once(x, out, first, rows, cols, ROWS, WIDTH, EVEN, NARROW == 2, FENCE, LOAD, STORE)
+
+
+@triton.jit
 def whole_kernel(x, out, rows, cols, ROWS: tl.constexpr, WIDTH: tl.constexpr, EVEN: tl.constexpr,
-                 FENCE: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr):
-    in_registers(x, out, tl.program_id(0) * ROWS, rows, cols, ROWS, WIDTH, EVEN, FENCE, LOAD, STORE)
+                 NARROW: tl.constexpr, FENCE: tl.constexpr, LOAD: tl.constexpr,
+                 STORE: tl.constexpr):
+    in_registers(x, out, tl.program_id(0) * ROWS, rows, cols, ROWS, WIDTH, EVEN, NARROW, FENCE,
+                 LOAD, STORE)
 
 
 @triton.jit
 def persistent_kernel(x, out, rows, cols, ROWS: tl.constexpr, WIDTH: tl.constexpr,
-                      EVEN: tl.constexpr, FENCE: tl.constexpr, NUM_STAGES: tl.constexpr,
-                      LOAD: tl.constexpr, STORE: tl.constexpr):
+                      EVEN: tl.constexpr, NARROW: tl.constexpr, FENCE: tl.constexpr,
+                      NUM_STAGES: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr):
     for first in tl.range(tl.program_id(0) * ROWS, rows, tl.num_programs(0) * ROWS,
                           num_stages=NUM_STAGES):
-        in_registers(x, out, first, rows, cols, ROWS, WIDTH, EVEN, FENCE, LOAD, STORE)
-
-
-@triton.jit
-def twice_kernel(x, out, rows, cols, LANES: tl.constexpr, LOAD: tl.constexpr,
-                 STORE: tl.constexpr):
-    """Each of LANES has a peak and a total of its own until the row's end, and reads 8 elements at
-    a time; the second time they are in the cache, as long as few rows are under way.
-    """
-    lanes = tl.arange(0, LANES)[:, None] * 8 + tl.arange(0, 8)[None, :]
-    for row in tl.range(tl.program_id(0), rows, tl.num_programs(0)):
-        first = tl.cast(row, tl.int64) * cols
-        peak = tl.full((LANES,), -3.4e38, tl.float32)
-        total = tl.zeros((LANES,), tl.float32)
-        for start in tl.range(0, cols, 8 * LANES):
-            at = start + lanes
-            value = tl.load(x + first + at, mask=at < cols, other=float("-inf")).to(tl.float32)
-            higher = tl.maximum(peak, tl.max(value, 1))
-            total = total * tl.exp(peak - higher) + tl.sum(tl.exp(value - higher[:, None]), 1)
-            peak = higher
-        highest = tl.max(peak, 0)
-        scale = 1.0 / tl.sum(total * tl.exp(peak - highest), 0)
-
-        for start in tl.range(0, cols, 8 * LANES):
-            at = start + lanes
-            value = tl.load(x + first + at, mask=at < cols, other=float("-inf"),
-                            eviction_policy=LOAD)
-            tl.store(out + first + at, tl.exp(value.to(tl.float32) - highest) * scale,
-                     mask=at < cols, cache_modifier=STORE)
+        in_registers(x, out, first, rows, cols, ROWS, WIDTH, EVEN, NARROW, FENCE, LOAD, STORE)
 
 
 def three_pass(x, out, kernel=three_pass_kernel):
     rows, cols = x.shape
-    kernel[(rows,)](x, out, cols, BLOCK=BLOCK, NUM_STAGES=NUM_STAGES, num_warps=warps(BLOCK),
-                    **CACHE)
+    kernel[(rows,)](x, out, cols, BLOCK=BLOCK, NUM_STAGES=NUM_STAGES,
+                    num_warps=warps(BLOCK, PER_THREAD), **CACHE)
 
 
 def online(x, out):
@@ -165,22 +174,17 @@ def persistent(x, out):
         x, out, rows, cols, NUM_STAGES=NUM_STAGES, **tile, **CACHE)
 
 
-def twice(x, out):
-    rows, cols = x.shape
-    twice_kernel[(min(rows, processors(x) * PROGRAMS),)](
-        x, out, rows, cols, LANES=WIDE_BLOCK // 8, num_warps=16, **CACHE)
-
-
-def warps(elements):
-    return max(1, min(32, elements // (32 * PER_THREAD)))
-
-
 def tile_of(rows, cols):
     width = triton.next_power_of_2(cols)
     height = max(1, BLOCK // width)
-    compiled = isinstance(whole_kernel, triton.JITFunction)
+    narrow = NARROW if width >= WIDE else 0
     return {"ROWS": height, "WIDTH": width, "EVEN": cols == width and rows % height == 0,
-            "FENCE": bool(NARROW and compiled), "num_warps": warps(height * width)}
+            "NARROW": narrow, "FENCE": narrow > 0 and isinstance(whole_kernel, triton.JITFunction),
+            "num_warps": warps(height * width, WIDE_PER_THREAD if width >= WIDE else PER_THREAD)}
+
+
+def warps(elements, per_thread):
+    return max(1, min(32, elements // (32 * per_thread)))
 
 
 def processors(tensor):
@@ -190,30 +194,29 @@ def processors(tensor):
         return 1  # interpreted
 
 
+WIDE = 32768
+
 plain = {"LOAD": "", "STORE": ""}
 streaming = {"LOAD": "evict_first", "STORE": ".cs"}
 
 VARIANT = three_pass  # kopt: knob VARIANT in [three_pass, online, whole, persistent]
 BLOCK = 128  # kopt: knob BLOCK in [128, 256, 512, 1024, 2048, 4096, 8192] elements at a time
-PER_THREAD = 1  # kopt: knob PER_THREAD in [1, 2, 4, 8, 16, 32, 64, 128] of them for a thread
+PER_THREAD = 1  # kopt: knob PER_THREAD in [1, 2, 4, 8, 16, 32, 64] of them for a thread
 NUM_STAGES = 1  # kopt: knob NUM_STAGES in [1, 2, 3, 4] steps of a loop in flight; not for whole
 THREADS = 512  # kopt: knob THREADS in [512, 1024, 2048] of persistent on a multiprocessor
 CACHE = plain  # kopt: knob CACHE in [plain, streaming] what is touched for the last time
 
-NARROW = 0  # kopt: knob NARROW in [0, 1] rows in registers stay as they were read; for NVIDIA
-WIDE = 65536  # kopt: knob WIDE in [32768, 65536] columns from which a row is read twice
-WIDE_BLOCK = 4096  # kopt: knob WIDE_BLOCK in [4096, 8192, 16384] elements at a time of such a row
-PROGRAMS = 4  # kopt: knob PROGRAMS in [2, 3, 4] such rows on a multiprocessor
+NARROW = 0  # kopt: knob NARROW in [0, 1, 2] halves of a WIDE row that stay as they were read
+WIDE_PER_THREAD = 32  # kopt: knob WIDE_PER_THREAD in [32, 64, 128] elements of such a row
 
 # A block has at most 32 warps of 32 threads.
 # kopt: require BLOCK // PER_THREAD <= 32 * 32
 # THREADS does nothing elsewhere.
 # kopt: require THREADS == 512 or VARIANT == "persistent"
-# Nor do these three.
+# Nor do these two.
 # kopt: require NARROW == 0 or VARIANT == "whole" or VARIANT == "persistent"
-# kopt: require WIDE < 65536 or WIDE_BLOCK == 4096
-# kopt: require WIDE < 65536 or PROGRAMS == 4
+# kopt: require WIDE_PER_THREAD == 32 or VARIANT == "whole" or VARIANT == "persistent"
 
 
 def softmax(x, out):
-    (twice if x.shape[1] >= WIDE else VARIANT)(x, out)
+    VARIANT(x, out)
