@@ -38,19 +38,22 @@ VERBS = {
     "propose": "print a target's incumbent and search space",
     "evaluate": "judge one candidate and print the verdict",
     "loop": "search a target's knobs within a budget",
+    "trace": "count a program's calls by shape, as weights of the score",
     "report": "a campaign's report as Markdown",
     "gpus": "devices and how they are",
     "doctor": "check this machine for what kopt needs",
     "manifest": "check a manifest, or print its schema",
 }
+RUNS_A_PROGRAM = ("trace",)
+"""Verbs after whose `--` comes the command line of another program."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    words, command = _split(list(sys.argv[1:] if argv is None else argv))
     _complete_streams()
     try:
-        code = _run(words)
+        code = _run(words, command)
         sys.stdout.flush()
         return code
     except KoptError as error:
@@ -65,6 +68,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         what = error.strerror or str(error)
         return _tell(EnvironmentFault(what, where=str(error.filename or "")),
                      as_json="--json" in words)
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    """Return kopt's own words, and those of the program that a verb is to run."""
+    if "--" in words and any(verb in words[:words.index("--")] for verb in RUNS_A_PROGRAM):
+        return words[:words.index("--")], words[words.index("--") + 1:]
+    return words, []
 
 
 def _complete_streams() -> None:
@@ -86,7 +96,7 @@ def workspace_of(args: argparse.Namespace) -> Path:
     return Path(args.workspace or os.environ.get("KOPT_WORKSPACE") or "workspace").expanduser()
 
 
-def _run(words: list[str]) -> int:
+def _run(words: list[str], command: list[str]) -> int:
     verb = _verb(words)
     parser = _parser()
     if verb is None:
@@ -99,7 +109,7 @@ def _run(words: list[str]) -> int:
     module.add(commands)
     commands.choices[verb].description = VERBS[verb]
     _add_workspace(commands.choices[verb], default=argparse.SUPPRESS)
-    args = parser.parse_args(words)
+    args = parser.parse_args(words, argparse.Namespace(command=command))
     code: int = module.run(args)
     return code
 
