@@ -143,6 +143,7 @@ def test_each_earlier_one_is_verified_until_one_passes(tmp_path: Path) -> None:
     assert campaign(setup).reason.endswith("which passes it; 1 more failed it")
 
 
+@pytest.mark.slow
 def test_where_none_passes_it_is_the_baseline(tmp_path: Path) -> None:
     setup = create(tmp_path, "A", e2e_command="python -c 'raise SystemExit(3)'")
     assert run(setup).error is None
@@ -181,8 +182,8 @@ def test_every_step_is_one_of_the_source() -> None:
     assert source.count("    failpoint(") == len(STEPS)
 
 
-@pytest.mark.parametrize("step", [
-    STEPS[0], *(pytest.param(step, marks=pytest.mark.slow) for step in STEPS[1:])])
+@pytest.mark.slow
+@pytest.mark.parametrize("step", STEPS)
 def test_a_roll_back_that_was_killed_is_finished(tmp_path: Path, step: str) -> None:
     setup = create(tmp_path, "C")
     assert killed(setup, step) == -signal.SIGKILL, campaign(setup)
@@ -281,6 +282,7 @@ def test_a_best_without_a_verdict_is_not_accepted(tmp_path: Path,
         "finished", now.reason.removesuffix(f"; {acceptance.UNKNOWN}"))
 
 
+@pytest.mark.slow
 def test_an_approval_belongs_to_the_last_round_whoever_carries_it_out(tmp_path: Path) -> None:
     setup = create(tmp_path, "D", approval="review", max_iterations=1)
     assert run(setup).error is None

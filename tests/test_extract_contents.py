@@ -160,6 +160,7 @@ def test_what_else_a_patch_brings_is_refused_or_left_out(setup: Setup, name: str
         assert (name, came_of_it) in [(one.path, one.detail) for one in broken]
 
 
+@pytest.mark.slow
 def test_a_campaign_on_such_a_copy_hands_the_kernel_over(setup: Setup) -> None:
     (setup.folder.inbox / "given.patch").write_bytes(kernel_patch(setup))
     (setup.folder.inbox / "more.patch").write_bytes(a_patch(setup, "third_party/outer/new.h"))

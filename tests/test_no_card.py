@@ -58,6 +58,7 @@ def test_what_others_have_in_flight_is_finished_and_judged(
     campaigns.consistent(setup)
 
 
+@pytest.mark.slow
 def test_what_no_card_is_left_to_judge_is_judged_by_the_next_engine(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = create(tmp_path, 0.0)

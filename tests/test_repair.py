@@ -43,6 +43,7 @@ def test_what_is_wrong_goes_back_and_is_kept_once_it_is_mended(tmp_path: Path) -
     assert campaigns.slots(setup)["fixed"][0] == "kept"
 
 
+@pytest.mark.slow
 def test_the_third_repair_is_the_last_and_no_regression(tmp_path: Path) -> None:
     setup = create(tmp_path, "--never")
     campaigns.run(setup)

@@ -76,6 +76,7 @@ def test_kills_after_every_decision_give_no_attempt_more(tmp_path: Path) -> None
     assert campaigns.campaign(setup).state == "finished"
 
 
+@pytest.mark.slow
 def test_controls_are_looked_at_while_a_repair_is_checked_out_again(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = create(tmp_path)
@@ -103,6 +104,7 @@ def applied(setup: Setup, control: int) -> bool:
         return any(one.id == control and one.applied_at for one in reader.controls(setup.id))
 
 
+@pytest.mark.slow
 def test_what_was_captured_and_not_judged_is_repaired_all_the_same(tmp_path: Path) -> None:
     setup = create(tmp_path)
     running = start(setup)

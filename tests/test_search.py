@@ -58,7 +58,7 @@ def asked(search: ModelSearch, rng: random.Random, budget: int = 10_000) -> list
     return configs
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(0, 10**6))
 def test_default_first_nothing_twice_everything_once(sizes: list[int], seed: int) -> None:
     made = space(*sizes)

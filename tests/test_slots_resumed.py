@@ -99,6 +99,7 @@ def test_killed_while_it_is_asked_who_waits_and_who_stands_back(tmp_path: Path) 
     assert [stage for stage, _ in campaigns.slots(setup).values()] == ["waiting", "runner-up"]
 
 
+@pytest.mark.slow
 def test_what_was_rolled_back_is_refused_in_another_form(tmp_path: Path) -> None:
     spaced = {cost: KERNEL.replace("A = 60.0", f"A{' ' * cost}= 5.0") for cost in (2, 3)}
     setup = create(tmp_path, {"first": {"kernel_py": spaced[2]}}, max_iterations=3,

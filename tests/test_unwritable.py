@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import campaigns
+import pytest
 import repos
 
 
+@pytest.mark.slow
 def test_a_file_in_the_place_of_a_built_folder_is_the_candidates_fault(tmp_path: Path) -> None:
     manifest = campaigns.project(tmp_path / "p", carry=["lib/**"], edit=["scale.c", "lib"],
                                  pool={"slots": 1, "backends": ["inbox"]})
