@@ -98,11 +98,16 @@ class Bench:
 
         def one(place: str) -> str:
             card_of: list[str] = []
+            stages: list[tuple[float, str]] = []
 
             def work(card: Card) -> Any:
                 card_of.append(card.device.id)
-                return harness_process.evaluate(self.request(card, place), cancel=ended,
-                                                warm=card.warm)
+                stages.clear()
+                at = time.monotonic()
+                return harness_process.evaluate(
+                    self.request(card, place), cancel=ended, warm=card.warm,
+                    progress=lambda line: stages.append((
+                        round(time.monotonic() - at, 1), f"{line.stage} {line.detail}"[:24])))
 
             verdict = fleet.run("verdict", work, cancel=ended,
                                 doubtful=lambda v: not (v.valid and v.correct))
@@ -112,7 +117,7 @@ class Bench:
                           low=verdict.speedup_low, high=verdict.speedup_high,
                           reason=verdict.rejected_reason,
                           evidence=[e.detail for e in verdict.evidence if e.kind == "card"],
-                          outcomes=[row.outcome for row in verdict.rows])
+                          outcomes=[row.outcome for row in verdict.rows], stages=stages)
             return card_of[-1]
 
         def many(place: str) -> None:

@@ -107,6 +107,9 @@ class Evaluation:
                 stage.oracle(Path(self.trees.reference), held) as oracle:
             if held is not None and not stage.in_process:
                 stage.runners.settle(held, candidate)
+                if stage.measurable:
+                    for kernel in (incumbent, candidate):
+                        stage.runners.rehearse(kernel, held)
             budget = Budget(stage, oracle, Path(self.trees.reference),
                             {self.trees.incumbent: incumbent})
             check = Check(stage, oracle, budget, self._progress,
@@ -129,7 +132,7 @@ class Evaluation:
         runners = self.stage.runners
         if held is not None and self.stage.measurable and not self.stage.in_process:
             for kernel in (incumbent, candidate):
-                runners.rehearse(kernel, case, held)
+                runners.rehearse(kernel, held, case)
             for kernel in (incumbent, candidate):
                 runners.expect(kernel, self.settings.plan.looks[0])
             runners.settle(held)

@@ -1,13 +1,14 @@
 """What a side runs, seen beside its check: compiled class by class, and profiled, in a process that
 is never timed.
 
-A profiler takes seconds to attach to a process, whatever it then sees: all classes share one.
+A profiler takes seconds to attach to a process, whatever it then sees: all classes share one, which
+begins before there is anything to be seen.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from harness import spans
@@ -31,21 +32,36 @@ class Rehearsal:
         self._ended = False
         self._turns = ThreadPoolExecutor(1, "kopt-rehearsal")
 
+    def begin(self) -> Future[None]:
+        """Have its process made and the profiler attached to it."""
+        return self._turns.submit(self._attach)
+
     def add(self, case: Case) -> Future[None]:
         """Have a case compiled and profiled, after those before it."""
         return self._turns.submit(self._run, case)
 
+    def _attach(self) -> None:
+        if self._ended:
+            return
+        with self._trying():
+            spans.attach(self._peer or self._begin())
+
     def _run(self, case: Case) -> None:
         if self._ended:
             return
+        with self._trying():
+            peer = self._peer or self._begin()
+            try:
+                peer.ask("prepare", case=case.id, tensors=case.tensors, copies=1)
+                self._saw(case, spans.ask(peer, case.id))
+            finally:  # the check may need the memory
+                peer.ask("drop", case=case.id)
+
+    @contextlib.contextmanager
+    def _trying(self) -> Iterator[None]:
         with contextlib.suppress(PeerError, PeerDied, EnvironmentFault):
             try:
-                peer = self._peer or self._begin()
-                try:
-                    peer.ask("prepare", case=case.id, tensors=case.tensors, copies=1)
-                    self._saw(case, spans.ask(peer, case.id))
-                finally:  # the check may need the memory
-                    peer.ask("drop", case=case.id)
+                yield
             except (PeerDied, EnvironmentFault):  # the next class may fare better
                 self._leave()
                 raise

@@ -54,6 +54,11 @@ class Spans:
         return f"{kernels}{more}" if kernels else "nothing"
 
 
+def attach(runner: Peer) -> None:
+    """Attach the profiler to a runner, ahead of what it is to see. Raises PeerError."""
+    runner.ask("attach")
+
+
 def ask(runner: Peer, case: str) -> Spans:
     """Profile calls on what a runner has prepared. Raises PeerError."""
     answer = runner.ask("spans", case=case, calls=CALLS)

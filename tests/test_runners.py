@@ -76,7 +76,7 @@ def test_a_rehearsal_that_hangs_ends_with_its_runners(tmp_path: Path,
     case = Case(id="c", config_class="c", distribution="normal", tensors=())
     with lock.acquire("gpu-test") as held:
         with Runners(PYTHON_LIMITS) as runners:
-            runners.rehearse(hung, case, held)
+            runners.rehearse(hung, held, case)
             assert until(begun.exists)
             began = time.monotonic()
         assert time.monotonic() - began < 20.0 < PYTHON_LIMITS.wall_s
@@ -98,9 +98,10 @@ def double(*given):
     {call}
 """)
     with lock.acquire("gpu-test") as held, Runners(PYTHON_LIMITS) as runners:
+        runners.rehearse(one, held)
         for name in ("first", "second"):
-            runners.rehearse(one, Case(id=name, config_class=name, distribution="normal",
-                                       tensors=()), held)
+            runners.rehearse(one, held, Case(id=name, config_class=name, distribution="normal",
+                                             tensors=()))
         runners.rehearsed()
         told = [line.rsplit(" ", 1) for line in seen.read_text().splitlines()]
         assert [words for words, _ in told].count("loaded by") == processes
