@@ -1,0 +1,132 @@
+"""Sees modules being loaded, and puts a counter around the function that is counted."""
+
+from __future__ import annotations
+
+import os
+import sys
+from _frozen_importlib_external import ExtensionFileLoader, SourceFileLoader, SourcelessFileLoader
+
+from . import job
+from .cells import Reader
+from .tally import Tally
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+KEPT = ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__", "__type_params__")
+
+
+class _Hook:
+    def __init__(self) -> None:
+        self.tally = Tally(job.FOLDER)
+        self.compiling: Callable[[], bool] = _never
+
+
+def _never() -> bool:
+    return False
+
+
+_hook = _Hook()
+
+
+def begin() -> None:
+    """Look at every module that is loaded from now on."""
+    os.close(os.open(os.path.join(job.FOLDER, "begun"), os.O_CREAT | os.O_WRONLY, 0o600))
+    for kind in (SourceFileLoader, SourcelessFileLoader, ExtensionFileLoader):
+        _watch(kind)
+
+
+def _watch(kind: Any) -> None:
+    load = kind.exec_module
+
+    def exec_module(self: Any, module: Any) -> None:
+        load(self, module)
+        _loaded(module)
+
+    kind.exec_module = exec_module
+
+
+def _loaded(module: Any) -> None:
+    try:
+        if module.__name__ == "torch":
+            _hook.compiling = module.compiler.is_compiling
+        if job.MODULE:
+            if module.__name__ == job.MODULE:
+                _count(module)
+        elif _is_source(getattr(module, "__file__", None)):
+            _count(module)
+    except Exception as error:
+        _hook.tally.note(error)
+
+
+def _is_source(file: str | None) -> bool:
+    try:
+        if not file or os.path.samestat(os.stat(file), os.stat(job.FILE)):
+            return bool(file)
+    except OSError:  # inside an archive, or gone
+        return False
+    name = os.path.basename(file)
+    if name == os.path.basename(job.FILE) and name != "__init__.py":
+        _hook.tally.elsewhere(os.path.abspath(file))
+    return False
+
+
+def _count(module: Any) -> None:
+    """Put a counter in the place of the function, which may be one of a class."""
+    tally, holder = _hook.tally, module
+    *path, name = job.FUNCTION.split(".")
+    for step in path:
+        holder = getattr(holder, step, None)
+    found = vars(holder).get(name) if hasattr(holder, "__dict__") else None
+    if isinstance(found, (staticmethod, classmethod)):
+        inner = found.__func__
+        if (counted := _counted(inner)) is not None:
+            setattr(holder, name, type(found)(counted))
+    elif found is None:
+        tally.note(f"{module.__name__} has no function {job.FUNCTION}")
+    elif (counted := _counted(found)) is not None:
+        setattr(holder, name, counted)
+
+
+def _counted(function: Any) -> Any:
+    """Return a function that does what this one does and counts; None where that is not so."""
+    flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
+    if isinstance(function, type) or hasattr(function, "__getitem__") or not callable(function) \
+            or flags & 0x280:  # a coroutine or an asynchronous generator
+        _hook.tally.note(f"{job.FUNCTION} is no function whose calls can be counted: "
+                         f"{type(function).__name__}")
+        return None
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "compiler"):
+        _hook.compiling = torch.compiler.is_compiling
+    hook, tally = _hook, _hook.tally
+    read = Reader(function, job.ARGS, tally)
+    tally.begin(read.names)
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        if hook.compiling():  # what counts would become a part of what is compiled
+            return function(*args, **kwargs)
+        key = read.key(args, kwargs)
+        result = function(*args, **kwargs)
+        tally.add(key)
+        return result
+
+    _dress(counted, function)
+    return counted
+
+
+def _dress(counted: Any, function: Any) -> None:
+    """Give a function the looks of another, and what methods the other's type has."""
+    for name in KEPT:
+        try:
+            setattr(counted, name, getattr(function, name))
+        except (AttributeError, TypeError):
+            continue
+    if type(function) is not type(counted):
+        for name in dir(function):
+            if not name.startswith("_"):
+                setattr(counted, name, getattr(function, name))
+    counted.__dict__.update(getattr(function, "__dict__", {}))
+    counted.__wrapped__ = function

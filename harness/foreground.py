@@ -1,0 +1,119 @@
+"""Running a user's own program as a shell does: in the foreground, in a process group of its own.
+
+Ctrl-C and Ctrl-Z at the terminal are the program's. It is no untrusted program: nothing is kept
+from it, and nothing of it is limited.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+from harness.errors import InputError
+
+Handler = Callable[[int, FrameType | None], None]
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STDIN = 0
+LEAVE_S = 5.0
+"""How long what is left of an interrupted program may take to end."""
+
+
+def run(command: Sequence[str], env: Mapping[str, str], *, stdout: int | None = None) -> int:
+    """Run a program to its end; returns its exit code, below zero for a signal.
+
+    The first signal that asks this process to end goes to all of the program, the second one kills
+    it. Raises InputError where there is no such program.
+    """
+    asked: list[int] = []
+    group: list[int] = []
+
+    def forward(number: int, _: FrameType | None) -> None:
+        asked.append(number)
+        for leader in group:
+            _signal(leader, number if len(asked) == 1 else signal.SIGKILL)
+
+    with _handled(forward):
+        terminal = _has_terminal()
+        try:
+            program = subprocess.Popen(command, env=dict(env), stdout=stdout, process_group=0)
+        except OSError as error:
+            raise InputError(f"cannot be run: {error.strerror}", where=command[0],
+                             fix="write the program after --, as in a shell") from None
+        group.append(program.pid)
+        if asked:
+            _signal(program.pid, asked[0])
+        try:
+            if terminal:
+                _give_terminal(program.pid)
+                _signal(program.pid, signal.SIGCONT)
+            program.returncode = _ended(program.pid, terminal)
+        finally:
+            if terminal:
+                _give_terminal(os.getpgrp())
+        if asked or -program.returncode in FORWARDED:
+            _end_rest(program.pid)
+    return program.returncode
+
+
+@contextmanager
+def _handled(forward: Handler) -> Iterator[None]:
+    """Have signals handled that were not ignored when this process began."""
+    before = {number: signal.signal(number, forward) for number in FORWARDED
+              if signal.getsignal(number) is not signal.SIG_IGN}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _ended(leader: int, terminal: bool) -> int:
+    """Wait for a program; where it is stopped by Ctrl-Z, stop too, and go on with it."""
+    while True:
+        _, status = os.waitpid(leader, os.WUNTRACED if terminal else 0)
+        if not os.WIFSTOPPED(status):
+            return os.waitstatus_to_exitcode(status)
+        _give_terminal(os.getpgrp())
+        os.kill(os.getpid(), signal.SIGSTOP)
+        if _has_terminal():
+            _give_terminal(leader)
+        _signal(leader, signal.SIGCONT)
+
+
+def _end_rest(group: int) -> None:
+    """Wait until nothing is left of an interrupted program's group; kill what does not end."""
+    deadline = time.monotonic() + LEAVE_S
+    while _signal(group, 0) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    _signal(group, signal.SIGKILL)
+
+
+def _signal(group: int, number: int) -> bool:
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def _has_terminal() -> bool:
+    try:
+        return os.tcgetpgrp(STDIN) == os.getpgrp()
+    except OSError:
+        return False
+
+
+def _give_terminal(group: int) -> None:
+    """Make a group the terminal's; one that is in the background must not be stopped for that."""
+    before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+    try:
+        os.tcsetpgrp(STDIN, group)
+    except OSError:
+        return
+    finally:
+        signal.signal(signal.SIGTTOU, before)
