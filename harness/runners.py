@@ -29,6 +29,8 @@ from harness.zygote import Zygote
 
 CORES_PER_START = 3
 MOST_AHEAD = 5
+CONTEXTS_AT_ONCE = 3
+"""A driver makes contexts one after another: who calls it meanwhile waits for all that queue."""
 REHEARSAL_S = 30.0
 BYTES_PER_CONTEXT = 4 << 30
 
@@ -54,6 +56,7 @@ class Runners:
         self._waiting: dict[str, deque[Peer]] = {}
         self._kernels: dict[str, Kernel] = {}
         self._helpers: ThreadPoolExecutor | None = None
+        self._turns = threading.Semaphore(CONTEXTS_AT_ONCE)
         self._settling: dict[Peer, Future[None]] = {}
         self._ending: list[Future[Outcome]] = []
         self._rehearsals: dict[str, Rehearsal] = {}
@@ -138,8 +141,14 @@ class Runners:
             chosen = list(peers) if kernel is None else list(peers)[:name == kernel.name]
             for peer in chosen:
                 if peer not in self._settling:
-                    self._settling[peer] = self._aside().submit(_settle, peer,
-                                                                self._kernels[name], lock)
+                    self._settling[peer] = self._aside().submit(
+                        self._settle, peer, self._kernels[name], lock)
+
+    def _settle(self, peer: Peer, kernel: Kernel, lock: DeviceLock) -> None:
+        _await_ready(peer, kernel)
+        peer.hold(lock)
+        with self._turns:
+            peer.ask("context", device=kernel.place.device)
 
     def rehearse(self, kernel: Kernel, lock: DeviceLock, case: Case | None = None) -> None:
         """Have a kernel compiled for a case and profiled beside the check, in a process for that;
@@ -247,12 +256,6 @@ def starts_ahead(place: Place, language: str, memory_bytes: int | None) -> int:
     cores = len(os.sched_getaffinity(0))
     fitting = MOST_AHEAD if memory_bytes is None else memory_bytes // BYTES_PER_CONTEXT
     return max(1, min(MOST_AHEAD, cores // CORES_PER_START, fitting))
-
-
-def _settle(peer: Peer, kernel: Kernel, lock: DeviceLock) -> None:
-    _await_ready(peer, kernel)
-    peer.hold(lock)
-    peer.ask("context", device=kernel.place.device)
 
 
 def _load(kernel: Kernel, peer: Peer) -> None:
