@@ -1,4 +1,5 @@
-"""The final acceptance: a best that does not pass it gives way to the newest kept commit that does.
+"""The acceptance: a best that does not pass it gives way to the newest kept commit that does. One
+that is wrong ends the campaign; one that is less than what was accepted before it does not.
 
 No commit is rewritten: the branch goes back along its own line. The journal says so first; what
 follows from that is done again by the next engine, should this one be killed.
@@ -9,12 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from engine import history
+from engine import headline, history
 from engine.desk import Desk
 from engine.failpoint import failpoint
 from engine.journal.read import Reader
 from engine.journal.write import Writer
-from engine.keeper import Keeper
 from engine.lineage import Lineage
 from harness.verdict import Verdict
 
@@ -27,18 +27,27 @@ CUT = "cut_short"
 
 def failing(desk: Desk) -> str:
     """Say that the best does not pass what the baseline has to, if that is so."""
-    found = _recorded(desk, desk.setup.lineage.best)
-    if found is None or _passes(found):
+    found = headline.recorded(desk, desk.setup.lineage.best)
+    if found is None or _right(found):
         return ""
     why = found.rejected_reason or "it is wrong in a class"
     return f"the best fails its final acceptance against the baseline: {why}"
 
 
+def lower(desk: Desk) -> str:
+    """Say that the best is right and less than what was accepted before it, if that is so."""
+    best = desk.setup.lineage.best
+    found = headline.recorded(desk, best)
+    if found is None or not _right(found) or not (why := headline.fault(desk, best, found)):
+        return ""
+    return f"the best is not accepted, measured twice: {why}"
+
+
 def doubt(desk: Desk) -> str:
     """Say why the best has not passed its final acceptance, if it has not."""
     lineage = desk.setup.lineage
-    unknown = lineage.best != lineage.base and _recorded(desk, lineage.best) is None
-    return UNKNOWN if unknown else failing(desk)
+    unknown = lineage.best != lineage.base and headline.recorded(desk, lineage.best) is None
+    return UNKNOWN if unknown else failing(desk) or lower(desk)
 
 
 def ended(reader: Reader, campaign: str) -> str:
@@ -55,22 +64,22 @@ def ended(reader: Reader, campaign: str) -> str:
     return f"{last.reason}; {last.told}" if last.ends else ""
 
 
-def roll_back(desk: Desk, keeper: Keeper, may_try: Callable[[], bool], *, ends: bool) -> str:
+def roll_back(desk: Desk, may_try: Callable[[], bool], *, ends: bool) -> str:
     """Go back to the newest kept commit that passes, if the best does not; returns what to say.
 
     What has no verdict gets one, as long as `may_try`; a commit without one is passed over. `ends`
     says that the campaign does, by that.
     """
-    reason, lineage = failing(desk), desk.setup.lineage
+    reason, lineage = failing(desk) or lower(desk), desk.setup.lineage
     if not reason:
         return ""
     before, to, verdict = lineage.best, lineage.base, None
     failed = skipped = 0
     for commit in reversed(lineage.log(before, lineage.base)[:-1]):
-        found = _recorded(desk, commit)
+        found = headline.recorded(desk, commit)
         if found is None and may_try():
-            found = keeper.accept(commit)
-        if found is not None and _passes(found):
+            found = headline.accept(desk, commit)
+        if found is not None and _right(found) and not headline.fault(desk, commit, found):
             to, verdict = commit, found
             break
         failed, skipped = failed + (found is not None), skipped + (found is None)
@@ -117,10 +126,5 @@ def _finish(writer: Writer, lineage: Lineage, before: str, to: str) -> None:
     lineage.note_best()
 
 
-def _recorded(desk: Desk, commit: str) -> Verdict | None:
-    lineage = desk.setup.lineage
-    return desk.recorded(commit[:12], "headline", lineage.tree_of(lineage.base))
-
-
-def _passes(verdict: Verdict) -> bool:
+def _right(verdict: Verdict) -> bool:
     return verdict.valid and verdict.correct

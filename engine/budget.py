@@ -22,7 +22,8 @@ LAST = 12
 
 GOOD = ("keep", "ask", "runner-up")
 """Decisions on what was a gain."""
-_KIND = {"baseline": "baseline", "headline": "final", "e2e": "e2e", "canary": "canary"}
+_KIND = {"baseline": "baseline", "headline": "final", "headline-doubted": "final",
+         "e2e": "e2e", "canary": "canary"}
 
 Spend = Callable[[float, int, float], None]
 

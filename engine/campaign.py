@@ -125,8 +125,8 @@ def _record(writer: Writer, folder: Folder, project: Project, manifest: Manifest
     identity, taken = folder.path.name, project
     if manifest.execution_mode == "workspace":
         taken = extract.take(project, manifest, task, folder.path)
-    lineage = Lineage.create(folder.path, identity, taken, publishes=_publishes(manifest),
-                             carry=manifest.carry, origin=project)
+    lineage = Lineage.create(folder.path, identity, taken, publishes=manifests.publishes(manifest),
+                             published=_published(manifest), carry=manifest.carry, origin=project)
     if taken is not project:
         extract.complete(taken, lineage)
     folder.manifest.write_text(manifests.dump(manifest))
@@ -145,15 +145,14 @@ def _record(writer: Writer, folder: Folder, project: Project, manifest: Manifest
             writer.event(identity, "warning", message=project.warning)
         for line in (*lineage.missing, *told):
             writer.event(identity, "warning", message=line)
-        if unheeded := manifests.unheeded(manifest):
+        if unheeded := manifests.unheeded(manifest, task):
             writer.event(identity, "warning", message=(
                 f"not acted on in this version: {', '.join(unheeded)}"))
 
 
-def _publishes(manifest: Manifest) -> bool:
-    """Tell whether kept commits go to the project: those of an extracted copy are of no use there.
-    """
-    return manifest.git_commit and manifest.execution_mode == "repo"
+def _published(manifest: Manifest) -> str:
+    """Return the name that a manifest gives the branch in the project, "" where it gives none."""
+    return "" if manifest.git_branch in ("auto", "none") else manifest.git_branch
 
 
 def open_campaign(workspace: Path, identity: str) -> Setup:
@@ -170,7 +169,7 @@ def open_campaign(workspace: Path, identity: str) -> Setup:
         reader.close()
     manifest = manifests.load(folder.manifest)
     lineage = Lineage(folder.path, identity, Path(campaign.project),
-                      publishes=_publishes(manifest))
+                      publishes=manifests.publishes(manifest), published=_published(manifest))
     task, _ = shape_weights.applied(_target_at(lineage, manifest, folder), weights)
     return Setup(workspace=workspace, id=identity, folder=folder, manifest=manifest, target=task,
                  devices=devices_for(manifest, task), lineage=lineage)

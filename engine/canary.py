@@ -1,7 +1,8 @@
 """The canary: a copy of the baseline whose editable files are broken must not pass.
 
 A benchmark that runs other files than candidates change would find each of them exactly as fast
-as the incumbent, for a whole campaign. It costs one run, at the baseline.
+as the incumbent, for a whole campaign. It costs one run, at the baseline, and one more for each of
+the first few files where there are several: one that is read does not vouch for the others.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ BROKEN = b""")( "this copy was broken on purpose, to see whether anything runs i
 BEFORE = ("a broken copy does not build, and the benchmark then runs what was carried along: "
           "that it runs what candidates build is not proven")
 NAMED = 3
+ALONE = 4
+"""Files at most that are broken one by one."""
+PROSE = (".md", ".rst", ".txt")
 STALE = ("a compiler's cache hides changes of the source: everything is compiled from nothing for "
          "every verdict")
 
@@ -90,38 +94,59 @@ def of_campaign(setup: Setup, ask: Callable[[str], Verdict]) -> tuple[str, ...]:
     folder = setup.folder.path
     return listen(ask, setup.lineage, setup.lineage.base, edit=setup.edit, frozen=setup.frozen,
                   source="" if setup.command is not None else setup.target.source,
+                  kernel=setup.target.source,
                   drop_cache=lambda: jit_cache.drop(folder),
                   carries=(folder / contents.FOLDER).is_dir())
 
 
 def listen(ask: Callable[[str], Verdict], clone: Clone, commit: str, *, edit: Sequence[str],
-           frozen: Sequence[str], source: str = "",
+           frozen: Sequence[str], source: str = "", kernel: str = "",
            drop_cache: Callable[[], bool] = lambda: False,
            carries: bool = False) -> tuple[str, ...]:
-    """Have the broken tree judged by `ask`, once; returns warnings.
+    """Have the broken tree judged by `ask`, once, and if that shows each of the first files broken
+    alone, the `kernel` before the others; returns warnings.
 
     If nothing shows and `drop_cache` could drop a cache that the run was seeded with, it is asked
     once more: a compiler may go by a name, not by the source. Where a checkout `carries` built
     files it is enough that the build fails: the benchmark may run what was built before. Raises
-    InputError where the broken files do not show, unless it is a kernel whose `source` is run.
+    InputError where the broken files do not show, or the `kernel` among them does not, unless it is
+    a kernel whose `source` is run.
     """
-    names = watched(clone, commit, edit, frozen, source)
+    names, told = watched(clone, commit, edit, frozen, source), list[str]()
     if not names:
         return ()
-    tree = broken(clone, commit, names)
-    verdict = ask(tree)
-    if not unseen(verdict):
-        return _notes(verdict)
-    if source:
-        return (f"the kernel does not use {_listed(names)}: what candidates change there is not "
-                "measured",)
-    if drop_cache():
+
+    def on_broken(*those: str) -> Verdict:
+        tree = broken(clone, commit, those)
         verdict = ask(tree)
-        if not unseen(verdict):
-            return (STALE, *_notes(verdict))
-    if unbuilt(verdict) and carries:
+        if unseen(verdict) and not source and drop_cache():
+            verdict = ask(tree)
+            told.extend([] if unseen(verdict) else [STALE])
+        return verdict
+
+    verdict = on_broken(*names)
+    if unseen(verdict) and source:
+        return (_unread(names, source),)
+    if unseen(verdict) and unbuilt(verdict) and carries:
         return (BEFORE,)
-    raise refusal(names)
+    if unseen(verdict):
+        raise refusal(names)
+    told += _notes(verdict)
+    ordered = sorted(names, key=lambda name: (name != kernel, name.endswith(PROSE)))
+    for name in ordered[:ALONE] if len(names) > 1 else ():
+        verdict = on_broken(name)
+        if unseen(verdict) and unbuilt(verdict) and carries:
+            told.append(BEFORE)
+        elif unseen(verdict) and name == kernel:
+            raise refusal((name,))
+        elif unseen(verdict):
+            told.append(_unread((name,), source))
+    return tuple(dict.fromkeys(told))
+
+
+def _unread(names: Sequence[str], source: str) -> str:
+    who = "the kernel does not use" if source else "the benchmark does not read"
+    return f"{who} {_listed(names)}: what candidates change there is not measured"
 
 
 def _notes(verdict: Verdict) -> tuple[str, ...]:

@@ -22,18 +22,19 @@ def look(desk: Desk) -> None:
 
     Raises InputError if it passes: whoever starts the campaign again is told again.
     """
-    setup, asked = desk.setup, list[Verdict]()
+    setup, asked = desk.setup, dict[str, Verdict]()
     base = setup.lineage.tree_of(setup.lineage.base)
 
     def ask(broken: str) -> Verdict:
-        asked.append(desk.verdict(Job(
+        asked[broken] = desk.verdict(Job(
             purpose=canary.PURPOSE, candidate=NAME, slot=NAME, candidate_tree=broken,
-            incumbent_tree=base, alpha=setup.manifest.decision.alpha)))
-        return asked[-1]
+            incumbent_tree=base, alpha=setup.manifest.decision.alpha))
+        return asked[broken]
 
     warnings = canary.of_campaign(setup, ask)
     with desk.writer.transaction():
         for warning in warnings:
             desk.writer.event(setup.id, "warning", NAME, message=warning)
         if asked:
-            desk.writer.add_verdict(setup.id, NAME, asked[-1], purpose=canary.PURPOSE)
+            whole = next(iter(asked.values()))
+            desk.writer.add_verdict(setup.id, NAME, whole, purpose=canary.PURPOSE)

@@ -9,6 +9,7 @@ from pathlib import Path
 from engine import patch as patches
 from engine.journal.records import Candidate
 from engine.patch import FilePatch, Patch
+from harness import knobs as harness_knobs
 from harness.errors import InputError
 
 FEW, LONGEST = 3, 80
@@ -31,6 +32,26 @@ def quoted(folder: Path, candidate: Candidate | None) -> str:
     """Return the lines that a small change is about, "" of any other."""
     found = _patch(folder, candidate).files
     return _lines(found[0]) if len(found) == 1 else ""
+
+
+def knobs(folder: Path, candidate: Candidate | None) -> str:
+    """Return what a change sets the knobs of a source to, however long it is: `TILE 16 -> 64`."""
+    before: dict[str, str] = {}
+    after: dict[str, str] = {}
+    for file in _patch(folder, candidate).files:
+        for line in file.text.splitlines():
+            if line[:1] in ("-", "+"):
+                (before if line[0] == "-" else after).update(_set(line[1:]))
+    return ", ".join(f"{name} {before[name]} -> {value}" for name, value in after.items()
+                     if name in before and before[name] != value)
+
+
+def _set(line: str) -> dict[str, str]:
+    """Return the knob that a line declares, and what to."""
+    try:
+        return {knob.name: str(knob.value) for knob in harness_knobs.find(line, language="c")}
+    except InputError:
+        return {}
 
 
 def _patch(folder: Path, candidate: Candidate | None) -> Patch:

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import msgspec
 
@@ -89,6 +89,12 @@ class Clone:
             self._entries = {}
         self._entries[tree] = found
         return found
+
+    def folders(self, commit: str) -> frozenset[str]:
+        """Return the folders of a commit (or tree)."""
+        lowest = {path.rpartition("/")[0] for path in self.entries(commit)} - {""}
+        return frozenset(str(above) for folder in lowest
+                         for above in PurePosixPath(f"{folder}/x").parents) - {"."}
 
     def read(self, commit: str, path: str) -> bytes:
         """Return a file's contents in a commit; raises InputError if it has no such file."""

@@ -54,7 +54,7 @@ class Desk:
         """Time spent waiting for workers and the harness; the rest is the engine's own."""
         self.since = lease.heartbeat
         self._lease = lease
-        self._spent = len(self.reader.verdicts(setup.id))
+        self._spent = judged(self.reader, setup.id)
         self._beaten = time.monotonic()
         self._looked = 0.0
         self._ticks: dict[str, tuple[str, float]] = {}
@@ -192,3 +192,9 @@ def _fleet(setup: Setup, messages: queue.Queue[object]) -> Fleet:
                                                  manifest.env)) for device in setup.devices]
     return Fleet(cards, retry_s=manifest.gpu.retry_s, limit_s=manifest.gpu.limit_s,
                  news=messages.put)
+
+
+def judged(reader: Reader, campaign: str) -> int:
+    """Return how many verdicts on candidates there are: others spend no error rate."""
+    known = {one.id for one in reader.candidates(campaign)}
+    return sum(row.candidate in known for row in reader.verdicts(campaign))

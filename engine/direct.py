@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -14,8 +14,9 @@ from engine import clone, reported, shape_weights
 from engine import manifest as manifests
 from engine import patch as patches
 from engine import project as projects
-from engine.campaign import device_for
+from engine.campaign import devices_for
 from engine.clone import Clone
+from engine.fleet import Fleet, Gated
 from engine.git import Git, GitFailed
 from engine.hygiene import violations
 from engine.lineage import Lineage
@@ -33,6 +34,7 @@ from harness.requests import EvaluateRequest, ReportedRequest
 from harness.search.requires import Requirement
 from harness.target import Target
 from harness.verdict import Verdict, rejected
+from harness.zygote import WarmStart
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +68,9 @@ class Direct:
         self._told = told
         self.notes = list(told)
         """What is to be told about the candidate that was asked for last."""
-        self.device: Device = device_for(self.manifest, task)
+        self.devices: tuple[Device, ...] = devices_for(self.manifest, task)
+        self.device = self.devices[0]
+        """One of them, for what is the same on all; who measures asks the `fleet` for a card."""
 
     def __enter__(self) -> Direct:
         return self
@@ -74,6 +78,12 @@ class Direct:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
         self._made.cleanup()
+
+    def fleet(self, news: Callable[[Gated], None]) -> Fleet:
+        """Return what gives the manifest's cards out as to a campaign: idle ones, and in time."""
+        gpu = self.manifest.gpu
+        return Fleet([(one, WarmStart(None)) for one in self.devices], retry_s=gpu.retry_s,
+                     limit_s=gpu.limit_s, news=news, fix="free one, then try again")
 
     @property
     def target(self) -> Target:

@@ -75,17 +75,17 @@ def make_room(folder: Path, *, base_tree: str, slots: int, cards: int = 1,
         free = shutil.disk_usage(folder).free
     if free < wanted + RESERVE_BYTES:
         raise EnvironmentFault(
-            f"a round of {slots} slots needs about {_mib(wanted + RESERVE_BYTES)}, and "
-            f"{_mib(free)} are free", where=str(folder),
+            f"a round of {slots} slots needs about {mib(wanted + RESERVE_BYTES)}, and "
+            f"{mib(free)} are free", where=str(folder),
             fix="free some space (kopt prune removes what ended campaigns left), then resume")
     if most_bytes is not None and (taken := used(folder)) + wanted > most_bytes:
         freed += _clear(folder / "scratch")
         if (taken := used(folder)) + wanted > most_bytes:
             raise EnvironmentFault(
-                f"the campaign takes {_mib(taken)} and its next round about {_mib(wanted)}, and "
-                f"its budget is {_mib(most_bytes)}", where=str(folder),
+                f"the campaign takes {mib(taken)} and its next round about {mib(wanted)}, and "
+                f"its budget is {mib(most_bytes)}", where=str(folder),
                 fix="raise the budget, or use fewer slots, then resume")
-    return f"removed {_mib(freed)} of checkouts that are no longer needed" \
+    return f"removed {mib(freed)} of checkouts that are no longer needed" \
         if freed >= TOLD_BYTES else ""
 
 
@@ -112,5 +112,6 @@ def _clear(folder: Path) -> int:
     return freed
 
 
-def _mib(count: int) -> str:
+def mib(count: int) -> str:
+    """Say how many bytes that is."""
     return f"{count / 1024 / MIB:.1f} GiB" if count >= 10 << 30 else f"{count / MIB:.0f} MiB"

@@ -86,8 +86,9 @@ class Engine(threading.Thread):
         lease = leases.acquire(writer, self.campaign)
         try:
             for check in [] if decide_only else start.notices(setup.devices):
-                writer.event(setup.id, "warning", check.name, message="; ".join(
-                    filter(None, (check.found, check.fix))))
+                writer.event(setup.id, "log" if check.name == "container" else "warning",
+                             check.name, message="; ".join(
+                                 filter(None, (check.found, check.fix))))
             desk = Desk(setup, writer, lease, self._stop_event)
             try:
                 Run(desk, decide_only=decide_only).go()

@@ -19,6 +19,7 @@ from engine import lfs, reported, submodules
 from engine.clone import Clone, Entry
 from engine.git import Git
 from engine.globs import matches, reaches
+from engine.hand_over import ORIGIN
 from engine.manifest import Manifest
 from engine.project import Project, find
 from harness.reported.target import CommandTarget
@@ -28,7 +29,6 @@ FOLDERS = ("src", "test", "tests", "bench", "benchmark", "benchmarks")
 """Folders at the top that come along whole."""
 OF_GIT = (".gitattributes", ".gitignore")
 """Files that say how those below their folder are to be taken."""
-ORIGIN = "ORIGIN_COMMIT"
 FOLDER = "extracted"
 """Of a campaign's folder: the copy."""
 

@@ -1,8 +1,8 @@
 """The cards of a campaign: who works on which, and which are closed for a while.
 
-A card is looked at before work begins on it; one that is busy or lost is closed and looked at
-again later, visibly, while the others go on. Work that a card takes with it is done again on
-another.
+A card is looked at before any work begins on it, also where kopts work already; one that is busy
+or lost is closed and looked at again later, visibly, while the others go on. Work that a card takes
+with it is done again on another.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from typing import Literal, TypeVar
 
 from engine import gate
 from engine.harness_process import HarnessFault
-from harness import devices, lock
+from harness import devices, tenants
 from harness.device import Device
 from harness.errors import KoptError, Stopped
+from harness.tenants import Neighbours
 from harness.zygote import WarmStart
 
 T = TypeVar("T")
@@ -73,10 +74,14 @@ class Fleet:
     def __init__(self, cards: Sequence[tuple[Device, WarmStart]], *, retry_s: float,
                  limit_s: float, news: Callable[[Gated], None] = lambda _: None,
                  look: Callable[..., str] = gate.look,
-                 clock: Callable[[], float] = time.monotonic, tick_s: float = TICK_S) -> None:
+                 clock: Callable[[], float] = time.monotonic, tick_s: float = TICK_S,
+                 fix: str = "free one, then `kopt resume`") -> None:
         self.cards = tuple(Card(device, warm) for device, warm in cards)
         self._retry_s, self._limit_s = retry_s, limit_s
         self._news, self._look, self._clock, self._tick_s = news, look, clock, tick_s
+        self._fix = fix
+        self._near = {one.lock_name: Neighbours(one.lock_name)
+                      for card in self.cards for one in card.device.cards}
         self._changed = threading.Condition()
         self._shut_at: float | None = None
         """Since when all cards are closed."""
@@ -90,8 +95,9 @@ class Fleet:
             doubtful: Callable[[T], bool] = lambda _: False) -> T:
         """Do a piece of work on a card, and again on another if its card was lost or taken.
 
-        An answer that is `doubtful` counts only if the card is there still. Raises what `work`
-        raises, Stopped, and NoIdleGpu, also for work that loses card after card.
+        An answer that is `doubtful` counts only if the card is there still, and no stranger is on
+        it. Raises what `work` raises, Stopped, and NoIdleGpu, also for work that loses card after
+        card.
         """
         why = ""
         for _ in range(LOSSES):
@@ -103,12 +109,12 @@ class Fleet:
                     if not why:
                         raise
                 else:
-                    why = trouble(card) if doubtful(answer) else ""
+                    why = self._why_busy(card) if doubtful(answer) else ""
                     if not why:
                         return answer
                 self._shut(card, why)
         raise NoIdleGpu(f"{LOSSES} times the card was lost or taken meanwhile, last because of: "
-                        f"{why}", fix="free one, then `kopt resume`")
+                        f"{why}", fix=self._fix)
 
     @contextmanager
     def occupy(self, use: Use, *, on_wait: Tell = lambda _: None,
@@ -149,26 +155,27 @@ class Fleet:
                 return None
             card = min(free, key=lambda one: (one.users[use], one.users.total()))
             card.users[use] += 1
-            card.looking = card.users.total() == 1 or bool(card.closed)
+            card.looking = (card.users.total() == 1 or bool(card.closed)
+                            or card.device.kind != "cpu")
             return card
 
     def _why_not(self, card: Card) -> str:
-        """Look at a card that we do not work on yet; another kopt there is dealt with by its lock.
-        """
-        if not card.looking:
-            return ""
-        alone = [one for one in card.device.cards if not lock.has_tenants(one.lock_name)]
+        return self._why_busy(card) if card.looking else ""
+
+    def _why_busy(self, card: Card) -> str:
+        """Look at a card; where kopts work on it, they and their locks share it."""
         just_left = self._clock() - card.left_at < LEFT_S
-        for one in alone:
-            if why := self._look(one, just_left=just_left):
+        for one in card.device.cards if card.device.kind != "cpu" else ():
+            near = self._near[one.lock_name] if tenants.present(one.lock_name) else None
+            if why := self._look(one, just_left=just_left, near=near):
                 return why
-        return trouble(card) if card.closed and len(alone) < len(card.device.cards) else ""
+        return ""
 
     def _move_in(self, card: Card) -> str:
         """Be known as a kopt on the card; say why that cannot be, empty when it is."""
         if card.looking and not card.moved_in:
             for name in card.device.lock_names:
-                card.tenancy.enter_context(lock.tenancy(name))
+                card.tenancy.enter_context(tenants.tenancy(name))
             card.moved_in = True
         return ""
 
@@ -217,7 +224,7 @@ class Fleet:
                 left = self._shut_at + self._limit_s - now
                 if left <= 0:
                     raise NoIdleGpu(f"no idle GPU for {_minutes(self._limit_s)}: {reasons}",
-                                    fix="free one, then `kopt resume`")
+                                    fix=self._fix)
                 soon = max(0.0, min(card.again_at for card in self.cards) - now)
                 text = f"no idle GPU, looks again in {_minutes(soon)}, gives up in " \
                        f"{_minutes(left)}: {reasons}"

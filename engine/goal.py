@@ -1,21 +1,22 @@
 """The manifest's `performance_target`: what counts as enough, and whether the best is sure of it.
 
 `1.5x`, `20%` and `20% less` are against the baseline; `850 us`, `>500 TFLOPS`, `1.2 TB/s` and
-`>60% of peak` are absolute. What cannot be read as one of these is a wish for people.
+`>60% of peak` are absolute. What cannot be read as one of these is a wish for people, and so is
+what no verdict says of a target, such as a benchmark's share of a peak.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
+from engine import goal_columns
 from harness.reported.target import CommandTarget
 from harness.target import Target
-from harness.verdict import Row, Verdict
+from harness.verdict import Verdict
 
 Kind = Literal["speedup", "latency", "efficiency", "compute", "bandwidth"]
 
@@ -74,10 +75,18 @@ def _goal(form: str, value: float, unit: str, text: str) -> Goal | None:
     return Goal(kind=kind, value=value, text=text.strip())
 
 
+def checkable(goal: Goal, target: Target | CommandTarget) -> bool:
+    """Tell whether verdicts on a target say anything of what a goal asks for."""
+    if isinstance(target, CommandTarget) and goal.kind != "speedup":
+        return goal_columns.named(goal.kind, target)
+    return goal.kind != "compute" or isinstance(target, CommandTarget) or bool(target.flops)
+
+
 def reached(goal: Goal, best: Verdict | None, target: Target | CommandTarget) -> str:
     """Say that the best is sure to be there, "" if not; `best` is its verdict against the baseline.
 
-    The sure end of the speedup's interval counts, for absolute targets as the same share.
+    The sure end of the speedup's interval counts, for absolute targets as the same share. Those of
+    a benchmark are about its columns, see `goal_columns`.
     """
     if best is None or best.latency_us is None or not best.speedup or best.speedup_low is None:
         return ""
@@ -86,7 +95,11 @@ def reached(goal: Goal, best: Verdict | None, target: Target | CommandTarget) ->
         case "speedup":
             value, unit = best.speedup_low, "x"
         case "latency":
-            latency_us = best.latency_us / doubt
+            known_us = best.latency_us if isinstance(target, Target) else \
+                goal_columns.value("latency", best, target)
+            if known_us is None:
+                return ""
+            latency_us = known_us / doubt
             return f"at most {latency_us:.4g} us" if latency_us <= goal.value else ""
         case "efficiency":
             shares = [row.pct_of_roofline for row in best.rows]
@@ -95,22 +108,21 @@ def reached(goal: Goal, best: Verdict | None, target: Target | CommandTarget) ->
                 return ""
             value, unit = min(known) * doubt, "% of the roofline"
         case "compute" | "bandwidth":
-            rate = _rate(goal.kind, best.rows, target)
+            rate = _rate(goal.kind, best, target) if isinstance(target, Target) else \
+                goal_columns.value(goal.kind, best, target)
             if rate is None:
                 return ""
             value, unit = rate * doubt, " GFLOP/s" if goal.kind == "compute" else " GB/s"
     return f"at least {value:.4g}{unit}" if value >= goal.value else ""
 
 
-def _rate(kind: Kind, rows: Sequence[Row], target: Target | CommandTarget) -> float | None:
-    """Return the weighted geometric mean over classes, in GFLOP/s or GB/s.
+def _rate(kind: Kind, best: Verdict, target: Target) -> float | None:
+    """Return the weighted geometric mean over a kernel's classes, in GFLOP/s or GB/s.
 
-    None where nothing says how much work a class is, as of a benchmark's rows.
+    None where nothing says how much work a class is.
     """
-    if isinstance(target, CommandTarget):
-        return None
     total = weight = 0.0
-    for row in rows:
+    for row in best.rows:
         flops, moved = target.work(target.config_class(row.config_class))
         work = flops if kind == "compute" else moved
         if not work or row.latency_us is None:

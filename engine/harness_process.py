@@ -65,7 +65,7 @@ class HarnessFault(KoptError):
     def __init__(self, line: ErrorLine) -> None:
         super().__init__(line.what, where=line.where, fix=line.fix)
         self.exit_code = line.exit_code
-        self.of_device = line.of_device
+        self.of_device, self.may_pass = line.of_device, line.may_pass
 
 
 def evaluate(request: EvaluateRequest | ReportedRequest | EndToEndRequest, *,
@@ -137,7 +137,8 @@ def _ask(request: Request, limits: Limits,
     if answer is None and not (cancel is not None and cancel.is_set()):
         last = outcome.stderr.decode(errors="replace").strip().splitlines()[-1:]
         raise HarnessFault(ErrorLine(what=f"the harness {outcome.describe(limits)}",
-                                     fix=" ".join(last), exit_code=1))
+                                     fix=" ".join(last), exit_code=1,
+                                     may_pass=outcome.was_killed))
     return answer
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine import changes, stopping
+from engine import changes, judge, stopping
 from engine.journal.read import Reader
 from engine.journal.records import Candidate, DecisionRow, Round, RoundOutcome, VerdictRow
 from engine.stopping import Tally
@@ -30,7 +30,7 @@ class Regression(msgspec.Struct, frozen=True, kw_only=True):
     """A round's summary in the rolling list: what was tried on which best, and how it lost.
 
     `baseline` is the best commit of that time. `kernel_us` is GPU kernel time, `wall_us` that of
-    whole calls; None is what was not the scored time. `change` is a share: 0.03 is 3 % slower.
+    whole calls; None is what was not measured. `change` is a share: 0.03 is 3 % slower.
     """
 
     round: int
@@ -71,6 +71,8 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
     base: str
     score: Score = "kernel"
     """Which of a GPU's times is the measured one."""
+    margin: float = 0.01
+    """What is slower by a larger share has regressed."""
     rounds: tuple[Round, ...] = ()
     decisions: tuple[DecisionRow, ...] = ()
     verdicts: dict[int, VerdictRow] = {}
@@ -134,9 +136,11 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
     def best_after(self, n: int) -> str:
         """Return the best commit once a round, and what was decided before the next, was over.
 
-        A roll back counts for the rounds after it: what was best before it was, then.
+        A roll back counts from the round on that was not over yet: what was best before it was,
+        then.
         """
-        gone = undone(one for one in self.rollbacks if one.round < n)
+        ended = next((r.ended_at for r in self.rounds if r.n == n and r.ended_at), math.inf)
+        gone = undone(one for one in self.rollbacks if one.round < n or one.at <= ended)
         commits = [d.commit for d in self.keeps if d.round <= n and d.commit not in gone]
         return commits[-1] if commits else self.base
 
@@ -163,10 +167,14 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
         return _regression(self, round, decision, decode(verdict))
 
     def judged(self, n: int) -> list[tuple[DecisionRow, VerdictRow]]:
-        """Return what the engine decided on correct candidates in a round, the fastest first."""
+        """Return what the engine decided on correct candidates in a round, the fastest first.
+
+        What was rejected is none, unless it is honest and only needs a split.
+        """
         rows = [(d, self.verdicts[d.verdict]) for d in self.decisions
                 if d.round == n and d.actor == "engine" and d.verdict in self.verdicts]
-        correct = [pair for pair in rows if pair[1].correct and pair[0].kind != "reject"]
+        correct = [(d, row) for d, row in rows if row.correct and (
+            d.kind != "reject" or judge.divided(decode(row)))]
         return sorted(correct, key=lambda pair: pair[1].speedup or 0.0, reverse=True)
 
     def outcome(self, n: int, *, failed: bool = False) -> RoundOutcome:
@@ -177,7 +185,9 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
         if any(d.round == n for d in self.keeps):
             return "keep"
         if found := self.judged(n):
-            return "regression" if found[0][0].kind == "regression" else "tie"
+            decision, row = found[0]
+            lost = decision.kind == "regression" or judge.regressed(decode(row), self.margin)
+            return "regression" if lost else "tie"
         return "failed" if failed or self.fresh(n) else "tie"
 
     def fresh(self, n: int) -> int:
@@ -192,12 +202,12 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.attempts)
 
 
-def read(reader: Reader, campaign: str, score: Score = "kernel") -> Past:
+def read(reader: Reader, campaign: str, score: Score = "kernel", margin: float = 0.01) -> Past:
     """Read a campaign's past; raises LookupError if there is no such campaign."""
     one = reader.campaign(campaign)
     if one is None:
         raise LookupError(f"no campaign {campaign}")
-    return Past(folder=Path(one.path), base=one.base_commit, score=score,
+    return Past(folder=Path(one.path), base=one.base_commit, score=score, margin=margin,
                 rounds=tuple(reader.rounds(campaign)),
                 decisions=tuple(reversed(reader.decisions(campaign))),
                 verdicts={row.id: row for row in reversed(reader.verdicts(campaign))},
@@ -224,17 +234,29 @@ def _regression(past: Past, round: Round, decision: DecisionRow, verdict: Verdic
     candidate = past.candidates.get(decision.candidate)
     ratio = verdict.speedup or 1.0
     both = None if verdict.latency_us is None else (verdict.latency_us * ratio, verdict.latency_us)
+    other = _other(verdict.rows) if verdict.latency_kind == "measured-gpu" else None
     kernel = verdict.latency_kind == "measured-gpu" and past.score == "kernel"
     return Regression(
         round=round.n, at=decision.at, candidate=decision.candidate,
         baseline=candidate.base_commit if candidate else round.incumbent,
         hypothesis=candidate.hypothesis if candidate else "",
         bottleneck=candidate.bottleneck if candidate else "",
-        files=changes.files(past.folder, candidate), wall_us=None if kernel else both,
-        kernel_us=both if kernel else None, change=1 / ratio - 1,
+        files=changes.files(past.folder, candidate), wall_us=other if kernel else both,
+        kernel_us=both if kernel else other, change=1 / ratio - 1,
         points=points(verdict.rows) + tuple(
             f"{told.kind}: {told.detail}" for told in verdict.evidence
             if told.kind in ("kernels", "launch")))
+
+
+def _other(rows: Sequence[Row]) -> Change | None:
+    """Return the time that was not scored, over all classes as the scored one is."""
+    times = [(row.incumbent_other_us, row.other_us) for row in rows]
+    weight = math.fsum(row.weight for row in rows)
+    sums = [math.fsum(row.weight * math.log(us) for row, us in zip(rows, side, strict=True) if us)
+            for side in zip(*times, strict=True)]
+    if not weight or not all(us for pair in times for us in pair):
+        return None
+    return math.exp(sums[0] / weight), math.exp(sums[1] / weight)
 
 
 def points(rows: Sequence[Row]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 from typing import Literal
 
@@ -33,16 +33,17 @@ class Violation(msgspec.Struct, frozen=True):
     detail: str
 
 
-def clean(patch: Patch, edit: Sequence[str] = ()) -> Patch:
+def clean(patch: Patch, edit: Sequence[str] = (), tracked: Collection[str] = ()) -> Patch:
     """Leave out binary sections, build output, caches and helper files.
 
     Known rubbish goes only where the section adds the file or no edit glob names it; with edit
-    globs, other new files outside of them go too (notes, test scripts).
+    globs, other new files outside of them go too (notes, test scripts). `tracked` are the folders
+    of the base commit: see `rubbish`.
     """
     kept: list[FilePatch] = []
     dropped = list(patch.dropped)
     for file in patch.files:
-        reason = _unwanted(file, edit)
+        reason = _unwanted(file, edit, tracked)
         if reason:
             dropped.append(Dropped(file.path, reason))
         else:
@@ -59,38 +60,48 @@ def without_binaries(patch: Patch) -> Patch:
     )
 
 
-def _unwanted(file: FilePatch, edit: Sequence[str]) -> str:
+def _unwanted(file: FilePatch, edit: Sequence[str], tracked: Collection[str]) -> str:
     if file.binary:
         return "binary"
     named = not edit or matches(file.path, edit)
     if names_exactly(file.path, edit) or (named and not file.is_new):
         return ""
-    if reason := rubbish(file.path, folder_named(file.path, edit)):
+    if reason := rubbish(file.path, folder_named(file.path, edit), tracked):
         return reason
     return "new file that no edit glob names" if file.is_new and not named else ""
 
 
-def rubbish(path: str, below: str = "") -> str:
+def rubbish(path: str, below: str = "", tracked: Collection[str] = ()) -> str:
     """Return what kind of by-product a path looks like, or "".
 
     Caches are told by their folder, never by a file's own name: cache_utils.py is source. `below`
-    is a folder whose own name means nothing, since the manifest spells it out.
+    is a folder whose own name means nothing, since the manifest spells it out; nor does that of
+    one which the project has `tracked`, but for those that only programs write.
     """
     *folders, name = path.removeprefix(below).split("/")
-    if folders and folders[0] in _BUILD_ROOTS and not below:
-        return "build folder"
-    for folder in folders:
-        if folder in _FOLDERS or folder.startswith(_CACHE_PREFIXES) or "cache" in folder.lower():
+    at = below.rstrip("/")
+    for before, folder in pairwise(["/" if below else "", *folders]):
+        at = f"{at}/{folder}" if at else folder
+        if folder in _FOLDERS:
             return "cache folder"
-        if folder in _MADE or folder.endswith(".egg-info"):
+        if at in tracked:
+            continue
+        if folder.startswith(_CACHE_PREFIXES) or "cache" in folder.lower():
+            return "cache folder"
+        if folder in _MADE or folder.endswith(".egg-info") or \
+                (not before and folder in _BUILD_ROOTS) or (before, folder) == ("jit", "build"):
             return "build folder"
-    if ("jit", "build") in pairwise(folders):
-        return "build folder"
     if name.endswith(_COMPILED) or _VERSIONED.fullmatch(name):
         return "compiled file"
     if name in _HELPERS or _HELPER.fullmatch(name):
         return "helper file"
     return ""
+
+
+def by_product(dropped: Dropped) -> bool:
+    """Tell whether what was left out is what runs and compilers leave wherever they are."""
+    *folders, _ = dropped.path.split("/")
+    return dropped.reason == "compiled file" or not _FOLDERS.isdisjoint(folders)
 
 
 def conflicted(patch: Patch) -> str:

@@ -41,7 +41,9 @@ def rule(verdict: Verdict, policy: Policy, *, violations: Sequence[Violation] = 
     """Judge one verdict; `scope` names the config classes the hypothesis is about (all, if empty).
 
     A candidate is kept when it is correct, the classes in its scope are faster, none has lost
-    beyond the tolerance, and nobody has to be asked.
+    beyond the tolerance, and nobody has to be asked. Campaigns name no scope, whatever a round is
+    about: their error rate is spent on the gain over all classes, and a gain in another class than
+    was aimed at is one too.
     """
     if breaches := breach(violations):
         return breaches
@@ -73,30 +75,43 @@ def _weigh(verdict: Verdict, policy: Policy, violations: Sequence[Violation],
     wanted = [row for row in verdict.rows if row.config_class in scope] or faster
     losses = {row.config_class: _sure_loss(row) for row in verdict.rows}
     worst = max(losses.values(), default=0.0)
+    lost: Kind = "regression" if regressed(verdict, policy.margin) else "tie"
     if not faster or any(row.outcome != "faster" for row in wanted):
-        return _without_gain(verdict, policy, worst)
+        return Ruling(kind=lost,
+                      reason=f"{describe_speedup(verdict)}; {describe_rows(verdict.rows)}")
     headline = f"{describe_speedup(verdict)}; {describe_rows(verdict.rows)}"
-    for row in verdict.rows:
-        if row.core and losses[row.config_class] >= CORE_LOSS:
-            return Ruling(kind="reject", reason=f"core class {row.config_class} loses "
-                          f"{losses[row.config_class]:.1%}; needs a split ({headline})")
+    if lost_core := core_loss(verdict.rows):
+        return Ruling(kind="reject", reason=f"{lost_core}; needs a split ({headline})")
     if worst >= CORE_LOSS:
         return Ruling(kind="reject", reason=f"a class loses {worst:.1%}; needs a split "
                       f"({headline})")
     if not scope and (verdict.speedup_low or 0.0) <= 1.0:
-        return Ruling(kind="tie", reason=f"no gain over all classes that is sure: {headline}")
+        return Ruling(kind=lost, reason=f"no gain over all classes that is sure: {headline}")
     doubts = _doubts(verdict, policy, violations, worst)
     if doubts:
         return Ruling(kind="ask", reason=headline, doubts=doubts)
     return Ruling(kind="keep", reason=headline)
 
 
-def _without_gain(verdict: Verdict, policy: Policy, worst: float) -> Ruling:
-    text = f"{describe_speedup(verdict)}; {describe_rows(verdict.rows)}"
-    slower = verdict.speedup is not None and verdict.speedup < 1 / (1 + policy.margin)
-    if worst > policy.margin and slower:
-        return Ruling(kind="regression", reason=text)
-    return Ruling(kind="tie", reason=text)
+def regressed(verdict: Verdict, margin: float) -> bool:
+    """Tell whether a right candidate is slower beyond the margin, and for sure in some class."""
+    slower = verdict.speedup is not None and verdict.speedup < 1 / (1 + margin)
+    return slower and max(map(_sure_loss, verdict.rows), default=0.0) > margin
+
+
+def divided(verdict: Verdict) -> bool:
+    """Tell whether an honest, right candidate needs a split: a class gains, another loses."""
+    honest = verdict.correct and not any(f.severity == "reject" for f in verdict.audit)
+    return honest and any(row.outcome == "faster" for row in verdict.rows) and \
+        any(_sure_loss(row) >= CORE_LOSS for row in verdict.rows)
+
+
+def core_loss(rows: Sequence[Row]) -> str:
+    """Say which core class loses more, for sure, than one ever may."""
+    for row in rows:
+        if row.core and (loss := _sure_loss(row)) >= CORE_LOSS:
+            return f"core class {row.config_class} loses {loss:.1%}"
+    return ""
 
 
 def _doubts(verdict: Verdict, policy: Policy, violations: Sequence[Violation],

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
-from engine import candidates, history, keep, resume
+from engine import formatting, history, keep, resume, why
 from engine.candidates import Entry
 from engine.desk import Desk
 from engine.failpoint import failpoint
-from engine.fleet import NoIdleGpu
 from engine.journal.records import DecisionKind
-from engine.judge import Policy, Ruling, describe_rows, describe_speedup, rule
+from engine.judge import Policy, Ruling, rule
 from engine.verifier import Job
-from harness import guard
-from harness.errors import InputError, KoptError, Refused
-from harness.guard import Confine, Limits
+from harness.errors import InputError, Refused
 from harness.verdict import Verdict
-
-FORMAT_LIMITS = Limits(wall_s=120.0, memory_bytes=4 << 30)
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,11 +117,11 @@ class Keeper:
         if final.entry.id != judged.entry.id:
             self.refuse(judged.entry, "runner-up", f"kept in its formatted form {final.entry.id}",
                         verdict=judged.verdict_id, actor=actor)
-        why = keep.Keep(message=self._message(final), reason=final.ruling.reason, actor=actor,
-                        round=self.desk.round, verdict=final.verdict_id)
+        reason = keep.Keep(message=self._message(final), reason=final.ruling.reason, actor=actor,
+                           round=self.desk.round, verdict=final.verdict_id)
         try:
             kept = keep.keep(self.desk.writer, self.setup.lineage, final.entry.candidate,
-                             final.entry.patch, why)
+                             final.entry.patch, reason)
         except Refused as refusal:  # somebody has moved the branch: the campaign goes on
             self.desk.writer.event(self.setup.id, "warning", final.entry.id, message=str(refusal))
             return False
@@ -143,7 +136,8 @@ class Keeper:
             return judged
         entry = judged.entry
         try:
-            again = self.desk.aside(lambda: self._format(entry, command))
+            again = self.desk.aside(lambda: formatting.run(
+                self.setup, entry, command, round=self.desk.round, stop=self.desk.stop))
         except InputError as error:
             refuse(entry, "reject", f"the format command: {error.what}", verdict=judged.verdict_id)
             return None
@@ -163,80 +157,12 @@ class Keeper:
                    verdict=judged.verdict_id)
         return None
 
-    def _format(self, entry: Entry, command: str) -> Entry:
-        """Run the format command on an entry's tree; raises InputError if it fails."""
-        base, lineage = entry.candidate.base_commit, self.setup.lineage
-        with tempfile.TemporaryDirectory(dir=self.setup.folder.scratch("format")) as made:
-            tree = Path(made) / "tree"
-            lineage.checkout_tree(entry.tree, tree)
-            outcome = guard.run(["sh", "-c", command], cwd=tree, cancel=self.desk.stop,
-                                env=guard.clean_env(home=Path(made)), limits=FORMAT_LIMITS,
-                                confine=Confine(writable=(made,)))
-            if not outcome.ok:
-                raise InputError(outcome.describe(FORMAT_LIMITS))
-            patch = lineage.capture(tree, base, self.setup.edit)
-        if not patch:
-            raise InputError("it leaves nothing of the change")
-        return candidates.make(
-            self.setup, patch, base, round=self.desk.round, slot=entry.candidate.slot,
-            hypothesis=entry.candidate.hypothesis, bottleneck=entry.candidate.bottleneck)
-
     def _message(self, judged: Judged) -> str:
-        candidate, verdict = judged.entry.candidate, judged.verdict
-        gain = "" if verdict.speedup is None else f" ({verdict.speedup:.2f}x)"
-        subject = f"{self.setup.manifest.target_op}: {candidate.hypothesis}"
-        subject = subject if len(subject) <= 60 else subject[:59].rstrip() + "…"
-        return "\n".join([
-            f"{subject}{gain}", "",
-            f"Why it is faster: {candidate.hypothesis}.",
-            f"It attacks: {candidate.bottleneck or 'no single bottleneck'}.", "",
-            f"Measured: {describe_speedup(verdict)} on {verdict.device}",
-            f"Classes: {describe_rows(verdict.rows)}",
-            f"Candidate: {candidate.id}, slot {candidate.slot}, round {candidate.round}"])
+        entry, lineage = judged.entry, self.setup.lineage
 
-    def headline(self) -> Verdict | None:
-        """Measure the best against the baseline and record it as the campaign's speedup."""
-        best = self.setup.lineage.best
-        if best == self.setup.lineage.base:
-            return None
-        return self.accept(best, headline=True)
+        def read(commit: str) -> why.Read:
+            return lambda path: lineage.read(commit, path).decode(errors="replace")
 
-    def accept(self, commit: str, *, headline: bool = False) -> Verdict | None:
-        """Have a kept commit measured against the baseline, with all tests; None for a fault.
-
-        As the `headline` it is what the campaign has come to.
-        """
-        lineage, campaign = self.setup.lineage, self.setup.id
-        job = Job(purpose="headline", candidate=commit[:12], slot="headline",
-                  candidate_tree=lineage.tree_of(commit),
-                  incumbent_tree=lineage.tree_of(lineage.base),
-                  alpha=self.setup.manifest.decision.alpha)
-        try:
-            verdict = self.desk.verdict(job)
-        except NoIdleGpu:
-            raise  # the campaign ends in order, and its next engine makes up for it
-        except KoptError as error:
-            self.desk.writer.event(campaign, "warning", commit, message=str(error))
-            return None
-        writer = self.desk.writer
-        with writer.transaction():
-            writer.add_verdict(campaign, commit[:12], verdict, purpose="headline")
-            if not headline:
-                return verdict
-            if told := keep.fallen(self._headline_before(commit), verdict.speedup):
-                writer.event(campaign, "warning", commit, message=told)
-            if verdict.speedup is not None:
-                writer.set_campaign(
-                    campaign, kind="campaign.best", speedup=verdict.speedup,
-                    speedup_low=verdict.speedup_low, speedup_high=verdict.speedup_high,
-                    payload={"commit": commit, "speedup": verdict.speedup,
-                             "low": verdict.speedup_low, "high": verdict.speedup_high})
-        return verdict
-
-    def _headline_before(self, commit: str) -> float | None:
-        """Return the headline of the newest commit below a kept one that has any."""
-        lineage = self.setup.lineage
-        base = lineage.tree_of(lineage.base)
-        found = (self.desk.recorded(earlier[:12], "headline", base)
-                 for earlier in reversed(lineage.log(commit, lineage.base)[:-1]))
-        return next((one.speedup for one in found if one is not None and one.speedup), None)
+        changed = why.changed(entry.patch, self.setup.target.language,
+                              read(entry.candidate.base_commit), read(entry.tree))
+        return why.message(self.setup.manifest.target_op, entry.candidate, judged.verdict, changed)

@@ -16,8 +16,9 @@ from engine import changes, history
 from engine.history import Past
 from engine.journal.records import Candidate, DecisionRow
 from engine.judge import describe_rows, describe_speedup
+from engine.records.markdown import level
 from harness.text import plain
-from harness.verdict import Transfer
+from harness.verdict import Transfer, Verdict
 
 REPEATS = 3
 """So many rejects of one class, and it is a lesson."""
@@ -25,6 +26,8 @@ LONGEST = 300
 """Characters of a lesson that is told."""
 _FAULTS = ("could not be judged", "could not be kept")
 """Rejects that say something of this machine or moment, nothing of the kernel."""
+_ID = re.compile(r"^b\d+\.\d+\s+")
+"""What a bottleneck is called in its own campaign, and nowhere else."""
 
 
 class Lesson(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,14 +64,19 @@ def _gains(past: Past, keeps: Iterable[DecisionRow]) -> Iterator[Lesson]:
         verdict = history.decode(row)
         if not _transfers(verdict.transfer):
             continue
-        aimed = f", against {candidate.bottleneck}" if candidate.bottleneck else ""
+        against = _ID.sub("", candidate.bottleneck)
+        aimed = f", against {against}" if against else ""
         bound = "; a cache of weights, so its gain is bounded" \
             if verdict.transfer and verdict.transfer.bucket == "W1" else ""
         classes = f"; {describe_rows(verdict.rows)}" if verdict.rows else ""
-        lines = changes.quoted(past.folder, candidate)
+        lines = changes.quoted(past.folder, candidate) or changes.knobs(past.folder, candidate)
         what = f"{lines} ({candidate.hypothesis})" if lines else candidate.hypothesis
         yield _lesson(keep, f"kept {_words(lines or candidate.hypothesis)}", (
-            f"helped: {what}{aimed}: {describe_speedup(verdict)}{classes}{bound}"))
+            f"helped: {what}{aimed}: {describe_speedup(verdict)}{_level(verdict)}{classes}{bound}"))
+
+
+def _level(verdict: Verdict) -> str:
+    return level(verdict.alpha) if verdict.speedup_low is not None else ""
 
 
 def _transfers(found: Transfer | None) -> bool:

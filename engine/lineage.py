@@ -36,10 +36,11 @@ class Lineage(Clone):
     """One campaign's commits. Its methods may be called from several threads."""
 
     def __init__(self, folder: Path, campaign: str, project: Path, *,
-                 publishes: bool = True) -> None:
+                 publishes: bool = True, published: str = "") -> None:
         """Open the lineage of a campaign whose folder is given; raises InputError if it has none.
 
-        `project` is the user's repository, which is never written to unless it `publishes`.
+        `project` is the user's repository, which is never written to unless it `publishes`;
+        `published` is the branch's name there, the same if it is empty.
         """
         self.folder = folder.resolve()
         super().__init__(self.folder / "repo.git")
@@ -48,13 +49,14 @@ class Lineage(Clone):
         self.publishes = publishes
         self.branch = f"optimize/{campaign}"
         self.ref = f"refs/heads/{self.branch}"
+        self.published = published or self.branch
         if not self.git_dir.is_dir():
             raise InputError("the campaign has no clone", where=str(self.git_dir),
                              fix="start it anew with `kopt new`")
 
     @classmethod
     def create(cls, folder: Path, campaign: str, project: Path | Project, *,
-               publishes: bool = True, carry: Sequence[str] = (),
+               publishes: bool = True, published: str = "", carry: Sequence[str] = (),
                origin: Project | None = None) -> Lineage:
         """Clone the project's HEAD, unless that is done already; see `project.find` for errors.
 
@@ -68,7 +70,7 @@ class Lineage(Clone):
                         branch=f"optimize/{campaign}")
             contents.take_over(made, folder.resolve(), origin or found, carry)
         lineage = cls(folder, campaign, project.path if isinstance(project, Project) else project,
-                      publishes=publishes)
+                      publishes=publishes, published=published)
         lineage.note_best()
         return lineage
 
@@ -99,7 +101,7 @@ class Lineage(Clone):
         Raises InputError if it is no patch, does not apply, or nothing of it is left.
         """
         applied = self.apply(base, without_binaries(parse(given)))
-        cleaned = clean(applied.patch, edit)
+        cleaned = clean(applied.patch, edit, self.folders(base))
         if applied.patch and not cleaned:
             told = "; ".join(f"{left.path!r}: {left.reason}" for left in cleaned.dropped[:3])
             raise InputError(f"nothing of the patch is left ({told})", where="patch")
@@ -160,7 +162,7 @@ class Lineage(Clone):
         does; one that is not where the campaign has left it stays as it is.
         """
         self.git.run("update-ref", f"refs/kopt/rolled-back/{failed}", failed)
-        return self._push(f"--force-with-lease={self.ref}:{failed}")
+        return self._push(f"--force-with-lease=refs/heads/{self.published}:{failed}")
 
     def _push(self, *options: str) -> str:
         if not self.publishes:
@@ -169,10 +171,10 @@ class Lineage(Clone):
         try:
             self.git.run("push", "--porcelain", "--no-verify", "--no-signed", *options,
                          f"--receive-pack={served_by} receive-pack", str(self.project),
-                         f"{self.ref}:{self.ref}")
+                         f"{self.ref}:refs/heads/{self.published}")
         except (GitFailed, EnvironmentFault) as error:
             why = _refusal(error)
-            return f"{self.project} did not take branch {self.branch}: {why}"
+            return f"{self.project} did not take branch {self.published}: {why}"
         return ""
 
     def unlock(self) -> None:

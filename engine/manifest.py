@@ -17,6 +17,8 @@ from harness import yamldoc
 from harness.decode import decode
 from harness.errors import Refused
 from harness.plan import Cache, Plan, Score
+from harness.reported.target import CommandTarget
+from harness.target import Target
 
 MAX_ITERATIONS = 120
 """A practical ceiling of cost against benefit: rounds must stay below it."""
@@ -55,10 +57,10 @@ class TargetSpec(_Part, frozen=True, kw_only=True):
     """What is measured: a `kernel` by its task file, or the user's own benchmark `command`.
 
     A command's benchmark writes `csv`; `check` is its correctness column, in one line also with
-    what it must hold (`err == 0`), `metrics` its numbers, of which a name alone says the unit, and
-    where it does not, larger is better. `configs` names the columns that make a config class, whole
-    or cut as in `context <= 1024` (each row is one of its own without), `ignore` those that say
-    nothing.
+    what it must hold (`err == 0`), `metrics` its numbers, of which a name alone says the unit or,
+    by a word such as `latency` or `throughput`, which direction is better; others need it told.
+    `configs` names the columns that make a config class, whole or cut as in `context <= 1024` (each
+    row is one of its own without), `ignore` those that say nothing.
     """
 
     kind: Literal["kernel", "command", "schedule"] = "kernel"
@@ -179,6 +181,7 @@ class Manifest(_Part, frozen=True, kw_only=True):
     target_gpu: str = ""
     target_shapes: str | tuple[Shape, ...] = "all"
     primary_metric: Text = "latency"
+    """Those of a benchmark's metrics, with commas, that enter its score; others are shown."""
     performance_target: str | None = None
     project_skill: str | None = None
     execution_mode: Literal["repo", "workspace"] = "repo"
@@ -189,12 +192,14 @@ class Manifest(_Part, frozen=True, kw_only=True):
     test_command: str = ""
     """Run on each candidate before it is timed."""
     full_test_command: str = ""
-    """Run besides on the best, whenever it is measured against the baseline."""
+    """Run on the baseline, once, and on the best whenever it is measured against the baseline."""
     benchmark_command: str = ""
     quick_command: str = ""
     representative_shapes: str | tuple[Shape, ...] | None = None
     git_commit: bool = True
     git_branch: Text = "auto"
+    """The branch of the project that kept commits go to: `optimize/` and the campaign's name, or
+    one of this name; none with `none`."""
     max_iterations: Annotated[int, Meta(ge=1, lt=MAX_ITERATIONS)] | None = None
     created: str = ""
 
@@ -297,13 +302,29 @@ OF_COMMANDS = ("target_shapes", "representative_shapes", "setup_command", "build
 """Fields that campaigns on kernels do not act on: the task file says it, and the harness builds."""
 
 
-def unheeded(manifest: Manifest) -> tuple[str, ...]:
+def publishes(manifest: Manifest) -> bool:
+    """Tell whether kept commits go to the project: those of an extracted copy are of no use there.
+    """
+    return manifest.git_commit and manifest.git_branch != "none" \
+        and manifest.execution_mode == "repo"
+
+
+def unheeded(manifest: Manifest, task: Target | CommandTarget | None = None) -> tuple[str, ...]:
     """Return the fields that were given and will not be acted on, so that this can be told."""
-    default = Manifest(target_op="-")
-    unused = NOT_YET if manifest.target.kind == "command" else NOT_YET + OF_COMMANDS
-    given = [name for name in unused if getattr(manifest, name) != getattr(default, name)]
-    if manifest.git_branch != "auto" and not manifest.git_branch.startswith("optimize/"):
-        given.append("git_branch")
-    if manifest.performance_target is not None and goal.parse(manifest.performance_target) is None:
-        given.append("performance_target")
-    return tuple(given)
+    from engine.reported import command_target, primary
+
+    default, command = Manifest(target_op="-"), manifest.target.kind == "command"
+    task = command_target(manifest) if command and task is None else task
+    unused = [*NOT_YET, *(OF_COMMANDS if not command else ())]
+    if command and not (manifest.quick_command
+                        and manifest.representative_shapes == manifest.target_shapes):
+        unused.append("target_shapes")
+    if not (command and primary(manifest)):
+        unused.append("primary_metric")
+    if not publishes(manifest) and manifest.git_branch != "none" \
+            and not manifest.git_branch.startswith("optimize/"):
+        unused.append("git_branch")
+    wanted = goal.parse(manifest.performance_target or "")
+    if wanted is None or (task is not None and not goal.checkable(wanted, task)):
+        unused.append("performance_target")
+    return tuple(name for name in unused if getattr(manifest, name) != getattr(default, name))

@@ -10,9 +10,10 @@ from datetime import datetime
 from pathlib import PurePosixPath
 
 from engine.manifest import Cli, Manifest
-from engine.reported import command_target
+from engine.reported import command_target, end_to_end
 from harness.decode import suggest
 from harness.errors import InputError
+from harness.reported import units
 from harness.reported.target import faults
 from harness.yamldoc import Document, Key
 
@@ -89,6 +90,7 @@ def _commands(manifest: Manifest) -> Iterator[Fault]:
     for field in manifest.__struct_fields__:
         if field.endswith("_command") and (fault := _command_fault(getattr(manifest, field))):
             yield (field,), f"{field}: {fault}", ""
+    yield from _end_to_end(manifest)
     if manifest.target.kind == "command":
         for key, value in (("benchmark_command", manifest.benchmark_command),
                            ("target.csv", manifest.target.csv),
@@ -98,6 +100,16 @@ def _commands(manifest: Manifest) -> Iterator[Fault]:
                 yield ("target", "kind"), f"a command target needs the key {key!r}", ""
                 return
         yield from _reported(manifest)
+
+
+def _end_to_end(manifest: Manifest) -> Iterator[Fault]:
+    metric = end_to_end(manifest).metric
+    if metric is None:
+        return
+    try:
+        units.resolve(metric)
+    except ValueError as error:
+        yield ("e2e_metric",), f"e2e_metric: {metric.name!r}: {error}", units.how(metric)
 
 
 def _reported(manifest: Manifest) -> Iterator[Fault]:

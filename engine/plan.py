@@ -9,9 +9,10 @@ from pathlib import Path
 
 import msgspec
 
-from engine import directions
+from engine import directions, stagnation
 from engine.bottlenecks import Lead
 from engine.directions import Direction
+from engine.journal.records import GLOBAL
 from engine.manifest import Pool
 from engine.stagnation import DIRECTIONS, Review
 from engine.workers.base import Task
@@ -120,6 +121,20 @@ def plan(outlook: Outlook) -> list[Task]:
     return tasks
 
 
+def scope_of(tasks: Sequence[Task]) -> str:
+    """Return what a round of these is about: the one config class that all are, else all classes.
+    """
+    scopes = {task.scope for task in tasks}
+    return scopes.pop() if len(scopes) == 1 else GLOBAL
+
+
+def _scope(outlook: Outlook, lead: Lead | None) -> str:
+    """Return the class that work on a bottleneck is about, where the leads tell classes apart."""
+    named = {one.bottleneck.config_class for one in outlook.leads} - {""}
+    own = "" if lead is None or len(named) < 2 else lead.bottleneck.config_class
+    return own or GLOBAL
+
+
 def _planned(outlook: Outlook, share: int) -> list[Task]:
     """One task a lead; coding agents, where there are some, take turns with the search.
 
@@ -142,7 +157,8 @@ def _planned(outlook: Outlook, share: int) -> list[Task]:
             tasks.append(Task(
                 slot=slot, kind="planned", backend="search", knobs=found.knobs,
                 hypothesis=found.hypothesis, bottleneck=_name(found.lead),
-                seed=_seed(outlook, slot), trials=outlook.trials))
+                seed=_seed(outlook, slot), trials=outlook.trials,
+                scope=_scope(outlook, found.lead)))
     return tasks
 
 
@@ -206,11 +222,12 @@ def _cli(outlook: Outlook, slot: str, lead: Lead | None, turn: int) -> Task:
         f"relieve {lead.bottleneck.limiter}: {lead.bottleneck.advice}"
     if outlook.review is not None:
         idea = outlook.review.ideas[turn % len(outlook.review.ideas)]
-        aim = idea if lead is None else f"{idea}, against {lead.bottleneck.limiter}"
+        aim, lead = stagnation.aimed(idea, outlook.leads, lead)
     return Task(slot=slot, kind="fixed" if slot == "fixed" else "planned", backend="cli",
                 option=command.name, hypothesis=f"{command.name}: {aim}",
                 bottleneck="" if lead is None else f"{_name(lead)}: {lead.bottleneck.detail}",
-                seed=_seed(outlook, slot), trials=0, brief=outlook.brief)
+                scope=_scope(outlook, lead), seed=_seed(outlook, slot), trials=0,
+                round=outlook.round, brief=outlook.brief)
 
 
 def _name(lead: Lead) -> str:

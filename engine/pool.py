@@ -18,6 +18,7 @@ import msgspec
 
 from engine import jit_cache, repair
 from engine.campaign import Setup
+from engine.disk_watch import DiskWatch
 from engine.fleet import Fleet, NoIdleGpu
 from engine.patch import Patch
 from engine.workers.base import Bench, Report, Task, Worker
@@ -67,10 +68,13 @@ class Pool:
         self.cancel = threading.Event()
         self._draining = threading.Event()
         self._executor: ThreadPoolExecutor | None = None
+        self._disk = self._disk_watch()
 
     def start(self, tasks: Sequence[Task], base_commit: str) -> None:
         self.cancel, self._draining = threading.Event(), threading.Event()
         self._executor = ThreadPoolExecutor(self._limit, thread_name_prefix="slot")
+        self._disk = self._disk_watch()
+        self._disk.start()
         for task in tasks:
             self._executor.submit(self._run, task, base_commit)
 
@@ -88,6 +92,7 @@ class Pool:
     def stop(self) -> None:
         """End all workers and wait until their processes are gone."""
         self.cancel.set()
+        self._disk.stop()
         if self._executor is not None:
             self._executor.shutdown(wait=True, cancel_futures=True)
             self._executor = None
@@ -133,13 +138,20 @@ class Pool:
                           corpus=str(setup.workspace.resolve() / corpus.FILE),
                           selftest_iterations=setup.manifest.pool.selftest_iterations,
                           timeout_s=setup.manifest.pool.worker_timeout_s)
-            report = self._workers[task.backend].work(task, bench, tick, self.cancel)
+            with self._disk.slot(worktree, scratch) as watched:
+                report = self._workers[task.backend].work(task, bench, tick, watched.cancel)
+            if watched.why:
+                report = msgspec.structs.replace(report, summary=watched.why, cut=watched.why)
             if not report.ok:
                 return Finished(task=task, base=base_commit, report=report)
             return Finished(task=task, base=base_commit, report=report,
                             patch=self._capture(worktree, base_commit, report))
         finally:
             setup.lineage.remove(task.slot)
+
+    def _disk_watch(self) -> DiskWatch:
+        most = self._setup.manifest.budget.disk_gb
+        return DiskWatch(self._setup.folder.path, None if most is None else int(most * 1e9))
 
     def _capture(self, worktree: Path, base_commit: str, report: Report) -> Patch:
         lineage = self._setup.lineage

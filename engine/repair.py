@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from engine.candidates import Entry
+from engine.patch import Patch
 from engine.workers.base import Mend, Task
 from harness.text import plain
 from harness.verdict import Verdict
@@ -30,20 +31,32 @@ def mendable(verdict: Verdict) -> bool:
     return any(one.detail in FAULTS.get(one.kind, ()) for one in verdict.evidence)
 
 
-def again(task: Task, entry: Entry, tree: Path, complaint: str) -> Task | None:
+def again(task: Task, entry: Entry, tree: Path, complaint: str,
+          left_out: str = "", tries: int = 0) -> Task | None:
     """Return the task of mending an entry, whose files lie in `tree`; None after the last attempt,
-    or where its worker cannot.
+    or where its worker cannot. What was `left_out` of its change may be what is wrong; `tries` of
+    mending this very entry have brought nothing.
     """
-    attempt = 1 if task.mend is None else task.mend.attempt + 1
+    left = f". Left out of your change, and not in this folder: {left_out}" if left_out else ""
+    vain = f". Attempts to mend it that brought nothing: {tries}" if tries else ""
+    attempt = 1 + tries + (0 if task.mend is None else task.mend.attempt)
     if attempt > ATTEMPTS or task.backend not in BACKENDS:
         return None
-    files = entry.patch.files
     return msgspec.structs.replace(task, mend=Mend(
         attempt=attempt, of=ATTEMPTS, candidate=entry.id, tree=str(tree),
-        changed=tuple(file.path for file in files if not file.is_deleted),
-        deleted=tuple(file.old_path for file in files if file.old_path and
-                      (file.is_deleted or file.old_path != file.path)),
-        complaint=plain(complaint, 1000)))
+        changed=changed(entry.patch), deleted=deleted(entry.patch),
+        complaint=plain(complaint, 1000) + left + vain))
+
+
+def changed(patch: Patch) -> tuple[str, ...]:
+    """Return the files that a patch changes or makes."""
+    return tuple(file.path for file in patch.files if not file.is_deleted)
+
+
+def deleted(patch: Patch) -> tuple[str, ...]:
+    """Return the files that are gone after a patch."""
+    return tuple(file.old_path for file in patch.files if file.old_path and
+                 (file.is_deleted or file.old_path != file.path))
 
 
 def put_back(mend: Mend, worktree: Path) -> None:

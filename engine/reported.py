@@ -26,7 +26,7 @@ def command_target(manifest: Manifest) -> CommandTarget:
     shapes = manifest.representative_shapes
     return CommandTarget(
         op=manifest.target_op, command=manifest.benchmark_command, csv=spec.csv, check=check,
-        metrics=tuple(_metric(metric) for metric in spec.metrics),
+        metrics=_metrics(manifest),
         quick_command=manifest.quick_command, quick_csv=spec.quick_csv,
         same_rows=bool(manifest.quick_command) and shapes == manifest.target_shapes,
         configs=spec.configs, core=spec.core, ignore=spec.ignore, combine=spec.combine,
@@ -58,6 +58,23 @@ def _metric(metric: str | MetricSpec) -> Metric:
         return Metric(name=metric)
     return Metric(name=metric.name, unit=metric.unit, direction=metric.direction,
                   weight=metric.weight)
+
+
+def primary(manifest: Manifest) -> frozenset[str]:
+    """Return the metrics that `primary_metric` names, with commas; empty unless it names those
+    there are.
+    """
+    named = {name.strip() for name in manifest.primary_metric.split(",")} - {""}
+    known = {_metric(metric).name for metric in manifest.target.metrics}
+    return frozenset(named) if named <= known else frozenset()
+
+
+def _metrics(manifest: Manifest) -> tuple[Metric, ...]:
+    """Return the metrics; of several only the primary ones have a weight in the score."""
+    chosen = primary(manifest)
+    found = [_metric(metric) for metric in manifest.target.metrics]
+    return tuple(one if not chosen or one.name in chosen else replace(one, weight=0.0)
+                 for one in found)
 
 
 def check_judgeable(manifest: Manifest) -> None:

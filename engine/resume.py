@@ -31,6 +31,10 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     task: tuple[str, ...] = ()
     of: str = ""
     """The candidate that it is another form of: on another base, or formatted."""
+    left_out: str = ""
+    """What of the worker's change is not in the patch, and why."""
+    cut: str = ""
+    """Why its worker was not done."""
 
 
 class Begun(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,10 +99,45 @@ def is_work_of(reader: Reader, candidate: Candidate, n: int) -> bool:
     return found is not None and found.round == n and bool(found.task)
 
 
+def tries(reader: Reader, candidate: Candidate) -> int:
+    """Return how many second tries of a candidate were begun."""
+    return sum(told.candidate == candidate.id and told.kind in SECOND
+               for told in reader.decisions(candidate.campaign))
+
+
 def other_form(reader: Reader, candidate: Candidate) -> str:
     """Return the id of the candidate that this one is another form of, "" if of none."""
     found = _origin(reader, candidate.campaign, candidate.id)
     return "" if found is None else found.of
+
+
+def left_out(reader: Reader, campaign: str, candidate: str) -> str:
+    """Return what of a worker's change is not in its candidate, and why."""
+    found = _origin(reader, campaign, candidate)
+    return "" if found is None else found.left_out
+
+
+def notes(reader: Reader, campaign: str, candidate: str) -> str:
+    """Return what is to be said of a candidate beside what becomes of it: why its worker was not
+    done, and what of the change is not in it.
+    """
+    found = _origin(reader, campaign, candidate)
+    told = [] if found is None else [
+        found.cut, f"left out {found.left_out}" if found.left_out else ""]
+    return "; ".join(filter(None, told))
+
+
+def scopes(reader: Reader, campaign: str) -> dict[str, str]:
+    """Return which config classes a campaign's candidates are about, as their tasks say it; those
+    of an older kopt do not.
+    """
+    found: dict[str, str] = {}
+    for event in reader.events_of(campaign, CAPTURED):
+        origin = msgspec.json.decode(event.payload, type=Origin)
+        task = json.loads("".join(origin.task) or "{}")
+        if scope := task.get("scope") or found.get(origin.of):
+            found[event.ref] = scope
+    return found
 
 
 def _origin(reader: Reader, campaign: str, candidate: str) -> Origin | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine import candidates, disk, history, resume
+from engine import candidates, disk, history, left_out, resume
 from engine.budget import Meter
 from engine.candidates import Entry
 from engine.choice import Choice
@@ -18,6 +18,7 @@ from engine.fleet import NoIdleGpu
 from engine.journal.records import Candidate, Round, RoundOutcome, Slot
 from engine.judge import breach
 from engine.keeper import Judged, Keeper
+from engine.plan import scope_of
 from engine.pool import Finished, Pool, Unserved
 from engine.records.write import Records
 from engine.resume import Begun
@@ -122,12 +123,12 @@ class RoundRun:
     def _open(self, tasks: Sequence[Task], begun: Begun) -> None:
         writer, campaign = self.desk.writer, self.setup.id
         self._make_room(len(tasks))
-        writer.start_round(Round(campaign=campaign, n=self.n, scope="global", incumbent=self._base,
-                                 started_at=time.time()))
+        writer.start_round(Round(campaign=campaign, n=self.n, scope=scope_of(tasks),
+                                 incumbent=self._base, started_at=time.time()))
         writer.put_slots([Slot(campaign=campaign, round=self.n, slot=t.slot, kind=t.kind,
                                backend=t.backend, hypothesis=t.hypothesis,
                                bottleneck=t.bottleneck, device=self.setup.device.id,
-                               started_at=time.time()) for t in tasks])
+                               scope=t.scope, started_at=time.time()) for t in tasks])
         self._working = {task.slot for task in tasks}
         for slot in self.desk.reader.slots(campaign, self.n):
             if slot.slot not in self._working | begun.held and slot.stage in UNENDED \
@@ -219,28 +220,47 @@ class RoundRun:
     def _captured(self, finished: Finished) -> None:
         task, report = finished.task, finished.report
         if not report.ok:
-            self._slots.end(task.slot, "ended" if self._cut else "failed", report.summary)
+            if not self._goes_on(task, report.summary):
+                self._slots.end(task.slot, "ended" if self._cut else "failed", report.summary)
             return
         if not finished.patch:
             dropped = finished.patch.dropped if finished.patch is not None else ()
-            left = f"; left out {dropped[0].path} ({dropped[0].reason})" if dropped else ""
-            self._slots.end(task.slot, "no change", report.summary + left)
+            told = left_out.told(dropped) or (
+                f"{dropped[0].path} ({dropped[0].reason})" if dropped else "")
+            left = f"; left out {told}" if told else ""
+            if not self._goes_on(task, f"no change; {report.summary}{left}"):
+                self._slots.end(task.slot, "failed" if report.cut else "no change",
+                            report.summary + left)
             return
         try:
             entry = candidates.make(self.setup, finished.patch, finished.base, round=self.n,
                                     slot=task.slot, bottleneck=task.bottleneck,
                                     hypothesis=report.hypothesis or task.hypothesis)
         except InputError as error:
-            self._slots.end(task.slot, "failed", str(error))
+            if not self._goes_on(task, str(error)):
+                self._slots.end(task.slot, "failed", str(error))
             return
-        if not self.desk.writer.add_candidate(entry.candidate, resume.told(task)):
-            self._slots.known(task, entry.id)
+        if not self.desk.writer.add_candidate(entry.candidate, resume.told(task),
+                                              left_out=left_out.told(entry.patch.dropped),
+                                              cut=report.cut):
+            if not self._goes_on(task, f"the same change as candidate {entry.id}", entry.id):
+                self._slots.known(task, entry.id)
             return
         self.records.candidate(self.n, entry)
         if ruling := breach(entry.violations):
             self._slots.refuse(entry, "reject", ruling.reason)
             return
         self._submit(entry)
+
+    def _goes_on(self, task: Task, why: str, known: str = "") -> bool:
+        """Tell whether a slot whose second try brought nothing has another one, or will have."""
+        if self._cut or self._closing or not (task.mend or task.divide):
+            return False
+        if self._no_gpu is not None:
+            return True  # the next engine gives its slot the work back
+        if again := self._seconds.next(task, why, known):
+            self._working.add(again.slot)
+        return again is not None
 
     def _submit(self, entry: Entry) -> None:
         """Have a verdict made, unless the candidate's own files cannot even be written."""
@@ -283,8 +303,9 @@ class RoundRun:
 
     def _end(self) -> Result:
         """Say what the round came to: what the journal has of it, from whichever engine."""
-        past, slots = history.read(self.desk.reader, self.setup.id), self.desk.reader.slots(
+        decision, slots = self.setup.manifest.decision, self.desk.reader.slots(
             self.setup.id, self.n)
+        past = history.read(self.desk.reader, self.setup.id, decision.score, decision.margin)
         failed = any(slot.stage == "failed" and not slot.candidate for slot in slots)
         outcome, fresh = past.outcome(self.n, failed=failed), past.fresh(self.n)
         kinds = Counter(d.kind for d in past.decisions if d.round == self.n)

@@ -10,7 +10,18 @@ import logging
 import time
 from collections.abc import Sequence
 
-from engine import acceptance, budget, canary_run, ending, recovery, standby, survey, tips
+from engine import (
+    acceptance,
+    budget,
+    canary_run,
+    ending,
+    headline,
+    history,
+    recovery,
+    standby,
+    survey,
+    tips,
+)
 from engine.approval import Controls
 from engine.budget import Meter
 from engine.campaign import Setup
@@ -18,7 +29,7 @@ from engine.classes import baseline as class_baseline
 from engine.desk import Desk, Stopped
 from engine.fleet import NoIdleGpu
 from engine.journal.errors import LeaseLost
-from engine.journal.records import Campaign, CampaignState, Round
+from engine.journal.records import GLOBAL, Campaign, CampaignState, Round
 from engine.keeper import Keeper
 from engine.pool import Pool, Ticked
 from engine.records.write import Records
@@ -129,10 +140,15 @@ class Run:
         self._headline()  # an engine before this one may have kept what it could not measure
         self._accept()
         tips.learn(self.desk)
-        state = before.state
-        if state in ("waiting", "finished"):
+        state, over = before.state, before.state in ("waiting", "finished")
+        if over:
             standby.ask_next(self.keeper)
+            self._end_to_end()
             state = "waiting" if self._waiting() else "finished"
+        if (over or state in ("stopped", "failed")) and \
+                not ending.stopped(self.desk, self._waiting()):
+            self._end(state, before.reason, cut=not over)
+            return
         self._state(state, before.phase, self._said(before.reason))
         self.records.agree(self.desk.reader)
 
@@ -155,7 +171,7 @@ class Run:
         tips.read_before_baseline(self.desk)
         self._find_classes()
         self._state("running", "baseline")
-        self.desk.writer.start_round(Round(campaign=self.setup.id, n=1, scope="global",
+        self.desk.writer.start_round(Round(campaign=self.setup.id, n=1, scope=GLOBAL,
                                            incumbent=base, started_at=time.time()))
         verdict = self.desk.verdict(Job(purpose="baseline", candidate="baseline", slot="baseline",
                                         candidate_tree=tree, incumbent_tree=tree,
@@ -164,9 +180,11 @@ class Run:
         if not verdict.valid or not verdict.correct:
             why = verdict.rejected_reason or next(
                 (f"class {r.config_class}: {r.note}" for r in verdict.rows if not r.correct), "")
+            full = why.startswith("the project's full tests")
             raise InputError(f"the baseline does not pass its own check: {why}",
-                             where=self.setup.target.source,
-                             fix="correct the kernel, the reference or the tolerance")
+                             where=self.setup.target.source, fix="correct " + (
+                                 "the code, or full_test_command" if full else
+                                 "the kernel, the reference or the tolerance"))
         writer = self.desk.writer
         with writer.transaction():
             writer.add_verdict(self.setup.id, "baseline", verdict, purpose="baseline")
@@ -237,10 +255,13 @@ class Run:
                            self.meter, self.steering.late())
         result = running.run(tasks, carried, closing=closing)
         self._headline()
+        undone = [one.told for one in history.rollbacks(self.desk.reader, self.setup.id)
+                  if one.round == n and not one.ends]
         self.meter.note()
         one = self._campaign()
         self.desk.writer.end_round(
-            self.setup.id, n, outcome=result.outcome, summary=result.summary,
+            self.setup.id, n, outcome=result.outcome,
+            summary="; ".join([result.summary, *undone]),
             best_speedup=1.0 if one.best_commit == one.base_commit else one.speedup)
         tips.learn(self.desk)
         self.records.agree(self.desk.reader)
@@ -248,18 +269,20 @@ class Run:
     def _headline(self) -> None:
         """Re-measure the best against the baseline: the headline is never a product of gains.
 
-        What is recorded is not repeated; an engine that was killed may not have come to it.
+        What is recorded is not repeated; an engine that was killed may not have come to it, nor to
+        going back to what was accepted before.
         """
-        lineage = self.setup.lineage
-        best, base = lineage.best, lineage.base
-        if best == base or self.desk.recorded(best[:12], "headline", lineage.tree_of(base)):
-            return
-        self.records.agree(self.desk.reader)
         before = self._campaign()
         state = before.state if self.decide_only else "running"
-        self._state(state, "headline: the best against the baseline", before.reason)
-        self.keeper.headline()
-        self._state(before.state, before.phase, before.reason)
+        if headline.due(self.desk):
+            self.records.agree(self.desk.reader)
+            self._state(state, "headline: the best against the baseline", before.reason)
+            headline.measure(self.desk)
+            self._state(before.state, before.phase, before.reason)
+        if acceptance.lower(self.desk):
+            self._state(state, "acceptance: back to what was accepted before", before.reason)
+            acceptance.roll_back(self.desk, self.steering.may_accept, ends=False)
+            self._state(before.state, before.phase, before.reason)
 
     def _next_round(self) -> int:
         """Return the round to run: the one that was cut short, or the next."""
@@ -289,12 +312,23 @@ class Run:
         accepted = self._accept()
         tips.learn(self.desk)
         standby.ask_next(self.keeper)
-        if ending.due(self.desk):
-            self._state("running", "end to end: the whole program with the best and without it")
-            ending.end_to_end(self.desk)
+        self._end_to_end()
         if accepted:
             reason = accepted if accepted.startswith(reason) else f"{reason}; {accepted}"
         self._end("waiting" if self._waiting() else "finished", reason)
+
+    def _end_to_end(self) -> None:
+        """Run the whole program in what is left of the budget; what a person asks for after the
+        end is not of it.
+        """
+        if not ending.due(self.desk):
+            return
+        before = self._campaign()
+        self._state(before.state if self.decide_only else "running",
+                    "end to end: the whole program with the best and without it", before.reason)
+        wall_s = None if self.decide_only else self.setup.manifest.budget.wall_s
+        ending.end_to_end(self.desk, left_s=None if wall_s is None else
+                          max(0.0, wall_s - self.meter.spent.wall_s))
 
     def _accept(self) -> str:
         """Go back to what passes the final acceptance, if the best does not; returns what to say.
@@ -305,7 +339,7 @@ class Run:
         before = self._campaign()
         self._state(before.state if self.decide_only else "running",
                     "final acceptance: back to a commit that passes", before.reason)
-        return acceptance.roll_back(self.desk, self.keeper, self.steering.may_accept,
+        return acceptance.roll_back(self.desk, self.steering.may_accept,
                                     ends=not self.decide_only)
 
     def _look(self) -> None:

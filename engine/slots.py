@@ -33,7 +33,9 @@ class Slots:
     def end_of(self, candidate: Candidate, stage: str, detail: str) -> None:
         """Record the last stage of the slot that a candidate came of, if that is of this round."""
         if resume.is_work_of(self.desk.reader, candidate, self.n):
-            self.end(candidate.slot, stage, detail, candidate.id)
+            notes = resume.notes(self.desk.reader, self.campaign, candidate.id)
+            self.end(candidate.slot, stage, f"{detail}; {notes}" if notes else detail,
+                     candidate.id)
 
     def known(self, task: Task, identity: str) -> None:
         """End a slot that has brought a known candidate.

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
 import msgspec
 
+from engine.bottlenecks import Lead
 from engine.history import Regression
 from harness.text import plain
 
 Depth = Literal["review", "instructions", "state of the art"]
 DIRECTIONS = 3
 """New directions that a review names at least."""
+AGAIN = "again: "
+"""Before a direction that was followed on this best already."""
 
 _DEPTHS: dict[int, Depth] = {2: "review", 3: "instructions", 4: "state of the art"}
 _WIDTH: dict[Depth, int] = {"review": 2, "instructions": 2, "state of the art": 4}
@@ -50,7 +53,7 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked of the round after so many rollbacks in a row.
 
     `width` is how much wider its searches look; `ideas` are directions in words, for agents and
-    people, that no slot has followed on this best.
+    people, three at least, that no slot has followed on this best, or that say AGAIN.
     """
 
     depth: Depth
@@ -60,16 +63,45 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     ideas: tuple[str, ...]
 
 
-def review(rollbacks: int, tried: Collection[str] = ()) -> Review | None:
-    """Return what so many rollbacks in a row demand, None below two; `tried` are hypotheses."""
+def places(leads: Sequence[Lead]) -> tuple[str, ...]:
+    """Return what ideas may be aimed at: the best's bottlenecks, with their config classes."""
+    return tuple(dict.fromkeys(map(place, leads)))
+
+
+def place(lead: Lead) -> str:
+    found = lead.bottleneck
+    return f"against {found.limiter}" + (f" in {found.config_class}" if found.config_class else "")
+
+
+def aimed(idea: str, leads: Sequence[Lead], lead: Lead | None) -> tuple[str, Lead | None]:
+    """Return a direction's words and its bottleneck: the one that it names, or else `lead`."""
+    for one in leads:
+        if idea.endswith(f", {place(one)}"):
+            return idea, one
+    return idea if lead is None else f"{idea}, {place(lead)}", lead
+
+
+def review(rollbacks: int, tried: Collection[str] = (),
+           places: Sequence[str] = ()) -> Review | None:
+    """Return what so many rollbacks in a row demand, None below two; `tried` are hypotheses.
+
+    Where too few ideas are new, they are aimed at other `places`, and then followed once more.
+    """
     if rollbacks < min(_DEPTHS):
         return None
     depth = _DEPTHS[min(rollbacks, max(_DEPTHS))]
     depths = list(_DEPTHS.values())
     known = [idea for one in depths[:depths.index(depth) + 1][::-1] for idea in _IDEAS[one]]
-    new = [idea for idea in known if not any(idea in text for text in tried)]
+    new = _untried(known, tried)
+    more = _untried([f"{idea}, {place}" for place in places for idea in known if idea not in new],
+                    tried)
+    again = [f"{AGAIN}{idea}" for idea in known if idea not in new]
     return Review(depth=depth, rollbacks=rollbacks, demands=_DEMANDS[depth], width=_WIDTH[depth],
-                  ideas=tuple(new or known))
+                  ideas=(*new, *[*more, *again][:max(0, DIRECTIONS - len(new))]))
+
+
+def _untried(ideas: Iterable[str], tried: Collection[str]) -> list[str]:
+    return [idea for idea in ideas if not any(idea in text for text in tried)]
 
 
 def named(found: Sequence[str], ideas: Sequence[str]) -> tuple[str, ...]:
@@ -83,13 +115,19 @@ def brief(review: Review | None, recent: Sequence[Regression]) -> str:
     if review is not None:
         parts += [f"## Stagnation: {review.depth}", "",
                   f"The last {review.rollbacks} rounds were rolled back. {review.demands}", "",
-                  "Directions that nobody has followed yet:",
-                  *(f"- {idea}" for idea in review.ideas[:5]), ""]
+                  *_listed("Directions that nobody has followed yet:",
+                           [idea for idea in review.ideas if not idea.startswith(AGAIN)]),
+                  *_listed("Directions that were followed before, to be followed otherwise:",
+                           [idea for idea in review.ideas if idea.startswith(AGAIN)])]
     if recent:
         parts += ["## What made it slower lately", "",
                   "Do not repeat these; the words are their authors':",
                   *(f"- {told(one)}" for one in recent), ""]
     return "\n".join(parts)
+
+
+def _listed(head: str, ideas: Sequence[str]) -> list[str]:
+    return [head, *(f"- {idea}" for idea in ideas[:5]), ""] if ideas else []
 
 
 def told(one: Regression) -> str:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine import budget, goal, history, resume, stagnation, survey, tips
+from engine import (
+    budget,
+    divergence,
+    goal,
+    history,
+    resume,
+    stagnation,
+    survey,
+    tips,
+    unplanned,
+)
 from engine.budget import Meter, Takes
 from engine.desk import Desk
 from engine.history import Past
@@ -32,7 +42,8 @@ class Steering:
         self.desk, self.setup, self.meter = desk, desk.setup, meter
 
     def past(self) -> Past:
-        return history.read(self.desk.reader, self.setup.id, self.setup.manifest.decision.score)
+        decision = self.setup.manifest.decision
+        return history.read(self.desk.reader, self.setup.id, decision.score, decision.margin)
 
     def reason_to_stop(self) -> str:
         """Return why the campaign ends here, or ""."""
@@ -72,6 +83,8 @@ class Steering:
         review, tried = self._review(past)
         known_forms = review is not None and review.depth == "state of the art"
         view = survey.of_best(self.desk, n, again=known_forms)
+        if review is not None:
+            review = stagnation.review(review.rollbacks, tried, stagnation.places(view.leads))
         planned, fixed = self._success(past)
         outlook = Outlook(
             campaign=self.setup.id, round=n, pool=self.setup.manifest.pool, slots=self._slots,
@@ -82,13 +95,15 @@ class Steering:
                 for slot in self.desk.reader.slots(self.setup.id, n) if slot.backend == "inbox"),
             brief="\n".join(filter(None, (
                 stagnation.brief(review, past.recent()),
+                divergence.brief(divergence.of(past)),
                 tips.brief(tips.known(self.desk.reader, self.setup.id))))))
         if reason := self._in_vain(past, outlook):
             return [], reason
         through = resume.begun(self.desk.reader, self.setup.id, n).through
         wanted = [task for task in plan(outlook) if task.slot not in through]
         if not wanted:
-            return [], "no slot has anything to do"
+            target = self.setup.target
+            return [], unplanned.why(view, self.setup.manifest.pool, target.source, target.language)
         tasks = budget.afford(wanted, self.setup.manifest.budget, self.meter.spent, past,
                               self._margin(past, self._slots),
                               {cli.name: cli.cost for cli in self.setup.manifest.pool.cli})

@@ -34,6 +34,8 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     inbox: tuple[Path, ...]
     classes: int = 1
     """How many config classes were measured."""
+    unread: str = ""
+    """Why the source's knobs cannot be read."""
 
 
 def of_best(desk: Desk, round: int, *, again: bool = False) -> Survey:
@@ -43,7 +45,7 @@ def of_best(desk: Desk, round: int, *, again: bool = False) -> Survey:
     """
     setup = desk.setup
     tree = setup.tree(setup.lineage.best)
-    source, language = "", setup.target.language
+    source, language, unread = "", setup.target.language, ""
     if setup.target.source:
         source = (tree / setup.target.source).read_text(errors="replace")
     try:
@@ -52,13 +54,13 @@ def of_best(desk: Desk, round: int, *, again: bool = False) -> Survey:
         knobs = tuple(knob for knob in found if not knob.reserved)
     except InputError as error:
         desk.writer.event(setup.id, "warning", setup.target.source, message=str(error))
-        knobs = ()
+        knobs, unread = (), str(error)
     leads = _leads(setup, desk, tree, source, knobs, round)
     if not desk.reader.bottlenecks(setup.id, round):  # else it was cut short, and goes on
         desk.writer.put_bottlenecks(setup.id, round, [lead.bottleneck for lead in leads])
     return Survey(knobs=knobs, leads=tuple(leads), templates=_templates(desk, again),
                   inbox=tuple(inbox.waiting(setup.folder.inbox)),
-                  classes=len(_rows_of_best(desk)))
+                  classes=len(_rows_of_best(desk)), unread=unread)
 
 
 def _leads(setup: Setup, desk: Desk, tree: Path, source: str, knobs: tuple[Knob, ...],
@@ -105,9 +107,10 @@ def verdict_of_best(desk: Desk) -> Verdict | None:
 
 def _rows_of_best(desk: Desk) -> tuple[Row, ...]:
     """Return the newest rows measured of the current best: its headline's, or the baseline's."""
+    best = desk.setup.lineage.best[:12]
     for purpose in ("headline", "baseline"):
         for row in desk.reader.verdicts(desk.setup.id):
-            if row.purpose == purpose and row.correct:
+            if row.purpose == purpose and row.correct and row.candidate in ("baseline", best):
                 return msgspec.json.decode(row.body, type=Verdict).rows
     return ()
 

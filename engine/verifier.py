@@ -9,9 +9,11 @@ from dataclasses import replace
 
 import msgspec
 
-from engine import canary, harness_process, jit_cache, reported, worktree
+from engine import canary, gate, harness_process, jit_cache, reported, worktree
 from engine.campaign import Setup
 from engine.fleet import Card, Fleet
+from engine.harness_process import HarnessFault
+from engine.manifest import Manifest
 from engine.pool import Ticked
 from harness.errors import KoptError, Refused, of_os
 from harness.evaluate import Settings, Trees
@@ -40,6 +42,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     incumbent_tree: str
     alpha: float
     always_time: bool = False
+    left_s: float | None = None
+    """What runs of the whole program may take together."""
 
 
 class Verified(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +52,16 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
     job: Job
     verdict: Verdict | None = None
     fault: KoptError | None = None
+
+
+def commands_of(manifest: Manifest, purpose: str) -> tuple[str, str]:
+    """Return the tests that go before what is timed, and the full ones that go after these: all of
+    them where the best is accepted, both on the baseline, which no candidate is to be blamed for.
+    """
+    tests, full = manifest.test_command, manifest.full_test_command
+    if purpose == "headline":
+        return full or tests, ""
+    return tests, full if purpose == jit_cache.BASELINE else ""
 
 
 class Verifier:
@@ -94,7 +108,7 @@ class Verifier:
         return self._fleet.run(
             "verdict", lambda card: self._on(card, job), cancel=self.cancel,
             on_wait=lambda text: self._tick(job, Progress(stage="waiting", detail=text)),
-            doubtful=lambda verdict: not (verdict.valid and verdict.correct))
+            doubtful=gate.doubtful)
 
     def _on(self, card: Card, job: Job) -> Verdict:
         setup = self.setup
@@ -113,8 +127,21 @@ class Verifier:
 
     def _asked(self, card: Card, job: Job,
                request: EvaluateRequest | ReportedRequest | EndToEndRequest) -> Verdict:
-        return harness_process.evaluate(request, cancel=self.cancel, warm=card.warm,
-                                        progress=lambda progress: self._tick(job, progress))
+        """Have the harness answer. What has worked in the baseline and does not now, or a harness
+        that somebody killed, is tried once more before it ends anything.
+        """
+        def ask() -> Verdict:
+            return harness_process.evaluate(request, cancel=self.cancel, warm=card.warm,
+                                            progress=lambda progress: self._tick(job, progress))
+
+        try:
+            return ask()
+        except HarnessFault as fault:
+            if not fault.may_pass or job.purpose == jit_cache.BASELINE or self.cancel.is_set():
+                raise
+            log.warning("once more on %s: %s", job.candidate, fault)
+            self._tick(job, Progress(stage="waiting", detail=f"once more: {fault.what}"))
+            return ask()
 
     def _request(self, card: Card, job: Job,
                  scratch: str) -> EvaluateRequest | ReportedRequest | EndToEndRequest:
@@ -123,29 +150,25 @@ class Verifier:
         trees = Trees(candidate=str(setup.tree(job.candidate_tree)),
                       incumbent=str(setup.tree(job.incumbent_tree)),
                       reference=str(setup.tree(setup.lineage.base)))
+        tests, all_tests = commands_of(setup.manifest, job.purpose)
         settings = Settings(scratch=scratch, plan=self._plan(job),
                             python=setup.manifest.python, env=setup.manifest.env,
                             candidate_id=job.candidate, incumbent_tree=job.incumbent_tree,
                             always_time=job.always_time,
-                            test_command=self._tests(job),
+                            test_command=tests, full_test_command=all_tests,
                             canary=job.purpose == canary.PURPOSE,
                             warm_cache=jit_cache.warm_for(setup.folder.path, job.purpose),
                             keep_cache=jit_cache.keep_for(setup.folder.path, job.purpose))
         if job.purpose == "e2e":
             sealed = setup.target.frozen if isinstance(setup.target, CommandTarget) else ()
-            return EndToEndRequest(target=reported.end_to_end(setup.manifest, sealed),
+            return EndToEndRequest(target=replace(
+                reported.end_to_end(setup.manifest, sealed), left_s=job.left_s),
                                    trees=trees, device=device, settings=settings)
         if isinstance(setup.target, CommandTarget):
             target = setup.target if job.purpose not in FULL else \
                 replace(setup.target, quick_command="")
             return ReportedRequest(target=target, device=device, trees=trees, settings=settings)
         return EvaluateRequest(target=setup.target, device=device, trees=trees, settings=settings)
-
-    def _tests(self, job: Job) -> str:
-        """Return the tests that go before the benchmark: all of them where the best is accepted."""
-        manifest = self.setup.manifest
-        accepts = job.purpose == "headline" and manifest.full_test_command
-        return manifest.full_test_command if accepts else manifest.test_command
 
     def _plan(self, job: Job) -> Plan:
         plan = self.setup.manifest.decision.plan(job.alpha)

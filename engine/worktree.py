@@ -88,7 +88,8 @@ def capture(clone: Clone, path: Path, base: str, edit: Sequence[str] = (),
         raise InputError(f"git cannot take the worktree: {error.what}", where=path.name) from error
     if len(shown) > MAX_PATCH:
         raise InputError(f"the patch is larger than {MAX_PATCH >> 20} MiB", where=path.name)
-    return clean(msgspec.structs.replace(parse(shown), dropped=tuple(dropped)), edit)
+    return clean(msgspec.structs.replace(parse(shown), dropped=tuple(dropped)), edit,
+                 clone.folders(base))
 
 
 def _diff(clone: Clone, path: Path, base: str, edit: Sequence[str],

@@ -10,7 +10,7 @@ from pathlib import Path
 from harness import devices, kernel, target
 from harness.convert import ConvertError, from_json, to_json
 from harness.device import Device
-from harness.errors import DeviceFault, InputError, KoptError, of_os
+from harness.errors import DeviceFault, IncumbentFault, InputError, KoptError, of_os
 from harness.evaluate import Settings, evaluate
 from harness.loop import loop
 from harness.reported import endtoend
@@ -114,7 +114,8 @@ def main() -> int:
     except (KoptError, OSError) as raised:
         fault = of_os(raised) if isinstance(raised, OSError) else raised
         say(ErrorLine(what=fault.what, where=fault.where, fix=fault.fix,
-                      exit_code=fault.exit_code, of_device=isinstance(fault, DeviceFault)))
+                      exit_code=fault.exit_code, of_device=isinstance(fault, DeviceFault),
+                      may_pass=isinstance(fault, IncumbentFault)))
         return fault.exit_code
     say(last)
     return 0

@@ -1,4 +1,7 @@
-"""AMD cards through rocm-smi or amd-smi, whichever is installed, as JSON."""
+"""AMD cards through rocm-smi or amd-smi, whichever is installed, as JSON.
+
+rocm-smi tells how many cards a process uses, not which: where both are installed, amd-smi does.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from harness.convert import loads
@@ -36,7 +40,7 @@ def states(devices: list[Device]) -> list[DeviceState]:
     """Return the state of each device, one tool run for all of them."""
     try:
         if shutil.which("rocm-smi"):
-            return rocm_states(devices, _rocm_smi())
+            return _of_both(devices, _rocm_smi())
         return amd_states(devices, _amd_smi("metric"), _amd_smi("process"))
     except FAULTS as error:
         problem = plain(str(error), 200)
@@ -57,14 +61,46 @@ def rocm_devices(output: Card) -> Iterator[Device]:
 
 
 def rocm_states(devices: list[Device], output: Card) -> list[DeviceState]:
-    """Return the state of each device out of `rocm-smi --json` output."""
+    """Return the state of each device out of `rocm-smi --json` output. Processes that use some of
+    the cards cannot be told from one another: no card has a list then.
+    """
     cards = dict(_rocm_cards(output))
-    processes = tuple(_rocm_processes(output.get("system", {})))
+    using = list(_rocm_processes(output.get("system", {})))
+    everywhere = all(count >= len(cards) for count, _ in using)
+    processes = tuple(process for _, process in using) if everywhere else None
     return [_rocm_state(device, cards[device.index], processes) if device.index in cards
             else _gone(device) for device in devices]
 
 
-def _rocm_state(device: Device, card: Card, processes: tuple[Process, ...]) -> DeviceState:
+def _of_both(devices: list[Device], output: Card) -> list[DeviceState]:
+    """Return states out of rocm-smi's output, with amd-smi's processes where only it can tell."""
+    states = rocm_states(devices, output)
+    if all(one.processes is not None for one in states) or not shutil.which("amd-smi"):
+        return states
+    try:
+        running, numbers = _running(_amd_smi("process")), _numbers(output, _amd_smi("list"))
+    except FAULTS:
+        return states
+    told = {process.pid for processes in running.values() for process in processes}
+    missing = {process.pid for _, process in _rocm_processes(output.get("system", {}))} - told
+
+    def processes(device: Device) -> tuple[Process, ...] | None:
+        found = running.get(numbers.get(device.index, -1))
+        return None if missing and not found else found
+
+    return [one if one.problem else replace(one, processes=processes(device))
+            for device, one in zip(devices, states, strict=True)]
+
+
+def _numbers(output: Card, listed: list[Card]) -> dict[int, int]:
+    """Return amd-smi's number of each card of rocm-smi: the same, unless addresses tell."""
+    places = {bus: _index(card) for card in listed if (bus := _text(card, "bdf").lower())}
+    return {index: places.get(_text(card, "PCI Bus").lower(), -1) if places else index
+            for index, card in _rocm_cards(output)}
+
+
+def _rocm_state(device: Device, card: Card,
+                processes: tuple[Process, ...] | None) -> DeviceState:
     return DeviceState(
         device=device.id, at=time.time(), utilization_pct=_number(card, "GPU use (%)"),
         memory_used=_whole(card, "VRAM Total Used Memory (B)"),
@@ -84,13 +120,14 @@ def _rocm_cards(output: Card) -> Iterator[tuple[int, Card]]:
             yield int(found[1]), card
 
 
-def _rocm_processes(system: Card) -> Iterator[Process]:
-    """Yield processes that use a GPU; rocm-smi does not say which card, so each card gets all."""
+def _rocm_processes(system: Card) -> Iterator[tuple[int, Process]]:
+    """Yield the processes that use a GPU, each with how many it uses."""
     for key, value in system.items():
         fields = [field.strip() for field in str(value).split(",")]
         if (found := re.fullmatch(r"PID(\d+)", key)) and len(fields) > 2 and fields[1] != "0":
             memory = int(fields[2]) if fields[2].isdigit() else None
-            yield Process(pid=int(found[1]), name=plain(fields[0], 40), memory_bytes=memory)
+            count = int(fields[1]) if fields[1].isdigit() else 1
+            yield count, Process(pid=int(found[1]), name=plain(fields[0], 40), memory_bytes=memory)
 
 
 def amd_devices(static: list[Card], listed: list[Card]) -> Iterator[Device]:
@@ -109,12 +146,13 @@ def amd_devices(static: list[Card], listed: list[Card]) -> Iterator[Device]:
 def amd_states(devices: list[Device], metric: list[Card], process: list[Card]) -> list[DeviceState]:
     """Return the state of each device out of `amd-smi metric` and `amd-smi process`."""
     cards = {_index(card): card for card in metric}
-    running = {_index(card): card.get("process_list", []) for card in process}
-    return [_amd_state(device, cards[device.index], running.get(device.index, []))
+    running = _running(process)
+    return [_amd_state(device, cards[device.index], running.get(device.index))
             if device.index in cards else _gone(device) for device in devices]
 
 
-def _amd_state(device: Device, card: Card, running: list[Card]) -> DeviceState:
+def _amd_state(device: Device, card: Card,
+               processes: tuple[Process, ...] | None) -> DeviceState:
     usage, memory = _part(card, "usage"), _part(card, "mem_usage")
     power, heat, clock = _part(card, "power"), _part(card, "temperature"), _part(card, "clock")
     throttled = _text(power, "throttle_status") == "THROTTLED"
@@ -125,7 +163,13 @@ def _amd_state(device: Device, card: Card, running: list[Card]) -> DeviceState:
         power_w=_number(power, "socket_power", "average_socket_power", "current_socket_power"),
         clock_mhz=_number(_part(clock, "gfx_0"), "clk"),
         memory_clock_mhz=_number(_part(clock, "mem_0"), "clk"),
-        processes=tuple(_amd_processes(running)), throttle=("throttled",) if throttled else ())
+        processes=processes, throttle=("throttled",) if throttled else ())
+
+
+def _running(process: list[Card]) -> dict[int, tuple[Process, ...]]:
+    """Return the processes of each card that `amd-smi process` lists them for."""
+    return {_index(card): tuple(_amd_processes(entries)) for card in process
+            if isinstance(entries := card.get("process_list"), list) and _index(card) >= 0}
 
 
 def _amd_processes(running: list[Card]) -> Iterator[Process]:

@@ -91,6 +91,8 @@ class Duel:
         seed = random.Random(case.id).random()
         self.contents = {side: Contents(case, random.Random(seed)) for side in order}
         self.blocks: dict[str, list[Block]] = {side: [] for side in order}
+        self.others: dict[str, list[Block]] = {}
+        """Blocks of the time that is not scored."""
         self._calls: dict[tuple[str, str], int] = {}
 
     def prepare(self, *, beside: bool = True) -> None:
@@ -133,12 +135,17 @@ class Duel:
                 ratios[number] = self._again(number, why)
         if not self.other_mode or self.plan.screening:
             return median(ratios), None
-        other: dict[str, list[Block]] = {side: [] for side in self.order}
-        return median(ratios), median(self._round(number, self.other_mode, 1, other)
+        self.others = {side: [] for side in self.order}
+        return median(ratios), median(self._round(number, self.other_mode, 1, self.others)
                                       for number in range(OTHER_BLOCKS))
 
     def us_per_call(self, side: str) -> float:
-        return median(block.ns / block.calls for block in self.blocks[side]) / 1e3
+        return _us_per_call(self.blocks[side])
+
+    def other_us(self, side: str) -> float | None:
+        """Return what a call takes by the time that is not scored, None without one."""
+        blocks = self.others.get(side)
+        return _us_per_call(blocks) if blocks else None
 
     def _round(self, number: int, mode: str, factor: int,
                kept: dict[str, list[Block]]) -> float:
@@ -252,6 +259,10 @@ def _said(answer: Mapping[str, object], kind: type[_Said]) -> _Said:
         return convert(answer, kind)
     except ConvertError as error:
         raise PeerError(f"the runner's answer makes no sense: {plain(str(error), 200)}") from None
+
+
+def _us_per_call(blocks: Sequence[Block]) -> float:
+    return median(block.ns / block.calls for block in blocks) / 1e3
 
 
 def _other(side: str) -> str:

@@ -31,6 +31,10 @@ class InputError(KoptError):
     exit_code = 2
 
 
+class IncumbentFault(InputError):
+    """What a candidate is measured beside does not work, so that no candidate is to blame."""
+
+
 class EnvironmentFault(KoptError):
     """The machine lacks something: a compiler, a device, space, permission."""
 

@@ -214,12 +214,10 @@ class Evaluation:
         return predict.filled(verdict, told)
 
     def _test(self, held: lock.DeviceLock | None) -> None:
-        if not self.settings.test_command:
-            return
-        self._progress("testing", "the project's own tests", None)
-        if why := project_tests.failure(self.settings.test_command, Path(self.trees.candidate),
-                                        self.stage, held):
-            raise Failed(f"the project's own tests fail: {why}", fault="tests")
+        for name, command in self.settings.tests:
+            self._progress("testing", f"the project's {name}", None)
+            if why := project_tests.failure(command, Path(self.trees.candidate), self.stage, held):
+                raise Failed(f"the project's {name} fail: {why}", fault="tests")
 
     def _build(self, side: str) -> Kernel:
         self._progress("building", side, None)

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import os
 import selectors
+import signal
 import socket
 import subprocess
 import sys
@@ -73,6 +74,14 @@ class Outcome:
     def ok(self) -> bool:
         return self.ended == "exit" and self.returncode == 0
 
+    @property
+    def was_killed(self) -> bool:
+        """Whether SIGKILL ended it or its supervisor, as the kernel does where memory runs out; a
+        shell tells that of what it ran as 137.
+        """
+        return self.ended == "killed" or (
+            self.ended == "exit" and self.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL))
+
     def describe(self, limits: Limits) -> str:
         """Say in a few words how the process ended."""
         if self.ended == "timeout":
@@ -91,8 +100,6 @@ class Outcome:
 
 
 def signal_name(number: int) -> str:
-    import signal
-
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -4,6 +4,11 @@ Locks are `flock`s on files in one directory, so that the kernel drops them with
 process that takes a lock hands its descriptors to the supervisors it starts: the lock stays taken
 until the last of them has killed its job.
 
+A file can be removed under its holder, by whatever cleans /tmp, and the next one would lock
+another. So a lock is held when its file is still the one at its path, and has a name besides that
+nothing but its holder's end frees: a socket in Linux' abstract namespace, bound and never used.
+That name is one network namespace's; between containers only the file counts.
+
 On the CPU a measurement must overlap nothing. `turn` is held exclusively by whoever measures;
 processes that yield hold `active` shared while they run and stop when they see the turn taken.
 """
@@ -11,20 +16,21 @@ processes that yield hold `active` shared while they run and stop when they see 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import hashlib
 import os
+import socket
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import EnvironmentFault, Stopped
 
 POLL_S = 0.004
-TENANCY_TRIES = 50
 
 
 def lock_directory() -> Path:
@@ -71,7 +77,7 @@ def turnstile(device: str = "cpu") -> Turnstile:
     names = (f"{device}.turn", f"{device}.active")
     paths = []
     for name in names:
-        fd, path = _open(name)
+        fd, path = open_file(name)
         os.close(fd)
         paths.append(str(path))
     return Turnstile((paths[0], paths[1]))
@@ -92,82 +98,111 @@ def acquire(*devices: str, timeout_s: float | None = None, shared_device: bool =
     fds: list[int] = []
     try:
         for name in names:
-            fd, path = _open(name)
-            fds.append(fd)
-            _wait_for(fd, path, began, timeout_s, cancel, on_wait)
+            wait = _Wait(name, began, timeout_s, cancel, on_wait)
+            fds.append(fd := _locked(name, wait))
+            if name.endswith(".turn"):
+                if (bound := _bound(fd, name, wait)) is not None:
+                    fds.append(bound)
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
     except BaseException:
         for fd in fds:
             os.close(fd)
         raise
-    for fd in fds[::2] if shared_device else fds:
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
     return DeviceLock(tuple(fds), time.monotonic() - began)
 
 
 def holder(device: str) -> int | None:
     """Return the pid that holds a device's lock, 0 if it is not told, None when it is free."""
-    fd, _ = _open(f"{device}.turn")
+    fd, _ = open_file(f"{device}.turn")
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return _written_pid(fd)
     finally:
         os.close(fd)
-    return None
+    return 0 if _is_bound(f"{device}.turn") else None
 
 
-@contextmanager
-def tenancy(device: str) -> Iterator[None]:
-    """Be known, until the block ends, as a kopt that works on a device by its lock.
+def is_current(fd: int, path: Path) -> bool:
+    """Tell whether an open file is still the one at its path."""
+    try:
+        return os.path.samestat(os.fstat(fd), path.stat(follow_symlinks=False))
+    except OSError:
+        return False
 
-    Raises EnvironmentFault if that cannot be, since somebody keeps everybody out.
+
+@dataclass
+class _Wait:
+    """Somebody's patience with a lock that is taken."""
+
+    name: str
+    began: float
+    timeout_s: float | None
+    cancel: threading.Event | None
+    on_wait: Callable[[str], None] | None
+
+    def __post_init__(self) -> None:
+        self._pause = self.cancel or threading.Event()
+
+    def pause(self, fd: int) -> None:
+        """Wait a moment for whoever holds the file. Raises EnvironmentFault, Stopped."""
+        stem = Path(self.name).stem
+        waited = time.monotonic() - self.began
+        if self.on_wait is not None and waited > 0.5:
+            self.on_wait(f"waiting for {stem}, held by process {_written_pid(fd) or '?'}")
+            self.on_wait = None
+        if self.timeout_s is not None and waited > self.timeout_s:
+            raise EnvironmentFault(f"still busy after {self.timeout_s:g} s", where=stem,
+                                   fix="another kopt measures there; wait for it")
+        if self._pause.wait(POLL_S) and self.cancel is not None:
+            raise Stopped("stopped while waiting", where=stem)
+
+
+def _locked(name: str, wait: _Wait) -> int:
+    """Lock the file that is at its path once it is locked."""
+    while True:
+        fd, path = open_file(name)
+        try:
+            while True:
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                wait.pause(fd)
+        except BaseException:
+            os.close(fd)
+            raise
+        if is_current(fd, path):
+            return fd
+        os.close(fd)
+
+
+def _bound(fd: int, name: str, wait: _Wait) -> int | None:
+    """Take the name that stands for a lock whatever becomes of its file; None where there is none.
     """
-    fd, path = _open(f"{device}.tenants")
-    try:
-        for _ in range(TENANCY_TRIES):  # another may be asking just now
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                break
-            time.sleep(POLL_S)
-        else:
-            raise EnvironmentFault("somebody keeps every kopt from it", where=str(path))
-        yield
-    finally:
-        os.close(fd)
-
-
-def has_tenants(device: str) -> bool:
-    """Return whether a kopt is known to work on a device, this one included."""
-    fd, _ = _open(f"{device}.tenants")
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
-
-
-def _wait_for(fd: int, path: Path, began: float, timeout_s: float | None,
-              cancel: threading.Event | None, on_wait: Callable[[str], None] | None) -> None:
-    told = False
-    pause = cancel or threading.Event()
     while True:
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            pass
-        waited = time.monotonic() - began
-        if on_wait is not None and not told and waited > 0.5:
-            told = True
-            on_wait(f"waiting for {path.stem}, held by process {_written_pid(fd) or '?'}")
-        if timeout_s is not None and waited > timeout_s:
-            raise EnvironmentFault(f"still busy after {timeout_s:g} s", where=path.stem,
-                                   fix="another kopt measures there; wait for it")
-        if pause.wait(POLL_S) and cancel is not None:
-            raise Stopped("stopped while waiting", where=path.stem)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as one:
+                one.bind(_address(name))
+                return one.detach()
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                return None
+        wait.pause(fd)
+
+
+def _is_bound(name: str) -> bool:
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as one:
+            one.connect(_address(name))
+    except OSError:
+        return False
+    return True
+
+
+def _address(name: str) -> bytes:
+    path = os.path.realpath(lock_directory() / name)
+    return b"\0kopt-" + hashlib.sha256(os.fsencode(path)).hexdigest()[:40].encode()
 
 
 def _written_pid(fd: int) -> int:
@@ -175,7 +210,9 @@ def _written_pid(fd: int) -> int:
     return int(text) if text.isdigit() else 0
 
 
-def _open(name: str) -> tuple[int, Path]:
+def open_file(name: str) -> tuple[int, Path]:
+    """Open a file of the lock directory, made if need be, and young again for those who clean up.
+    """
     path = lock_directory() / name
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
@@ -191,4 +228,6 @@ def _open(name: str) -> tuple[int, Path]:
         os.close(fd)
         raise EnvironmentFault("the device lock is no regular file", where=str(path),
                                fix="remove it")
+    with contextlib.suppress(OSError):
+        os.utime(fd)
     return fd, path

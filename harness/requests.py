@@ -108,6 +108,8 @@ class ErrorLine:
     exit_code: int = 3
     of_device: bool = False
     """Whether it is the device's fault, so that the same request may be answered on another."""
+    may_pass: bool = False
+    """Whether the same request may be answered another time: what worked before did not now."""
 
 
 Line = Progress | TrialLine | VerdictLine | LoopLine | ErrorLine

@@ -50,6 +50,8 @@ class Settings:
     """Also time a candidate that runs the incumbent's very code: a baseline, an A/A trial."""
     test_command: str = ""
     """The project's own tests, run in the candidate's tree; it must pass before it is timed."""
+    full_test_command: str = ""
+    """All of the project's tests, run after those."""
     predict: str = ""
     """A card, by a name of `cards`, for which latencies are predicted where none is measured."""
     warm_cache: str = ""
@@ -58,6 +60,12 @@ class Settings:
     """Where to keep the incumbent's as such a cache, if there is none yet."""
     canary: bool = False
     """The candidate is a copy broken on purpose: say whether a command's benchmark shows that."""
+
+    @property
+    def tests(self) -> tuple[tuple[str, str], ...]:
+        """The commands that test a candidate, by what to call them, in their order."""
+        both = (("own tests", self.test_command), ("full tests", self.full_test_command))
+        return tuple((name, command) for name, command in both if command)
 
 
 class Stage:

@@ -99,6 +99,7 @@ def _timed(seen: Seen, config_class: ConfigClass, row: Row, timing: ClassTiming)
     return replace(
         row, outcome=outcome, note=_remark(seen, outcome, value, other),
         latency_us=timing.candidate_us, incumbent_us=timing.incumbent_us,
+        other_us=timing.other_us, incumbent_other_us=timing.incumbent_other_us,
         log_ratio=value.mean, low=_finite(value.low),
         high=_finite(value.high), stderr=_finite(value.stderr), pairs=value.pairs, bound_us=bound,
         pct_of_roofline=None if bound is None

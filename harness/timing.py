@@ -54,6 +54,8 @@ class ClassTiming:
     incumbent_us: float
     log_ratios: tuple[float, ...]
     other_ratios: tuple[float, ...] = ()
+    other_us: float | None = None
+    incumbent_other_us: float | None = None
     again: tuple[float, ...] = ()
 
 
@@ -103,6 +105,7 @@ class Pairs:
         self.log_ratios: dict[str, list[float]] = {c.config_class: [] for c in cases}
         self._others: dict[str, list[float]] = {c.config_class: [] for c in cases}
         self._us: dict[tuple[str, str], list[float]] = {}
+        self._other_us: dict[tuple[str, str], list[float]] = {}
         self.launches: dict[str, str] = {}
         """How each class was launched, in words."""
         self.count = 0
@@ -137,6 +140,8 @@ class Pairs:
             self._end(peer for pair in self._ready for peer in pair.peers.values())
         return [ClassTiming(config_class=name, log_ratios=tuple(values),
                             other_ratios=tuple(self._others[name]),
+                            other_us=self._other("candidate", name),
+                            incumbent_other_us=self._other("incumbent", name),
                             candidate_us=median(self._us["candidate", name]),
                             incumbent_us=median(self._us["incumbent", name]))
                 for name, values in self.log_ratios.items()]
@@ -145,6 +150,10 @@ class Pairs:
     def band(self) -> float | None:
         """The share by which times could have been forged unseen, None where it is not known."""
         return self._clock.band
+
+    def _other(self, side: str, name: str) -> float | None:
+        values = self._other_us.get((side, name))
+        return median(values) if values else None
 
     def _settle(self) -> bool:
         """Leave out the classes that are settled; tell whether it is enough: none is left, or one
@@ -198,6 +207,8 @@ class Pairs:
         for side in ORDER:
             self.timed_ns += sum(block.ns for block in duel.blocks[side])
             self._us.setdefault((side, name), []).append(duel.us_per_call(side))
+            if (other_us := duel.other_us(side)) is not None:
+                self._other_us.setdefault((side, name), []).append(other_us)
         self._clock.add(duel.blocks["candidate"], duel.blocks["incumbent"])
         self.launches[name] = duel.launched
         self.voided.update(duel.voided)

@@ -56,6 +56,9 @@ class Row:
     error_budget_used: float | None = None
     latency_us: float | None = None
     incumbent_us: float | None = None
+    other_us: float | None = None
+    """The time that is not scored, of whole calls or of GPU kernels, where both were measured."""
+    incumbent_other_us: float | None = None
     log_ratio: float | None = None
     low: float | None = None
     high: float | None = None

@@ -17,10 +17,15 @@ RUNNERS = 24
 """At most so many processes of one evaluation hold a context: pairs, the oracle, those ending."""
 
 
+COMPANY = "on the card all the while"
+"""How what is told of processes begins that were there before: the gate looks who they are."""
+
+
 class Vigil:
     """Voids blocks under a slowdown, or during which a process came that is not ours.
 
-    One that was there before is told, and voids nothing: both sides are measured beside it. A
+    One that was there before is told, and voids nothing: both sides are measured beside it. Whether
+    it may be there is the gate's to say. A
     slowdown in a smaller share of the samples than `share` voids nothing either.
     """
 
@@ -49,7 +54,7 @@ class Vigil:
             yield from health.evidence(watch.over(self._windows), None if number else voided)
         if self.residents:
             pids = ", ".join(map(str, sorted(self.residents)))
-            yield Evidence(kind="foreign", detail=f"on the card all the while: process {pids}")
+            yield Evidence(kind="foreign", detail=f"{COMPANY}: process {pids}")
 
 
 def usable(device: Device) -> Mode:

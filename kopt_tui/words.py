@@ -18,7 +18,7 @@ from kopt_tui.snapshot import Speedup
 SIGNS: Mapping[str, tuple[str, str]] = {
     "keep": ("✓", "good"), "kept": ("✓", "good"), "finished": ("✓", "good"),
     "faster": ("✓", "good"), "baseline": ("·", "dim"), "headline": ("»", "info"),
-    "e2e": ("»", "info"),
+    "e2e": ("»", "info"), "e2e.not_run": ("!", "warn"),
     "tie": ("=", "plain"),
     "regression": ("▼", "warn"), "slower": ("▼", "warn"), "reject": ("✗", "bad"),
     "invalid": ("✗", "bad"), "incorrect": ("✗", "bad"), "broken": ("✗", "bad"),

@@ -1,5 +1,7 @@
 """An agent whose kernel is wrong, does not compile, and is right, attempt by attempt.
 
+It leaves a header in a cache folder, and must be told that this was left out.
+
 With `--hold FILE` its second repair waits until that file is gone.
 """
 
@@ -21,6 +23,9 @@ def main() -> None:
     hold = Path(sys.argv[sys.argv.index("--hold") + 1]) if "--hold" in sys.argv else None
     while attempt == 2 and hold is not None and hold.exists():
         time.sleep(0.05)
+    Path("my_cache").mkdir(exist_ok=True)
+    Path("my_cache/fast.h").write_text("// left out\n")
+    assert not attempt or "my_cache/fast.h (cache folder)" in SAID, SAID
     text = SOURCE.read_text()
     if attempt:  # the last change lies here
         assert "PASSES 1 " in text and ("--never" in sys.argv or FORMS[attempt - 1] in text), text

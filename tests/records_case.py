@@ -81,9 +81,10 @@ def reject(writer: Writer, folder: Folder, n: int, name: str, reason: str, **fie
 
 
 def keep(writer: Writer, folder: Folder, n: int, name: str, commit: str, *, speedup: float = 1.5,
-         actor: str = "engine", idea: str = "unroll by 4", **fields: Any) -> None:
+         actor: str = "engine", idea: str = "unroll by 4", bottleneck: str = "b1",
+         **fields: Any) -> None:
     """Record a keep in a round that there is."""
-    add_candidate(writer, folder, name, n, idea)
+    add_candidate(writer, folder, name, n, idea, bottleneck=bottleneck)
     number = writer.add_verdict("rms", name, samples.verdict(
         name, speedup=speedup, speedup_low=speedup * 0.97, speedup_high=speedup * 1.03, **fields),
         purpose="verify")
@@ -109,10 +110,12 @@ def end_to_end(writer: Writer, speedup: float, note: str = "three runs in turn")
         speedup_high=speedup + 0.01, notes=(note,)), purpose="e2e")
 
 
-def add_candidate(writer: Writer, folder: Folder, name: str, n: int, idea: str) -> None:
+def add_candidate(writer: Writer, folder: Folder, name: str, n: int, idea: str, *,
+                  bottleneck: str = "b1") -> None:
     path = folder.patches / f"{name}.patch"
     path.write_text(PATCH)
     writer.add_candidate(samples.candidate(name, round=n, slot="fixed", hypothesis=idea,
+                                           bottleneck=bottleneck,
                                            patch_path=f"patches/{path.name}"))
 
 

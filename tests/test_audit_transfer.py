@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.audit import project
 from harness.audit.transfer import looks_like_weight, transfer
 from harness.convert import from_json, to_json
 from harness.target import Arg, Target
@@ -173,3 +174,25 @@ def test_grouped_ops_count_on_no_group_size(tmp_path: Path, name: str) -> None:
     ("topk_ids", False)])
 def test_weights_are_guessed_by_name(name: str, weight: bool) -> None:
     assert looks_like_weight(name) is weight
+
+
+MEMO = "static const float *last;\nvoid f(const float *{0}) {{ if ({0} != last) last = {0}; }}"
+
+
+@pytest.mark.parametrize(("files", "bucket", "flagged"), [
+    ({"kernel.c": c("int tile = 4;")}, "K1", False),
+    ({"kernel.py": TRITON + "\nTILE = 4\n"}, "K1", False),
+    ({"kernel.c": c("int tile = 4;"), "more/tile.h": "#define TILE 4\n"}, "K1", False),
+    ({"kernel.c": c(head=MEMO.format("weight"))}, "W1", True),
+    ({"kernel.c": c(head=MEMO.format("x"))}, None, True),
+    ({"kernel.py": triton("if id(x) in _c: return", "_c = {}")}, None, True),
+    ({"kernel.c": c("int tile = 4;"), "table.bin": b"\0\1"}, None, False),
+    ({"kernel.py": "def norm(:"}, None, False),
+    ({}, None, False),
+], ids=["C", "Triton", "two files", "weights", "who knows what", "the same in Python", "no source",
+        "unreadable", "nothing"])
+def test_a_project_of_which_no_arguments_are_known(tmp_path: Path, files: dict[str, str | bytes],
+                                                   bucket: str | None, flagged: bool) -> None:
+    found, carried = project.audit("norm", *trees(tmp_path, files))
+    assert (carried.bucket if carried else None) == bucket, (carried, found)
+    assert [one.severity for one in found] == ["flag"] * flagged

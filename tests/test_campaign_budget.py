@@ -143,6 +143,7 @@ def test_campaigns_of_an_older_kopt_have_spent_what_their_rounds_lasted(tmp_path
     old = sqlite3.connect(tmp_path / "kopt.db")
     for column in ("spent_s", "trials", "cost"):
         old.execute(f"ALTER TABLE rounds DROP COLUMN {column}")
+    old.execute("ALTER TABLE slots DROP COLUMN scope")
     old.execute("INSERT INTO rounds VALUES ('rms', 1, 'all', 'b', 10.0, 14.5, 'tie', '', NULL)")
     old.execute("INSERT INTO rounds VALUES ('rms', 2, 'all', 'b', 15.0, NULL, NULL, '', NULL)")
     old.execute("PRAGMA user_version=1")

@@ -34,11 +34,12 @@ def commit(root: Path, files: dict[str, str]) -> Lineage:
 
 def listen(lineage: Lineage, root: Path, target: CommandTarget = TARGET, *,
            edit: tuple[str, ...] = EDIT, test_command: str = "",
-           frozen: tuple[str, ...] = ("bench.py",)) -> tuple[str, ...]:
+           frozen: tuple[str, ...] = ("bench.py",), kernel: str = "", runs: int = 1,
+           ) -> tuple[str, ...]:
     """Do what a campaign does at its baseline, with the real harness in this process."""
     def ask(tree: str) -> Verdict:
         asked.append(tree)
-        folders = {name: root / name for name in ("candidate", "incumbent")}
+        folders = {name: root / f"{name}-{len(asked)}" for name in ("candidate", "incumbent")}
         for name, of in (("candidate", tree), ("incumbent", lineage.base)):
             lineage.checkout_tree(of, folders[name])
         trees = Trees(candidate=str(folders["candidate"]), incumbent=str(folders["incumbent"]),
@@ -47,8 +48,8 @@ def listen(lineage: Lineage, root: Path, target: CommandTarget = TARGET, *,
             scratch=str(root / "scratch"), plan=PLAN, canary=True, test_command=test_command))
 
     asked: list[str] = []
-    warnings = canary.listen(ask, lineage, lineage.base, edit=edit, frozen=frozen)
-    assert len(asked) == 1
+    warnings = canary.listen(ask, lineage, lineage.base, edit=edit, frozen=frozen, kernel=kernel)
+    assert len(asked) == runs
     return warnings
 
 
@@ -74,9 +75,53 @@ def test_a_benchmark_that_runs_an_installed_package_is_refused(tmp_path: Path) -
 
 def test_one_of_several_edited_files_is_enough(tmp_path: Path) -> None:
     lineage = commit(tmp_path, {**FILES, "other.py": "x = 1\n", "third.py": "y = 1\n"})
-    assert listen(lineage, tmp_path, edit=("*.py",)) == ()
+    assert [text.partition(":")[0] for text in listen(
+        lineage, tmp_path, edit=("*.py",), kernel="kernel.py", runs=4)] == [
+        "the benchmark does not read other.py", "the benchmark does not read third.py"]
     with pytest.raises(InputError, match=r"with other\.py, third\.py broken"):
         listen(lineage, tmp_path / "again", edit=("other.py", "third.py"))
+
+
+def test_a_live_file_does_not_vouch_for_a_dead_one(tmp_path: Path) -> None:
+    """A helper is read from here, the kernel as it was installed: no candidate is ever measured."""
+    lineage = commit(tmp_path, {**FILES, "helper.py": "X = 1\n", "bench.py": (
+        "import helper\n" + installed(tmp_path) + BENCH)})
+    with pytest.raises(InputError, match=r"it passes with kernel\.py broken"):
+        listen(lineage, tmp_path, edit=("kernel.py", "helper.py"), kernel="kernel.py")
+    [warning] = listen(lineage, tmp_path / "b", edit=("kernel.py", "helper.py"),
+                       kernel="helper.py", runs=3)
+    assert warning.startswith("the benchmark does not read kernel.py: what candidates change there")
+
+
+def test_no_more_than_a_handful_is_broken_alone_and_the_kernel_first(tmp_path: Path) -> None:
+    files = ["README.md", *(f"a{n}.py" for n in range(9)), "k.py"]
+    lineage = commit(tmp_path, dict.fromkeys(files, "x\n"))
+    asked: list[set[str]] = []
+
+    def ask(tree: str) -> Verdict:
+        asked.append({name for name in files
+                      if lineage.read(tree, name) != lineage.read(lineage.base, name)})
+        return rejected("no")
+
+    assert canary.listen(ask, lineage, lineage.base, edit=("**",), frozen=(), kernel="k.py") == ()
+    assert asked == [set(files), {"k.py"}, *({f"a{n}.py"} for n in range(canary.ALONE - 1))]
+
+
+def test_a_cache_that_hides_one_file_is_dropped_before_it_is_called_dead(tmp_path: Path) -> None:
+    lineage = commit(tmp_path, {"k.py": "x\n", "helper.py": "y\n"})
+    alone, dropped = canary.broken(lineage, lineage.base, ("k.py",)), list[bool]()
+
+    def drop() -> bool:
+        dropped.append(not dropped)
+        return dropped[-1]
+
+    def ask(tree: str) -> Verdict:
+        passes = tree == alone and not dropped
+        return Verdict(valid=True, correct=True) if passes else rejected("no")
+
+    assert canary.listen(ask, lineage, lineage.base, edit=("*.py",), frozen=(), kernel="k.py",
+                         drop_cache=drop) == (canary.STALE,)
+    assert dropped == [True]
 
 
 GCC = "gcc -O1 -shared -fPIC -o {out} scale.c"

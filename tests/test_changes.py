@@ -43,6 +43,22 @@ def test_a_change_in_words(text: str, told: str, quoted: str, tmp_path: Path) ->
     assert changes.quoted(tmp_path, candidate) == quoted
 
 
+@pytest.mark.parametrize(("text", "told"), [
+    (patch(("k.c", [*(f"a{n};" for n in range(9)), "int n;  // kopt: knob ODD",
+                    "#define TILE 16  // kopt: knob TILE in [16, 64]"],
+            ["#define TILE 64  // kopt: knob TILE in [16, 64]", "int m;  // kopt: knob ODD"]),
+           ("k.py", ["BLOCK = 16  # kopt: knob BLOCK in [16, 64]",
+                     "WARPS = 4  # kopt: knob WARPS in [4, 8]"],
+            ["WARPS = 4  # kopt: knob WARPS in [4, 8]", "BLOCK = 64  # kopt: knob BLOCK in [16, 64]"
+             ])), "TILE 16 -> 64, BLOCK 16 -> 64"),
+    (patch(("k.c", ["a;"], ["#define NEW 1  // kopt: knob NEW in [1, 2]"])), ""),
+    ("no patch at all", ""),
+], ids=["a long one", "a new knob", "nothing"])
+def test_knobs_are_named_however_long_a_patch_is(text: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "one.patch").write_text(text)
+    assert changes.knobs(tmp_path, samples.candidate(patch_path="one.patch")) == told
+
+
 def test_a_patch_that_is_gone_says_nothing(tmp_path: Path) -> None:
     gone = samples.candidate(patch_path="gone.patch")
     for one in (gone, None):

@@ -133,8 +133,9 @@ def test_a_person_at_a_terminal_is_asked(project: Path) -> None:
     (project / "task.yaml").unlink()
     answers = {"shape of x": "rows, cols", "shape of weight": "cols", "shape of out": "rows,cols",
                "value of eps": "1e-6", "such as tall": "square: rows=32 cols=32",
-               "another config class": "", "rounds at most [10]": "4",
-               "who approves": "sometimes", "'sometimes' is none of them": "review"}
+               "another config class": "", "NAME=VALUE changes": "max_iterations=4",
+               "max_iterations     4": "approval=sometimes",
+               "'sometimes' is not one of": "approval=review", "approval           review": ""}
     status, screen = converse(["new", "--project", str(project)], answers)
     assert status == 0, screen
     written = manifest.load(project / "manifest.yaml")
@@ -143,7 +144,7 @@ def test_a_person_at_a_terminal_is_asked(project: Path) -> None:
 
 
 def test_end_of_input_at_a_question_is_one_line(project: Path) -> None:
-    status, screen = converse(["new", "--project", str(project)], {"rounds at most": "\x04"})
+    status, screen = converse(["new", "--project", str(project)], {"NAME=VALUE changes": "\x04"})
     assert status == 2 and "nothing was answered" in screen and "Traceback" not in screen
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pynvml
 import pytest
 
+from engine import gate
 from harness import device_amd, devices
 from harness.device_nvidia import Nvml
 from harness.errors import EnvironmentFault, InputError
@@ -247,6 +248,76 @@ def test_amd_smi_is_read_where_it_is_the_only_tool(tools: Callable[[str, str], N
     assert now.processes is not None
     assert [(one.pid, one.name) for one in now.processes] == [(420157, "TransferBench"),
                                                               (420315, "rvs")]
+
+
+ROCM_PIDS = {"PID104225": "mlir-cpu-runner, 0, 0, 0, 0", "PID41": "python3, 1, 512, 0, 0"}
+
+
+def rocm(cards: int, system: dict[str, str]) -> str:
+    """Return what rocm-smi prints of the recorded cards (two at most) and of these processes."""
+    output = json.loads((DATA / "telegraf_mi100_rocm571.json").read_text())
+    found = {f"card{index}": output[f"card{index}"] for index in range(cards)}
+    return f"cat <<'EOF'\n{json.dumps({**found, 'system': system})}\nEOF"
+
+
+def amd_smi(process: object, listed: object = ()) -> str:
+    return f"""case $1 in
+process) cat <<'EOF'\n{json.dumps(process)}\nEOF\n;;
+list) cat <<'EOF'\n{json.dumps(listed)}\nEOF\n;;
+*) exit 1;; esac"""
+
+
+def amd_states() -> list[devices.DeviceState]:
+    return devices.states([one for one in devices.inventory() if one.kind == "amd"])
+
+
+def pids(states: list[devices.DeviceState]) -> list[list[int] | None]:
+    return [None if one.processes is None else [process.pid for process in one.processes]
+            for one in states]
+
+
+def test_rocm_smi_does_not_say_on_which_card_a_process_is(
+        tools: Callable[[str, str], None]) -> None:
+    tools("amd-smi", "exit 1")
+    tools("rocm-smi", rocm(2, ROCM_PIDS))
+    assert pids(amd_states()) == [None, None]
+    assert [gate.why_busy(one) for one in amd_states()] == ["", ""], "both are idle by their use"
+    tools("rocm-smi", rocm(1, ROCM_PIDS))
+    assert pids(amd_states()) == [[41]]
+    tools("rocm-smi", rocm(2, {"PID41": "python3, 2, 512, 0, 0"}))
+    assert pids(amd_states()) == [[41], [41]], "it uses as many cards as there are"
+    tools("rocm-smi", rocm(2, {"PID7": "python3, 0, 0, 0, 0"}))
+    assert pids(amd_states()) == [[], []]
+
+
+def test_amd_smi_says_it_by_the_cards_address(tools: Callable[[str, str], None]) -> None:
+    process = json.loads((DATA / "process_two_procs_rocm6.2.json").read_text())
+    theirs = {"PID420157": "TransferBench, 1, 512, 0, 0", "PID420315": "rvs, 1, 512, 0, 0"}
+    tools("rocm-smi", rocm(2, theirs))
+    buses = [json.loads((DATA / "telegraf_mi100_rocm571.json").read_text())[name]["PCI Bus"]
+             for name in ("card0", "card1")]
+    found = [420157, 420315]
+    tools("amd-smi", amd_smi([*process, {"gpu": 1, "process_list": []}]))
+    assert pids(amd_states()) == [found, []]
+    listed = [{"gpu": 0, "bdf": buses[1].lower()}, {"gpu": 1, "bdf": buses[0].lower()}]
+    tools("amd-smi", amd_smi([*process, {"gpu": 1, "process_list": []}], listed))
+    assert pids(amd_states()) == [[], found]
+    tools("amd-smi", amd_smi([*process, {"gpu": 1, "process_list": "N/A"}], listed))
+    assert pids(amd_states()) == [None, found]
+    tools("amd-smi", amd_smi(
+        [*process, {"gpu": 1, "process_list": [{"process_info": "No running processes detected"}]}],
+        listed))
+    assert pids(amd_states()) == [[], found]
+    tools("rocm-smi", rocm(2, {**theirs, **ROCM_PIDS}))
+    assert pids(amd_states()) == [None, found], "process 41 is somewhere"
+
+
+def test_a_card_that_tells_nothing_is_not_idle() -> None:
+    output = json.loads((DATA / "xrocmtop_strix_halo.json").read_text())
+    output["system"] = {"PID41": "python3, 1, 512, 0, 0"}
+    cards = list(device_amd.rocm_devices(output))
+    silent = [one for one in device_amd.rocm_states(cards, output) if one.utilization_pct is None]
+    assert silent and all("cannot tell" in gate.why_busy(one) for one in silent)
 
 
 def test_a_tool_that_fails_or_hangs_keeps_the_last_good_values(

@@ -32,6 +32,7 @@ WIDE = OLD.replace("#include <stdint.h>", "#include <stdint.h>\n#include <string
 ONCE = divided(OLD, group("context <= 8", {"context": 8, "heads": 1}, TILE=4))
 TASK = Task(slot="planned-1", kind="planned", backend="cli", hypothesis="wide tiles",
             bottleneck="", seed=1, trials=0)
+SEARCH = msgspec.structs.replace(TASK, backend="search")
 
 
 def merged(old: str, new: str, condition: str = "context >= 1024", **point: int) -> str:
@@ -161,8 +162,8 @@ AGAIN = {
     "nobody loses": (TASK, verdict(a="faster", b="tie"), ["total.c"], False),
     "nobody gains": (TASK, verdict(a="tie", b="slower"), ["total.c"], False),
     "it is wrong": (TASK, verdict(a="faster", b="slower", c="broken"), ["total.c"], False),
-    "it changes two files": (TASK, verdict(a="faster", b="slower"), ["total.c", "x.c"], False),
-    "it changes another file": (TASK, verdict(a="faster", b="slower"), ["x.c"], False),
+    "it changes two files": (SEARCH, verdict(a="faster", b="slower"), ["total.c", "x.c"], False),
+    "it changes another file": (SEARCH, verdict(a="faster", b="slower"), ["x.c"], False),
 }
 
 
@@ -173,7 +174,7 @@ def test_what_diverges_is_given_to_the_split(name: str) -> None:
     assert (again is not None) == wanted
     if again is not None:
         assert again.divide == Divide(candidate="c1", tree="/t", faster=("a",), slower=("b",),
-                                      others=("c",))
+                                      others=("c",), changed=("total.c",))
         assert again.backend == "split" and again.slot == TASK.slot
         mended = msgspec.structs.replace(task, mend=Mend(
             attempt=1, of=3, candidate="c0", tree="/wrong", changed=("total.c",), deleted=(),

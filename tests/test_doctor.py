@@ -16,6 +16,7 @@ import pytest
 from command_line import answer, harmless, kopt
 
 from engine.doctor import machine, session, start, tools
+from engine.doctor.check import Check
 from harness import devices
 from harness.device import Device
 
@@ -107,6 +108,7 @@ def test_a_campaign_is_told_at_its_start_what_may_end_it(
 
 def test_hidden_cards_are_told_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    monkeypatch.setattr(session, "container", lambda: Check("container", "ok", "none"))
     card = Device(id="cuda:1", kind="nvidia", name="NVIDIA H200", uuid="GPU-1", arch="sm_90")
     assert [check.name for check in start.notices([card])] == ["visible devices", "cuda:1"]
     assert start.notices([devices.find("cpu")]) == []

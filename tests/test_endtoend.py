@@ -9,7 +9,8 @@ import pytest
 from harness import devices
 from harness.errors import InputError
 from harness.evaluate import Settings, Trees
-from harness.reported.endtoend import EndToEnd, measure, value_in
+from harness.reported.endtoend import LEFT_OUT, RUNS, EndToEnd, measure, value_in
+from harness.reported.room import Room
 from harness.reported.table import Fault
 from harness.reported.target import Metric
 from harness.verdict import Verdict
@@ -69,3 +70,46 @@ def test_a_program_that_fails_without_it_too_is_refused(tmp_path: Path) -> None:
         folder.mkdir()
         with pytest.raises(InputError, match="e2e_command: fails without the best as well"):
             judged(folder, candidate, "print('nothing')", Metric(name="step_ms"))
+
+
+def program(folder: Path, left_s: float, seconds: float) -> Verdict:
+    """Judge a program that takes so long, with so many seconds left for all of its runs."""
+    for side in ("candidate", "incumbent"):
+        (folder / side).mkdir()
+        (folder / side / "program.py").write_text(
+            f"import time; time.sleep({seconds}); print('step_ms: 10')")
+    return measure(EndToEnd(command="python program.py", metric=Metric(name="step_ms"),
+                            left_s=left_s),
+                   Trees(candidate=str(folder / "candidate"), reference="",
+                         incumbent=str(folder / "incumbent")),
+                   devices.find("cpu"), Settings(scratch=str(folder / "scratch")))
+
+
+def test_with_little_time_left_there_are_fewer_runs(tmp_path: Path) -> None:
+    verdict = program(tmp_path, 5.0, 1.0)
+    [row] = verdict.rows
+    assert verdict.correct and row.pairs < RUNS and verdict.wall_s < 6
+    assert "whole run" in verdict.notes[0] and f"not {RUNS}: 5 s are left, one run takes about " \
+        in verdict.notes[0]
+    if row.pairs == 1:  # no interval can be had of it
+        assert (row.outcome, row.low, verdict.speedup_low) == ("unmeasured", None, None)
+
+
+@pytest.mark.parametrize(("left_s", "seconds"), [(1.5, 1.0), (1.0, 30.0)])
+def test_where_not_even_one_run_of_each_fits_that_is_said(tmp_path: Path, left_s: float,
+                                                          seconds: float) -> None:
+    verdict = program(tmp_path, left_s, seconds)
+    assert [one.kind for one in verdict.evidence] == [LEFT_OUT] and verdict.wall_s < left_s + 2
+    assert (verdict.rejected_reason or "").startswith(f"not run: {left_s:.0f} s are left, one run "
+                                                      "takes about ")
+
+
+def test_room_counts_what_a_run_has_taken() -> None:
+    now = [0.0]
+    room = Room(10.0, lambda: now[0])
+    assert room.holds(2)
+    room.run(lambda: now.__setitem__(0, 4.0))
+    assert room.longest_s == 4.0 and room.holds(1) and not room.full
+    assert not room.holds(2) and room.full
+    assert room.words == "10 s are left, one run takes about 4 s"
+    assert Room(None).holds(1000)

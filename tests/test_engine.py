@@ -8,6 +8,7 @@ import campaigns
 import pytest
 import repos
 
+from engine import desk
 from engine.campaign import Setup
 
 
@@ -47,7 +48,8 @@ def test_the_knob_is_written_back_and_the_commit_says_why(
     first = campaigns.consistent(setup)[0]
     assert b"#define PASSES 1 " in setup.lineage.read(first, "scale.c")
     message = setup.lineage.message(first)
-    for word in ("Why it is faster:", "It attacks:", "Measured:", "Classes: small faster",
+    for word in ("Why it is faster:", "What it changes: PASSES 16 -> 1",
+                 "It attacks:", "Measured:", "Classes: small faster",
                  "Candidate:"):
         assert word in message
     assert setup.lineage.files(first) == setup.lineage.files(setup.lineage.base)
@@ -69,6 +71,16 @@ def test_the_headline_is_a_verdict_against_the_baseline(
                              incumbent_tree=lineage.tree_of(lineage.base), harness_version="1")
     assert row is not None and row.correct
     assert row.speedup == campaigns.campaign(setup).speedup
+
+
+def test_an_engine_that_goes_on_has_spent_what_the_first_one_did(
+        ended: tuple[Setup, dict[str, str]]) -> None:
+    setup, _ = ended
+    with campaigns.reading(setup) as reader:
+        purposes = [row.purpose for row in reader.verdicts(setup.id)]
+        spent = desk.judged(reader, setup.id)
+    assert {"baseline", "headline"} <= set(purposes)
+    assert spent == purposes.count("verify")
 
 
 def test_the_fixed_slot_is_last_and_every_slot_has_ended(
@@ -99,7 +111,9 @@ def test_the_files_for_people(ended: tuple[Setup, dict[str, str]]) -> None:
     assert len(rows) > 4 and all(len(row.split("\t")) == 12 for row in rows)
     assert "Round 2: keep" in (folder / "logs" / "optimize.md").read_text()
     trend = (folder / "logs" / "performance_trend.md").read_text()
-    assert [line.split("|")[1].strip() for line in trend.splitlines()[4:]] == ["1", "2", "3"]
+    lines = [[cell.strip() for cell in line.split("|")] for line in trend.splitlines()[4:]]
+    assert [cells[1] for cells in lines if cells[2] != "class"] == ["1", "2", "3"]
+    assert [cells[1] for cells in lines if cells[2] == "class"][:2] == ["1", "2"]
     kept = campaigns.candidates(setup, "kept")[0]
     place = folder / "rounds" / "round-2" / "candidates" / kept.slot
     assert (place / f"{kept.id}.patch").is_file()

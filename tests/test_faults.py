@@ -165,6 +165,8 @@ def test_knobs_that_are_none(tmp_path: Path, knob: str) -> None:
     assert campaigns.run(setup).error is None
     campaign = campaigns.campaign(setup)
     assert campaign.state == "finished" and "nothing left to try" in campaign.reason
+    said = "cannot be read" if "kopt:" in knob else "scale.c declares no knobs"
+    assert said in campaign.reason and "pool.cli" in campaign.reason
     with campaigns.reading(setup) as reader:
         warned = [e for e in reader.events(campaign=setup.id) if e.kind == "warning"]
     assert len(warned) == ("kopt:" in knob)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -21,10 +22,14 @@ from engine.harness_process import HarnessFault
 from engine.journal.write import Writer
 from engine.pool import Ticked
 from engine.verifier import Job, Verified, Verifier
-from harness import devices, lock
+from harness import devices, tenants
 from harness.device import Device, DeviceState, Process, joined
 from harness.errors import DeviceFault, EnvironmentFault, InputError, Stopped
+from harness.foreign import NOT_LISTED
 from harness.requests import ErrorLine
+from harness.tenants import Neighbours
+from harness.verdict import Evidence, Verdict, rejected
+from harness.vigil import COMPANY
 from harness.zygote import WarmStart
 
 GIB = 1 << 30
@@ -43,7 +48,12 @@ def card(index: int = 0) -> Device:
     ({}, None, ""),
     ({"utilization_pct": 5.0}, None, ""),
     ({"utilization_pct": 6.0}, None, "6 % in use"),
-    ({"utilization_pct": None, "processes": None, "memory_used": None}, None, ""),
+    ({"utilization_pct": None, "processes": None, "memory_used": None}, None, "cannot tell"),
+    ({"utilization_pct": None, "processes": None}, None, "cannot tell"),
+    ({"utilization_pct": None}, None, ""),
+    ({"processes": None}, None, ""),
+    ({"processes": None, "memory_used": 80 * GIB}, {"memory_used": 80 * GIB}, "80.0 GiB"),
+    ({"processes": None, "utilization_pct": 40.0}, None, "40 % in use"),
     ({"processes": (Process(pid=41, name="python"),)}, None, "process 41 (python) computes there"),
     ({"processes": (Process(pid=41), Process(pid=42))}, None, "process 41 and 1 more computes"),
     ({"memory_used": 14 * GIB}, None, ""),
@@ -95,14 +105,17 @@ class Hour:
         self.now, self.step_s, self.told = 0.0, step_s, list[str]()
         self.news: list[Gated] = []
         self.looks: list[tuple[str, float]] = []
+        self.beside: list[bool] = []
+        """Whether a look was at a card that kopts work on."""
         self.fleet = Fleet([(card(i), WarmStart(None)) for i in range(count)],
                            **{"retry_s": 600.0, "limit_s": 3600.0, **given},
                            news=self.news.append, look=self._look, clock=lambda: self.now,
                            tick_s=0.0)
         self._busy = busy
 
-    def _look(self, device: Device, *, just_left: bool) -> str:
+    def _look(self, device: Device, *, just_left: bool, near: Neighbours | None) -> str:
         self.looks.append((device.id, self.now))
+        self.beside.append(near is not None)
         return self._busy(device.id, self.now)
 
     def wait(self, text: str) -> None:
@@ -163,21 +176,69 @@ def _give_up(text: str) -> None:
     raise TimeoutError(text)
 
 
-def test_a_card_that_we_work_on_already_is_not_looked_at_again() -> None:
+def test_a_card_that_we_work_on_already_is_looked_at_before_each_piece_of_work() -> None:
+    hour = Hour(1, lambda _, at: "process 7 (train) computes there" if 100 <= at < 900 else "")
+    with hour.fleet.occupy("loop"):
+        with hour.fleet.occupy("verdict"):
+            assert hour.beside == [False, True]
+        hour.now = 100.0
+        with hour.fleet.occupy("verdict", on_wait=hour.wait):
+            assert hour.now == 1300
+    assert "process 7 (train)" in hour.news[0].text and "back" in hour.news[1].text
+
+
+def test_another_kopt_on_a_card_is_no_stranger() -> None:
     hour = Hour(1, lambda _, __: "")
-    with hour.fleet.occupy("loop"), hour.fleet.occupy("verdict"):
-        assert len(hour.looks) == 1
-
-
-def test_another_kopt_on_a_card_is_dealt_with_by_its_lock() -> None:
-    hour = Hour(1, lambda _, __: "process 7 (python) computes there")
     name = hour.fleet.cards[0].device.lock_name
-    with lock.tenancy(name), hour.fleet.occupy("verdict") as one:
-        assert not hour.looks and one.device.id == "cuda:0"
-    assert not lock.has_tenants(name)
+    with tenants.tenancy(name), hour.fleet.occupy("verdict") as one:
+        assert hour.beside == [True] and one.device.id == "cuda:0"
+    assert not tenants.present(name)
+    hour = Hour(1, lambda _, __: "process 7 (python) computes there")
     with pytest.raises(NoIdleGpu):
         hour.fleet.run("verdict", lambda _: "", on_wait=hour.wait)
-    assert not lock.has_tenants(name), "a card that was not admitted has no tenant"
+    assert not tenants.present(hour.fleet.cards[0].device.lock_name), \
+        "a card that was not admitted has no tenant"
+
+
+def test_beside_a_kopt_only_a_stranger_or_a_fault_closes_a_card() -> None:
+    """Its use and its memory are ours, and so is one of the processes."""
+    one = card()
+    busy = replace(IDLE, utilization_pct=100.0, memory_used=90 * GIB, throttle=("hw-thermal",),
+                   processes=(Process(pid=os.getpid(), name="python"),))
+    stranger = Process(pid=os.getppid(), name="train")
+
+    def look(now: DeviceState) -> str:
+        return gate.look(one, near=near, pause=lambda _: None, state=lambda _: now)
+
+    with tenants.tenancy(one.lock_name):
+        near = Neighbours(one.lock_name)
+        assert look(busy) == ""
+        assert look(replace(busy, processes=None)) == ""
+        assert look(replace(busy, problem="NVML: GPU is lost")) == "NVML: GPU is lost"
+        assert look(replace(busy, processes=(Process(pid=os.getpid()), stranger))) == \
+            f"process {os.getppid()} (train) computes there"
+
+
+def test_an_answer_in_doubt_does_not_count_beside_a_stranger() -> None:
+    hour = Hour(2, lambda device, at: "process 7 (train) computes there"
+                if device == "cuda:0" and at else "")
+
+    def work(one: Card) -> str:
+        hour.now += 1.0
+        return one.device.id
+
+    answer = hour.fleet.run("verdict", work, on_wait=hour.wait,
+                            doubtful=lambda found: found == "cuda:0")
+    assert answer == "cuda:1" and [one.device for one in hour.news] == ["cuda:0"]
+    assert hour.beside == [False, True, False]
+
+
+def test_a_verdict_that_was_never_alone_on_its_card_is_in_doubt() -> None:
+    alone = Verdict(valid=True, correct=True)
+    beside = replace(alone, evidence=(Evidence(kind="foreign", detail=f"{COMPANY}: process 7"),))
+    unknown = replace(alone, evidence=(Evidence(kind="foreign", detail=NOT_LISTED),))
+    assert [gate.doubtful(one) for one in (alone, beside, unknown, replace(alone, correct=False),
+                                           rejected("no"))] == [False, True, False, True, True]
 
 
 def lost(what: str = "cuda:0 is not there") -> HarnessFault:
@@ -244,19 +305,18 @@ def test_a_fault_of_ours_while_looking_gives_the_card_back() -> None:
     assert hour.fleet.run("verdict", lambda _: "done") == "done"
 
 
-def test_of_a_joined_device_the_card_without_another_kopt_is_looked_at() -> None:
+def test_of_a_joined_device_each_card_is_looked_at_for_itself() -> None:
     pair = joined([card(0), card(1)])
-    asked: list[str] = []
+    asked: dict[str, bool] = {}
 
-    def look(one: Device, *, just_left: bool) -> str:
-        asked.append(one.id)
+    def look(one: Device, *, just_left: bool, near: Neighbours | None) -> str:
+        asked[one.id] = near is not None
         return ""
 
     fleet = Fleet([(pair, WarmStart(None))], retry_s=1.0, limit_s=1.0, look=look)
-    with lock.tenancy(pair.lock_names[0]), fleet.occupy("verdict"):
+    with tenants.tenancy(pair.lock_names[0]), fleet.occupy("verdict"):
         pass
-    first = next(one for one in pair.cards if one.lock_name == pair.lock_names[0])
-    assert asked == [one.id for one in pair.cards if one != first]
+    assert asked == {one.id: one.lock_name == pair.lock_names[0] for one in pair.cards}
 
 
 def test_a_card_is_joined_once() -> None:
@@ -319,8 +379,8 @@ def test_every_card_of_a_device_has_its_tenant() -> None:
     pair = joined([card(0), card(1)])
     fleet = Fleet([(pair, WarmStart(None))], retry_s=1.0, limit_s=1.0, look=lambda *_, **__: "")
     with fleet.occupy("verdict"):
-        assert all(map(lock.has_tenants, pair.lock_names))
-    assert not any(map(lock.has_tenants, pair.lock_names))
+        assert all(map(tenants.present, pair.lock_names))
+    assert not any(map(tenants.present, pair.lock_names))
 
 
 @pytest.mark.parametrize(("count", "size", "groups"), [

@@ -17,7 +17,7 @@ from engine.history import RECENT, Past, Rollback
 from engine.journal.read import Reader
 from engine.journal.records import Candidate, DecisionRow, Round, VerdictRow
 from engine.journal.write import Writer
-from harness.verdict import Evidence, Row, Verdict
+from harness.verdict import Evidence, Finding, Row, Verdict
 
 PATCH = """\
 --- a/scale.c
@@ -118,6 +118,45 @@ def test_a_round_is_a_regression_only_if_its_best_correct_candidate_is(
     assert told.past.outcome(2, failed=failed) == outcome
 
 
+def mixed(speedup: float, *, worst: float = 0.6, **fields: Any) -> dict[str, Any]:
+    """Return the verdict of what is faster in one class and slower in another, for sure."""
+    rows = tuple(Row(config_class=name, correct=True, outcome=outcome, latency_us=10.0,
+                     log_ratio=math.log(ratio), stderr=0.001, pairs=6)
+                 for name, outcome, ratio in (("tall", "faster", 1.2), ("odd", "slower", worst)))
+    return {"body": samples.verdict(
+        latency_us=10.0 / speedup, speedup=speedup, speedup_low=speedup * 0.99,
+        speedup_high=speedup * 1.01, rows=rows, **fields)}
+
+
+CHEAT = Finding(rule="audit", severity="reject", detail="reads the clock")
+
+
+@pytest.mark.parametrize(("decisions", "outcome"), [
+    ([("reject", 0.77, mixed(0.77))], "regression"),
+    ([("split", 0.77, mixed(0.77))], "regression"),
+    ([("split", 0.77, mixed(0.77)), ("split", 0.77, mixed(0.77)), ("reject", None)], "regression"),
+    ([("tie", 0.96, mixed(0.96, worst=0.96))], "regression"),
+    ([("reject", 1.1, mixed(1.1))], "tie"),
+    ([("reject", 0.995, mixed(0.995))], "tie"),
+    ([("reject", 1.1, mixed(1.1)), ("regression", 0.8)], "tie"),
+    ([("reject", 0.77, mixed(0.77)), ("tie", 1.0)], "tie"),
+    ([("reject", 1.3, mixed(1.3, audit=(CHEAT,))), ("regression", 0.8)], "regression"),
+    ([("reject", 0.77, mixed(0.77, audit=(CHEAT,)))], "failed"),
+    ([("reject", 0.77)], "failed"),  # its patch goes too far: no class was what was wrong
+])
+def test_one_faster_class_hides_no_regression(decisions: list[Any], outcome: str) -> None:
+    told = Told().round(None, *decisions)
+    assert told.past.outcome(2) == outcome
+    told.rounds[-1] = Told._round(2, outcome)
+    assert len(told.past.recent()) == (outcome == "regression")
+
+
+def test_a_regression_is_one_beyond_the_manifests_margin() -> None:
+    told = Told().round(None, ("reject", 0.97, mixed(0.97)))
+    assert told.past.outcome(2) == "regression"
+    assert msgspec.structs.replace(told.past, margin=0.05).outcome(2) == "tie"
+
+
 REGRESSION = ("regression", ("regression", 0.8))
 
 
@@ -186,6 +225,20 @@ def test_only_the_scored_time_is_claimed(kind: Any, score: Any, kernel: bool) ->
     told = Told().round("regression", ("regression", 0.8, {"body": body}))
     (one,) = msgspec.structs.replace(told.past, score=score).recent()
     assert (one.kernel_us is not None, one.wall_us is not None) == (kernel, not kernel)
+
+
+@pytest.mark.parametrize(("score", "wall", "kernel"), [
+    ("kernel", (24.0, 30.0), (16.0, 20.0)), ("wall", (16.0, 20.0), (24.0, 30.0))])
+def test_a_card_has_both_times_in_the_summary(score: Any, wall: Any, kernel: Any) -> None:
+    """The benchmark's and the GPU kernel's, best to candidate, whichever is scored."""
+    rows = tuple(Row(config_class=name, correct=True, latency_us=20.0, incumbent_us=16.0,
+                     other_us=30.0 * share, incumbent_other_us=24.0 * share, weight=weight)
+                 for name, share, weight in (("tall", 2.0, 1.0), ("odd", 0.5, 1.0)))
+    body = samples.verdict(latency_kind="measured-gpu", latency_us=20.0, speedup=0.8,
+                           speedup_low=0.7, speedup_high=0.9, rows=rows)
+    told = Told().round("regression", ("regression", 0.8, {"body": body}))
+    (one,) = msgspec.structs.replace(told.past, score=score).recent()
+    assert (one.wall_us, one.kernel_us) == (pytest.approx(wall), pytest.approx(kernel))
 
 
 def test_a_patch_that_was_pruned_costs_only_its_file_names() -> None:

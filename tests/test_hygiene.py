@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import repos
 
+from engine import left_out
 from engine.hygiene import clean, conflicted, rubbish
 from engine.lineage import Lineage
-from engine.patch import Patch, parse
+from engine.patch import Dropped, Patch, parse
 from harness.errors import InputError
 
 CHANGE = """\
@@ -83,6 +84,34 @@ def test_what_diff_says_of_binaries_between_sections_stops_nothing() -> None:
 ])
 def test_build_and_cache_folders(path: str, told: str) -> None:
     assert rubbish(path) == told
+
+
+@pytest.mark.parametrize(("path", "told"), [
+    ("kv_cache/fast.py", ""), ("kv_cache/deep/fast.py", ""), ("kv_cache/.triton/x", "cache folder"),
+    ("kv_cache/__pycache__/x.py", "cache folder"), ("kv_cache/k.so", "compiled file"),
+    ("my_cache/fast.py", "cache folder"), ("x/kv_cache/fast.py", "cache folder"),
+    ("build/gen.py", ""), ("jit/build/x.py", ""), ("__pycache__/y.py", "cache folder"),
+])
+def test_a_folder_that_the_base_tracks_is_source(path: str, told: str) -> None:
+    tracked = {"kv_cache", "kv_cache/deep", "build", "jit", "jit/build", "__pycache__"}
+    assert rubbish(path, tracked=tracked) == told
+    assert bool(clean(parse(CHANGE + new(path)), ("**",), tracked).dropped) is bool(told)
+
+
+def test_a_new_file_in_a_tracked_folder_is_taken_however_it_comes(tmp_path: Path) -> None:
+    """From a worktree and from the inbox: the kernel that calls it would not even import."""
+    repos.project(tmp_path / "user", {"kv_cache/old.py": "x = 1\n", "kernel.py": "y = 1\n"})
+    lineage = Lineage.create(tmp_path / "campaign", "rms", tmp_path / "user")
+    tree = lineage.worktree("fixed-1", lineage.best)
+    for name in ("kv_cache/fast.py", "my_cache/junk.py"):
+        (tree / name).parent.mkdir(exist_ok=True)
+        (tree / name).write_text("z = 1\n")
+    (tree / "kernel.py").write_text("import kv_cache.fast\n")
+    patch = lineage.capture(tree, lineage.best, ("**/*.py",))
+    assert [file.path for file in patch.files] == ["kernel.py", "kv_cache/fast.py"]
+    assert [one.path for one in patch.dropped] == ["my_cache/junk.py"]
+    taken = lineage.take(lineage.best, patch.data, ("**/*.py",))
+    assert [file.path for file in taken.patch.files] == ["kernel.py", "kv_cache/fast.py"]
 
 
 @pytest.mark.parametrize("suffix", [
@@ -187,3 +216,20 @@ def test_a_merge_finds_what_the_patch_was_made_from_in_the_project(tmp_path: Pat
     fresh = Lineage.create(tmp_path / "other", "rms", repos.project(tmp_path / "stranger"))
     with pytest.raises(InputError, match="does not apply"):
         fresh.apply(fresh.base, parse(text))
+
+
+# what was left out is told
+
+@pytest.mark.parametrize(("dropped", "said"), [
+    ((), ""), ((Dropped("k.so", "compiled file"),), ""),
+    ((Dropped("a/__pycache__/k.pyc", "cache folder"),), ""),
+    ((Dropped("my_cache/fast.py", "cache folder"),), "my_cache/fast.py (cache folder)"),
+    ((Dropped("notes.md", "new file that no edit glob names"), Dropped("w.npy", "binary"),
+      Dropped("my_cache/\x1b[1mx", "cache folder")),
+     "my_cache/x (cache folder), w.npy (binary), notes.md (new file that no edit glob names)"),
+    (tuple(Dropped(f"n{n}.md", "helper file") for n in range(9)),
+     "n0.md (helper file), n1.md (helper file), n2.md (helper file), n3.md (helper file), "
+     "n4.md (helper file) and 4 more"),
+])
+def test_what_is_told_of_files_left_out(dropped: tuple[Dropped, ...], said: str) -> None:
+    assert left_out.told(dropped) == said

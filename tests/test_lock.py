@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import itertools
 import os
+import shutil
 import subprocess
 import threading
 import time
@@ -52,7 +53,7 @@ def test_a_lock_is_exclusive_across_processes_and_free_after_a_kill() -> None:
         kill(process.pid)
     with lock.acquire("cpu", timeout_s=30) as held:
         assert lock.holder("cpu") == os.getpid()
-        assert len(held.fds) == 1
+        assert len(held.fds) == 2
     assert lock.holder("cpu") is None
 
 
@@ -291,7 +292,7 @@ def test_a_process_that_waits_in_vfork_makes_way_too(tmp_path: Path) -> None:
 
 def test_several_devices_are_taken_together_and_let_go_together() -> None:
     with lock.acquire("gpu-20", "gpu-21") as held:
-        assert len(held.fds) == 2
+        assert len(held.fds) == 4
         assert [lock.holder(name) for name in ("gpu-20", "gpu-21")] == [os.getpid()] * 2
         with pytest.raises(EnvironmentFault, match="gpu-21: still busy"):
             lock.acquire("gpu-21", timeout_s=0.05)
@@ -304,8 +305,60 @@ def test_of_several_devices_none_stays_taken_when_one_cannot_be_had() -> None:
     assert lock.holder("gpu-22") is None
 
 
-def test_a_tenant_is_seen_by_others_and_gone_with_its_block() -> None:
-    assert not lock.has_tenants("gpu-24")
-    with lock.tenancy("gpu-24"), lock.tenancy("gpu-24"):
-        assert lock.has_tenants("gpu-24")
-    assert not lock.has_tenants("gpu-24")
+def test_an_unlinked_file_lets_nobody_in_beside_its_holder(locks: Path) -> None:
+    with owner(HOLDER) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        (locks / "cpu.turn").unlink()
+        with pytest.raises(EnvironmentFault, match="still busy"):
+            lock.acquire("cpu", timeout_s=0.2)
+        assert lock.holder("cpu") is not None
+        shutil.rmtree(locks)
+        with pytest.raises(EnvironmentFault, match="still busy"):
+            lock.acquire("cpu", timeout_s=0.2)
+        lock.acquire("gpu-1", timeout_s=0.1).release()
+        kill(process.pid)
+    with lock.acquire("cpu", timeout_s=30):
+        assert lock.holder("cpu") == os.getpid()
+    assert lock.holder("cpu") is None
+
+
+def test_whoever_waited_for_a_file_that_was_unlinked_waits_for_its_successor(
+        locks: Path, tmp_path: Path) -> None:
+    """Two that wait, one for each file, never hold the lock together."""
+    log = tmp_path / "log"
+    first = lock.acquire("cpu", shared_device=True)
+    with owner(MEASURER, str(log), "a") as a:
+        assert until(lambda: holds(a.pid, "cpu.turn") or (tmp_path / "a").exists())
+        (locks / "cpu.turn").unlink()
+        with owner(MEASURER, str(log), "b") as b:
+            assert until((tmp_path / "b").exists)
+            assert not until(log.exists, 0.5)
+            first.release()
+            end = time.monotonic() + 90
+            while a.poll() is None or b.poll() is None:
+                assert time.monotonic() < end
+                (locks / "cpu.turn").unlink(missing_ok=True)
+    assert a.returncode == b.returncode == 0
+    spans = sorted((int(begin), int(end)) for _, begin, end in
+                   (line.split() for line in log.read_text().splitlines()))
+    assert len(spans) == 12
+    assert all(one[1] <= two[0] for one, two in itertools.pairwise(spans))
+
+
+def test_a_lock_that_is_taken_makes_its_files_young_again(locks: Path) -> None:
+    lock.acquire("cpu", shared_device=True).release()
+    for path in locks.iterdir():
+        os.utime(path, (1.0, 1.0))
+    lock.acquire("cpu", shared_device=True).release()
+    assert all(path.stat().st_mtime > 1.0 for path in locks.iterdir())
+
+
+def test_where_no_name_can_be_had_the_files_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(lock.socket, "socket", refused)
+    with lock.acquire("gpu-25"), pytest.raises(EnvironmentFault, match="still busy"):
+        lock.acquire("gpu-25", timeout_s=0.05)
+    assert lock.holder("gpu-25") is None

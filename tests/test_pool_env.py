@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import campaigns
 import pytest
 
+from engine.campaign import open_campaign
 from engine.manifest import Pool
-from engine.pool_env import overridden
+from engine.pool_env import VARIABLES, overridden
 from harness.errors import InputError
 
 
@@ -34,3 +37,21 @@ def test_a_variable_speaks_over_the_manifest_and_an_empty_one_does_not(
 def test_what_means_nothing_is_refused_by_the_variables_name(variable: str, text: str) -> None:
     with pytest.raises(InputError, match=f"^{variable}: {text!r} is no "):
         overridden(Pool(), {variable: text})
+
+
+def test_a_campaign_has_what_they_said_when_it_was_made(tmp_path: Path,
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"KOPT_POOL_MODE": "planned", "KOPT_SKIP_PROFILE": "yes",
+            "KOPT_SELFTEST_ITERATIONS": "7", "KOPT_MIN_PARALLEL_WORKERS": "3",
+            "KOPT_WORKERS_PER_GPU": "2"}
+    for variable, text in said.items():
+        monkeypatch.setenv(variable, text)
+    made = campaigns.create(tmp_path)
+    for variable in said:
+        monkeypatch.delenv(variable)
+    for setup in (made, open_campaign(made.workspace, made.id)):
+        pool = setup.manifest.pool
+        assert (pool.mode, pool.skip_profile, pool.selftest_iterations, pool.min_workers,
+                pool.workers_per_gpu) == ("planned", True, 7, 3, 2)
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    assert all(variable in readme for variable in VARIABLES)

@@ -189,4 +189,6 @@ def test_an_agent_reads_what_was_tried_and_what_is_asked() -> None:
     assert "## Stagnation: review\n\nWhen you end" in text
     assert "Shapes (config classes): \n\nWhen you end" in _prompt(
         msgspec.structs.replace(task, brief=""), bench)
-    assert "{brief}" in PROMPT
+    assert "{brief}" in PROMPT and "This is round" not in text
+    numbered = _prompt(msgspec.structs.replace(task, round=4), bench)
+    assert "\n\n- This is round 4 of the campaign.\n- Edit only `s.c`" in numbered

@@ -7,18 +7,23 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 import records_case as case
 import samples
+import test_split_python
 from records_case import BENCHMARK, KEPT, TEST
+from split_case import group
 
 from engine.journal.read import Reader
 from engine.journal.write import Writer
+from engine.manifest import CheckSpec, TargetSpec
 from engine.records.folder import Folder
 from engine.records.markdown import line, stamp, table
 from engine.records.write import Records
 from engine.split import c_dispatch, where
 from engine.split.c_dispatch import Block, Branch
+from engine.split.py_language import Python
 from harness.verdict import Evidence, Row, Verdict
 
 SPLIT = c_dispatch.write(
@@ -116,6 +121,26 @@ def test_a_split_says_which_class_takes_which_kernel(tmp_path: Path) -> None:
         ("old: pa_0", "otherwise", "all others")]
 
 
+@pytest.mark.parametrize("language", ["python", "triton"])
+def test_a_split_of_a_python_source_is_told_too(tmp_path: Path, language: str) -> None:
+    """As kopt writes it there: in comments of the file's own language."""
+    source = test_split_python.divided(
+        test_split_python.KERNEL, group("context <= 64", {"context": 64}, TILE=4),
+        language=Python(language))
+    made, writer = case.begin(tmp_path)
+    writer.start_round(samples.round_(2))
+    case.keep(writer, made.folder, 2, "c1", KEPT)
+    made.setup.lineage.files = lambda commit: ["src/pa.py"]  # type: ignore[method-assign]
+    made.setup.lineage.read = lambda commit, path: (  # type: ignore[method-assign]
+        b"" if commit == "b0" else source.encode())
+    made.agree(Reader(tmp_path))
+    text = made.folder.performance.read_text()
+    assert [row["config class or condition"] for row in rows(text)] == ["all", r"context \<= 64"]
+    _, sides = text.split("## Kernel split of total in kkkkkkkkkkkk")
+    assert [(row["kernel"], row["condition"]) for row in rows(sides)] == [
+        ("new: total_v1", r"context \<= 64"), ("old: total_base", "otherwise")]
+
+
 # rounds/round-N/summary.md
 
 @pytest.mark.parametrize(("field", "words"), [
@@ -128,7 +153,7 @@ def test_a_split_says_which_class_takes_which_kernel(tmp_path: Path) -> None:
     ("correctness", "- correct: yes, every class"),
     ("against the best", "- against the best before it: +25.0% time; 0.80x [0.79, 0.81]"),
     ("against the baseline", "- the best against the baseline after the round: 1.54x"),
-    ("every class", "| tall | unmeasured |  | 12.500 us | 0.80x (-19.7%) |"),
+    ("every class", "| tall | unmeasured | 10.031 us | 12.500 us | 0.80x (-19.7%) |"),
     ("the decision", "## Decision\n\nROLLED BACK"), ("the review", "## Stagnation: review"),
     ("its new directions", "New directions:\n- A\n- B\n- C\n"), ("the regression", "## Regression"),
     ("what was expected", "- expected: idea | 5"), ("what was seen", "- seen: 0.80x [0.79, 0.81]"),
@@ -143,7 +168,7 @@ def test_a_round_that_was_rolled_back_tells(field: str, words: str, told: Told) 
     ("the commit and why", "- kkkkkkkkkkkk: unroll by 4 (against b1): 1.50x"),
     ("bottlenecks", "| b2.1 | scale_kernel | tall | memory | 41 % of roofline | d | move less |"),
     ("what was seen besides", "- launch: tall: 2 launches"),
-    ("the gain by class", "| tall | faster | 10.000 us | 6.500 us | 1.54x (+53.7%) |"),
+    ("the gain by class", "| tall | faster | 9.992 us | 6.500 us | 1.54x (+53.7%) |"),
     ("the transfer's decision", "- decision: ACCEPT-as-real (kernel only)"),
     ("next direction", "## Next direction\n\n- memory in tall: move less"),
 ])
@@ -187,13 +212,33 @@ def test_the_log_tells(field: str, words: str, told: Told) -> None:
 
 
 def test_the_trend_has_a_line_a_round_and_accepted_scores_never_fall(told: Told) -> None:
-    found = rows(told[0].folder.trend.read_text())
+    found = [row for row in rows(told[0].folder.trend.read_text()) if row["status"] != "class"]
     assert [row["round"] for row in found] == [str(n) for n in range(1, 9)]
     assert [row["status"] for row in found] == \
         ["BASELINE", "ACCEPTED", *["ROLLBACK (regression)"] * 6]
     best = [float(row["best against baseline"].rstrip("x")) for row in found]
     assert best == sorted(best)
     assert found[2]["what"] == "idea / 3" and found[2]["finding"] == "slower"
+
+
+@pytest.mark.parametrize(("target", "test", "said"), [
+    (TargetSpec(), "", "the comparison with the reference"),
+    (TargetSpec(), TEST, f"{TEST}; the comparison with the reference"),
+    (TargetSpec(kind="command", check="err == 0"), "", "the benchmark's own check: err == 0"),
+    (TargetSpec(kind="command", check=CheckSpec(column="ok", rule="PASS|OK")), "",
+     "the benchmark's own check: ok PASS|OK"),
+    (TargetSpec(kind="command", check="err == 0"), TEST,
+     f"{TEST}; the benchmark's own check: err == 0"),
+])
+def test_what_tests_candidates_is_told_as_it_is(tmp_path: Path, target: TargetSpec, test: str,
+                                                said: str) -> None:
+    """A benchmark of the project's own has no reference of kopt's beside it."""
+    made, _ = case.begin(tmp_path)
+    made.setup.manifest = msgspec.structs.replace(  # type: ignore[misc]
+        made.setup.manifest, target=target, test_command=test)
+    made.agree(Reader(tmp_path))
+    for path in (made.folder.log, made.folder.round(1) / "summary.md"):
+        assert f"- tested by: {said}\n" in path.read_text()
 
 
 def test_what_was_read_of_earlier_campaigns_is_in_the_log(tmp_path: Path) -> None:

@@ -119,8 +119,20 @@ def test_a_round_checks_what_it_kept_or_else_its_fastest(tmp_path: Path) -> None
     case.reject(writer, made.folder, 4, "cached", "over-fit", transfer=found("W2"))
     past = history.read(Reader(tmp_path), "rms")
     chosen = [transfer.of_round(past, n) for n in (1, 2, 3, 4)]
-    assert [one and one[0] for one in chosen] == [None, "kept", "lost", "cached"]
-    assert chosen[3] is not None and chosen[3][1].decision == "REJECT-as-overfit"
+    assert [[name for name, _ in one] for one in chosen] == [[], ["kept"], ["lost"], ["cached"]]
+    assert chosen[3][0][1].decision == "REJECT-as-overfit"
+
+
+def test_a_round_that_kept_twice_has_a_check_of_each(tmp_path: Path) -> None:
+    made, writer = case.begin(tmp_path)
+    writer.start_round(samples.round_(2))
+    case.keep(writer, made.folder, 2, "first", KEPT, transfer=found("W1", hit_rates=steps(8)))
+    case.keep(writer, made.folder, 2, "second", LATER, transfer=found("K2"))
+    writer.end_round("rms", 2, outcome="keep", summary="2 kept", best_speedup=2.0)
+    made.agree(Reader(tmp_path))
+    text = (made.folder.round(2) / "summary.md").read_text().split("transfer check")[1]
+    assert text.index("- candidate: first") < text.index("- bucket: W1") < \
+        text.index("- candidate: second") < text.index("- bucket: K2")
 
 
 # The audit of a campaign.
@@ -143,6 +155,8 @@ def kept(bucket: str, speedup: float, **fields: Any) -> Kept:
     ("what nobody audited is not believed", [("K1", 1.2), ("-", 1.5)], 1.8, 1.2, 1.0,
      "headline is inflated"),
     ("without a headline nothing is known", [("K1", 1.2)], None, 1.2, 1.0, "not known"),
+    ("where nobody audited anything it is not attributed", [("-", 1.2), ("-", 1.5)], 1.8, 1.0, 1.0,
+     "not attributed"),
 ], ids=lambda value: value if isinstance(value, str) else "")
 def test_the_audit_of_a_headline(rule: str, gains: list[tuple[str, float]],
                                  headline: float | None, s_real: float, w_real: float,
@@ -173,6 +187,14 @@ def test_the_audit_says_what_to_do(gains: list[tuple[str, float]], low: float,
     told = list(one.advice())
     assert len(told) == bool(advice)
     assert not advice or advice in told[0]
+
+
+def test_without_any_audit_nothing_is_called_inflated() -> None:
+    """Each round is named once, and no number stands for what nobody knows."""
+    one = Audit(kept=(kept("-", 1.2), kept("-", 1.5)), headline=math.log(1.8))
+    text = "\n".join(one.lines("## Audit"))
+    assert "is inflated" not in text and "look at rounds 2 by hand" in text
+    assert "- S_real (kernels: K1-K4): not attributed" in text
 
 
 def test_an_audit_of_the_journal(tmp_path: Path) -> None:

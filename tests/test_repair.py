@@ -40,7 +40,10 @@ def test_what_is_wrong_goes_back_and_is_kept_once_it_is_mended(tmp_path: Path) -
         assert len({d.verdict for d in reader.decisions(setup.id)}) == 3  # each was gated
         assert history.read(reader, setup.id).tally.consecutive_regressions == 0
         assert sum(r.cost for r in reader.rounds(setup.id)) == 3.0
-    assert campaigns.slots(setup)["fixed"][0] == "kept"
+    stage, detail = campaigns.slots(setup)["fixed"]
+    assert stage == "kept" and detail.endswith("; left out my_cache/fast.h (cache folder)")
+    summary = (setup.folder.round(2) / "summary.md").read_text()
+    assert "left out my_cache/fast.h (cache folder)" in summary
 
 
 @pytest.mark.slow

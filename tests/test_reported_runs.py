@@ -171,16 +171,11 @@ def test_the_focused_tests_come_before_the_benchmark(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_clear_gain_of_the_quick_command_will_do(tmp_path: Path) -> None:
-    verdict = judge(tmp_path, kernel(50.0), wanted=target(quick_command="python bench.py --quick"))
-    assert len(verdict.rows) == 2 and verdict.speedup == pytest.approx(2.0, rel=0.02)
-    assert "judged by the quick command" in verdict.notes
-
-
-@pytest.mark.slow
-def test_a_small_gain_of_the_quick_command_goes_to_the_full_one(tmp_path: Path) -> None:
-    verdict = judge(tmp_path, kernel(97.0), wanted=target(quick_command="python bench.py --quick"))
+@pytest.mark.parametrize("cost", [50.0, 97.0])
+def test_a_gain_of_the_quick_command_goes_to_the_full_one(cost: float, tmp_path: Path) -> None:
+    verdict = judge(tmp_path, kernel(cost), wanted=target(quick_command="python bench.py --quick"))
     assert len(verdict.rows) == 4 and any("judged by the full one" in n for n in verdict.notes)
+    assert verdict.speedup == pytest.approx(100 / cost, rel=0.02)
 
 
 @pytest.mark.slow
@@ -321,3 +316,25 @@ def test_a_line_of_commas_is_refused_at_once(tmp_path: Path) -> None:
     spoil = ("\ndef spoil(rows):\n    open('bench.csv', 'w').write(',' * 3_000_000)\n")
     verdict = judge(tmp_path, kernel(more=spoil))
     assert "columns" in (verdict.rejected_reason or "")
+
+
+KILLED = ("import os, pathlib\nmark = pathlib.Path('killed')\n"
+          "if {again} or not mark.exists():\n    mark.touch()\n    os.kill(os.getpid(), 9)\n")
+"""What ends by the signal with which the kernel ends who takes too much memory."""
+
+
+@pytest.mark.parametrize("command", ["python bench.py", "sh -c 'python bench.py; exit $?'"])
+def test_a_run_that_is_killed_once_is_done_again(command: str, tmp_path: Path) -> None:
+    dies = KILLED.format(again=False)
+    verdict = judge(tmp_path, kernel(50.0, dies), incumbent=kernel(100.0, dies),
+                    wanted=target(command=command))
+    assert verdict.correct and verdict.speedup == pytest.approx(2.0, rel=0.02)
+    told = [note for note in verdict.notes if "was killed" in note]
+    assert [note.partition(" was ")[0] for note in told] == [
+        "a run of the incumbent", "a run of the candidate"]
+    assert all(note.endswith(" and done again") for note in told)
+
+
+def test_who_kills_itself_each_time_is_rejected(tmp_path: Path) -> None:
+    verdict = judge(tmp_path, kernel(50.0, KILLED.format(again=True)))
+    assert verdict.rejected_reason == "crashed (SIGKILL)" and fault(verdict) == "killed"

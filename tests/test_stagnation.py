@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -61,8 +62,53 @@ def test_ideas_that_a_slot_had_are_not_new() -> None:
     assert again is not None and again.ideas == first.ideas[1:]
     deeper = stagnation.review(3, first.ideas)
     assert deeper is not None and not set(deeper.ideas) & set(first.ideas)
-    spent = stagnation.review(2, first.ideas)
-    assert spent is not None and spent.ideas, "there is always something to say"
+
+
+PLACES = ("against memory in tall", "against latency in odd")
+
+
+def reviewed(tried: Sequence[str], places: Sequence[str] = PLACES) -> tuple[str, ...]:
+    found = stagnation.review(2, tried, places)
+    assert found is not None
+    return found.ideas
+
+
+@pytest.mark.parametrize("left", range(6))
+def test_where_ideas_run_out_they_are_aimed_at_the_bests_bottlenecks(left: int) -> None:
+    first = reviewed(())
+    tried = [f"agent: {idea}, {PLACES[0]}" for idea in first[left:]]
+    found = reviewed(tried)
+    assert len(found) == max(left, DIRECTIONS) == len(set(found))
+    assert found[:left] == first[:left]
+    assert all(not any(one in text for text in tried) for one in found)
+    assert all(one.endswith(PLACES[1]) for one in found[left:])
+
+
+def test_a_repeat_is_called_one() -> None:
+    first = reviewed(())
+    tried = [f"agent: {idea}, {place}" for idea in first for place in PLACES]
+    assert reviewed(tried) == tuple(f"again: {idea}" for idea in first[:DIRECTIONS])
+    assert reviewed(tried[1:])[0].startswith("again: ") is False
+    assert reviewed(first, ()) == tuple(f"again: {idea}" for idea in first[:DIRECTIONS])
+    assert stagnation.named(("x",), reviewed(tried)) == ("x", *reviewed(tried)[:2])
+    text = stagnation.brief(stagnation.review(2, tried, PLACES), [])
+    assert "nobody has followed yet" not in text and "followed before" in text
+    some = stagnation.brief(stagnation.review(2, tried[1:], PLACES), [])
+    assert "nobody has followed yet" in some and "followed before" in some
+
+
+def test_agents_work_on_the_bottleneck_that_their_direction_names() -> None:
+    pool = Pool(backends=("cli",), cli=(AGENT,))
+    ideas = reviewed(())
+    tried = frozenset(f"agent: {idea}, against memory in tall" for idea in ideas)
+    places = stagnation.places(LEADS)
+    assert places == ("against memory in tall", "against not vectorised in tall")
+    tasks = plan(outlook(2, pool=pool, tried=tried, review=stagnation.review(2, tried, places)))
+    planned = [task for task in tasks if task.kind == "planned"]
+    assert len(planned) == 3
+    for idea, task in zip(ideas, planned, strict=False):
+        assert task.hypothesis == f"agent: {idea}, against not vectorised in tall"
+        assert task.bottleneck.startswith("b2.2 ")
 
 
 @pytest.mark.parametrize(("found", "count"), [((), 3), (("x",), 3), (("x", "y", "z", "w"), 4)])

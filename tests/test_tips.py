@@ -185,6 +185,23 @@ def test_a_kept_gain_is_a_lesson(tmp_path: Path) -> None:
         "tall faster +53.7%"]
 
 
+def test_a_search_of_many_knobs_names_them_and_no_id_of_its_own_campaign(tmp_path: Path) -> None:
+    made, writer = case.begin(tmp_path)
+    writer.start_round(samples.round_(2))
+    knobs = {"TILE": (16, 64), "UNROLL": (1, 4), "AHEAD": (0, 2), "LANES": (1, 8)}
+    lines = [f"{sign}#define {name} {pair[at]}  // kopt: knob {name} in [{pair[0]}, {pair[1]}]"
+             for at, sign in enumerate("-+") for name, pair in knobs.items()]
+    case.keep(writer, made.folder, 2, "c1", KEPT, idea="canonical: every knob", alpha=0.05,
+              bottleneck="b2.1 memory in tall (41 % of roofline)")
+    (made.folder.patches / "c1.patch").write_text(
+        "diff --git a/src/scale.c b/src/scale.c\n--- a/src/scale.c\n+++ b/src/scale.c\n"
+        "@@ -1,4 +1,4 @@\n" + "\n".join(lines) + "\n")
+    [text] = learned(made, tmp_path)
+    assert text.startswith(
+        "helped: TILE 16 -> 64, UNROLL 1 -> 4, AHEAD 0 -> 2, LANES 1 -> 8 (canonical: every knob), "
+        "against memory in tall (41 % of roofline): 1.50x [1.46, 1.54] at alpha 0.05")
+
+
 def test_an_end_to_end_of_learning(tmp_path: Path) -> None:
     """After a round its lesson is in the file, once; the next campaign starts with it."""
     _, _, writer = case.told(tmp_path)

@@ -38,11 +38,15 @@ def find(setup: Setup, device: Device, *, cancel: threading.Event | None = None,
     """
     assert setup.command is not None
     base = setup.tree(setup.lineage.base)
-    scratch = setup.folder.fresh_scratch("classes")
+    scratch, own = setup.folder.fresh_scratch("classes"), setup.command.quick
+    if setup.manifest.representative_shapes is not None or \
+            not chosen_shapes.has_own(setup.folder.path, setup.manifest):
+        own = None
     readings = once.readings(
-        setup.command, base, device, scratch, runs=RUNS, python=setup.manifest.python,
-        env=setup.manifest.env, cancel=cancel, on_wait=on_wait)
-    found = proposal.propose(setup.command, readings, source(setup))
+        setup.command, base, device, scratch, runs=RUNS, also=[own] if own else [],
+        python=setup.manifest.python, env=setup.manifest.env, cancel=cancel, on_wait=on_wait)
+    found = proposal.propose(setup.command, readings[:RUNS], source(setup),
+                             measured=readings[RUNS].table if own else None)
     made = chosen_shapes.write(setup.folder.path, setup.folder.manifest, found)
     files = setup.lineage.files(setup.lineage.base)
     target = reported.sealed_target(made, files, setup.command.weights)

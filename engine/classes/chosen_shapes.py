@@ -28,9 +28,15 @@ def prepare(folder: Path, manifest: Manifest, source: str) -> Path:
     return _put(folder / quick.NAME, quick.script(command_target(manifest), shapes, source).text)
 
 
+def has_own(folder: Path, manifest: Manifest) -> bool:
+    """Tell whether the quick command is the user's, which knows no shapes but its own."""
+    return manifest.quick_command not in ("", quick.command(folder / quick.NAME))
+
+
 def write(folder: Path, manifest_file: Path, found: Proposal) -> Manifest:
     """Write classes, core ones, shapes and, where it saves time, the quick command.
 
+    Beside a quick command of the user's, shapes are those that it was seen to measure, or none.
     Returns the manifest as it is then in its file.
     """
     text = manifest_file.read_text(encoding="utf-8")
@@ -40,7 +46,8 @@ def write(folder: Path, manifest_file: Path, found: Proposal) -> Manifest:
                                    core=old.target.core or found.core)
     if spec != old.target:
         fields["target"] = spec
-    if old.representative_shapes is None:
+    truly = found.measured or not has_own(folder, old)
+    if old.representative_shapes is None and found.shapes and truly:
         script = _put(folder / quick.NAME, found.quick.text)
         fields["representative_shapes"] = found.shapes
         if found.quick.saves and not old.quick_command:

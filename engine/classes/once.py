@@ -28,10 +28,10 @@ MOST_BYTES = 2 << 30
 
 
 def readings(target: CommandTarget, tree: Path, device: Device, folder: Path, *, runs: int = 1,
-             python: str | None = None, env: Mapping[str, str] | None = None,
-             cancel: threading.Event | None = None,
+             also: Sequence[Mode] = (), python: str | None = None,
+             env: Mapping[str, str] | None = None, cancel: threading.Event | None = None,
              on_wait: Callable[[str], None] | None = None) -> list[Reading]:
-    """Run the full benchmark of a checkout some times, in a copy below `folder`.
+    """Run the full benchmark of a checkout some times, then `also`, in a copy below `folder`.
 
     The target's setup and build commands run first. Raises SickIncumbent for a benchmark that gives
     no table, Stopped.
@@ -42,22 +42,22 @@ def readings(target: CommandTarget, tree: Path, device: Device, folder: Path, *,
                      frozen=target.frozen, cancel=cancel) as side, \
                 Reader(folder / "reader", python, cancel) as reader:
             found = []
-            for number in range(runs):
+            for number, mode in enumerate([*[target.full] * runs, *also]):
                 with lock.acquire(*device.lock_names, shared_device=device.kind == "cpu",
                                   cancel=cancel, on_wait=on_wait) as held:
                     if not number:
                         _build(side, (target.setup_command, target.build_command), held)
-                    table, wall_s = side.benchmark(target.full, reader, held)
-                found.append(judge(table, target, measure, csv=target.csv, wall_s=wall_s))
+                    table, wall_s = side.benchmark(mode, reader, held)
+                found.append(judge(table, target, measure, csv=mode.csv, wall_s=wall_s))
     except Fault as fault:
         raise SickIncumbent(fault) from None
     return found
 
 
-def table(project: Path, mode: Mode, *, build: str = "", device: str = "auto",
+def table(project: Path, mode: Mode, *, setup: str = "", build: str = "", device: str = "auto",
           timeout_s: float = 1800.0,
           on_wait: Callable[[str], None] | None = None) -> Table:
-    """Build and run a benchmark once and return its table, when nobody else measures there.
+    """Set up, build and run a benchmark once and return its table, when nobody else measures there.
 
     The project is taken as it lies there. Raises InputError for a benchmark that gives no table,
     DeviceFault where no card is idle.
@@ -76,7 +76,7 @@ def table(project: Path, mode: Mode, *, build: str = "", device: str = "auto",
                     Reader(folder / "reader") as reader, \
                     lock.acquire(*card.lock_names, shared_device=card.kind == "cpu",
                                  on_wait=on_wait) as held:
-                _build(side, (build,), held)
+                _build(side, (setup, build), held)
                 return side.benchmark(mode, reader, held)[0]
         except Fault as fault:
             raise InputError(f"the benchmark {fault.what}", where=mode.command,

@@ -15,7 +15,7 @@ from engine.inferred import guess
 from harness.reported import rows, series, units
 from harness.reported.rows import Key
 from harness.reported.series import SickIncumbent
-from harness.reported.table import Fault, Reading
+from harness.reported.table import Fault, Reading, Table
 from harness.reported.target import CommandTarget, Metric
 from harness.reported.units import Measure
 
@@ -34,12 +34,17 @@ class Runs:
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """The classes, the rows that stand for them (`shapes` as the manifest has them), the script."""
+    """The classes, the rows that stand for them (`shapes` as the manifest has them), the script.
+
+    With `measured`, `shapes` are the rows of a quick command of the user's instead, as far as the
+    config columns tell them.
+    """
 
     strata: Strata
     chosen: Representatives
     shapes: tuple[str | dict[str, int], ...]
     quick: Quick
+    measured: bool = False
 
     @property
     def core(self) -> tuple[str, ...]:
@@ -50,26 +55,36 @@ class Proposal:
         """Say in lines what was found, for a log and for a person."""
         found = [f"config classes: {self.strata.why}",
                  f"core, with {strata.CORE_SHARE:.0%} of the weight: {', '.join(self.core)}",
-                 f"{len(self.chosen.rows)} representative shapes; {self.quick.why}"]
+                 self._shapes]
         return (*found, self.chosen.note) if self.chosen.note else tuple(found)
+
+    @property
+    def _shapes(self) -> str:
+        if not self.measured:
+            return f"{len(self.chosen.rows)} representative shapes; {self.quick.why}"
+        if not self.shapes:
+            return "the quick command's rows lack config columns: no shapes are listed"
+        return f"{len(self.shapes)} representative shapes, as the quick command measures them"
 
 
 def propose(target: CommandTarget, readings: Sequence[Reading], source: str = "", *,
-            weights: Mapping[Key, float] | None = None,
-            beside: Sequence[Reading] = ()) -> Proposal:
+            weights: Mapping[Key, float] | None = None, beside: Sequence[Reading] = (),
+            measured: Table | None = None) -> Proposal:
     """Return what runs of a benchmark on the same code say; `source` is the benchmark's text.
 
     `weights` are those of rows, by the cells of `strata.keys_of`, where time is not what counts.
     `beside` are runs on other code, such as a candidate's: rows that gain alike are of one class.
+    `measured` is what a quick command of the user's writes: its rows are the shapes.
     The classes are those of `target.configs` where it names some. Raises SickIncumbent.
     """
     runs = read(target, readings, weights=weights, beside=beside)
     found = strata.find(runs.columns, runs.costs, others=runs.others, shares=runs.shares,
                         timed=runs.timed, configs=target.configs)
     chosen = representative.choose(found.classes, runs.columns, runs.costs)
-    cells = representative.cells(found.keys, runs.columns, chosen.rows)
+    cells = representative.cells(found.keys, runs.columns, chosen.rows) if measured is None else \
+        representative.listed(found.keys, measured)
     return Proposal(strata=found, chosen=chosen, shapes=representative.shapes(cells),
-                    quick=quick.script(target, cells, source))
+                    quick=quick.script(target, cells, source), measured=measured is not None)
 
 
 def read(target: CommandTarget, readings: Sequence[Reading], *,
@@ -98,7 +113,8 @@ def read(target: CommandTarget, readings: Sequence[Reading], *,
         shares = tuple(one * weight for one, weight in zip(shares, spread.of, strict=True))
     elif weights:
         shares = tuple(weights.get(tuple(row[at] for at in named), 1.0) for row in first.rows)
-    return Runs(columns=tuple(one for one in looked if one.name in found or one.role == "none"),
+    return Runs(columns=tuple(one for one in looked
+                              if one.name in found or one.role in ("none", "cost")),
                 costs=costs, shares=shares, timed=timed,
                 others=(*([other] if beside else []), *_others(measure, looked)))
 

@@ -16,6 +16,7 @@ from statistics import median
 from engine.classes import columns
 from engine.classes.columns import Column
 from engine.classes.strata import Stratum
+from harness.reported.table import Table
 
 SPREAD = 4.0
 """Dearest over cheapest from which both ends of a class stand for it."""
@@ -64,6 +65,15 @@ def cells(keys: Sequence[str], looked: Sequence[Column],
     """Return what tells rows apart, by column."""
     named = {column.name: column for column in looked}
     return tuple({key: named[key].cells[row] for key in keys} for row in rows)
+
+
+def listed(keys: Sequence[str], table: Table) -> tuple[dict[str, str], ...]:
+    """Return what tells the rows of another table apart, once each; empty where it lacks a column.
+    """
+    if any(key not in table.columns for key in keys):
+        return ()
+    found = dict.fromkeys(table.cells(row, keys) for row in range(len(table.rows)))
+    return tuple(dict(zip(keys, cells, strict=True)) for cells in found if cells)
 
 
 def shapes(chosen: Sequence[Mapping[str, str]]) -> tuple[str | dict[str, int], ...]:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from engine.doctor import containers
 from engine.doctor.check import Check, output
 from engine.lease import this_host
 
@@ -47,12 +48,13 @@ def namespaces() -> Check:
 
 def container() -> Check:
     """Look for a container and for limits on cores, memory and processes."""
-    inside = [name for name, sign in (("docker", "/.dockerenv"), ("podman", "/run/.containerenv"),
-                                      ("singularity", "/.singularity.d")) if Path(sign).exists()]
-    found = [f"in a container ({inside[0]})"] if inside else []
+    inside = containers.inside()
+    found = [f"in a container ({', '.join(inside)})"] if inside else []
     found += [told for told in (_cpu_limit(), _memory_limit(), _process_limit()) if told]
     return Check("container", "note" if found else "ok",
-                 ", ".join(found) or "none, and no limits of a control group")
+                 ", ".join(found) or "none, and no limits of a control group",
+                 "a campaign ends with it, and keeps what it has where the workspace outlives it"
+                 if inside else "")
 
 
 def slurm() -> Check:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from engine.classes import quick
 from engine.classes.proposal import Proposal
-from engine.inferred import infer, infer_command, infer_source
+from engine.inferred import infer, infer_command, infer_source, parameters
 from engine.inferred.guess import Guess, guess
+from engine.inferred.parameters import Parameter, Parameters
 from engine.manifest import Manifest, parse
 from harness import yamldoc
-from harness.decode import suggest
 from harness.errors import InputError
 from harness.reported.table import Table
 
-LISTS = ("edit", "metrics", "configs", "ignore")
 TARGET = ("csv", "check", "metrics", "configs", "ignore")
 NEEDED = {"benchmark_command": "--benchmark 'python bench.py'", "csv": "--csv bench.csv",
           "check": "--check 'err == 0'", "metrics": "--metrics us", "edit": "--edit kernel.py"}
@@ -27,18 +26,6 @@ NEEDED = {"benchmark_command": "--benchmark 'python bench.py'", "csv": "--csv be
 
 LATER = {"configs": "found by the baseline", "target_gpu": "the device's"}
 """What a campaign fills in at its start."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Parameter:
-    """One parameter as a person sees it: its value as text, and where that is from."""
-
-    name: str
-    value: str
-    origin: str = ""
-
-
-Parameters = Mapping[str, Parameter]
 
 
 def infer_all(project: Path, given: Mapping[str, str]) -> Parameters:
@@ -68,6 +55,7 @@ def infer_all(project: Path, given: Mapping[str, str]) -> Parameters:
         ("build_command", kernel.build, "what the benchmark loads"),
         ("format_command", infer_source.format_command(project, kernel.files), "its style file"),
         ("test_command", infer_command.test_command(project, script, kernel.files), "its tests"),
+        ("full_test_command", "", ""),
         ("primary_metric", "", "the metrics"),
         ("performance_target", "", ""),
         ("execution_mode", "repo", "default"),
@@ -77,8 +65,7 @@ def infer_all(project: Path, given: Mapping[str, str]) -> Parameters:
         ("approval", "flagged", "default"),
         ("device", "cpu" if kernel.language == "c" else "auto", "by the language"),
     ]
-    known = {name: Parameter(name=name, value=value, origin=origin if value else "")
-             for name, value, origin in rows}
+    known = dict(parameters.of(rows))
     for name, origin in LATER.items():
         known[name] = replace(known[name], origin=origin)
     return changed(known, given)
@@ -109,11 +96,7 @@ def _of(guessed: Guess) -> str:
 
 def changed(known: Parameters, given: Mapping[str, str]) -> Parameters:
     """Return the parameters with some given by a person. Raises InputError for unknown names."""
-    for name in given:
-        if name not in known:
-            raise InputError(f"there is no parameter {name!r}", fix=suggest(name, known))
-    return _settled({name: Parameter(name=name, value=given[name].strip(), origin="given")
-                     if name in given else one for name, one in known.items()})
+    return _settled(parameters.changed(known, given))
 
 
 def seen(known: Parameters, table: Table, hint: str) -> Parameters:
@@ -149,20 +132,15 @@ def manifest(known: Parameters, project: str) -> Manifest:
     for name, one in known.items():
         if not one.value:
             continue
-        typed: object = _listed(one.value) if name in LISTS else one.value
-        if name in ("git_commit", "max_iterations"):
-            typed = yamldoc.scalar(one.value)
+        typed = parameters.typed(one)
         if name in TARGET:
             value["target"][name] = typed
         elif name == "device":
             value["gpu"] = {"device": typed}
         else:
             value[name] = typed
-    files = _listed(known["edit"].value)
+    files = parameters.listed(known["edit"].value)
     if len(files) == 1 and not set(files[0]) & set("*?["):
         value["kernel_source"] = files[0]
     return parse(yamldoc.dump(value), "the manifest")
 
-
-def _listed(value: str) -> Sequence[str]:
-    return [part.strip() for part in value.split(",") if part.strip()]

@@ -15,6 +15,8 @@ DecisionKind = Literal["keep", "tie", "regression", "reject", "repair", "split",
 SlotKind = Literal["fixed", "planned", "rewrite"]
 RoundOutcome = Literal["keep", "tie", "regression", "failed", "baseline"]
 ControlVerb = Literal["approve", "reject", "pause", "resume", "stop"]
+GLOBAL = "global"
+"""The scope of what is about all config classes; other scopes name some."""
 
 
 class Campaign(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +48,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     campaign: str
     n: int
     scope: str
+    """What all its slots were planned to be about: one config class, else GLOBAL."""
     incumbent: str
     started_at: float
     ended_at: float | None = None
@@ -77,6 +80,8 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     candidate: str = ""
     started_at: float | None = None
     updated_at: float = 0.0
+    scope: str = ""
+    """The config classes that its work is about, or GLOBAL; "" where an older kopt did not say."""
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):

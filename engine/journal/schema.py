@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 TABLES = """
 CREATE TABLE campaigns (
@@ -29,7 +29,7 @@ CREATE TABLE slots (
     backend TEXT NOT NULL, hypothesis TEXT NOT NULL, bottleneck TEXT NOT NULL,
     device TEXT NOT NULL, stage TEXT NOT NULL, detail TEXT NOT NULL, progress REAL,
     candidate TEXT NOT NULL, started_at REAL, updated_at REAL NOT NULL,
-    PRIMARY KEY (campaign, round, slot)
+    scope TEXT NOT NULL DEFAULT '', PRIMARY KEY (campaign, round, slot)
 );
 CREATE TABLE candidates (
     campaign TEXT NOT NULL, id TEXT NOT NULL, round INTEGER NOT NULL, slot TEXT NOT NULL,
@@ -80,5 +80,6 @@ ALTER TABLE rounds ADD COLUMN trials INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE rounds ADD COLUMN cost REAL NOT NULL DEFAULT 0;
 UPDATE rounds SET spent_s = ended_at - started_at WHERE ended_at IS NOT NULL;
 """,
+    2: "ALTER TABLE slots ADD COLUMN scope TEXT NOT NULL DEFAULT '';\n",
 }
 """Script that lifts version N to N + 1, by N."""

@@ -144,10 +144,12 @@ class Writer(Ledger):
 
     # candidates
 
-    def add_candidate(self, candidate: Candidate, task: Sequence[str] = (), of: str = "") -> bool:
+    def add_candidate(self, candidate: Candidate, task: Sequence[str] = (), of: str = "",
+                      left_out: str = "", cut: str = "") -> bool:
         """Record a captured patch; False if the campaign has had the very same one before.
 
-        It came of a `task`, here in pieces, or is another form `of` a candidate that did.
+        It came of a `task`, here in pieces, or is another form `of` a candidate that did. Of the
+        change, `left_out` is not in the patch; `cut` is why its worker was not done.
         """
         with self.change(candidate.campaign) as connection:
             done = connection.execute(
@@ -159,6 +161,7 @@ class Writer(Ledger):
                 "candidate": candidate.id, "slot": candidate.slot, "round": candidate.round,
                 "hypothesis": candidate.hypothesis, "bottleneck": candidate.bottleneck,
                 **({"task": task} if task else {}), **({"of": of} if of else {}),
+                **({"left_out": left_out} if left_out else {}), **({"cut": cut} if cut else {}),
             })
             return True
 

@@ -50,7 +50,7 @@ def page(reader: Reader, campaign: str, *, model: str, gpu: str) -> str:
             tried.setdefault(row, event.at)
     rows = [(at, row) for row, at in tried.items()]
     for verdict in past.verdicts.values():
-        if verdict.purpose in ("baseline", "headline", "e2e"):
+        if verdict.purpose in ("baseline", "headline", "headline-doubted", "e2e"):
             rows.append((verdict.at, _row(
                 f"{verdict.purpose}.{verdict.candidate[:12]}", verdict.purpose,
                 history.decode(verdict), model, gpu, verdict.purpose)))

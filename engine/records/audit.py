@@ -16,6 +16,7 @@ from engine.records.transfer import Check, check
 INFLATION = 0.01
 """A headline this much above what is believed is called inflated."""
 EXACT = 1e-9
+NOT_ATTRIBUTED = "not attributed"
 HEAD = ("round", "commit", "bucket", "benchmark gain", "estimated real gain", "decision")
 
 
@@ -67,9 +68,17 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     def unaudited(self) -> tuple[Kept, ...]:
         return tuple(one for one in self.kept if one.check.audit is None)
 
+    @property
+    def attributed(self) -> bool:
+        """Whether anything says where the gain comes from."""
+        return len(self.unaudited) < len(self.kept)
+
     def _within(self) -> bool:
         return self.low is not None and self.high is not None and \
             self.low <= self.believed <= self.high
+
+    def _told(self, value: float) -> str:
+        return gain(value) if self.attributed else NOT_ATTRIBUTED
 
     def _sum(self, bucket: str) -> float:
         return math.fsum(one.check.real or 0.0 for one in self.kept
@@ -83,10 +92,10 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
             yield from ("Nothing was kept: there is nothing to audit.", "")
             return
         yield from table(HEAD, map(_row, self.kept)).split("\n")
-        yield f"- S_real (kernels: K1-K4): {gain(self.s_real)}"
-        yield f"- W_real (caches of weights, bounded: W1): {gain(self.w_real)}"
+        yield f"- S_real (kernels: K1-K4): {self._told(self.s_real)}"
+        yield f"- W_real (caches of weights, bounded: W1): {self._told(self.w_real)}"
         yield "- R_real (over-fitted to the benchmark: W2, W3): 1.00x (+0.0%)"
-        yield f"- real-training equivalent (S_real and W_real): {gain(self.believed)}"
+        yield f"- real-training equivalent (S_real and W_real): {self._told(self.believed)}"
         yield f"- headline, best against baseline: {gain(self.headline)}"
         yield f"- inflation gap: {self.verdict()}"
         yield from (f"- {told}" for told in self.advice())
@@ -96,6 +105,8 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
         gap = self.inflation
         if gap is None:
             return "not known: the best was not measured against the baseline"
+        if not self.attributed:
+            return f"{NOT_ATTRIBUTED}: nobody audited what was kept"
         told = f"{gap:+.1%}"
         if self.inflated:
             return f"{told}: the headline is inflated"
@@ -109,7 +120,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
             yield f"roll back round {one.round}, commit {one.commit[:12]}: it is over-fitted to " \
                   "the benchmark and was kept nevertheless"
         if self.inflated and self.unaudited:
-            rounds = ", ".join(str(one.round) for one in self.unaudited)
+            rounds = ", ".join(dict.fromkeys(str(one.round) for one in self.unaudited))
             yield f"look at rounds {rounds} by hand: nobody audited what they remember between " \
                   "calls, so their gains are not counted"
         elif self.inflated and self._within():

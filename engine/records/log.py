@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 from engine import changes, history
 from engine.journal.records import Round, VerdictRow
-from engine.judge import describe_speedup
-from engine.records import final, measured, performance, stops, summary
+from engine.records import final, measured, performance, scope, stops, summary
 from engine.records.markdown import line
-from engine.records.story import Story, TipsRead
+from engine.records.story import NotRun, Story, TipsRead
 from harness.verdict import Verdict
 
 Entry = tuple[float, str]
@@ -20,6 +19,7 @@ def page(story: Story) -> str:
     """Return optimize.md."""
     entries = [*_tips(story), *_rounds(story), *_approvals(story),
                *((row.at, "\n".join(end_to_end(story, row))) for row in story.end_to_end),
+               *((at, "\n".join(not_run(story, told))) for at, told in story.not_run),
                *_rollbacks(story), *((at, _stop(story, at)) for at, _ in story.stops)]
     parts = ["\n".join(_head(story)), *(text for _, text in sorted(entries, key=lambda e: e[0]))]
     return "".join(f"{text.rstrip()}\n\n" for text in parts)
@@ -33,7 +33,7 @@ def _head(story: Story) -> Iterator[str]:
                 f"- GPU: {line(row.gpu)} ({line(row.device)})",
                 f"- project: {line(row.project)}, commit {row.base_commit}",
                 f"- measured by: {line(story.measured_by)}",
-                f"- tested by: {line(story.commands.test) or 'the comparison with the reference'}",
+                f"- tested by: {line(story.commands.tested_by)}",
                 f"- started: {story.stamp(row.created_at)}")
 
 
@@ -61,7 +61,7 @@ def _round(story: Story, round: Round) -> Iterator[str]:
     yield from (f"## Round {round.n}: {round.outcome}", "",
                 f"{line(round.summary)}; best {summary.best(round)}", "",
                 f"- time: {story.stamp(round.ended_at or round.started_at)}",
-                f"- scope: {line(round.scope)}")
+                *scope.of_round(story, round))
     if round.outcome == "baseline":
         yield from _baseline(story)
     else:
@@ -84,7 +84,8 @@ def _tries(story: Story, round: Round) -> Iterator[str]:
     """Yield what the round tried: hypothesis, change, result, test and decision of each."""
     for told, verdict in measured.of_round(story.past, round):
         candidate = story.past.candidates.get(told.candidate)
-        yield f"- hypothesis: {line(candidate.hypothesis) if candidate else told.candidate}"
+        yield f"- hypothesis: {line(candidate.hypothesis) if candidate else told.candidate}" \
+            f"{line(scope.of_candidate(story, told.candidate, round))}"
         yield f"  - changes: {line(changes.told(story.past.folder, candidate))}"
         yield f"  - result: {measured.change(verdict)}; " \
             f"test {'PASS' if verdict.correct else 'FAIL'}"
@@ -120,13 +121,19 @@ def end_to_end(story: Story, row: VerdictRow) -> Iterator[str]:
     yield from ("", measured.classes(verdict)) if verdict.rows else ("",)
 
 
+def not_run(story: Story, told: NotRun) -> Iterator[str]:
+    """Yield the section on the whole program where there was no time to run it."""
+    yield from ("## End to end", "", f"- commit: {told.commit}",
+                f"- command: {line(story.commands.end_to_end)}", f"- result: {line(told.message)}")
+
+
 def ended(verdict: Verdict) -> str:
     """Return what the whole program gained, or why that is not known."""
     if verdict.speedup is None:
         return f"not measured: {line(verdict.rejected_reason or 'it was not timed')}"
     lost = ": what the kernel gains, the program loses" \
         if (verdict.speedup_high or 1.0) < 1 else ""
-    return f"{describe_speedup(verdict)}{lost}"
+    return f"{measured.speedup(verdict)}{lost}"
 
 
 def _stop(story: Story, at: float) -> str:

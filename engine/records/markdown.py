@@ -46,6 +46,11 @@ def gain(log_ratio: float | None) -> str:
     return f"{math.exp(log_ratio):.2f}x ({math.expm1(log_ratio):+.1%})"
 
 
+def level(alpha: float | None) -> str:
+    """Return at which error rate an interval stands, ` at alpha 0.05`, if that is known."""
+    return "" if alpha is None else f" at alpha {alpha:.2g}"
+
+
 def micros(value: float | None) -> str:
     return "" if value is None else f"{value:.3f} us"
 

@@ -6,11 +6,13 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from engine import history
 from engine.history import Change, Past
 from engine.journal.records import DecisionRow, Round, VerdictRow
 from engine.judge import describe_speedup
-from engine.records.markdown import gain, micros, table
+from engine.records.markdown import gain, level, micros, table
 from engine.records.story import Story
 from harness.plan import Score
 from harness.verdict import Row, Verdict
@@ -19,6 +21,12 @@ CLASSES = ("class", "result", "best", "candidate", "change", "% of roofline", "n
 _PROFILED = re.compile(r": candidate (\S.*?) \d[\d.]* us")
 AT_FIRST = ("class", "correct", "latency", "% of roofline", "note")
 GAINS = ("class", "before", "best", "gain", "% of roofline")
+
+
+class _Alpha(msgspec.Struct, frozen=True):
+    """What of a verdict's body is read here."""
+
+    alpha: float | None = None
 
 
 def is_kernel_time(verdict: Verdict, score: Score) -> bool:
@@ -36,7 +44,35 @@ def change(verdict: Verdict) -> str:
     """Return how a candidate's time differs from the best's before it: `-6.2% time; ...`."""
     if verdict.speedup is None:
         return "not measured"
-    return f"{1 / verdict.speedup - 1:+.1%} time; {describe_speedup(verdict)}"
+    return f"{1 / verdict.speedup - 1:+.1%} time; {speedup(verdict)}"
+
+
+def speedup(verdict: Verdict) -> str:
+    """Return a speedup with its interval and what that holds at."""
+    sure = verdict.speedup_low is not None and verdict.speedup_high is not None
+    return describe_speedup(verdict) + (level(verdict.alpha) if sure else "")
+
+
+def alpha(row: VerdictRow | None) -> float | None:
+    """Return the error rate that a verdict's interval holds at."""
+    return None if row is None else msgspec.json.decode(row.body, type=_Alpha).alpha
+
+
+def of_headline(past: Past) -> VerdictRow | None:
+    """Return the newest verdict on the best against the baseline."""
+    return next((row for row in reversed(past.verdicts.values()) if row.purpose == "headline"
+                 and row.candidate == past.best[:12]), None)
+
+
+def before(row: Row) -> float | None:
+    """Return the time of the best beside a candidate's, so that the two have the measured ratio.
+
+    That is a mean over pairs of runs; what was measured of each side alone is a median, and two of
+    these may say the opposite.
+    """
+    if row.latency_us is None or row.log_ratio is None:
+        return row.incumbent_us
+    return row.latency_us * math.exp(row.log_ratio)
 
 
 def kernel(story: Story, n: int, verdict: Verdict) -> str:
@@ -63,7 +99,7 @@ def classes_of_baseline(verdict: Verdict) -> str:
 
 def _class(row: Row) -> tuple[str, ...]:
     return (row.config_class + (" (core)" if row.core else ""),
-            row.outcome if row.correct else "wrong", micros(row.incumbent_us),
+            row.outcome if row.correct else "wrong", micros(before(row)),
             micros(row.latency_us), "" if row.log_ratio is None else gain(row.log_ratio),
             reach(row), row.note)
 
@@ -89,11 +125,10 @@ def baseline(past: Past) -> VerdictRow | None:
 def of_classes(past: Past) -> str:
     """Return baseline against best, class by class, as measured beside each other; "" if never."""
     verdict = of_best(past)
-    if verdict is None or not verdict.rows:
+    if verdict is None or not verdict.rows or past.best == past.base:
         return ""
-    return table(GAINS, ((row.config_class, micros(row.incumbent_us or row.latency_us),
-                          micros(row.latency_us),
-                          "" if past.best == past.base else gain(row.log_ratio), reach(row))
+    return table(GAINS, ((row.config_class, micros(before(row) or row.latency_us),
+                          micros(row.latency_us), gain(row.log_ratio), reach(row))
                          for row in verdict.rows))
 
 
@@ -110,7 +145,7 @@ def metrics(past: Past) -> str:
         return f"1.00x: {kept}; baseline {latency}"
     rows = ", ".join(f"{row.config_class} {row.latency_us:.3f} us" for row in verdict.rows
                      if row.latency_us is not None)
-    return f"{describe_speedup(verdict)} against the baseline; {latency}; {rows}"
+    return f"{speedup(verdict)} against the baseline; {latency}; {rows}"
 
 
 def of_round(past: Past, round: Round) -> list[tuple[DecisionRow, Verdict]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from engine import history
 from engine.journal.records import DecisionRow
-from engine.records import measured, stops
+from engine.records import measured, scope, stops
 from engine.records.markdown import line, table
 from engine.records.splits import Variant
 from engine.records.story import Story
@@ -39,13 +39,13 @@ def _rows(story: Story) -> Iterator[tuple[str, ...]]:
         if keep.verdict in past.verdicts:
             verdict = history.decode(past.verdicts[keep.verdict])
             status = "rolled back" if keep.commit in past.undone else "keep"
-            yield _row(story, keep.at, keep.commit, status, _scope(story, keep), keep.round,
+            yield _row(story, keep.at, keep.commit, status, scope.of_keep(story, keep), keep.round,
                        verdict, measured.change(verdict), why(story, keep))
 
 
-def _row(story: Story, at: float, commit: str, status: str, scope: str, n: int, verdict: Verdict,
+def _row(story: Story, at: float, commit: str, status: str, about: str, n: int, verdict: Verdict,
          change: str, reason: str) -> tuple[str, ...]:
-    return (story.stamp(at), commit[:12], status, story.measured_by, scope,
+    return (story.stamp(at), commit[:12], status, story.measured_by, about,
             measured.kernel(story, n, verdict), *measured.latencies(verdict, story.past.score),
             change, reason)
 
@@ -58,13 +58,6 @@ def why(story: Story, keep: DecisionRow) -> str:
     aimed = f" (against {candidate.bottleneck})" if candidate.bottleneck else ""
     by = "" if keep.actor == "engine" else f"; kept by {keep.actor}"
     return line(f"{candidate.hypothesis}{aimed}{by}")
-
-
-def _scope(story: Story, keep: DecisionRow) -> str:
-    """Return which classes a change was for: those of its split, or of its round."""
-    if found := story.splits.get(keep.commit):
-        return "; ".join(split.conditions for split in found)
-    return next((r.scope for r in story.past.rounds if r.n == keep.round), "global")
 
 
 def _parts(story: Story) -> Iterator[str]:

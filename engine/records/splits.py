@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from engine import history
 from engine.history import Past
-from engine.split import c_dispatch
+from engine.records import served
 from engine.split.c_dispatch import Block
+from engine.split.languages import language_by_name
 from harness.errors import Refused
 
 MARK = b"kopt split:"
@@ -37,6 +39,12 @@ class Split(msgspec.Struct, frozen=True, kw_only=True):
     def conditions(self) -> str:
         return "; ".join(one.condition for one in self.kernels if not one.old)
 
+    @property
+    def told(self) -> str:
+        """Its conditions, each with the config classes that it was made for."""
+        return "; ".join(f"{one.condition} ({one.told})" if one.told else one.condition
+                         for one in self.kernels if not one.old)
+
 
 Splits = Mapping[str, tuple[Split, ...]]
 """By the kept commit that brought them, or changed them."""
@@ -46,7 +54,9 @@ def of(past: Past, kernel: Callable[[str], Mapping[str, bytes]]) -> Splits:
     """Return the splits that keeps brought; `kernel` reads a commit's files, text by name."""
     found: dict[str, tuple[Split, ...]] = {}
     keeps = [keep.commit for keep in past.keeps]
-    known = {commit: _of_commit(kernel(commit)) for commit in [past.base, *keeps] if keeps}
+    classes = _classes(past)
+    known = {commit: _of_commit(kernel(commit), classes)
+             for commit in [past.base, *keeps] if keeps}
     for number, commit in enumerate(keeps):
         before = next((one for one in reversed(keeps[:number]) if past.stood(one, commit)),
                       past.base)
@@ -55,19 +65,28 @@ def of(past: Past, kernel: Callable[[str], Mapping[str, bytes]]) -> Splits:
     return found
 
 
-def _of_commit(files: Mapping[str, bytes]) -> tuple[Split, ...]:
-    return tuple(split for data in files.values() if MARK in data for split in _of_source(data))
+def _classes(past: Past) -> list[str]:
+    """Return the config classes that the baseline was measured on."""
+    first = next((row for row in past.verdicts.values() if row.purpose == "baseline"), None)
+    return [] if first is None else [row.config_class for row in history.decode(first).rows]
 
 
-def _of_source(data: bytes) -> Iterator[Split]:
+def _of_commit(files: Mapping[str, bytes], classes: Sequence[str]) -> tuple[Split, ...]:
+    return tuple(split for name, data in files.items() if MARK in data
+                 for split in _of_source(name, data, classes))
+
+
+def _of_source(name: str, data: bytes, classes: Sequence[str]) -> Iterator[Split]:
     try:
-        _, blocks = c_dispatch.read(data.decode(errors="replace"))
+        _, blocks = language_by_name(name).read(data.decode(errors="replace"))
     except Refused:  # somebody has changed it since: its own words say what it is now
         return
-    yield from map(_split, blocks)
+    yield from (_split(block, classes) for block in blocks)
 
 
-def _split(block: Block) -> Split:
+def _split(block: Block, classes: Sequence[str]) -> Split:
+    *new, old = served.by_kernel(block, classes)
     return Split(entry=block.entry, kernels=(
-        *(Variant(kernel=one.kernel, condition=str(one.condition), told=one.told)
-          for one in block.branches), Variant(kernel=block.default, condition=OTHERWISE)))
+        *(Variant(kernel=one.kernel, condition=str(one.condition), told=told)
+          for one, told in zip(block.branches, new, strict=True)),
+        Variant(kernel=block.default, condition=OTHERWISE, told=old)))

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
-from engine import history, lessons
+from engine import history, lessons, resume
 from engine import manifest as manifests
 from engine.history import Past
 from engine.journal.read import Reader
@@ -21,6 +21,8 @@ from harness.errors import KoptError
 from harness.plan import Score
 
 T = TypeVar("T")
+NOT_RUN = "e2e.not_run"
+"""The event that says why the whole program was not run with a best."""
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +59,13 @@ class TipsRead(msgspec.Struct, frozen=True, kw_only=True):
     left_out: int = 0
 
 
+class NotRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What an `e2e.not_run` event holds: with which commit, and why."""
+
+    commit: str
+    message: str
+
+
 class Commands(msgspec.Struct, frozen=True, kw_only=True):
     """How a campaign's candidates are tested and measured."""
 
@@ -64,11 +73,30 @@ class Commands(msgspec.Struct, frozen=True, kw_only=True):
     quick: str = ""
     test: str = ""
     end_to_end: str = ""
+    check: str = ""
+    """The column of a benchmark of the project's own that says right or wrong, and what it must
+    hold.
+    """
+
+    @property
+    def tested_by(self) -> str:
+        """What says of every candidate whether it is right."""
+        check = f"the benchmark's own check: {self.check}" if self.check else \
+            "the comparison with the reference"
+        return f"{self.test}; {check}" if self.test else check
 
     @classmethod
     def of(cls, manifest: Manifest) -> Commands:
         return cls(benchmark=manifest.benchmark_command, quick=manifest.quick_command,
-                   test=manifest.test_command, end_to_end=manifest.e2e_command)
+                   test=manifest.test_command, end_to_end=manifest.e2e_command,
+                   check=_check(manifest))
+
+
+def _check(manifest: Manifest) -> str:
+    check = manifest.target.check
+    if manifest.target.kind != "command":
+        return ""
+    return check if isinstance(check, str) else f"{check.column} {check.rule}".rstrip()
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +110,10 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     stops: tuple[tuple[float, Stop], ...]
     """When, and what was recorded."""
     tips: tuple[tuple[float, TipsRead], ...] = ()
+    not_run: tuple[tuple[float, NotRun], ...] = ()
     splits: Splits = {}
+    scopes: dict[str, str] = {}
+    """By candidate, where that is known: the config classes that it is about, or `global`."""
     commands: Commands = Commands()
     utc_offset_s: int | None = None
     """What clocks showed where the campaign began, so that files say the same wherever made."""
@@ -110,6 +141,14 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(row for row in self.past.verdicts.values() if row.purpose == "e2e")
 
     @property
+    def program_not_run(self) -> NotRun | None:
+        """Why the whole program was not run with the best, if it was not."""
+        best = self.past.best[:12]
+        if any(row.candidate == best for row in self.end_to_end):
+            return None
+        return next((one for _, one in reversed(self.not_run) if one.commit == best), None)
+
+    @property
     def measured_by(self) -> str:
         """The command whose numbers count."""
         return self.commands.benchmark or "kopt's own harness"
@@ -134,11 +173,13 @@ def read(reader: Reader, campaign: str, score: Score = "kernel",
     return Story(
         row=row, past=past, utc_offset_s=_offset(reader, campaign),
         commands=commands or Commands(), lessons=lessons.of(past),
+        scopes=resume.scopes(reader, campaign),
         slots={r.n: reader.slots(campaign, r.n) for r in past.rounds},
         bottlenecks={r.n: reader.bottlenecks(campaign, r.n) for r in past.rounds},
         reviews={review.round: review for review in reviews},
         stops=_timed(reader, campaign, "campaign.stop", Stop),
-        tips=_timed(reader, campaign, "tips.read", TipsRead))
+        tips=_timed(reader, campaign, "tips.read", TipsRead),
+        not_run=_timed(reader, campaign, NOT_RUN, NotRun))
 
 
 def _offset(reader: Reader, campaign: str) -> int | None:

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from engine import changes
 from engine.journal.records import DecisionRow, Round
-from engine.judge import describe_speedup
-from engine.records import measured, performance, stops, transfer
+from engine.records import measured, performance, scope, stops, transfer
 from engine.records.markdown import cost, line, table
 from engine.records.story import Stagnation, Story
 from harness.verdict import Verdict
@@ -54,7 +53,7 @@ def review(told: Stagnation | None) -> list[str]:
 
 def _head(story: Story, round: Round) -> list[str]:
     times = f"{story.stamp(round.started_at)} to {story.stamp(round.ended_at or round.started_at)}"
-    return [f"# Round {round.n}", "", f"- scope: {line(round.scope)}",
+    return [f"# Round {round.n}", "", *scope.of_round(story, round, later=True),
             f"- incumbent: {round.incumbent}", f"- outcome: {round.outcome}",
             f"- best so far: {best(round)}", f"- time: {times}",
             f"- spent: {round.spent_s:.0f} s, {round.trials} trials{cost(round.cost)}", "",
@@ -64,7 +63,8 @@ def _head(story: Story, round: Round) -> list[str]:
 def _hypotheses(story: Story, round: Round) -> list[str]:
     if round.outcome == "baseline":
         return ["## Hypothesis", "", "None: the baseline, to which all else is compared.", ""]
-    rows = [(s.slot, s.kind, s.backend, s.hypothesis, s.bottleneck, s.stage, s.detail)
+    rows = [(s.slot, s.kind, s.backend, f"{s.hypothesis}{scope.beside(s.scope, round)}",
+             s.bottleneck, s.stage, s.detail)
             for s in story.slots.get(round.n, ())]
     return ["## Hypotheses: one a slot", "", table(SLOTS, rows)] if rows else []
 
@@ -99,7 +99,7 @@ def _results(story: Story, round: Round) -> Iterator[str]:
     yield f"- measured by: {line(story.measured_by)}"
     if story.commands.quick:
         yield f"- quick command: {line(story.commands.quick)}"
-    yield f"- tested by: {line(story.commands.test) or 'the comparison with the reference'}"
+    yield f"- tested by: {line(story.commands.tested_by)}"
     if found is None:
         yield from ("- nothing was measured", "")
         return
@@ -140,13 +140,13 @@ def _limits(story: Story, round: Round) -> list[str]:
 def _transfer(story: Story, round: Round) -> Iterator[str]:
     yield from ("## Real-training transfer check", "")
     found = transfer.of_round(story.past, round.n)
-    if found is None:
+    if not found:
         yield from ("- nothing to check: no change of this round was measured", "")
-        return
-    kept = any(keep.candidate == found[0] for keep in story.past.keeps)
-    yield f"- candidate: {found[0][:12]}"
-    yield from (f"- {line(told)}" for told in found[1].lines(kept=kept))
-    yield ""
+    for candidate, check in found:
+        kept = any(keep.candidate == candidate for keep in story.past.keeps)
+        yield f"- candidate: {candidate[:12]}"
+        yield from (f"- {line(told)}" for told in check.lines(kept=kept))
+        yield ""
 
 
 def _rollback(story: Story, round: Round) -> Iterator[str]:
@@ -163,7 +163,7 @@ def _rollback(story: Story, round: Round) -> Iterator[str]:
     if candidate is not None:
         yield f"- expected: {line(candidate.hypothesis)}"
         yield f"- aimed at: {line(candidate.bottleneck) or 'no single bottleneck'}"
-    yield f"- seen: {describe_speedup(found[1])}; {line(found[0].reason)}"
+    yield f"- seen: {measured.speedup(found[1])}; {line(found[0].reason)}"
     yield from (f"- note: {line(note)}" for note in found[1].notes[:3])
     yield ""
 

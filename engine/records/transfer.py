@@ -46,8 +46,8 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
         """Yield the section of a round's summary, one fact a line."""
         yield f"bucket: {self.bucket}"
         if self.audit is None:
-            yield "cache key, id audit, hit rate: not looked for: the benchmark is the project's " \
-                  "own, or the verdict ended before"
+            yield "cache key, id audit, hit rate: not known: nobody could tell, or the verdict " \
+                  "ended before"
         else:
             yield f"cache key: {'; '.join(self.audit.cache_keys) or 'none'}"
             yield f"id audit: {self.audit.id_audit or 'not made'}"
@@ -74,19 +74,16 @@ def check(verdict: Verdict) -> Check:
                  skewed=tuple(_skewed(verdict.rows)))
 
 
-def of_round(past: Past, n: int) -> tuple[str, Check] | None:
-    """Return the candidate of a round that its summary checks: what was kept, else the fastest that
-    was right, else the first that was audited.
+def of_round(past: Past, n: int) -> list[tuple[str, Check]]:
+    """Return the candidates of a round that its summary checks: all that were kept, else the
+    fastest that was right, else the first that was audited.
     """
     judged = [(d, past.verdicts[d.verdict]) for d in past.decisions
               if d.round == n and d.verdict in past.verdicts]
     kept = [pair for pair in judged if pair[0] in past.keeps]
     audited = [pair for pair in judged if history.decode(pair[1]).transfer is not None]
-    for pairs in (kept[-1:], past.judged(n), audited):
-        if pairs:
-            decision, row = pairs[0]
-            return decision.candidate, check(history.decode(row))
-    return None
+    shown = kept or past.judged(n)[:1] or audited[:1]
+    return [(decision.candidate, check(history.decode(row))) for decision, row in shown]
 
 
 def _estimate(found: Transfer, measured: float | None) -> tuple[float | None, str]:

@@ -1,21 +1,42 @@
-"""performance_trend.md: a line a round, which only ever grows."""
+"""performance_trend.md: a line a round, and one a config class where something was kept; it only
+ever grows.
+"""
 
 from __future__ import annotations
 
-from engine.journal.records import Round
-from engine.records import measured, summary
+from collections.abc import Iterator
+
+from engine.journal.records import DecisionRow, Round
+from engine.records import classes, measured, summary
+from engine.records.classes import Step
 from engine.records.markdown import line, micros, table
 from engine.records.story import Story
 
 HEAD = ("round", "status", "what", "best candidate", "against the last best",
         "best against baseline", "finding")
 STATUS = {"baseline": "BASELINE", "keep": "ACCEPTED"}
+CLASS = "class"
+Entry = tuple[float, int, tuple[str, ...]]
+"""When it was known, of which round it is, and a line of the table."""
 
 
 def page(story: Story) -> str:
     """Return performance_trend.md."""
-    rows = [_row(story, round) for round in story.past.rounds if round.ended_at is not None]
-    return f"# {line(story.campaign)}\n\n" + table(HEAD, rows)
+    ended = {round.n: round.ended_at for round in story.past.rounds if round.ended_at is not None}
+    entries = [(ended[round.n], round.n, _row(story, round)) for round in story.past.rounds
+               if round.n in ended]
+    for step in classes.steps(story.past):
+        if step.round in ended:
+            entries += _classes(step, ended[step.round])
+    lines = sorted(entries, key=lambda entry: entry[:2])
+    return f"# {line(story.campaign)}\n\n" + table(HEAD, (row for _, _, row in lines))
+
+
+def _classes(step: Step, ended_at: float) -> Iterator[Entry]:
+    """Yield a line a class, below that of its round; what a person kept later comes later."""
+    for mark in step.marks:
+        yield max(step.at, ended_at), step.round, (
+            str(step.round), CLASS, *classes.cells(mark), mark.outcome)
 
 
 def _row(story: Story, round: Round) -> tuple[str, ...]:
@@ -29,5 +50,12 @@ def _row(story: Story, round: Round) -> tuple[str, ...]:
                 summary.best(round), round.summary)
     candidate = story.past.candidates.get(told.candidate)
     return (str(round.n), status, candidate.hypothesis if candidate else "",
-            micros(verdict.latency_us), measured.change(verdict), summary.best(round),
+            micros(verdict.latency_us), measured.change(verdict) + _after(story, told),
+            summary.best(round),
             told.reason)
+
+
+def _after(story: Story, told: DecisionRow) -> str:
+    """Say so where a keep stands on another of its round: its gain is what it adds to that."""
+    first = any(keep.round == told.round and keep.at < told.at for keep in story.past.keeps)
+    return "; on top of what its round had kept before" if told.kind == "keep" and first else ""

@@ -44,7 +44,8 @@ def progress(points: Sequence[Point]) -> Markup:
         return Markup("")
     before, tries = 1.0, []
     for point in points:
-        tries.append(None if point.tried is None else point.tried * before)
+        kept = point.outcome == "keep"  # it is the best now, on whatever the round kept before it
+        tries.append(None if point.tried is None else point.best if kept else point.tried * before)
         before = point.best
     low, high = _span([p.best for p in points] + [t for t in tries if t is not None])
     height = 300.0

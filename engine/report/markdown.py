@@ -9,10 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from engine import hand_over
 from engine.history import Past
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Candidate, DecisionRow, VerdictRow
-from engine.records import audit, final, log, stops, story
+from engine.records import audit, final, log, measured, stops, story
+from engine.records import classes as history_by_class
+from engine.records.markdown import level
 from engine.records.story import Story
 from harness.text import plain
 from harness.verdict import Verdict
@@ -30,9 +33,10 @@ def markdown(reader: Reader, one: Campaign) -> str:
     verdicts = {v.id: v for v in reader.verdicts(one.id)}
     waiting = [c for c in candidates.values() if c.state == "waiting"]
     parts = [
-        _headline(one), _facts(told, candidates),
+        _headline(one, told.past), _facts(told, candidates),
         _kept(told.past, verdicts), _waiting(waiting, verdicts),
         _tried(decisions, candidates, verdicts), _classes(told.past, verdicts),
+        _history(told.past),
         _limits(reader, one), _end_to_end(told),
         audit.of(told.past).lines("## Real-training applicability audit"),
         final.steps(told, told.past, "## What to try next"), _learned(told), _stop(one, decisions),
@@ -45,11 +49,13 @@ def text(value: str, limit: int = 300) -> str:
     return MARKUP.sub(r"\\\1", " ".join(plain(value, limit).split()))
 
 
-def ratio(value: float | None, low: float | None = None, high: float | None = None) -> str:
-    """Return a speedup with its interval, such as "2.31x [2.25, 2.37]"."""
+def ratio(value: float | None, low: float | None = None, high: float | None = None,
+          alpha: float | None = None) -> str:
+    """Return a speedup with its interval, such as "2.31x [2.25, 2.37] at alpha 0.05"."""
     if value is None:
         return ""
-    interval = f" [{low:.2f}, {high:.2f}]" if low is not None and high is not None else ""
+    interval = f" [{low:.2f}, {high:.2f}]{level(alpha)}" \
+        if low is not None and high is not None else ""
     return f"{value:.2f}x{interval}"
 
 
@@ -60,14 +66,20 @@ def without_gain(one: Campaign) -> str:
     return "What was kept is not accepted: its gain against the baseline is not measured."
 
 
-def _headline(one: Campaign) -> Iterator[str]:
+def of_row(row: VerdictRow | None) -> str:
+    """Return the speedup of a recorded verdict, "" where there is none."""
+    return ratio(row.speedup, row.low, row.high, measured.alpha(row)) if row else ""
+
+
+def _headline(one: Campaign, past: Past) -> Iterator[str]:
     yield f"# {text(one.op)} on {text(one.device or one.gpu)}"
     yield ""
     if one.speedup is None or one.best_commit == one.base_commit:
         yield without_gain(one)
     else:
-        yield (f"**{ratio(one.speedup, one.speedup_low, one.speedup_high)}** as fast as where it "
-               "began, measured best against baseline.")
+        alpha = measured.alpha(measured.of_headline(past))
+        gain = ratio(one.speedup, one.speedup_low, one.speedup_high, alpha)
+        yield (f"**{gain}** as fast as where it began, measured best against baseline.")
     yield ""
 
 
@@ -93,7 +105,7 @@ def _kept(past: Past, verdicts: dict[int, VerdictRow]) -> Iterator[str]:
     for decision in kept:
         candidate = past.candidates.get(decision.candidate)
         verdict = verdicts.get(decision.verdict or 0)
-        gain = ratio(verdict.speedup, verdict.low, verdict.high) if verdict else ""
+        gain = of_row(verdict)
         back = "rolled back at the final acceptance; " if decision.commit in undone else ""
         yield f"- round {decision.round}, `{decision.commit[:12]}`: **{gain or 'kept'}** " \
             f"({back}{text(decision.reason)}; decided by {text(decision.actor)})"
@@ -112,7 +124,7 @@ def _waiting(waiting: list[Candidate], verdicts: dict[int, VerdictRow]) -> Itera
     yield ""
     for one in waiting:
         newest = next((v for v in verdicts.values() if v.candidate == one.id), None)
-        gain = ratio(newest.speedup, newest.low, newest.high) if newest else ""
+        gain = of_row(newest)
         yield f"- `{one.id[:12]}` {gain} {text(one.hypothesis)} ({text(one.reason)}): " \
             f"`kopt approve {one.id[:12]}`"
     yield ""
@@ -131,7 +143,7 @@ def _tried(decisions: list[DecisionRow], candidates: dict[str, Candidate],
         candidate, verdict = candidates.get(decision.candidate), verdicts.get(decision.verdict or 0)
         rows.append((str(decision.round), candidate.slot if candidate else "",
                      f"`{decision.candidate[:12]}`", decision.kind,
-                     ratio(verdict.speedup, verdict.low, verdict.high) if verdict else "",
+                     of_row(verdict),
                      text(candidate.hypothesis, 120) if candidate else "",
                      text(decision.reason, 200)))
     if rows:
@@ -153,14 +165,28 @@ def _classes(past: Past, verdicts: dict[int, VerdictRow]) -> Iterator[str]:
     yield "## Config classes"
     yield ""
     against = "the baseline" if newest else "what was best before it"
-    yield f"The best commit against {against}; latencies in microseconds."
+    sure = f"; intervals{level(verdict.alpha)}" if verdict.alpha is not None else ""
+    yield f"The best commit against {against}; latencies in microseconds{sure}."
     yield ""
     rows = [(text(row.config_class) + (" (core)" if row.core else ""), row.outcome,
-             _number(row.incumbent_us), _number(row.latency_us),
+             _number(measured.before(row)), _number(row.latency_us),
              ratio(*(None if x is None else math.exp(x)
                      for x in (row.log_ratio, row.low, row.high))),
              _number(row.pct_of_roofline)) for row in verdict.rows]
     yield from table(("class", "outcome", "before", "after", "speedup", "% of roofline"), rows)
+
+
+def _history(past: Past) -> Iterator[str]:
+    """Show each class's baseline, and what every kept round made of it."""
+    marks = history_by_class.by_class(past)
+    if not marks:
+        return
+    yield "## History by config class"
+    yield ""
+    yield from table(history_by_class.HEAD, (
+        (str(one.round), f"`{one.commit[:12]}`"
+         + (" (rolled back)" if one.commit in past.undone else ""),
+         *map(text, history_by_class.cells(one))) for one in marks))
 
 
 def _limits(reader: Reader, one: Campaign) -> Iterator[str]:
@@ -178,6 +204,8 @@ def _limits(reader: Reader, one: Campaign) -> Iterator[str]:
 def _end_to_end(told: Story) -> Iterator[str]:
     for row in told.end_to_end[-1:]:
         yield from (*log.end_to_end(told, row), "")
+    if (why := told.program_not_run) is not None:
+        yield from (*log.not_run(told, why), "")
 
 
 def _learned(told: Story) -> Iterator[str]:
@@ -198,7 +226,7 @@ def _stop(one: Campaign, decisions: list[DecisionRow]) -> Iterator[str]:
         told = ", ".join(f"{count} {kind}" for kind, count in directions.most_common())
         yield f"What did not work: {told}; the table above has each reason."
     if ended and one.best_commit != one.base_commit:
-        yield f"`kopt merge {one.id}` takes the result over."
+        yield f"`{hand_over.command(one)}` takes the result over."
     yield ""
 
 

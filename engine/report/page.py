@@ -9,12 +9,13 @@ from engine import history
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, DecisionRow
 from engine.records import audit, final, log, measured, performance, stops, story, summary
+from engine.records import classes as history_by_class
 from engine.records.audit import Audit
-from engine.records.markdown import gain, micros
+from engine.records.markdown import gain, level, micros
 from engine.records.story import Story
 from engine.report import charts
 from engine.report.charts import Bar, Point
-from engine.report.markdown import ratio, without_gain
+from engine.report.markdown import of_row, ratio, without_gain
 from engine.report.markup import Child, Markup, table, tag, together
 from engine.report.style import STYLE
 
@@ -32,9 +33,9 @@ def html(reader: Reader, one: Campaign) -> str:
     """Return the report as one HTML document."""
     told = story.whole(reader, one)
     title = f"{one.op} on {one.device or one.gpu}"
-    parts = [_headline(one), _facts(told), _progress(told), _kept(told), _classes(told),
-             _end_to_end(told), _audit(audit.of(told.past)), _limits(told), _next(told),
-             _tried(told), _learned(told), _stops(told)]
+    parts = [_headline(one, told), _facts(told), _progress(told), _kept(told), _classes(told),
+             _history(told), _end_to_end(told), _not_run(told), _audit(audit.of(told.past)),
+             _limits(told), _next(told), _tried(told), _learned(told), _stops(told)]
     head = tag("head", tag("meta", charset="utf-8"),
                tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
                tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
@@ -43,12 +44,13 @@ def html(reader: Reader, one: Campaign) -> str:
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 
 
-def _headline(one: Campaign) -> Iterator[Markup]:
+def _headline(one: Campaign, told: Story) -> Iterator[Markup]:
     if one.speedup is None or one.best_commit == one.base_commit:
         yield tag("p", without_gain(one), class_="headline")
         return
     yield tag("p", tag("strong", ratio(one.speedup)), " as fast as where it began ",
-              tag("span", ratio(one.speedup, one.speedup_low, one.speedup_high), class_="note"),
+              tag("span", ratio(one.speedup, one.speedup_low, one.speedup_high, measured.alpha(
+                  measured.of_headline(told.past))), class_="note"),
               ", measured best against baseline.", class_="headline")
 
 
@@ -97,7 +99,7 @@ def _keep(told: Story, keep: DecisionRow) -> tuple[Child, ...]:
     verdict = history.decode(told.past.verdicts[keep.verdict]) \
         if keep.verdict in told.past.verdicts else None
     times = ("", "") if verdict is None else measured.latencies(verdict, told.past.score)
-    gained = ratio(verdict.speedup, verdict.speedup_low, verdict.speedup_high) if verdict else ""
+    gained = of_row(told.past.verdicts.get(keep.verdict or 0))
     return (str(keep.round), tag("code", keep.commit[:12]), gained, *times,
             ("rolled back: " if keep.commit in told.past.undone else "")
             + performance.why(told, keep), keep.actor)
@@ -110,11 +112,22 @@ def _classes(told: Story) -> Iterator[Markup]:
     bars = [Bar(name=row.config_class, value=math.exp(row.log_ratio), low=_exp(row.low),
                 high=_exp(row.high)) for row in verdict.rows if row.log_ratio is not None]
     yield from (tag("h2", "Config classes"),
-                charts.classes(bars, "Speedup of the best against the baseline, by config class"),
+                charts.classes(bars, "Speedup of the best against the baseline, by config class"
+                               + (f", intervals{level(verdict.alpha)}"
+                                  if verdict.alpha is not None else "")),
                 table(CLASSES, [(row.config_class + (" (core)" if row.core else ""),
-                                 micros(row.incumbent_us), micros(row.latency_us),
+                                 micros(measured.before(row)), micros(row.latency_us),
                                  gain(row.log_ratio), measured.reach(row))
                                 for row in verdict.rows]))
+
+
+def _history(told: Story) -> Iterator[Markup]:
+    if marks := history_by_class.by_class(told.past):
+        yield tag("h2", "History by config class")
+        yield table(history_by_class.HEAD, [(
+            str(one.round), tag("code", one.commit[:12])
+            if one.commit not in told.past.undone else f"{one.commit[:12]} (rolled back)",
+            *history_by_class.cells(one)) for one in marks])
 
 
 def _end_to_end(told: Story) -> Iterator[Markup]:
@@ -123,8 +136,16 @@ def _end_to_end(told: Story) -> Iterator[Markup]:
         yield from (tag("h2", "End to end"), table(("", ""), [
             ("commit", found.candidate), ("command", told.commands.end_to_end),
             ("result", log.ended(verdict)), *(("note", note) for note in verdict.notes)]),
-            table(CLASSES, [(row.config_class, micros(row.incumbent_us), micros(row.latency_us),
-                             gain(row.log_ratio), "") for row in verdict.rows]))
+            table(CLASSES, [(row.config_class, micros(measured.before(row)),
+                             micros(row.latency_us), gain(row.log_ratio), "")
+                            for row in verdict.rows]))
+
+
+def _not_run(told: Story) -> Iterator[Markup]:
+    if (found := told.program_not_run) is not None:
+        yield from (tag("h2", "End to end"), table(("", ""), [
+            ("commit", found.commit), ("command", told.commands.end_to_end),
+            ("result", found.message)]))
 
 
 def _audit(found: Audit) -> Iterator[Markup]:
@@ -133,7 +154,7 @@ def _audit(found: Audit) -> Iterator[Markup]:
         yield tag("p", "Nothing was kept: there is nothing to audit.")
         return
     sums = [("S_real, kernels", found.s_real), ("W_real, caches of weights", found.w_real),
-            ("believed in real training", found.believed)]
+            ("believed in real training", found.believed)] if found.attributed else []
     if found.headline is not None:
         sums.append(("headline, as measured", found.headline))
     yield charts.classes([Bar(name=name, value=math.exp(value)) for name, value in sums],
@@ -170,7 +191,7 @@ def _tried(told: Story) -> Iterator[Markup]:
         verdict = told.past.verdicts.get(decision.verdict or 0)
         rows.append((str(decision.round), candidate.slot if candidate else "",
                      tag("code", decision.candidate[:12]), decision.kind,
-                     ratio(verdict.speedup, verdict.low, verdict.high) if verdict else "",
+                     of_row(verdict),
                      candidate.hypothesis if candidate else "", decision.reason))
     yield from (tag("h2", "What was tried"), tag("details", tag(
         "summary", f"{len(rows)} decisions"), table(TRIED, rows)))

@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 
 from engine.fleet import Fleet
-from engine.journal.records import SlotKind
+from engine.journal.records import GLOBAL, SlotKind
 from harness.device import Device
 from harness.reported.target import CommandTarget
 from harness.target import Target
@@ -36,13 +36,19 @@ class Mend(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Divide(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate that is to be taken for some config classes alone; `tree` holds its files."""
+    """A candidate that is to be taken for some config classes alone; `tree` holds its files.
+
+    `told` is what was ruled on it.
+    """
 
     candidate: str
     tree: str
     faster: tuple[str, ...]
     slower: tuple[str, ...]
     others: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+    told: str = ""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,10 +68,14 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     knobs: tuple[str, ...] = ()
     option: str = ""
     """What the backend is to use: a template's name, a patch's path, a cli's name."""
+    round: int = 0
+    """The round that it is of, 0 where that is not told."""
     brief: str = ""
     """What an agent is told besides, as Markdown: what was tried, what is asked of it now."""
     mend: Mend | None = None
     divide: Divide | None = None
+    scope: str = GLOBAL
+    """The config classes that its hypothesis is about, by name; it is judged by all of them."""
 
 
 class Bench(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +111,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     patch: bytes | None = None
     hypothesis: str = ""
     """What its author says of it; the task's own, if empty."""
+    cut: str = ""
+    """Why it ended before it was done, where what it has left is judged all the same."""
     trials: tuple[Trial, ...] = ()
 
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engine.manifest import Cli
+from engine.workers import ask_split
 from engine.workers.base import LOG, Bench, Report, Task, Tick
 from harness import guard, jit, lock
 from harness.errors import Refused
@@ -33,7 +34,7 @@ PROMPT = """# Make a kernel faster
 
 {description}
 
-- Edit only `{source}` (entry point `{entry}`, language {language}) in this folder.
+{round}- Edit only `{source}` (entry point `{entry}`, language {language}) in this folder.
 - It must still compute what `{reference}` computes, for every input of every shape below.
 - One hypothesis for this attempt: {hypothesis}
 - The bottleneck it attacks: {bottleneck}
@@ -52,7 +53,7 @@ Mend it, and keep its hypothesis.
 """
 OF_COMMAND = """# Make {op} faster
 
-- Edit only {edit} in this folder.
+{round}- Edit only {edit} in this folder.
 - It is built by: {build}
 - It is measured by: {command}
   which writes {csv}; every row's {check} must hold, and {metrics} say how fast it is.
@@ -98,6 +99,9 @@ class CliWorker:
         (Path(bench.scratch) / LOG).write_text(plain(said, LOG_BYTES))
         if cancel.is_set():  # to judge what is there, or to be thrown away with its round
             return Report(ok=True, summary=f"{command.name} was ended after {outcome.wall_s:.0f} s")
+        if outcome.ended == "timeout":
+            cut = f"{command.name} {outcome.describe(limits)}"
+            return Report(ok=True, summary=cut, cut=cut)
         if not outcome.ok:
             last = outcome.stderr.decode(errors="replace").strip().splitlines()[-1:]
             text = f"{command.name} {outcome.describe(limits)} {plain(' '.join(last), 200)}"
@@ -114,12 +118,17 @@ def _fill(part: str, words: dict[str, str]) -> str:
 def _prompt(task: Task, bench: Bench) -> str:
     target = bench.target
     brief = f"{plain(task.brief, MAX_BRIEF).rstrip()}\n\n" if task.brief else ""
+    number = f"- This is round {task.round} of the campaign.\n" if task.round else ""
     if task.mend is not None:
         brief = MEND.format(mend=task.mend) + brief
+    if task.divide is not None:
+        brief += ask_split.asked(task.divide, target, Path(bench.scratch) / "home",
+                                 mends=task.mend is not None)
     if isinstance(target, CommandTarget):
         return OF_COMMAND.format(
             op=target.op, edit=", ".join(f"`{glob}`" for glob in bench.edit),
             command=target.command, csv=target.csv, check=target.check.column, brief=brief,
+            round=number,
             metrics=", ".join(metric.name for metric in target.metrics),
             build=target.build_command or "nothing", hypothesis=plain(task.hypothesis),
             bottleneck=plain(task.bottleneck) or "not known")
@@ -129,4 +138,4 @@ def _prompt(task: Task, bench: Bench) -> str:
         description=target.description or f"The op is {target.op}.", source=target.source,
         entry=target.entry, language=target.language, reference=target.reference,
         hypothesis=plain(task.hypothesis), bottleneck=plain(task.bottleneck) or "not known",
-        classes=classes, brief=brief)
+        classes=classes, brief=brief, round=number)

@@ -38,16 +38,16 @@ def divided(old: str, new: str, wanted: Divide,
 
     A class that it is as fast in may go along. Raises Refused, InputError.
     """
-    points = {name: _points(name, target)
+    places = {name: points(name, target)
               for name in (*wanted.faster, *wanted.slower, *wanted.others)}
     language = language_of(target)
-    known = regions.shared([point for several in points.values() for point in several])
+    known = regions.shared([point for several in places.values() for point in several])
     parameter_of = by_class.parameters(language, old, target) if isinstance(target, Target) else \
         columns.columns(language, old, known, changed_names(old, new, language))
     usable = [name for name in known if name in parameter_of]
-    inside = _some(points, wanted.faster, parameter_of)
+    inside = _some(places, wanted.faster, parameter_of)
     for apart in ((*wanted.slower, *wanted.others), wanted.slower):
-        condition = where.find(inside, _some(points, apart, parameter_of),
+        condition = where.find(inside, _some(places, apart, parameter_of),
                                [parameter_of[name] for name in usable])
         if condition is not None:
             return merge(old, new, condition, inside, wanted.faster, language), condition
@@ -57,14 +57,15 @@ def divided(old: str, new: str, wanted: Divide,
                       "same")
 
 
-def _points(name: str, target: Target | CommandTarget) -> tuple[Point, ...]:
+def points(name: str, target: Target | CommandTarget) -> tuple[Point, ...]:
+    """Return what tells a config class from others: its sizes, or what its name says."""
     if isinstance(target, CommandTarget):
         return regions.corners(name)
     return (by_class.sizes(target, target.config_class(name)),)
 
 
-def _some(points: Mapping[str, Sequence[Point]], names: Sequence[str],
+def _some(places: Mapping[str, Sequence[Point]], names: Sequence[str],
           parameter_of: Mapping[str, str]) -> list[Point]:
     """Return the points of some classes, by parameter."""
     return [{parameter_of[column]: value for column, value in point.items()
-             if column in parameter_of} for name in names for point in points[name]]
+             if column in parameter_of} for name in names for point in places[name]]

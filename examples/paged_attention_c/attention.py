@@ -93,6 +93,13 @@ class Case:
         return rows
 
 
+def paged_attention(case, block_size, head_size, mtp, context, heads, kv_heads, seqs, skew):
+    """Run the kernel as a program does; `kopt trace` counts the calls by the arguments here that
+    are columns of the benchmark.
+    """
+    case.call("paged_attention")()
+
+
 def wrong(got, want):
     """Return how many results are not what they should be; NaN never is."""
     return sum(not math.isclose(one, two, rel_tol=1e-3, abs_tol=1e-4)

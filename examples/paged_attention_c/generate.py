@@ -6,7 +6,7 @@ token each. Attention is the part that a campaign makes faster; picking the toke
 
 import time
 
-from attention import Case, Shape
+from attention import Case, Shape, paged_attention
 
 STEPS, LAYERS = 24, 4
 LONG = Case(Shape(16, 128, 4, 2048, 2, 1, 1))
@@ -15,9 +15,8 @@ SHORT = Case(Shape(16, 64, 1, 256, 8, 8, 4))
 
 def step(case):
     """Run all layers, pick the tokens, and return how many there are."""
-    call = case.call("paged_attention")
     for _ in range(LAYERS):
-        call()
+        paged_attention(case, **vars(case.shape))
     width = case.shape.heads * case.shape.head_size
     tokens = [max(range(width), key=case.out[at:at + width].__getitem__)
               for at in range(0, len(case.out), width)]

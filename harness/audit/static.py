@@ -61,7 +61,7 @@ class Side:
             else:
                 self.sightings.append(Sighting(rule="hidden-code", severity="flag", file=path,
                                                what="a source that is no plain file"))
-        self.sightings += [_of_key(key) for key in self.keys]
+        self.sightings += [of_key(key) for key in self.keys]
 
     def _python(self, path: str, data: bytes) -> None:
         module, seen = static_python.scan(data, path, self.context)
@@ -137,7 +137,8 @@ def _sources(target: Target, tree: Tree, paths: Iterable[str]) -> list[str]:
     return list(dict.fromkeys([*source, *found, *sorted(included & touched)]))
 
 
-def _of_key(key: CacheKey) -> Sighting:
+def of_key(key: CacheKey) -> Sighting:
+    """Return what is to be said of a key."""
     contents = key.kinds == {"contents"}
     what = f"recognises {', '.join(sorted(key.args))} by its contents" if contents else key.what
     return Sighting(rule="memo" if contents else "cache-key", severity="flag", what=what,

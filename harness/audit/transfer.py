@@ -53,7 +53,7 @@ def transfer(target: Target, candidate_tree: Path, baseline_tree: Path, *,
     traced run did overrules what the text seems to do, for the worse.
     """
     ours, theirs = both(target, Changes(candidate_tree, baseline_tree))
-    keys = _new_keys(ours, theirs)
+    keys = new_keys(ours, theirs)
     known = frozenset(weights) if weights is not None else None
     bucket = _bucket(target, keys, known) or _kernel_bucket(ours, theirs)
     steps = tuple(trace) if trace is not None else ()
@@ -69,7 +69,8 @@ def transfer(target: Target, candidate_tree: Path, baseline_tree: Path, *,
         hit_rates=steps if bucket.startswith("W") else None, skew=assumed[:20])
 
 
-def _new_keys(ours: Side, theirs: Side) -> list[CacheKey]:
+def new_keys(ours: Side, theirs: Side) -> list[CacheKey]:
+    """Return the keys by which the candidate remembers what the baseline does not."""
     old = {(key.what, key.text) for key in theirs.keys}
     return [key for key in ours.keys if (key.what, key.text) not in old]
 

@@ -190,7 +190,7 @@ class Supervisor:
 
     def _heed(self) -> None:
         """Keep a device lock that the owner hands over; take the end of its words as its end."""
-        data, fds, _, _ = socket.recv_fds(self.control, 64, 8)
+        data, fds, _, _ = socket.recv_fds(self.control, 64, 64)
         self.held += fds
         if not data:
             self.ended = "killed"

@@ -23,8 +23,6 @@ from harness.verdict import KERNEL_TIME, Evidence, Finding, Verdict
 
 UNCONFIRMED = Finding(rule="reported", severity="flag", detail=(
     "reported by the candidate's own benchmark: not confirmed by kernel time"))
-LOST = 0.05
-"""A class that loses so much is never kept: there is nothing to confirm."""
 FASTER, TIMES = 0.1, 3.0
 """A run that is looked at may report so much less than those before it, or so many times what these
 differ by; more it may well report, as CUPTI costs time at each launch.
@@ -65,7 +63,7 @@ def by_kernel_time(device: Device, bench: Bench, seen: Seen) -> Confirmation:
     if device.kind != "nvidia":
         return Confirmation()
     overall, classes = decide.estimates(seen.series, seen.plan)
-    if any(one.high < 0 and one.mean <= -math.log1p(LOST) for one in classes):
+    if any(one.high < 0 and one.mean <= -math.log1p(decide.LOST) for one in classes):  # never kept
         return Confirmation()
     try:
         profiles = _profiles(bench, seen)

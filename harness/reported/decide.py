@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeGuard
 
 from harness import compare, stats
 from harness.compare import SURE
@@ -17,8 +18,8 @@ LOOKS = (3, 4, 6, 9, 13)
 """Pairs of whole runs after which a measurement may stop."""
 LEAST = 3
 """Pairs of any measurement, and of any repetition."""
-UPGRADE = 0.05
-"""A smaller gain of the quick command is left to the full one."""
+LOST = 0.05
+"""A class that loses so much is never kept."""
 AGAIN = 0.02
 """A smaller gain must be seen a second time."""
 
@@ -48,11 +49,15 @@ def enough(series: Series, plan: Plan) -> bool:
     return all(compare.settled(one, plan.margin, plan.tolerance) for one in (overall, *classes))
 
 
-def upgrade(overall: Estimate) -> bool:
-    """Tell whether what the quick command says is left to the full one: a gain that is small, or
-    within the noise.
+def upgrade(series: Series, plan: Plan) -> bool:
+    """Tell whether what the quick command says is left to the full one: whatever may be a gain, as
+    rows outside it may lose. It decides alone what is none, over all of its rows and in no class.
     """
-    return overall.mean > 0 and (overall.mean < math.log1p(UPGRADE) or overall.low <= 0)
+    overall, classes = estimates(series, plan)
+    hopeless = any(one.at(SURE)[1] < 0 and one.mean <= -math.log1p(LOST) for one in classes)
+    return overall.mean > 0 or any(
+        one.low > 0 or (one.mean > 0 and one.at(SURE)[1] >= math.log1p(plan.margin)
+                        and not hopeless) for one in classes)
 
 
 def repeat(series: Series, plan: Plan) -> bool:
@@ -71,10 +76,31 @@ def outcome(series: ClassSeries, plan: Plan, again: ClassSeries | None) -> tuple
     found = compare.outcome(value, plan.margin, again=second)
     if not _slight(value):
         return found, _apart(series, plan)
-    gain = f"{math.expm1(value.mean):.2%}"
-    if second is None or second.low <= 0:
-        return "tie", f"{gain} faster, but not when it was measured again"
-    return found, f"{gain} faster, and {math.expm1(second.mean):.2%} when it was measured again"
+    if not _held(second):
+        found = "tie"
+    return found, _repeated(value, second, "faster")
+
+
+def overall(series: Series, plan: Plan, again: Series | None) -> tuple[Estimate, str]:
+    """Return what the pairs say of the whole table, and what is to be said of a gain under 2 %: one
+    that the repetition is not sure of is none, and the interval reaches as low as it says.
+    """
+    value = stats.estimate(series.overall, plan.alpha_look)
+    second = None if again is None else stats.estimate(again.overall, SURE)
+    if not _slight(value):
+        return value, ""
+    low = value.low if _held(second) else min(0.0, second.low if second else 0.0)
+    return replace(value, low=low), _repeated(value, second, "faster over all rows")
+
+
+def _held(second: Estimate | None) -> TypeGuard[Estimate]:
+    return second is not None and second.low > 0
+
+
+def _repeated(value: Estimate, second: Estimate | None, words: str) -> str:
+    """Say of a small gain what became of it when it was measured again."""
+    seen = f"and {math.expm1(second.mean):.2%}" if _held(second) else "but not"
+    return f"{math.expm1(value.mean):.2%} {words}, {seen} when it was measured again"
 
 
 def _slight(value: Estimate) -> bool:

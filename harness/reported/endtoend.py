@@ -27,17 +27,20 @@ from harness.guard import Outcome
 from harness.lock import DeviceLock
 from harness.reported import undisturbed, units
 from harness.reported.duel import ORDER
+from harness.reported.room import Room
 from harness.reported.side import COMMAND_LIMITS, Place, Side
 from harness.reported.table import Fault
 from harness.reported.target import Metric
 from harness.stage import Settings
 from harness.text import plain
+from harness.verdict import Evidence, Row, Verdict, rejected
 from harness.verdict import Outcome as Ruled
-from harness.verdict import Row, Verdict, rejected
 
 T = TypeVar("T")
 RUNS = 3
-"""Runs of each side."""
+"""Runs of each side, where there is time for them."""
+LEFT_OUT = "left-out"
+"""The evidence of a verdict that only says that there was no time for it."""
 CLASS = "end to end"
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 
@@ -52,6 +55,8 @@ class EndToEnd:
     build_command: str = ""
     frozen: tuple[str, ...] = ()
     timeout_s: float = 3600.0
+    left_s: float | None = None
+    """What all runs may take together: with less there are fewer of them, or none."""
 
 
 def value_in(text: str, name: str) -> float:
@@ -84,13 +89,15 @@ class _Runs:
         self.of, self.device, self.settings = of, device, settings
         self._progress, self._cancel = progress, cancel
         self._folder = Path(settings.scratch) / "end-to-end"
+        self._room = Room(of.left_s)
         self._trees = {"incumbent": trees.incumbent, "candidate": trees.candidate}
         try:
             self._metric = units.resolve(of.metric) if of.metric is not None else None
         except ValueError as error:
-            raise InputError(str(error), where="e2e_metric") from None
+            raise InputError(str(error), where="e2e_metric",
+                             fix=units.how(of.metric) if of.metric else "") from None
         self._place = Place(env={**settings.env, **device.visible_env}, python=settings.python,
-                            warm=settings.warm_cache,
+                            warm=settings.warm_cache, until=self._room.until,
                             limits=replace(COMMAND_LIMITS, wall_s=of.timeout_s), cancel=cancel)
 
     def verdict(self) -> Verdict:
@@ -101,6 +108,9 @@ class _Runs:
             verdict = replace(verdict, evidence=self._undisturbed.evidence())
         except Fault as fault:
             verdict = rejected(f"end to end: {fault}")
+            if fault.kind == "timeout" and (self._room.full or self._place.late):
+                why = f"not run: {self._room.words}"
+                verdict = replace(rejected(why), evidence=(Evidence(kind=LEFT_OUT, detail=why),))
         finally:
             copies.remove(self._folder)
         return replace(verdict, device=self.device.name, alpha=SURE,
@@ -116,12 +126,23 @@ class _Runs:
         for name, side in sides.items():
             for command in filter(None, (self.of.setup_command, self.of.build_command)):
                 self._run(name, partial(side.run, command))
-        for number in range(RUNS):
-            for name in ORDER[::-1] if number % 2 else ORDER:
-                done = sum(map(len, costs.values())) / (2 * RUNS)
-                self._progress("timing", f"{CLASS}, run {number + 1} of {RUNS}", done)
-                costs[name].append(self._run(name, partial(self._timed, name, sides)))
+        try:
+            for number in range(RUNS):
+                self._pair(number, sides, costs)
+        except Fault as fault:
+            if fault.kind != "timeout" or not self._room.full or not all(costs.values()):
+                raise
         return self._summed_up(costs)
+
+    def _pair(self, number: int, sides: Mapping[str, Side], costs: dict[str, list[float]]) -> None:
+        """Run both sides once; raises Fault where there is no time for that."""
+        for ahead, name in zip((2, 1), ORDER[::-1] if number % 2 else ORDER, strict=True):
+            if not self._room.holds(ahead):
+                raise Fault("timeout", self._room.words)
+            done = sum(map(len, costs.values())) / (2 * RUNS)
+            self._progress("timing", f"{CLASS}, run {number + 1} of {RUNS}", done)
+            costs[name].append(self._room.run(
+                partial(self._run, name, partial(self._timed, name, sides))))
 
     def _rehearse(self) -> None:
         """See whether a GPU works for the base inside namespaces; where not, confine nobody."""
@@ -153,7 +174,7 @@ class _Runs:
         except ValueError as error:
             raise InputError(str(error), where="e2e_command") from None
         except Fault as fault:
-            if name == "candidate":
+            if name == "candidate" or self._place.late:
                 raise
             raise InputError(f"fails without the best as well: {fault}", where="e2e_command",
                              fix="run it in a checkout of the project") from None
@@ -166,19 +187,27 @@ class _Runs:
 
     def _summed_up(self, costs: dict[str, list[float]]) -> Verdict:
         ratios = [math.log(before / after) for before, after in
-                  zip(costs["incumbent"], costs["candidate"], strict=True)]
+                  zip(costs["incumbent"], costs["candidate"], strict=False)]
+        runs = len(ratios)
         value = stats.estimate(ratios, SURE)
+        sure = runs > 1
         outcome: Ruled = "faster" if value.low > 0 else "slower" if value.high < 0 else "tie"
-        latency = math.exp(stats.weighted_mean(list(map(math.log, costs["candidate"])), [1] * RUNS))
-        before = math.exp(stats.weighted_mean(list(map(math.log, costs["incumbent"])), [1] * RUNS))
-        row = Row(config_class=CLASS, correct=True, outcome=outcome, latency_us=latency,
-                  incumbent_us=before, log_ratio=value.mean, low=value.low, high=value.high,
-                  stderr=value.stderr, pairs=value.pairs)
+        before, latency = (
+            math.exp(stats.weighted_mean(list(map(math.log, costs[name][:runs])), [1] * runs))
+            for name in ORDER)
+        row = Row(config_class=CLASS, correct=True, latency_us=latency,
+                  outcome=outcome if sure else "unmeasured",
+                  incumbent_us=before, log_ratio=value.mean,
+                  low=value.low if sure else None, high=value.high if sure else None,
+                  stderr=value.stderr if sure else None, pairs=value.pairs)
+        few = "" if runs == RUNS else f"; not {RUNS}: {self._room.words}"
         what = "its wall time" if self.of.metric is None else plain(self.of.metric.name, 80)
         return Verdict(valid=True, correct=True, rows=(row,), latency_us=latency,
                        latency_kind="reported", speedup=math.exp(value.mean),
-                       speedup_low=math.exp(value.low), speedup_high=math.exp(value.high),
-                       notes=(f"{RUNS} whole runs of each side in turn, by {what}",))
+                       speedup_low=math.exp(value.low) if sure else None,
+                       speedup_high=math.exp(value.high) if sure else None,
+                       notes=(f"{runs} whole run{'s' if sure else ''} of each side in turn, by "
+                              f"{what}{few}",))
 
     @contextmanager
     def _lock(self) -> Iterator[DeviceLock]:

@@ -13,13 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness import copies, guard, jit, lock
+from harness.audit import project
 from harness.device import Device
 from harness.errors import InputError
 from harness.evaluate import Trees
 from harness.lock import DeviceLock
 from harness.plan import Plan
 from harness.reported import confirm as confirmation
-from harness.reported import decide, rows, summary, undisturbed
+from harness.reported import decide, metrics, rows, summary, undisturbed
 from harness.reported.confirm import Confirm, by_kernel_time
 from harness.reported.duel import Bench, Duel, Wrong
 from harness.reported.reader import Reader
@@ -31,7 +32,7 @@ from harness.reported.target import CommandTarget, Mode
 from harness.reported.undisturbed import Undisturbed
 from harness.reported.units import Measure
 from harness.stage import Settings
-from harness.verdict import Evidence, Verdict, rejected
+from harness.verdict import Evidence, Finding, Transfer, Verdict, rejected
 
 Progress = Callable[[str, str, float | None], None]
 
@@ -67,10 +68,13 @@ class Evaluation:
         self._place = Place(
             env={**settings.env, **device.visible_env}, python=settings.python,
             limits=replace(COMMAND_LIMITS, wall_s=target.timeout_s), cancel=cancel,
-            warm=settings.warm_cache)
+            warm=settings.warm_cache, tell=self.note)
         self.notes = [self.measure.words]
         if reason:
             self.notes.append(f"candidates are not confined on this machine: {reason}")
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
     def run(self) -> Verdict:
         began = time.monotonic()
@@ -88,10 +92,19 @@ class Evaluation:
         finally:
             self._reader.close()
             copies.remove(self._folder)
+        found, carried = self._audited()
         return replace(
             verdict, notes=(*self.notes, *verdict.notes), device=self.device.name,
+            audit=(*verdict.audit, *found), transfer=carried,
             candidate_id=self.settings.candidate_id, incumbent_tree=self.settings.incumbent_tree,
             alpha=self.settings.plan.alpha, wall_s=round(time.monotonic() - began, 3))
+
+    def _audited(self) -> tuple[list[Finding], Transfer | None]:
+        """Say whether what was edited carries over from a benchmark, as far as its text tells."""
+        if not self.settings.static_audit or not self.trees.reference:
+            return [], None
+        return project.audit(self.target.op, Path(self.trees.candidate),
+                             Path(self.trees.reference))
 
     def _judge(self) -> Verdict:
         self._rehearse()
@@ -104,6 +117,7 @@ class Evaluation:
         bench = self.bench(sides)
         seen = self._measured(bench)
         verdict = summary.verdict(seen)
+        verdict = replace(verdict, evidence=(*verdict.evidence, *metrics.evidence(seen)))
         if any(row.outcome == "faster" for row in verdict.rows):
             verdict = confirmation.weighed(verdict, self._confirm(self.device, bench, seen))
         return verdict
@@ -135,23 +149,21 @@ class Evaluation:
                                   f"{fault.what}")
 
     def _measured(self, bench: Bench) -> Seen:
-        """Measure by the quick command if there is one, and by the full one unless that will do."""
+        """Measure by the quick command if there is one, and by the full one what may be a gain."""
         plan, quick = self.settings.plan, self.target.quick
         if quick is not None:
-            plan = replace(plan, alpha=plan.alpha / 2)  # either of the two may call it faster
             duel = Duel(bench, quick, plan)
             found = duel.run()
             if self.target.same_rows:
                 self._expect_same_rows(bench, found)
-            overall, _ = decide.estimates(found, plan)
             unweighed = self.target.weights is not None and found.shares.names_none
-            if not decide.upgrade(overall) and not unweighed:
-                self.notes.append("judged by the quick command")
+            if not decide.upgrade(found, plan) and not unweighed:
+                self.notes.append("no gain by the quick command, which was enough")
                 return self._seen(duel, found, plan, quick)
             self.notes.append(
                 "the quick command has no row that the weights name: judged by the full one"
-                if unweighed else "the quick command reported a gain that is small or within the "
-                "noise: judged by the full one")
+                if unweighed else
+                "the quick command shows what may be a gain: judged by the full one")
         duel = Duel(bench, self.target.full, plan)
         return self._seen(duel, duel.run(), plan, self.target.full)
 
@@ -192,17 +204,16 @@ class Evaluation:
 
     def _test(self) -> None:
         """Run the project's tests on the candidate, in a copy that no benchmark sees."""
-        if not self.settings.test_command:
-            return
-        self._progress("testing", "the project's own tests", None)
-        side = self._side("tests", self.trees.candidate)
-        try:
-            self._build(side)
-            self._work(side, self.settings.test_command)
-        except Fault as fault:
-            raise Fault(fault.kind, f"the project's own tests fail: {fault.what}") from None
-        except ValueError as error:
-            raise InputError(str(error), where="test_command") from None
+        for name, command in self.settings.tests:
+            self._progress("testing", f"the project's {name}", None)
+            side = self._side("tests", self.trees.candidate)
+            try:
+                self._build(side)
+                self._work(side, command)
+            except Fault as fault:
+                raise Fault(fault.kind, f"the project's {name} fail: {fault.what}") from None
+            except ValueError as error:
+                raise InputError(str(error), where=name) from None
 
     def _work(self, side: Side, command: str) -> None:
         """Run what is not timed: beside others on a CPU, with the card to itself on a GPU."""

@@ -1,7 +1,8 @@
 """Which columns tell a benchmark's rows apart: those found in the file that stay as they are.
 
-A column is of the configuration if it is neither a metric nor the check, and holds the same values
-in every run of a side; times of other backends, dates and temperatures drop out by themselves.
+A column is of the configuration if it is neither a metric nor the check, has no unit of a time or
+rate in its name, and holds the same values in every run of a side: dates and temperatures drop out
+by themselves. One that the target names is of it whatever its name.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.reported import classes
+from harness.reported import classes, said, units
 from harness.reported.table import NAMED, Fault, Table
 from harness.reported.target import CommandTarget
 
@@ -34,7 +35,7 @@ def find(target: CommandTarget, incumbent: Sequence[Table], candidate: Sequence[
     named = classes.named(target)
     left_out = {target.check.column, *target.ignore, *(m.name for m in target.metrics)}
     steady = [name for name in incumbent[0].columns if name not in left_out
-              and (name in named or _steady(name, incumbent))]
+              and (name in named or (not _measured(name) and _steady(name, incumbent)))]
     for name in steady:
         if any(name not in table.columns for table in candidate):
             raise Fault("missing-column", f"the column {name!r} is gone",
@@ -52,6 +53,12 @@ def _apart(table: Table, columns: Sequence[str]) -> bool:
     return len(keys) == len(table.rows)
 
 
+def _measured(name: str) -> bool:
+    """Tell whether a name has a unit; `filter_s` is rather a dimension, `time_s` is not."""
+    unit = units.unit_in(name)
+    return bool(unit) and (unit.casefold() != "s" or said.direction(name) == "lower")
+
+
 def _steady(name: str, tables: Sequence[Table]) -> bool:
     if any(name not in table.columns for table in tables):
         return False
@@ -67,7 +74,8 @@ def keyed(table: Table, columns: Sequence[str]) -> Mapping[Key, int]:
         if key in rows:
             raise Fault("duplicate-rows", f"rows {rows[key] + 1} and {number + 1} are of the same "
                         f"configuration: {label(key, columns) or 'no column tells them apart'}",
-                        fix="write a column that tells them apart, such as the shape")
+                        fix="write a column that tells them apart, such as the shape, or name one "
+                            "that is there: target.configs")
         rows[key] = number
     return rows
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from harness import weights
-from harness.errors import InputError
+from harness.errors import IncumbentFault
 from harness.reported import classes, rows
 from harness.reported.rows import Found, Key
 from harness.reported.table import Fault, Reading
@@ -24,7 +24,7 @@ from harness.weights import Spread
 Costs = Sequence[float]
 
 
-class SickIncumbent(InputError):
+class SickIncumbent(IncumbentFault):
     """The benchmark does not work on the incumbent either: no candidate is to blame."""
 
     def __init__(self, fault: Fault) -> None:

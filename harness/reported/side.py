@@ -8,8 +8,9 @@ import shutil
 import stat
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,6 +39,22 @@ class Place:
     cancel: threading.Event | None = None
     warm: str = ""
     """A kept cache of compilers, which each side starts with a copy of."""
+    until: float | None = None
+    """When all commands have to be over, by the monotonic clock."""
+    tell: Callable[[str], None] = lambda text: None
+    """Takes what a verdict is to note."""
+
+    @property
+    def limits_now(self) -> Limits:
+        """The limits of a command that starts now."""
+        if self.until is None:
+            return self.limits
+        left_s = max(0.001, self.until - time.monotonic())
+        return replace(self.limits, wall_s=min(self.limits.wall_s, left_s))
+
+    @property
+    def late(self) -> bool:
+        return self.until is not None and time.monotonic() >= self.until
 
 
 class Side:
@@ -56,6 +73,7 @@ class Side:
         if place.warm:
             jit.seed(Path(place.warm), self.home)
         self._cold = True
+        self._was_killed = False
         shutil.copytree(tree, self.tree, symlinks=True, ignore=shutil.ignore_patterns(".git"))
         self._sealed = {path: _content(self.tree, path) for path in frozen}
 
@@ -69,30 +87,35 @@ class Side:
 
     def _patiently(self, work: Callable[[], T]) -> T:
         """Do what may compile: the first that runs out of its time is done once more, with what it
-        has compiled by then.
+        has compiled by then; so is the first that is killed, maybe for what others did.
         """
         try:
             return work()
         except Fault as fault:
-            if fault.kind != "timeout" or not self._cold:
+            if fault.kind == "killed" and not self._was_killed:
+                self._was_killed = True
+                self.place.tell(
+                    f"a run of the {self.name} was killed ({fault.what}) and done again")
+            elif fault.kind == "timeout" and self._cold and not self.place.late:
+                self._cold = False
+            else:
                 raise
-            self._cold = False
-            return work()
+            return self._patiently(work)
 
     def _run(self, command: str, lock: DeviceLock | None, yields: Turnstile | None) -> Outcome:
-        place = self.place
+        place, limits = self.place, self.place.limits_now
         assigned, argv = words(command)
         env = guard.clean_env(jit.private({**place.env, **assigned}, self.home), home=self.home)
         env["PATH"] = f"{os.path.dirname(place.python or sys.executable)}:{env['PATH']}"
         writable = (str(self.tree), str(self.home))
         outcome = guard.run(
-            argv, cwd=self.tree, env=env, limits=place.limits, lock=lock,
+            argv, cwd=self.tree, env=env, limits=limits, lock=lock,
             yields=yields, cancel=place.cancel,
             confine=Confine(writable=writable) if place.confined else None)
         if place.cancel is not None and place.cancel.is_set():
             raise Stopped("stopped while a command ran")
         if not outcome.ok:
-            raise Fault(_kind(outcome), _told(outcome, place.limits))
+            raise Fault(_kind(outcome), _told(outcome, limits))
         for path, content in self._sealed.items():
             if _content(self.tree, path) != content:
                 raise Fault("changed-files", f"changes {path}, which is frozen")
@@ -174,6 +197,8 @@ def _content(tree: Path, path: str) -> str:
 
 
 def _kind(outcome: Outcome) -> FaultKind:
+    if outcome.was_killed:
+        return "killed"
     if outcome.ended == "exit":
         return "crash" if (outcome.returncode or 0) < 0 else "exit"
     return outcome.ended

@@ -36,7 +36,7 @@ class Seen:
 
 def verdict(seen: Seen) -> Verdict:
     """Return the verdict on a candidate whose rows are all right."""
-    value, _ = decide.estimates(seen.series, seen.plan)
+    value, repeated = decide.overall(seen.series, seen.plan, seen.again)
     again = {one.name: one for one in seen.again.classes} if seen.again else {}
     made = tuple(_row(seen, one, again.get(one.name)) for one in seen.series.classes)
     latency = together([one.candidate_us for one in seen.series.classes], "geometric",
@@ -50,7 +50,7 @@ def verdict(seen: Seen) -> Verdict:
         speedup_high=math.exp(value.high) if sure else None,
         detectable_effect=value.detectable if math.isfinite(value.detectable) else None,
         evidence=(*_evidence(seen), _score(seen, value.mean)), audit=tuple(findings(seen)),
-        notes=_notes(seen.target, seen.series))
+        notes=(*([repeated] if repeated else []), *_notes(seen.target, seen.series)))
 
 
 def wrong(failure: Wrong) -> Verdict:

@@ -24,9 +24,10 @@ Fault = tuple[tuple[str | int, ...], str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """One column of numbers; an empty unit is looked for in the column's name.
+    """One column of numbers; a unit or direction that is not given is looked for in its name.
 
-    `weight` is its share where several metrics are combined: work for a rate, calls for a time.
+    `weight` is its share where several metrics are combined: work for a rate, calls for a time. One
+    of weight 0 is shown and enters no score.
     """
 
     name: str
@@ -124,16 +125,17 @@ def faults(target: CommandTarget) -> Iterator[Fault]:
                 "the benchmark runs in the project's folder and writes its CSV there"
     if not target.metrics:
         yield ("metrics",), "no metric is named", "name the columns that hold times or rates"
+    scored = any(metric.weight > 0 for metric in target.metrics)
     for index, metric in enumerate(target.metrics):
         if metric.name in [one.name for one in target.metrics[:index]]:
             yield ("metrics", index), f"{metric.name!r} is there twice", ""
-        if not 0 < metric.weight < math.inf:
+        if not (0 < metric.weight < math.inf or (metric.weight == 0 and scored)):
             yield ("metrics", index, "weight"), "a weight is a number above 0", ""
         try:
             units.resolve(metric)
         except ValueError as error:
             yield ("metrics", index), f"{metric.name!r}: {error}", \
-                "units are ns, us, ms, s, GFLOPS, TFLOPS, GB/s, or any with a direction"
+                units.how(metric)
     try:
         rule.parse(target.check.rule)
     except ValueError as error:
@@ -164,6 +166,6 @@ def _bases(target: CommandTarget) -> set[str]:
     from harness.reported import units
 
     try:
-        return {units.resolve(metric).base for metric in target.metrics}
+        return {units.resolve(metric).base for metric in target.metrics if metric.weight}
     except ValueError:
         return set()

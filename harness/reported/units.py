@@ -11,10 +11,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from harness.reported import said
 from harness.reported.target import CommandTarget, Metric
 
 TIMES = {"ns": 1e-3, "us": 1.0, "usec": 1.0, "ms": 1e3, "msec": 1e3, "s": 1e6, "sec": 1e6,
-         "seconds": 1e6}
+         "seconds": 1e6, "milliseconds": 1e3, "microseconds": 1.0, "nanoseconds": 1e-3}
 """Microseconds in one of each."""
 RATES = {"flops": ("TFLOP", 1e-12), "mflops": ("TFLOP", 1e-6), "gflops": ("TFLOP", 1e-3),
          "tflops": ("TFLOP", 1.0), "pflops": ("TFLOP", 1e3), "b/s": ("GB", 1e-9),
@@ -23,8 +24,8 @@ RATES = {"flops": ("TFLOP", 1e-12), "mflops": ("TFLOP", 1e-6), "gflops": ("TFLOP
 """What is counted by the second, and how much of it one of each is."""
 ALIASES: dict[str, str] = {"gbps": "gb/s", "tbps": "tb/s", "mbps": "mb/s", **{
     f"{prefix}flop/s": f"{prefix}flops" for prefix in ("", "m", "g", "t", "p")}}
-_TOKEN = re.compile(r"[A-Za-zµμ]+(?:/s)?")
-_PER_SECOND = re.compile(r"([A-Za-z]\w*)/s(?:ec)?")
+_TOKEN = re.compile(r"[A-Za-zµμ]+(?:/s(?:ec)?(?![A-Za-z]))?")
+_PER = re.compile(r"([A-Za-z]\w*)/([A-Za-zµμ]+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,14 +49,17 @@ class Resolved:
 def resolve(metric: Metric) -> Resolved:
     """Return the metric with unit and direction filled in. Raises ValueError in a few words.
 
-    A name without a unit and without a direction is of the kind where larger is better.
+    A name without a unit says its direction by its words, or the metric must.
     """
     unit = metric.unit or unit_in(metric.name)
     known = _known(unit)
     if known is None and metric.unit and metric.direction is None:
         raise ValueError(f"the unit {metric.unit!r} does not say which direction is better")
     if known is None:
-        return Resolved(name=metric.name, rate=metric.direction != "lower", factor=1.0,
+        direction = metric.direction or said.direction(metric.name)
+        if direction is None:
+            raise ValueError("the name says no unit and no direction")
+        return Resolved(name=metric.name, rate=direction == "higher", factor=1.0,
                         base=unit or metric.name, weight=metric.weight)
     rate, base, factor = known
     if metric.direction is not None and (metric.direction == "higher") != rate:
@@ -64,14 +68,34 @@ def resolve(metric: Metric) -> Resolved:
     return Resolved(name=metric.name, rate=rate, base=base, factor=factor, weight=metric.weight)
 
 
+def how(metric: Metric) -> str:
+    """Say what to write where `resolve` refuses a metric."""
+    return ("units are ns, us, ms, s, GFLOPS, TFLOPS, GB/s, or any with a direction: "
+            f"{{name: {metric.name}, direction: lower}}, or higher")
+
+
 def unit_in(name: str) -> str:
-    """Return the last word of a column's name that is a unit, or nothing."""
-    words: list[str] = _TOKEN.findall(name)
-    for word in reversed(words):
-        lone_second = _folded(word) == "s" and (len(words) == 1 or word != words[-1])
-        if not lone_second and (_folded(word) in TIMES or _folded(word) in RATES):
+    """Return the last word of a column's name that is a unit, or nothing; `gb_per_s` is GB/s."""
+    words = [part for token in _TOKEN.findall(name) for part in _parts(token)]
+    for at in range(len(words) - 1, -1, -1):
+        word, before = words[at], words[at - 1] if at else ""
+        second = word.casefold() in said.SECONDS
+        if before.casefold() == said.PER and (second or _folded(word) in TIMES):
+            return f"{words[at - 2]}/{'s' if second else word}" if at > 1 else ""
+        if _folded(word) == "s":
+            if len(before) > 1 and _folded(f"{before}/s") in RATES:
+                return f"{before}/s"
+            if not at or at + 1 < len(words) or said.direction(name) == "higher":
+                continue
+        if _known(word) is not None:
             return word
     return ""
+
+
+def _parts(token: str) -> list[str]:
+    """Return a word as it is if it is a unit, else its parts as camel case has them."""
+    parts = said.split(token)
+    return [token] if _known(token) is not None or "S" in parts else parts
 
 
 def _known(unit: str) -> tuple[bool, str, float] | None:
@@ -81,8 +105,9 @@ def _known(unit: str) -> tuple[bool, str, float] | None:
     if folded in RATES:
         base, factor = RATES[folded]
         return True, base, factor
-    if counted := _PER_SECOND.fullmatch(unit.strip()):
-        return True, counted[1], 1.0
+    counted = _PER.fullmatch(unit.strip())
+    if counted and (by := TIMES.get(_folded(counted[2]))):
+        return True, counted[1], 1e6 / by
     return None
 
 
@@ -96,7 +121,9 @@ class Measure:
 
     def __init__(self, target: CommandTarget) -> None:
         self.metrics = tuple(resolve(metric) for metric in target.metrics)
-        alike = len({metric.base for metric in self.metrics}) == 1
+        self.scored = tuple(metric for metric in self.metrics if metric.weight)
+        """Those that enter the score; the others are shown."""
+        alike = len({metric.base for metric in self.scored}) == 1
         self.step = target.combine == "step" or (target.combine == "auto" and alike)
 
     def costs(self, values: Sequence[float]) -> tuple[float, ...]:
@@ -114,7 +141,7 @@ class Measure:
     @property
     def words(self) -> str:
         """What `latency_us` is in a verdict on such a target."""
-        parts = [_share(metric, self.step) for metric in self.metrics]
+        parts = [_share(metric, self.step) for metric in self.scored]
         told = " + ".join(parts) if self.step else \
             f"the geometric mean of {', '.join(parts)}" if len(parts) > 1 else parts[0]
         return f"latency_us is {told}, as the benchmark reports it"

@@ -38,8 +38,9 @@ def add(sub: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine import harness_process
+    from engine import gate, harness_process
     from engine.direct import Direct, Trial
+    from kopt_tui.commands.gated import Gate
 
     if not 0 < args.alpha <= 0.2:
         raise InputError("--alpha must lie above 0 and at most at 0.2")
@@ -50,9 +51,12 @@ def run(args: argparse.Namespace) -> int:
         if isinstance(request, Verdict):
             verdict = request
         else:
-            request = replace(request, settings=replace(request.settings, predict=card))
-            verdict = harness_process.evaluate(request, progress=progress(quiet=args.json))
-        verdict = replace(verdict, notes=(*direct.notes, *verdict.notes))
+            with Gate(direct, quiet=args.json).card("verdict") as device:
+                request = replace(request, device=device.id, settings=replace(
+                    request.settings, predict=card))
+                verdict = harness_process.evaluate(request, progress=progress(quiet=args.json))
+        company = filter(None, [gate.company(verdict)])
+        verdict = replace(verdict, notes=(*direct.notes, *company, *verdict.notes))
     if args.json:
         emit(verdict)
     else:

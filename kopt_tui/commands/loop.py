@@ -12,14 +12,14 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from harness.errors import InputError
+from harness.errors import InputError, Stopped
 from harness.knobs import Value
 from harness.plan import Plan
 from harness.requests import LoopRequest, Progress
@@ -32,6 +32,7 @@ from kopt_tui.commands.parser import Commands, add_json, add_predict
 
 if TYPE_CHECKING:
     from engine.direct import Direct
+    from kopt_tui.commands.gated import Gate
 
 LOOPS = "loops"
 INTERRUPTED = 130
@@ -71,6 +72,7 @@ def add(sub: Commands) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from engine.direct import Direct
+    from kopt_tui.commands.gated import Gate
 
     if not 0 < args.budget <= MOST_TRIALS:
         raise InputError(f"--budget must be from 1 to {MOST_TRIALS}")
@@ -80,8 +82,9 @@ def run(args: argparse.Namespace) -> int:
         request = _request(direct, args)
         record = Path(request.job.record)
         _say(f"trials in {record / 'results.tsv'}")
-        found = _search(request, cancel, quiet=args.json) or _so_far(direct, request)
-        verdict = None if cancel.is_set() else _verdict(direct, request, found, cancel,
+        gate = Gate(direct, quiet=args.json, cancel=cancel)
+        found = _search(request, gate, cancel, quiet=args.json) or _so_far(direct, request)
+        verdict = None if cancel.is_set() else _verdict(direct, request, found, gate, cancel,
                                                         quiet=args.json)
     stopped = cancel.is_set()
     if args.json:
@@ -119,7 +122,8 @@ def _request(direct: Direct, args: argparse.Namespace) -> LoopRequest:
                        job=replace(job, record=str(workspace / LOOPS / name)))
 
 
-def _search(request: LoopRequest, cancel: threading.Event, *, quiet: bool) -> LoopResult | None:
+def _search(request: LoopRequest, gate: Gate, cancel: threading.Event, *,
+            quiet: bool) -> LoopResult | None:
     """Return where the loop ended, None if it was stopped."""
     from engine import harness_process
 
@@ -131,7 +135,10 @@ def _search(request: LoopRequest, cancel: threading.Event, *, quiet: bool) -> Lo
         if line.stage == "note":
             _say(line.detail)
 
-    return harness_process.loop(request, on_trial=on_trial, progress=on_progress, cancel=cancel)
+    with suppress(Stopped), gate.card("loop") as device:
+        return harness_process.loop(replace(request, device=device.id), on_trial=on_trial,
+                                    progress=on_progress, cancel=cancel)
+    return None
 
 
 def _so_far(direct: Direct, request: LoopRequest) -> LoopResult:
@@ -147,8 +154,9 @@ def _so_far(direct: Direct, request: LoopRequest) -> LoopResult:
                       space_size=space.size)
 
 
-def _verdict(direct: Direct, searched: LoopRequest, result: LoopResult,
-             cancel: threading.Event, *, quiet: bool) -> Verdict:
+def _verdict(direct: Direct, searched: LoopRequest, result: LoopResult, gate: Gate,
+             cancel: threading.Event, *, quiet: bool) -> Verdict | None:
+    """Return the verdict on what was found best, None if it was stopped."""
     from engine import harness_process
     from engine.direct import Trial as Given
 
@@ -157,8 +165,10 @@ def _verdict(direct: Direct, searched: LoopRequest, result: LoopResult,
         return request
     request = replace(request, settings=replace(request.settings,
                                                 predict=searched.settings.predict))
-    return harness_process.evaluate(request, progress=evaluate.progress(quiet=quiet),
-                                    cancel=cancel)
+    with suppress(Stopped), gate.card("verdict") as device:
+        return harness_process.evaluate(replace(request, device=device.id), cancel=cancel,
+                                        progress=evaluate.progress(quiet=quiet))
+    return None
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from engine import history
+from engine import hand_over, history
 from engine.clone import Clone
 from engine.journal.read import Reader
 from engine.journal.records import Campaign
@@ -48,10 +48,10 @@ def run(args: argparse.Namespace) -> int:
     if args.form == "patch":
         _patch(chosen, args.output)
         return 0
-    if args.form is None and not _commits(chosen):
+    if args.form is None and not hand_over.commits(chosen):
         raise Refused(f"{chosen.id} makes no commits here: its manifest says git_commit: false",
                       fix="--patch prints the change, --as branch or squash commits it anyway")
-    if (Path(chosen.path) / "ORIGIN_COMMIT").is_file():
+    if hand_over.is_copy(chosen):
         raise Refused(f"{chosen.id} ran on a copy of what the kernel needs",
                       fix="kopt merge --patch | git apply: its paths are the project's")
     project = Project(Path(chosen.project))
@@ -144,14 +144,6 @@ def _complaint(printed: bytes) -> str:
     lines = [line.strip() for line in printed.decode(errors="replace").splitlines()]
     told = [line for line in lines if line.startswith(("fatal:", "error:", "CONFLICT"))]
     return words.clean((told or [line for line in lines if line] or ["failed"])[0], 300)
-
-
-def _commits(chosen: Campaign) -> bool:
-    """Tell whether the campaign may commit in the user's repository."""
-    from engine import manifest
-
-    path = Path(chosen.path) / "manifest.yaml"
-    return not path.is_file() or manifest.load(path).git_commit
 
 
 def _patch(chosen: Campaign, output: Path | None) -> None:

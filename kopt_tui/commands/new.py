@@ -6,22 +6,20 @@ import argparse
 import math
 import os
 import sys
-import time
 from pathlib import Path
-from typing import cast
 
-from engine.manifest import Approval, GpuSpec, Manifest, Pool, TargetSpec, dump, parse
+from engine.inferred.draft_kernel import ROUNDS
+from engine.inferred.parameters import Parameters
+from engine.manifest import dump
 from harness import knobs, target
 from harness.errors import InputError, KoptError, Refused
 from harness.target import Target
-from kopt_tui.commands import newcommand
+from kopt_tui.commands import newcommand, newkernel, newparameters
 from kopt_tui.commands.jsonout import emit
 from kopt_tui.commands.newtask import add_task_flags, draft_task
 from kopt_tui.commands.parser import Commands, add_json
 from kopt_tui.commands.prompt import Prompt
 from kopt_tui.words import clean
-
-ROUNDS = 10
 
 
 def add(sub: Commands) -> None:
@@ -62,10 +60,9 @@ def run(args: argparse.Namespace) -> int:
     task = target.load(project / task_file)
     if not (project / task.source).is_file():
         raise InputError(f"its source {task.source!r} is not there", where=str(task_file))
-    text = dump(_manifest(args, prompt, project, path, task_file, task), brief=True)
-    parse(text, str(path))
-    _write(path, text)
-    _tell(args, path, project, task)
+    written, known = newkernel.make(args, prompt, project, path, task_file, task)
+    _write(path, dump(written, brief=True))
+    _tell(args, path, project, task, known)
     return 0
 
 
@@ -83,36 +80,14 @@ def _task_file(project: Path, args: argparse.Namespace, prompt: Prompt) -> str:
     return str(name)
 
 
-def _manifest(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path, task_file: str,
-              task: Target) -> Manifest:
-    device = args.device or ("cpu" if task.language == "c" else "auto")
-    rounds = args.rounds if args.rounds is not None else \
-        _number(prompt.text("rounds at most", "--rounds", str(ROUNDS)))
-    approval = args.approval or prompt.choice(
-        "who approves gains", "--approval", ("flagged", "auto", "review"), "flagged")
-    names = tuple(name.strip() for name in args.backends.split(",")) if args.backends else None
-    return Manifest(
-        target_op=task.op, target_backend=task.backend or task.language.upper(),
-        target_lang=task.language, kernel_source=task.source, max_iterations=rounds,
-        approval=cast(Approval, approval), created=time.strftime("%Y-%m-%d %H:%M"),
-        project=os.path.relpath(project, path.resolve().parent),
-        target=TargetSpec(task=task_file), gpu=GpuSpec(device=device),
-        pool=Pool() if names is None else Pool(backends=names))
-
-
-def _number(text: str) -> int:
-    if not text.isdigit():
-        raise InputError(f"{text!r} is no number of rounds", fix="use --rounds N")
-    return int(text)
-
-
 def _write(path: Path, text: str) -> None:
     part = path.with_name(f".{path.name}.part")
     part.write_text(text, encoding="utf-8")
     os.replace(part, path)
 
 
-def _tell(args: argparse.Namespace, path: Path, project: Path, task: Target) -> None:
+def _tell(args: argparse.Namespace, path: Path, project: Path, task: Target,
+          known: Parameters) -> None:
     """Say what was inferred, what is still in the way, and what to do next."""
     source = (project / task.source).read_text(errors="replace")
     found = knobs.find(source, language=task.language, where=task.source)
@@ -120,7 +95,7 @@ def _tell(args: argparse.Namespace, path: Path, project: Path, task: Target) -> 
     if args.json:
         emit({"manifest": str(path), "op": task.op, "language": task.language,
               "source": task.source, "classes": [one.name for one in task.classes],
-              "knobs": found, "warning": warning})
+              "knobs": found, "warning": warning, "parameters": newparameters.told(known)})
         return
     settings = math.prod(len(knob.choices) for knob in found)
     listed = ", ".join(f"{knob.name} ({len(knob.choices)})" for knob in found[:8])

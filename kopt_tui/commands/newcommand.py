@@ -14,20 +14,15 @@ import msgspec
 
 from engine.classes.proposal import Proposal
 from engine.inferred import draft_command, infer, infer_command
-from engine.inferred.draft_command import Parameters
+from engine.inferred.parameters import Parameters
 from engine.manifest import Manifest, Pool
 from engine.reported import command_target
 from harness.errors import InputError, KoptError
 from harness.reported.table import Table
+from kopt_tui.commands import newparameters
 from kopt_tui.commands.jsonout import emit
 from kopt_tui.commands.prompt import Prompt
 from kopt_tui.words import clean
-
-FLAGS = {"benchmark": "benchmark_command", "csv": "csv", "check": "check", "metrics": "metrics",
-         "edit": "edit", "device": "device", "approval": "approval", "rounds": "max_iterations"}
-"""Flags that give a parameter, and which."""
-WIDTH = 60
-"""Characters of a value in the list; more is cut there, and whole in the manifest."""
 
 
 def add_command_flags(parser: argparse.ArgumentParser) -> None:
@@ -73,10 +68,10 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
 
     Raises InputError naming the flag for what could not be inferred.
     """
-    given = _given(args)
+    given = newparameters.given(args)
     known = draft_command.infer_all(project, given)
     to = sys.stderr if args.json or prompt.asks else sys.stdout
-    _show(known, to)
+    newparameters.show(known, to)
     known = _confirmed(known, given, prompt, project)
     found: Proposal | None = None
     if _may_run(args, known, prompt):
@@ -109,40 +104,15 @@ def tell(args: argparse.Namespace, path: Path, made: Made, warning: str) -> None
     print(f"next: kopt run {path}")
 
 
-def _given(args: argparse.Namespace) -> dict[str, str]:
-    given = {name: str(value) for flag, name in FLAGS.items()
-             if (value := getattr(args, flag)) is not None}
-    for text in args.set:
-        name, equals, value = text.partition("=")
-        if not (name and equals):
-            raise InputError(f"cannot read --set {text}", fix="write --set NAME=VALUE")
-        given[name.strip()] = value
-    return given
-
-
 def _confirmed(known: Parameters, given: dict[str, str], prompt: Prompt, project: Path,
                ran: Parameters | None = None) -> Parameters:
     """Return the parameters after the person's changes; what hangs on them is inferred again, but
     for what a run has shown.
     """
-    while prompt.asks:
-        text = prompt.line("NAME=VALUE changes a parameter, Enter takes them: ")
-        if not text:
-            if not (name := draft_command.missing(known)):
-                return known
-            print(f"{name} is still missing", file=sys.stderr)
-            continue
-        name, _, value = text.partition("=")
-        trial = {**given, name.strip(): value.strip()}
-        try:
-            known = draft_command.changed(ran, trial) if ran else \
-                draft_command.infer_all(project, trial)
-        except KoptError as error:
-            print(clean(str(error)), file=sys.stderr)
-            continue
-        given.update(trial)
-        _show(known, sys.stderr)
-    return known
+    return newparameters.confirmed(
+        known, given, prompt,
+        lambda trial: draft_command.changed(ran, trial) if ran else
+        draft_command.infer_all(project, trial), draft_command.missing)
 
 
 def _may_run(args: argparse.Namespace, known: Parameters, prompt: Prompt) -> bool:
@@ -165,7 +135,8 @@ def _with_run(known: Parameters, given: dict[str, str], prompt: Prompt,
                          fix=f"use {draft_command.NEEDED[name]}")
     print("running the benchmark", file=sys.stderr)
     mode = Mode(name="full", command=known["benchmark_command"].value, csv=known["csv"].value)
-    table = once.table(project, mode, build=known["build_command"].value,
+    table = once.table(project, mode, setup=known["setup_command"].value,
+                       build=known["build_command"].value,
                        device=known["device"].value or "auto",
                        on_wait=lambda told: print(clean(told), file=sys.stderr))
     known = draft_command.seen(known, table, known["edit"].value)
@@ -177,7 +148,7 @@ def _with_run(known: Parameters, given: dict[str, str], prompt: Prompt,
             if not prompt.asks:
                 raise
             print(clean(str(error)), file=sys.stderr)
-            _show(known, sys.stderr)
+            newparameters.show(known, sys.stderr)
             before, known = known, _confirmed(known, given, prompt, project, ran=known)
             if known == before:
                 raise
@@ -202,14 +173,6 @@ def _classes(known: Parameters, table: Table, project: Path) -> Proposal:
     return proposal.propose(target, [reading], infer.read(project / script) if script else "")
 
 
-def _show(known: Parameters, to: TextIO) -> None:
-    for one in known.values():
-        value = clean(one.value)
-        cut = value if len(value) <= WIDTH else f"{value[:WIDTH - 3]}..."
-        origin = f"  ({clean(one.origin)})" if one.origin and one.origin != "given" else ""
-        print(f"  {one.name:18} {cut or '-'}{origin}", file=to)
-
-
 def _show_classes(found: Proposal, to: TextIO) -> None:
     lines = list(found.words[:2])
     for one in found.strata.classes:
@@ -224,5 +187,4 @@ def _told(path: Path, known: Parameters, found: Proposal | None) -> dict[str, ob
         {"name": one.name, "rows": len(one.rows), "share": one.share, "core": one.core}
         for one in found.strata.classes] if found else []
     return {"manifest": str(path), "classes": classes, "why": found.strata.why if found else "",
-            "parameters": {one.name: {"value": one.value, "from": one.origin}
-                           for one in known.values()}}
+            "parameters": newparameters.told(known)}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Sequence
 
+from engine import history
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Candidate, VerdictRow
+from engine.records import classes
 from harness.errors import InputError
 from kopt_tui import words
 from kopt_tui.commands.choose import campaign, journal
@@ -52,9 +54,11 @@ def _show_campaign(reader: Reader, one: Campaign, *, as_json: bool) -> None:
     rounds, slots = reader.rounds(one.id), reader.slots(one.id, one.round)
     candidates, limits = reader.candidates(one.id), reader.bottlenecks(one.id)
     controls = reader.controls(one.id, open_only=True)
+    past = history.read(reader, one.id)
+    marks = classes.by_class(past)
     if as_json:
         emit({"campaign": one, "rounds": rounds, "slots": slots, "candidates": candidates,
-              "bottlenecks": limits, "controls": controls})
+              "bottlenecks": limits, "controls": controls, "classes": marks})
         return
     facts([("campaign", one.id), ("target", f"{one.op} in {one.lang or one.backend}"),
            ("state", f"{words.signed(one.state)} {one.reason or one.phase}".strip()),
@@ -62,10 +66,13 @@ def _show_campaign(reader: Reader, one: Campaign, *, as_json: bool) -> None:
            ("folder", one.path), ("base", one.base_commit[:12]), ("best at", one.best_commit[:12]),
            ("round", words.rounds(one.round, one.rounds_max)),
            ("started", words.stamp(one.created_at)), ("last", words.stamp(one.updated_at))])
-    _section("rounds", ("round", "outcome", "best", "summary"),
-             ((one.n, words.signed(one.outcome) if one.outcome else "running",
+    _section("rounds", ("round", "scope", "outcome", "best", "summary"),
+             ((one.n, one.scope, words.signed(one.outcome) if one.outcome else "running",
                words.ratio(one.best_speedup) if one.best_speedup else "", one.summary)
               for one in rounds), right="round best")
+    _section("classes", classes.HEAD, ((
+        mark.round, mark.commit[:12] + (" (rolled back)" if mark.commit in past.undone else ""),
+        *classes.cells(mark)) for mark in marks), right="round time")
     _section("slots", ("slot", "kind", "backend", "stage", "hypothesis"),
              ((s.slot, s.kind, s.backend, f"{s.stage} {s.detail}".strip(), s.hypothesis)
               for s in slots))

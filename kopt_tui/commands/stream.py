@@ -7,11 +7,14 @@ import threading
 import time
 from pathlib import Path
 
-from engine import history
+from engine import hand_over, history
 from engine.journal.read import Reader
+from engine.journal.records import Campaign
 from engine.lease import alive
+from harness.errors import KoptError
 from kopt_tui import words
 from kopt_tui.commands.events import Printer
+from kopt_tui.commands.merge import Project
 
 POLL_S = 0.2
 GOOD = ("finished", "waiting")
@@ -49,7 +52,7 @@ def summary(reader: Reader, campaign: str) -> int:
     if found.speedup is not None:
         print(f"best against baseline: {found.speedup:.2f}x "
               f"[{found.speedup_low or 0:.2f}, {found.speedup_high or 0:.2f}], measured again "
-              f"after the last keep; branch optimize/{found.id} in {found.project}")
+              f"after the last keep; {place(found)}")
     undone = {commit for one in history.rollbacks(reader, campaign) for commit in one.undone}
     for one in kept:
         stands = "rolled back" if one.commit in undone else "kept"
@@ -62,6 +65,27 @@ def summary(reader: Reader, campaign: str) -> int:
         print("  nothing was kept")
     sys.stdout.flush()
     return 0 if found.state in GOOD else 1
+
+
+def place(one: Campaign) -> str:
+    """Return where a campaign's result is, and what takes it over."""
+    takes, branch = hand_over.command(one), f"optimize/{one.id}"
+    clone = f"commit {one.best_commit[:12]} in {Path(one.path) / 'repo.git'}"
+    if hand_over.publishes(one):
+        own = f"branch {branch} in {one.project}" if _is_at(one, branch) else clone
+        return f"{own}; `{takes}` takes it over"
+    why = "which ran on a copy of what the kernel needs" if hand_over.is_copy(one) else \
+        "as the manifest says git_commit: false"
+    return f"{clone}, {why}; `{takes}` takes it over"
+
+
+def _is_at(one: Campaign, branch: str) -> bool:
+    """Tell whether the project has a branch, and at the best: it may have refused to take it."""
+    try:
+        found = Project(Path(one.project)).line("rev-parse", "--verify", f"refs/heads/{branch}")
+    except KoptError:
+        return False
+    return found == one.best_commit
 
 
 def _owned(reader: Reader, campaign: str) -> bool:

@@ -1,0 +1,88 @@
+"""Which container this process runs inside of, by the signs that each kind leaves."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path("/")
+_GROUPS = ((re.compile(r"docker[-/][0-9a-f]{6,}"), "docker"), (re.compile("libpod-"), "podman"),
+           (re.compile(r"\bcrio-"), "cri-o"), (re.compile("cri-containerd"), "containerd"),
+           (re.compile(r"/lxc[./]"), "lxc"))
+"""Control groups that runtimes make; on a cgroup namespace of its own a container sees none."""
+_STORES = (("/containerd/", "containerd"), ("/docker/", "docker"),
+           ("/containers/storage/", "podman"))
+"""Where their root file systems lie."""
+
+
+def inside(root: Path = ROOT) -> tuple[str, ...]:
+    """Return what is around this process, the outermost first: an orchestrator, then a runtime."""
+    found = list(dict.fromkeys((*_orchestrator(root), *_runtime(root))))
+    return tuple(found or _said(root))
+
+
+def _orchestrator(root: Path) -> Iterator[str]:
+    if "KUBERNETES_SERVICE_HOST" in os.environ or "kubepods" in _read(root / "proc/self/cgroup"):
+        yield "kubernetes"
+
+
+def _runtime(root: Path) -> Iterator[str]:
+    """Yield the first runtime that has left a sign."""
+    for found in (_marked(root), _enroot(root), _grouped(root), _mounted(root)):
+        if found:
+            yield from found
+            return
+
+
+def _marked(root: Path) -> list[str]:
+    """Look for files that runtimes make, and variables that they set."""
+    environment = root / "run/.containerenv"
+    if environment.exists():
+        engine = re.search(r'^engine="([A-Za-z-]*[A-Za-z])', _read(environment), re.MULTILINE)
+        return [engine[1] if engine else "podman"]
+    if (root / ".dockerenv").exists():
+        return ["docker"]
+    for name in ("apptainer", "singularity"):  # the first sets the variables of both
+        if any(f"{name.upper()}_{what}" in os.environ for what in ("CONTAINER", "NAME")):
+            return [name]
+    return ["singularity"] if (root / ".singularity.d").exists() else []
+
+
+def _enroot(root: Path) -> list[str]:
+    """Look for the lock that enroot mounts into its containers; pyxis names their folders."""
+    mounts = _mounts(root)
+    if "/.lock" not in mounts:
+        return []
+    return ["enroot", "pyxis"] if "pyxis_" in mounts["/.lock"] else ["enroot"]
+
+
+def _grouped(root: Path) -> list[str]:
+    groups = _read(root / "proc/self/cgroup")
+    return [name for sign, name in _GROUPS if sign.search(groups)][:1]
+
+
+def _mounted(root: Path) -> list[str]:
+    whole = _mounts(root).get("/", "")
+    return [name for sign, name in _STORES if sign in whole][:1]
+
+
+def _mounts(root: Path) -> dict[str, str]:
+    """Return the line of each mount point."""
+    lines = _read(root / "proc/self/mountinfo").splitlines()
+    return {words[4]: line for line in lines if len(words := line.split()) > 4}
+
+
+def _said(root: Path) -> list[str]:
+    """Return what a container manager says of itself, as systemd has it."""
+    name = os.environ.get("container")  # noqa: SIM112 (systemd's own name for it)
+    name = name or _read(root / "run/systemd/container").strip()
+    return [name] if name else []
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
