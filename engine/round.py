@@ -230,7 +230,7 @@ class RoundRun:
             left = f"; left out {told}" if told else ""
             if not self._goes_on(task, f"no change; {report.summary}{left}"):
                 self._slots.end(task.slot, "failed" if report.cut else "no change",
-                            report.summary + left)
+                                report.summary + left)
             return
         try:
             entry = candidates.make(self.setup, finished.patch, finished.base, round=self.n,

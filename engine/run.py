@@ -7,11 +7,11 @@ whole program → stop summary.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 
 from engine import (
     acceptance,
+    baseline,
     budget,
     canary_run,
     ending,
@@ -29,16 +29,15 @@ from engine.classes import baseline as class_baseline
 from engine.desk import Desk, Stopped
 from engine.fleet import NoIdleGpu
 from engine.journal.errors import LeaseLost
-from engine.journal.records import GLOBAL, Campaign, CampaignState, Round
+from engine.journal.records import Campaign, CampaignState
 from engine.keeper import Keeper
 from engine.pool import Pool, Ticked
 from engine.records.write import Records
 from engine.round import RoundRun
 from engine.steering import Steering
-from engine.verifier import Job
 from engine.workers import registry
 from engine.workers.base import Task
-from harness.errors import EnvironmentFault, InputError, KoptError, of_os
+from harness.errors import EnvironmentFault, KoptError, of_os
 
 log = logging.getLogger("kopt.engine")
 
@@ -78,7 +77,7 @@ class Run:
                 canary_run.look(self.desk)
             if not self._cut_rounds():  # one that was cut short ends with it
                 self._headline()
-            self._finish(self._untimed() or self._rounds())
+            self._finish(baseline.untimed(self.desk) or self._rounds())
         except Stopped:
             self._cut_short("stopped", self.controls.stop_reason or "stopped in order")
         except LeaseLost:
@@ -163,35 +162,13 @@ class Run:
 
     def _baseline(self) -> None:
         """Measure the unmodified code, against itself: its latency, and this machine's noise."""
-        base = self.setup.lineage.base
-        tree = self.setup.lineage.tree_of(base)
         self.desk.round = max(1, self.before.round)  # what is approved now is of the last round
-        if self.desk.recorded("baseline", "baseline", tree) is not None:
+        if baseline.recorded(self.desk) is not None:
             return
         tips.read_before_baseline(self.desk)
         self._find_classes()
         self._state("running", "baseline")
-        self.desk.writer.start_round(Round(campaign=self.setup.id, n=1, scope=GLOBAL,
-                                           incumbent=base, started_at=time.time()))
-        verdict = self.desk.verdict(Job(purpose="baseline", candidate="baseline", slot="baseline",
-                                        candidate_tree=tree, incumbent_tree=tree,
-                                        alpha=self.setup.manifest.decision.alpha,
-                                        always_time=True))
-        if not verdict.valid or not verdict.correct:
-            why = verdict.rejected_reason or next(
-                (f"class {r.config_class}: {r.note}" for r in verdict.rows if not r.correct), "")
-            full = why.startswith("the project's full tests")
-            raise InputError(f"the baseline does not pass its own check: {why}",
-                             where=self.setup.target.source, fix="correct " + (
-                                 "the code, or full_test_command" if full else
-                                 "the kernel, the reference or the tolerance"))
-        writer = self.desk.writer
-        with writer.transaction():
-            writer.add_verdict(self.setup.id, "baseline", verdict, purpose="baseline")
-            writer.event(self.setup.id, "baseline", base, latency_us=verdict.latency_us,
-                         noise=verdict.detectable_effect)
-            writer.end_round(self.setup.id, 1, outcome="baseline", best_speedup=1.0,
-                             summary=f"baseline: {survey.describe_baseline(verdict)}")
+        baseline.measure(self.desk)
         self.records.agree(self.desk.reader)
 
     def _find_classes(self) -> None:
@@ -209,15 +186,6 @@ class Run:
                 Ticked(slot="classes", stage="waiting", detail=text))))
         self._work_on(found)
         self.desk.writer.event(setup.id, "classes", message=proposal.words)
-
-    def _untimed(self) -> str:
-        """Say why nothing could ever be kept here: a Triton kernel is not timed without a GPU."""
-        base = self.setup.lineage.tree_of(self.setup.lineage.base)
-        verdict = self.desk.recorded("baseline", "baseline", base)
-        if verdict is None or verdict.latency_us is not None:
-            return ""
-        return f"nothing can be timed on {self.setup.device.name}: the baseline is correct, and " \
-               f"{self.setup.target.language} needs a GPU to be measured"
 
     def _rounds(self) -> str:
         """Run rounds until there is a reason to stop; returns it.
