@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +14,6 @@ from socket import socketpair
 from typing import Any
 
 import pytest
-import reported_case
 
 from engine import harness_process
 from harness import foreign, freeze, lock
@@ -112,28 +109,6 @@ def test_tables_are_read_by_forks_that_have_pandas(tmp_path: Path,
     finally:
         made.close()
     assert seconds["forked"] < seconds["fresh"] / 2, seconds
-
-
-def test_a_verdict_does_not_measure_before_its_tables_can_be_read(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What forks its reader imports only while nobody measures: it would wait for the verdict."""
-    monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
-    ended = threading.Event()
-    made = Zygote.start(table_reader.kind_of(None), yields=lock.turnstile())
-    assert made._process is not None
-    os.kill(made._process.pid, signal.SIGSTOP)
-    monkeypatch.setenv(VARIABLE, made.told(-1))
-    with ThreadPoolExecutor() as pool:
-        verdict = pool.submit(reported_case.judge, tmp_path / "j", reported_case.kernel(50.0),
-                              cancel=ended)
-        try:
-            assert until((tmp_path / "j" / "scratch" / "reported" / "reader").exists)
-            assert lock.holder("cpu") is None
-            os.kill(made._process.pid, signal.SIGCONT)
-            assert verdict.result(timeout=60.0).speedup
-        finally:
-            ended.set()
-            made.close()
 
 
 def worked_s(peer: Peer) -> float:

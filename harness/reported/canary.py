@@ -131,7 +131,6 @@ class _Canary:
 
     @contextmanager
     def _lock(self) -> Iterator[DeviceLock]:
-        self._reader.begin()
         with lock.acquire(*self.device.lock_names, shared_device=self.on_cpu, cancel=self._cancel,
                           on_wait=lambda text: self._progress("waiting", text, None)) as held:
             yield held

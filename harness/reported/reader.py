@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
 import threading
 from pathlib import Path
@@ -34,14 +32,6 @@ class Reader:
         self._folder, self._kind, self._cancel = folder, kind_of(python), cancel
         self._zygote = Zygote.inherited(self._kind)
         self._peer: Peer | None = None
-
-    def begin(self) -> None:
-        """Have the process that reads, before anybody measures: what forks it may still import, and
-        on a processor that is shared it imports only while nobody measures.
-        """
-        if self._peer is None:
-            with contextlib.suppress(PeerError, PeerDied):
-                self._reading().ask("read", path=os.devnull, limits=LIMITS)
 
     def read(self, path: Path, name: str) -> Table:
         """Return the table in a file. Raises Fault where it is none, Stopped."""
