@@ -25,7 +25,9 @@ from engine.journal.write import Writer
 from engine.pool import Ticked
 from engine.verifier import Job, Verified, Verifier
 from harness import stats
+from harness.reported.target import CommandTarget
 from harness.verdict import HARNESS_VERSION, Verdict
+from harness.zygote import WarmStart
 
 T = TypeVar("T")
 LOOK_S = 0.2
@@ -188,8 +190,10 @@ class Desk:
 
 def _fleet(setup: Setup, messages: queue.Queue[object]) -> Fleet:
     manifest = setup.manifest
-    cards = [(device, harness_process.warm_start(setup.target, device, manifest.python,
-                                                 manifest.env)) for device in setup.devices]
+    target = setup.target
+    cards = [(device, WarmStart(None) if isinstance(target, CommandTarget) else
+              harness_process.warm_start(target, device, manifest.python, manifest.env))
+             for device in setup.devices]
     return Fleet(cards, retry_s=manifest.gpu.retry_s, limit_s=manifest.gpu.limit_s,
                  news=messages.put)
 

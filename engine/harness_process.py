@@ -17,8 +17,6 @@ from harness.convert import ConvertError, from_json, to_json
 from harness.device import Device
 from harness.errors import KoptError
 from harness.guard import Limits
-from harness.reported import reader
-from harness.reported.target import CommandTarget
 from harness.requests import (
     EndToEndRequest,
     ErrorLine,
@@ -36,7 +34,7 @@ from harness.requests import (
 from harness.target import Target
 from harness.trials import LoopResult, Trial
 from harness.verdict import Verdict, rejected
-from harness.zygote import VARIABLE, Kind, WarmStart
+from harness.zygote import VARIABLE, WarmStart
 
 HARNESS_LIMITS = Limits(wall_s=3600.0, output_bytes=16 << 20)
 TENANCY_S = 20.0
@@ -48,15 +46,12 @@ RUNS_OF_TRIAL = 4
 """Runs of a project's commands in one trial: setup, build, and the benchmark of both sides."""
 
 
-def warm_start(target: Target | CommandTarget, device: Device, python: str | None,
+def warm_start(target: Target, device: Device, python: str | None,
                env: Mapping[str, str]) -> WarmStart:
     """Return what lets the harness processes of one target share their imports."""
-    if isinstance(target, CommandTarget):
-        kind: Kind | None = reader.kind_of(python)
-    else:
-        place = kernel.place_on(device, target.language, scratch="", python=python, env=env)
-        kind = kernel.kind_of(place, target.language)
-    return WarmStart(kind, yields=lock.turnstile() if device.kind == "cpu" else None)
+    place = kernel.place_on(device, target.language, scratch="", python=python, env=env)
+    return WarmStart(kernel.kind_of(place, target.language),
+                     yields=lock.turnstile() if device.kind == "cpu" else None)
 
 
 class HarnessFault(KoptError):

@@ -22,7 +22,6 @@ from harness.errors import EnvironmentFault
 from harness.guard import Confine, Guarded, Limits, clean_env
 from harness.kernel import Place, kind_of
 from harness.peer import Peer, PeerError
-from harness.reported import reader as table_reader
 from harness.zygote import VARIABLE, Forked, Kind, WarmStart, Zygote, forked
 from tests.processes import ROOT, alive, kill, until
 
@@ -89,26 +88,6 @@ def test_a_fork_has_torch_at_once_and_a_fresh_process_has_not(zygote: Zygote,
     with runner(None, tmp_path / "third") as peer:
         assert ready(peer)["torch"]
         assert forked < worked_s(peer) / 2
-
-
-def test_tables_are_read_by_forks_that_have_pandas(tmp_path: Path,
-                                                   monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a.csv").write_text("m,us\n1,2.5\n")
-    seconds = {}
-    made = Zygote.start(table_reader.kind_of(None))
-    try:
-        for place in ("first", "forked", "fresh"):  # for the first it may still be importing
-            with monkeypatch.context() as patched:
-                if place != "fresh":
-                    patched.setenv(VARIABLE, made.told(-1))
-                reader = table_reader.Reader(tmp_path / place)
-            with reader:
-                assert reader.read(tmp_path / "a.csv", "a.csv").columns == ("m", "us")
-                assert reader._peer is not None
-                seconds[place] = worked_s(reader._peer)
-    finally:
-        made.close()
-    assert seconds["forked"] < seconds["fresh"] / 2, seconds
 
 
 def worked_s(peer: Peer) -> float:

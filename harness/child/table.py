@@ -104,6 +104,7 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(descriptor: int) -> None:
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # threads of numpy's would not be there after a fork
     signal.alarm(IMPORT_S)
     if READER == "pandas":
         with contextlib.suppress(Exception):  # each file then says what is wrong

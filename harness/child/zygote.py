@@ -1,4 +1,4 @@
-"""Imports torch and triton, or pandas, once; forks a guarded program whenever asked.
+"""Imports torch, and triton where it is wanted, once; forks a guarded program whenever asked.
 
 Its socket is one of packets, which several processes may hold. The first packet says what to
 import. Every other one comes with the descriptors of a guard: its control socket, two outputs, a
@@ -29,14 +29,13 @@ MOST_BYTES, MOST_DESCRIPTORS = 1 << 16, 32
 TICK_S = 0.02
 IMPORT_S = 120
 LANGUAGE = {
-    "table": ("pandas",),
     "python": ("torch",),
     "triton": ("torch", "triton", "triton.language", "triton.compiler", "triton.backends",
                "triton.backends.nvidia.compiler", "triton.backends.nvidia.driver"),
 }
 COMPILING = ("triton.compiler.code_generator", "triton.runtime.cache",
              "triton.experimental.gluon.nvidia.hopper")
-OURS = (".aot", ".runner", ".oracle", ".load_python", ".time_python", ".arrays_torch",
+OURS = (".become", ".aot", ".runner", ".oracle", ".load_python", ".time_python", ".arrays_torch",
         ".watch_trial")
 
 
@@ -81,7 +80,7 @@ def _import(language: str) -> None:
     for name in LANGUAGE[language]:
         with contextlib.suppress(Exception):
             import_module(name)
-    for name in (".become", *((".table",) if language == "table" else OURS)):
+    for name in OURS:
         with contextlib.suppress(Exception):
             import_module(name, __package__)
     if language == "triton" and os.environ.get("TRITON_INTERPRET") != "1":

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from pathlib import Path
 from typing import Any
 
-from harness.guard import Confine, Limits, clean_env
+from harness.guard import Confine, Limits
 from harness.peer import Peer, PeerDied, PeerError
 from harness.reported.table import LIMITS, Fault, Table, from_answer
 from harness.text import plain
-from harness.zygote import Kind, Zygote
 
 READ_LIMITS = Limits(wall_s=24 * 3600.0, output_bytes=1 << 20, memory_bytes=4 << 30, file_bytes=0)
 """Of all that is read for one verdict; how long one file may take, `harness/child/table.py` says.
 """
-
-
-def kind_of(python: str | None) -> Kind:
-    """Return what forks the processes that read, which takes longer to import than to read."""
-    env = clean_env({"OPENBLAS_NUM_THREADS": "1"})  # no threads of numpy's: they are not forked
-    return Kind(python=python or sys.executable, language="table", env=tuple(sorted(env.items())))
 
 
 class Reader:
@@ -29,8 +21,7 @@ class Reader:
 
     def __init__(self, folder: Path, python: str | None = None,
                  cancel: threading.Event | None = None) -> None:
-        self._folder, self._kind, self._cancel = folder, kind_of(python), cancel
-        self._zygote = Zygote.inherited(self._kind)
+        self._folder, self._python, self._cancel = folder, python, cancel
         self._peer: Peer | None = None
 
     def read(self, path: Path, name: str) -> Table:
@@ -62,10 +53,8 @@ class Reader:
     def _reading(self) -> Peer:
         if self._peer is None:
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._peer = Peer("table", cwd=self._folder, limits=READ_LIMITS,
-                              python=self._kind.python, env=dict(self._kind.env),
-                              confine=Confine(cards=False), zygote=self._zygote,
-                              cancel=self._cancel)
+            self._peer = Peer("table", cwd=self._folder, limits=READ_LIMITS, python=self._python,
+                              confine=Confine(cards=False), cancel=self._cancel)
         return self._peer
 
     def close(self) -> None:
