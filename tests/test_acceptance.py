@@ -87,6 +87,7 @@ def headlines(setup: Setup) -> dict[str, bool]:
                 if row.purpose == "headline"}
 
 
+@pytest.mark.slow
 def test_the_newest_kept_commit_that_passes_becomes_the_best(tmp_path: Path) -> None:
     setup = create(tmp_path, "C")
     assert run(setup).error is None

@@ -29,6 +29,7 @@ def command(root: Path, **fields: Any) -> Setup:
     return setup
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("create", [command, campaigns.given])
 def test_a_baseline_that_fails_its_full_tests_ends_the_campaign(create: Create,
                                                                 tmp_path: Path) -> None:

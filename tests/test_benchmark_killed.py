@@ -73,6 +73,7 @@ def test_a_killed_run_of_either_side_costs_no_gain(tmp_path: Path) -> None:
         assert f"a run of the {side} was killed (crashed (SIGKILL)) and done again" in told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("failures", [1, 2])
 def test_an_incumbent_that_fails_after_the_baseline_is_tried_once_more(
         failures: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

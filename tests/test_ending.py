@@ -22,6 +22,7 @@ from harness.reported.endtoend import LEFT_OUT
 from harness.verdict import Evidence, Verdict
 
 
+@pytest.mark.slow
 def test_an_approval_after_the_end_is_an_end_of_its_own(tmp_path: Path) -> None:
     """The whole program is run with what was kept then, and all records say what came of it."""
     setup = campaigns.given(tmp_path, approval="review", e2e_command="python -c pass")

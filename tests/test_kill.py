@@ -108,6 +108,7 @@ def complete(setup: Setup) -> None:
     assert text.count("| keep |") == len(keeps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [
     "keep.keeping", pytest.param("keep.kept", marks=pytest.mark.slow)])  # all steps: test_keep
 def test_a_host_that_dies_at_a_step_of_its_keep(tmp_path: Path, step: str) -> None:

@@ -36,8 +36,8 @@ try:
 except Refused as refusal:
     print("refused", refusal, flush=True)
 else:
-    print("owner", held.epoch, flush=True)
     writer.event("rms", "log", message="mine")
+    print("owner", held.epoch, flush=True)
 sys.stdin.readline()
 """
 

@@ -37,6 +37,7 @@ def limit(setup: Setup, **fields: Any) -> Setup:
     return campaigns.campaigns.open_campaign(setup.workspace, setup.id)
 
 
+@pytest.mark.slow
 def test_a_wall_budget_ends_workers_in_time_and_loses_no_gain(tmp_path: Path) -> None:
     """Its worker would never end; what it has found by the soft stop is measured and kept."""
     setup = campaigns.create(tmp_path, pool=agent("waits"), max_iterations=9,

@@ -48,6 +48,7 @@ def create(root: Path, *ways: str, **fields: Any) -> Setup:
         **fields)
 
 
+@pytest.mark.slow
 def test_attempts_that_bring_nothing_leave_the_others(tmp_path: Path) -> None:
     setup = create(tmp_path, WRONG, "exits", "idles", RIGHT)
     campaigns.run(setup)

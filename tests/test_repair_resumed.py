@@ -115,6 +115,7 @@ def test_what_was_captured_and_not_judged_is_repaired_all_the_same(tmp_path: Pat
     assert attempts(setup) == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_a_repair_that_the_budget_pays_for_no_more_is_not_taken_up(tmp_path: Path) -> None:
     setup = create(tmp_path, "--never", budget={"pairs": 4, "cost": 2.5})
     assert start(setup, KOPT_FAILPOINT="second-try.begun").wait(120) == -signal.SIGKILL

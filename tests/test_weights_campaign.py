@@ -183,6 +183,7 @@ def test_a_single_verdict_has_the_weights_as_they_are_now(tmp_path: Path) -> Non
         assert [one.weight for one in direct.target.classes] == [1.0, 9.0] and not direct.notes
 
 
+@pytest.mark.slow
 def test_a_campaign_on_a_benchmark_is_scored_by_calls(tmp_path: Path) -> None:
     path = command(tmp_path, "m,n,calls\n64,32,1\n128,32,1\n128,64,1\n256,64,7\n")
     setup = campaigns.campaigns.create(tmp_path / "w", path)

@@ -10,6 +10,7 @@ import pytest
 AGENT = Path(__file__).with_name("hostile_agent.py")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "stage", "kept"), [
     ("dawdles", "kept", 1), ("hangs", "failed", 0)])
 def test_what_is_there_at_the_limit_is_judged(name: str, stage: str, kept: int,
