@@ -24,6 +24,15 @@ os.environ.setdefault("KOPT_LOCK_DIR", f"/tmp/kopt-test-locks-{RUN}")  # wait fo
 
 KERNEL = "COST = 100.0\n\ndef err(m):\n    return 0\n"
 """What a candidate may change: its cost is what the benchmark reports, with some noise."""
+PARTLY = """\
+class Cost:
+    def __mul__(self, m):
+        return 100.0 * m * (0.5 if m == 256 else 1.0)
+COST = Cost()
+def err(m):
+    return 0
+"""
+"""A kernel that takes half the time in the last of the rows."""
 BENCH = """\
 import csv, random, sys, time
 import kernel

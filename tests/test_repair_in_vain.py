@@ -8,10 +8,9 @@ from typing import Any
 
 import campaigns
 import pytest
-import test_kill_command
 from test_divide import TASK, entry
 from test_repair import decisions
-from test_repair_resumed import start
+from test_repair_resumed import same_when_killed, start
 
 from engine import repair
 from engine.campaign import Setup
@@ -106,26 +105,7 @@ Path("kernel.py").write_text(
 
 @pytest.mark.slow
 def test_records_are_those_of_an_undisturbed_run(tmp_path: Path) -> None:
-    agent = tmp_path / "agent.py"
-    agent.write_text(BY_COMMAND)
-    manifest = {**test_kill_command.MANIFEST, "max_iterations": 1, "pool": {
-        "slots": 1, "workers": 1, "backends": ["cli"], "cli": [
-            {"name": "mender", "command": f"{{python}} {agent} {{prompt}}"}]}}
-    found = {}
-    for name, kills in (("undisturbed", 0), ("killed", 3)):
-        with pytest.MonkeyPatch.context() as given:
-            given.setattr(test_kill_command, "MANIFEST", manifest)
-            setup = test_kill_command.create(tmp_path / name)
-        for path in setup.folder.inbox.iterdir():
-            path.unlink()
-        for _ in range(kills):
-            with pytest.MonkeyPatch.context() as given:
-                given.setenv("KOPT_FAILPOINT", "second-try.begun")
-                assert test_kill_command.host(setup).wait(120) == -signal.SIGKILL
-        assert test_kill_command.host(setup).wait(120) == 0
-        assert [kind for kind, _ in decisions(setup)] == ["repair"] * 3 + ["keep"]
-        found[name] = test_kill_command.records(setup)
-    assert found["killed"] == found["undisturbed"]
+    same_when_killed(tmp_path, BY_COMMAND, ["repair", "repair", "repair", "keep"])
 
 
 def test_an_agent_is_told_how_often_it_brought_nothing() -> None:

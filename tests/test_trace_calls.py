@@ -173,14 +173,6 @@ def test_shapes_that_are_no_class_are_told(tmp_path: Path) -> None:
 
 
 RUN = "\n\ndef run(m, n, data=None):\n    return m * n\n"
-PARTLY = """\
-class Cost:
-    def __mul__(self, m):
-        return 100.0 * m * (0.5 if m == 256 else 1.0)
-COST = Cost()
-def err(m):
-    return 0
-"""
 
 
 def test_the_score_of_a_benchmark_goes_by_the_calls_of_a_program(tmp_path: Path) -> None:
@@ -194,7 +186,8 @@ def test_the_score_of_a_benchmark_goes_by_the_calls_of_a_program(tmp_path: Path)
             "for m, n in [(64, 32), (128, 32), (128, 64)] + [(256, 64)] * 7:\n"
             "    kernel.run(m, n=n, data=[m])\n")})
     manifest = path / "manifest.yaml"
-    patch = reported_case.patch(manifest, tmp_path / "partly.patch", kernel_py=PARTLY + RUN)
+    patch = reported_case.patch(manifest, tmp_path / "partly.patch",
+                                kernel_py=reported_case.PARTLY + RUN)
 
     def speedup() -> float:
         done = kopt("evaluate", str(manifest), "--patch", str(patch), "--json")

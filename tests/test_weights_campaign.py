@@ -11,7 +11,7 @@ from typing import Any
 import campaigns
 import pytest
 import reported_case
-from reported_case import target
+from reported_case import PARTLY, target
 from test_weights import given
 
 from engine import shape_weights
@@ -23,15 +23,6 @@ from harness.errors import InputError
 from harness.target import Target, load
 
 # by the real harness
-
-PARTLY = """\
-class Cost:
-    def __mul__(self, m):
-        return 100.0 * m * (0.5 if m == 256 else 1.0)
-COST = Cost()
-def err(m):
-    return 0
-"""
 
 
 def test_a_gain_counts_by_the_calls_of_its_row(tmp_path: Path) -> None:
