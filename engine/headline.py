@@ -1,7 +1,8 @@
 """What the best comes to against the baseline, and whether that may stand.
 
 Accepted scores do not decrease: one that falls, or by which a core class or all of them lose, is
-measured a second time, and only that counts.
+measured a second time, and only that counts. What may have fallen by noise alone stays, and is
+told: its gain was sure when it was kept.
 """
 
 from __future__ import annotations
@@ -33,7 +34,13 @@ def due(desk: Desk) -> bool:
 
 
 def fault(desk: Desk, commit: str, verdict: Verdict) -> str:
-    """Say why a right commit may not be the accepted one for what it measures, if so."""
+    """Say why a right commit may not be the accepted one for what it measures for sure, if so."""
+    sure = keep.fallen(_before(desk, commit), verdict.speedup_high)
+    return losing(verdict) or (sure and _doubt(desk, commit, verdict))
+
+
+def _doubt(desk: Desk, commit: str, verdict: Verdict) -> str:
+    """Say why a right commit is to be measured again, if so."""
     return losing(verdict) or keep.fallen(_before(desk, commit), verdict.speedup)
 
 
@@ -54,7 +61,7 @@ def measure(desk: Desk) -> None:
         if verdict is None:
             return
         right = verdict.valid and verdict.correct
-        if not right or not (why := fault(desk, commit, verdict)):
+        if not right or not (why := _doubt(desk, commit, verdict)):
             _accept(desk, commit, verdict)
             return
         with writer.transaction():
@@ -79,8 +86,12 @@ def accept(desk: Desk, commit: str) -> Verdict | None:
 def _accept(desk: Desk, commit: str, verdict: Verdict) -> None:
     """Record what the campaign has come to."""
     campaign, writer = desk.setup.id, desk.writer
+    right = verdict.valid and verdict.correct
+    doubt = _doubt(desk, commit, verdict) if right and not fault(desk, commit, verdict) else ""
     with writer.transaction():
         writer.add_verdict(campaign, commit[:12], verdict, purpose=PURPOSE)
+        if doubt:
+            writer.event(campaign, "warning", commit, message=f"{doubt}; by noise, maybe: it stays")
         if verdict.speedup is not None:
             writer.set_campaign(
                 campaign, kind="campaign.best", speedup=verdict.speedup,

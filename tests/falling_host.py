@@ -16,8 +16,10 @@ FACTOR = 0.6
 """Of what is measured of them against the baseline."""
 
 
-def falling(times: int = 1000) -> Callable[[Desk, Job], Verdict]:
-    """Return what makes verdicts in the place of `Desk.verdict`; they fall so many times."""
+def falling(times: int = 1000, *, sure: bool = True) -> Callable[[Desk, Job], Verdict]:
+    """Return what makes verdicts in the place of `Desk.verdict`; they fall so many times, if not
+    for `sure` within an interval that reaches as far up as ever.
+    """
     make, seen = Desk.verdict, list[Job]()
 
     def verdict(self: Desk, job: Job) -> Verdict:
@@ -28,7 +30,8 @@ def falling(times: int = 1000) -> Callable[[Desk, Job], Verdict]:
         seen.append(job)
         low, middle, high = (FACTOR * (one or 1.0) for one in (
             found.speedup_low, found.speedup, found.speedup_high))
-        return replace(found, speedup_low=low, speedup=middle, speedup_high=high)
+        return replace(found, speedup_low=low, speedup=middle,
+                       speedup_high=high if sure else found.speedup_high)
 
     return verdict
 

@@ -103,6 +103,20 @@ def test_one_that_fell_once_is_measured_again_and_stays(
 
 
 @pytest.mark.slow
+def test_one_that_may_have_fallen_by_noise_alone_stays_and_is_told(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its gain was sure when it was kept; a roll back on less would be decided by noise."""
+    setup = create(tmp_path)
+    before = campaign(setup)
+    monkeypatch.setattr(Desk, "verdict", falling(sure=False))
+    assert run(setup).error is None
+    assert best(setup) == kept(setup)[-1] != before.best_commit
+    assert told(setup, "rollback") == []
+    [warning] = warnings(setup)
+    assert "accepted scores may not fall" in warning and warning.endswith("it stays")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["headline.doubted", "headline.again", "rollback.recorded",
                                   "rollback.restored", "rollback.over"])
 def test_killed_on_the_way_back(tmp_path: Path, step: str,
