@@ -59,8 +59,7 @@ def doubtful(verdict: Verdict) -> bool:
 
 def company(verdict: Verdict) -> str:
     """Return what a verdict says of processes that were on its card from the start, or nothing."""
-    return next((one.detail for one in verdict.evidence
-                 if one.kind == "foreign" and one.detail.startswith(vigil.COMPANY)), "")
+    return next((one.detail for one in verdict.evidence if one.kind == vigil.COMPANY), "")
 
 
 def _computes(processes: Sequence[Process]) -> str:

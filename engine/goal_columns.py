@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from harness.reported import metrics
 from harness.reported.target import CommandTarget
 from harness.reported.units import Measure, Resolved
 from harness.verdict import Verdict
@@ -38,9 +37,9 @@ def value(kind: Kind, best: Verdict, target: CommandTarget) -> float | None:
         cost = _score(best, target)
         work = math.fsum(metric.weight for metric in measure.scored) if measure.step else 1.0
     else:
-        costs = [metrics.cost_of(best, metric.name) for metric in wanted]
-        known = [one for one in costs if one is not None]
-        cost, work = (max(known) if len(known) == len(costs) else None), 1.0
+        costs = {one.metric: one.value for one in best.costs}
+        known = [costs[metric.name] for metric in wanted if metric.name in costs]
+        cost, work = (max(known) if len(known) == len(wanted) else None), 1.0
     if cost is None or kind == "latency":
         return cost
     return 1e6 * work / cost * _BASES[kind][1]

@@ -149,6 +149,18 @@ class Evidence:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What one of a benchmark's metrics came to for the candidate, in `unit`; of a rate, the time
+    that a unit of its work takes. `scored` says whether it counts, or is shown only.
+    """
+
+    metric: str
+    value: float
+    unit: str
+    scored: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
     """The structured answer of `evaluate`.
 
@@ -183,6 +195,8 @@ class Verdict:
     transfer: Transfer | None = None
     """Whether the gain carries over from a benchmark to training or serving."""
     evidence: tuple[Evidence, ...] = ()
+    costs: tuple[Cost, ...] = ()
+    """By metric, where a benchmark has several."""
 
     def __post_init__(self) -> None:
         if not self.valid and not self.rejected_reason:

@@ -16,9 +16,8 @@ from harness.verdict import Evidence
 RUNNERS = 24
 """At most so many processes of one evaluation hold a context: pairs, the oracle, those ending."""
 
-
-COMPANY = "on the card all the while"
-"""How what is told of processes begins that were there before: the gate looks who they are."""
+COMPANY = "company"
+"""The kind of evidence of processes that were there before: the gate looks who they are."""
 
 
 class Vigil:
@@ -54,7 +53,7 @@ class Vigil:
             yield from health.evidence(watch.over(self._windows), None if number else voided)
         if self.residents:
             pids = ", ".join(map(str, sorted(self.residents)))
-            yield Evidence(kind="foreign", detail=f"{COMPANY}: process {pids}")
+            yield Evidence(kind=COMPANY, detail=f"on the card all the while: process {pids}")
 
 
 def usable(device: Device) -> Mode:

@@ -235,7 +235,7 @@ def test_an_answer_in_doubt_does_not_count_beside_a_stranger() -> None:
 
 def test_a_verdict_that_was_never_alone_on_its_card_is_in_doubt() -> None:
     alone = Verdict(valid=True, correct=True)
-    beside = replace(alone, evidence=(Evidence(kind="foreign", detail=f"{COMPANY}: process 7"),))
+    beside = replace(alone, evidence=(Evidence(kind=COMPANY, detail="process 7"),))
     unknown = replace(alone, evidence=(Evidence(kind="foreign", detail=NOT_LISTED),))
     assert [gate.doubtful(one) for one in (alone, beside, unknown, replace(alone, correct=False),
                                            rejected("no"))] == [False, True, False, True, True]

@@ -15,9 +15,8 @@ from engine import goal
 from engine.manifest import Manifest, parse, unheeded
 from engine.reported import command_target
 from harness import yamldoc
-from harness.reported import metrics
 from harness.reported.target import CommandTarget, Metric
-from harness.verdict import Evidence, Row, Verdict
+from harness.verdict import Cost, Row, Verdict
 
 
 def target(*names: str, **fields: Any) -> CommandTarget:
@@ -30,8 +29,8 @@ def verdict(*costs: float, speedup: float = 2.0, low: float = 1.9, **named: floa
                  for at, cost in enumerate(costs))
     return samples.verdict(
         speedup=speedup, speedup_low=low, latency_us=math.prod(costs) ** (1 / len(costs)),
-        rows=rows, evidence=tuple(Evidence(kind=metrics.KIND, detail=f"{cost} us by {name}")
-                                  for name, cost in named.items()))
+        rows=rows, costs=tuple(Cost(metric=name, value=cost, unit="us")
+                               for name, cost in named.items()))
 
 
 @pytest.mark.parametrize(("text", "of", "best", "words"), [
@@ -97,8 +96,10 @@ def test_only_the_primary_metric_enters_the_score(tmp_path: Path) -> None:
     found = reported_case.judge(tmp_path, reported_case.kernel(50.0, more), wanted=wanted)
     assert 1.9 < (found.speedup or 0.0) < 2.1, found
     assert found.notes[0] == "latency_us is fwd_us, as the benchmark reports it"
-    told = [one.detail for one in found.evidence if one.kind == metrics.KIND]
+    told = [one.detail for one in found.evidence if one.kind == "metric"]
     assert [line.split(" ", 1)[1] for line in told] == [
         "us by fwd_us", "us by bwd_us, which is shown only"]
-    assert round((metrics.cost_of(found, "bwd_us") or 0.0) / (found.latency_us or 1.0), 1) == 6.0
+    assert [(one.metric, one.scored) for one in found.costs] == [
+        ("fwd_us", True), ("bwd_us", False)]
+    assert round(found.costs[1].value / (found.latency_us or 1.0), 1) == 6.0
     assert "bwd_us is " in found.rows[0].note and "% worse" in found.rows[0].note

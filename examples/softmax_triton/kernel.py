@@ -163,23 +163,23 @@ def online(x, out):
 def whole(x, out):
     rows, cols = x.shape
     tile = tile_of(rows, cols)
-    whole_kernel[(triton.cdiv(rows, tile["ROWS"]),)](x, out, rows, cols, **tile, **CACHE)
+    whole_kernel[(-(-rows // tile["ROWS"]),)](x, out, rows, cols, **tile, **CACHE)
 
 
 def persistent(x, out):
     rows, cols = x.shape
     tile = tile_of(rows, cols)
     programs = processors(x) * max(1, THREADS // (32 * tile["num_warps"]))
-    persistent_kernel[(min(triton.cdiv(rows, tile["ROWS"]), programs),)](
+    persistent_kernel[(min(-(-rows // tile["ROWS"]), programs),)](
         x, out, rows, cols, NUM_STAGES=NUM_STAGES, **tile, **CACHE)
 
 
 def tile_of(rows, cols):
-    width = triton.next_power_of_2(cols)
+    width = 1 << (cols - 1).bit_length()  # a call of Triton's own takes longer than a launch
     height = max(1, BLOCK // width)
     narrow = NARROW if width >= WIDE else 0
     return {"ROWS": height, "WIDTH": width, "EVEN": cols == width and rows % height == 0,
-            "NARROW": narrow, "FENCE": narrow > 0 and isinstance(whole_kernel, triton.JITFunction),
+            "NARROW": narrow, "FENCE": narrow > 0 and COMPILED,
             "num_warps": warps(height * width, WIDE_PER_THREAD if width >= WIDE else PER_THREAD)}
 
 
@@ -195,6 +195,7 @@ def processors(tensor):
 
 
 WIDE = 32768
+COMPILED = isinstance(whole_kernel, triton.JITFunction)
 
 plain = {"LOAD": "", "STORE": ""}
 streaming = {"LOAD": "evict_first", "STORE": ".cs"}

@@ -117,7 +117,9 @@ class Evaluation:
         bench = self.bench(sides)
         seen = self._measured(bench)
         verdict = summary.verdict(seen)
-        verdict = replace(verdict, evidence=(*verdict.evidence, *metrics.evidence(seen)))
+        costs = tuple(metrics.costs(seen))
+        verdict = replace(verdict, costs=costs,
+                          evidence=(*verdict.evidence, *metrics.evidence(costs)))
         if any(row.outcome == "faster" for row in verdict.rows):
             verdict = confirmation.weighed(verdict, self._confirm(self.device, bench, seen))
         return verdict

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from statistics import median
 
 from harness.reported import rows
 from harness.reported.summary import Seen
 from harness.stats import weighted_mean
-from harness.verdict import Evidence, Verdict
-
-KIND = "metric"
-"""Of the evidence."""
-_SHOWN = ", which is shown only"
+from harness.verdict import Cost, Evidence
 
 
-def evidence(seen: Seen) -> Iterator[Evidence]:
+def costs(seen: Seen) -> Iterator[Cost]:
     """Yield each metric's cost to the candidate, the geometric mean over rows by their weight."""
     if len(seen.measure.metrics) < 2:
         return
@@ -26,16 +22,13 @@ def evidence(seen: Seen) -> Iterator[Evidence]:
     for at, metric in enumerate(seen.measure.metrics):
         logs = [math.log(median(costs[places[key]][at] for costs, places in runs))
                 for key in series.keys]
-        unit = f"us per {metric.base}" if metric.rate else metric.base
-        cost = math.exp(weighted_mean(logs, series.shares.of))
-        yield Evidence(kind=KIND, detail=(
-            f"{cost:.9g} {unit} by {metric.name}{'' if metric.weight else _SHOWN}"))
+        yield Cost(metric=metric.name, value=math.exp(weighted_mean(logs, series.shares.of)),
+                   unit=f"us per {metric.base}" if metric.rate else metric.base,
+                   scored=metric.weight > 0)
 
 
-def cost_of(verdict: Verdict, name: str) -> float | None:
-    """Return what a metric's evidence says, None where there is none."""
-    for one in verdict.evidence:
-        told, by, metric = one.detail.partition(" by ")
-        if one.kind == KIND and by and metric.removesuffix(_SHOWN) == name:
-            return float(told.split()[0])
-    return None
+def evidence(costs: Iterable[Cost]) -> Iterator[Evidence]:
+    """Yield the costs in words."""
+    for one in costs:
+        yield Evidence(kind="metric", detail=f"{one.value:.9g} {one.unit} by {one.metric}"
+                                             f"{'' if one.scored else ', which is shown only'}")
