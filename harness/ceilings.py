@@ -158,7 +158,8 @@ def _measure(device: Device, place: Place, held: DeviceLock, zygote: Zygote | No
              effort: Effort, cancel: threading.Event | None) -> GpuCeilings:
     until = time.monotonic() + effort.wall_s
     home = scratch_inside(Path(place.scratch), "home-ceilings")
-    for confine in (Confine(writable=(str(home),)), None):  # some GPUs work only outside
+    inside = Confine(writable=(str(home),), nodes=place.nodes)
+    for confine in (inside, None):  # some GPUs work only outside
         limits = Limits(wall_s=max(0.1, until - time.monotonic()), output_bytes=1 << 16,
                         memory_bytes=16 << 30)
         with Peer("ceilings", cwd=home, limits=limits, python=place.python, lock=held,

@@ -33,6 +33,8 @@ class Device:
     cores: int | None = None
     unusable: str = ""
     note: str = ""
+    nodes: tuple[str, ...] = ()
+    """Its own files below /dev, empty where they are not known."""
     others: tuple[Device, ...] = ()
     """The further cards of a device that is several: see `joined`."""
 
@@ -50,6 +52,12 @@ class Device:
     def lock_names(self) -> tuple[str, ...]:
         """The names of all its locks, in the order in which everybody takes them."""
         return tuple(sorted(card.lock_name for card in self.cards))
+
+    @property
+    def all_nodes(self) -> tuple[str, ...]:
+        """The files below /dev of all its cards, empty where those of one are not known."""
+        each = [card.nodes for card in self.cards]
+        return tuple(node for nodes in each for node in nodes) if all(each) else ()
 
     @property
     def visible_env(self) -> dict[str, str]:

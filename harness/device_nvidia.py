@@ -66,7 +66,13 @@ class Nvml:
             id=id, kind="nvidia", index=index, name=plain(self.nvml.nvmlDeviceGetName(handle), 80),
             uuid=self.nvml.nvmlDeviceGetUUID(handle), memory_bytes=self._memory(handle)[1],
             arch="" if capability is None else "sm_{}{}".format(*capability), unusable=unusable,
+            nodes=self._nodes(handle),
             note="EXCLUSIVE_PROCESS: one process at a time" if exclusive else "")
+
+    def _nodes(self, handle: Any) -> tuple[str, ...]:
+        """Return a card's own file; an instance of MIG has several, which are not told apart."""
+        minor = self._ask(self.nvml.nvmlDeviceGetMinorNumber, handle)
+        return () if minor is None or self._mig(handle) else (f"nvidia{minor}",)
 
     def _instances(self, card: Any, index: int) -> list[Device]:
         if not self._mig(card):

@@ -134,7 +134,7 @@ class Evaluation:
             for kernel in (incumbent, candidate):
                 runners.rehearse(kernel, held, case)
             for kernel in (incumbent, candidate):
-                runners.expect(kernel, self.settings.plan.looks[0])
+                runners.expect(kernel, self.settings.plan.looks[0], asleep=True)
             runners.settle(held)
 
     def _audit(self) -> None:

@@ -48,11 +48,14 @@ class Limits:
 @dataclass(frozen=True, kw_only=True)
 class Confine:
     """Where a process may write, and whether it sees a network and GPUs; kept where the kernel can.
+
+    Of GPUs with a file each below /dev it may open those of `nodes`, or all where that is empty.
     """
 
     writable: tuple[str, ...] = ()
     network: bool = False
     cards: bool = True
+    nodes: tuple[str, ...] = ()
     required: bool = False
 
 

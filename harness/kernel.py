@@ -36,6 +36,8 @@ class Place:
     python: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     interpret: bool = False
+    nodes: tuple[str, ...] = ()
+    """The files below /dev of the cards that it may open, empty for all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +82,8 @@ def place_on(device: Device, language: str, *, scratch: str, python: str | None,
     """Return the place for kernels on a device; Triton on the CPU is interpreted."""
     on_cpu = device.kind == "cpu"
     return Place(device="cpu" if on_cpu else "cuda:0", scratch=scratch, python=python,
-                 env={**env, **device.visible_env}, interpret=on_cpu and language == "triton")
+                 env={**env, **device.visible_env}, interpret=on_cpu and language == "triton",
+                 nodes=device.all_nodes)
 
 
 def kind_of(place: Place, language: str) -> Kind | None:

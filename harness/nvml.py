@@ -132,6 +132,9 @@ class Driver:
     def nvmlDeviceGetMaxMigDeviceCount(self, handle: Any) -> int:
         return self._number("nvmlDeviceGetMaxMigDeviceCount", handle)
 
+    def nvmlDeviceGetMinorNumber(self, handle: Any) -> int:
+        return self._number("nvmlDeviceGetMinorNumber", handle)
+
     def nvmlDeviceGetComputeMode(self, handle: Any) -> int:
         return self._number("nvmlDeviceGetComputeMode", handle)
 

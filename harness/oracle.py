@@ -170,7 +170,7 @@ class Oracle:
                           python=None if target.language == "c" else place.python,
                           env=clean_env(place.env, home=scratch), lock=lock, yields=yields,
                           zygote=zygote, cancel=cancel,
-                          confine=Confine(writable=(str(scratch),)))
+                          confine=Confine(writable=(str(scratch),), nodes=place.nodes))
         library = "numpy" if target.language == "c" else "torch"
         self._ask("load", reference=str(reference_tree / target.reference_file),
                   function=target.reference_function, library=library, device=place.device,

@@ -31,7 +31,8 @@ def failure(command: str, tree: Path, stage: Stage, held: DeviceLock | None) -> 
     bin_folder = os.path.dirname(stage.place.python or sys.executable)
     env = guard.clean_env(stage.place.env, home=home)
     env["PATH"] = f"{bin_folder}:{env['PATH']}"
-    confine = None if stage.runners.unconfined else Confine(writable=(str(folder),))
+    confine = None if stage.runners.unconfined else Confine(writable=(str(folder),),
+                                                            nodes=stage.place.nodes)
     try:
         argv = shlex.split(command)
         outcome = guard.run(argv, cwd=copy, env=env, limits=TEST_LIMITS, confine=confine,

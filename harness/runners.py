@@ -30,7 +30,8 @@ from harness.zygote import Zygote
 CORES_PER_START = 3
 MOST_AHEAD = 5
 CONTEXTS_AT_ONCE = 3
-"""A driver makes contexts one after another: who calls it meanwhile waits for all that queue."""
+"""A driver finds cards and makes contexts one after another, for all processes of a host: who
+calls it meanwhile waits for all that queue."""
 REHEARSAL_S = 30.0
 BYTES_PER_CONTEXT = 4 << 30
 
@@ -58,18 +59,22 @@ class Runners:
         self._helpers: ThreadPoolExecutor | None = None
         self._turns = threading.Semaphore(CONTEXTS_AT_ONCE)
         self._settling: dict[Peer, Future[None]] = {}
+        self._asleep: set[Peer] = set()
         self._ending: list[Future[Outcome]] = []
         self._rehearsals: dict[str, Rehearsal] = {}
         self._rehearsing: list[Future[None]] = []
         self.spans: dict[tuple[str, str], Spans] = {}
         """What was profiled, by side and class."""
 
-    def expect(self, kernel: Kernel, count: int) -> None:
-        """Have up to `count` runners of a side starting, as far as this starts any ahead."""
+    def expect(self, kernel: Kernel, count: int, *, asleep: bool = False) -> None:
+        """Have up to `count` runners of a side starting, as far as this starts any ahead.
+
+        What is `asleep` does not touch the card until it settles or is taken.
+        """
         self._kernels[kernel.name] = kernel
         waiting = self._waiting.setdefault(kernel.name, deque())
         while len(waiting) < min(count, self.ahead):
-            waiting.append(self._open(kernel, None, self._yields))
+            waiting.append(self._open(kernel, None, self._yields, asleep=asleep))
 
     def forget(self, kernel: Kernel) -> None:
         """End what waits for a kernel that will not be run again."""
@@ -118,6 +123,7 @@ class Runners:
                 if settling := self._settling.pop(peer, None):
                     settling.result()
                 elif not self._in_process:
+                    self._wake(peer, kernel)
                     _await_ready(peer, kernel)
                     if lock is not None and peer in unlocked:
                         peer.hold(lock)
@@ -145,9 +151,10 @@ class Runners:
                         self._settle, peer, self._kernels[name], lock)
 
     def _settle(self, peer: Peer, kernel: Kernel, lock: DeviceLock) -> None:
-        _await_ready(peer, kernel)
         peer.hold(lock)
         with self._turns:
+            self._wake(peer, kernel)
+            _await_ready(peer, kernel)
             peer.ask("context", device=kernel.place.device)
 
     def rehearse(self, kernel: Kernel, lock: DeviceLock, case: Case | None = None) -> None:
@@ -203,7 +210,8 @@ class Runners:
             self._bench = Bench(peer)
         return self._bench.seat(kernel.name)
 
-    def _open(self, kernel: Kernel, lock: DeviceLock | None, yields: Turnstile | None) -> Peer:
+    def _open(self, kernel: Kernel, lock: DeviceLock | None, yields: Turnstile | None, *,
+              asleep: bool = False) -> Peer:
         place, bare = kernel.place, kernel.target.language == "c"
         home = kernel.home
         home.mkdir(parents=True, exist_ok=True)
@@ -215,11 +223,20 @@ class Runners:
         peer = Peer("runner", cwd=home, limits=self.limits, env=env, lock=lock, yields=yields,
                     bare=bare, python=None if bare else place.python, zygote=self._zygote,
                     cancel=self._cancel,
-                    confine=Confine(writable=(str(home), str(io))) if self._confined else None)
-        if not bare:
-            peer.send("ready", language=kernel.target.language, device=place.device,
-                      interpret=place.interpret)
+                    confine=Confine(writable=(str(home), str(io)), nodes=place.nodes)
+                    if self._confined else None)
+        self._asleep.add(peer)
+        if not asleep:
+            self._wake(peer, kernel)
         return peer
+
+    def _wake(self, peer: Peer, kernel: Kernel) -> None:
+        """Have a runner import what it needs and find the card, unless it was told to already."""
+        if peer in self._asleep:
+            self._asleep.remove(peer)
+            if kernel.target.language != "c":
+                peer.send("ready", language=kernel.target.language, device=kernel.place.device,
+                          interpret=kernel.place.interpret)
 
     def close(self) -> None:
         for waiting in self._waiting.values():
@@ -231,6 +248,7 @@ class Runners:
             ending.result()
         self._ending.clear()
         self._settling.clear()
+        self._asleep.clear()
         if self._helpers is not None:
             self._helpers.shutdown()
             self._helpers = None

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ import pynvml
 import pytest
 
 from engine import gate
-from harness import device_amd, devices
+from harness import device, device_amd, devices
 from harness.device_nvidia import Nvml
 from harness.errors import EnvironmentFault, InputError
 from harness.patience import Patience, Silent
@@ -147,6 +148,19 @@ def test_recorded_h200s_are_read() -> None:
     assert now.clock_mhz is None
     assert nvml.state(idle).throttle == ("idle",)
     assert nvml.state(idle).processes == ()
+
+
+def test_a_card_knows_its_own_file_and_an_instance_of_mig_does_not() -> None:
+    class Numbered(RecordedNvml):
+        def nvmlDeviceGetMinorNumber(self, card: dict[str, Any]) -> int:
+            return 5 - int(card["index"])
+
+    first, second = Nvml(Numbered(recorded())).devices()
+    assert (first.nodes, second.nodes) == (("nvidia5",), ("nvidia4",))
+    both = device.joined([first, second])
+    assert both.all_nodes == ("nvidia5", "nvidia4") and both.nodes == first.nodes
+    assert device.joined([first, replace(second, nodes=())]).all_nodes == ()
+    assert [one.nodes for one in Nvml(Numbered(recorded()[:1], mig=True)).devices()] == [(), ()]
 
 
 def test_a_thermal_slowdown_is_told_apart_from_a_power_cap() -> None:

@@ -51,7 +51,8 @@ def test_a_faster_kernel_is_measured(tmp_path: Path) -> None:
     assert verdict.valid and verdict.correct, verdict
     assert verdict.latency_kind == "measured-gpu"
     assert verdict.speedup is not None and verdict.speedup > 1.5
-    assert {row.outcome for row in verdict.rows} == {"faster"}, verdict
+    faster = {row.config_class for row in verdict.rows if row.outcome == "faster"}
+    assert faster >= {"tall", "square", "wide", "widest"}, verdict  # odd takes less than a launch
     assert all("graphs of" in one.detail for one in verdict.evidence if one.kind == "launch")
     assert verdict.bound_us is None or verdict.bound_us < (verdict.latency_us or 0.0)
 
@@ -126,14 +127,19 @@ def test_calls_that_do_nothing_once_timed_are_caught(tmp_path: Path) -> None:
 
 
 def test_a_gpu_works_inside_a_confined_process(tmp_path: Path) -> None:
-    code = ("import torch, os\nx = torch.ones(8, device='cuda').sum().item()\n"
-            "try:\n  open('/etc/kopt-was-here', 'w')\nexcept OSError: print('confined', x)")
+    code = ("import glob, os, torch\nx = torch.ones(8, device='cuda').sum().item()\n"
+            "try:\n  open('/etc/kopt-was-here', 'w')\nexcept OSError: print('confined', x)\n"
+            "for path in glob.glob('/dev/nvidia[0-9]*'):\n"
+            "  try: print(os.path.basename(path) if os.open(path, os.O_RDWR) else '')\n"
+            "  except OSError: pass")
+    assert card().nodes
     with lock.acquire(card().lock_name) as held:
         outcome = guard.run([sys.executable, "-c", code], cwd=tmp_path,
                             env=guard.clean_env(card().visible_env, home=tmp_path),
                             limits=Limits(wall_s=60.0), lock=held,
-                            confine=Confine(writable=(str(tmp_path),), required=True))
-    assert outcome.stdout == b"confined 8.0\n", outcome
+                            confine=Confine(writable=(str(tmp_path),), nodes=card().nodes,
+                                            required=True))
+    assert outcome.stdout.decode() == f"confined 8.0\n{card().nodes[0]}\n", outcome
 
 
 @pytest.mark.parametrize("cards", [True, False])
@@ -202,7 +208,8 @@ def double(x):
 def test_a_card_that_takes_one_process_has_both_kernels_in_it(tmp_path: Path) -> None:
     task = load(EXAMPLES / "softmax_triton" / "task.yaml")
     task = replace(task, classes=(  # what is expected is worked out on the processor then
-        task.config_class("odd"), ConfigClass(name="some", shape={"rows": 4096, "cols": 4096})))
+        ConfigClass(name="odd", shape={"rows": 16383, "cols": 1000}),
+        ConfigClass(name="some", shape={"rows": 4096, "cols": 4096})))
     for name, config, outcome in (("gain", TUNED, "faster"), ("same", {}, "tie")):
         verdict = evaluate(task, softmax(tmp_path / name, config, f"# {name}\n"), card(), Settings(
             scratch=str(tmp_path / name / "scratch"), plan=QUICK, in_process=True,

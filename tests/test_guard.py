@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from harness import guard, lock
+from harness.child import confine as namespaces
 from harness.guard import Confine, Guarded, Limits, Outcome
 from tests.processes import alive, kill, mark, marked, owner, python, resident, until
 
@@ -360,6 +361,19 @@ def test_a_confined_process_opens_no_device_of_the_machine(tmp_path: Path) -> No
             "print(opened)")
     outcome = confined(code, tmp_path)
     assert outcome.stdout == b"[]\n", outcome.stderr
+
+
+@pytest.mark.parametrize(("nodes", "opened"), [
+    ((), ["nvidia-caps", "nvidia0", "nvidia1", "nvidia12", "nvidiactl"]),
+    (("nvidia1",), ["nvidia-caps", "nvidia1", "nvidiactl"]),
+    (("nvidia0", "nvidia12"), ["nvidia-caps", "nvidia0", "nvidia12", "nvidiactl"]),
+    (("nvidia7",), ["nvidia-caps", "nvidia0", "nvidia1", "nvidia12", "nvidiactl"]),
+])
+def test_of_numbered_cards_only_its_own_can_be_opened(
+        nodes: tuple[str, ...], opened: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    there = ["nvidia0", "nvidia1", "nvidia12", "nvidiactl", "nvidia-caps"]
+    monkeypatch.setattr(namespaces.glob, "glob", lambda _: [f"/dev/{name}" for name in there])
+    assert sorted(namespaces._devices(["nvidia*"], nodes)) == [f"/dev/{one}" for one in opened]
 
 
 @needs_confinement

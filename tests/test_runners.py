@@ -11,6 +11,7 @@ import pytest
 from harness import devices, kernel, lock
 from harness.kernel import Kernel
 from harness.oracle import Case
+from harness.peer import Peer
 from harness.runners import Runners
 from harness.stage import PYTHON_LIMITS
 from tests.kernel_case import target
@@ -49,6 +50,21 @@ def test_started_ahead_and_every_one_fresh(tmp_path: Path) -> None:
         first.close()
         second.close()
     assert not any(running(pid) for pid in waiting + later)
+
+
+@pytest.mark.parametrize(("asleep", "told"), [(False, ["ready"]), (True, [])])
+def test_what_sleeps_looks_for_no_card_before_it_is_taken(
+        asleep: bool, told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    send = Peer.send
+    monkeypatch.setattr(Peer, "send", lambda self, op, **fields: [
+        asked.append(op), send(self, op, **fields)][1])
+    with Runners(PYTHON_LIMITS, ahead=1) as runners:
+        one = made(tmp_path)
+        runners.expect(one, 1, asleep=asleep)
+        assert asked == told
+        runners.start(one)
+        assert asked == ["ready", "load"]
 
 
 def test_a_lock_handed_over_is_held_until_the_runner_is_dead(

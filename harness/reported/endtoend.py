@@ -97,6 +97,7 @@ class _Runs:
             raise InputError(str(error), where="e2e_metric",
                              fix=units.how(of.metric) if of.metric else "") from None
         self._place = Place(env={**settings.env, **device.visible_env}, python=settings.python,
+                            nodes=device.all_nodes,
                             warm=settings.warm_cache, until=self._room.until,
                             limits=replace(COMMAND_LIMITS, wall_s=of.timeout_s), cancel=cancel)
 

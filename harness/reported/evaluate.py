@@ -67,6 +67,7 @@ class Evaluation:
         reason = guard.unconfined()
         self._place = Place(
             env={**settings.env, **device.visible_env}, python=settings.python,
+            nodes=device.all_nodes,
             limits=replace(COMMAND_LIMITS, wall_s=target.timeout_s), cancel=cancel,
             warm=settings.warm_cache, tell=self.note)
         self.notes = [self.measure.words]

@@ -36,6 +36,8 @@ class Place:
     python: str | None = None
     limits: Limits = COMMAND_LIMITS
     confined: bool = True
+    nodes: tuple[str, ...] = ()
+    """The files below /dev of the cards that they may open, empty for all."""
     cancel: threading.Event | None = None
     warm: str = ""
     """A kept cache of compilers, which each side starts with a copy of."""
@@ -111,7 +113,7 @@ class Side:
         outcome = guard.run(
             argv, cwd=self.tree, env=env, limits=limits, lock=lock,
             yields=yields, cancel=place.cancel,
-            confine=Confine(writable=writable) if place.confined else None)
+            confine=Confine(writable=writable, nodes=place.nodes) if place.confined else None)
         if place.cancel is not None and place.cancel.is_set():
             raise Stopped("stopped while a command ran")
         if not outcome.ok:
