@@ -32,6 +32,17 @@ def publishes(one: Campaign) -> bool:
         return True
 
 
+def branch(one: Campaign) -> str:
+    """Return the branch of the user's repository that kept commits go to, as far as is known."""
+    path = Path(one.path) / "manifest.yaml"
+    own = f"optimize/{one.id}"
+    try:
+        named = manifest.load(path).git_branch if path.is_file() else own
+    except KoptError:
+        return own
+    return own if named in ("auto", "none") else named
+
+
 def command(one: Campaign) -> str:
     """Return the command that takes a result over."""
     if publishes(one):

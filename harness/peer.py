@@ -81,9 +81,8 @@ class Peer:
         self._guarded.resume()
 
     def hold(self, lock: DeviceLock) -> None:
-        """Have the guard hold a device's lock too, until everything below it is dead.
-
-        For a child that was started without; it must have answered once.
+        """Have the guard of a child that was started without hold a device's lock too, until
+        everything below it is dead.
         """
         self._guarded.hold(lock)
 

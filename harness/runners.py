@@ -29,7 +29,7 @@ from harness.zygote import Zygote
 
 CORES_PER_START = 3
 MOST_AHEAD = 5
-CONTEXTS_AT_ONCE = 3
+CONTEXTS_AT_ONCE = 2
 """A driver finds cards and makes contexts one after another, for all processes of a host: who
 calls it meanwhile waits for all that queue."""
 REHEARSAL_S = 30.0
@@ -151,10 +151,10 @@ class Runners:
                         self._settle, peer, self._kernels[name], lock)
 
     def _settle(self, peer: Peer, kernel: Kernel, lock: DeviceLock) -> None:
-        peer.hold(lock)
         with self._turns:
             self._wake(peer, kernel)
             _await_ready(peer, kernel)
+            peer.hold(lock)
             peer.ask("context", device=kernel.place.device)
 
     def rehearse(self, kernel: Kernel, lock: DeviceLock, case: Case | None = None) -> None:

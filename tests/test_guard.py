@@ -225,6 +225,20 @@ def test_an_owner_killed_takes_the_group_with_it_before_the_lock_is_free(
     assert seen_alive
 
 
+def test_a_lock_handed_over_before_the_job_has_begun_is_held_to_its_end(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    held = lock.acquire("cpu", shared_device=True)
+    with Guarded(python(f"open({str(begun)!r}, 'w'); {SLEEP}"), cwd=tmp_path,
+                 env=guard.clean_env()) as guarded:
+        guarded.hold(held)
+        assert until(begun.exists)
+        held.release()
+        assert lock.holder("cpu") is not None
+        guarded.kill()
+        guarded.wait()
+    assert until(lambda: lock.holder("cpu") is None)
+
+
 NESTED = """
 import sys
 from pathlib import Path

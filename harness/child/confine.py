@@ -116,7 +116,7 @@ def enter(writable: list[str], network: bool, report: int = -1, *, cards: bool =
 def _devices(names: Sequence[str], nodes: Sequence[str]) -> list[str]:
     """Return what is there of these below /dev, of numbered cards `nodes` alone if there are any.
 
-    A card that cannot be opened is as if it were not there. CUDA starts sooner without, too.
+    A card that cannot be opened is as if it were not there.
     """
     found = [path for name in names for path in glob.glob(f"/dev/{name}")
              if not os.path.islink(path)]

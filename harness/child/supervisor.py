@@ -112,7 +112,7 @@ def start(job: dict[str, Any], out: int, err: int, report: int, keep: list[int])
 
 
 class Supervisor:
-    def __init__(self, control: socket.socket, job: dict[str, Any]) -> None:
+    def __init__(self, control: socket.socket, job: dict[str, Any], held: list[int]) -> None:
         self.control, self.job = control, job
         self.began = time.monotonic()
         self.turnstile = Turnstile(job["yields"])
@@ -120,7 +120,7 @@ class Supervisor:
         self.returncode: int | None = None
         self.peak_bytes = 0
         self.leftover = 0
-        self.held: list[int] = []
+        self.held = held
 
     def run(self) -> dict[str, Any]:
         if self._wait_for_turn():
@@ -252,17 +252,18 @@ def main(descriptor: int, passed: list[int] | None = None) -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     libc = ctypes.CDLL(None)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    line = b""
-    while not line.endswith(b"\n"):
-        data = control.recv(65536)
+    line, held = b"", list[int]()
+    while b"\n" not in line:  # a lock that is handed over at once comes with the job's last words
+        data, locks, _, _ = socket.recv_fds(control, 65536, 64)
         if not data:
             return
         line += data
-    job = json.loads(line)
+        held += locks
+    job = json.loads(line.partition(b"\n")[0])
     if passed is None:
         job["program"] = ""
     else:
         job["pass_fds"] = passed
-    answer = Supervisor(control, job).run()
+    answer = Supervisor(control, job, held).run()
     with contextlib.suppress(OSError):  # the owner may be gone; all below here is dead anyway
         control.sendall(json.dumps(answer).encode() + b"\n")

@@ -69,7 +69,7 @@ def summary(reader: Reader, campaign: str) -> int:
 
 def place(one: Campaign) -> str:
     """Return where a campaign's result is, and what takes it over."""
-    takes, branch = hand_over.command(one), f"optimize/{one.id}"
+    takes, branch = hand_over.command(one), hand_over.branch(one)
     clone = f"commit {one.best_commit[:12]} in {Path(one.path) / 'repo.git'}"
     if hand_over.publishes(one):
         own = f"branch {branch} in {one.project}" if _is_at(one, branch) else clone
