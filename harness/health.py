@@ -24,9 +24,15 @@ INTERVAL_S = 0.05
 PATIENCE_S = 0.2
 """How long a block waits for the sample after it, and closing for the one under way."""
 KEPT = 100_000
+SLOW_S = 10.0
+"""How long a driver is waited for whose samples take long, by those who can wait."""
 WORDS = {"hw-slowdown": "hardware slowdown", "sw-thermal": "software thermal slowdown",
-         "hw-thermal": "hardware thermal slowdown", "hw-power-brake": "hardware power brake"}
-_BITS = {name: bit for bit, name in REASONS.items()}
+         "hw-thermal": "hardware thermal slowdown", "hw-power-brake": "hardware power brake",
+         "throttled": "throttling"}
+THROTTLED = 1 << 32
+"""No bit of NVML's: amd-smi says no more than that."""
+_REASONS = {**REASONS, THROTTLED: "throttled"}
+_BITS = {name: bit for bit, name in _REASONS.items()}
 IDLE, CAPPED = _BITS["idle"], _BITS["sw-power-cap"]
 
 
@@ -96,7 +102,7 @@ class Health:
 
 def slowdowns(reasons: int) -> tuple[str, ...]:
     """Return the words for those bits of a mask that void a measurement."""
-    return tuple(WORDS[name] for bit, name in REASONS.items()
+    return tuple(WORDS[name] for bit, name in _REASONS.items()
                  if reasons & bit and name in SLOWDOWNS)
 
 
@@ -110,11 +116,13 @@ class Watch:
     """Samples a card from `with` to its end, in a thread of its own.
 
     `ours` gives the pids that are ours, `runners` how many of them may be on the card at most.
+    Where samples are not `prompt` no window waits for one: `catch_up` does.
     """
 
     def __init__(self, source: Source, *, runners: Callable[[], int],
-                 ours: Callable[[], set[int]] = family, interval_s: float = INTERVAL_S) -> None:
-        self._source, self._interval_s = source, interval_s
+                 ours: Callable[[], set[int]] = family, interval_s: float = INTERVAL_S,
+                 prompt: bool = True) -> None:
+        self._source, self._interval_s, self.prompt = source, interval_s, prompt
         self._census = Census(ours, runners)
         self._at: list[int] = []
         self._seen: list[tuple[Sample, Company]] = []
@@ -137,7 +145,8 @@ class Watch:
 
     def between(self, begin_ns: int, end_ns: int) -> Health:
         """Return how the card was in a window that is over, with one sample taken after it."""
-        self._await(end_ns)
+        if self.prompt:
+            self._await(end_ns, PATIENCE_S)
         return self.over([(begin_ns, end_ns)])
 
     def over(self, windows: Iterable[tuple[int, int]]) -> Health:
@@ -148,7 +157,11 @@ class Watch:
             foreign, doubt = self._census.foreign(company for _, company in seen)
             return _health([sample for sample, _ in seen], foreign, doubt, self._unavailable())
 
-    def _await(self, end_ns: int) -> None:
+    def catch_up(self) -> None:
+        """Have a sample taken from now on, however long that takes on a healthy card."""
+        self._await(time.perf_counter_ns(), SLOW_S)
+
+    def _await(self, end_ns: int, patience_s: float) -> None:
         """Have a sample taken after `end_ns`; a driver that hangs is waited for only once."""
         with self._news:
             if self._tried_ns >= end_ns or self._closing.is_set() or not self._thread.is_alive():
@@ -156,12 +169,12 @@ class Watch:
             self._wake.set()
             if self._hanging:
                 return
-            if not self._news.wait_for(lambda: self._tried_ns >= end_ns, PATIENCE_S):
+            if not self._news.wait_for(lambda: self._tried_ns >= end_ns, patience_s):
                 self._hanging = True
 
     def _unavailable(self) -> str:
         if self._hanging:
-            return f"the driver has not answered for {PATIENCE_S:g} s"
+            return f"the driver has not answered for {PATIENCE_S if self.prompt else SLOW_S:g} s"
         if not self._failures:
             return "" if self._seen else "no sample was taken"
         return f"{self._failures} of {self._failures + len(self._seen)} samples failed: " \

@@ -8,6 +8,7 @@ from dataclasses import replace
 from harness import compare, stats, vigil, watch
 from harness.check import Check, Failed
 from harness.contents import Contents
+from harness.errors import DeviceFault
 from harness.kernel import Kernel
 from harness.lock import DeviceLock
 from harness.oracle import Case
@@ -48,6 +49,9 @@ class Measurement:
                 again = {one.config_class: one.log_ratios
                          for one in self._measure(sides, owned, watching, small)}
                 timed = [replace(one, again=again.get(one.config_class, ())) for one in timed]
+            if watching is not None and (why := watching.voids_all()):
+                raise DeviceFault(f"nothing of what was timed counts: {why}", where="the card",
+                                  fix="try again when it is free and cool")
         # judged once the lock is free: the oracle makes way for timing
         for case in self.check.cases.values():
             self.check.recheck(case, *self._left[case.id])

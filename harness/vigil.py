@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from time import perf_counter_ns
 
 from harness import health, health_nvidia
 from harness.device import Device
 from harness.errors import DeviceFault
-from harness.health import Watch
+from harness.health import Health, Watch
+from harness.health_amd import SmiSource
 from harness.health_nvidia import Mode, NvmlSource
 from harness.verdict import Evidence
 
 RUNNERS = 24
 """At most so many processes of one evaluation hold a context: pairs, the oracle, those ending."""
-
+SMI_S = 1.0
+"""Between two samples by a tool that is a program of its own."""
 COMPANY = "company"
 """The kind of evidence of processes that were there before: the gate looks who they are."""
 
@@ -31,21 +33,37 @@ class Vigil:
     def __init__(self, *watches: Watch, share: float = 0.0) -> None:
         self._watches, self._share = watches, share
         self._windows: list[tuple[int, int]] = []
+        self.catch_up()
         now = perf_counter_ns()
         self.residents = frozenset(pid for watch in watches
                                    for pid in watch.between(now, now).foreign)
 
+    def catch_up(self) -> None:
+        """Wait for a sample of each card whose samples are slow: they are not waited for else."""
+        for watch in self._watches:
+            if not watch.prompt:
+                watch.catch_up()
+
     def voids(self, begin_ns: int, end_ns: int) -> str:
         """Say why a block in this window (perf_counter_ns) does not count, empty when it does."""
-        seen = [watch.between(begin_ns, end_ns) for watch in self._watches]
-        newcomers = [str(pid) for one in seen for pid in one.foreign if pid not in self.residents]
-        slowed = [reason for one in seen if one.slowed_share >= self._share
-                  for reason in one.slowdown]
-        why = "; ".join([*dict.fromkeys(slowed), *(
-            [f"process {', '.join(newcomers)} came onto the card"] if newcomers else [])])
+        why = self._why([watch.between(begin_ns, end_ns) for watch in self._watches])
         if not why:
             self._windows.append((begin_ns, end_ns))
         return why
+
+    def voids_all(self) -> str:
+        """Say why nothing of it counts, by what slow samples have shown since; empty when it does.
+        """
+        slow = [watch for watch in self._watches if not watch.prompt]
+        self.catch_up()
+        return self._why([watch.over(self._windows) for watch in slow])
+
+    def _why(self, seen: Sequence[Health]) -> str:
+        newcomers = [str(pid) for one in seen for pid in one.foreign if pid not in self.residents]
+        slowed = [reason for one in seen if one.slowed_share >= self._share
+                  for reason in one.slowdown]
+        return "; ".join([*dict.fromkeys(slowed), *(
+            [f"process {', '.join(newcomers)} came onto the card"] if newcomers else [])])
 
     def evidence(self, voided: Mapping[str, int]) -> Iterator[Evidence]:
         """Yield clocks, temperature and power of the blocks that count, and how many did not."""
@@ -72,9 +90,15 @@ def over(device: Device, *, runners: int = RUNNERS, share: float = 0.0) -> Itera
 
     At most so many `runners` may be ours; `share` is as for a Vigil.
     """
-    if device.kind != "nvidia":
+    if device.kind == "cpu":
         yield None
         return
     with ExitStack() as stack:
-        yield Vigil(*(stack.enter_context(Watch(NvmlSource(card.uuid), runners=lambda: runners))
-                      for card in device.cards), share=share)
+        yield Vigil(*(stack.enter_context(_watch(card, runners)) for card in device.cards),
+                    share=share)
+
+
+def _watch(card: Device, runners: int) -> Watch:
+    if card.kind == "nvidia":
+        return Watch(NvmlSource(card.uuid), runners=lambda: runners)
+    return Watch(SmiSource(card), runners=lambda: runners, interval_s=SMI_S, prompt=False)

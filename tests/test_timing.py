@@ -12,7 +12,7 @@ import pytest
 from harness import vigil
 from harness.compare import outcome, small
 from harness.device import Device
-from harness.errors import EnvironmentFault
+from harness.errors import DeviceFault, EnvironmentFault
 from harness.plan import MOST_COPIES, Plan
 from harness.stats import Estimate, estimate
 from harness.target import ConfigClass
@@ -73,10 +73,13 @@ def test_half_of_the_blocks_are_long_and_no_side_has_them_first() -> None:
 
 
 class Slowdown:
-    """A card that is slow for the first questions about it."""
+    """A card that is slow for the first questions about it, or in all, as is seen `late`."""
 
-    def __init__(self, times: int) -> None:
-        self.left = times
+    def __init__(self, times: int, late: str = "") -> None:
+        self.left, self.late = times, late
+
+    def voids_all(self) -> str:
+        return self.late
 
     def voids(self, begin_ns: int, end_ns: int) -> str:
         assert begin_ns < end_ns <= perf_counter_ns()
@@ -110,6 +113,16 @@ def test_a_card_that_stays_slow_is_told_in_one_line(
         yield Slowdown(1 << 30)
     monkeypatch.setattr(vigil, "over", over)
     with pytest.raises(EnvironmentFault, match="had to be voided: hardware slowdown"):
+        bench.judge(FAST)
+
+
+def test_what_is_seen_late_voids_the_measurement(
+        bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def over(device: Device) -> Iterator[Slowdown]:
+        yield Slowdown(0, "process 7 came onto the card")
+    monkeypatch.setattr(vigil, "over", over)
+    with pytest.raises(DeviceFault, match="nothing of what was timed counts: process 7 came"):
         bench.judge(FAST)
 
 

@@ -37,6 +37,9 @@ class Disturbed:
     def __init__(self, times: int) -> None:
         self.left = times
 
+    def catch_up(self) -> None:
+        pass
+
     def voids(self, begin_ns: int, end_ns: int) -> str:
         assert begin_ns < end_ns <= perf_counter_ns()
         self.left -= 1
@@ -171,6 +174,8 @@ def test_what_is_built_is_not_built_again_in_the_same_tree(
 
 class Seen:
     """A watch of a card that was slowed down in some share of its samples."""
+
+    prompt = True
 
     def __init__(self, slowed: int) -> None:
         samples = [Sample(at_ns=at, reasons=SLOWDOWN if at < slowed else 0) for at in range(100)]

@@ -80,6 +80,7 @@ class Undisturbed:
         if self._watching is None:
             return ""
         reasons = []
+        self._watching.catch_up()
         for name, begin_ns, end_ns in self._windows or [("", began_ns, perf_counter_ns())]:
             reasons.append(self._watching.voids(begin_ns, end_ns))
             disturbed[name] = disturbed.get(name, False) or bool(reasons[-1])

@@ -1,0 +1,105 @@
+"""An AMD card over a measurement: its tools take too long to be asked about every block."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import perf_counter_ns
+
+import pytest
+
+from harness import vigil
+from harness.device import Device
+from harness.reported.undisturbed import Undisturbed
+
+CARD = Device(id="hip:0", kind="amd", name="AMD Instinct MI210", uuid="GPU-1")
+POWER = Path(__file__).parent / "data" / "devices" / "metric_power_rocm6.0.json"
+PROCESSES = POWER.with_name("process_two_procs_rocm6.2.json")
+COMES = f"process {os.getppid()} came onto the card"
+
+
+@pytest.fixture
+def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Have amd-smi say who is on the card and whether it is throttled, from now on."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    tool = folder / "amd-smi"
+    tool.write_text(f"#!/bin/sh\nexec cat {tmp_path}/$1\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+    def says(*pids: int, throttle: str = "UNTHROTTLED") -> None:
+        [metric], [running] = json.loads(POWER.read_text()), json.loads(PROCESSES.read_text())
+        metric["power"]["throttle_status"] = throttle
+        listed = [{"process_info": {**running["process_list"][0]["process_info"], "pid": pid}}
+                  for pid in pids]
+        for name, answer in (("process", [{**running, "process_list": listed}]),
+                             ("metric", [metric])):
+            (tmp_path / "new").write_text(json.dumps(answer))
+            (tmp_path / "new").replace(tmp_path / name)
+
+    says(os.getpid())
+    return says
+
+
+@pytest.fixture
+def watching(card: Callable[..., None]) -> Iterator[vigil.Vigil]:
+    with vigil.over(CARD) as found:
+        assert found is not None
+        yield found
+
+
+def block(watching: vigil.Vigil) -> str:
+    began_ns = perf_counter_ns()
+    return watching.voids(began_ns, perf_counter_ns())
+
+
+@pytest.mark.parametrize(("pids", "throttle", "why"), [
+    ((), "UNTHROTTLED", ""),
+    ((os.getppid(),), "UNTHROTTLED", COMES),
+    ((), "THROTTLED", "throttling"),
+    ((os.getppid(),), "THROTTLED", f"throttling; {COMES}"),
+])
+def test_what_comes_while_it_is_timed_on_voids_all_of_it(
+        pids: tuple[int, ...], throttle: str, why: str, card: Callable[..., None],
+        watching: vigil.Vigil) -> None:
+    assert block(watching) == ""
+    card(os.getpid(), *pids, throttle=throttle)
+    began_ns = perf_counter_ns()
+    block(watching)
+    assert perf_counter_ns() - began_ns < 50e6, "a block waits for no tool"
+    assert watching.voids_all() == why
+
+
+def test_who_was_there_before_is_told_and_voids_nothing(card: Callable[..., None]) -> None:
+    card(os.getpid(), os.getppid())
+    with vigil.over(CARD) as watching:
+        assert watching is not None
+        assert block(watching) == "" == watching.voids_all()
+        told = {one.kind: one.detail for one in watching.evidence({})}
+    assert str(os.getppid()) in told[vigil.COMPANY] and told["clocks"] == "up to 10 W"
+
+
+def test_a_tool_that_fails_voids_nothing_and_is_told(card: Callable[..., None], tmp_path: Path,
+                                                     watching: vigil.Vigil) -> None:
+    assert block(watching) == ""
+    (tmp_path / "metric").unlink()
+    assert watching.voids_all() == ""
+    [told] = [one.detail for one in watching.evidence({}) if "not all known" in one.detail]
+    assert "samples failed" in told
+
+
+def test_a_run_of_a_benchmark_is_repeated(card: Callable[..., None],
+                                          watching: vigil.Vigil) -> None:
+    runs = []
+
+    def run() -> int:
+        card(os.getpid(), *[os.getppid()] * (not runs))
+        runs.append(perf_counter_ns())
+        return len(runs)
+
+    undisturbed = Undisturbed(watching)
+    count = undisturbed(run)  # the sample before the second one may still be of the first
+    assert count in (2, 3) and undisturbed.voided == {COMES: count - 1}
