@@ -14,10 +14,12 @@ from harness.remarks import Remark
 from harness.reported.target import CommandTarget
 from harness.roofline import Ceilings
 from harness.target import Target
-from harness.verdict import Row
+from harness.verdict import Row, Verdict
 
 REACH = 12
 """Lines after a loop's first in which a knob counts as the loop's own."""
+KERNELS, SHARE = 3, 0.05
+"""Of a benchmark, that are told of, and the part of its GPU time that they take at least."""
 
 
 class Lead(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,17 +54,27 @@ def of_rows(campaign: str, round: int, target: Target, knobs: Sequence[Knob],
 
 
 def of_shares(campaign: str, round: int, target: CommandTarget, knobs: Sequence[Knob],
-              rows: Sequence[Row]) -> list[Lead]:
-    """Return the classes of a benchmark, those first that most of its time goes to."""
+              best: Verdict) -> list[Lead]:
+    """Return the kernels that most of a benchmark's GPU time goes to, as far as that is known, and
+    its classes, those first that most of its time goes to.
+    """
+    rows, names = best.rows, tuple(knob.name for knob in knobs)
+    kernels = [Lead(bottleneck=Bottleneck(
+        campaign="", round=0, rank=0, id="", kernel=one.name or target.op, config_class="",
+        limiter="share of GPU time", metric="% of GPU time", value=100 * one.share,
+        detail=f"{one.launches} launches of {one.mean_us:.4g} us in a run, by CUPTI",
+        advice="what this kernel spends is to be had first"), knobs=names)
+        for one in best.kernels[:KERNELS] if one.share >= SHARE]
     total = sum(row.latency_us or 0.0 for row in rows)
     leads = [Lead(bottleneck=Bottleneck(
         campaign="", round=0, rank=0, id="", kernel=target.op, config_class=row.config_class,
         limiter="share of the time", metric="% of the benchmark",
         value=100 * row.latency_us / total,
         detail=f"{row.latency_us:.4g} us of {total:.4g} us, as the benchmark reports it",
-        advice="what this class spends is to be had first"),
-        knobs=tuple(knob.name for knob in knobs)) for row in rows if row.latency_us]
-    return _ranked(campaign, round, sorted(leads, key=lambda lead: -(lead.bottleneck.value or 0)))
+        advice="what this class spends is to be had first"), knobs=names)
+        for row in rows if row.latency_us]
+    leads.sort(key=lambda lead: -(lead.bottleneck.value or 0))
+    return _ranked(campaign, round, kernels + leads)
 
 
 def of_triton(campaign: str, round: int, target: Target, knobs: Sequence[Knob],

@@ -60,14 +60,15 @@ def of_best(desk: Desk, round: int, *, again: bool = False) -> Survey:
         desk.writer.put_bottlenecks(setup.id, round, [lead.bottleneck for lead in leads])
     return Survey(knobs=knobs, leads=tuple(leads), templates=_templates(desk, again),
                   inbox=tuple(inbox.waiting(setup.folder.inbox)),
-                  classes=len(_rows_of_best(desk)), unread=unread)
+                  classes=len(_measured_best(desk).rows), unread=unread)
 
 
 def _leads(setup: Setup, desk: Desk, tree: Path, source: str, knobs: tuple[Knob, ...],
            round: int) -> list[Lead]:
-    rows, target = _rows_of_best(desk), setup.target
+    best, target = _measured_best(desk), setup.target
+    rows = best.rows
     if isinstance(target, CommandTarget):
-        return bottlenecks.of_shares(setup.id, round, target, knobs, rows)
+        return bottlenecks.of_shares(setup.id, round, target, knobs, best)
     if setup.manifest.pool.skip_profile:
         return bottlenecks.of_rows(setup.id, round, target, knobs, rows, None)
     if target.language == "c":
@@ -105,14 +106,14 @@ def verdict_of_best(desk: Desk) -> Verdict | None:
     return desk.recorded(lineage.best[:12], "headline", base)
 
 
-def _rows_of_best(desk: Desk) -> tuple[Row, ...]:
-    """Return the newest rows measured of the current best: its headline's, or the baseline's."""
+def _measured_best(desk: Desk) -> Verdict:
+    """Return the newest verdict on the current best: its headline's, the baseline's, or none."""
     best = desk.setup.lineage.best[:12]
     for purpose in ("headline", "baseline"):
         for row in desk.reader.verdicts(desk.setup.id):
             if row.purpose == purpose and row.correct and row.candidate in ("baseline", best):
-                return msgspec.json.decode(row.body, type=Verdict).rows
-    return ()
+                return msgspec.json.decode(row.body, type=Verdict)
+    return Verdict(valid=False, rejected_reason="not measured")
 
 
 def _ceilings(setup: Setup, target: Target) -> Ceilings | None:
@@ -161,7 +162,7 @@ def default_workers(setup: Setup) -> int:
 
 def reached(desk: Desk) -> float | None:
     """Return the share of the roofline that the slowest class of the best has reached, percent."""
-    values = [row.pct_of_roofline for row in _rows_of_best(desk)]
+    values = [row.pct_of_roofline for row in _measured_best(desk).rows]
     known = [value for value in values if value is not None]
     return min(known) if known and len(known) == len(values) else None
 

@@ -161,6 +161,16 @@ class Cost:
 
 
 @dataclass(frozen=True, kw_only=True)
+class KernelShare:
+    """A kernel of a benchmark's run: its launches, and its share of the run's GPU time (0 to 1)."""
+
+    name: str
+    launches: int
+    mean_us: float
+    share: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
     """The structured answer of `evaluate`.
 
@@ -197,6 +207,8 @@ class Verdict:
     evidence: tuple[Evidence, ...] = ()
     costs: tuple[Cost, ...] = ()
     """By metric, where a benchmark has several."""
+    kernels: tuple[KernelShare, ...] = ()
+    """Those of the candidate's run that take longest, the most first, where that was looked at."""
 
     def __post_init__(self) -> None:
         if not self.valid and not self.rejected_reason:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,13 +111,13 @@ def tree(folder: Path, kernel: str, bench: str) -> str:
     return str(folder)
 
 
-def judged(folder: Path, candidate: str, bench: str) -> Verdict:
+def judged(folder: Path, candidate: str, bench: str, **fields: Any) -> Verdict:
     check(TARGET)
     before = tree(folder / "incumbent", KERNEL, bench)
     trees = Trees(candidate=tree(folder / "candidate", candidate, bench), incumbent=before,
                   reference=before)
     return evaluate(TARGET, trees, card(), Settings(
-        scratch=str(folder / "scratch"), plan=Plan(looks=(3,), alpha=0.05)))
+        scratch=str(folder / "scratch"), plan=Plan(looks=(3,), alpha=0.05), **fields))
 
 
 def told(verdict: Verdict) -> str:
@@ -169,6 +170,15 @@ def test_a_benchmark_that_profiles_itself_is_not_harmed(tmp_path: Path) -> None:
     except kernel_time.Unseen as unseen:
         print(unseen.what)
     assert (side.tree / "bench.csv").exists()
+
+
+def test_a_baseline_says_where_its_gpu_time_goes(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, KERNEL, "events", always_time=True)
+    [ours] = [one for one in verdict.kernels if one.name == "double_kernel"]
+    assert ours.launches == 2 * (WARM + TIMED) and ours.share > 0.3, told(verdict)
+    assert sum(one.share for one in verdict.kernels) <= 1 + 1e-9
+    reported = sum(row.latency_us or 0.0 for row in verdict.rows) / 2
+    assert ours.mean_us == pytest.approx(reported, rel=0.3), told(verdict)
 
 
 @pytest.mark.parametrize("bench", TIMERS)

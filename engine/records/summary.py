@@ -111,7 +111,7 @@ def _results(story: Story, round: Round) -> Iterator[str]:
         yield f"- against the best before it: {measured.change(verdict)}"
     yield f"- the best against the baseline after the round: {best(round)}"
     yield from (f"- {line(e.kind)}: {line(e.detail)}" for e in verdict.evidence
-                if e.kind in ("runs", "kernels", "launch", "score"))
+                if e.kind in ("runs", "kernels", "trace", "launch", "score"))
     rows = measured.classes_of_baseline if told is None else measured.classes
     yield from ("", rows(verdict)) if verdict.rows else ("",)
 

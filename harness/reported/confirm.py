@@ -11,7 +11,7 @@ from typing import Protocol
 from harness.device import Device
 from harness.errors import KoptError, Stopped
 from harness.lock import DeviceLock
-from harness.reported import decide, kernel_gain, kernel_time, rows, series
+from harness.reported import decide, kernel_gain, kernel_time, kernel_trace, rows, series
 from harness.reported.duel import ORDER, Bench, Duel
 from harness.reported.kernel_gain import CHANGED, Compared
 from harness.reported.kernel_time import Profile, Unseen
@@ -19,7 +19,7 @@ from harness.reported.series import Series
 from harness.reported.summary import Seen
 from harness.reported.table import Fault, Reading
 from harness.text import plain
-from harness.verdict import KERNEL_TIME, Evidence, Finding, Verdict
+from harness.verdict import KERNEL_TIME, Evidence, Finding, KernelShare, Verdict
 
 UNCONFIRMED = Finding(rule="reported", severity="flag", detail=(
     "reported by the candidate's own benchmark: not confirmed by kernel time"))
@@ -35,6 +35,7 @@ class Confirmation:
 
     finding: Finding | None = UNCONFIRMED
     evidence: tuple[Evidence, ...] = ()
+    kernels: tuple[KernelShare, ...] = ()
 
 
 class Confirm(Protocol):
@@ -74,10 +75,34 @@ def by_kernel_time(device: Device, bench: Bench, seen: Seen) -> Confirmation:
         raise
     except Exception as error:  # whatever it is, a gain that was measured is not lost by it
         _heed(bench)
-        told = error.what if isinstance(error, KoptError) else f"{type(error).__name__}: {error}"
-        return Confirmation(finding=because(plain(told, 300)))
-    return Confirmation(finding=_finding(found, math.exp(overall.mean)),
-                        evidence=(Evidence(kind=KERNEL_TIME, detail=found.told),))
+        return Confirmation(finding=because(_told(error)))
+    kernels = kernel_trace.shares(profiles["candidate"])
+    return Confirmation(finding=_finding(found, math.exp(overall.mean)), kernels=kernels, evidence=(
+        Evidence(kind=KERNEL_TIME, detail=found.told), kernel_trace.evidence(kernels)))
+
+
+def traced(verdict: Verdict, device: Device, bench: Bench, seen: Seen) -> Verdict:
+    """Return a verdict with the kernels of one more run, or with why they cannot be seen."""
+    if device.kind != "nvidia":
+        return verdict
+    cupti = kernel_time.places(bench.sides["candidate"].place.python)
+    try:
+        with bench.lock() as held:
+            _, profile = bench.undisturbed(lambda: _profile(bench, seen, "candidate", held, cupti))
+    except Stopped:
+        raise
+    except Exception as error:  # a trace is worth no verdict
+        _heed(bench)
+        return replace(verdict, evidence=(*verdict.evidence, Evidence(
+            kind="trace", detail=f"no trace of the kernels: {_told(error)}")))
+    kernels = kernel_trace.shares(profile)
+    return replace(verdict, kernels=kernels,
+                   evidence=(*verdict.evidence, kernel_trace.evidence(kernels)))
+
+
+def _told(error: Exception) -> str:
+    return plain(error.what if isinstance(error, KoptError)
+                 else f"{type(error).__name__}: {error}", 300)
 
 
 def _finding(found: Compared, speedup: float) -> Finding | None:
@@ -161,4 +186,4 @@ def _heed(bench: Bench) -> None:
 def weighed(verdict: Verdict, found: Confirmation) -> Verdict:
     """Return a verdict with what came of looking: a gain that is not borne out is flagged."""
     return replace(verdict, audit=(*verdict.audit, *([found.finding] if found.finding else [])),
-                   evidence=(*verdict.evidence, *found.evidence))
+                   kernels=found.kernels, evidence=(*verdict.evidence, *found.evidence))

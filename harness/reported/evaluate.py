@@ -123,6 +123,8 @@ class Evaluation:
                           evidence=(*verdict.evidence, *metrics.evidence(costs)))
         if any(row.outcome == "faster" for row in verdict.rows):
             verdict = confirmation.weighed(verdict, self._confirm(self.device, bench, seen))
+        elif verdict.correct and self.settings.always_time:
+            verdict = confirmation.traced(verdict, self.device, bench, seen)
         return verdict
 
     def bench(self, sides: Mapping[str, Side]) -> Bench:
