@@ -26,6 +26,7 @@ from engine.lineage import Lineage
 from engine.manifest import Manifest
 from engine.project import Project
 from engine.records.folder import Folder
+from engine.unheeded import unheeded
 from harness import build_c, devices, target
 from harness.device import Device, joined
 from harness.errors import DeviceFault, InputError
@@ -145,9 +146,9 @@ def _record(writer: Writer, folder: Folder, project: Project, manifest: Manifest
             writer.event(identity, "warning", message=project.warning)
         for line in (*lineage.missing, *told):
             writer.event(identity, "warning", message=line)
-        if unheeded := manifests.unheeded(manifest, task):
+        if ignored := unheeded(manifest, task):
             writer.event(identity, "warning", message=(
-                f"not acted on in this version: {', '.join(unheeded)}"))
+                f"not acted on in this version: {', '.join(ignored)}"))
 
 
 def _published(manifest: Manifest) -> str:

@@ -12,13 +12,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from engine import goal
 from harness import yamldoc
 from harness.decode import decode
 from harness.errors import Refused
 from harness.plan import Cache, Plan, Score
-from harness.reported.target import CommandTarget
-from harness.target import Target
 
 MAX_ITERATIONS = 120
 """A practical ceiling of cost against benefit: rounds must stay below it."""
@@ -295,36 +292,8 @@ def check_runnable(manifest: Manifest) -> None:
         check_judgeable(manifest)
 
 
-NOT_YET: tuple[str, ...] = ()
-"""Fields that are read and kept but that no campaign acts on yet."""
-OF_COMMANDS = ("target_shapes", "representative_shapes", "setup_command", "build_command",
-               "benchmark_command", "quick_command")
-"""Fields that campaigns on kernels do not act on: the task file says it, and the harness builds."""
-
-
 def publishes(manifest: Manifest) -> bool:
     """Tell whether kept commits go to the project: those of an extracted copy are of no use there.
     """
     return manifest.git_commit and manifest.git_branch != "none" \
         and manifest.execution_mode == "repo"
-
-
-def unheeded(manifest: Manifest, task: Target | CommandTarget | None = None) -> tuple[str, ...]:
-    """Return the fields that were given and will not be acted on, so that this can be told."""
-    from engine.reported import command_target, primary
-
-    default, command = Manifest(target_op="-"), manifest.target.kind == "command"
-    task = command_target(manifest) if command and task is None else task
-    unused = [*NOT_YET, *(OF_COMMANDS if not command else ())]
-    if command and not (manifest.quick_command
-                        and manifest.representative_shapes == manifest.target_shapes):
-        unused.append("target_shapes")
-    if not (command and primary(manifest)):
-        unused.append("primary_metric")
-    if not publishes(manifest) and manifest.git_branch != "none" \
-            and not manifest.git_branch.startswith("optimize/"):
-        unused.append("git_branch")
-    wanted = goal.parse(manifest.performance_target or "")
-    if wanted is None or (task is not None and not goal.checkable(wanted, task)):
-        unused.append("performance_target")
-    return tuple(name for name in unused if getattr(manifest, name) != getattr(default, name))

@@ -9,7 +9,8 @@ import pytest
 import repos
 
 from engine.campaign import Setup, open_campaign
-from engine.manifest import parse, unheeded
+from engine.manifest import parse
+from engine.unheeded import unheeded
 
 
 def keep(setup: Setup) -> str:

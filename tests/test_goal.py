@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import goal
-from engine.manifest import Manifest, unheeded
+from engine.manifest import Manifest
+from engine.unheeded import unheeded
 from harness.target import Arg, ConfigClass, Target
 from harness.verdict import Row, Verdict
 

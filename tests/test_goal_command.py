@@ -12,8 +12,9 @@ import reported_case
 import samples
 
 from engine import goal
-from engine.manifest import Manifest, parse, unheeded
+from engine.manifest import Manifest, parse
 from engine.reported import command_target
+from engine.unheeded import unheeded
 from harness import yamldoc
 from harness.reported.target import CommandTarget, Metric
 from harness.verdict import Cost, Row, Verdict

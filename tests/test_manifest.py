@@ -24,8 +24,8 @@ from engine.manifest import (
     load,
     parse,
     schema,
-    unheeded,
 )
+from engine.unheeded import unheeded
 from harness.errors import InputError, Refused
 
 FULL = """\
