@@ -16,7 +16,8 @@ test:
 # What takes long: exploits, honest candidates, whole campaigns and benchmarks. Some ten minutes.
 test-slow:
 	@.ci/setup test
-	@.venv/bin/python -m pytest -m slow $(PYTEST_ARGS)
+	@.venv/bin/python -m pytest -m "slow and not alone" $(PYTEST_ARGS)
+	@.venv/bin/python -m pytest -m alone
 
 # Only the harness, with the Python that has torch and triton; installs nothing.
 test-gpu:

@@ -54,17 +54,19 @@ def of_rows(campaign: str, round: int, target: Target, knobs: Sequence[Knob],
 
 
 def of_shares(campaign: str, round: int, target: CommandTarget, knobs: Sequence[Knob],
-              best: Verdict) -> list[Lead]:
-    """Return the kernels that most of a benchmark's GPU time goes to, as far as that is known, and
-    its classes, those first that most of its time goes to.
+              best: Verdict, source: str) -> list[Lead]:
+    """Return the kernels of the source that most of a benchmark's GPU time goes to, as far as that
+    is known, and its classes, those first that most of its time goes to.
+
+    A run has others as well: what fills buffers, flushes a cache, is the reference.
     """
     rows, names = best.rows, tuple(knob.name for knob in knobs)
     kernels = [Lead(bottleneck=Bottleneck(
-        campaign="", round=0, rank=0, id="", kernel=one.name or target.op, config_class="",
-        limiter="share of GPU time", metric="% of GPU time", value=100 * one.share,
+        campaign="", round=0, rank=0, id="", kernel=one.name, config_class="",
+        limiter=f"time in {one.name}", metric="% of the run's GPU time", value=100 * one.share,
         detail=f"{one.launches} launches of {one.mean_us:.4g} us in a run, by CUPTI",
         advice="what this kernel spends is to be had first"), knobs=names)
-        for one in best.kernels[:KERNELS] if one.share >= SHARE]
+        for one in best.kernels if one.share >= SHARE and is_in(source, one.name)][:KERNELS]
     total = sum(row.latency_us or 0.0 for row in rows)
     leads = [Lead(bottleneck=Bottleneck(
         campaign="", round=0, rank=0, id="", kernel=target.op, config_class=row.config_class,
@@ -75,6 +77,14 @@ def of_shares(campaign: str, round: int, target: CommandTarget, knobs: Sequence[
         for row in rows if row.latency_us]
     leads.sort(key=lambda lead: -(lead.bottleneck.value or 0))
     return _ranked(campaign, round, kernels + leads)
+
+
+def is_in(source: str, kernel: str) -> bool:
+    """Tell whether a source has a kernel of that name, be it a template's or mangled."""
+    words = set(re.findall(r"[A-Za-z_]\w*", source))
+    name = re.split(r"[<(]", kernel)[0].rpartition("::")[2].split()
+    return bool(name) and (name[-1] in words or any(
+        len(word) > 3 and f"{len(word)}{word}" in kernel for word in words))
 
 
 def of_triton(campaign: str, round: int, target: Target, knobs: Sequence[Knob],

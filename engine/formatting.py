@@ -32,7 +32,7 @@ def run(setup: Setup, entry: Entry, command: str, *, round: int,
         lineage.checkout_tree(entry.tree, tree)
         outcome = guard.run(["sh", "-c", command], cwd=tree, cancel=stop,
                             env=guard.clean_env(home=Path(made)), limits=LIMITS,
-                            confine=Confine(writable=(made,)))
+                            confine=Confine(writable=(made,), cards=False))
         if not outcome.ok:
             raise InputError(outcome.describe(LIMITS))
         patch = _own(setup, entry, lineage.capture(tree, base, setup.edit))

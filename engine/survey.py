@@ -68,7 +68,7 @@ def _leads(setup: Setup, desk: Desk, tree: Path, source: str, knobs: tuple[Knob,
     best, target = _measured_best(desk), setup.target
     rows = best.rows
     if isinstance(target, CommandTarget):
-        return bottlenecks.of_shares(setup.id, round, target, knobs, best)
+        return bottlenecks.of_shares(setup.id, round, target, knobs, best, source)
     if setup.manifest.pool.skip_profile:
         return bottlenecks.of_rows(setup.id, round, target, knobs, rows, None)
     if target.language == "c":

@@ -24,15 +24,11 @@ INTERVAL_S = 0.05
 PATIENCE_S = 0.2
 """How long a block waits for the sample after it, and closing for the one under way."""
 KEPT = 100_000
-SLOW_S = 10.0
+SLOW_S = 30.0
 """How long a driver is waited for whose samples take long, by those who can wait."""
 WORDS = {"hw-slowdown": "hardware slowdown", "sw-thermal": "software thermal slowdown",
-         "hw-thermal": "hardware thermal slowdown", "hw-power-brake": "hardware power brake",
-         "throttled": "throttling"}
-THROTTLED = 1 << 32
-"""No bit of NVML's: amd-smi says no more than that."""
-_REASONS = {**REASONS, THROTTLED: "throttled"}
-_BITS = {name: bit for bit, name in _REASONS.items()}
+         "hw-thermal": "hardware thermal slowdown", "hw-power-brake": "hardware power brake"}
+_BITS = {name: bit for bit, name in REASONS.items()}
 IDLE, CAPPED = _BITS["idle"], _BITS["sw-power-cap"]
 
 
@@ -102,7 +98,7 @@ class Health:
 
 def slowdowns(reasons: int) -> tuple[str, ...]:
     """Return the words for those bits of a mask that void a measurement."""
-    return tuple(WORDS[name] for bit, name in _REASONS.items()
+    return tuple(WORDS[name] for bit, name in REASONS.items()
                  if reasons & bit and name in SLOWDOWNS)
 
 

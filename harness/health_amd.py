@@ -1,4 +1,8 @@
-"""Samples of an AMD card for `harness.health`, by its vendor's tools: each takes a while."""
+"""Samples of an AMD card for `harness.health`, by its vendor's tools: each takes a while.
+
+They tell who is there, heat and power. Clocks are those between blocks, and a card that amd-smi
+calls throttled may be at its power limit, which is a large kernel's normal state: neither is told.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,11 @@ import time
 from harness import device_amd
 from harness.device import Device
 from harness.errors import EnvironmentFault
-from harness.health import THROTTLED, Sample
+from harness.health import Sample
 
 
 class SmiSource:
-    """Reads one card through rocm-smi or amd-smi, whichever tells more."""
+    """Reads one card through rocm-smi, amd-smi or both."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -22,12 +26,7 @@ class SmiSource:
         [state] = device_amd.states([self._device])
         if state.problem:
             raise EnvironmentFault(state.problem, where=self._device.id)
+        heat = state.temperature_c
         return Sample(
-            at_ns=at_ns, sm_mhz=_whole(state.clock_mhz), memory_mhz=_whole(state.memory_clock_mhz),
-            temperature_c=_whole(state.temperature_c), power_w=state.power_w,
-            reasons=THROTTLED if state.throttle else 0,
+            at_ns=at_ns, temperature_c=None if heat is None else round(heat), power_w=state.power_w,
             pids=None if state.processes is None else tuple(one.pid for one in state.processes))
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else round(value)

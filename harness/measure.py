@@ -49,9 +49,6 @@ class Measurement:
                 again = {one.config_class: one.log_ratios
                          for one in self._measure(sides, owned, watching, small)}
                 timed = [replace(one, again=again.get(one.config_class, ())) for one in timed]
-            if watching is not None and (why := watching.voids_all()):
-                raise DeviceFault(f"nothing of what was timed counts: {why}", where="the card",
-                                  fix="try again when it is free and cool")
         # judged once the lock is free: the oracle makes way for timing
         for case in self.check.cases.values():
             self.check.recheck(case, *self._left[case.id])
@@ -80,6 +77,9 @@ class Measurement:
             raise Failed(f"tampered: {error.what}") from None
         except (PeerError, PeerDied) as error:
             raise Failed(f"failed while timed: {error.what}") from None
+        if watching is not None and (why := watching.voids_all()):
+            raise DeviceFault(f"nothing of what was timed counts: {why}", where="the card",
+                              fix="try again when it is free")
         self._tell(pairs, watching)
         return timed
 

@@ -187,6 +187,7 @@ class Runners:
         Where the next one needs the card for itself, it is waited for.
         """
         for peer in peers:
+            self._asleep.discard(peer)
             if self._in_process:
                 peer.close()
                 continue
@@ -233,7 +234,7 @@ class Runners:
     def _wake(self, peer: Peer, kernel: Kernel) -> None:
         """Have a runner import what it needs and find the card, unless it was told to already."""
         if peer in self._asleep:
-            self._asleep.remove(peer)
+            self._asleep.discard(peer)
             if kernel.target.language != "c":
                 peer.send("ready", language=kernel.target.language, device=kernel.place.device,
                           interpret=kernel.place.interpret)

@@ -16,7 +16,7 @@ from harness.verdict import Evidence
 
 RUNNERS = 24
 """At most so many processes of one evaluation hold a context: pairs, the oracle, those ending."""
-SMI_S = 1.0
+SMI_S = 3.0
 """Between two samples by a tool that is a program of its own."""
 COMPANY = "company"
 """The kind of evidence of processes that were there before: the gate looks who they are."""
@@ -28,35 +28,39 @@ class Vigil:
     One that was there before is told, and voids nothing: both sides are measured beside it. Whether
     it may be there is the gate's to say. A
     slowdown in a smaller share of the samples than `share` voids nothing either.
+
+    Where samples are slow, what is asked about waits for one if this is `patient`; else they void
+    no block, and at the end all of it or nothing.
     """
 
-    def __init__(self, *watches: Watch, share: float = 0.0) -> None:
-        self._watches, self._share = watches, share
+    def __init__(self, *watches: Watch, share: float = 0.0, patient: bool = False) -> None:
+        self._watches, self._share, self._patient = watches, share, patient
         self._windows: list[tuple[int, int]] = []
-        self.catch_up()
+        self._catch_up()
         now = perf_counter_ns()
         self.residents = frozenset(pid for watch in watches
                                    for pid in watch.between(now, now).foreign)
 
-    def catch_up(self) -> None:
-        """Wait for a sample of each card whose samples are slow: they are not waited for else."""
-        for watch in self._watches:
-            if not watch.prompt:
-                watch.catch_up()
-
     def voids(self, begin_ns: int, end_ns: int) -> str:
         """Say why a block in this window (perf_counter_ns) does not count, empty when it does."""
-        why = self._why([watch.between(begin_ns, end_ns) for watch in self._watches])
+        if self._patient:
+            self._catch_up()
+        why = self._why([watch.between(begin_ns, end_ns) for watch in self._watches
+                         if watch.prompt or self._patient])
         if not why:
             self._windows.append((begin_ns, end_ns))
         return why
 
     def voids_all(self) -> str:
-        """Say why nothing of it counts, by what slow samples have shown since; empty when it does.
-        """
-        slow = [watch for watch in self._watches if not watch.prompt]
-        self.catch_up()
-        return self._why([watch.over(self._windows) for watch in slow])
+        """Say why nothing of it counts, by what slow samples have shown; empty when it does."""
+        self._catch_up()
+        return self._why([watch.over(self._windows) for watch in self._watches
+                          if not watch.prompt])
+
+    def _catch_up(self) -> None:
+        for watch in self._watches:
+            if not watch.prompt:
+                watch.catch_up()
 
     def _why(self, seen: Sequence[Health]) -> str:
         newcomers = [str(pid) for one in seen for pid in one.foreign if pid not in self.residents]
@@ -85,17 +89,18 @@ def usable(device: Device) -> Mode:
 
 
 @contextmanager
-def over(device: Device, *, runners: int = RUNNERS, share: float = 0.0) -> Iterator[Vigil | None]:
+def over(device: Device, *, runners: int = RUNNERS, share: float = 0.0,
+         patient: bool = False) -> Iterator[Vigil | None]:
     """Watch a device for as long as it is timed on; None for one that has no clocks to read.
 
-    At most so many `runners` may be ours; `share` is as for a Vigil.
+    At most so many `runners` may be ours; `share` and `patient` are as for a Vigil.
     """
     if device.kind == "cpu":
         yield None
         return
     with ExitStack() as stack:
         yield Vigil(*(stack.enter_context(_watch(card, runners)) for card in device.cards),
-                    share=share)
+                    share=share, patient=patient)
 
 
 def _watch(card: Device, runners: int) -> Watch:

@@ -75,8 +75,19 @@ def test_they_are_the_first_bottlenecks_of_a_benchmark() -> None:
         rows=(Row(config_class="a", correct=True, latency_us=10.0),
               Row(config_class="b", correct=True, latency_us=30.0)),
         kernels=tuple(KernelShare(name=name, launches=10, mean_us=1.0, share=share)
-                      for name, share in (("gemm", 0.7), ("", 0.2), ("copy", 0.06), ("e", 0.04))))
-    found = [lead.bottleneck for lead in bottlenecks.of_shares("c", 2, TARGET, (), best)]
-    assert [(one.id, one.kernel, one.config_class, round(one.value or 0)) for one in found] == [
-        ("b2.1", "gemm", "", 70), ("b2.2", TARGET.op, "", 20), ("b2.3", "copy", "", 6),
-        ("b2.4", TARGET.op, "b", 75), ("b2.5", TARGET.op, "a", 25)]
+                      for name, share in (("flush", 0.5), ("gemm", 0.3), ("", 0.1), ("copy", 0.06),
+                                          ("tail", 0.04))))
+    source = "def gemm(x): ...\ndef copy(x): ...\ndef tail(x): ...\n"
+    found = [lead.bottleneck for lead in bottlenecks.of_shares("c", 2, TARGET, (), best, source)]
+    assert [(one.id, one.limiter, one.config_class, round(one.value or 0)) for one in found] == [
+        ("b2.1", "time in gemm", "", 30), ("b2.2", "time in copy", "", 6),
+        ("b2.3", "share of the time", "b", 75), ("b2.4", "share of the time", "a", 25)]
+
+
+@pytest.mark.parametrize(("kernel", "expected"), [
+    ("decode_kernel", True), ("decode", False), ("void decode_kernel<float, 4>(float*)", True),
+    ("ops::decode_kernel(int)", True), ("_Z13decode_kernelPfi", True), ("", False),
+    ("fill_kernel", False), ("void at::native::vectorized_elementwise_kernel<4>(int)", False)])
+def test_kernels_of_the_source_are_told_from_others(kernel: str, expected: bool) -> None:
+    source = "__global__ void decode_kernel(float *x, int n) {}"
+    assert bottlenecks.is_in(source, kernel) is expected

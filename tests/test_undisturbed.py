@@ -37,9 +37,6 @@ class Disturbed:
     def __init__(self, times: int) -> None:
         self.left = times
 
-    def catch_up(self) -> None:
-        pass
-
     def voids(self, begin_ns: int, end_ns: int) -> str:
         assert begin_ns < end_ns <= perf_counter_ns()
         self.left -= 1
@@ -54,8 +51,9 @@ def disturb(monkeypatch: pytest.MonkeyPatch, by: int | Disturbed) -> Disturbed:
     card = Disturbed(by) if isinstance(by, int) else by
 
     @contextmanager
-    def over(device: Device, *, runners: int, share: float) -> Iterator[Disturbed]:
-        assert (runners, share) == (4096, 0.05)  # a command may start so many processes
+    def over(device: Device, *, runners: int, share: float,
+             patient: bool) -> Iterator[Disturbed]:
+        assert (runners, share, patient) == (4096, 0.05, True)  # a command has many processes
         yield card
     monkeypatch.setattr(vigil, "over", over)
     return card

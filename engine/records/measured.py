@@ -78,9 +78,8 @@ def before(row: Row) -> float | None:
 def kernel(story: Story, n: int, verdict: Verdict) -> str:
     """Return the kernel that a verdict of a round is about: the profiler's, or the hottest known.
     """
-    seen = [one.name for one in verdict.kernels if one.name] + [
-        found[1] for e in verdict.evidence
-        if e.kind == "kernels" and (found := _PROFILED.search(e.detail))]
+    seen = [found[1] for e in verdict.evidence
+            if e.kind == "kernels" and (found := _PROFILED.search(e.detail))]
     nearest = sorted(story.bottlenecks, key=lambda number: (number > n, abs(number - n)))
     named = [b.kernel for number in nearest for b in story.bottlenecks[number] if b.kernel]
     return (seen or named or [story.row.op])[0]

@@ -91,7 +91,8 @@ class CliWorker:
         outcome = guard.run(
             argv, cwd=Path(bench.worktree), limits=limits,
             env=guard.clean_env(jit.private(env, home), home=home),
-            confine=Confine(writable=(bench.worktree, str(home)), network=command.network),
+            confine=Confine(writable=(bench.worktree, str(home)), network=command.network,
+                            cards=command.gpu or not HIDDEN.keys().isdisjoint(command.env)),
             yields=lock.turnstile() if bench.device.kind == "cpu" else None,
             on_line=lambda line: tick("working", line[:400].decode(errors="replace"), None),
             cancel=cancel)

@@ -85,8 +85,8 @@ def traced(verdict: Verdict, device: Device, bench: Bench, seen: Seen) -> Verdic
     """Return a verdict with the kernels of one more run, or with why they cannot be seen."""
     if device.kind != "nvidia":
         return verdict
-    cupti = kernel_time.places(bench.sides["candidate"].place.python)
     try:
+        cupti = kernel_time.places(bench.sides["candidate"].place.python)
         with bench.lock() as held:
             _, profile = bench.undisturbed(lambda: _profile(bench, seen, "candidate", held, cupti))
     except Stopped:

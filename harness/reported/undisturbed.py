@@ -80,7 +80,6 @@ class Undisturbed:
         if self._watching is None:
             return ""
         reasons = []
-        self._watching.catch_up()
         for name, begin_ns, end_ns in self._windows or [("", began_ns, perf_counter_ns())]:
             reasons.append(self._watching.voids(begin_ns, end_ns))
             disturbed[name] = disturbed.get(name, False) or bool(reasons[-1])
@@ -108,5 +107,6 @@ def over(device: Device) -> Iterator[Undisturbed]:
     """Watch a device for as long as benchmarks run on it. Raises DeviceFault where none may."""
     if device.kind == "nvidia":
         vigil.usable(device)
-    with vigil.over(device, runners=COMMAND_LIMITS.processes, share=SLOWED) as watching:
+    with vigil.over(device, runners=COMMAND_LIMITS.processes, share=SLOWED,
+                    patient=True) as watching:
         yield Undisturbed(watching)
