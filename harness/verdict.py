@@ -78,8 +78,8 @@ class Row:
 
 
 KERNEL_TIME = "kernel-time"
-"""The kind of evidence of GPU kernel time, and the rule of a finding that it speaks against a gain:
-a person is asked, always.
+"""The kind of evidence of GPU kernel time, and the rule of a finding that it does not bear out a
+gain on a GPU: a person is asked, always.
 """
 
 

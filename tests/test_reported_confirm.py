@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import kernel_time_case as case
 import pytest
 from reported_case import BENCH, judge
 
+from engine.judge import Policy, rule
 from harness import devices
 from harness.device import Device
 from harness.errors import EnvironmentFault, Stopped
@@ -80,12 +82,6 @@ def test_a_gain_that_kernel_time_speaks_against_is_left_to_a_person(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_kernels_that_did_not_change_are_left_to_a_person(tmp_path: Path) -> None:
-    assert flagged(judged(tmp_path, BEFORE)) == \
-        ": kernel time hardly changed (50 us to 50 us a call)"
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("more", "why"), [
     (f"{TRACED}raise SystemExit('seen')\n", ": the candidate: exited with 1: seen"),
     (f"{TRACED}spoil = lambda rows: rows[1:]\n", ": the candidate: has "),
@@ -131,9 +127,19 @@ def test_whatever_fails_loses_no_gain(error: Exception, tmp_path: Path,
     assert str(error) in flagged(judged(tmp_path, BEFORE))
 
 
-def test_a_cpu_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confirm, "_profiles", None)  # calling it would be told
-    assert flagged(judged(tmp_path, BEFORE, device=devices.find("cpu"))) == ""
+@pytest.mark.parametrize(("device", "why", "kept"), [
+    (devices.find("cpu"), "", "keep"),
+    (replace(CARD, id="hip:0", kind="amd"), ": AMD's cards are not asked for it", "ask"),
+    (CARD, ": kernel time hardly changed (50 us to 50 us a call)", "ask")], ids=lambda one: "")
+def test_on_a_gpu_nobody_but_a_person_keeps_what_is_not_borne_out(
+        device: Device, why: str, kept: str, tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    if device.kind != "nvidia":
+        monkeypatch.setattr(confirm, "_profiles", None)  # calling it would be told
+    verdict = judged(tmp_path, BEFORE, device=device)
+    assert flagged(verdict) == why
+    ruling = rule(verdict, Policy(approval="auto"))
+    assert ruling.kind == kept, ruling
 
 
 @pytest.mark.slow

@@ -52,8 +52,8 @@ def unconfirmed(device: Device, bench: Bench, seen: Seen) -> Confirmation:
 
 
 def because(reason: str) -> Finding:
-    """Return that a gain is not confirmed, and why."""
-    return replace(UNCONFIRMED, detail=f"{UNCONFIRMED.detail}: {reason}")
+    """Return that a gain on a GPU is not confirmed, and why: nobody but a person may keep it."""
+    return replace(UNCONFIRMED, rule=KERNEL_TIME, detail=f"{UNCONFIRMED.detail}: {reason}")
 
 
 def by_kernel_time(device: Device, bench: Bench, seen: Seen) -> Confirmation:
@@ -61,8 +61,10 @@ def by_kernel_time(device: Device, bench: Bench, seen: Seen) -> Confirmation:
 
     Whatever goes wrong leaves the gain as it is, unconfirmed, with the reason.
     """
-    if device.kind != "nvidia":
+    if device.kind == "cpu":
         return Confirmation()
+    if device.kind == "amd":
+        return Confirmation(finding=because("AMD's cards are not asked for it"))
     overall, classes = decide.estimates(seen.series, seen.plan)
     if any(one.high < 0 and one.mean <= -math.log1p(decide.LOST) for one in classes):  # never kept
         return Confirmation()
