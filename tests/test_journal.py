@@ -75,6 +75,7 @@ def test_every_change_can_be_read_back_and_has_its_event(writer: Writer, tmp_pat
     writer.set_candidate_state("rms", "c1", "kept", commit="k1")
     writer.set_campaign("rms", kind="campaign.best", payload={"commit": "k1"}, best_commit="k1",
                         speedup=1.5)
+    writer.tick_slot("rms", 1, "fixed-1", progress=0.5)
     writer.end_slot("rms", 1, "fixed-1", stage="done", candidate="c1")
     writer.end_round("rms", 1, outcome="keep", summary="unrolled", best_speedup=1.5)
     writer.put_bottlenecks("rms", 1, [Bottleneck(
@@ -89,6 +90,7 @@ def test_every_change_can_be_read_back_and_has_its_event(writer: Writer, tmp_pat
     assert best is not None
     assert (best.best_commit, best.speedup, best.round) == ("k1", 1.5, 1)
     assert [s.slot for s in reader.slots("rms", 1)] == ["planned-1", "fixed-1"]
+    assert reader.slots("rms", 1)[1].progress == 1.0, "what has ended is not half done"
     assert reader.candidate("c").commit == "k1"
     assert reader.verdicts("rms", candidate="c1")[0].correct is True
     assert msgspec.json.decode(reader.verdicts("rms")[0].body)["speedup"] == 1.5

@@ -135,7 +135,7 @@ class Writer(Ledger):
                  candidate: str = "") -> None:
         """Record a slot's last stage, with a `slot.end` event."""
         with self.transaction():
-            self.tick_slot(campaign, round, slot, stage=stage, detail=detail,
+            self.tick_slot(campaign, round, slot, stage=stage, detail=detail, progress=1.0,
                            candidate=candidate or None)
             self.append(campaign, "slot.end", slot, {
                 "slot": slot, "round": round, "stage": stage, "detail": detail,
