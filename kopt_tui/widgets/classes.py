@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from rich.cells import cell_len
+
 from harness.verdict import Row
 from kopt_tui import words
 from kopt_tui.snapshot import ClassTable, Speedup
@@ -12,7 +14,11 @@ from kopt_tui.widgets.tones import Line
 
 COLUMNS = {"class": 12, "outcome": 10, "speedup": 18, "latency": 9, "before": 9, "roofline": 8,
            "pairs": 5}
-"""Columns and their widths in cells; from the right they give way on a narrow pane."""
+"""Columns and their widths in cells; from the right they give way on a narrow pane, and where names
+of classes could not be told apart.
+"""
+WIDEST = 32
+"""Cells that the names of classes get at most."""
 
 LEFT = ("class", "outcome", "speedup")
 
@@ -21,27 +27,42 @@ def class_lines(rows: tuple[Row, ...], width: int) -> list[Line]:
     """Return a table of config classes: a line of headings and one line per class."""
     if not rows:
         return [((" no class was measured", "dim"),)]
-    names, room = [], width - 1
-    for name, size in COLUMNS.items():
-        room -= size + 1
-        if room >= -1:
-            names.append(name)
-    heading = " ".join(fit(name, COLUMNS[name], right=name not in LEFT) for name in names)
-    return [((f" {heading}", "dim"),), *(_row(row, names, room) for row in rows)]
+    sizes, room = _sizes(rows, width)
+    heading = " ".join(fit(name, size, right=name not in LEFT) for name, size in sizes.items())
+    return [((f" {heading}", "dim"),), *(_row(row, sizes, room) for row in rows)]
 
 
-def _row(row: Row, names: list[str], room: int) -> Line:
+def _sizes(rows: tuple[Row, ...], width: int) -> tuple[dict[str, int], int]:
+    """Return the columns that have room, with their widths, and what is left of the width."""
+    texts = list(dict.fromkeys(map(_name, rows)))
+    wanted = min(WIDEST, max(cell_len(text) for text in texts))
+    sizes = dict(COLUMNS)
+    empty = [] if any(row.pct_of_roofline is not None for row in rows) else ["roofline"]
+    while True:
+        room = width - sum(size + 1 for size in sizes.values())
+        wider = sizes["class"] + max(0, min(room, wanted - sizes["class"]))
+        apart = len({fit(text, wider) for text in texts}) == len(texts)
+        if len(sizes) == 1 or (room >= 0 and (apart or sizes.keys() <= set(LEFT))):
+            return {**sizes, "class": wider}, room - (wider - sizes["class"]) - 1
+        del sizes[empty.pop() if empty else list(sizes)[-1]]
+
+
+def _name(row: Row) -> str:
+    return f"{row.config_class}*" if row.core else row.config_class
+
+
+def _row(row: Row, sizes: dict[str, int], room: int) -> Line:
     outcome = row.outcome if row.correct else "broken"
     texts = {
-        "class": f"{row.config_class}*" if row.core else row.config_class,
+        "class": _name(row),
         "outcome": "not timed" if outcome == "unmeasured" else words.signed(outcome),
         "speedup": words.speedup(class_speedup(row)), "latency": words.micros(row.latency_us),
         "before": words.micros(row.incumbent_us), "pairs": str(row.pairs or ""),
         "roofline": "" if row.pct_of_roofline is None else f"{row.pct_of_roofline:.0f}%",
     }
     tones = {"outcome": words.tone(outcome), "before": "dim", "pairs": "dim"}
-    spans = [(" " + fit(texts[name], COLUMNS[name], right=name not in LEFT),
-              tones.get(name, "plain")) for name in names]
+    spans = [(" " + fit(texts[name], size, right=name not in LEFT), tones.get(name, "plain"))
+             for name, size in sizes.items()]
     if row.note and room > 8:
         spans.append((fit(f" {row.note}", room), "dim"))
     return tuple(spans)

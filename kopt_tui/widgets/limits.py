@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import textwrap
 
+from rich.cells import cell_len
+
 from engine.journal.records import Bottleneck
 from kopt_tui.widgets.pane import Pane, fit
 from kopt_tui.widgets.tones import Line
+
+LEAST = 12
+"""Cells that a column gets at least."""
 
 
 class LimitsPane(Pane):
@@ -28,12 +33,10 @@ class LimitsPane(Pane):
         if not self.found:
             return [((" none found yet", "dim"),)]
         lines: list[Line] = []
-        for one in self.found:
-            where = "/".join(part for part in (one.kernel, one.config_class) if part)
-            value = "" if one.value is None else f" {one.value:.4g}"
-            head: Line = ((f" {one.rank} ", "dim"), (f"{fit(one.limiter, 16)} ", "bold"),
-                          (f"{fit(where, 22 if width > 72 else 14)} ", "plain"),
-                          (f"{one.metric}{value}", "info"))
+        limiter, places = _columns(self.found, width)
+        for one, place in zip(self.found, places, strict=True):
+            head: Line = ((f" {one.rank} ", "dim"), (f"{fit(one.limiter, limiter)} ", "bold"),
+                          (f"{place} ", "plain"), (_metric(one), "info"))
             if self.whole:
                 lines += [head, *_folded("   ", one.detail, width, "plain"),
                           *_folded("   → ", one.advice, width, "dim"), ()]
@@ -42,6 +45,25 @@ class LimitsPane(Pane):
             if one.advice:
                 lines.append((("   → ", "dim"), (one.advice, "dim")))
         return lines
+
+
+def _columns(found: tuple[Bottleneck, ...], width: int) -> tuple[int, list[str]]:
+    """Return the cells for what limits, and where it does: whole as long as there is room, where
+    first. With little room a class stands without its kernel, if all have the same.
+    """
+    room = width - 5 - max(cell_len(_metric(one)) for one in found)
+    limiter = max(cell_len(one.limiter) for one in found)
+    places = ["/".join(part for part in (one.kernel, one.config_class) if part) for one in found]
+    if max(map(cell_len, places)) > room - LEAST and len({one.kernel for one in found}) == 1:
+        places = [one.config_class or one.kernel for one in found]
+    widest = max(map(cell_len, places))
+    limiter = min(limiter, max(LEAST, room - widest))
+    widest = min(widest, max(LEAST, room - limiter))
+    return limiter, [fit(place, widest) for place in places]
+
+
+def _metric(one: Bottleneck) -> str:
+    return one.metric + ("" if one.value is None else f" {one.value:.4g}")
 
 
 def _folded(mark: str, text: str, width: int, tone: str) -> list[Line]:

@@ -1,0 +1,56 @@
+"""Columns of the dashboard: names that would look alike when clipped get the room of others."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.journal.records import Bottleneck
+from harness.verdict import Row
+from kopt_tui.widgets.classes import class_lines
+from kopt_tui.widgets.limits import LimitsPane
+from kopt_tui.widgets.tones import Line
+
+NAMES = ("mtp=1 context=256", "mtp=1 context=2048", "mtp=2 context=256")
+
+
+def text(line: Line) -> str:
+    return "".join(part for part, _ in line)
+
+
+def rows(*names: str, roofline: float | None = None) -> tuple[Row, ...]:
+    return tuple(Row(config_class=name, correct=True, outcome="faster", latency_us=120.0,
+                     incumbent_us=457.0, log_ratio=0.5, low=0.4, high=0.6, pairs=3,
+                     pct_of_roofline=roofline) for name in names)
+
+
+@pytest.mark.parametrize(("names", "roofline", "width", "headings"), [
+    (("tall", "odd"), 50.0, 79, "class outcome speedup latency before roofline pairs"),
+    (("tall", "odd"), 50.0, 60, "class outcome speedup latency"),
+    (NAMES, None, 90, "class outcome speedup latency before roofline pairs"),
+    (NAMES, None, 79, "class outcome speedup latency before pairs"),  # no roofline to show
+    (NAMES, 50.0, 79, "class outcome speedup latency before roofline"),
+    (NAMES, 50.0, 60, "class outcome speedup latency"),
+    (NAMES, None, 45, "class outcome speedup"),
+])
+def test_classes_can_be_told_apart_before_all_columns_are_shown(
+        names: tuple[str, ...], roofline: float | None, width: int, headings: str) -> None:
+    lines = [text(line) for line in class_lines(rows(*names, roofline=roofline), width)]
+    assert lines[0].split() == headings.split()
+    assert max(map(len, lines)) <= width
+    if width > 45:
+        assert [line.split("✓")[0].strip() for line in lines[1:]] == list(names)
+
+
+@pytest.mark.parametrize(("width", "shown"), [
+    (79, "paged_attention/mtp=1 context=2048"), (60, "… mtp=1 context=2048 %"),
+    (200, "paged_attention/mtp=1 context=2048")])
+def test_where_a_bottleneck_is_comes_before_what_it_is(width: int, shown: str) -> None:
+    found = tuple(Bottleneck(
+        campaign="c", round=2, rank=at, id=f"b2.{at}", kernel="paged_attention", config_class=name,
+        limiter="share of the time", metric="% of the benchmark", value=12.34,
+        detail="", advice="") for at, name in enumerate(NAMES, 1))
+    pane = LimitsPane()
+    pane.found = found
+    line = text(pane.compose_lines(width)[1])
+    assert shown in line and line.rstrip().endswith("% of the benchmark 12.34")
+    assert len(line.rstrip()) <= width
