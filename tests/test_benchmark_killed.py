@@ -55,6 +55,7 @@ def in_round_2(setup: campaigns_of.Setup) -> bool:
     return any(stage == "verifying" for stage, _ in campaigns.slots(setup).values())
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_killed_run_of_either_side_costs_no_gain(tmp_path: Path) -> None:
     setup = create(tmp_path, SLOW)

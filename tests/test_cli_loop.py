@@ -157,6 +157,7 @@ def test_a_killed_loop_goes_on_where_it_was(manifest: Path, tmp_path: Path) -> N
     assert done["best"] == [one for one in after if one["tag"] == "kept"][-1]["config"]
 
 
+@pytest.mark.slow
 def test_two_at_once_and_an_interrupted_one(manifest: Path, tmp_path: Path) -> None:
     started = Started(manifest, tmp_path)
     campaigns.until(lambda: started.trials() or started.process.poll() is not None)

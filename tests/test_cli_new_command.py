@@ -315,6 +315,7 @@ def test_files_are_formatted_as_the_project_does_where_the_tool_is_here(
     assert infer_source.format_command(tmp_path, [file]) == command
 
 
+@pytest.mark.slow
 def test_a_run_that_gives_no_table_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "bench.py").write_text("raise SystemExit('no card')\n")
     mode = Mode(name="full", command="python bench.py", csv="a.csv")

@@ -85,6 +85,7 @@ def program(folder: Path, left_s: float, seconds: float) -> Verdict:
                    devices.find("cpu"), Settings(scratch=str(folder / "scratch")))
 
 
+@pytest.mark.slow
 def test_with_little_time_left_there_are_fewer_runs(tmp_path: Path) -> None:
     verdict = program(tmp_path, 5.0, 1.0)
     [row] = verdict.rows

@@ -107,6 +107,7 @@ for folder, entry, cases in json.load(sys.stdin):
 """
 
 
+@pytest.mark.slow
 def test_every_variant_is_right_where_tiles_do_not_fit(tmp_path: Path) -> None:
     """All of them interpreted in one child: an import of Triton takes longer than all of it."""
     jobs, names = [], []

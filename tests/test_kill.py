@@ -58,7 +58,7 @@ def kill(setup: Setup, pid: int) -> None:
         pass
 
 
-@pytest.mark.parametrize("wanted", [4, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("wanted", [2, pytest.param(30, marks=pytest.mark.slow)])
 def test_a_campaign_killed_again_and_again(wanted: int, tmp_path: Path, own_lock: None) -> None:
     """Each time after so many more events, so that the moments lie all over the campaign."""
     chance = random.Random(SEED)

@@ -255,6 +255,7 @@ def test_what_is_planned_comes_in_order_and_what_is_learnt_keeps_its_place() -> 
     assert seen == [2, 3, 1, 30, 40] and len(asked) == 1
 
 
+@pytest.mark.slow
 def test_the_command_line_hands_the_card_on(capsys: pytest.CaptureFixture[str], tmp_path: Path,
                                             monkeypatch: pytest.MonkeyPatch,
                                             predicted: Verdict) -> None:

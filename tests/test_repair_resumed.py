@@ -40,6 +40,7 @@ def attempts(setup: Setup) -> list[int]:
     return [task.mend.attempt if task.mend else 0 for task in tasks if task is not None]
 
 
+@pytest.mark.slow
 def test_a_repair_that_was_killed_goes_on_as_the_attempt_it_was(tmp_path: Path) -> None:
     hold = tmp_path / "hold"
     hold.touch()

@@ -175,6 +175,7 @@ def test_shapes_that_are_no_class_are_told(tmp_path: Path) -> None:
 RUN = "\n\ndef run(m, n, data=None):\n    return m * n\n"
 
 
+@pytest.mark.slow
 def test_the_score_of_a_benchmark_goes_by_the_calls_of_a_program(tmp_path: Path) -> None:
     """The candidate halves the last of four rows, which a program calls seven times of ten."""
     path = tmp_path / "p"

@@ -74,6 +74,7 @@ def of(screen: Screen, mode: str) -> Screened:
     return screen.measure({"MODE": MODES.index(mode)})
 
 
+@pytest.mark.slow
 def test_trials_take_turns_with_the_start_and_survive_those_that_do_not(screen: Screen) -> None:
     first = of(screen, "start")
     assert first.correctness == "PASS" and not first.reason

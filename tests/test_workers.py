@@ -122,6 +122,7 @@ def _commands() -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_search_template_and_inbox(tmp_path: Path) -> None:
     files = {path.name: path.read_text() for path in EXAMPLE.iterdir() if path.is_file()}
     task = yamldoc.parse(files["task.yaml"], "task.yaml").value
