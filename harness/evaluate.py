@@ -5,10 +5,21 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness import ceilings, guard, lock, predict, project_tests, roofline, spans, summary
+from harness import (
+    ceilings,
+    contexts,
+    guard,
+    lock,
+    predict,
+    project_tests,
+    roofline,
+    spans,
+    summary,
+)
 from harness.audit import audit
 from harness.audit.transfer import looks_like_weight, transfer
 from harness.budget import Budget
@@ -20,7 +31,9 @@ from harness.health_nvidia import ONE_PROCESS
 from harness.kernel import Kernel
 from harness.measure import Measurement
 from harness.oracle import Case, Errors
+from harness.profiles import Profiles
 from harness.roofline import Ceilings
+from harness.spans import Spans
 from harness.stage import Settings, Stage
 from harness.summary import Seen
 from harness.target import Target
@@ -71,6 +84,8 @@ class Evaluation:
         self.findings: list[Finding] = []
         self.notes: list[str] = []
         self.evidence: list[Evidence] = []
+        self._known: Mapping[str, Spans] = {}
+        self._hurry = ExitStack()
 
     def run(self) -> Verdict:
         began = time.monotonic()
@@ -103,12 +118,15 @@ class Evaluation:
         candidate = self._build("candidate")
         incumbent = self._build("incumbent")
         stage.runners.expect(candidate, 1)
-        with stage.working(self._waiting) as held, \
+        profiles = Profiles(Path(self.settings.scratch) / "profiles", incumbent)
+        self._known = profiles.kept()
+        with stage.working(self._waiting) as held, self._hurry, \
                 stage.oracle(Path(self.trees.reference), held) as oracle:
             if held is not None and not stage.in_process:
+                self._hurry.enter_context(contexts.urgent())
                 stage.runners.settle(held, candidate)
                 if stage.measurable:
-                    for kernel in (incumbent, candidate):
+                    for kernel in self._rehearsed(candidate, incumbent):
                         stage.runners.rehearse(kernel, held)
             budget = Budget(stage, oracle, Path(self.trees.reference),
                             {self.trees.incumbent: incumbent})
@@ -120,6 +138,8 @@ class Evaluation:
             try:
                 return self._checked(check, candidate, incumbent, held)
             finally:
+                profiles.keep({name: one for (side, name), one in stage.runners.spans.items()
+                               if side == incumbent.name})
                 self.findings += check.findings
                 self.notes += check.notes
 
@@ -130,12 +150,17 @@ class Evaluation:
         Not before: contexts are made one after another, and its own had to wait for theirs.
         """
         runners = self.stage.runners
+        self._hurry.close()
         if held is not None and self.stage.measurable and not self.stage.in_process:
-            for kernel in (incumbent, candidate):
+            for kernel in self._rehearsed(candidate, incumbent):
                 runners.rehearse(kernel, held, case)
             for kernel in (incumbent, candidate):
                 runners.expect(kernel, self.settings.plan.looks[0], asleep=True)
             runners.settle(held)
+
+    def _rehearsed(self, candidate: Kernel, incumbent: Kernel) -> tuple[Kernel, ...]:
+        """Return the sides that are profiled: the incumbent once, and not for each candidate."""
+        return (candidate,) if self._known else (incumbent, candidate)
 
     def _audit(self) -> None:
         if not self.settings.static_audit:
@@ -192,8 +217,10 @@ class Evaluation:
         finally:
             self.findings += measurement.findings
             self.evidence += measurement.evidence
-        seen = stage.runners.spans
-        self.evidence += spans.evidence(seen, [c.name for c in self.target.classes])
+        seen = {**{(incumbent.name, name): one for name, one in self._known.items()},
+                **stage.runners.spans}
+        self.evidence += spans.evidence(seen, [c.name for c in self.target.classes],
+                                        earlier=[incumbent.name] if self._known else [])
         if self.settings.plan.score == "kernel" and not stage.several:
             self.findings += spans.missing(seen, timings)
         verdict = self._verdict(check.errors, timings, floor)

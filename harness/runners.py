@@ -14,8 +14,9 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
-from harness import jit
+from harness import contexts, jit
 from harness.errors import EnvironmentFault
 from harness.guard import Confine, Limits, Outcome, clean_env
 from harness.kernel import Kernel, Place
@@ -29,9 +30,6 @@ from harness.zygote import Zygote
 
 CORES_PER_START = 3
 MOST_AHEAD = 5
-CONTEXTS_AT_ONCE = 2
-"""A driver finds cards and makes contexts one after another, for all processes of a host: who
-calls it meanwhile waits for all that queue."""
 REHEARSAL_S = 30.0
 BYTES_PER_CONTEXT = 4 << 30
 
@@ -57,8 +55,7 @@ class Runners:
         self._waiting: dict[str, deque[Peer]] = {}
         self._kernels: dict[str, Kernel] = {}
         self._helpers: ThreadPoolExecutor | None = None
-        self._turns = threading.Semaphore(CONTEXTS_AT_ONCE)
-        self._settling: dict[Peer, Future[None]] = {}
+        self._settling: dict[Peer, _Settling] = {}
         self._asleep: set[Peer] = set()
         self._ending: list[Future[Outcome]] = []
         self._rehearsals: dict[str, Rehearsal] = {}
@@ -119,9 +116,13 @@ class Runners:
                     peers.append(self._open(kernel, lock, yields))
                 if refill:
                     self.expect(kernel, refill)
-            for peer, kernel in zip(peers, kernels, strict=True):
-                if settling := self._settling.pop(peer, None):
-                    settling.result()
+            settling = [self._settling.pop(peer, None) for peer in peers]
+            for one in settling:
+                if one is not None:
+                    one.wanted.set()
+            for peer, kernel, one in zip(peers, kernels, settling, strict=True):
+                if one is not None:
+                    one.done.result()
                 elif not self._in_process:
                     self._wake(peer, kernel)
                     _await_ready(peer, kernel)
@@ -147,11 +148,15 @@ class Runners:
             chosen = list(peers) if kernel is None else list(peers)[:name == kernel.name]
             for peer in chosen:
                 if peer not in self._settling:
-                    self._settling[peer] = self._aside().submit(
-                        self._settle, peer, self._kernels[name], lock)
+                    wanted = threading.Event()
+                    if kernel is not None:
+                        wanted.set()
+                    self._settling[peer] = _Settling(wanted, self._aside().submit(
+                        self._settle, peer, self._kernels[name], lock, wanted))
 
-    def _settle(self, peer: Peer, kernel: Kernel, lock: DeviceLock) -> None:
-        with self._turns:
+    def _settle(self, peer: Peer, kernel: Kernel, lock: DeviceLock,
+                wanted: threading.Event) -> None:
+        with contexts.patient(wanted):
             self._wake(peer, kernel)
             _await_ready(peer, kernel)
             peer.hold(lock)
@@ -240,6 +245,8 @@ class Runners:
                           interpret=kernel.place.interpret)
 
     def close(self) -> None:
+        for one in self._settling.values():
+            one.wanted.set()
         for waiting in self._waiting.values():
             self.end(waiting)
             waiting.clear()
@@ -259,6 +266,13 @@ class Runners:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class _Settling(NamedTuple):
+    """A runner that makes its context, or waits for its turn to until it is wanted."""
+
+    wanted: threading.Event
+    done: Future[None]
 
 
 class _NoGpu(Exception):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from harness.convert import ConvertError, convert
@@ -68,12 +68,13 @@ def ask(runner: Peer, case: str) -> Spans:
         raise PeerError(f"the runner's answer makes no sense: {plain(str(error), 200)}") from None
 
 
-def evidence(seen: Mapping[tuple[str, str], Spans], names: list[str]) -> list[Evidence]:
-    """Return what each side runs, class by class."""
+def evidence(seen: Mapping[tuple[str, str], Spans], names: list[str], *,
+             earlier: Collection[str] = ()) -> list[Evidence]:
+    """Return what each side runs, class by class; some were seen at an `earlier` verdict."""
     told = []
     for name in names:
-        sides = [f"{side} {seen[side, name].told()}" for side in ("candidate", "incumbent")
-                 if (side, name) in seen]
+        sides = [f"{side}{', seen earlier,' * (side in earlier)} {seen[side, name].told()}"
+                 for side in ("candidate", "incumbent") if (side, name) in seen]
         if sides:
             told.append(Evidence(kind="kernels", detail=f"{name}: {'; '.join(sides)} (profiler)"))
     return told

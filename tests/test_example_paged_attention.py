@@ -77,7 +77,7 @@ def test_the_quick_benchmark_writes_a_row_of_each_class(folder: Path) -> None:
     wanted = rule.parse(target.check.rule)
     assert all(wanted.passes(row[target.check.column]) for row in rows)
     assert {(row["mtp"], row["context"]) for row in rows} == {
-        (mtp, context) for mtp in "124" for context in ("256", "2048")}
+        (mtp, context) for mtp in "148" for context in ("256", "2048")}
     assert {row["skew"] for row in rows} == {"0", "1"}
     named = {metric.name for metric in target.metrics}
     assert all(float(row[name]) > 0 for row in rows for name in named | set(target.ignore))
@@ -127,7 +127,7 @@ def test_nothing_but_the_kernel_may_be_changed(folder: Path) -> None:
 @pytest.mark.parametrize("config", [
     {"ROWS": 4, "LANES": 16},
     {"ROWS": 8, "LANES": 4, "ONLINE": 1, "TILE": 4},
-    pytest.param({"ROWS": 2, "LANES": 32, "ONLINE": 1, "TILE": 256}, marks=pytest.mark.slow),
+    pytest.param({"ROWS": 1, "LANES": 32, "ONLINE": 1, "TILE": 256}, marks=pytest.mark.slow),
 ], ids=str)
 def test_every_choice_of_knobs_is_right(folder: Path, config: dict[str, Value]) -> None:
     found = knobs.find(SOURCE, language="c")
@@ -256,5 +256,5 @@ def went_as_promised(setup: Setup) -> None:
         setup.lineage.read(setup.lineage.best, "attention.c").decode())
     sizes = {"block_size": 16, "head_size": 64, "heads": 4, "kv_heads": 2, "seqs": 1}
     taken = {block.kernel_for({**sizes, "mtp": mtp, "context": context})
-             for mtp in (1, 2, 4) for context in (256, 2048)}
+             for mtp in (1, 4, 8) for context in (256, 2048)}
     assert block.entry == "paged_attention" and len(taken) > 1

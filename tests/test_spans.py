@@ -29,6 +29,8 @@ def test_kernels_are_told_by_class_and_side() -> None:
     assert [one.detail for one in told] == [
         "big: candidate softmax_kernel 4.00 us, memset 0.50 us in 2; incumbent old_kernel 8.00 us "
         "(profiler)"]
+    [earlier] = spans.evidence(both, ["big"], earlier=["incumbent"])
+    assert "; incumbent, seen earlier, old_kernel 8.00 us (profiler)" in earlier.detail
 
 
 def test_what_a_kernel_is_called_is_no_escape_sequence() -> None:

@@ -22,7 +22,7 @@ from harness.reported.target import CommandTarget
 from harness.requests import Progress, ReportedLoopRequest
 from harness.search.space import Config
 from harness.stage import Settings
-from harness.trials import Job, LoopResult, Trial
+from harness.trials import Job, LoopResult, Showing, Trial
 
 
 def searched(folder: Path, *, budget: int = 6, only: tuple[str, ...] = ("TILE",), repeats: int = 0,
@@ -92,6 +92,22 @@ def test_the_quick_command_is_what_is_run_if_there_is_one(tmp_path: Path) -> Non
     assert found.log_ratio == pytest.approx(0.51, abs=0.01)
     screened = found.best_in("context=1024")[1]
     assert screened.pairs == 1 and screened.stderr is None and screened.sure < 0
+
+
+def test_who_is_best_in_a_class_is_asked_of_all_of_its_rows(tmp_path: Path) -> None:
+    """The quick command has one row of each class, and each wants another tile than the class."""
+    bench = split_case.BENCH.replace("        x = [", """\
+        if "--quick" in sys.argv and (context, heads) not in ((8, 1), (1024, 3)): continue
+        x = [""", 1)
+    target = replace(TARGET, quick_command="python bench.py --quick", configs=("heads",))
+    found = searched(tmp_path, target=target, repeats=3, bench_py=bench)
+    gains = {trial.config["TILE"]: trial.by_class for trial in found.trials}
+    assert gains[4]["heads=1"] > 0.15 and gains[256]["heads=3"] > 0.3
+    assert {one.config["TILE"] for one in found.contenders} == {4, 256}
+    assert {one.name: len(one.cells) for one in found.classes} == {"heads=1": 4, "heads=3": 4}
+    assert [found.best_in(name) for name in ("heads=1", "heads=3")] == [
+        ({"TILE": 32}, Showing(config_class=name, gain=0.0, stderr=0.0))
+        for name in ("heads=1", "heads=3")]
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROWS 1    /* kopt: knob ROWS in [1, 2, 4, 8] queries that share each load */
+#define ROWS 1    /* kopt: knob ROWS in [1, 4, 8] queries that share each load */
 #define LANES 1   /* kopt: knob LANES in [1, 4, 8, 16, 32] partial sums of one product */
 #define ONLINE 0  /* kopt: knob ONLINE in [0, 1] 0: softmax of all scores, 1: of tile after tile */
 #define TILE 64   /* kopt: knob TILE in [4, 16, 64, 256] positions of a tile */

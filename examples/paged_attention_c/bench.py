@@ -19,16 +19,16 @@ SHAPES = [
     Shape(16, 64, 1, 2048, 4, 2, 1),
     Shape(64, 128, 1, 2048, 2, 2, 1),
     Shape(16, 128, 1, 2048, 2, 1, 4, skew=1),
-    Shape(16, 64, 2, 256, 8, 8, 2),
-    Shape(64, 128, 2, 256, 4, 2, 2),
-    Shape(16, 128, 2, 2048, 2, 1, 1),
     Shape(16, 64, 4, 256, 4, 4, 2),
     Shape(64, 128, 4, 256, 4, 1, 2),
     Shape(16, 64, 4, 2048, 2, 1, 1),
     Shape(64, 128, 4, 2048, 1, 1, 1),
     Shape(16, 80, 4, 2048, 2, 2, 4, skew=1),
+    Shape(16, 64, 8, 256, 4, 4, 1),
+    Shape(64, 128, 8, 256, 2, 1, 1),
+    Shape(16, 128, 8, 2048, 1, 1, 1),
 ]
-QUICK = [SHAPES[i] for i in (1, 3, 7, 8, 10, 13)]
+QUICK = [SHAPES[i] for i in (1, 3, 7, 10, 12, 13)]
 SAMPLE = 1_000_000  # products in Python that the check of one shape may take
 anywhere = random.SystemRandom()
 

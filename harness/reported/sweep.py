@@ -1,7 +1,8 @@
 """A search over the knobs of a command target's source: whole benchmark runs are its trials.
 
 Each trial is one run of the default, the tree as it is, and one of a copy with the knobs set, built
-anew. What may be best in some config class is run again at the end, beside the common best.
+anew. What may be best in some config class is run again at the end, beside the common best, and on
+all rows: a class has more than those of the quick command, and who is best there may not be.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from harness.reported.rota import Rota
 from harness.reported.series import Pair, Series, SickIncumbent
 from harness.reported.side import Side
 from harness.reported.table import Fault, Reading
-from harness.reported.target import CommandTarget
+from harness.reported.target import CommandTarget, Mode
 from harness.search.ruling import Ruling
 from harness.search.space import Config, of_knobs
 from harness.search.walk import Strategy, Walk
@@ -177,7 +178,7 @@ class Sweep(Evaluation):
         self.first = pair
         turned = Pair(incumbent=pair.candidate, candidate=pair.incumbent)
         found = series.build(self.target, self.measure, [pair, turned])
-        self._know(found)
+        self._know(found, self.mode)
         return self._seen_in(found, pair.candidate, 0)
 
     def _try(self, config: Config) -> Tried:
@@ -211,11 +212,11 @@ class Sweep(Evaluation):
         runs = Duel(self.bench(sides), self.mode, Plan()).runs(ORDER if number % 2 else ORDER[::-1])
         return Pair(incumbent=runs["incumbent"], candidate=runs["candidate"])
 
-    def _know(self, found: Series) -> None:
-        """Remember the classes, those first that take most of the time."""
+    def _know(self, found: Series, mode: Mode) -> None:
+        """Remember the classes of a command, those first that take most of the time."""
         inside = series.by_class(self.target, found.found, found.keys)
-        series.expect_named(self.target, found, self.mode)
-        if self.target.weights is not None and found.shares.names_none:
+        series.expect_named(self.target, found, mode)
+        if self.target.weights is not None and found.shares.names_none and mode == self.mode:
             self.notes.append("the quick command has no row that the weights name: all count alike")
         summed = self.target.scoring == "total"  # then a class has its whole time already
         costly = sorted(found.classes,
@@ -271,7 +272,10 @@ class Sweep(Evaluation):
             with contextlib.suppress(Fault):
                 sides[name] = self._of(trial, name)
                 configs[name] = trial.config
-        runs = finals.repeat(self.bench(sides), self.mode, repeats, self.notes.append)
+        runs = finals.repeat(self.bench(sides), self.target.full, repeats, self.notes.append)
+        if self.mode != self.target.full and "best" in runs:
+            self._know(series.build(self.target, self.measure, [
+                Pair(incumbent=run, candidate=run) for run in runs["best"]]), self.target.full)
         return finals.compared(self.target, self.measure, runs, configs,
                                [one.name for one in self.classes])
 

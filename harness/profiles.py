@@ -1,0 +1,55 @@
+"""What an incumbent was seen to run, kept for the verdicts on the candidates after it.
+
+It is evidence, and nothing is judged by it: a profiler takes seconds to attach, and a context that
+others on the host wait for, to say of the same code what it said before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import jit
+from harness.convert import ConvertError, from_json, to_json
+from harness.kernel import Kernel
+from harness.spans import Spans
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Kept:
+    of: str
+    seen: dict[str, Spans]
+
+
+class Profiles:
+    """The last incumbent's profile by class, in a folder where no candidate can write."""
+
+    def __init__(self, folder: Path, kernel: Kernel) -> None:
+        self._path = folder / f"{kernel.name}.json"
+        self._home = kernel.home
+        self._classes = {one.name for one in kernel.target.classes}
+        self._of = hashlib.sha256(repr((
+            kernel.identity, kernel.target, kernel.place.device, kernel.place.python,
+            sorted(kernel.place.env.items()))).encode()).hexdigest()
+
+    def kept(self) -> Mapping[str, Spans]:
+        """Return what was seen of the same code, class by class; nothing where a class is missing,
+        or where its compiled kernels are gone: a rehearsal makes both.
+        """
+        if not (self._home / jit.FOLDER).is_dir():
+            return {}
+        try:
+            kept = from_json(self._path.read_bytes(), _Kept)
+        except (OSError, ConvertError, ValueError):
+            return {}
+        return kept.seen if kept.of == self._of and self._classes <= kept.seen.keys() else {}
+
+    def keep(self, seen: Mapping[str, Spans]) -> None:
+        """Keep a whole profile; part of one would say nothing."""
+        if self._classes <= seen.keys():
+            with contextlib.suppress(OSError):  # the next verdict then takes longer
+                self._path.parent.mkdir(exist_ok=True)
+                self._path.write_bytes(to_json(_Kept(of=self._of, seen=dict(seen))))
