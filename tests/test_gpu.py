@@ -188,6 +188,15 @@ def test_the_verdict_names_caches_clocks_and_how_far_it_trusts_times(tmp_path: P
         print(cache, verdict.latency_us, verdict.evidence)
 
 
+def test_an_incumbent_is_profiled_once_for_many_candidates(tmp_path: Path) -> None:
+    of = target(classes=(ConfigClass(name="small", shape={"n": 1 << 20}),))
+    for words in ("; incumbent double_kernel", "; incumbent, seen earlier, double_kernel"):
+        verdict = judge(tmp_path, f"{DOUBLE}# {words}\n", of=of, device=card().id, plan=QUICK)
+        assert verdict.valid and verdict.correct, verdict
+        told = {one.kind: one.detail for one in verdict.evidence}
+        assert "candidate double_kernel" in told["kernels"] and words in told["kernels"], told
+
+
 def test_results_remembered_by_content_are_found(tmp_path: Path) -> None:
     of = target(language="python", returns=True, return_dtypes=("float32",),
                 classes=(ConfigClass(name="one", shape={"n": 1 << 24}),),
