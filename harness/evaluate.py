@@ -125,9 +125,6 @@ class Evaluation:
             if held is not None and not stage.in_process:
                 self._hurry.enter_context(contexts.urgent())
                 stage.runners.settle(held, candidate)
-                if stage.measurable:
-                    for kernel in self._rehearsed(candidate, incumbent):
-                        stage.runners.rehearse(kernel, held)
             budget = Budget(stage, oracle, Path(self.trees.reference),
                             {self.trees.incumbent: incumbent})
             check = Check(stage, oracle, budget, self._progress,

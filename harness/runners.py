@@ -162,16 +162,15 @@ class Runners:
             peer.hold(lock)
             peer.ask("context", device=kernel.place.device)
 
-    def rehearse(self, kernel: Kernel, lock: DeviceLock, case: Case | None = None) -> None:
-        """Have a kernel compiled for a case and profiled beside the check, in a process for that;
-        without a case, have that process made.
+    def rehearse(self, kernel: Kernel, lock: DeviceLock, case: Case) -> None:
+        """Have a kernel compiled for a case and profiled beside the check, in a process for that.
         """
         if kernel.name not in self._rehearsals:
             self._rehearsals[kernel.name] = Rehearsal(
                 partial(self._open, kernel, lock, None), partial(_load, kernel),
                 lambda case, seen: self.spans.__setitem__((kernel.name, case.config_class), seen))
-        rehearsal = self._rehearsals[kernel.name]
-        self._rehearsing.append(rehearsal.begin() if case is None else rehearsal.add(case))
+            self._rehearsing.append(self._rehearsals[kernel.name].begin())
+        self._rehearsing.append(self._rehearsals[kernel.name].add(case))
 
     def rehearsed(self) -> None:
         """Wait for every rehearsal, or end it: nothing else may run while something is timed."""
