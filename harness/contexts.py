@@ -19,6 +19,9 @@ from harness import lock
 AT_ONCE = 2
 """More at a time come no sooner, and whoever is waited for queues behind them."""
 PATIENCE_S = 5.0
+ONE_QUEUE = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+"""With it a context is made in two thirds of the time. Work on several streams waits for each other
+then, so that it is for who has one stream alone."""
 _URGENT = "contexts.urgent"
 
 

@@ -117,6 +117,7 @@ class Evaluation:
         self._audit()
         candidate = self._build("candidate")
         incumbent = self._build("incumbent")
+        stage.runners.one_queue = not (candidate.may_use_streams or incumbent.may_use_streams)
         stage.runners.expect(candidate, 1)
         profiles = Profiles(Path(self.settings.scratch) / "profiles", incumbent)
         self._known = profiles.kept()

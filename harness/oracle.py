@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from harness.contexts import ONE_QUEUE
 from harness.convert import ConvertError, convert, to_builtins
 from harness.errors import KoptError
 from harness.guard import Confine, Limits, clean_env
@@ -22,8 +23,6 @@ from harness.zygote import Zygote
 
 DISTRIBUTIONS = ("normal", "wide", "heavy", "structured", "shifted", "tied", "constant")
 """See harness/child/inputs.py."""
-ONE_QUEUE = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
-"""A context with one queue to the card is made in half the time, and nothing here is timed."""
 ORACLE_LIMITS = Limits(wall_s=366 * 86_400.0, output_bytes=1 << 20)
 """It lives as long as its evaluation or loop, whose own limit is shorter."""
 

@@ -46,6 +46,8 @@ class Runners:
                  cancel: threading.Event | None = None) -> None:
         self.limits = limits
         self.ahead = 0 if in_process else ahead
+        self.one_queue = False
+        """Whether runners have one queue to the card, as those may who use one stream alone."""
         self._in_process = in_process
         self._bench: Bench | None = None
         self._yields = yields
@@ -220,7 +222,8 @@ class Runners:
         place, bare = kernel.place, kernel.target.language == "c"
         home = kernel.home
         home.mkdir(parents=True, exist_ok=True)
-        env = clean_env(jit.private({**place.env, "TRITON_HOME": str(home)}, home), home=home)
+        given = {**(contexts.ONE_QUEUE if self.one_queue else {}), **place.env}
+        env = clean_env(jit.private({**given, "TRITON_HOME": str(home)}, home), home=home)
         if place.interpret:
             env["TRITON_INTERPRET"] = "1"
         io = Path(place.scratch) / "io" / "out"  # the inputs beside it are not to be changed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -122,3 +123,35 @@ def double(*given):
         assert [words for words, _ in told].count("loaded by") == processes
         assert [words for words, _ in told].count("called by") >= 2, told
         assert runners.spans == {}  # nothing is profiled where there is no GPU
+
+
+@pytest.mark.parametrize(("one_queue", "given", "wanted"), [
+    (False, {}, None), (True, {}, "1"), (True, {"CUDA_DEVICE_MAX_CONNECTIONS": "4"}, "4")])
+def test_who_has_one_stream_alone_has_one_queue_unless_the_user_says(
+        one_queue: bool, given: dict[str, str], wanted: str | None, tmp_path: Path) -> None:
+    source = f"import os\nassert os.environ.get('CUDA_DEVICE_MAX_CONNECTIONS') == {wanted!r}\n"
+    one = made(tmp_path, source=source + "def double(x, out):\n    pass\n")
+    one = replace(one, place=replace(one.place, env={**one.place.env, **given}))
+    with Runners(PYTHON_LIMITS) as runners:
+        runners.one_queue = one_queue
+        runners.start(one).close()
+
+
+STREAMS = {
+    "no word of them": ("triton", {}, False),
+    "in the source": ("triton", {"kernel.py": "s = torch.cuda.Stream()\n"}, True),
+    "in a file beside it": ("triton", {"more/helper.py": "with torch.cuda.stream(s): pass\n"}, True),
+    "streaming loads": ("triton", {"kernel.py": "# Streaming loads\n"}, False),
+    "in no Python file": ("triton", {"notes.md": "streams\n"}, False),
+    "torch itself, who knows": ("python", {}, True),
+}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_triton_kernel_that_speaks_of_no_stream_uses_one(name: str, tmp_path: Path) -> None:
+    language, files, wanted = STREAMS[name]
+    one = made(tmp_path)
+    for path, text in files.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text)
+    assert replace(one, target=replace(one.target, language=language)).may_use_streams is wanted
