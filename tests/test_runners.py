@@ -140,7 +140,7 @@ def test_who_has_one_stream_alone_has_one_queue_unless_the_user_says(
 STREAMS = {
     "no word of them": ("triton", {}, False),
     "in the source": ("triton", {"kernel.py": "s = torch.cuda.Stream()\n"}, True),
-    "in a file beside it": ("triton", {"more/helper.py": "with torch.cuda.stream(s): pass\n"}, True),
+    "in a file beside it": ("triton", {"more/helper.py": "with stream(s): pass\n"}, True),
     "streaming loads": ("triton", {"kernel.py": "# Streaming loads\n"}, False),
     "in no Python file": ("triton", {"notes.md": "streams\n"}, False),
     "torch itself, who knows": ("python", {}, True),
