@@ -56,7 +56,7 @@ class Bench:
         self.task = replace(task, classes=tuple(task.config_class(name) for name in CLASSES))
         self.source = knobs.apply(knobs.read(EXAMPLES / EXAMPLE / "kernel.py"), GOOD[EXAMPLE],
                                   language="triton")
-        self._numbers = iter(range(1_000_000))
+        self._numbers = iter(range(1, 1_000_000))
         self._lock = threading.Lock()
 
     def keep(self, kind: str, **fields: Any) -> None:
