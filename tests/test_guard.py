@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -455,6 +456,31 @@ def test_shared_memory_is_private_and_small(tmp_path: Path) -> None:
     outcome = confined(code, tmp_path, name)
     assert outcome.stdout.decode() == f"{[Path(name).name]} True\n"
     assert not Path(name).exists()
+
+
+@needs_confinement
+def test_what_lies_in_shared_memory_can_be_worked_in(tmp_path: Path) -> None:
+    """As with TMPDIR=/dev/shm: its own folder is there as it is, and others' are not."""
+    code = """
+import os, sys
+os.chdir(sys.argv[1])
+print(open("../given").read(), sorted(os.listdir("/dev/shm")) == [sys.argv[2]])
+open("made", "w").write("here")
+for path in ("../given", "../new"):
+    try:
+        open(path, "a")
+        print("written")
+    except OSError:
+        print("read-only")
+"""
+    with (tempfile.TemporaryDirectory(dir="/dev/shm") as folder,
+          tempfile.TemporaryDirectory(dir="/dev/shm")):
+        (Path(folder) / "given").write_text("given")
+        work = Path(folder) / "work"
+        work.mkdir()
+        outcome = confined(code, work, str(work), Path(folder).name)
+        assert outcome.stdout == b"given True\nread-only\nread-only\n", outcome
+        assert (work / "made").read_text() == "here"
 
 
 def test_without_namespaces_it_says_so_and_goes_on(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ LINUX_CAPABILITY_VERSION_3 = 0x20080522
 SYS_MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE = 442, -100, 0x8000
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NODEV = 1, 4
 INNER_UID = 1000  # any id but 0: programs started under it hold no capabilities
-SHARED_MEMORY = "size=1g"
+SHARED, SHARED_MEMORY = "/dev/shm", "size=1g"
 NOTHING = "size=4k"
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts")
 CARDS = ("nvidia*", "dri", "kfd", "dxg")
@@ -80,7 +80,8 @@ def enter(writable: list[str], network: bool, report: int = -1, *, cards: bool =
           nodes: Sequence[str] = (), hidden: Sequence[str] = ()) -> None:
     """Move this process into namespaces of its own and fork; returns in the innermost child.
 
-    Everything is read-only but `writable` and a private /dev/shm; `hidden` folders are empty;
+    Everything is read-only but `writable` and a private /dev/shm, which has nothing of the box's but
+    the folders that this process works in; `hidden` folders are empty;
     other processes are invisible and cannot be signalled; without `network` not even a local
     socket can be reached, without `cards` no GPU can be opened, with some `nodes` of those that
     are numbered below /dev no other. The processes in between wait and
@@ -101,7 +102,7 @@ def enter(writable: list[str], network: bool, report: int = -1, *, cards: bool =
         _set_attributes(path, drop=MOUNT_ATTR_RDONLY)
     for path in devices:
         _set_attributes(path, AT_RECURSIVE, drop=MOUNT_ATTR_NODEV)
-    _mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, SHARED_MEMORY)
+    _own_shared_memory([*writable, os.getcwd()])
     for path in hidden:
         _mount("tmpfs", path, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, NOTHING)
     _wait_in_parent()
@@ -111,6 +112,22 @@ def enter(writable: list[str], network: bool, report: int = -1, *, cards: bool =
     _drop_capabilities()
     if not network:
         _refuse_connections()
+
+
+def _own_shared_memory(needed: Sequence[str]) -> None:
+    """Mount an empty /dev/shm, but for the folders there that hold these paths: people put what is
+    temporary there.
+    """
+    kept = {}
+    for path in map(os.path.realpath, needed):
+        inside = path.removeprefix(f"{SHARED}/").split("/")
+        if path.startswith(f"{SHARED}/") and inside[0] not in kept:
+            kept[inside[0]] = os.open(f"{SHARED}/{inside[0]}", os.O_PATH | os.O_DIRECTORY)
+    _mount("tmpfs", SHARED, "tmpfs", MS_NOSUID | MS_NODEV, SHARED_MEMORY)
+    for name, fd in kept.items():
+        os.mkdir(f"{SHARED}/{name}")
+        _mount(f"/proc/self/fd/{fd}", f"{SHARED}/{name}", None, MS_BIND | MS_REC)
+        os.close(fd)
 
 
 def _devices(names: Sequence[str], nodes: Sequence[str]) -> list[str]:
