@@ -7,6 +7,7 @@ These are manners and no lock: who was patient for long goes on, and who is wait
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import threading
@@ -15,10 +16,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from harness import lock
+from harness.errors import KoptError
 
 AT_ONCE = 3
 """More at a time come hardly sooner, and whoever is waited for queues behind them."""
 PATIENCE_S = 5.0
+POLL_S = 0.02
+TRIES, TRY_S = 20, 0.001
 ONE_QUEUE = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 """With it a context is made in two thirds of the time. Work on several streams waits for each other
 then, so that it is for who has one stream alone."""
@@ -28,12 +32,13 @@ _URGENT = "contexts.urgent"
 @contextmanager
 def urgent() -> Iterator[None]:
     """Have the patient wait, while contexts are made that a verdict waits for."""
-    fd, _ = lock.open_file(_URGENT)
+    fd = _open(_URGENT)
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH)  # those who look for it hold it for an instant
+        if fd is not None:
+            _shared(fd)
         yield
     finally:
-        os.close(fd)
+        _close(fd)
 
 
 @contextmanager
@@ -41,40 +46,52 @@ def patient(wanted: threading.Event, *, patience_s: float = PATIENCE_S) -> Itera
     """Wait for a turn to make a context, until it is `wanted` at once; the turn is kept meanwhile.
     """
     end = time.monotonic() + patience_s
-    turn = None
+    gate, turns = _open(_URGENT), [_open(f"contexts.{number}") for number in range(AT_ONCE)]
+    mine = None
     try:
-        while time.monotonic() < end and not wanted.is_set():
-            turn = _turn() if turn is None else turn
-            if turn is not None and not _is_urgent():
+        while gate is not None and None not in turns and time.monotonic() < end \
+                and not wanted.is_set():
+            mine = next((one for one in turns if _alone(one)), None) if mine is None else mine
+            if mine is not None and _alone(gate):
                 break
-            wanted.wait(lock.POLL_S)
+            wanted.wait(POLL_S)
+        for fd in (gate, *(one for one in turns if one != mine)):
+            _close(fd)
+        gate, turns = None, [mine]
         yield
     finally:
-        if turn is not None:
-            os.close(turn)
+        for fd in (gate, *turns):
+            _close(fd)
 
 
-def _turn() -> int | None:
-    """Take a turn that is free; None while all are taken."""
-    for number in range(AT_ONCE):
-        fd, _ = lock.open_file(f"contexts.{number}")
-        if _flock(fd):
-            return fd
-        os.close(fd)
-    return None
-
-
-def _is_urgent() -> bool:
-    fd, _ = lock.open_file(_URGENT)
+def _open(name: str) -> int | None:
+    """Open a file of the lock directory; None where that cannot be, and then nobody waits."""
     try:
-        return not _flock(fd)
-    finally:
+        return lock.open_file(name)[0]
+    except KoptError:
+        return None
+
+
+def _close(fd: int | None) -> None:
+    if fd is not None:
         os.close(fd)
 
 
-def _flock(fd: int) -> bool:
+def _shared(fd: int) -> None:
+    """Be one of those who are waited for; who looks for them holds the file for an instant only."""
+    for _ in range(TRIES):
+        with contextlib.suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return
+        time.sleep(TRY_S)
+
+
+def _alone(fd: int | None) -> bool:
+    """Lock a file, and tell whether nobody else has it."""
+    if fd is None:
+        return False
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError:
         return False
     return True

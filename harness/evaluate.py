@@ -5,21 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness import (
-    ceilings,
-    contexts,
-    guard,
-    lock,
-    predict,
-    project_tests,
-    roofline,
-    spans,
-    summary,
-)
+from harness import ceilings, guard, lock, predict, project_tests, roofline, spans, summary
 from harness.audit import audit
 from harness.audit.transfer import looks_like_weight, transfer
 from harness.budget import Budget
@@ -85,7 +74,6 @@ class Evaluation:
         self.notes: list[str] = []
         self.evidence: list[Evidence] = []
         self._known: Mapping[str, Spans] = {}
-        self._hurry = ExitStack()
 
     def run(self) -> Verdict:
         began = time.monotonic()
@@ -117,14 +105,13 @@ class Evaluation:
         self._audit()
         candidate = self._build("candidate")
         incumbent = self._build("incumbent")
-        stage.runners.one_queue = not (candidate.may_use_streams or incumbent.may_use_streams)
+        stage.runners.one_queue = candidate.one_stream and incumbent.one_stream
         stage.runners.expect(candidate, 1)
         profiles = Profiles(Path(self.settings.scratch) / "profiles", incumbent)
         self._known = profiles.kept()
-        with stage.working(self._waiting) as held, self._hurry, \
+        with stage.working(self._waiting) as held, \
                 stage.oracle(Path(self.trees.reference), held) as oracle:
             if held is not None and not stage.in_process:
-                self._hurry.enter_context(contexts.urgent())
                 stage.runners.settle(held, candidate)
             budget = Budget(stage, oracle, Path(self.trees.reference),
                             {self.trees.incumbent: incumbent})
@@ -136,10 +123,11 @@ class Evaluation:
             try:
                 return self._checked(check, candidate, incumbent, held)
             finally:
-                profiles.keep({name: one for (side, name), one in stage.runners.spans.items()
-                               if side == incumbent.name})
+                stage.runners.abandon()
                 self.findings += check.findings
                 self.notes += check.notes
+                profiles.keep({name: one for (side, name), one in dict(stage.runners.spans).items()
+                               if side == incumbent.name})
 
     def _get_ready(self, candidate: Kernel, incumbent: Kernel, case: Case,
                    held: lock.DeviceLock | None) -> None:
@@ -148,7 +136,6 @@ class Evaluation:
         Not before: contexts are made one after another, and its own had to wait for theirs.
         """
         runners = self.stage.runners
-        self._hurry.close()
         if held is not None and self.stage.measurable and not self.stage.in_process:
             for kernel in self._rehearsed(candidate, incumbent):
                 runners.rehearse(kernel, held, case)

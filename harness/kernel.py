@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness import build_c
+from harness import build_c, streams
 from harness.build_c import BuildError
 from harness.device import Device
 from harness.errors import InputError
@@ -23,8 +22,6 @@ from harness.text import plain
 from harness.zygote import Kind
 
 MOST_SIBLINGS = 50
-_STREAMS = re.compile(rb"stream(?!ing)", re.IGNORECASE)
-"""What is streamed past a cache runs on one stream all the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,13 +70,10 @@ class Kernel:
                    [own, *sorted(own.parent.glob("*.py"))[:MOST_SIBLINGS]] if path.is_file())
 
     @property
-    def may_use_streams(self) -> bool:
-        """Whether it may have work on several streams at a time: a Triton kernel of whose tree no
-        file speaks of streams has not.
-        """
-        return self.target.language != "triton" or any(
-            _STREAMS.search(path.read_bytes())
-            for path in _python_files(Path(self.root), Path(self.artifact)))
+    def one_stream(self) -> bool:
+        """Whether all of its work is on one stream of a card, as far as that can be told."""
+        return self.target.language == "triton" and self.target.num_gpus == 1 and \
+            streams.one_stream(Path(self.root), Path(self.artifact))
 
     def job(self) -> dict[str, Any]:
         """Return what a runner is told to load."""
@@ -133,20 +127,14 @@ def make(target: Target, tree: Path, name: str, place: Place, *,
 def _identity(tree: Path, source: Path) -> str:
     """Hash every Python file of a tree: the kernel may import any of them."""
     digest = hashlib.sha256()
-    for path in _python_files(tree, source):
-        digest.update(f"{path.relative_to(tree)}\0".encode(errors="surrogateescape"))
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
-
-
-def _python_files(tree: Path, source: Path) -> Iterator[Path]:
-    """Yield the source and every Python file of a tree, in order."""
     for folder, folders, files in os.walk(tree):
         folders[:] = sorted(f for f in folders if not f.startswith((".", "__pycache__")))
         for name in sorted(files):
             path = Path(folder) / name
             if path == source or (name.endswith(".py") and path.is_file()):
-                yield path
+                digest.update(f"{path.relative_to(tree)}\0".encode(errors="surrogateescape"))
+                digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
 
 
 def scratch_inside(folder: Path, name: str) -> Path:

@@ -41,6 +41,7 @@ class Measurement:
         sides = {"candidate": candidate, "incumbent": incumbent}
         self._progress("waiting", "for the device", None)
         stage.runners.rehearsed()
+        stage.runners.settled()
         with stage.measuring(held, lambda text: self._progress("waiting", text, None)) as owned, \
                 vigil.over(stage.device) as watching:
             cases = self.check.cases

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from harness import streams
 from harness.contexts import ONE_QUEUE
 from harness.convert import ConvertError, convert, to_builtins
 from harness.errors import KoptError
@@ -162,6 +163,8 @@ class Oracle:
     def __init__(self, target: Target, reference_tree: Path, scratch: Path, place: Place, *,
                  lock: DeviceLock | None = None, yields: Turnstile | None = None,
                  zygote: Zygote | None = None, cancel: threading.Event | None = None) -> None:
+        source = reference_tree / target.reference_file
+        single = target.num_gpus == 1 and streams.one_stream(reference_tree, source)
         self.target = target
         self._interpret = place.interpret
         self.scratch = scratch
@@ -169,12 +172,12 @@ class Oracle:
         (scratch / "out").mkdir(parents=True, exist_ok=True)
         self._peer = Peer("oracle", cwd=reference_tree, limits=ORACLE_LIMITS,
                           python=None if target.language == "c" else place.python,
-                          env=clean_env({**ONE_QUEUE, **place.env}, home=scratch), lock=lock,
-                          yields=yields,
-                          zygote=zygote, cancel=cancel,
+                          env=clean_env({**(ONE_QUEUE if single else {}), **place.env},
+                                        home=scratch),
+                          lock=lock, yields=yields, zygote=zygote, cancel=cancel,
                           confine=Confine(writable=(str(scratch),), nodes=place.nodes))
         library = "numpy" if target.language == "c" else "torch"
-        self._ask("load", reference=str(reference_tree / target.reference_file),
+        self._ask("load", reference=str(source),
                   function=target.reference_function, library=library, device=place.device,
                   float64=target.float64)
 

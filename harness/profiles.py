@@ -25,21 +25,22 @@ class _Kept:
 
 
 class Profiles:
-    """The last incumbent's profile by class, in a folder where no candidate can write."""
+    """One incumbent's profile by class, in a folder where no confined candidate can write."""
 
     def __init__(self, folder: Path, kernel: Kernel) -> None:
-        self._path = folder / f"{kernel.name}.json"
-        self._home = kernel.home
+        self._compiled = kernel.home.joinpath(*jit.TRITON)
+        self._compiles = kernel.target.language == "triton"
         self._classes = {one.name for one in kernel.target.classes}
         self._of = hashlib.sha256(repr((
             kernel.identity, kernel.target, kernel.place.device, kernel.place.python,
             sorted(kernel.place.env.items()))).encode()).hexdigest()
+        self._path = folder / f"{self._of[:20]}.json"
 
     def kept(self) -> Mapping[str, Spans]:
         """Return what was seen of the same code, class by class; nothing where a class is missing,
         or where its compiled kernels are gone: a rehearsal makes both.
         """
-        if not (self._home / jit.FOLDER).is_dir():
+        if not self._path.is_file() or (self._compiles and not self._compiled.is_dir()):
             return {}
         try:
             kept = from_json(self._path.read_bytes(), _Kept)
@@ -52,4 +53,6 @@ class Profiles:
         if self._classes <= seen.keys():
             with contextlib.suppress(OSError):  # the next verdict then takes longer
                 self._path.parent.mkdir(exist_ok=True)
-                self._path.write_bytes(to_json(_Kept(of=self._of, seen=dict(seen))))
+                new = self._path.with_suffix(".new")
+                new.write_bytes(to_json(_Kept(of=self._of, seen=dict(seen))))
+                new.replace(self._path)

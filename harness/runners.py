@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from harness import contexts, jit
 from harness.errors import EnvironmentFault
@@ -25,6 +24,7 @@ from harness.oracle import Case
 from harness.peer import Peer, PeerDied, PeerError
 from harness.rehearsal import Rehearsal
 from harness.seats import Bench
+from harness.settling import Settling
 from harness.spans import Spans
 from harness.zygote import Zygote
 
@@ -57,7 +57,7 @@ class Runners:
         self._waiting: dict[str, deque[Peer]] = {}
         self._kernels: dict[str, Kernel] = {}
         self._helpers: ThreadPoolExecutor | None = None
-        self._settling: dict[Peer, _Settling] = {}
+        self._settling = Settling(lambda work: self._aside().submit(work))
         self._asleep: set[Peer] = set()
         self._ending: list[Future[Outcome]] = []
         self._rehearsals: dict[str, Rehearsal] = {}
@@ -118,13 +118,10 @@ class Runners:
                     peers.append(self._open(kernel, lock, yields))
                 if refill:
                     self.expect(kernel, refill)
-            settling = [self._settling.pop(peer, None) for peer in peers]
-            for one in settling:
-                if one is not None:
-                    one.wanted.set()
-            for peer, kernel, one in zip(peers, kernels, settling, strict=True):
-                if one is not None:
-                    one.done.result()
+            for peer, kernel, settled in zip(peers, kernels, self._settling.taken(peers),
+                                             strict=True):
+                if settled is not None:
+                    settled.result()
                 elif not self._in_process:
                     self._wake(peer, kernel)
                     _await_ready(peer, kernel)
@@ -149,20 +146,28 @@ class Runners:
         for name, peers in self._waiting.items():
             chosen = list(peers) if kernel is None else list(peers)[:name == kernel.name]
             for peer in chosen:
-                if peer not in self._settling:
-                    wanted = threading.Event()
-                    if kernel is not None:
-                        wanted.set()
-                    self._settling[peer] = _Settling(wanted, self._aside().submit(
-                        self._settle, peer, self._kernels[name], lock, wanted))
+                self._settling.begin(peer, partial(self._settle, peer, self._kernels[name], lock),
+                                     at_once=kernel is not None)
 
-    def _settle(self, peer: Peer, kernel: Kernel, lock: DeviceLock,
-                wanted: threading.Event) -> None:
-        with contexts.patient(wanted):
-            self._wake(peer, kernel)
-            _await_ready(peer, kernel)
-            peer.hold(lock)
-            peer.ask("context", device=kernel.place.device)
+    def _settle(self, peer: Peer, kernel: Kernel, lock: DeviceLock) -> None:
+        self._wake(peer, kernel)
+        _await_ready(peer, kernel)
+        peer.hold(lock)
+        peer.ask("context", device=kernel.place.device)
+
+    def settled(self) -> None:
+        """Have all that settle do it now, and wait: nothing else may run while something is timed.
+        """
+        self._settling.finish()
+
+    def abandon(self) -> None:
+        """End all that waits, while the card's lock is held: none may come to the card later."""
+        self._settling.abandon(self._end_waiting)
+
+    def _end_waiting(self) -> None:
+        for waiting in self._waiting.values():
+            self.end(waiting)
+            waiting.clear()
 
     def rehearse(self, kernel: Kernel, lock: DeviceLock, case: Case) -> None:
         """Have a kernel compiled for a case and profiled beside the check, in a process for that.
@@ -194,6 +199,7 @@ class Runners:
         """
         for peer in peers:
             self._asleep.discard(peer)
+            self._settling.drop(peer)
             if self._in_process:
                 peer.close()
                 continue
@@ -247,17 +253,12 @@ class Runners:
                           interpret=kernel.place.interpret)
 
     def close(self) -> None:
-        for one in self._settling.values():
-            one.wanted.set()
-        for waiting in self._waiting.values():
-            self.end(waiting)
-            waiting.clear()
+        self.abandon()
         self._end_rehearsals()
         self.rehearsed()
         for ending in self._ending:
             ending.result()
         self._ending.clear()
-        self._settling.clear()
         self._asleep.clear()
         if self._helpers is not None:
             self._helpers.shutdown()
@@ -268,13 +269,6 @@ class Runners:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class _Settling(NamedTuple):
-    """A runner that makes its context, or waits for its turn to until it is wanted."""
-
-    wanted: threading.Event
-    done: Future[None]
 
 
 class _NoGpu(Exception):

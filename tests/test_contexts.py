@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 import threading
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import contexts
+from harness import contexts, lock
 
 LONG_S = 60.0
 
@@ -68,22 +69,33 @@ def test_who_is_wanted_or_was_patient_for_long_goes_on(how: str) -> None:
     with contexts.urgent():
         patient = Waits(0.05 if how == "patience" else LONG_S)
         if how == "wanted":
-            assert not patient.began.is_set()
+            assert not patient.began.wait(0.1)
             patient.wanted.set()
         assert patient.began.wait(LONG_S)
     patient.end()
 
 
 def test_another_process_that_is_killed_leaves_its_turn(locks: Path) -> None:
-    holder = subprocess.Popen(
-        [sys.executable, "-c", "import sys, threading\nfrom harness import contexts\n"
-         "with contexts.urgent():\n    print('held', flush=True); sys.stdin.read()"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        cwd=Path(__file__).resolve().parents[1])
-    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
-    patient = Waits()
-    assert not patient.began.wait(0.1)
-    holder.kill()
-    holder.communicate()
+    code = ("import sys\nfrom harness import contexts\n"
+            "with contexts.urgent():\n    print('held', flush=True); sys.stdin.read()")
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, text=True,
+                          stdout=subprocess.PIPE, cwd=Path(__file__).parents[1]) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+        patient = Waits()
+        assert not patient.began.wait(0.1)
+        holder.kill()
     assert patient.began.wait(LONG_S)
     patient.end()
+
+
+def test_manners_are_no_lock(locks: Path) -> None:
+    """Somebody else may hold the file, or it cannot be opened: whoever is waited for goes on."""
+    path = lock.lock_directory() / "contexts.urgent"
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with contexts.urgent():
+            pass
+    path.unlink()
+    path.mkdir()
+    with contexts.urgent(), contexts.patient(threading.Event()):
+        pass

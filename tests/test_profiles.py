@@ -25,7 +25,7 @@ def incumbent(tmp_path: Path) -> Kernel:
                     sha256="s", identity="one", root="r",
                     place=Place(device="cuda:0", scratch=str(tmp_path),
                                 env={"CUDA_VISIBLE_DEVICES": "GPU-1"}))
-    (kernel.home / jit.FOLDER).mkdir(parents=True)
+    kernel.home.joinpath(*jit.TRITON).mkdir(parents=True)
     return kernel
 
 
@@ -41,7 +41,7 @@ def test_a_part_of_a_profile_is_none(incumbent: Kernel, tmp_path: Path) -> None:
     names = [one.name for one in incumbent.target.classes]
     assert len(names) > 1
     Profiles(tmp_path, incumbent).keep({names[0]: SEEN})
-    assert Profiles(tmp_path, incumbent).kept() == {} and not list(tmp_path.glob("*.json"))
+    assert Profiles(tmp_path, incumbent).kept() == {} and not list(tmp_path.glob("*.*"))
 
 
 OTHERS: dict[str, Callable[[Kernel], Kernel]] = {
@@ -65,12 +65,29 @@ def test_without_its_compiled_kernels_it_is_rehearsed_again(
         incumbent: Kernel, tmp_path: Path) -> None:
     names = [one.name for one in incumbent.target.classes]
     Profiles(tmp_path, incumbent).keep(dict.fromkeys(names, SEEN))
-    (incumbent.home / jit.FOLDER).rmdir()
+    incumbent.home.joinpath(*jit.TRITON).rmdir()
     assert Profiles(tmp_path, incumbent).kept() == {}
+
+
+def test_what_compiles_nothing_needs_no_compiled_kernels(
+        incumbent: Kernel, tmp_path: Path) -> None:
+    plain = replace(incumbent, target=replace(incumbent.target, language="python"))
+    incumbent.home.joinpath(*jit.TRITON).rmdir()
+    names = [one.name for one in incumbent.target.classes]
+    Profiles(tmp_path, plain).keep(dict.fromkeys(names, SEEN))
+    assert Profiles(tmp_path, plain).kept() == dict.fromkeys(names, SEEN)
+
+
+def test_two_incumbents_in_turn_are_both_remembered(incumbent: Kernel, tmp_path: Path) -> None:
+    names = [one.name for one in incumbent.target.classes]
+    for one in (incumbent, replace(incumbent, identity="the baseline")):
+        Profiles(tmp_path, one).keep(dict.fromkeys(names, SEEN))
+    assert Profiles(tmp_path, incumbent).kept()
 
 
 def test_a_file_that_makes_no_sense_is_none(incumbent: Kernel, tmp_path: Path) -> None:
     names = [one.name for one in incumbent.target.classes]
     Profiles(tmp_path, incumbent).keep(dict.fromkeys(names, SEEN))
-    (tmp_path / "incumbent.json").write_text('{"of": 1}')
+    [made] = tmp_path.glob("*.json")
+    made.write_text('{"of": 1}')
     assert Profiles(tmp_path, incumbent).kept() == {}

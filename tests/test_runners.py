@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import devices, kernel, lock
+from harness import contexts, devices, kernel, lock
 from harness.kernel import Kernel
 from harness.oracle import Case
 from harness.peer import Peer
@@ -100,6 +100,26 @@ def test_a_rehearsal_that_hangs_ends_with_its_runners(tmp_path: Path,
         assert runners.spans == {}
 
 
+@pytest.mark.parametrize("how", ["abandon", "close", "forget"])
+def test_what_waits_for_its_turn_never_comes_to_a_card_that_is_given_back(
+        how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
+    asked: list[str] = []
+    send = Peer.send
+    monkeypatch.setattr(Peer, "send", lambda self, op, **fields: [
+        asked.append(op), send(self, op, **fields)][1])
+    one = made(tmp_path)
+    runners = Runners(PYTHON_LIMITS, ahead=3)
+    with lock.acquire("gpu-test") as held, contexts.urgent():
+        runners.expect(one, 3, asleep=True)
+        runners.settle(held)
+        began = time.monotonic()
+        {"abandon": runners.abandon, "close": runners.close,
+         "forget": lambda: runners.forget(one)}[how]()
+    runners.close()
+    assert asked == [] and time.monotonic() - began < contexts.PATIENCE_S
+
+
 @pytest.mark.parametrize(("call", "processes"), [("pass", 1), ("os._exit(3)", 2)],
                          ids=["one serves all classes", "one that dies is replaced"])
 def test_a_side_is_rehearsed_in_one_process(
@@ -135,23 +155,3 @@ def test_who_has_one_stream_alone_has_one_queue_unless_the_user_says(
     with Runners(PYTHON_LIMITS) as runners:
         runners.one_queue = one_queue
         runners.start(one).close()
-
-
-STREAMS = {
-    "no word of them": ("triton", {}, False),
-    "in the source": ("triton", {"kernel.py": "s = torch.cuda.Stream()\n"}, True),
-    "in a file beside it": ("triton", {"more/helper.py": "with stream(s): pass\n"}, True),
-    "streaming loads": ("triton", {"kernel.py": "# Streaming loads\n"}, False),
-    "in no Python file": ("triton", {"notes.md": "streams\n"}, False),
-    "torch itself, who knows": ("python", {}, True),
-}
-
-
-@pytest.mark.parametrize("name", STREAMS)
-def test_a_triton_kernel_that_speaks_of_no_stream_uses_one(name: str, tmp_path: Path) -> None:
-    language, files, wanted = STREAMS[name]
-    one = made(tmp_path)
-    for path, text in files.items():
-        (tmp_path / path).parent.mkdir(exist_ok=True)
-        (tmp_path / path).write_text(text)
-    assert replace(one, target=replace(one.target, language=language)).may_use_streams is wanted

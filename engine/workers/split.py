@@ -58,7 +58,8 @@ class SplitWorker:
         if not groups:
             return Report(ok=True, trials=result.trials, summary=(
                 f"{len(result.trials)} of {result.space_size} configurations screened: no config "
-                f"class is more than {MARGIN:.0%} faster with knobs of its own"))
+                f"class is more than {MARGIN:.0%} faster with knobs of its own"
+                + "".join(f"; {plain(note, 200)}" for note in result.notes)))
         path.write_bytes(text.encode())
         return Report(ok=True, summary=summary(groups), hypothesis=hypothesis(groups),
                       trials=result.trials)

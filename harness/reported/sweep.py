@@ -1,8 +1,8 @@
 """A search over the knobs of a command target's source: whole benchmark runs are its trials.
 
 Each trial is one run of the default, the tree as it is, and one of a copy with the knobs set, built
-anew. What may be best in some config class is run again at the end, beside the common best, and on
-all rows: a class has more than those of the quick command, and who is best there may not be.
+anew. What may be best in some config class is run again at the end, beside the common best. Who still
+is by the quick command is run by the full one: a class has more rows, and may have another best.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from harness.reported.rota import Rota
 from harness.reported.series import Pair, Series, SickIncumbent
 from harness.reported.side import Side
 from harness.reported.table import Fault, Reading
-from harness.reported.target import CommandTarget, Mode
+from harness.reported.target import CommandTarget
 from harness.search.ruling import Ruling
 from harness.search.space import Config, of_knobs
 from harness.search.walk import Strategy, Walk
@@ -178,7 +178,10 @@ class Sweep(Evaluation):
         self.first = pair
         turned = Pair(incumbent=pair.candidate, candidate=pair.incumbent)
         found = series.build(self.target, self.measure, [pair, turned])
-        self._know(found, self.mode)
+        series.expect_named(self.target, found, self.mode)
+        if self.target.weights is not None and found.shares.names_none:
+            self.notes.append("the quick command has no row that the weights name: all count alike")
+        self._know(found)
         return self._seen_in(found, pair.candidate, 0)
 
     def _try(self, config: Config) -> Tried:
@@ -212,21 +215,18 @@ class Sweep(Evaluation):
         runs = Duel(self.bench(sides), self.mode, Plan()).runs(ORDER if number % 2 else ORDER[::-1])
         return Pair(incumbent=runs["incumbent"], candidate=runs["candidate"])
 
-    def _know(self, found: Series, mode: Mode) -> None:
+    def _know(self, found: Series) -> None:
         """Remember the classes of a command, those first that take most of the time."""
         inside = series.by_class(self.target, found.found, found.keys)
-        series.expect_named(self.target, found, mode)
-        if self.target.weights is not None and found.shares.names_none and mode == self.mode:
-            self.notes.append("the quick command has no row that the weights name: all count alike")
         summed = self.target.scoring == "total"  # then a class has its whole time already
         costly = sorted(found.classes,
                         key=lambda one: -one.incumbent_us * (1.0 if summed else one.weight))
         self.columns = found.found.columns
         self.classes = tuple(ConfigRows(name=one.name, cells=tuple(inside[one.name]))
                              for one in costly[:MOST_CLASSES])
-        if len(costly) > MOST_CLASSES:
-            self.notes.append(f"{len(costly) - MOST_CLASSES} config classes of little time are "
-                              "not looked at by themselves")
+        note = "config classes of little time are not looked at by themselves"
+        if len(costly) > MOST_CLASSES and not any(note in one for one in self.notes):
+            self.notes.append(f"{len(costly) - MOST_CLASSES} {note}")
 
     def _seen_in(self, found: Series, reading: Reading, place: int) -> Tried:
         """Return what one pair of a series says."""
@@ -272,10 +272,20 @@ class Sweep(Evaluation):
             with contextlib.suppress(Fault):
                 sides[name] = self._of(trial, name)
                 configs[name] = trial.config
-        runs = finals.repeat(self.bench(sides), self.target.full, repeats, self.notes.append)
-        if self.mode != self.target.full and "best" in runs:
-            self._know(series.build(self.target, self.measure, [
-                Pair(incumbent=run, candidate=run) for run in runs["best"]]), self.target.full)
+        names = [one.name for one in self.classes]
+        runs = finals.repeat(self.bench(sides), self.mode, repeats, self.notes.append)
+        found = finals.compared(self.target, self.measure, runs, configs, names)
+        left = [one.config for one in found if any(showing.sure > 0 for showing in one.showings)]
+        full = self.target.full
+        if self.mode == full or not left:
+            return found
+        chosen_sides = {name: side for name, side in sides.items()
+                        if name == "best" or side is self._default or configs[name] in left}
+        runs = finals.repeat(self.bench(chosen_sides), full, repeats, self.notes.append)
+        if "best" not in runs:
+            return ()
+        self._know(series.build(self.target, self.measure, [
+            Pair(incumbent=run, candidate=run) for run in runs["best"]]))
         return finals.compared(self.target, self.measure, runs, configs,
                                [one.name for one in self.classes])
 
