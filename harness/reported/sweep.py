@@ -1,8 +1,8 @@
 """A search over the knobs of a command target's source: whole benchmark runs are its trials.
 
 Each trial is one run of the default, the tree as it is, and one of a copy with the knobs set, built
-anew. What may be best in some config class is run again at the end, beside the common best. Who still
-is by the quick command is run by the full one: a class has more rows, and may have another best.
+anew. What may be best in some config class is run again at the end, beside the common best. Who is
+then, by the quick command, is run by the full one: a class has more rows, and may have another best.
 """
 
 from __future__ import annotations
