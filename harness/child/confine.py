@@ -81,12 +81,12 @@ def enter(writable: list[str], network: bool, report: int = -1, *, cards: bool =
     """Move this process into namespaces of its own and fork; returns in the innermost child.
 
     Everything is read-only but `writable` and a private /dev/shm, in which there is nothing of the
-    box's but the folders that this process works in; `hidden` folders are empty; other processes are
-    invisible and cannot be signalled; without `network` not even a local socket can be reached,
-    without `cards` no GPU can be opened, with some `nodes` of those that are numbered below /dev no
-    other. The processes in between wait and end as the inner one ends; its wait status and how many
-    others it left go to the descriptor
-    `report`. Raises OSError before anything was forked when the kernel refuses.
+    box's but the folders that this process works in; `hidden` folders are empty; other processes
+    are invisible and cannot be signalled; without `network` not even a local socket can be
+    reached, without `cards` no GPU can be opened, with some `nodes` of those that are numbered
+    below /dev no other. The processes in between wait and end as the inner one ends; its wait
+    status and how many others it left go to the descriptor `report`. Raises OSError before
+    anything was forked when the kernel refuses.
     """
     above = os.getppid()
     _map_ids()
