@@ -2,7 +2,7 @@
 
 Each trial is one run of the default, the tree as it is, and one of a copy with the knobs set, built
 anew. What may be best in some config class is run again at the end, beside the common best. Who is
-then, by the quick command, is run by the full one: a class has more rows, and may have another best.
+then, by the quick command, is run by the full one: a class has more rows, which may want another.
 """
 
 from __future__ import annotations
