@@ -12,7 +12,7 @@ import pytest
 from harness import contexts, devices, kernel, lock
 from harness.kernel import Kernel
 from harness.oracle import Case
-from harness.peer import Peer
+from harness.peer import Peer, PeerError
 from harness.runners import Runners
 from harness.stage import PYTHON_LIMITS
 from tests.kernel_case import target
@@ -98,6 +98,42 @@ def test_a_rehearsal_that_hangs_ends_with_its_runners(tmp_path: Path,
             began = time.monotonic()
         assert time.monotonic() - began < 20.0 < PYTHON_LIMITS.wall_s
         assert runners.spans == {}
+
+
+@pytest.mark.parametrize("hurry", ["taken", "settled"])
+def test_what_settles_is_taken_with_its_context_though_its_turn_has_not_come(
+        hurry: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU nobody makes a context: what would is noted, all else is as there."""
+    monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
+    made_by: list[Peer] = []
+    ask = Peer.ask
+    monkeypatch.setattr(Peer, "ask", lambda self, op, **fields: made_by.append(self)
+                        if op == "context" else ask(self, op, **fields))
+    one = made(tmp_path)
+    with lock.acquire("gpu-test") as held, contexts.urgent(), \
+            Runners(PYTHON_LIMITS, ahead=3) as runners:
+        began = time.monotonic()
+        runners.expect(one, 3, asleep=True)
+        runners.settle(held)
+        if hurry == "settled":
+            runners.settled()
+            assert len(made_by) == 3
+        peers = runners.start_all([one, one], lock=held)
+        assert time.monotonic() - began < contexts.PATIENCE_S
+        assert set(peers) <= set(made_by)
+        runners.end(peers)
+
+
+def test_a_context_that_cannot_be_made_fails_who_takes_its_runner(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
+    one = made(tmp_path)
+    with lock.acquire("gpu-test") as held, Runners(PYTHON_LIMITS, ahead=2) as runners:
+        runners.expect(one, 2, asleep=True)
+        runners.settle(held)
+        runners.settled()  # here there is no card to make one on
+        with pytest.raises(PeerError):
+            runners.start(one, lock=held)
 
 
 @pytest.mark.parametrize("how", ["abandon", "close", "forget"])
