@@ -260,6 +260,7 @@ class Evaluation:
             return found  # a card that takes one process has it already
         self._progress("measuring", "what the card reaches", None)
         stage.runners.rehearsed()
+        stage.runners.settled()
         return ceilings.measured(stage.device, stage.place, held, zygote=stage.zygote,
                                  cancel=stage.cancel)
 
