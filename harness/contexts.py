@@ -42,10 +42,10 @@ def urgent() -> Iterator[None]:
 
 
 @contextmanager
-def patient(wanted: threading.Event, *, patience_s: float = PATIENCE_S) -> Iterator[None]:
+def patient(wanted: threading.Event, *, patience_s: float | None = None) -> Iterator[None]:
     """Wait for a turn to make a context, until it is `wanted` at once; the turn is kept meanwhile.
     """
-    end = time.monotonic() + patience_s
+    end = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
     gate, turns = _open(_URGENT), [_open(f"contexts.{number}") for number in range(AT_ONCE)]
     mine = None
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -21,7 +22,8 @@ from harness.guard import Confine, Limits, Outcome, clean_env
 from harness.kernel import Kernel, Place
 from harness.lock import DeviceLock, Turnstile
 from harness.oracle import Case
-from harness.peer import Peer, PeerDied, PeerError
+from harness.peer import Peer
+from harness.readiness import NoGpu, await_ready, failed, load
 from harness.rehearsal import Rehearsal
 from harness.seats import Bench
 from harness.settling import Settling
@@ -31,6 +33,8 @@ from harness.zygote import Zygote
 CORES_PER_START = 3
 MOST_AHEAD = 5
 REHEARSAL_S = 30.0
+IDLE = 0.25
+"""Of its time that a runner may have spent waiting."""
 BYTES_PER_CONTEXT = 4 << 30
 
 
@@ -59,6 +63,7 @@ class Runners:
         self._helpers: ThreadPoolExecutor | None = None
         self._settling = Settling(lambda work: self._aside().submit(work))
         self._asleep: set[Peer] = set()
+        self._opened: dict[Peer, float] = {}
         self._ending: list[Future[Outcome]] = []
         self._rehearsals: dict[str, Rehearsal] = {}
         self._rehearsing: list[Future[None]] = []
@@ -94,7 +99,7 @@ class Runners:
         """
         try:
             return self._start_all(kernels, lock, yields, refill)
-        except _NoGpu as lost:
+        except NoGpu as lost:
             if not self._confined:
                 raise EnvironmentFault(f"torch reaches no GPU: {lost}",
                                        where=kernels[0].place.python or "this Python") from None
@@ -109,22 +114,24 @@ class Runners:
         unlocked: list[Peer] = []
         try:
             for kernel in kernels:
-                if waiting := self._waiting.get(kernel.name):
-                    peers.append(waiting.popleft())
-                    unlocked.append(peers[-1])
+                if (waited := self._waited(kernel)) is not None:
+                    peers.append(waited)
+                    unlocked.append(waited)
                 elif self._in_process:
                     peers.append(self._seat(kernel, lock, yields))
                 else:
                     peers.append(self._open(kernel, lock, yields))
                 if refill:
                     self.expect(kernel, refill)
-            for peer, kernel, settled in zip(peers, kernels, self._settling.taken(peers),
-                                             strict=True):
-                if settled is not None:
-                    settled.result()
-                elif not self._in_process:
+            for place, settled in enumerate(self._settling.taken(peers)):
+                peer, kernel = peers[place], kernels[place]
+                if settled is not None and failed(settled):
+                    self.end([peer])
+                    peer = peers[place] = self._open(kernel, lock, yields)
+                    settled = None
+                if settled is None and not self._in_process:
                     self._wake(peer, kernel)
-                    _await_ready(peer, kernel)
+                    await_ready(peer, kernel)
                     if lock is not None and peer in unlocked:
                         peer.hold(lock)
                 peer.send("load", **kernel.job())
@@ -135,6 +142,18 @@ class Runners:
                 peer.close()
             raise
         return peers
+
+    def _waited(self, kernel: Kernel) -> Peer | None:
+        """Take a runner that waits, None without one; who has waited for long has too little left
+        of its own time.
+        """
+        waiting = self._waiting.get(kernel.name, deque[Peer]())
+        while waiting:
+            peer = waiting.popleft()
+            if time.monotonic() - self._opened[peer] < IDLE * self.limits.wall_s:
+                return peer
+            self.end([peer])
+        return None
 
     def settle(self, lock: DeviceLock, kernel: Kernel | None = None) -> None:
         """Have waiting runners make their contexts on the card, now that its lock is held.
@@ -151,7 +170,7 @@ class Runners:
 
     def _settle(self, peer: Peer, kernel: Kernel, lock: DeviceLock) -> None:
         self._wake(peer, kernel)
-        _await_ready(peer, kernel)
+        await_ready(peer, kernel)
         peer.hold(lock)
         peer.ask("context", device=kernel.place.device)
 
@@ -162,6 +181,7 @@ class Runners:
 
     def abandon(self) -> None:
         """End all that waits, while the card's lock is held: none may come to the card later."""
+        self._end_rehearsals()
         self._settling.abandon(self._end_waiting)
 
     def _end_waiting(self) -> None:
@@ -174,7 +194,7 @@ class Runners:
         """
         if kernel.name not in self._rehearsals:
             self._rehearsals[kernel.name] = Rehearsal(
-                partial(self._open, kernel, lock, None), partial(_load, kernel),
+                partial(self._open, kernel, lock, None), partial(load, kernel),
                 lambda case, seen: self.spans.__setitem__((kernel.name, case.config_class), seen))
             self._rehearsing.append(self._rehearsals[kernel.name].begin())
         self._rehearsing.append(self._rehearsals[kernel.name].add(case))
@@ -216,7 +236,7 @@ class Runners:
         if self._bench is None or not self._bench.taken:
             peer = self._open(kernel, lock, yields)
             try:
-                _await_ready(peer, kernel)
+                await_ready(peer, kernel)
             except BaseException:
                 peer.close()
                 raise
@@ -239,6 +259,7 @@ class Runners:
                     cancel=self._cancel,
                     confine=Confine(writable=(str(home), str(io)), nodes=place.nodes)
                     if self._confined else None)
+        self._opened[peer] = time.monotonic()
         self._asleep.add(peer)
         if not asleep:
             self._wake(peer, kernel)
@@ -254,12 +275,12 @@ class Runners:
 
     def close(self) -> None:
         self.abandon()
-        self._end_rehearsals()
         self.rehearsed()
         for ending in self._ending:
             ending.result()
         self._ending.clear()
         self._asleep.clear()
+        self._opened.clear()
         if self._helpers is not None:
             self._helpers.shutdown()
             self._helpers = None
@@ -269,10 +290,6 @@ class Runners:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class _NoGpu(Exception):
-    """A runner that has loaded nothing yet cannot reach the GPU."""
 
 
 def starts_ahead(place: Place, language: str, memory_bytes: int | None) -> int:
@@ -285,24 +302,3 @@ def starts_ahead(place: Place, language: str, memory_bytes: int | None) -> int:
     cores = len(os.sched_getaffinity(0))
     fitting = MOST_AHEAD if memory_bytes is None else memory_bytes // BYTES_PER_CONTEXT
     return max(1, min(MOST_AHEAD, cores // CORES_PER_START, fitting))
-
-
-def _load(kernel: Kernel, peer: Peer) -> None:
-    try:
-        _await_ready(peer, kernel)
-    except _NoGpu as lost:
-        raise PeerError(f"no GPU: {lost}") from None
-    peer.ask("load", **kernel.job())
-
-
-def _await_ready(peer: Peer, kernel: Kernel) -> None:
-    if kernel.target.language == "c":
-        return
-    try:
-        if no_gpu := peer.receive().get("no_gpu"):
-            raise _NoGpu(no_gpu)
-    except (PeerError, PeerDied) as error:
-        raise EnvironmentFault(
-            f"the target's Python cannot run {kernel.target.language} kernels: {error.what}",
-            where=kernel.place.python or "this Python",
-            fix="install torch and triton there, or set python: in the manifest") from None

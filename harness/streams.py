@@ -28,13 +28,13 @@ def one_stream(root: Path, source: Path) -> bool:
         path = waiting.pop()
         try:
             text = path.read_bytes()
-            modules = list(_modules(ast.parse(text)))
+            imported = [(level, name, _files(root, path, level, name))
+                        for level, name in _modules(ast.parse(text))]
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
             return False
         if WORDS.search(text) or len(seen) > MOST_FILES:
             return False
-        for level, name in modules:
-            found = _files(root, path, level, name)
+        for level, name, found in imported:
             top = name.partition(".")[0]
             if not found and (level or top not in ONE_STREAM | sys.stdlib_module_names):
                 return False
@@ -55,7 +55,8 @@ def _modules(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 def _files(root: Path, importer: Path, level: int, name: str) -> list[Path]:
     """Return the project's files that a module of this name may be, its packages' among them."""
-    folders = [importer.parents[level - 1]] if level else [importer.parent, root]
+    above = [folder for folder in importer.parents if folder.is_relative_to(root)]
+    folders = above[level - 1:level] if level else [importer.parent, root]
     found = []
     for folder in folders:
         parts = name.split(".")

@@ -37,6 +37,9 @@ CASES: dict[str, tuple[dict[str, str], bool]] = {
     "code that is compiled": ({"kernel.py": "from torch.utils import cpp_extension\n"}, False),
     "other processes": ({"kernel.py": "import torch.distributed as dist\n"}, False),
     "no Python": ({"kernel.py": "def f(:\n"}, False),
+    "a relative name that leads out of the project": (
+        {"kernel.py": "from ................................ import x\n"}, False),
+    "a name that no file can have": ({"kernel.py": f"import {'a' * 300}\n"}, False),
     "files that import each other": (
         {"kernel.py": "import a\n", "a.py": "import b\n", "b.py": "import a\n"}, True),
 }

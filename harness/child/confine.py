@@ -103,7 +103,7 @@ def enter(writable: list[str], network: bool, report: int = -1, *, cards: bool =
     for path in devices:
         _set_attributes(path, AT_RECURSIVE, drop=MOUNT_ATTR_NODEV)
     _own_shared_memory([*writable, os.getcwd()])
-    for path in hidden:
+    for path in filter(os.path.isdir, hidden):  # in /dev/shm it is gone already
         _mount("tmpfs", path, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, NOTHING)
     _wait_in_parent()
     _own_proc()

@@ -1,0 +1,49 @@
+"""Whether a runner that has loaded nothing yet can run kernels; if not, no kernel is to blame."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+from harness.errors import EnvironmentFault
+from harness.kernel import Kernel
+from harness.peer import Peer, PeerDied, PeerError
+
+
+class NoGpu(Exception):
+    """A runner that has loaded nothing yet cannot reach the GPU."""
+
+
+def await_ready(peer: Peer, kernel: Kernel) -> None:
+    """Wait until a runner that was woken has imported what its kernels need. Raises NoGpu, or
+    EnvironmentFault where the target's Python cannot run them.
+    """
+    if kernel.target.language == "c":
+        return
+    try:
+        if no_gpu := peer.receive().get("no_gpu"):
+            raise NoGpu(no_gpu)
+    except (PeerError, PeerDied) as error:
+        raise EnvironmentFault(
+            f"the target's Python cannot run {kernel.target.language} kernels: {error.what}",
+            where=kernel.place.python or "this Python",
+            fix="install torch and triton there, or set python: in the manifest") from None
+
+
+def failed(settled: Future[None]) -> bool:
+    """Wait for a runner to settle, and tell whether it failed: not by the kernel, which it has not
+    loaded, and maybe for what was beside it.
+    """
+    try:
+        settled.result()
+    except (PeerError, PeerDied):
+        return True
+    return False
+
+
+def load(kernel: Kernel, peer: Peer) -> None:
+    """Have a kernel loaded by a runner that was woken. Raises PeerError, PeerDied."""
+    try:
+        await_ready(peer, kernel)
+    except NoGpu as lost:
+        raise PeerError(f"no GPU: {lost}") from None
+    peer.ask("load", **kernel.job())
