@@ -26,7 +26,7 @@ TRIES, TRY_S = 20, 0.001
 ONE_QUEUE = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 """With it a context is made in two thirds of the time. Work on several streams waits for each other
 then, so that it is for who has one stream alone."""
-_URGENT = "contexts.urgent"
+_URGENT, _TURNS = "contexts.urgent", [f"contexts.{number}" for number in range(AT_ONCE)]
 
 
 @contextmanager
@@ -43,25 +43,32 @@ def urgent() -> Iterator[None]:
 
 @contextmanager
 def patient(wanted: threading.Event, *, patience_s: float | None = None) -> Iterator[None]:
-    """Wait for a turn to make a context, until it is `wanted` at once; the turn is kept meanwhile.
+    """Wait for a turn to make a context, unless it is `wanted` at once; the turn is kept meanwhile.
     """
     end = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
-    gate, turns = _open(_URGENT), [_open(f"contexts.{number}") for number in range(AT_ONCE)]
+    turn = _turn(wanted, end)
+    try:
+        yield
+    finally:
+        _close(turn)
+
+
+def _turn(wanted: threading.Event, end: float) -> int | None:
+    """Wait until `end` for a turn and for nobody to be waited for; None where no turn was free."""
+    files = [_open(name) for name in (_URGENT, *_TURNS)]
+    gate, *turns = files
     mine = None
     try:
-        while gate is not None and None not in turns and time.monotonic() < end \
-                and not wanted.is_set():
+        while None not in files and time.monotonic() < end and not wanted.is_set():
             mine = next((one for one in turns if _alone(one)), None) if mine is None else mine
             if mine is not None and _alone(gate):
                 break
             wanted.wait(POLL_S)
-        for fd in (gate, *(one for one in turns if one != mine)):
-            _close(fd)
-        gate, turns = None, [mine]
-        yield
     finally:
-        for fd in (gate, *turns):
-            _close(fd)
+        for fd in files:
+            if fd != mine:
+                _close(fd)
+    return mine
 
 
 def _open(name: str) -> int | None:

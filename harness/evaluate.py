@@ -137,14 +137,14 @@ class Evaluation:
         """
         runners = self.stage.runners
         if held is not None and self.stage.measurable and not self.stage.in_process:
-            for kernel in self._rehearsed(candidate, incumbent):
+            for kernel in self._profiled(candidate, incumbent):
                 runners.rehearse(kernel, held, case)
             for kernel in (incumbent, candidate):
                 runners.expect(kernel, self.settings.plan.looks[0], asleep=True)
             runners.settle(held)
 
-    def _rehearsed(self, candidate: Kernel, incumbent: Kernel) -> tuple[Kernel, ...]:
-        """Return the sides that are profiled: the incumbent once, and not for each candidate."""
+    def _profiled(self, candidate: Kernel, incumbent: Kernel) -> tuple[Kernel, ...]:
+        """Return the sides to be profiled: the incumbent once, and not for each candidate."""
         return (candidate,) if self._known else (incumbent, candidate)
 
     def _audit(self) -> None:

@@ -9,19 +9,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from harness import jit
 from harness.convert import ConvertError, from_json, to_json
 from harness.kernel import Kernel
 from harness.spans import Spans
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Kept:
-    of: str
-    seen: dict[str, Spans]
 
 
 class Profiles:
@@ -31,10 +24,10 @@ class Profiles:
         self._compiled = kernel.home.joinpath(*jit.TRITON)
         self._compiles = kernel.target.language == "triton"
         self._classes = {one.name for one in kernel.target.classes}
-        self._of = hashlib.sha256(repr((
+        of = hashlib.sha256(repr((
             kernel.identity, kernel.target, kernel.place.device, kernel.place.python,
             sorted(kernel.place.env.items()))).encode()).hexdigest()
-        self._path = folder / f"{self._of[:20]}.json"
+        self._path = folder / f"{of}.json"
 
     def kept(self) -> Mapping[str, Spans]:
         """Return what was seen of the same code, class by class; nothing where a class is missing,
@@ -43,10 +36,10 @@ class Profiles:
         if not self._path.is_file() or (self._compiles and not self._compiled.is_dir()):
             return {}
         try:
-            kept = from_json(self._path.read_bytes(), _Kept)
+            seen = from_json(self._path.read_bytes(), dict[str, Spans])
         except (OSError, ConvertError, ValueError):
             return {}
-        return kept.seen if kept.of == self._of and self._classes <= kept.seen.keys() else {}
+        return seen if self._classes <= seen.keys() else {}
 
     def keep(self, seen: Mapping[str, Spans]) -> None:
         """Keep a whole profile; part of one would say nothing."""
@@ -54,5 +47,5 @@ class Profiles:
             with contextlib.suppress(OSError):  # the next verdict then takes longer
                 self._path.parent.mkdir(exist_ok=True)
                 new = self._path.with_suffix(".new")
-                new.write_bytes(to_json(_Kept(of=self._of, seen=dict(seen))))
+                new.write_bytes(to_json(seen))
                 new.replace(self._path)

@@ -49,7 +49,7 @@ def test_the_patient_go_so_many_at_a_time() -> None:
     assert not late.began.wait(0.1)
     first[0].end()
     assert late.began.wait(LONG_S)
-    for one in (first[1], late):
+    for one in (*first[1:], late):
         one.end()
 
 

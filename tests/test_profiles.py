@@ -89,5 +89,5 @@ def test_a_file_that_makes_no_sense_is_none(incumbent: Kernel, tmp_path: Path) -
     names = [one.name for one in incumbent.target.classes]
     Profiles(tmp_path, incumbent).keep(dict.fromkeys(names, SEEN))
     [made] = tmp_path.glob("*.json")
-    made.write_text('{"of": 1}')
+    made.write_text('{"even": 1}')
     assert Profiles(tmp_path, incumbent).kept() == {}
