@@ -1,7 +1,7 @@
 """What an incumbent was seen to run, kept for the verdicts on the candidates after it.
 
-It is evidence, and nothing is judged by it: a profiler takes seconds to attach, and a context that
-others on the host wait for, to say of the same code what it said before.
+It is evidence, and nothing is judged by it: a profile takes a context that others on the
+host wait for, to say of the same code what it said before.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a side runs, seen beside its check: compiled class by class, and profiled, in a process that
 is never timed.
 
-A profiler takes seconds to attach to a process, whatever it then sees: all classes share one, which
-begins before there is anything to be seen.
+A context, and a profiler that attaches to it, cost more than what is then seen: all classes share
+one process, which begins before there is anything to be seen.
 """
 
 from __future__ import annotations

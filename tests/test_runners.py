@@ -177,7 +177,7 @@ def test_what_waits_for_its_turn_never_comes_to_a_card_that_is_given_back(
                          ids=["one serves all classes", "one that dies is replaced"])
 def test_a_side_is_rehearsed_in_one_process(
         call: str, processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A profiler takes seconds to attach to a process, however many classes it then sees."""
+    """A context and a profiler cost a process more than the classes that it then sees."""
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
     seen = tmp_path / "home-candidate" / "seen"
     one = made(tmp_path, source=f"""import os

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -62,3 +65,15 @@ def test_nonsense_is_no_answer(answer: dict[str, Any]) -> None:
 
     with pytest.raises(PeerError, match="makes no sense"):
         spans.ask(cast(Peer, Liar()), "case")
+
+
+def test_a_look_by_the_profiler_imports_no_compiler() -> None:
+    """torch.profiler's own class imports torch._inductor, which takes each process seconds."""
+    program = (
+        "import sys\n"
+        "from harness.child import spans\n"
+        "events = spans.seen(lambda: spans.torch.ones(8, 8) @ spans.torch.ones(8, 8), 'cpu')\n"
+        "print('aten::mm' in {one.name() for one in events}, 'torch._inductor' in sys.modules)\n")
+    done = subprocess.run([sys.executable, "-c", program], cwd=Path(spans.__file__).parents[1],
+                          capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.splitlines()[-1:] == ["True False"], done

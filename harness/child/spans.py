@@ -3,21 +3,47 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from statistics import median
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.autograd.profiler import profile
 
 MOST_KERNELS = 8
 MOST_LETTERS = 120
 
 
 def attach() -> None:
-    """Have the profiler see what nobody asks for: that it can takes seconds, once a process."""
-    with profile(activities=[ProfilerActivity.CUDA]):
-        torch.zeros(1, device="cuda")
+    """Have the profiler see what nobody asks for: the first time takes longer than all others."""
+    seen(lambda: torch.zeros(1, device="cuda"))
+
+
+def seen(work: Callable[[], object], device: str = "cuda") -> list[Any]:
+    """Return kineto's events of what some work does on a device.
+
+    `torch.profiler.profile` would ask torch._inductor for one setting, and so import it: 900
+    modules, three seconds of every process. What it is built on does not.
+    """
+    on_cpu = device == "cpu"
+    try:
+        watching: Any = profile(
+            use_device=None if on_cpu else device, use_cpu=on_cpu, use_kineto=True)
+    except (TypeError, AssertionError):  # a torch from before it took devices by their names
+        return _seen_slowly(work)
+    with watching:
+        work()
+    return list(watching.kineto_results.events())
+
+
+def _seen_slowly(work: Callable[[], object]) -> list[Any]:
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as whole
+
+    with whole(activities=[ProfilerActivity.CUDA]) as watching:
+        work()
         torch.cuda.synchronize()
+    return list(watching.profiler.kineto_results.events())
 
 
 def spans(case: Any, calls: int) -> dict[str, Any]:
@@ -26,13 +52,12 @@ def spans(case: Any, calls: int) -> dict[str, Any]:
     `busy_ns` is what a call would take if every launch of a kernel took as little as the least:
     while others are on the card, a launch may take longer, never less.
     """
-    case.run(calls)
-    case.synchronize()
-    with profile(activities=[ProfilerActivity.CUDA]) as traced:
+    def run() -> None:
         case.run(calls)
         case.synchronize()
-    events = [event for event in traced.profiler.kineto_results.events()
-              if event.device_type().name == "CUDA"]
+
+    run()
+    events = [event for event in seen(run) if event.device_type().name == "CUDA"]
     total: dict[str, list[int]] = defaultdict(list)
     for event in events:
         total[event.name()].append(event.duration_ns())
