@@ -103,13 +103,15 @@ class Bench:
                 progress=lambda line: stages.append((
                     round(time.monotonic() - at, 1), f"{line.stage} {line.detail}"[:24])))
 
-        verdict = fleet.run("verdict", work, cancel=ended, doubtful=gate.doubtful)
+        verdict = fleet.run("verdict", work, cancel=ended, doubtful=gate.doubtful,
+                            spoilt=gate.spoilt)
         if not ended.is_set():
             self.keep("verdict", step=step, card=tried[-1], tried=tried,
                       seconds=verdict.wall_s, speedup=verdict.speedup,
                       low=verdict.speedup_low, high=verdict.speedup_high,
                       reason=verdict.rejected_reason,
-                      evidence=[e.detail for e in verdict.evidence if e.kind == "card"],
+                      evidence=[one.detail for one in verdict.evidence
+                                if one.kind in ("card", "stranger")],
                       outcomes=[row.outcome for row in verdict.rows], stages=stages)
         return tried[-1]
 

@@ -98,6 +98,7 @@ class Bench:
             with Stage(self.task, self.device, settings, None, self.zygote) as stage:
                 candidate = stage.make(Path(trees.candidate), "candidate")
                 incumbent = stage.make(Path(trees.incumbent), "incumbent")
+                stage.runners.one_queue = candidate.one_stream and incumbent.one_stream
                 with stage.working() as held, stage.oracle(Path(trees.reference), held) as oracle:
                     check = Check(stage, oracle, Budget(stage, oracle, Path(trees.reference)),
                                   lambda *_: None)

@@ -35,7 +35,7 @@ LOSSES = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Gated:
-    """News of a card: it was closed, or it is back."""
+    """News of a card: it was closed, it is back, or what was done on it is done again."""
 
     device: str
     text: str
@@ -92,14 +92,15 @@ class Fleet:
 
     def run(self, use: Use, work: Callable[[Card], T], *, on_wait: Tell = lambda _: None,
             cancel: threading.Event | None = None,
-            doubtful: Callable[[T], bool] = lambda _: False) -> T:
+            doubtful: Callable[[T], bool] = lambda _: False,
+            spoilt: Callable[[T], str] = lambda _: "") -> T:
         """Do a piece of work on a card, and again on another if its card was lost or taken.
 
         An answer that is `doubtful` counts only if the card is there still, and no stranger is on
-        it. Raises what `work` raises, Stopped, and NoIdleGpu, also for work that loses card after
-        card.
+        it; one that is `spoilt`, for a reason, never counts. Raises what `work` raises, Stopped,
+        and NoIdleGpu, also for work that loses card after card.
         """
-        why = ""
+        why = beside = ""
         for _ in range(LOSSES):
             with self.occupy(use, on_wait=on_wait, cancel=cancel) as card:
                 try:
@@ -109,12 +110,16 @@ class Fleet:
                     if not why:
                         raise
                 else:
-                    why = self._why_busy(card) if doubtful(answer) else ""
-                    if not why:
+                    beside = spoilt(answer)
+                    why = self._why_busy(card) if beside or doubtful(answer) else ""
+                    if not why and not beside:
                         return answer
-                self._shut(card, why)
+                if why:
+                    self._shut(card, why)
+                else:  # the stranger is gone again
+                    self._news(Gated(device=card.device.id, text=f"measured again: {beside}"))
         raise NoIdleGpu(f"{LOSSES} times the card was lost or taken meanwhile, last because of: "
-                        f"{why}", fix=self._fix)
+                        f"{why or beside}", fix=self._fix)
 
     @contextmanager
     def occupy(self, use: Use, *, on_wait: Tell = lambda _: None,

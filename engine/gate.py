@@ -57,6 +57,13 @@ def doubtful(verdict: Verdict) -> bool:
     return not (verdict.valid and verdict.correct) or bool(company(verdict))
 
 
+def spoilt(verdict: Verdict) -> str:
+    """Say why a verdict cannot count, empty when it can: a stranger was on its card all the while,
+    and may have left it.
+    """
+    return next((one.detail for one in verdict.evidence if one.kind == vigil.STRANGER), "")
+
+
 def company(verdict: Verdict) -> str:
     """Return what a verdict says of processes that were on its card from the start, or nothing."""
     return next((one.detail for one in verdict.evidence if one.kind == vigil.COMPANY), "")

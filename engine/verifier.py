@@ -108,7 +108,7 @@ class Verifier:
         return self._fleet.run(
             "verdict", lambda card: self._on(card, job), cancel=self.cancel,
             on_wait=lambda text: self._tick(job, Progress(stage="waiting", detail=text)),
-            doubtful=gate.doubtful)
+            doubtful=gate.doubtful, spoilt=gate.spoilt)
 
     def _on(self, card: Card, job: Job) -> Verdict:
         setup = self.setup

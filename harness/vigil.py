@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from time import perf_counter_ns
 
@@ -12,6 +13,7 @@ from harness.errors import DeviceFault
 from harness.health import Health, Watch
 from harness.health_amd import SmiSource
 from harness.health_nvidia import Mode, NvmlSource
+from harness.tenants import Neighbours
 from harness.verdict import Evidence
 
 RUNNERS = 24
@@ -19,27 +21,32 @@ RUNNERS = 24
 SMI_S = 3.0
 """Between two samples by a tool that is a program of its own."""
 COMPANY = "company"
-"""The kind of evidence of processes that were there before: the gate looks who they are."""
+"""The kind of evidence of processes that were there before."""
+STRANGER = "stranger"
+"""The kind of evidence of those among them that no kopt has started."""
+Who = Callable[[Set[int]], Set[int]]
 
 
 class Vigil:
     """Voids blocks under a slowdown, or during which a process came that is not ours.
 
-    One that was there before is told, and voids nothing: both sides are measured beside it. Whether
-    it may be there is the gate's to say. A
+    One that was there before is told, and voids nothing: both sides are measured beside it. Which
+    of them no kopt has started, `strangers` says; whether that may be is the gate's to say. A
     slowdown in a smaller share of the samples than `share` voids nothing either.
 
     Where samples are slow, what is asked about waits for one if this is `patient`; else they void
     no block, and at the end all of it or nothing.
     """
 
-    def __init__(self, *watches: Watch, share: float = 0.0, patient: bool = False) -> None:
+    def __init__(self, *watches: Watch, share: float = 0.0, patient: bool = False,
+                 strangers: Who = lambda _: frozenset()) -> None:
         self._watches, self._share, self._patient = watches, share, patient
         self._windows: list[tuple[int, int]] = []
         self._catch_up()
         now = perf_counter_ns()
         self.residents = frozenset(pid for watch in watches
                                    for pid in watch.between(now, now).foreign)
+        self.strangers = strangers(self.residents) if self.residents else frozenset()
 
     def voids(self, begin_ns: int, end_ns: int) -> str:
         """Say why a block in this window (perf_counter_ns) does not count, empty when it does."""
@@ -76,6 +83,9 @@ class Vigil:
         if self.residents:
             pids = ", ".join(map(str, sorted(self.residents)))
             yield Evidence(kind=COMPANY, detail=f"on the card all the while: process {pids}")
+        if self.strangers:
+            pids = ", ".join(map(str, sorted(self.strangers)))
+            yield Evidence(kind=STRANGER, detail=f"timed beside process {pids}, of no kopt")
 
 
 def usable(device: Device) -> Mode:
@@ -100,10 +110,18 @@ def over(device: Device, *, runners: int = RUNNERS, share: float = 0.0,
         return
     with ExitStack() as stack:
         yield Vigil(*(stack.enter_context(_watch(card, runners)) for card in device.cards),
-                    share=share, patient=patient)
+                    share=share, patient=patient, strangers=lambda pids: _strangers(device, pids))
 
 
 def _watch(card: Device, runners: int) -> Watch:
     if card.kind == "nvidia":
         return Watch(NvmlSource(card.uuid), runners=lambda: runners)
     return Watch(SmiSource(card), runners=lambda: runners, interval_s=SMI_S, prompt=False)
+
+
+def _strangers(device: Device, listed: Set[int]) -> Set[int]:
+    """Return who among listed processes is of no kopt. That they are named shows that ours are
+    listed too, by pids of this namespace.
+    """
+    return {pid for card in device.cards
+            for pid in Neighbours(card.lock_name).strangers({*listed, os.getpid()})}

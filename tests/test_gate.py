@@ -29,7 +29,7 @@ from harness.foreign import NOT_LISTED
 from harness.requests import ErrorLine
 from harness.tenants import Neighbours
 from harness.verdict import Evidence, Verdict, rejected
-from harness.vigil import COMPANY
+from harness.vigil import COMPANY, STRANGER
 from harness.zygote import WarmStart
 
 GIB = 1 << 30
@@ -233,12 +233,42 @@ def test_an_answer_in_doubt_does_not_count_beside_a_stranger() -> None:
     assert hour.beside == [False, True, False]
 
 
+@pytest.mark.parametrize(("stays", "used", "news"), [
+    (False, ["cuda:0", "cuda:0"], "measured again: timed beside process 7"),
+    (True, ["cuda:0", "cuda:1"], "process 7 (train) computes there")])
+def test_what_was_timed_beside_a_stranger_is_measured_again(
+        stays: bool, used: list[str], news: str) -> None:
+    """Also where the stranger is gone again when the card is looked at."""
+    hour = Hour(2, lambda device, at: "process 7 (train) computes there"
+                if stays and device == "cuda:0" and at else "")
+    tried: list[str] = []
+
+    def work(one: Card) -> str:
+        hour.now += 1.0
+        tried.append(one.device.id)
+        return "timed beside process 7" if len(tried) == 1 else ""
+
+    assert hour.fleet.run("verdict", work, on_wait=hour.wait, spoilt=str) == ""
+    assert tried == used and [one.device for one in hour.news] == ["cuda:0"]
+    assert news in hour.news[0].text
+
+
+def test_work_that_always_finds_a_stranger_beside_it_ends() -> None:
+    hour = Hour(1, lambda _, __: "")
+    with pytest.raises(NoIdleGpu, match="last because of: timed beside process 7"):
+        hour.fleet.run("verdict", lambda _: "timed beside process 7", on_wait=hour.wait, spoilt=str)
+
+
 def test_a_verdict_that_was_never_alone_on_its_card_is_in_doubt() -> None:
     alone = Verdict(valid=True, correct=True)
     beside = replace(alone, evidence=(Evidence(kind=COMPANY, detail="process 7"),))
     unknown = replace(alone, evidence=(Evidence(kind="foreign", detail=NOT_LISTED),))
     assert [gate.doubtful(one) for one in (alone, beside, unknown, replace(alone, correct=False),
                                            rejected("no"))] == [False, True, False, True, True]
+    stranger = replace(beside, evidence=(*beside.evidence, Evidence(
+        kind=STRANGER, detail="timed beside process 7, of no kopt")))
+    assert [gate.spoilt(one) for one in (alone, beside, stranger)] == [
+        "", "", "timed beside process 7, of no kopt"]
 
 
 def lost(what: str = "cuda:0 is not there") -> HarnessFault:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter_ns
@@ -86,6 +88,31 @@ def test_who_was_there_before_is_told_and_voids_nothing(card: Callable[..., None
         assert block(watching) == "" == watching.voids_all()
         told = {one.kind: one.detail for one in watching.evidence({})}
     assert str(os.getppid()) in told[vigil.COMPANY] and told["clocks"] == "up to 10 W"
+    assert told[vigil.STRANGER] == f"timed beside process {os.getppid()}, of no kopt"
+
+
+OTHER_KOPT = """\
+import os, subprocess, sys
+from harness import tenants
+if os.fork():
+    os._exit(0)  # it is nobody's child then
+with tenants.tenancy(sys.argv[1]), subprocess.Popen(["sleep", "60"]) as runner:
+    print(runner.pid, flush=True)
+    sys.stdin.read()
+    runner.kill()
+"""
+
+
+def test_another_kopt_s_process_is_company_and_no_stranger(card: Callable[..., None]) -> None:
+    with subprocess.Popen([sys.executable, "-c", OTHER_KOPT, CARD.lock_name], text=True,
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        runner = int(other.stdout.readline())
+        card(os.getpid(), runner)
+        with vigil.over(CARD) as watching:
+            assert watching is not None
+            told = {one.kind: one.detail for one in watching.evidence({})}
+    assert str(runner) in told[vigil.COMPANY] and vigil.STRANGER not in told
 
 
 def test_a_tool_that_fails_voids_nothing_and_is_told(card: Callable[..., None], tmp_path: Path,
