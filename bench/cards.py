@@ -1,13 +1,14 @@
 """Verdicts an hour on one, two and more cards of this host; and a card that is taken meanwhile.
 
-    python bench/cards.py [--rounds 3] [--verdicts 5] [--taken 75] [--out FILE]
+    python bench/cards.py [--rounds 4] [--verdicts 5] [--taken 75] [--out FILE]
 
 Each verdict is a whole one, in processes of its own: the tuned bf16 matmul of examples/ against
-itself but for a comment, so that what it says is known: a tie. One card and several have their
-turns one after another, several times, since a host is faster at one time than at another; the one
-is each card in its turn. The first verdict on each card is not counted, since it fills caches. In
-the last step a process of somebody else computes on the last card for a while: what was measured
-there has to be measured again elsewhere, and none may be lost.
+itself but for a comment, so that what it says is known: a tie; any other is lost, and then there is
+no ratio. One card and several have their turns one after another, several times, since a host is
+faster at one time than at another; the one is each card in its turn, all of them where there are as
+many rounds. The first verdict on each card is not counted, since it fills caches. In the last step
+a process of somebody else computes on the last card for a while: what was measured there has to be
+measured again elsewhere, and none may be lost.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from engine import gate, harness_process
 from engine.fleet import Card, Fleet
 from harness import devices, knobs, target
 from harness.device import Device
-from harness.errors import KoptError, Stopped
+from harness.errors import Stopped
 from harness.evaluate import Settings, Trees
 from harness.plan import Plan
 from harness.requests import EvaluateRequest
@@ -50,6 +51,10 @@ while time.monotonic() < end:
     b = a @ a
     torch.cuda.synchronize()
 """
+
+
+class NoTie(Exception):
+    """A verdict on the same code that is no tie."""
 
 
 class Bench:
@@ -90,7 +95,10 @@ class Bench:
             settings=Settings(scratch=str(place / "scratch"), plan=Plan()))
 
     def verdict(self, step: str, fleet: Fleet, ended: threading.Event) -> str:
-        """Have one verdict made, on whatever card is idle; returns which that was."""
+        """Have one verdict made, on whatever card is idle; returns which that was.
+
+        Raises NoTie for one that says anything else.
+        """
         tried: list[str] = []
         stages: list[tuple[float, str]] = []
 
@@ -113,6 +121,8 @@ class Bench:
                       evidence=[one.detail for one in verdict.evidence
                                 if one.kind in ("card", "stranger")],
                       outcomes=[row.outcome for row in verdict.rows], stages=stages)
+            if {row.outcome for row in verdict.rows} != {"tie"}:
+                raise NoTie(verdict.rejected_reason or "no tie")
         return tried[-1]
 
     def step(self, name: str, cards: Sequence[Device], *, verdicts: int = 0, seconds: float = 0.0,
@@ -144,8 +154,9 @@ class Bench:
                         ended.set()
             except Stopped:
                 pass
-            except (KoptError, OSError) as error:
-                lost.append(str(error))
+            except Exception as error:
+                lost.append(f"{type(error).__name__}: {error}")
+            finally:
                 ended.set()
 
         threads = [threading.Thread(target=work, args=(place,)) for place in done]
@@ -163,13 +174,19 @@ class Bench:
 
     def ratio(self, cards: Sequence[Device], rounds: int, verdicts: int) -> None:
         """Compare one card, each in its turn, with all of these at a time."""
-        one, several = [], []
+        one: dict[str, list[float]] = {}
+        several: list[float] = []
         for number in range(rounds):
             alone = cards[number % len(cards)]
-            one.append(self.step("one", [alone], verdicts=verdicts)["an_hour"])
-            several.append(self.step(f"{len(cards)} cards", cards, verdicts=verdicts)["an_hour"])
-        self.keep("ratio", cards=len(cards), times=fmean(several) / fmean(one),
-                  one=one, several=several)
+            turns = [("one", [alone]), (f"{len(cards)} cards", list(cards))]
+            for name, used in turns if number % 2 == 0 else turns[::-1]:
+                told = self.step(name, used, verdicts=verdicts)
+                if told["lost"]:
+                    return
+                rates = one.setdefault(alone.id, []) if name == "one" else several
+                rates.append(told["an_hour"])
+        self.keep("ratio", cards=len(cards), one=one, several=several,
+                  times=fmean(several) / fmean(map(fmean, one.values())))
 
     def stranger(self, card: Device, after_s: float, seconds: float) -> None:
         """Be somebody else on a card, after a while and for a while."""
@@ -182,7 +199,7 @@ class Bench:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3, help="turns of one card and of several")
+    parser.add_argument("--rounds", type=int, default=4, help="turns of one card and of several")
     parser.add_argument("--verdicts", type=int, default=5, help="a turn and card")
     parser.add_argument("--taken", type=float, default=75.0, metavar="S",
                         help="how long to look on while a card is taken")

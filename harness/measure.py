@@ -78,10 +78,12 @@ class Measurement:
             raise Failed(f"tampered: {error.what}") from None
         except (PeerError, PeerDied) as error:
             raise Failed(f"failed while timed: {error.what}") from None
+        finally:  # who was on the card counts for what failed there as well
+            self.evidence = [] if watching is None else list(watching.evidence(pairs.voided))
         if watching is not None and (why := watching.voids_all()):
             raise DeviceFault(f"nothing of what was timed counts: {why}", where="the card",
                               fix="try again when it is free")
-        self._tell(pairs, watching)
+        self._tell(pairs)
         return timed
 
     def _after(self, peer: Peer, case: Case, contents: Contents) -> None:
@@ -96,7 +98,7 @@ class Measurement:
         plan = self.stage.settings.plan
         return compare.small(stats.estimate(timing.log_ratios, plan.alpha_look), plan.margin)
 
-    def _tell(self, pairs: Pairs, watching: Vigil | None) -> None:
+    def _tell(self, pairs: Pairs) -> None:
         if pairs.suspicion:
             self.findings.append(Finding(rule="clock", severity="flag", detail=pairs.suspicion))
         if pairs.memory:
@@ -111,6 +113,4 @@ class Measurement:
         if not self.stage.on_cpu:
             told += [Evidence(kind="launch", detail=f"{name}: {launched}")
                      for name, launched in pairs.launches.items()]
-        if watching is not None:
-            told += watching.evidence(pairs.voided)
-        self.evidence = told
+        self.evidence = [*told, *self.evidence]

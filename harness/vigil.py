@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+import time
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from time import perf_counter_ns
 
 from harness import health, health_nvidia
@@ -24,29 +26,32 @@ COMPANY = "company"
 """The kind of evidence of processes that were there before."""
 STRANGER = "stranger"
 """The kind of evidence of those among them that no kopt has started."""
-Who = Callable[[Set[int]], Set[int]]
+ENDING_S = 0.5
+"""So long a process may be listed whose kopt has ended it."""
 
 
 class Vigil:
     """Voids blocks under a slowdown, or during which a process came that is not ours.
 
     One that was there before is told, and voids nothing: both sides are measured beside it. Which
-    of them no kopt has started, `strangers` says; whether that may be is the gate's to say. A
-    slowdown in a smaller share of the samples than `share` voids nothing either.
+    of them no kopt has started, `strangers` says, where there are `neighbours` of each watch's
+    card; whether that may be is the gate's to say. A slowdown in a smaller share of the samples
+    than `share` voids nothing either.
 
     Where samples are slow, what is asked about waits for one if this is `patient`; else they void
     no block, and at the end all of it or nothing.
     """
 
     def __init__(self, *watches: Watch, share: float = 0.0, patient: bool = False,
-                 strangers: Who = lambda _: frozenset()) -> None:
+                 neighbours: Sequence[Neighbours] = ()) -> None:
         self._watches, self._share, self._patient = watches, share, patient
         self._windows: list[tuple[int, int]] = []
         self._catch_up()
         now = perf_counter_ns()
-        self.residents = frozenset(pid for watch in watches
-                                   for pid in watch.between(now, now).foreign)
-        self.strangers = strangers(self.residents) if self.residents else frozenset()
+        there = [frozenset(watch.between(now, now).foreign) for watch in watches]
+        self.residents = frozenset(pid for one in there for pid in one)
+        self.strangers = frozenset(pid for near, one in zip(neighbours, there, strict=False)
+                                   for pid in _strangers(near, one))
 
     def voids(self, begin_ns: int, end_ns: int) -> str:
         """Say why a block in this window (perf_counter_ns) does not count, empty when it does."""
@@ -110,7 +115,8 @@ def over(device: Device, *, runners: int = RUNNERS, share: float = 0.0,
         return
     with ExitStack() as stack:
         yield Vigil(*(stack.enter_context(_watch(card, runners)) for card in device.cards),
-                    share=share, patient=patient, strangers=lambda pids: _strangers(device, pids))
+                    share=share, patient=patient,
+                    neighbours=[Neighbours(card.lock_name) for card in device.cards])
 
 
 def _watch(card: Device, runners: int) -> Watch:
@@ -119,9 +125,14 @@ def _watch(card: Device, runners: int) -> Watch:
     return Watch(SmiSource(card), runners=lambda: runners, interval_s=SMI_S, prompt=False)
 
 
-def _strangers(device: Device, listed: Set[int]) -> Set[int]:
-    """Return who among listed processes is of no kopt. That they are named shows that ours are
-    listed too, by pids of this namespace.
+def _strangers(near: Neighbours, listed: Set[int]) -> Set[int]:
+    """Return who of those listed on a card is of no kopt. Who is ending has left its family, and is
+    asked about again.
+
+    That they are named shows that ours are listed too, by pids of this namespace.
     """
-    return {pid for card in device.cards
-            for pid in Neighbours(card.lock_name).strangers({*listed, os.getpid()})}
+    found = near.strangers({*listed, os.getpid()}) if listed else set()
+    if found:
+        time.sleep(ENDING_S)
+        found &= near.strangers({*listed, os.getpid()})
+    return {pid for pid in found if Path(f"/proc/{pid}").exists()}

@@ -20,7 +20,8 @@ from harness.device import Device, DeviceState, Listing, Process
 from harness.requests import EvaluateRequest, LoopRequest
 from harness.trials import LoopResult
 from harness.verdict import Evidence, Verdict
-from harness.vigil import COMPANY
+from harness.vigil import COMPANY, STRANGER
+from kopt_tui.commands.evaluate import beside
 from kopt_tui.main import main
 
 CARDS = tuple(Device(id=f"cuda:{index}", kind="nvidia", name="NVIDIA H200", index=index,
@@ -123,13 +124,22 @@ def test_a_verdict_beside_a_stranger_says_so(machine: Machine, tmp_path: Path,
         assert any("process 9 was there" in note for note in notes) == expected
 
 
+def test_a_verdict_beside_a_stranger_says_what_to_do() -> None:
+    company = Evidence(kind=COMPANY, detail="process 9 was there")
+    stranger = Evidence(kind=STRANGER, detail="timed beside process 9, of no kopt")
+    assert beside(Verdict(valid=True, correct=True, evidence=(company, stranger))) == [
+        "timed beside process 9, of no kopt: judge again when it is gone"]
+    assert beside(Verdict(valid=True, correct=True)) == []
+
+
 def test_a_loop_and_its_verdict_are_gated_each(machine: Machine, tmp_path: Path,
                                                capsys: pytest.CaptureFixture[str]) -> None:
     asked = machine("cuda:1", readings=1e9)
     path = manifest(tmp_path, device="cuda:1,cuda:0")
     assert main(["loop", str(path), "--json", "--workspace", str(tmp_path / "w")]) == 0
     assert asked == ["cuda:0", "cuda:0"]
-    assert json.loads(capsys.readouterr().out)["verdict"]["correct"]
+    verdict = json.loads(capsys.readouterr().out)["verdict"]
+    assert verdict["correct"] and verdict["notes"] == ["process 9 was there"]
 
 
 @pytest.mark.parametrize("verb", ["evaluate", "loop"])

@@ -126,6 +126,25 @@ def test_what_is_seen_late_voids_the_measurement(
         bench.judge(FAST)
 
 
+class Beside(Slowdown):
+    """A card that a stranger was on from the start."""
+
+    def evidence(self, voided: Mapping[str, int]) -> Iterator[Evidence]:
+        yield Evidence(kind=vigil.STRANGER, detail="timed beside process 7")
+
+
+def test_what_fails_while_it_is_timed_says_who_was_beside_it(
+        bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have failed for the stranger: for the memory that it holds, say."""
+    @contextmanager
+    def over(device: Device) -> Iterator[Slowdown]:
+        yield Beside(0)
+    monkeypatch.setattr(vigil, "over", over)
+    verdict = bench.judge(kernel("static int calls; if (++calls > 2000) abort(); " + RIGHT))
+    assert "failed while timed" in (verdict.rejected_reason or ""), verdict
+    assert [one.detail for one in verdict.evidence] == ["timed beside process 7"]
+
+
 def test_the_verdict_says_how_far_its_times_are_accounted_for(bench: Bench) -> None:
     verdict = bench.judge(FAST)
     told = {one.kind: one.detail for one in verdict.evidence}

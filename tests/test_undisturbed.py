@@ -109,6 +109,29 @@ def test_runs_of_the_whole_program_are_repeated_as_well(
     assert [one.detail for one in verdict.evidence] == [f"2 for {STRANGER}"]
 
 
+class Beside(Disturbed):
+    """A card that a stranger was on from the start."""
+
+    def evidence(self, voided: Mapping[str, int]) -> Iterator[Evidence]:
+        yield Evidence(kind=vigil.STRANGER, detail="timed beside process 7")
+
+
+def test_what_fails_beside_a_stranger_says_so(tmp_path: Path,
+                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have failed for the stranger: for the memory that it holds, say."""
+    disturb(monkeypatch, Beside(0))
+    fails, wrong = "raise SystemExit('full')\n", "def spoil(rows):\n    return rows[:1]\n"
+    (tmp_path / "whole").mkdir()
+    for verdict in (
+            judge(tmp_path / "fails", kernel(80.0, fails)),
+            judge(tmp_path / "wrong", kernel(80.0, wrong)),
+            measure(EndToEnd(command="python program.py"),
+                    programs(tmp_path / "whole", candidate=fails, incumbent=""),
+                    devices.find("cpu"), Settings(scratch=str(tmp_path / "scratch")))):
+        assert not verdict.valid or not verdict.correct, verdict
+        assert "timed beside process 7" in [one.detail for one in verdict.evidence], verdict
+
+
 HEATS = """
 import time
 with open("hot", "a") as file:

@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter_ns
 
@@ -14,7 +15,9 @@ import pytest
 
 from harness import vigil
 from harness.device import Device
+from harness.health import Sample, Watch
 from harness.reported.undisturbed import Undisturbed
+from harness.tenants import Neighbours
 
 CARD = Device(id="hip:0", kind="amd", name="AMD Instinct MI210", uuid="GPU-1")
 POWER = Path(__file__).parent / "data" / "devices" / "metric_power_rocm6.0.json"
@@ -103,16 +106,59 @@ with tenants.tenancy(sys.argv[1]), subprocess.Popen(["sleep", "60"]) as runner:
 """
 
 
-def test_another_kopt_s_process_is_company_and_no_stranger(card: Callable[..., None]) -> None:
-    with subprocess.Popen([sys.executable, "-c", OTHER_KOPT, CARD.lock_name], text=True,
+@contextmanager
+def other_kopt(device: str) -> Iterator[int]:
+    """Have another kopt on a device, which is no family of ours; yields a process of its."""
+    with subprocess.Popen([sys.executable, "-c", OTHER_KOPT, device], text=True,
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
-        runner = int(other.stdout.readline())
-        card(os.getpid(), runner)
+        yield int(other.stdout.readline())
+
+
+def test_another_kopt_s_process_is_company_and_no_stranger(card: Callable[..., None]) -> None:
+    with other_kopt(CARD.lock_name) as theirs:
+        card(os.getpid(), theirs)
         with vigil.over(CARD) as watching:
             assert watching is not None
             told = {one.kind: one.detail for one in watching.evidence({})}
-    assert str(runner) in told[vigil.COMPANY] and vigil.STRANGER not in told
+    assert str(theirs) in told[vigil.COMPANY] and vigil.STRANGER not in told
+
+
+class Listed:
+    """A card that shows so many processes."""
+
+    def __init__(self, *pids: int) -> None:
+        self._pids = pids
+
+    def sample(self) -> Sample:
+        return Sample(at_ns=perf_counter_ns(), pids=self._pids)
+
+
+def test_of_several_cards_each_knows_its_own_kopts() -> None:
+    """A campaign on two cards, and another kopt on the second of them alone."""
+    with other_kopt("gpu-second") as theirs, \
+            Watch(Listed(os.getpid()), runners=lambda: 9) as first, \
+            Watch(Listed(os.getpid(), theirs, os.getppid()), runners=lambda: 9) as second:
+        found = vigil.Vigil(first, second,
+                            neighbours=[Neighbours("gpu-first"), Neighbours("gpu-second")])
+    assert (found.residents, found.strangers) == ({theirs, os.getppid()}, {os.getppid()})
+
+
+def test_who_is_ending_is_no_stranger() -> None:
+    """A runner that a loop on the card has just dropped is in no family any more."""
+    with subprocess.Popen(["sleep", "60"]) as dropped:
+        asked: list[set[int]] = []
+
+        class Leaving(Neighbours):
+            def strangers(self, listed: Iterable[int]) -> set[int]:
+                asked.append(set(listed))
+                dropped.kill()
+                dropped.wait()
+                return {dropped.pid}
+
+        with Watch(Listed(os.getpid(), os.getppid()), runners=lambda: 9) as watch:
+            assert vigil.Vigil(watch, neighbours=[Leaving("gpu-leaving")]).strangers == set()
+    assert asked == [{os.getpid(), os.getppid()}] * 2
 
 
 def test_a_tool_that_fails_voids_nothing_and_is_told(card: Callable[..., None], tmp_path: Path,

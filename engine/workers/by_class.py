@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine import harness_process
+from engine import gate, harness_process
 from engine.fleet import Card
 from engine.split import columns
 from engine.split.language import Language
@@ -114,7 +114,7 @@ def _verdict(bench: Bench, target: Target, trees: Trees, tick: Tick,
                               env=bench.env, incumbent_tree=bench.base_commit))
         return harness_process.evaluate(request, progress=tell, cancel=cancel, warm=card.warm)
 
-    return bench.fleet.run("loop", on, cancel=cancel,
+    return bench.fleet.run("loop", on, cancel=cancel, doubtful=gate.doubtful, spoilt=gate.spoilt,
                            on_wait=lambda text: tick("waiting", text, None))
 
 

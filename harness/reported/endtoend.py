@@ -108,7 +108,8 @@ class _Runs:
                 verdict = self._compared()
             verdict = replace(verdict, evidence=self._undisturbed.evidence())
         except Fault as fault:
-            verdict = rejected(f"end to end: {fault}")
+            verdict = replace(rejected(f"end to end: {fault}"),
+                              evidence=self._undisturbed.evidence())
             if fault.kind == "timeout" and (self._room.full or self._place.late):
                 why = f"not run: {self._room.words}"
                 verdict = replace(rejected(why), evidence=(Evidence(kind=LEFT_OUT, detail=why),))

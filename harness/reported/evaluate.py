@@ -86,10 +86,10 @@ class Evaluation:
             if self.settings.keep_cache:
                 jit.keep(self._folder / "incumbent" / "home", Path(self.settings.keep_cache))
         except Wrong as failure:
-            verdict = summary.wrong(failure)
+            verdict = replace(summary.wrong(failure), evidence=self.undisturbed.evidence())
         except Fault as fault:
             verdict = replace(rejected(str(fault)), evidence=(
-                Evidence(kind="benchmark-fault", detail=fault.kind),))
+                Evidence(kind="benchmark-fault", detail=fault.kind), *self.undisturbed.evidence()))
         finally:
             self._reader.close()
             copies.remove(self._folder)

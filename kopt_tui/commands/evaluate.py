@@ -38,7 +38,7 @@ def add(sub: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine import gate, harness_process
+    from engine import harness_process
     from engine.direct import Direct, Trial
     from kopt_tui.commands.gated import Gate
 
@@ -55,13 +55,21 @@ def run(args: argparse.Namespace) -> int:
                 request = replace(request, device=device.id, settings=replace(
                     request.settings, predict=card))
                 verdict = harness_process.evaluate(request, progress=progress(quiet=args.json))
-        company = filter(None, [gate.company(verdict)])
-        verdict = replace(verdict, notes=(*direct.notes, *company, *verdict.notes))
+        verdict = replace(verdict, notes=(*direct.notes, *beside(verdict), *verdict.notes))
     if args.json:
         emit(verdict)
     else:
         tell(verdict)
     return 0 if verdict.valid and verdict.correct else 1
+
+
+def beside(verdict: Verdict) -> list[str]:
+    """Return what is to be said of who was on the card from the start."""
+    from engine import gate
+
+    stranger = gate.spoilt(verdict)
+    return [f"{stranger}: judge again when it is gone"] if stranger else \
+        list(filter(None, [gate.company(verdict)]))
 
 
 def tell(verdict: Verdict) -> None:

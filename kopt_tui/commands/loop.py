@@ -166,8 +166,9 @@ def _verdict(direct: Direct, searched: LoopRequest, result: LoopResult, gate: Ga
     request = replace(request, settings=replace(request.settings,
                                                 predict=searched.settings.predict))
     with suppress(Stopped), gate.card("verdict") as device:
-        return harness_process.evaluate(replace(request, device=device.id), cancel=cancel,
-                                        progress=evaluate.progress(quiet=quiet))
+        verdict = harness_process.evaluate(replace(request, device=device.id), cancel=cancel,
+                                           progress=evaluate.progress(quiet=quiet))
+        return replace(verdict, notes=(*evaluate.beside(verdict), *verdict.notes))
     return None
 
 
