@@ -26,7 +26,8 @@ for part in "$@"; do
     faults) command="$python bench/faults.py --out $out/faults.jsonl" ;;
     throughput) command="$python bench/throughput.py --out $out/throughput.jsonl" ;;
     loops) command="$python bench/loops.py ${LOOPS_ARGS:-} --out $out/loops.jsonl" ;;
-    cards) command="$python bench/cards.py --seconds $((seconds / 5)) --out $out/cards.jsonl" ;;
+    cards) command="$python bench/cards.py --verdicts $((seconds > 240 ? (seconds - 120) / 72 : 1))
+      --out $out/cards.jsonl" ;;
     *) echo "no part $name: tests fidelity faults throughput loops cards"; exit 2 ;;
   esac
   echo "== $name, at most $seconds s"
