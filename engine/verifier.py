@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from dataclasses import replace
 
 import msgspec
@@ -44,6 +45,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     always_time: bool = False
     left_s: float | None = None
     """What runs of the whole program may take together."""
+
+    def after(self, seconds: float) -> Job:
+        """Return what is left of it to do, so long after it was begun."""
+        return self if self.left_s is None else msgspec.structs.replace(
+            self, left_s=max(0.0, self.left_s - seconds))
 
 
 class Verified(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,8 +111,10 @@ class Verifier:
                     self._messages.put(Verified(job=job, verdict=verdict))
 
     def _verdict(self, job: Job) -> Verdict:
+        began = time.monotonic()
         return self._fleet.run(
-            "verdict", lambda card: self._on(card, job), cancel=self.cancel,
+            "verdict", lambda card: self._on(card, job.after(time.monotonic() - began)),
+            cancel=self.cancel,
             on_wait=lambda text: self._tick(job, Progress(stage="waiting", detail=text)),
             doubtful=gate.doubtful, spoilt=gate.spoilt)
 

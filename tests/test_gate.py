@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import campaigns
+import msgspec
 import pytest
 
 from engine import campaign, gate, lease
@@ -257,6 +258,14 @@ def test_work_that_always_finds_a_stranger_beside_it_ends() -> None:
     hour = Hour(1, lambda _, __: "")
     with pytest.raises(NoIdleGpu, match="last because of: timed beside process 7"):
         hour.fleet.run("verdict", lambda _: "timed beside process 7", on_wait=hour.wait, spoilt=str)
+
+
+def test_what_is_done_again_has_the_time_that_is_left() -> None:
+    job = Job(purpose="e2e", candidate="c", slot="e2e", candidate_tree="t", incumbent_tree="t",
+              alpha=0.05)
+    assert job.after(9.0) is job
+    timed = msgspec.structs.replace(job, left_s=60.0)
+    assert (timed.after(20.0).left_s, timed.after(70.0).left_s) == (40.0, 0.0)
 
 
 def test_a_verdict_that_was_never_alone_on_its_card_is_in_doubt() -> None:
