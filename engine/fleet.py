@@ -7,9 +7,10 @@ with it is done again on another.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -30,7 +31,7 @@ TICK_S = 0.5
 LEFT_S = 2.0
 """For so long a driver's utilization shows work of ours that has ended."""
 LOSSES = 5
-"""A piece of work that so many cards were closed under is given up: it may be why."""
+"""A piece of work that cards were closed under so many times is given up: it may be why."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +44,10 @@ class Gated:
 
 class NoIdleGpu(KoptError):
     """No card could be used for as long as a campaign waits for one."""
+
+
+class TakesCards(NoIdleGpu):
+    """Several cards, each fit before, were lost under one piece of work: it may be why."""
 
 
 @dataclass(eq=False)
@@ -58,6 +63,8 @@ class Card:
     closed: str = ""
     """Why it may not be used, empty when it may."""
     again_at: float = 0.0
+    shuts: int = 0
+    """How often it was closed: a look that began before says nothing of it."""
     left_at: float = float("-inf")
     tenancy: ExitStack = field(default_factory=ExitStack)
     moved_in: bool = False
@@ -83,6 +90,8 @@ class Fleet:
         self._near = {one.lock_name: Neighbours(one.lock_name)
                       for card in self.cards for one in card.device.cards}
         self._changed = threading.Condition()
+        self._waiting: deque[object] = deque()
+        """Who waits for a card for a verdict, in their order."""
         self._shut_at: float | None = None
         """Since when all cards are closed."""
 
@@ -98,9 +107,10 @@ class Fleet:
 
         An answer that is `doubtful` counts only if the card is there still, and no stranger is on
         it; one that is `spoilt`, for a reason, never counts. Raises what `work` raises, Stopped,
-        and NoIdleGpu, also for work that loses card after card.
+        and NoIdleGpu, also for work that loses card after card, TakesCards if several.
         """
         why = beside = ""
+        lost: set[str] = set()
         for _ in range(LOSSES):
             with self.occupy(use, on_wait=on_wait, cancel=cancel) as card:
                 try:
@@ -115,11 +125,13 @@ class Fleet:
                     if not why and not beside:
                         return answer
                 if why:
+                    lost.add(card.device.id)
                     self._shut(card, why)
                 else:  # the stranger is gone again
                     self._news(Gated(device=card.device.id, text=f"measured again: {beside}"))
-        raise NoIdleGpu(f"{LOSSES} times the card was lost or taken meanwhile, last because of: "
-                        f"{why or beside}", fix=self._fix)
+        raise (TakesCards if len(lost) > 1 else NoIdleGpu)(
+            f"{LOSSES} times the card was lost or taken meanwhile, last because of: "
+            f"{why or beside}", fix=self._fix)
 
     @contextmanager
     def occupy(self, use: Use, *, on_wait: Tell = lambda _: None,
@@ -132,37 +144,58 @@ class Fleet:
             self._leave(card, use)
 
     def _admitted(self, use: Use, on_wait: Tell, cancel: threading.Event | None) -> Card:
-        while True:
-            card = self._pick(use)
-            if card is None:
-                self._wait(on_wait, cancel)
-                continue
-            try:
-                why = self._why_not(card) or self._move_in(card)
-            except KoptError as error:  # its lock cannot be had, say: the others may do
-                why = str(error)
-            except BaseException:
+        with self._turn(use) as turn:
+            while True:
+                picked = self._pick(use, turn)
+                if picked is None:
+                    self._wait(on_wait, cancel)
+                    continue
+                card, shuts = picked
+                try:
+                    why = self._why_not(card) or self._move_in(card)
+                except KoptError as error:  # its lock cannot be had, say: the others may do
+                    why = str(error)
+                except BaseException:
+                    self._leave(card, use, looked=True)
+                    raise
+                if not why and self._admit(card, shuts):
+                    return card
+                if why:
+                    self._shut(card, why)
                 self._leave(card, use, looked=True)
-                raise
-            if not why:
-                self._admit(card)
-                return card
-            self._shut(card, why)
-            self._leave(card, use, looked=True)
+                if use == "verdict":
+                    self._waiting.appendleft(turn)
 
-    def _pick(self, use: Use) -> Card | None:
-        """Enter the card with the least to do, None if there is none to be had now."""
+    @contextmanager
+    def _turn(self, use: Use) -> Iterator[object]:
+        """Stand in line for a verdict's card; a loop shares one, and waits for nobody."""
+        turn = object()
+        if use == "verdict":
+            self._waiting.append(turn)
+        try:
+            yield turn
+        finally:
+            with contextlib.suppress(ValueError):
+                self._waiting.remove(turn)
+
+    def _pick(self, use: Use, turn: object) -> tuple[Card, int] | None:
+        """Enter the card with the least to do, None if there is none to be had now; returns how
+        often it was closed as well.
+        """
         with self._changed:
             free = [card for card in self.cards if not card.looking
                     and not (card.closed and self._clock() < card.again_at)
                     and not (use == "verdict" and card.users["verdict"])]
-            if not free:
+            before = self._waiting.index(turn) if turn in self._waiting else 0
+            if len(free) <= before:
                 return None
+            with contextlib.suppress(ValueError):
+                self._waiting.remove(turn)
             card = min(free, key=lambda one: (one.users[use], one.users.total()))
             card.users[use] += 1
             card.looking = (card.users.total() == 1 or bool(card.closed)
                             or card.device.kind != "cpu")
-            return card
+            return card, card.shuts
 
     def _why_not(self, card: Card) -> str:
         return self._why_busy(card) if card.looking else ""
@@ -184,16 +217,21 @@ class Fleet:
             card.moved_in = True
         return ""
 
-    def _admit(self, card: Card) -> None:
-        """Let a thread that has looked at a card, or found it in use, work on it."""
+    def _admit(self, card: Card, shuts: int) -> bool:
+        """Let a thread that has looked at a card, or found it in use, work on it, unless the card
+        was closed meanwhile.
+        """
         back = ""
         with self._changed:
+            if card.shuts != shuts:
+                return False
             self._shut_at = None
             if card.looking:
                 back, card.closed, card.looking = card.closed, "", False
             self._changed.notify_all()
         if back:
             self._news(Gated(device=card.device.id, text="idle again: back in the pool"))
+        return True
 
     def _leave(self, card: Card, use: Use, *, looked: bool = False) -> None:
         with self._changed:
@@ -209,6 +247,7 @@ class Fleet:
         """Close a card for a while."""
         with self._changed:
             before, card.closed = card.closed, why
+            card.shuts += 1
             card.again_at = self._clock() + self._retry_s
             if self._shut_at is None and all(one.closed for one in self.cards):
                 self._shut_at = self._clock()

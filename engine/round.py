@@ -14,7 +14,7 @@ from engine.budget import Meter
 from engine.candidates import Entry
 from engine.choice import Choice
 from engine.desk import Desk
-from engine.fleet import NoIdleGpu
+from engine.fleet import NoIdleGpu, TakesCards
 from engine.journal.records import Candidate, Round, RoundOutcome, Slot
 from engine.judge import breach
 from engine.keeper import Judged, Keeper
@@ -197,7 +197,10 @@ class RoundRun:
             entry = self._verifying.pop(message.job.candidate, None)
             if entry is None:
                 return
-            if isinstance(message.fault, NoIdleGpu):  # the next engine has it judged
+            if isinstance(message.fault, TakesCards):  # else every engine after it would end by it
+                self._slots.refuse(entry, "reject", f"could not be judged: {message.fault.what}",
+                                   stage="failed", detail=str(message.fault.what))
+            elif isinstance(message.fault, NoIdleGpu):  # the next engine has it judged
                 self._drain(message.fault)
             elif message.fault is not None:
                 self._unjudged(entry, message.fault)
