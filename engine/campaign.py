@@ -24,11 +24,12 @@ from engine.journal.records import Campaign
 from engine.journal.write import Writer
 from engine.lineage import Lineage
 from engine.manifest import Manifest
+from engine.placing import devices_for
 from engine.project import Project
 from engine.records.folder import Folder
 from engine.unheeded import unheeded
-from harness import build_c, devices, target
-from harness.device import Device, joined
+from harness import build_c, target
+from harness.device import Device
 from harness.errors import DeviceFault, InputError
 from harness.reported import target as command_targets
 from harness.reported.target import CommandTarget
@@ -157,7 +158,11 @@ def _published(manifest: Manifest) -> str:
 
 
 def open_campaign(workspace: Path, identity: str) -> Setup:
-    """Open a campaign that exists; raises InputError if there is none of that name."""
+    """Open a campaign that exists.
+
+    Raises InputError if there is none of that name, DeviceFault where its card is of another model
+    than it was: verdicts, caches and the headline of two models would be one campaign's.
+    """
     reader = Reader(workspace)
     try:
         campaign = reader.campaign(identity)
@@ -172,55 +177,13 @@ def open_campaign(workspace: Path, identity: str) -> Setup:
     lineage = Lineage(folder.path, identity, Path(campaign.project),
                       publishes=manifests.publishes(manifest), published=_published(manifest))
     task, _ = shape_weights.applied(_target_at(lineage, manifest, folder), weights)
+    found = devices_for(manifest, task, model=campaign.device)
+    if found[0].name != campaign.device:
+        raise DeviceFault(f"its times are those of {campaign.device}, and {found[0].id} is "
+                          f"{found[0].name}", where=identity,
+                          fix="run it where it began, or begin a new one here")
     return Setup(workspace=workspace, id=identity, folder=folder, manifest=manifest, target=task,
-                 devices=devices_for(manifest, task), lineage=lineage)
-
-
-def device_for(manifest: Manifest, task: Target | CommandTarget) -> Device:
-    """Return the device that a manifest means, the first where it means several."""
-    return devices_for(manifest, task)[0]
-
-
-def devices_for(manifest: Manifest, task: Target | CommandTarget) -> tuple[Device, ...]:
-    """Return the devices that a manifest means: "auto" is the CPU for a kernel in C, else the most
-    idle card and all that are like it, `gpu.cards` of them at most.
-    """
-    wanted = manifest.gpu.device
-    if wanted == "auto":
-        found = devices.alike(devices.find("cpu" if task.language == "c" else wanted))
-    else:
-        found = _there([name.strip() for name in wanted.split(",")])
-    single = list(dict.fromkeys(card for one in found for card in one.cards))[:manifest.gpu.cards]
-    return grouped(single, task.num_gpus)
-
-
-def grouped(cards: Sequence[Device], size: int) -> tuple[Device, ...]:
-    """Join cards for a target that needs several at a time; what is left over stays idle."""
-    if size == 1:
-        return tuple(cards)
-    if cards[0].kind == "cpu" or len(cards) < size:
-        here = 0 if cards[0].kind == "cpu" else len(cards)
-        raise DeviceFault(f"the target needs {size} GPUs of one model, and there are {here}",
-                          where="gpu.device")
-    return tuple(joined(cards[at:at + size]) for at in range(0, len(cards) - size + 1, size))
-
-
-def _there(names: Sequence[str]) -> list[Device]:
-    """Find the devices of these names; of several, those that are there. Raises KoptError."""
-    found: list[Device] = []
-    faults: list[DeviceFault] = []
-    for name in names:
-        try:
-            found.append(devices.find(name))
-        except DeviceFault as fault:
-            faults.append(fault)
-    if not found:
-        raise faults[0]
-    if unlike := [one.id for one in found if (one.kind, one.name) != (found[0].kind,
-                                                                      found[0].name)]:
-        raise InputError(f"{unlike[0]} is not of the model of {found[0].id}", where="gpu.device",
-                         fix="a campaign's times are those of one model of card")
-    return found
+                 devices=found, lineage=lineage)
 
 
 def _target_of(manifest: Manifest, project: Project) -> Target | CommandTarget:

@@ -14,13 +14,13 @@ from engine import clone, reported, shape_weights
 from engine import manifest as manifests
 from engine import patch as patches
 from engine import project as projects
-from engine.campaign import devices_for
 from engine.clone import Clone
 from engine.fleet import Fleet, Gated
 from engine.git import Git, GitFailed
 from engine.hygiene import violations
 from engine.lineage import Lineage
 from engine.patch import Patch
+from engine.placing import devices_for
 from engine.project import Project
 from harness import knobs, target
 from harness.device import Device

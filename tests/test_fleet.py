@@ -6,16 +6,23 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from typing import Any
 
+import campaigns
 import pytest
 
+from engine import desk, harness_process
 from engine.fleet import Card, Fleet, Gated, NoIdleGpu, TakesCards, Use
 from engine.harness_process import HarnessFault
-from harness.device import Device
-from harness.errors import Stopped
-from harness.requests import ErrorLine
+from harness import devices
+from harness.device import Device, DeviceState
+from harness.errors import DeviceFault, InputError, Stopped
+from harness.requests import ErrorLine, EvaluateRequest
 from harness.tenants import Neighbours
+from harness.verdict import Verdict
 from harness.zygote import WarmStart
 from tests.processes import until
 
@@ -101,6 +108,31 @@ def test_who_waits_longest_for_a_card_is_next() -> None:
     assert all(abs(number - place) <= 1 for place, number in enumerate(began)), began
 
 
+def test_a_candidate_that_takes_every_card_ends_no_campaign(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel so hot that its card slows down, whichever it is on."""
+    monkeypatch.setitem(devices._READERS, "nvidia", lambda asked: [
+        DeviceState(device=one.id, at=0.0, utilization_pct=0.0, memory_used=0,
+                    memory_total=1 << 37, processes=()) for one in asked])
+    monkeypatch.setattr(desk, "_fleet", lambda _, messages: Fleet(
+        cards(2), retry_s=0.1, limit_s=60.0, news=messages.put, tick_s=0.01))
+    real = harness_process.evaluate
+
+    def evaluate(request: EvaluateRequest, **given: Any) -> Verdict:
+        if request.trees.candidate != request.trees.incumbent:
+            raise HarnessFault(ErrorLine(what="blocks had to be voided: hardware power brake",
+                                         of_device=True))
+        return real(replace(request, device="cpu"), **given)
+
+    monkeypatch.setattr(harness_process, "evaluate", evaluate)
+    setup = campaigns.given(tmp_path)
+    assert campaigns.run(setup).error is None
+    assert campaigns.campaign(setup).state == "finished"
+    assert [one.state for one in campaigns.candidates(setup)] == ["closed"]
+    stage, detail = campaigns.slots(setup)["inbox-1"]
+    assert stage == "failed" and "hardware power brake" in detail
+
+
 @pytest.mark.parametrize(("count", "kind"), [(1, NoIdleGpu), (3, TakesCards)])
 def test_work_that_loses_several_fit_cards_may_be_why(count: int, kind: type[NoIdleGpu]) -> None:
     now = [0.0]
@@ -114,3 +146,30 @@ def test_work_that_loses_several_fit_cards_may_be_why(count: int, kind: type[NoI
         fleet.run("verdict", lost, on_wait=wait)
     assert type(raised.value) is kind
     assert not fleet._waiting
+
+
+def box(monkeypatch: pytest.MonkeyPatch, *models: str) -> None:
+    """Have a machine with cards of these models."""
+    monkeypatch.setattr(devices, "inventory", lambda: [
+        Device(id=f"cuda:{index}", kind="nvidia", name=name, index=index, uuid=f"GPU-0000{index}",
+               memory_bytes=80 << 30, arch="sm_90") for index, name in enumerate(models)])
+
+
+def test_a_campaign_goes_on_on_its_own_model_of_card_alone(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a card is lost, or the workspace is another host's, cuda:0 may be another model."""
+    box(monkeypatch, "NVIDIA H100")
+    setup = campaigns.create(tmp_path, gpu={"device": "cuda:0"})
+    box(monkeypatch, "NVIDIA A100", "NVIDIA H100")
+    with pytest.raises(DeviceFault, match="are those of NVIDIA H100, and cuda:0 is NVIDIA A100"):
+        campaigns.campaigns.open_campaign(setup.workspace, setup.id)
+    box(monkeypatch, "NVIDIA H100", "NVIDIA A100")
+    assert campaigns.campaigns.open_campaign(setup.workspace, setup.id).device.id == "cuda:0"
+
+
+@pytest.mark.parametrize("names", ["cuda:0,cuda:1", "cuda:0+cuda:1"])
+def test_cards_of_two_models_are_no_campaign_s(
+        names: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    box(monkeypatch, "NVIDIA H100", "NVIDIA A100")
+    with pytest.raises(InputError, match="cuda:1 is not of the model of cuda:0"):
+        campaigns.create(tmp_path, gpu={"device": names})

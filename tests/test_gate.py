@@ -15,7 +15,7 @@ import campaigns
 import msgspec
 import pytest
 
-from engine import campaign, gate, lease
+from engine import gate, lease, placing
 from engine.desk import Desk
 from engine.desk import Stopped as EngineStopped
 from engine.fleet import LOSSES, Card, Fleet, Gated, NoIdleGpu
@@ -428,7 +428,7 @@ def test_every_card_of_a_device_has_its_tenant() -> None:
 ])
 def test_cards_are_joined_for_a_target_that_needs_several(count: int, size: int,
                                                           groups: list[str]) -> None:
-    made = campaign.grouped([card(index) for index in range(count)], size)
+    made = placing.grouped([card(index) for index in range(count)], size)
     assert [one.id for one in made] == groups
     assert [len(one.cards) for one in made] == [size] * len(groups)
     for one in made:
@@ -440,7 +440,7 @@ def test_cards_are_joined_for_a_target_that_needs_several(count: int, size: int,
 @pytest.mark.parametrize("cards", [[devices.find("cpu")], [card(0)]])
 def test_a_target_that_needs_more_cards_than_there_are_is_refused(cards: list[Device]) -> None:
     with pytest.raises(DeviceFault, match="the target needs 2 GPUs of one model"):
-        campaign.grouped(cards, 2)
+        placing.grouped(cards, 2)
 
 
 def test_a_real_verdict_comes_from_the_other_device_when_one_is_gone(tmp_path: Path) -> None:
