@@ -8,11 +8,12 @@ from dataclasses import replace
 from harness import compare, stats, vigil, watch
 from harness.check import Check, Failed
 from harness.contents import Contents
-from harness.errors import DeviceFault
+from harness.errors import DeviceFault, IncumbentFault
 from harness.kernel import Kernel
 from harness.lock import DeviceLock
 from harness.oracle import Case
 from harness.peer import Peer, PeerDied, PeerError
+from harness.plan import Plan
 from harness.stage import Stage
 from harness.timing import ClassTiming, Memoised, Pairs, Tampered
 from harness.verdict import Evidence, Finding
@@ -77,6 +78,11 @@ class Measurement:
             self.findings.append(Finding(rule=rule, severity="reject", detail=error.what))
             raise Failed(f"tampered: {error.what}") from None
         except (PeerError, PeerDied) as error:
+            incumbent = sides["incumbent"]
+            if error.of == incumbent.name:
+                self._expect_alone(incumbent, owned, plan, cases)
+                raise Failed("failed while timed: beside it the incumbent "
+                             f"{error.what}") from None
             raise Failed(f"failed while timed: {error.what}") from None
         finally:  # who was on the card counts for what failed there as well
             self.evidence = [] if watching is None else list(watching.evidence(pairs.voided))
@@ -85,6 +91,22 @@ class Measurement:
                               fix="try again when it is free")
         self._tell(pairs)
         return timed
+
+    def _expect_alone(self, incumbent: Kernel, owned: DeviceLock, plan: Plan,
+                      cases: Sequence[Case]) -> None:
+        """Raise IncumbentFault if the incumbent does not run without the candidate either."""
+        runners = self.stage.runners
+        runners.abandon()
+        try:
+            with runners.start(incumbent, lock=owned) as runner:
+                for case in cases:
+                    runner.ask("prepare", case=case.id, tensors=case.tensors,
+                               copies=plan.copies(case.footprint))
+                    runner.ask("warm", case=case.id, warm_ns=plan.warm_ns)
+        except (PeerError, PeerDied) as error:
+            raise IncumbentFault(f"the incumbent fails by itself: {error.what}",
+                                 where=self.stage.target.source,
+                                 fix="begin with a kernel that runs") from None
 
     def _after(self, peer: Peer, case: Case, contents: Contents) -> None:
         answer = peer.ask("after", case=case.id, tensors=case.tensors, copy=contents.copy)

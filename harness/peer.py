@@ -27,6 +27,8 @@ class PeerError(KoptError):
     """The child answered that the request failed; `what` is its own last line, sanitised."""
 
     exit_code = 1
+    of = ""
+    """What the child is called, where it has a name."""
 
 
 class PeerDied(KoptError):
@@ -34,10 +36,11 @@ class PeerDied(KoptError):
 
     exit_code = 1
 
-    def __init__(self, outcome: Outcome, limits: Limits, *, nonsense: bool = False) -> None:
+    def __init__(self, outcome: Outcome, limits: Limits, *, nonsense: bool = False,
+                 of: str = "") -> None:
         ended = outcome.describe(limits)
         super().__init__("answered something that is no answer" if nonsense else ended)
-        self.outcome = outcome
+        self.outcome, self.of = outcome, of
 
 
 class Peer:
@@ -50,8 +53,8 @@ class Peer:
                  env: Mapping[str, str] | None = None, confine: Confine | None = None,
                  lock: DeviceLock | None = None, yields: Turnstile | None = None,
                  bare: bool = False, zygote: Zygote | None = None,
-                 cancel: threading.Event | None = None) -> None:
-        self.limits = limits
+                 cancel: threading.Event | None = None, name: str = "") -> None:
+        self.limits, self.name = limits, name
         self.elapsed_ns = 0
         self._cancel = cancel
         self._buffer = bytearray()
@@ -119,7 +122,9 @@ class Peer:
         if not isinstance(answer, dict):
             raise self._died(nonsense=True)
         if "error" in answer:
-            raise PeerError(" ".join(plain(str(answer["error"])).split()))
+            failure = PeerError(" ".join(plain(str(answer["error"])).split()))
+            failure.of = self.name
+            raise failure
         return answer
 
     def _died(self, *, nonsense: bool = False) -> PeerDied | Stopped | EnvironmentFault:
@@ -135,7 +140,7 @@ class Peer:
             return EnvironmentFault("the process that runners are forked off has died",
                                     fix="try again")
         nonsense = nonsense and outcome.ended in ("exit", "killed")  # else there is more to say
-        return PeerDied(outcome, self.limits, nonsense=nonsense)
+        return PeerDied(outcome, self.limits, nonsense=nonsense, of=self.name)
 
     def kill(self) -> None:
         """Begin to end the child, without waiting for it as `close` does."""

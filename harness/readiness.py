@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 
-from harness.errors import EnvironmentFault
-from harness.kernel import Kernel
+from harness.errors import DeviceFault, EnvironmentFault
+from harness.kernel import Kernel, Place
 from harness.peer import Peer, PeerDied, PeerError
+
+OF_THE_MACHINE = ("not compiled with", "driver on your system", "no NVIDIA driver")
+"""What torch says of itself or of the driver, and of no single card."""
 
 
 class NoGpu(Exception):
     """A runner that has loaded nothing yet cannot reach the GPU."""
+
+
+def unreachable(why: str, place: Place) -> EnvironmentFault:
+    """Return the fault that torch reaches no GPU: this card's, unless no other would be reached."""
+    told = f"torch reaches no GPU: {why}"
+    if any(words in why for words in OF_THE_MACHINE):
+        return EnvironmentFault(told, where=place.python or "this Python")
+    return DeviceFault(told, where=place.device, fix="look at the card, or use another")
 
 
 def await_ready(peer: Peer, kernel: Kernel) -> None:

@@ -17,13 +17,12 @@ from functools import partial
 from pathlib import Path
 
 from harness import contexts, jit
-from harness.errors import EnvironmentFault
 from harness.guard import Confine, Limits, Outcome, clean_env
 from harness.kernel import Kernel, Place
 from harness.lock import DeviceLock, Turnstile
 from harness.oracle import Case
 from harness.peer import Peer
-from harness.readiness import NoGpu, await_ready, failed, load
+from harness.readiness import NoGpu, await_ready, failed, load, unreachable
 from harness.rehearsal import Rehearsal
 from harness.seats import Bench
 from harness.settling import Settling
@@ -95,18 +94,20 @@ class Runners:
         """Return a runner for each kernel, loaded side by side; have `refill` more ready.
 
         Raises PeerError or PeerDied when a kernel does not load, EnvironmentFault when the
-        target's interpreter cannot run any.
+        target's interpreter cannot run any, DeviceFault when it does not reach the card.
         """
         try:
             return self._start_all(kernels, lock, yields, refill)
         except NoGpu as lost:
             if not self._confined:
-                raise EnvironmentFault(f"torch reaches no GPU: {lost}",
-                                       where=kernels[0].place.python or "this Python") from None
+                raise unreachable(str(lost), kernels[0].place) from None
             self._confined = False  # a GPU that works only outside of namespaces
             self.unconfined = str(lost)
             self.close()
+        try:
             return self._start_all(kernels, lock, yields, refill)
+        except NoGpu as lost:
+            raise unreachable(str(lost), kernels[0].place) from None
 
     def _start_all(self, kernels: Sequence[Kernel], lock: DeviceLock | None,
                    yields: Turnstile | None, refill: int) -> list[Peer]:
@@ -256,7 +257,7 @@ class Runners:
         io.mkdir(parents=True, exist_ok=True)
         peer = Peer("runner", cwd=home, limits=self.limits, env=env, lock=lock, yields=yields,
                     bare=bare, python=None if bare else place.python, zygote=self._zygote,
-                    cancel=self._cancel,
+                    cancel=self._cancel, name="" if self._in_process else kernel.name,
                     confine=Confine(writable=(str(home), str(io)), nodes=place.nodes)
                     if self._confined else None)
         self._opened[peer] = time.monotonic()

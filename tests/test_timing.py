@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from time import perf_counter_ns
 
 import pytest
@@ -12,12 +13,12 @@ import pytest
 from harness import vigil
 from harness.compare import outcome, small
 from harness.device import Device
-from harness.errors import DeviceFault, EnvironmentFault
+from harness.errors import DeviceFault, EnvironmentFault, IncumbentFault
 from harness.plan import MOST_COPIES, Plan
 from harness.stats import Estimate, estimate
 from harness.target import ConfigClass
 from harness.verdict import Evidence
-from tests.c_case import FAST, RIGHT, Bench, kernel, target
+from tests.c_case import FAST, RIGHT, Bench, judge, kernel, target
 
 ONE = target(classes=(ConfigClass(name="even", shape={"n": 8192}),))
 
@@ -143,6 +144,21 @@ def test_what_fails_while_it_is_timed_says_who_was_beside_it(
     verdict = bench.judge(kernel("static int calls; if (++calls > 2000) abort(); " + RIGHT))
     assert "failed while timed" in (verdict.rejected_reason or ""), verdict
     assert [one.detail for one in verdict.evidence] == ["timed beside process 7"]
+
+
+def test_an_incumbent_that_crashes_by_itself_is_no_candidate_s_fault(tmp_path: Path) -> None:
+    with pytest.raises(IncumbentFault, match="the incumbent fails by itself: crashed"):
+        judge(tmp_path, FAST, incumbent=kernel("abort();"))
+
+
+def test_an_incumbent_that_crashes_beside_a_candidate_alone_is_the_candidate_s_fault(
+        tmp_path: Path) -> None:
+    """A candidate may have taken the memory that the incumbent needs."""
+    once = kernel('FILE *ran = fopen("ran", "r"); if (!ran) { fclose(fopen("ran", "w")); abort(); }'
+                  "fclose(ran);" + RIGHT, "#include <stdio.h>")
+    verdict = judge(tmp_path, FAST, incumbent=once)
+    assert verdict.rejected_reason == ("failed while timed: beside it the incumbent crashed "
+                                       "(SIGABRT)"), verdict
 
 
 def test_the_verdict_says_how_far_its_times_are_accounted_for(bench: Bench) -> None:
