@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harness import nvml
 from harness.device import Device, DeviceState, Listing, Process
+from harness.patience import Patience, Silent
 from harness.text import plain
 
 REASONS = {
@@ -18,6 +20,10 @@ REASONS = {
 }
 COMPUTE_MODES = {0: "default", 1: "exclusive-thread", 2: "prohibited", 3: "exclusive-process"}
 MIG_PARENT = "MIG is on: use one of its instances"
+CARD_S = 10.0
+"""For what a listing asks one card; a part of what it may take in all."""
+
+_patience: dict[int, Patience[list[Device]]] = {}
 
 
 class Nvml:
@@ -27,14 +33,34 @@ class Nvml:
         self.nvml = nvml
 
     def devices(self) -> list[Device]:
+        """Return all cards, each asked for itself: one that fails or hangs is marked, the others
+        are as ever. Raises NVMLError where they cannot even be counted.
+        """
+        each = range(self.nvml.nvmlDeviceGetCount())
+        asked = [_patience.setdefault(index, Patience()).ask(partial(self._listed, index), CARD_S)
+                 for index in each]
         found: list[Device] = []
-        for index in range(self.nvml.nvmlDeviceGetCount()):
-            handle = self.nvml.nvmlDeviceGetHandleByIndex(index)
-            instances = self._instances(handle, index)
-            found.append(self._device(handle, index, f"cuda:{index}",
-                                      MIG_PARENT if self._mig(handle) else ""))
-            found += instances
+        for index, answer in zip(each, asked, strict=True):
+            try:
+                found += answer()
+            except Silent as silence:
+                found.append(_marked(f"cuda:{index}", index, str(silence)))
         return found
+
+    def _listed(self, index: int) -> list[Device]:
+        """Return a card and its instances of MIG, those that fail marked with the driver's words.
+        """
+        nvml, id = self.nvml, f"cuda:{index}"
+        handle: Any = None
+        try:
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            mig = self._mig(handle)
+            card = self._device(handle, index, id, MIG_PARENT if mig else "")
+            places = self._ask(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) if mig else 0
+        except nvml.NVMLError as error:
+            return [self._lost(handle, index, id, error)]
+        return [card, *(one for place in range(places or 0)
+                        if (one := self._instance(handle, index, place)))]
 
     def state(self, device: Device) -> DeviceState:
         """Read one device; a field that it does not support is None. Raises NVMLError when lost."""
@@ -74,15 +100,22 @@ class Nvml:
         minor = self._ask(self.nvml.nvmlDeviceGetMinorNumber, handle)
         return () if minor is None or self._mig(handle) else (f"nvidia{minor}",)
 
-    def _instances(self, card: Any, index: int) -> list[Device]:
-        if not self._mig(card):
-            return []
-        found: list[Device] = []
-        for place in range(self._ask(self.nvml.nvmlDeviceGetMaxMigDeviceCount, card) or 0):
+    def _instance(self, card: Any, index: int, place: int) -> Device | None:
+        id = f"cuda:{index}:{place}"
+        handle: Any = None
+        try:
             handle = self._ask(self.nvml.nvmlDeviceGetMigDeviceHandleByIndex, card, place)
-            if handle is not None:
-                found.append(self._device(handle, index, f"cuda:{index}:{place}"))
-        return found
+            return None if handle is None else self._device(handle, index, id)
+        except self.nvml.NVMLError as error:
+            return self._lost(handle, index, id, error)
+
+    def _lost(self, handle: Any, index: int, id: str, error: Exception) -> Device:
+        """Return what is left of a card that failed: its UUID, if it tells that yet."""
+        try:
+            uuid = "" if handle is None else self.nvml.nvmlDeviceGetUUID(handle)
+        except self.nvml.NVMLError:
+            uuid = ""
+        return _marked(id, index, _words(error), uuid)
 
     def _mig(self, handle: Any) -> bool:
         modes = self._ask(self.nvml.nvmlDeviceGetMigMode, handle)
@@ -117,6 +150,15 @@ class Nvml:
             return None
 
 
+def _marked(id: str, index: int, why: str, uuid: str = "") -> Device:
+    """Return a card that is there and cannot be used; what it has not told is left empty."""
+    return Device(id=id, kind="nvidia", index=index, name="NVIDIA card", uuid=uuid, unusable=why)
+
+
+def _words(error: Exception) -> str:
+    return f"NVML: {plain(str(error), 200)}"
+
+
 def process_name(pid: int) -> str:
     """Return a process's name, empty when it runs in another process namespace."""
     try:
@@ -133,14 +175,20 @@ def listing() -> Listing:
         return Listing(tuple(Nvml(library).devices()))
     except library.NVMLError as error:
         has_driver = Path("/dev/nvidiactl").exists() or Path("/proc/driver/nvidia").exists()
-        return Listing(problem=f"NVML: {plain(str(error), 200)}" if has_driver else "")
+        return Listing(problem=_words(error) if has_driver else "")
 
 
 def states(devices: list[Device]) -> list[DeviceState]:
-    """Return the state of each device; one that is lost gets a state with its problem."""
+    """Return the state of each device; one that is lost gets a state with its problem.
+
+    One that did not tell its UUID when it was listed is not asked: by its index it may be another.
+    """
     library = nvml.load()
     found: list[DeviceState] = []
     for device in devices:
+        if not device.uuid:
+            found.append(DeviceState(device=device.id, at=time.time(), problem=device.unusable))
+            continue
         try:
             library.nvmlInit()  # counted by the library: cheap after the first
             try:
@@ -148,6 +196,5 @@ def states(devices: list[Device]) -> list[DeviceState]:
             finally:
                 library.nvmlShutdown()
         except library.NVMLError as error:
-            problem = f"NVML: {plain(str(error), 200)}"
-            found.append(DeviceState(device=device.id, at=time.time(), problem=problem))
+            found.append(DeviceState(device=device.id, at=time.time(), problem=_words(error)))
     return found

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from harness import device_amd, device_cpu, device_nvidia
 from harness.device import Device, DeviceState, Kind, Listing, Process, joined
@@ -29,7 +30,7 @@ _READERS: dict[Kind, Callable[[list[Device]], list[DeviceState]]] = {
 _SPEC = re.compile(r"cpu|(cuda|hip):\d+(:\d+)?|(gpu-|mig-)?[0-9a-f-]{4,}[0-9a-f:./-]*",
                    re.IGNORECASE)
 
-_patience: dict[Kind, Patience[list[DeviceState]]] = {kind: Patience() for kind in _READERS}
+_patience: dict[str, Patience[list[DeviceState]]] = {}
 _list_patience: dict[Kind, Patience[Listing]] = {kind: Patience() for kind in _LISTERS}
 _known: dict[str, DeviceState] = {}
 _known_lock = threading.Lock()
@@ -64,7 +65,7 @@ def find(spec: str) -> Device:
     """
     if "+" in spec:
         return joined([find(one) for one in spec.split("+")])
-    devices = inventory()
+    devices, problems = survey()
     if spec == "auto":
         return _most_idle(devices)
     if not _SPEC.fullmatch(spec):
@@ -74,9 +75,11 @@ def find(spec: str) -> Device:
         [device for device in devices if device.kind != "cpu" and len(spec) >= 4 and
          device.uuid.lower().startswith(spec.lower())]
     if len(found) != 1:
-        here = ", ".join(device.id for device in devices)
+        here = ", ".join(f"{device.id} ({device.unusable})" if device.unusable else device.id
+                         for device in devices)
         what = "is not there" if not found else f"fits {len(found)} devices"
-        raise DeviceFault(f"{spec} {what}", where="device", fix=f"this machine has {here}")
+        raise DeviceFault(f"{spec} {what}", where="device",
+                          fix="; ".join([f"this machine has {here}", *problems]))
     if found[0].unusable:
         raise DeviceFault(f"{spec} cannot be used: {found[0].unusable}", where="device")
     return found[0]
@@ -95,21 +98,31 @@ def state(device: Device) -> DeviceState:
 
 
 def states(devices: Sequence[Device]) -> list[DeviceState]:
-    """Return the state of each device, in order; one driver question per vendor."""
-    fresh: dict[str, DeviceState] = {}
-    for kind in _READERS:
-        asked = [device for device in devices if device.kind == kind]
-        if asked:
-            fresh |= {one.device: one for one in _read(kind, asked)}
+    """Return the state of each device, in order, all asked at once."""
+    about: dict[str, list[Device]] = {}
+    for device in devices:
+        about.setdefault(_question(device), []).append(device)
+    answers = [_patience.setdefault(name, Patience()).ask(
+        partial(_READERS[asked[0].kind], asked), STATE_S) for name, asked in about.items()]
+    fresh = {one.device: one for asked, answer in zip(about.values(), answers, strict=True)
+             for one in _read(asked, answer)}
     return [_remember(fresh[device.id]) for device in devices]
 
 
-def _read(kind: Kind, devices: list[Device]) -> list[DeviceState]:
+def _question(device: Device) -> str:
+    """Name the question that a device is part of: NVIDIA's driver is asked about one card (with
+    its instances of MIG) at a time, so that one that hangs silences no other; AMD's tools tell of
+    all of them.
+    """
+    return f"nvidia {device.index}" if device.kind == "nvidia" else device.kind
+
+
+def _read(asked: list[Device], answer: Callable[[], list[DeviceState]]) -> list[DeviceState]:
     try:
-        return _patience[kind].call(lambda: _READERS[kind](devices), STATE_S)
+        return answer()
     except Silent as silence:
         return [DeviceState(device=device.id, at=time.time(), silent_since=silence.since,
-                            problem=str(silence)) for device in devices]
+                            problem=str(silence)) for device in asked]
 
 
 def _remember(fresh: DeviceState) -> DeviceState:

@@ -93,10 +93,11 @@ class Driver:
     def nvmlInit(self) -> None:
         if self._library is None:
             try:
-                self._library = ctypes.CDLL(LIBRARY)
+                library = ctypes.CDLL(LIBRARY)
             except OSError as error:
                 raise NVMLError(LIBRARY_NOT_FOUND, str(error)) from None
-            self._library.nvmlErrorString.restype = c_char_p
+            library.nvmlErrorString.restype = c_char_p
+            self._library = library  # whole: other threads ask about other cards meanwhile
         self._call("nvmlInit_v2")
 
     def nvmlShutdown(self) -> None:

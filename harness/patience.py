@@ -18,35 +18,70 @@ class Silent(Exception):
         self.since = since
 
 
+class _Call(Generic[T]):
+    """One call, in its thread."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work, self._answer, self._failure = work, list[T](), list[BaseException]()
+        self.since, self._began = time.time(), time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="kopt-patience", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._answer.append(self._work())
+        except BaseException as error:  # carried over to the caller's thread
+            self._failure.append(error)
+
+    @property
+    def under_way(self) -> bool:
+        return self._thread.is_alive()
+
+    def end(self, timeout_s: float) -> None:
+        """Wait until it has ended; raises Silent when it takes longer than `timeout_s` in all."""
+        self._thread.join(max(0.0, self._began + timeout_s - time.monotonic()))
+        if self.under_way:
+            raise Silent(self.since)
+
+    def answer(self) -> T:
+        if self._failure:
+            raise self._failure[0]
+        return self._answer[0]
+
+
 class Patience(Generic[T]):
     """Waits a bounded time for one call, and makes no second one while the first hangs."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._hanging: threading.Thread | None = None
-        self._since = 0.0
+        self._last: _Call[T] | None = None
 
     def call(self, work: Callable[[], T], timeout_s: float) -> T:
         """Return what `work` returns or raise what it raises; raises Silent after `timeout_s`."""
-        answer: list[T] = []
-        failure: list[BaseException] = []
+        return self.ask(work, timeout_s)()
 
-        def run() -> None:
-            try:
-                answer.append(work())
-            except BaseException as error:  # carried over to the caller's thread
-                failure.append(error)
+    def ask(self, work: Callable[[], T], timeout_s: float) -> Callable[[], T]:
+        """Begin a call and return what waits for its end, so that several can be under way.
 
+        Where somebody else's call is, the wait is for that one first: its answer may be older
+        than the question.
+        """
+        begun = self._begin(work)
+
+        def wait() -> T:
+            call, mine = begun
+            while not mine:
+                call.end(timeout_s)
+                call, mine = self._begin(work)
+            call.end(timeout_s)
+            return call.answer()
+
+        return wait
+
+    def _begin(self, work: Callable[[], T]) -> tuple[_Call[T], bool]:
+        """Return the call that is under way, and whether it is this one."""
         with self._lock:
-            if self._hanging is not None and self._hanging.is_alive():
-                raise Silent(self._since)
-            thread = threading.Thread(target=run, name="kopt-patience", daemon=True)
-            self._hanging, self._since = thread, time.time()
-            thread.start()
-            thread.join(timeout_s)
-            if thread.is_alive():
-                raise Silent(self._since)
-            self._hanging = None
-        if failure:
-            raise failure[0]
-        return answer[0]
+            if self._last is not None and self._last.under_way:
+                return self._last, False
+            self._last = _Call(work)
+            return self._last, True

@@ -34,10 +34,11 @@ from harness.peer import Peer, PeerDied, PeerError
 from harness.plan import Plan
 from harness.predict import Foresight
 from harness.roofline import Ceilings
-from harness.screened import Screened, latency_kind
+from harness.screened import Infeasible, Screened, latency_kind
 from harness.search.space import Config
 from harness.solo import Leader, Solo
 from harness.stage import Settings, Stage
+from harness.starts import Start
 from harness.summary import Seen
 from harness.target import Target
 from harness.timing import ClassTiming, Pairs, Tampered
@@ -138,6 +139,7 @@ class Screen:
         self.oracle.close()
 
     def _prepare(self) -> None:
+        copies.remove(Path(self.stage.settings.scratch) / "trial")  # of one that was killed
         with self.stage.working():
             self.cases = [self.oracle.make(c, "normal") for c in self.target.classes]
         try:
@@ -145,6 +147,7 @@ class Screen:
         except BuildError as error:
             raise InputError(f"does not compile: {error.what}",
                              where=self.target.source) from None
+        self.start = Start(self.stage, self.incumbent, self.cases)
         self.turns = self._takes_turns()
         if self.turns is None:
             self.stage.runners.expect(self.incumbent, 1)
@@ -177,7 +180,7 @@ class Screen:
             return Screened(correctness="REJECTED", reason=reason)
         try:
             return self._measure(checked.config)
-        except (BuildError, Tampered, _Infeasible) as error:
+        except (BuildError, Tampered, Infeasible) as error:
             return Screened(correctness="REJECTED", reason=str(error))
         except (PeerError, PeerDied, WrongResult) as error:
             return Screened(correctness="FAIL", reason=str(error))
@@ -186,7 +189,7 @@ class Screen:
         source = self.source_of(config)
         told = self.foresight.of(source) if self.foresight is not None else None
         if told is not None and told.refusal:
-            raise _Infeasible(told.refusal)
+            raise Infeasible(told.refusal)
         screened = self._tried(source)
         if told is None or told.latency_us is None or self.stage.measurable:
             return screened
@@ -252,12 +255,12 @@ class Screen:
             f"slower than the best: checked on class {', '.join(trial.errors)} alone"))
 
     def _feasible(self, ahead: Ahead, key: str) -> None:
-        """Raise _Infeasible for what this device cannot launch; what nobody can tell may run."""
+        """Raise Infeasible for what this device cannot launch; what nobody can tell may run."""
         if reasons := ahead.get(key).reasons:
-            raise _Infeasible(f"cannot be launched: {'; '.join(reasons)}")
+            raise Infeasible(f"cannot be launched: {'; '.join(reasons)}")
 
     def _run(self, candidate: Kernel) -> Screened:
-        with self.stage.working() as held:
+        with self.stage.working() as held, self.start.beside(held):
             errors, first = self._check(candidate, held)
             if not self.stage.measurable:
                 return Screened(correctness="PASS")
@@ -331,7 +334,3 @@ class Screen:
         return Screened(correctness="PASS", log_ratio=ratio, latency_us=verdict.latency_us,
                         latency_kind=verdict.latency_kind, bound_us=verdict.bound_us,
                         pct_of_roofline=verdict.pct_of_roofline)
-
-
-class _Infeasible(Exception):
-    """A trial that the device cannot launch."""

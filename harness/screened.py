@@ -29,3 +29,7 @@ def latency_kind(device: Device, language: str) -> LatencyKind | None:
     if device.kind != "cpu":
         return "measured-gpu"
     return None if language == "triton" else "measured-cpu"
+
+
+class Infeasible(Exception):
+    """A trial that the device cannot launch."""

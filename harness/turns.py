@@ -17,14 +17,14 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from harness import copies
+from harness import copies, starts
 from harness.ahead import Ahead
 from harness.budget import Budget
 from harness.lanes import Entry, Lane
 from harness.oracle import Case, Errors, Oracle
 from harness.peer import PeerDied, PeerError
 from harness.plan import Plan
-from harness.solo import BLOCKS
+from harness.solo import BLOCKS, Solo
 from harness.stage import Stage
 from harness.timing import ClassTiming
 
@@ -60,7 +60,9 @@ class Turns:
         self._lane: Lane | None = None
         self._start: Entry | None = None
         self._since = 0.0
+        self._start_ran = False
         self._cheapest = min(cases, key=lambda case: case.footprint)
+        copies.remove(Path(stage.settings.scratch) / "turns")  # of one that was killed
 
     def close(self) -> None:
         """End the process and let go of the card."""
@@ -73,7 +75,8 @@ class Turns:
     def trial(self, source: bytes, key: str) -> Iterator[Trial]:
         """Yield a trial of a source; whatever it raises, the next one finds a working bench.
 
-        Raises PeerError and PeerDied when it fails, BuildError, and what a sick machine raises.
+        Raises PeerError and PeerDied when it fails, BuildError, and what a sick machine raises:
+        who fails with the process fails only if the start still runs in another one.
         """
         lane = self._opened()
         self.shared_before = lane.shares and self._ran > 0
@@ -89,6 +92,7 @@ class Turns:
             lane.leave(entry)
         except (PeerError, PeerDied) as error:
             lane.broken(entry, error)
+            self._ready(lane)
             raise
         except BaseException:
             self.close()
@@ -113,17 +117,33 @@ class Turns:
                 session.callback(self._lane.close)
                 self._session = session.pop_all()
             self._since = time.monotonic()
+        self._ready(self._lane)
+        return self._lane
+
+    def _ready(self, lane: Lane) -> None:
+        """Have the start ready to be timed in the lane's process, in another one if that fails.
+
+        Raises IncumbentFault or DeviceFault when it runs in neither.
+        """
         if self._start is None:
             self._start = Entry(number=0, config={}, key=self._start_key, tree=self._start_tree)
-        lane = self._lane
-        if self._start.generation != lane.generation:
-            try:
-                lane.begin(self._start)
-                lane.warm(self._start)
-            except BaseException:
-                self.close()
-                raise
-        return lane
+        start, tries = self._start, 0
+        try:
+            while start.generation != lane.generation:
+                tries += 1
+                try:
+                    lane.begin(start)
+                    lane.warm(start)
+                    for solo in start.solos:
+                        solo.block()
+                except starts.FAILURES as error:
+                    if tries == starts.TRIES:
+                        raise starts.fault(self.stage, error, ran=self._start_ran) from None
+                    lane.restart()
+        except BaseException:
+            self.close()
+            raise
+        self._start_ran = True
 
 
 class Trial:
@@ -146,7 +166,24 @@ class Trial:
                 for solo in self._entry.solos}
 
     def beside(self) -> dict[str, ClassTiming]:
-        """Time it in turns with the start, who goes first in turns as well."""
+        """Time it in turns with the start, who goes first in turns as well.
+
+        If the start fails, both are begun anew; what it fails beside again, alone it does run, is
+        to blame. Raises PeerError and PeerDied.
+        """
+        try:
+            return self._beside()
+        except _StartFailed:
+            self._lane.restart()
+            self._turns._ready(self._lane)
+            self._lane.again(self._entry)
+        try:
+            return self._beside()
+        except _StartFailed as failed:
+            self._lane.restart()
+            raise PeerError(f"the start fails beside it: {failed}") from None
+
+    def _beside(self) -> dict[str, ClassTiming]:
         start = self._turns._start
         assert start is not None
         timings = {}
@@ -154,11 +191,11 @@ class Trial:
             taken: list[tuple[float, float]] = []
             for number in range(ROUNDS):
                 if number % 2:
-                    other = theirs.block()
+                    other = _block_of_start(theirs)
                     taken.append((ours.block(), other))
                 else:
                     own = ours.block()
-                    taken.append((own, theirs.block()))
+                    taken.append((own, _block_of_start(theirs)))
             name = ours.case.config_class
             timings[name] = ClassTiming(
                 config_class=name, candidate_us=median(own for own, _ in taken) / 1e3,
@@ -187,3 +224,14 @@ class Trial:
         if judged is None or not judged.right:
             raise WrongResult(f"wrong result on class {case.config_class}")
         self.errors[case.config_class] = judged
+
+
+class _StartFailed(Exception):
+    """Beside a trial the start has failed."""
+
+
+def _block_of_start(solo: Solo) -> float:
+    try:
+        return solo.block()
+    except (PeerError, PeerDied) as error:
+        raise _StartFailed(error.what) from None

@@ -20,6 +20,7 @@ from harness import device, device_amd, devices
 from harness.device_nvidia import Nvml
 from harness.errors import EnvironmentFault, InputError
 from harness.patience import Patience, Silent
+from tests.processes import until
 
 DATA = Path(__file__).parent / "data" / "devices"
 
@@ -372,9 +373,7 @@ def test_a_call_that_never_returns_is_left_behind_and_not_repeated() -> None:
             patience.call(hang, 0.05)
     assert len(calls) == 1
     gate.set()
-    hanging = patience._hanging
-    assert hanging is not None
-    hanging.join(10)
+    assert until(lambda: not any(one.name == "kopt-patience" for one in threading.enumerate()))
     assert patience.call(lambda: 2, 5) == 2
     with pytest.raises(ZeroDivisionError):
         patience.call(lambda: 1 // 0, 5)

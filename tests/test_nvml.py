@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import ctypes
 import re
 import subprocess
 import sys
@@ -18,11 +19,15 @@ LIBRARY = r"""
 #include <string.h>
 typedef void *handle;
 static int card;
+unsigned cards = 1, lost = 9;
 const char *nvmlErrorString(int code) { return code == 3 ? "Not Supported" : "Some Error"; }
 int nvmlInit_v2(void) { return 0; }
 int nvmlShutdown(void) { return 0; }
-int nvmlDeviceGetCount_v2(unsigned *n) { *n = 1; return 0; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned i, handle *h) { *h = &card; return i ? 2 : 0; }
+int nvmlDeviceGetCount_v2(unsigned *n) { *n = cards; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned i, handle *h) {
+    *h = &card;
+    return i == lost ? 15 : i < cards ? 0 : 2;
+}
 int nvmlDeviceGetHandleByUUID(const char *u, handle *h) {
     *h = &card;
     return strcmp(u, "GPU-1") ? 6 : 0;
@@ -85,6 +90,21 @@ def test_a_card_is_read_through_the_library(library: str, monkeypatch: pytest.Mo
     driver.nvmlShutdown()
     with pytest.raises(nvml.NVMLError_NotFound):
         driver.nvmlDeviceGetHandleByUUID("GPU-2")
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_lost_card_is_told_from_the_others_through_the_library(
+        lost: int, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvml, "LIBRARY", library)
+    driver, there = nvml.Driver(), ctypes.CDLL(library)
+    for name, value in (("cards", 2), ("lost", lost)):
+        monkeypatch.setattr(ctypes.c_uint.in_dll(there, name), "value", value)
+    driver.nvmlInit()
+    found = Nvml(driver).devices()
+    assert [one.id for one in found] == ["cuda:0", "cuda:1"]
+    assert [one.unusable for one in found] == [
+        "NVML: Some Error" if index == lost else "" for index in range(2)]
+    assert found[1 - lost].uuid == "GPU-1" and not found[lost].uuid
 
 
 def test_a_machine_without_the_package_and_the_driver_has_no_card(

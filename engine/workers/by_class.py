@@ -16,7 +16,7 @@ from engine.split import columns
 from engine.split.language import Language
 from engine.workers.base import Bench, Task, Tick
 from engine.workers.search import search
-from harness import knobs
+from harness import copies, knobs
 from harness.evaluate import Settings, Trees
 from harness.plan import Plan
 from harness.requests import EvaluateRequest, Progress
@@ -121,7 +121,7 @@ def _verdict(bench: Bench, target: Target, trees: Trees, tick: Tick,
 def _tree(bench: Bench, target: Target, config: Config, name: str) -> str:
     """Return a copy of the worktree with a configuration set."""
     tree = Path(bench.scratch) / name
-    shutil.rmtree(tree, ignore_errors=True)
+    copies.remove(tree)
     shutil.copytree(bench.worktree, tree, symlinks=True, ignore=shutil.ignore_patterns(".git"))
     source = knobs.read(tree / target.source)
     (tree / target.source).write_bytes(

@@ -74,8 +74,19 @@ def searched(task: Task, bench: Bench, tick: Tick, cancel: threading.Event,
         return ask(card, on_trial)
 
     result = bench.fleet.run("loop", on, cancel=cancel,
+                             doubtful=lambda one: not cancel.is_set() and doubtful(one),
                              on_wait=lambda text: tick("waiting", text, None))
     return result if result is not None and result.trials else so_far(bench, trials)
+
+
+def doubtful(result: LoopResult | None) -> bool:
+    """Return whether a loop counts only if its card is fit afterwards: of the trials that ran, the
+    last one failed. What was refused shows nothing of a card, what was right that it was there.
+    """
+    ran = (one for one in reversed(result.trials if result is not None else ())
+           if one.correctness != "REJECTED")
+    last = next(ran, None)
+    return last is not None and not last.correct
 
 
 def so_far(bench: Bench, trials: Sequence[Trial]) -> LoopResult | None:
