@@ -89,9 +89,22 @@ class Direct:
     def target(self) -> Target:
         """The kernel; raises Refused where there is a command instead."""
         if isinstance(self._task, CommandTarget):
-            raise Refused("a command target has no knobs and no space to search",
-                          where="target.kind", fix="judge a patch: kopt evaluate --patch")
+            what = "knobs of a command target are searched by `kopt run`" if self._searched() \
+                else "a command target has no knobs and no space to search"
+            raise Refused(what, where="target.kind", fix="judge a patch: kopt evaluate --patch")
         return self._task
+
+    def _searched(self) -> bool:
+        """Whether a campaign on a command target has knobs to search in its kernel_source."""
+        source = self.manifest.kernel_source
+        if not source or "search" not in self.manifest.pool.backends:
+            return False
+        try:
+            text = self.lineage.read(self.base, source).decode()
+            return any(not knob.reserved for knob in knobs.find(
+                text, language=reported.language(self.manifest), where=source))
+        except (InputError, UnicodeDecodeError):
+            return False
 
     @property
     def language(self) -> str:

@@ -220,6 +220,7 @@ class Evaluation:
         told = predict.of_tree(self.given, Path(self.trees.candidate), self.card, self.stage.place,
                                cold=self.settings.plan.cache == "cold", yields=self.stage.yields,
                                cancel=self.stage.cancel)
+        self.evidence += told.evidence
         if told.refusal:
             raise Failed(told.refusal)
         self.notes.append(told.note)

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,10 +24,13 @@ from harness.search.space import Config, Observation, Space, of_knobs
 from harness.search.walk import Strategy, Walk
 from harness.stage import Settings
 from harness.target import Target
+from harness.text import plain
 from harness.trials import MOST_TRIALS, Job, LoopResult, Tag, Trial
 from harness.zygote import Zygote
 
-__all__ = ["Job", "LoopResult", "Trial", "key", "latency_kind", "loop"]
+__all__ = ["Job", "LoopResult", "Trial", "key", "latency_kind", "loop", "nothing_worked"]
+MOST_TOLD = 400
+"""Characters of the reason why the default failed."""
 
 
 def loop(target: Target, job: Job, device: Device, settings: Settings, *,
@@ -37,8 +40,9 @@ def loop(target: Target, job: Job, device: Device, settings: Settings, *,
     """Search the knobs of `job.tree`; returns the best found, the default when nothing beat it.
 
     `on_trial` gets every trial that is made now. With `job.record` a loop that was ended at any
-    moment goes on where it was. Raises InputError when the source has no knobs or its default
-    does not work, Refused when another process is at the same loop.
+    moment goes on where it was. Where no configuration works the best is the default all the same,
+    and a note says so. Raises InputError when the source has no knobs or neither compiles nor runs
+    as it stands, Refused when another process is at the same loop.
 
     With `settings.predict` what that card cannot launch is rejected, and of what the search has
     planned the likely fastest is tried first; where nothing is measured, predictions lead it, and
@@ -57,6 +61,16 @@ def strategy_for(space: Space, seed: int, history: tuple[Observation, ...]) -> S
     from harness.search.model.search import ModelSearch
 
     return ModelSearch(space, seed, history)
+
+
+def nothing_worked(trials: Sequence[Trial], default: Config) -> str:
+    """Return what is to be told if none of some trials is correct, "" if one is, or none is made.
+    """
+    if not trials or any(trial.correct for trial in trials):
+        return ""
+    told = [trial.reason or trial.correctness for trial in trials if trial.config == default]
+    return "no configuration worked" + "".join(
+        f"; the default: {plain(' '.join(plain(one).split()), MOST_TOLD)}" for one in told[:1])
 
 
 def key(target: Target, job: Job, device: Device, settings: Settings) -> str:
@@ -109,6 +123,8 @@ class _Loop:
                             None if told is None else told.foresight) as screen:
                     self._search(screen, walk, recorder, on_trial)
             for note in told.notes(self.trials) if told is not None else ():
+                recorder.note(note)
+            if note := nothing_worked(self.trials, self.space.default):
                 recorder.note(note)
         best = self.ruling.best
         config = best.config if best is not None else dict(self.space.default)

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness import aot, cards, cost_model, kernel, roofline, stats
+from harness import aot, cards, cost_model, feasible, kernel, roofline, stats
+from harness import arch as archs
 from harness.ahead import Ahead
 from harness.aot import KernelResources
 from harness.cards import Card
@@ -22,10 +23,14 @@ from harness.errors import InputError, KoptError, Stopped
 from harness.kernel import Place
 from harness.lock import Turnstile
 from harness.target import Target
-from harness.verdict import Verdict
+from harness.text import plain
+from harness.verdict import Evidence, Verdict
 from harness.zygote import Zygote
 
 NOT_LAUNCHED = "nothing is known of a launch"
+COMPILED = "compiled"
+"""The kind of evidence of what the compiler said of a kernel."""
+MOST_COMPILED = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +46,7 @@ class Foretold:
     predictions: tuple[Prediction, ...] = ()
     reasons: tuple[str, ...] = ()
     error: str = ""
+    evidence: tuple[Evidence, ...] = ()
 
     @property
     def refusal(self) -> str:
@@ -97,14 +103,53 @@ def foretell(target: Target, resources: Sequence[KernelResources], card: Card, *
     """Return the prediction for what was compiled, over all classes of the target."""
     [told] = cost_model.rank(target, {"": resources}, card, cold=cold)
     if told.latency_us is None:
-        return Foretold(card=card.name, reasons=told.reasons,
+        return Foretold(card=card.name, reasons=told.reasons, evidence=compiled(resources),
                         error="" if told.reasons else NOT_LAUNCHED)
     bounds = [one.bound_us for one in told.predictions]
     bound = math.exp(stats.weighted_mean([math.log(one) for one in bounds],
                                          [one.weight for one in target.classes])) \
         if all(bounds) else None
     return Foretold(card=card.name, latency_us=told.latency_us, bound_us=bound,
-                    predictions=told.predictions)
+                    predictions=told.predictions, evidence=compiled(resources))
+
+
+def compiled(resources: Sequence[KernelResources]) -> tuple[Evidence, ...]:
+    """Return what the compiler said of each kernel and class, no more than MOST_COMPILED lines.
+
+    Of an autotuned kernel the first config that can be launched stands for the others.
+    """
+    groups: dict[tuple[str, str, str, bool], list[KernelResources]] = {}
+    for one in resources:
+        groups.setdefault((one.arch, one.kernel, one.config_class, bool(one.config)),
+                          []).append(one)
+    lines: dict[str, None] = {}
+    for group in groups.values():
+        lines |= dict.fromkeys([_tuned(group)] if group[0].config else map(_compiled, group))
+    told = [plain(one, 400) for one in lines]
+    if len(told) > MOST_COMPILED:
+        told[MOST_COMPILED - 1:] = [f"and {len(told) - MOST_COMPILED + 1} more"]
+    return tuple(Evidence(kind=COMPILED, detail=one) for one in told)
+
+
+def _tuned(group: Sequence[KernelResources]) -> str:
+    able = next((one for one in group if (arch := archs.find(one.arch)) is None
+                 or not feasible.reasons(arch, one)), None)
+    if able is None:
+        return f"{_compiled(group[0])}; none of {len(group)} configs can be launched"
+    return (f"{_compiled(able)}; {able.config}, the first of {len(group)} configs that can be "
+            "launched")
+
+
+def _compiled(one: KernelResources) -> str:
+    what = f"{one.arch} {plain(one.kernel, 120)} ({plain(one.config_class, 80)})"
+    if one.error:
+        return f"{what}: does not compile: {one.error}"
+    registers = "registers not known" if one.registers is None else f"{one.registers} registers"
+    spills = "spills not known" if one.spills is None else f"{one.spills} bytes spilled"
+    occupancy = "not known" if one.occupancy is None else \
+        f"{100 * one.occupancy:.0f} %" + (f" ({one.limiter})" if one.limiter else "")
+    return (f"{what}: {registers}, {spills}, {one.shared_bytes} bytes of shared memory, "
+            f"occupancy {occupancy}")
 
 
 def filled(verdict: Verdict, told: Foretold) -> Verdict:

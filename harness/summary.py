@@ -15,6 +15,11 @@ from harness.target import ConfigClass, Target
 from harness.timing import ClassTiming
 from harness.verdict import Finding, LatencyKind, Outcome, Row, Verdict
 
+FLOOR = "physical-floor"
+"""The rule of a finding that the candidate is faster than anything can be."""
+INCUMBENT_FLOOR = "incumbent-floor"
+"""The rule of a finding that the incumbent is: nothing can be compared with it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
@@ -32,14 +37,20 @@ class Seen:
 def rows(seen: Seen) -> tuple[tuple[Row, ...], tuple[Finding, ...]]:
     """Return a row for each config class, and what was found below the physical floor."""
     made = tuple(_row(seen, config_class) for config_class in seen.target.classes)
-    found = tuple(Finding(rule="physical-floor", severity="reject",
-                          detail=f"class {row.config_class}: {row.note}")
-                  for row in made if row.bound_us is not None and row.latency_us is None)
-    return made, found
+    return made, tuple(filter(None, map(_found, made)))
+
+
+def _found(row: Row) -> Finding | None:
+    """A candidate below the floor is rejected; for the incumbent's time it is not to blame."""
+    if row.bound_us is None or row.log_ratio is not None:
+        return None
+    detail = f"class {row.config_class}: {row.note}"
+    return Finding(rule=FLOOR, severity="reject", detail=detail) if row.latency_us is None else \
+        Finding(rule=INCUMBENT_FLOOR, severity="flag", detail=detail)
 
 
 def with_overall(verdict: Verdict, seen: Seen) -> Verdict:
-    """Add the worst errors and, if every class was timed, the weighted geometric means.
+    """Add the worst errors and, if every class was compared, the weighted geometric means.
 
     Pairs are shared by the classes, and so is their noise; see `stats.pooled`.
     """
@@ -47,7 +58,8 @@ def with_overall(verdict: Verdict, seen: Seen) -> Verdict:
         verdict, max_abs_err=_most(r.max_abs_err for r in verdict.rows),
         max_rel_err=_most(r.max_rel_err for r in verdict.rows),
         error_budget_used=_most(r.error_budget_used for r in verdict.rows))
-    latencies = [row.latency_us for row in verdict.rows if row.latency_us is not None]
+    latencies = [row.latency_us for row in verdict.rows
+                 if row.latency_us is not None and row.log_ratio is not None]
     if not verdict.correct or len(latencies) < len(verdict.rows):
         return verdict
     weights = [row.weight for row in verdict.rows]
@@ -92,6 +104,13 @@ def _timed(seen: Seen, config_class: ConfigClass, row: Row, timing: ClassTiming)
         return replace(row, bound_us=bound, note=(
             f"{timing.candidate_us:.3g} us is below the physical floor of {bound:.3g} us; the "
             "latency is withheld"))
+    reached = None if bound is None else roofline.pct_of_roofline(bound, timing.candidate_us)
+    if bound is not None and timing.incumbent_us < bound:
+        return replace(
+            row, latency_us=timing.candidate_us, other_us=timing.other_us, bound_us=bound,
+            pct_of_roofline=reached, note=(
+                f"the incumbent's {timing.incumbent_us:.3g} us is below the physical floor of "
+                f"{bound:.3g} us: it does not do the work, nothing is compared with it"))
     alpha = seen.plan.alpha_look
     again = stats.estimate(timing.again, alpha) if timing.again else None
     other = stats.estimate(timing.other_ratios, alpha) if timing.other_ratios else None
@@ -102,8 +121,7 @@ def _timed(seen: Seen, config_class: ConfigClass, row: Row, timing: ClassTiming)
         other_us=timing.other_us, incumbent_other_us=timing.incumbent_other_us,
         log_ratio=value.mean, low=_finite(value.low),
         high=_finite(value.high), stderr=_finite(value.stderr), pairs=value.pairs, bound_us=bound,
-        pct_of_roofline=None if bound is None
-        else roofline.pct_of_roofline(bound, timing.candidate_us))
+        pct_of_roofline=reached)
 
 
 def _remark(seen: Seen, outcome: Outcome, value: Estimate, other: Estimate | None) -> str:

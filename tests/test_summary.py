@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import pytest
 
-from harness import summary
+from engine.judge import Policy, rule
+from harness import roofline, summary
 from harness.clock import Block
 from harness.duel import Duel
 from harness.oracle import Errors
 from harness.plan import Plan
+from harness.roofline import Ceilings, Level
 from harness.summary import Seen
 from harness.target import ConfigClass
 from harness.timing import ClassTiming
-from harness.verdict import Verdict
+from harness.verdict import Evidence, Finding, Verdict
+from kopt_tui.commands.evaluate import answer, tell
 from tests.c_case import target
 
 RIGHT = Errors(absolute=0.0, relative=0.0, bad=0, used=0.0, over=0.0, allowed=1e-6)
@@ -81,3 +84,86 @@ def test_a_duel_keeps_both_times() -> None:
     assert [duel.other_us(side) for side in duel.order] == [20.0, 15.0]
     alone = Told("")
     assert alone.run()[1] is None and alone.other_us("candidate") is None
+
+
+FLOOR = Ceilings(device="cpu", gflops=1e6, levels=(Level(1e9, 1.0),), copy_gb_per_s=1.0,
+                 source="by hand")  # small: 8 KiB and more at 1 GB/s
+
+
+def below(small: tuple[float, float], large: tuple[float, float], core: bool = False) -> Verdict:
+    """Return a verdict on (candidate, incumbent) times of two classes, in units of their floors."""
+    of = target(classes=(ConfigClass(name="small", shape={"n": 1024}, core=core),
+                         ConfigClass(name="large", shape={"n": 4096})))
+    timings = {}
+    for one, (candidate, incumbent) in zip(of.classes, (small, large), strict=True):
+        bound = roofline.bound_us(FLOOR, of, one)
+        timings[one.name] = ClassTiming(
+            config_class=one.name, candidate_us=candidate * bound, incumbent_us=incumbent * bound,
+            log_ratios=tuple(math.log(incumbent / candidate) + d for d in (0.001, 0, -0.001, 0)))
+    seen = Seen(target=of, plan=Plan(alpha=0.05), errors={"small": RIGHT, "large": RIGHT},
+                timings=timings, ceilings=FLOOR, on_cpu=True, same=False)
+    rows, found = summary.rows(seen)
+    return summary.with_overall(Verdict(valid=True, correct=True, rows=rows, audit=found), seen)
+
+
+def test_nothing_is_compared_with_an_incumbent_below_the_physical_floor() -> None:
+    verdict = below((2.0, 0.5), (2.0, 3.0), core=True)
+    small, large = verdict.rows
+    assert small.outcome == "unmeasured" and small.log_ratio is small.low is small.high is None
+    assert small.incumbent_us is None and small.pct_of_roofline == pytest.approx(50)
+    assert small.latency_us == pytest.approx(2 * (small.bound_us or 0.0))
+    assert "the incumbent's" in small.note and "below the physical floor" in small.note
+    assert large.outcome == "faster" and large.latency_us and large.log_ratio
+    assert verdict.speedup is verdict.speedup_low is verdict.speedup_high is None
+    (finding,) = verdict.audit
+    assert (finding.rule, finding.severity) == ("incumbent-floor", "flag")
+    assert finding.detail.startswith("class small: the incumbent's ")
+
+
+@pytest.mark.parametrize("approval", ["auto", "flagged", "review"])
+@pytest.mark.parametrize("times", [((2.0, 0.5), (2.0, 3.0)), ((2.0, 0.5), (2.0, 0.5)),
+                                   ((2.0, 0.99), (3.0, 2.0))])
+def test_it_is_neither_kept_nor_held_against_the_candidate(
+        approval: Literal["auto", "flagged", "review"],
+        times: tuple[tuple[float, float], tuple[float, float]]) -> None:
+    ruling = rule(below(*times), Policy(approval=approval))
+    assert ruling.kind == "tie"
+
+
+def test_a_candidate_below_the_floor_is_the_one_to_blame() -> None:
+    verdict = below((0.4, 0.5), (2.0, 3.0))
+    assert [(f.rule, f.severity) for f in verdict.audit] == [("physical-floor", "reject")]
+    assert verdict.rows[0].latency_us is None and verdict.rows[0].bound_us
+    assert rule(verdict, Policy(approval="auto")).kind == "reject"
+
+
+def test_the_command_line_says_what_was_withheld(capsys: pytest.CaptureFixture[str]) -> None:
+    verdict = below((0.4, 0.5), (2.0, 3.0))
+    tell(verdict)
+    assert capsys.readouterr().out.startswith(
+        "✗ correct, but latency withheld: below the physical floor of "
+        f"{verdict.rows[0].bound_us:.3g} us (class small)\n")
+    assert answer(verdict) == 1
+    verdict = below((2.0, 0.5), (2.0, 3.0))
+    tell(verdict)
+    out = capsys.readouterr().out
+    assert out.startswith("✓ correct, not compared: class small: the incumbent's ")
+    assert answer(verdict) == 0
+
+
+def test_the_command_line_tells_what_else_was_rejected(capsys: pytest.CaptureFixture[str]) -> None:
+    verdict = replace(below((2.0, 3.0), (2.0, 3.0)), audit=(
+        Finding(rule="clock", severity="reject", detail="the clock\x1b[2J was set"),))
+    tell(verdict)
+    assert capsys.readouterr().out.startswith("✗ correct, but rejected: the clock was set\n")
+    assert answer(verdict) == 1
+    assert answer(replace(verdict, audit=())) == 0
+    assert answer(Verdict(valid=False, rejected_reason="no")) == 1
+
+
+def test_the_command_line_tells_what_was_compiled(capsys: pytest.CaptureFixture[str]) -> None:
+    tell(Verdict(valid=True, correct=True, latency_us=2.0, latency_kind="predicted", evidence=(
+        Evidence(kind="compiled", detail="sm_90 k (a): 12 registers"),
+        Evidence(kind="card", detail="not this"))))
+    out = capsys.readouterr().out
+    assert "- compiled: sm_90 k (a): 12 registers\n" in out and "not this" not in out

@@ -25,12 +25,18 @@ class Strategy(Protocol):
 
 
 class Walk:
-    """The order in which the configurations of one loop are tried."""
+    """The order in which the configurations of one loop are tried.
+
+    The default comes before the strategy is asked for anything: to plan may take it minutes.
+    """
 
     def __init__(self, strategy: Strategy, space: Space) -> None:
         self._strategy, self._space = strategy, space
         self._waiting: deque[Config] = deque()
         self._seen: set[bytes] = set()
+        self._begun = False
+        self._untold: list[Trial] = []
+        """What the strategy is told as soon as it has been asked for the first time."""
 
     def replay(self, trials: Iterable[Trial],
                cancelled: Callable[[], bool] = lambda: False) -> None:
@@ -54,10 +60,9 @@ class Walk:
         """Return what to try next, None at the end."""
         if not self._seen:
             self._seen.add(_key(self._space.default))
-            asked = self._strategy.ask()
-            if asked is not None and asked != self._space.default:
-                self._waiting.append(asked)
             return dict(self._space.default)
+        if not self._begun:
+            self._begin()
         for _ in range(PATIENCE):
             config = self._waiting.popleft() if self._waiting else self._strategy.ask()
             if config is None:
@@ -69,10 +74,24 @@ class Walk:
 
     def planned(self) -> list[Config]:
         """Return what is known already to be asked next."""
-        return [*self._waiting, *self._strategy.planned()]
+        known = [*self._waiting, *self._strategy.planned()]
+        return [config for config in known if _key(config) not in self._seen]
 
     def tell(self, trial: Trial) -> None:
-        self._strategy.tell(trial.config, trial.log_ratio)
+        if self._begun:
+            self._strategy.tell(trial.config, trial.log_ratio)
+        else:
+            self._untold.append(trial)
+
+    def _begin(self) -> None:
+        """Ask for the default, then tell what came of it: as if it had been asked for at once."""
+        asked = self._strategy.ask()
+        self._begun = True
+        if asked is not None and asked != self._space.default:
+            self._waiting.appendleft(asked)
+        for trial in self._untold:
+            self.tell(trial)
+        self._untold.clear()
 
 
 def _key(config: Config) -> bytes:

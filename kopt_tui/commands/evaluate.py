@@ -12,8 +12,10 @@ from pathlib import Path
 import msgspec
 
 from harness.errors import InputError
+from harness.predict import COMPILED
 from harness.requests import Progress
-from harness.verdict import Verdict
+from harness.summary import FLOOR, INCUMBENT_FLOOR
+from harness.verdict import Finding, Verdict
 from kopt_tui import words
 from kopt_tui.commands.jsonout import emit
 from kopt_tui.commands.parser import Commands, add_json, add_predict
@@ -60,7 +62,12 @@ def run(args: argparse.Namespace) -> int:
         emit(verdict)
     else:
         tell(verdict)
-    return 0 if verdict.valid and verdict.correct else 1
+    return answer(verdict)
+
+
+def answer(verdict: Verdict) -> int:
+    """Return the exit code: 1 for what is invalid, wrong, or rejected for what the audit found."""
+    return 0 if verdict.valid and verdict.correct and not _rejects(verdict) else 1
 
 
 def beside(verdict: Verdict) -> list[str]:
@@ -74,19 +81,7 @@ def beside(verdict: Verdict) -> list[str]:
 
 def tell(verdict: Verdict) -> None:
     """Print a verdict for a person."""
-    if not verdict.valid:
-        print(words.clean(f"✗ invalid: {verdict.rejected_reason}"))
-    elif not verdict.correct:
-        why = f": {verdict.rejected_reason}" if verdict.rejected_reason else ""
-        print(words.clean(f"✗ incorrect{why}"))
-    elif verdict.latency_kind == "predicted":
-        print(f"✓ correct, not measured; {verdict.latency_us:.4g} us predicted")
-    elif verdict.speedup is None:
-        print("✓ correct, not measured")
-    else:
-        low, high = verdict.speedup_low or 0.0, verdict.speedup_high or math.inf
-        print(f"✓ correct, {verdict.speedup:.3f}x [{low:.3f}, {high:.3f}] against the incumbent, "
-              f"{verdict.latency_us:.4g} us ({verdict.latency_kind}) on {verdict.device}")
+    print(words.clean(_headline(verdict)))
     show(("class", "correct", "outcome", "latency us", "incumbent us", "change", "of roofline",
           "pairs", "note"),
          ((row.config_class, "yes" if row.correct else "no", words.signed(row.outcome),
@@ -98,6 +93,36 @@ def tell(verdict: Verdict) -> None:
         print(words.clean(f"! {finding.severity}: {finding.detail}"))
     for note in verdict.notes:
         print(words.clean(f"- {note}"))
+    for fact in verdict.evidence:
+        if fact.kind == COMPILED:
+            print(words.clean(f"- {fact.kind}: {fact.detail}"))
+
+
+def _headline(verdict: Verdict) -> str:
+    if not verdict.valid:
+        return f"✗ invalid: {verdict.rejected_reason}"
+    if not verdict.correct:
+        return "✗ incorrect" + (f": {verdict.rejected_reason}" if verdict.rejected_reason else "")
+    if rejects := _rejects(verdict):
+        floors = [f"{row.bound_us:.3g} us (class {row.config_class})" for row in verdict.rows
+                  if row.bound_us is not None and row.latency_us is None]
+        if floors and all(one.rule == FLOOR for one in rejects):
+            return "✗ correct, but latency withheld: below the physical floor of " \
+                + ", ".join(floors)
+        return f"✗ correct, but rejected: {rejects[0].detail}"
+    if verdict.latency_kind == "predicted":
+        return f"✓ correct, not measured; {verdict.latency_us:.4g} us predicted"
+    if verdict.speedup is None:
+        odd = next((one.detail for one in verdict.audit if one.rule == INCUMBENT_FLOOR), "")
+        return f"✓ correct, not compared: {odd}" if odd else "✓ correct, not measured"
+    low, high = verdict.speedup_low or 0.0, verdict.speedup_high or math.inf
+    return (f"✓ correct, {verdict.speedup:.3f}x [{low:.3f}, {high:.3f}] against the incumbent, "
+            f"{verdict.latency_us:.4g} us ({verdict.latency_kind}) on {verdict.device}")
+
+
+def _rejects(verdict: Verdict) -> list[Finding]:
+    """Return the findings for which `engine.judge` rejects what is right."""
+    return [one for one in verdict.audit if one.severity == "reject"]
 
 
 def progress(*, quiet: bool) -> Callable[[Progress], None]:

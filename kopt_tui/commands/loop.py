@@ -71,14 +71,19 @@ def add(sub: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine.direct import Direct
-    from kopt_tui.commands.gated import Gate
-
     if not 0 < args.budget <= MOST_TRIALS:
         raise InputError(f"--budget must be from 1 to {MOST_TRIALS}")
     if args.seed < 0:
         raise InputError("--seed must be 0 or more")
-    with Direct(args.manifest) as direct, _cancelled_by_ctrl_c() as cancel:
+    with _cancelled_by_signals() as cancel:
+        return _run(args, cancel)
+
+
+def _run(args: argparse.Namespace, cancel: threading.Event) -> int:
+    from engine.direct import Direct
+    from kopt_tui.commands.gated import Gate
+
+    with Direct(args.manifest) as direct:
         request = _request(direct, args)
         record = Path(request.job.record)
         _say(f"trials in {record / 'results.tsv'}")
@@ -100,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
         return INTERRUPTED
     if not args.json:
         evaluate.tell(verdict)
-    return 0 if verdict.valid and verdict.correct else 1
+    return evaluate.answer(verdict)
 
 
 def _request(direct: Direct, args: argparse.Namespace) -> LoopRequest:
@@ -144,14 +149,18 @@ def _search(request: LoopRequest, gate: Gate, cancel: threading.Event, *,
 def _so_far(direct: Direct, request: LoopRequest) -> LoopResult:
     """Return where a loop that was stopped is, as its record tells."""
     from harness import logbook
+    from harness.loop import nothing_worked
     from harness.search.space import of_knobs
 
     trials = logbook.recorded(Path(request.job.record))
     kept = [trial for trial in trials if trial.kept]
     space = of_knobs(direct.knobs(), request.job.only, direct.requirements())
+    note = nothing_worked(trials, space.default)
+    if note:
+        _say(note)
     return LoopResult(best=kept[-1].config if kept else dict(space.default), source="",
                       log_ratio=kept[-1].log_ratio if kept else None, trials=trials,
-                      space_size=space.size)
+                      space_size=space.size, notes=(note,) if note else ())
 
 
 def _verdict(direct: Direct, searched: LoopRequest, result: LoopResult, gate: Gate,
@@ -173,19 +182,23 @@ def _verdict(direct: Direct, searched: LoopRequest, result: LoopResult, gate: Ga
 
 
 @contextmanager
-def _cancelled_by_ctrl_c() -> Iterator[threading.Event]:
-    """Yield what the first Ctrl-C sets; a second one interrupts as usual."""
+def _cancelled_by_signals() -> Iterator[threading.Event]:
+    """Yield what the first Ctrl-C or SIGTERM sets; a Ctrl-C after it interrupts as usual.
+
+    More SIGTERMs change nothing: `timeout` sends two at once, to a process and to its group.
+    """
     cancel = threading.Event()
 
     def stop(*_: object) -> None:
         cancel.set()
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    before = signal.signal(signal.SIGINT, stop)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield cancel
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _tell(trial: Trial) -> None:
