@@ -18,7 +18,7 @@ from engine import desk, harness_process
 from engine.fleet import Card, Fleet, Gated, NoIdleGpu, TakesCards, Use
 from engine.harness_process import HarnessFault
 from harness import devices
-from harness.device import Device, DeviceState
+from harness.device import Device, DeviceState, Listing
 from harness.errors import DeviceFault, InputError, Stopped
 from harness.requests import ErrorLine, EvaluateRequest
 from harness.tenants import Neighbours
@@ -150,9 +150,10 @@ def test_work_that_loses_several_fit_cards_may_be_why(count: int, kind: type[NoI
 
 def box(monkeypatch: pytest.MonkeyPatch, *models: str) -> None:
     """Have a machine with cards of these models."""
-    monkeypatch.setattr(devices, "inventory", lambda: [
+    found = tuple(
         Device(id=f"cuda:{index}", kind="nvidia", name=name, index=index, uuid=f"GPU-0000{index}",
-               memory_bytes=80 << 30, arch="sm_90") for index, name in enumerate(models)])
+               memory_bytes=80 << 30, arch="sm_90") for index, name in enumerate(models))
+    monkeypatch.setitem(devices._LISTERS, "nvidia", lambda: Listing(found))
 
 
 def test_a_campaign_goes_on_on_its_own_model_of_card_alone(
