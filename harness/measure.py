@@ -89,7 +89,7 @@ class Measurement:
         if watching is not None and (why := watching.voids_all()):
             raise DeviceFault(f"nothing of what was timed counts: {why}", where="the card",
                               fix="try again when it is free")
-        self._tell(pairs)
+        self._tell(pairs, watching)
         return timed
 
     def _expect_alone(self, incumbent: Kernel, owned: DeviceLock, plan: Plan,
@@ -120,7 +120,7 @@ class Measurement:
         plan = self.stage.settings.plan
         return compare.small(stats.estimate(timing.log_ratios, plan.alpha_look), plan.margin)
 
-    def _tell(self, pairs: Pairs) -> None:
+    def _tell(self, pairs: Pairs, watching: Vigil | None) -> None:
         if pairs.suspicion:
             self.findings.append(Finding(rule="clock", severity="flag", detail=pairs.suspicion))
         if pairs.memory:
@@ -135,4 +135,6 @@ class Measurement:
         if not self.stage.on_cpu:
             told += [Evidence(kind="launch", detail=f"{name}: {launched}")
                      for name, launched in pairs.launches.items()]
-        self.evidence = [*told, *self.evidence]
+        if watching is not None:
+            told += watching.evidence(pairs.voided)
+        self.evidence = told
