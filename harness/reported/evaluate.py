@@ -86,7 +86,8 @@ class Evaluation:
             if self.settings.keep_cache:
                 jit.keep(self._folder / "incumbent" / "home", Path(self.settings.keep_cache))
         except Wrong as failure:
-            verdict = replace(summary.wrong(failure), evidence=self.undisturbed.evidence())
+            verdict = summary.wrong(failure)
+            verdict = replace(verdict, evidence=(*verdict.evidence, *self.undisturbed.evidence()))
         except Fault as fault:
             verdict = replace(rejected(str(fault)), evidence=(
                 Evidence(kind="benchmark-fault", detail=fault.kind), *self.undisturbed.evidence()))
