@@ -47,7 +47,7 @@ class NoIdleGpu(KoptError):
 
 
 class TakesCards(NoIdleGpu):
-    """Several cards, each fit before, were lost under one piece of work: it may be why."""
+    """Several cards, each fit before and after, failed under one piece of work: it may be why."""
 
 
 @dataclass(eq=False)
@@ -110,7 +110,7 @@ class Fleet:
         and NoIdleGpu, also for work that loses card after card, TakesCards if several.
         """
         why = beside = ""
-        lost: set[str] = set()
+        fit: list[str] = []
         for _ in range(LOSSES):
             with self.occupy(use, on_wait=on_wait, cancel=cancel) as card:
                 try:
@@ -119,17 +119,18 @@ class Fleet:
                     why = str(fault) if fault.of_device else trouble(card)
                     if not why:
                         raise
+                    if not self._why_busy(card):  # else a stranger or the card itself is why
+                        fit.append(card.device.id)
                 else:
                     beside = spoilt(answer)
                     why = self._why_busy(card) if beside or doubtful(answer) else ""
                     if not why and not beside:
                         return answer
                 if why:
-                    lost.add(card.device.id)
                     self._shut(card, why)
                 else:  # the stranger is gone again
                     self._news(Gated(device=card.device.id, text=f"measured again: {beside}"))
-        raise (TakesCards if len(lost) > 1 else NoIdleGpu)(
+        raise (TakesCards if len(fit) == LOSSES and len(set(fit)) > 1 else NoIdleGpu)(
             f"{LOSSES} times the card was lost or taken meanwhile, last because of: "
             f"{why or beside}", fix=self._fix)
 

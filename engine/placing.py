@@ -12,11 +12,6 @@ from harness.reported.target import CommandTarget
 from harness.target import Target
 
 
-def device_for(manifest: Manifest, task: Target | CommandTarget) -> Device:
-    """Return the device that a manifest means, the first where it means several."""
-    return devices_for(manifest, task)[0]
-
-
 def devices_for(manifest: Manifest, task: Target | CommandTarget, *,
                 model: str = "") -> tuple[Device, ...]:
     """Return the devices that a manifest means: "auto" is the CPU for a kernel in C, else the most

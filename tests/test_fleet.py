@@ -133,17 +133,27 @@ def test_a_candidate_that_takes_every_card_ends_no_campaign(
     assert stage == "failed" and "hardware power brake" in detail
 
 
-@pytest.mark.parametrize(("count", "kind"), [(1, NoIdleGpu), (3, TakesCards)])
-def test_work_that_loses_several_fit_cards_may_be_why(count: int, kind: type[NoIdleGpu]) -> None:
-    now = [0.0]
+@pytest.mark.parametrize(("count", "stranger", "kind"), [
+    (1, False, NoIdleGpu), (3, False, TakesCards), (3, True, NoIdleGpu)])
+def test_work_under_which_several_fit_cards_fail_may_be_why(
+        count: int, stranger: bool, kind: type[NoIdleGpu]) -> None:
+    """Not where a stranger is there when the work is over, once at least."""
+    now, work = [0.0], [0]
+
+    def fails(card: Card) -> str:
+        work[0] += 1
+        return lost(card)
+
+    def look(device: Device, *, just_left: bool, near: Neighbours | None) -> str:
+        return "process 7 computes there" if stranger and near is not None and work[0] == 3 else ""
 
     def wait(_: str) -> None:
         now[0] += 100.0
 
     fleet = Fleet(cards(count), retry_s=600.0, limit_s=3600.0, tick_s=0.0,
-                  look=lambda *_, **__: "", clock=lambda: now[0])
+                  look=look, clock=lambda: now[0])
     with pytest.raises(NoIdleGpu, match="5 times the card was lost") as raised:
-        fleet.run("verdict", lost, on_wait=wait)
+        fleet.run("verdict", fails, on_wait=wait)
     assert type(raised.value) is kind
     assert not fleet._waiting
 
