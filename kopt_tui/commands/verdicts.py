@@ -30,10 +30,12 @@ def said(row: VerdictRow) -> str:
         return words.clean(f"✗ invalid: {verdict.rejected_reason}")
     if not verdict.correct:
         return words.clean(f"✗ incorrect, {'; '.join(verdict.notes)}".rstrip(", "))
-    if verdict.speedup is None:
-        return "✓ correct, not measured"
-    told = words.speedup(Speedup(verdict.speedup, verdict.speedup_low, verdict.speedup_high))
     flags = [finding.detail for finding in verdict.audit if finding.severity != "note"]
+    if verdict.speedup is None:
+        rejected = any(finding.severity == "reject" for finding in verdict.audit)
+        return words.clean("; ".join([
+            "✗ correct, but rejected" if rejected else "✓ correct, not measured", *flags]))
+    told = words.speedup(Speedup(verdict.speedup, verdict.speedup_low, verdict.speedup_high))
     return words.clean("; ".join([f"✓ correct, {told}, {words.micros(verdict.latency_us)} "
                                   f"({verdict.latency_kind})", *flags]))
 
