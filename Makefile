@@ -1,8 +1,8 @@
 .PHONY: demo test test-slow test-gpu lint clean
 
 PYTHON ?= python3
-GPU_TESTS ?= tests/test_gpu.py tests/test_health_nvidia.py tests/test_nvml.py tests/test_watch.py \
-	tests/test_ceilings.py tests/test_kernel_time_gpu.py tests/exploits tests/honest
+GPU_TESTS ?= tests/harness/evaluate/test_evaluate_gpu.py tests/harness/devices/test_telemetry_nvidia.py tests/harness/devices/test_nvml.py tests/harness/correctness/test_runtime_audit.py \
+	tests/harness/roofline/test_measured_peaks.py tests/harness/benchmark/test_kernel_time_gpu.py tests/exploits tests/honest
 PYTEST_ARGS ?= -n auto --dist worksteal
 
 demo:
@@ -29,9 +29,9 @@ lint:
 	.venv/bin/mypy
 	@echo "mypy on harness/child, a package of its own"
 	@cd harness && ../.venv/bin/mypy --config-file= --strict --allow-untyped-calls \
-		--ignore-missing-imports --explicit-package-bases child/*.py
+		--ignore-missing-imports --explicit-package-bases child
 	.venv/bin/lint-imports --no-cache
-	.venv/bin/python tests/test_import_hygiene.py
+	.venv/bin/python tests/house/test_import_hygiene.py
 
 clean:
 	rm -rf build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

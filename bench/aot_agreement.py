@@ -1,4 +1,4 @@
-"""What `harness.aot` says of compiled kernels against what the compilers' own tools print.
+"""What `harness.compile.triton_aot` says of compiled kernels against what the compilers' own tools print.
 
     python bench/aot_agreement.py [--configs 30] [--out FILE]
 
@@ -29,8 +29,10 @@ from typing import Any
 
 import machine
 
-from harness import aot, knobs, target
-from harness.aot import KernelResources
+from harness import target
+from harness.compile import triton_aot
+from harness.compile.triton_aot import KernelResources
+from harness.search.space import knobs
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 ARCHS = ("sm_90", "gfx942")
@@ -72,7 +74,7 @@ def compiled(example: str, config_class: str, config: dict[str, knobs.Value], fo
     tree.mkdir()
     (tree / "kernel.py").write_text(source_of(example, config))
     task = machine.only(target.load(EXAMPLES / example / "task.yaml"), config_class)
-    return aot.inspect(task, tree, ARCHS, folder / "scratch")
+    return triton_aot.inspect(task, tree, ARCHS, folder / "scratch")
 
 
 def left_behind(folder: Path, kernel: str, ending: str) -> Path:

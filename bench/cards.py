@@ -31,14 +31,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import machine
 from gpu import EXAMPLES, GOOD
 
-from engine import gate, harness_process
-from engine.fleet import Card, Fleet
-from harness import devices, knobs, target
-from harness.device import Device
+from engine.verify import gate, harness_client
+from engine.verify.fleet import Card, Fleet
+from harness import target
+from harness.devices import inventory
+from harness.devices.device import Device
 from harness.errors import Stopped
-from harness.evaluate import Settings, Trees
-from harness.plan import Plan
+from harness.evaluate.evaluate import Settings, Trees
 from harness.requests import EvaluateRequest
+from harness.search.space import knobs
+from harness.timing.plan import Plan
 
 EXAMPLE = "matmul_triton"
 CLASSES = ("square", "skinny")
@@ -64,7 +66,7 @@ class Bench:
         self.task = replace(task, classes=tuple(task.config_class(name) for name in CLASSES))
         self.source = knobs.apply(knobs.read(EXAMPLES / EXAMPLE / "kernel.py"), GOOD[EXAMPLE],
                                   language="triton")
-        self.warm = {card.id: harness_process.warm_start(self.task, card, None, {})
+        self.warm = {card.id: harness_client.warm_start(self.task, card, None, {})
                      for card in cards}
         self._numbers = iter(range(1, 1_000_000))
         self._lock = threading.Lock()
@@ -106,7 +108,7 @@ class Bench:
             tried.append(card.device.id)
             stages.clear()
             at = time.monotonic()
-            return harness_process.evaluate(
+            return harness_client.evaluate(
                 self.request(card), cancel=ended, warm=card.warm,
                 progress=lambda line: stages.append((
                     round(time.monotonic() - at, 1), f"{line.stage} {line.detail}"[:24])))
@@ -193,7 +195,7 @@ class Bench:
         time.sleep(after_s)
         self.keep("stranger", device=card.id, seconds=seconds)
         subprocess.run([sys.executable, "-c", STRANGER.format(seconds=seconds)], check=False,
-                       env={**harness_process.environment(), **card.visible_env})
+                       env={**harness_client.environment(), **card.visible_env})
         self.keep("stranger gone", device=card.id)
 
 
@@ -206,7 +208,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path,
                         default=machine.RESULTS / f"cards-{time.strftime('%Y-%m-%d')}.jsonl")
     given = parser.parse_args()
-    cards = devices.alike(devices.find("auto"))
+    cards = inventory.alike(inventory.find("auto"))
     with tempfile.TemporaryDirectory(prefix="kopt-bench-") as folder:
         bench = Bench(given.out, Path(folder), cards)
         try:

@@ -1,4 +1,4 @@
-"""Predictions of `harness.cost_model` against latencies that were measured on an H200.
+"""Predictions of `harness.roofline.cost_model` against latencies that were measured on an H200.
 
     python bench/cost_model.py [--out FILE]
 
@@ -28,9 +28,13 @@ from typing import Any
 import fidelity_kernels
 import machine
 
-from harness import aot, cards, cost_model, knobs, target
-from harness.aot import KernelResources
-from harness.convert import to_builtins
+from harness import target
+from harness.compile import triton_aot
+from harness.compile.triton_aot import KernelResources
+from harness.devices import datasheets
+from harness.formats.json_codec import to_builtins
+from harness.roofline import cost_model
+from harness.search.space import knobs
 from harness.target import Target
 
 GPU = machine.RESULTS / "h200-triton-2026-11-20.json"
@@ -105,11 +109,11 @@ def compiled(example: str, config: Config) -> tuple[Target, tuple[KernelResource
             (tree / "kernel.py").write_text(source_of(example, config))
             (tree / "task.yaml").write_text(of_then(example, "task.yaml"))
             task = target.load(tree / "task.yaml")
-        return task, aot.inspect(task, tree, "sm_90", Path(made) / "scratch")
+        return task, triton_aot.inspect(task, tree, "sm_90", Path(made) / "scratch")
 
 
 def predicted(point: Point, task: Target, resources: tuple[KernelResources, ...]) -> Any:
-    card = cards.named("h200")
+    card = datasheets.named("h200")
     assert card is not None
     if point.config_class == "all":
         return cost_model.rank(task, {0: resources}, card, cold=point.cold)[0]

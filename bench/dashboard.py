@@ -21,11 +21,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from dashboard_journal import CAMPAIGN, Journal, make  # noqa: E402
-from dashboard_terminal import Terminal, dashboard  # noqa: E402
-
 from engine.journal.records import Candidate, DecisionRow, Event, VerdictRow  # noqa: E402
 from engine.journal.rows import insert, payload, values  # noqa: E402
+from tests.support.dashboard_journal import CAMPAIGN, Journal, make  # noqa: E402
+from tests.support.dashboard_terminal import Terminal, dashboard  # noqa: E402
 
 RUNS = 15
 EVENTS = 100_000
@@ -106,7 +105,7 @@ def idle_bytes(workspace: Path) -> float:
 def busy(workspace: Path) -> tuple[float, int]:
     """Return bytes a second of a running campaign at 80x24, and the resident memory after it."""
     writer = subprocess.Popen(
-        [sys.executable, str(ROOT / "tests" / "dashboard_writer.py"), str(workspace)],
+        [sys.executable, str(ROOT / "tests" / "support" / "dashboard_writer.py"), str(workspace)],
         stdout=subprocess.PIPE)
     terminal = Terminal(dashboard(workspace, "--campaign", CAMPAIGN))
     try:

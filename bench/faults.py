@@ -20,10 +20,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import machine
 
-from harness import kernel, target
-from harness.evaluate import Settings, Trees, evaluate
-from harness.plan import Plan
-from harness.zygote import Zygote
+from harness import target
+from harness.compile import kernel
+from harness.evaluate.evaluate import Settings, Trees, evaluate
+from harness.isolation.zygote_client import Zygote
+from harness.timing.plan import Plan
 
 SOURCE = """\
 import triton

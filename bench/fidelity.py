@@ -19,9 +19,10 @@ from typing import Any
 import fidelity_gpu
 import machine
 
-from harness import devices, target
-from harness.evaluate import Settings, Trees, evaluate
-from harness.plan import Plan
+from harness import target
+from harness.devices import inventory
+from harness.evaluate.evaluate import Settings, Trees, evaluate
+from harness.timing.plan import Plan
 
 KERNEL = """#include <stdint.h>
 #define WORK {work}  /* {note} */
@@ -62,7 +63,7 @@ def project(folder: Path, work: int, note: str) -> Path:
 def trials(base: Path, candidate: Path, count: int, alpha: float, label: str) -> dict[str, Any]:
     """Judge `candidate` against `base` again and again; returns the outcomes and effects."""
     task = target.load(base / "task.yaml")
-    device = devices.find("cpu")
+    device = inventory.find("cpu")
     outcomes: list[str] = []
     effects: list[float] = []
     pairs: list[int] = []

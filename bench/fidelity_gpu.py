@@ -28,17 +28,18 @@ from typing import Any
 import machine
 from fidelity_kernels import CLASSES, source, task, write
 
-from harness import kernel, summary
-from harness.budget import Budget
-from harness.check import Check
-from harness.convert import to_builtins
-from harness.evaluate import Settings, Trees, evaluate
-from harness.measure import Measurement
-from harness.plan import Plan
-from harness.stage import Stage
-from harness.summary import Seen
+from harness.compile import kernel
+from harness.correctness.check import Check
+from harness.correctness.tolerance import Budget
+from harness.evaluate import verdict_rows
+from harness.evaluate.evaluate import Settings, Trees, evaluate
+from harness.evaluate.measure import Measurement
+from harness.evaluate.verdict_rows import Seen
+from harness.formats.json_codec import to_builtins
+from harness.isolation.zygote_client import Zygote
+from harness.runners.session import Stage
+from harness.timing.plan import Plan
 from harness.verdict import Row, Verdict
-from harness.zygote import Zygote
 
 ALPHA = 0.001
 LONG = [name for name, us in CLASSES.items() if us >= 30]
@@ -107,7 +108,7 @@ class Bench:
                         began = time.monotonic()
                         measurement = Measurement(stage, check, lambda *_: None)
                         timings = measurement.run(candidate, incumbent, held)
-                        rows, _ = summary.rows(Seen(
+                        rows, _ = verdict_rows.rows(Seen(
                             target=self.task, plan=plan, errors=check.errors, timings=timings,
                             ceilings=None, on_cpu=False, same=False))
                         yield list(rows), measurement, time.monotonic() - began

@@ -24,13 +24,15 @@ from typing import Any
 
 import machine
 
-from harness import guard, knobs, target
-from harness.convert import to_builtins
-from harness.evaluate import Settings, Trees, evaluate
-from harness.guard import Confine
-from harness.loop import Job, loop
-from harness.oracle import DISTRIBUTIONS
-from harness.plan import Plan
+from harness import target
+from harness.evaluate.evaluate import Settings, Trees, evaluate
+from harness.formats.json_codec import to_builtins
+from harness.isolation import guard
+from harness.isolation.guard import Confine
+from harness.loop.loop import Job, loop
+from harness.runners.oracle_client import DISTRIBUTIONS
+from harness.search.space import knobs
+from harness.timing.plan import Plan
 from harness.verdict import Verdict
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

@@ -4,7 +4,7 @@
 
 The best configuration found within the time gets a verdict against the default, and is then held
 against what the card itself does: a matmul against cuBLAS (torch.matmul, timed beside it as the
-incumbent of a verdict), a softmax against the copy bandwidth that `harness.ceilings` measures.
+incumbent of a verdict), a softmax against the copy bandwidth that `harness.roofline.measured_peaks` measures.
 """
 
 from __future__ import annotations
@@ -26,14 +26,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import machine
 
-from harness import ceilings, kernel, knobs, target
-from harness.evaluate import Settings, Trees, evaluate
-from harness.loop import loop
-from harness.plan import Plan
+from harness import target
+from harness.compile import kernel
+from harness.evaluate.evaluate import Settings, Trees, evaluate
+from harness.isolation.zygote_client import Zygote
+from harness.loop.loop import loop
+from harness.roofline import measured_peaks
+from harness.search.space import knobs
+from harness.search.trials.trials import Job, Trial
 from harness.target import Target
-from harness.trials import Job, Trial
+from harness.timing.plan import Plan
 from harness.verdict import Verdict
-from harness.zygote import Zygote
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 CUBLAS = "import torch\n\n\ndef matmul(a, b, c):\n    torch.matmul(a, b, out=c)\n"
@@ -115,7 +118,7 @@ class Bench:
         self.keep("against cuBLAS", of_cublas=shares, **brief(verdict))
 
     def against_copy(self, task: Target, verdict: Verdict) -> None:
-        found = ceilings.cached(self.device)
+        found = measured_peaks.cached(self.device)
         if found is None:
             self.keep("no ceilings")
             return

@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness import devices
-from harness.convert import to_builtins
-from harness.device import Device
+from harness.devices import inventory
+from harness.devices.device import Device
+from harness.formats.json_codec import to_builtins
 from harness.target import Target
 
 RESULTS = Path(__file__).parent / "results"
@@ -25,12 +25,12 @@ def describe() -> dict[str, Any]:
     return {"date": time.strftime("%Y-%m-%d %H:%M"), "system": platform.platform(),
             "python": platform.python_version(),
             "devices": [{"id": d.id, "name": d.name, "cores": d.cores}
-                        for d in devices.inventory()]}
+                        for d in inventory.inventory()]}
 
 
 def card() -> Device:
     """Return the first GPU that this process may use."""
-    return next(d for d in devices.inventory() if d.kind != "cpu" and not d.unusable)
+    return next(d for d in inventory.inventory() if d.kind != "cpu" and not d.unusable)
 
 
 def gpu_versions() -> dict[str, str]:

@@ -11,8 +11,8 @@ shift
 mkdir -p "$out"
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
 python=${PYTHON:-python3}
-tests=${GPU_TESTS:-tests/test_gpu.py tests/test_nvml.py tests/test_health_nvidia.py
-  tests/test_watch.py tests/test_ceilings.py tests/exploits tests/honest}
+tests=${GPU_TESTS:-tests/harness/evaluate/test_evaluate_gpu.py tests/harness/devices/test_nvml.py tests/harness/devices/test_telemetry_nvidia.py
+  tests/harness/correctness/test_runtime_audit.py tests/harness/roofline/test_measured_peaks.py tests/exploits tests/honest}
 
 for part in "$@"; do
   name=${part%%:*}

@@ -13,10 +13,10 @@ from pathlib import Path
 import machine
 import msgspec
 
-from engine import campaign as campaigns
-from engine import manifest as manifests
-from engine.engine import Engine
-from engine.project import start_repository
+from engine.campaign import setup as campaigns
+from engine.manifest import schema as manifests
+from engine.repository.project import start_repository
+from engine.run.engine import Engine
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 

@@ -10,7 +10,7 @@ import asyncio
 import time
 from pathlib import Path
 
-from kopt_tui.dashboard import Dashboard
+from kopt_tui.dashboard.dashboard import Dashboard
 
 
 async def draw(workspace: Path, campaign: str, size: tuple[int, int], keys: list[str],

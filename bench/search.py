@@ -24,14 +24,14 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import harness.search.model  # noqa: I001  before numpy: it sets how many threads that has
 import machine
 import numpy as np
 
-from harness.search.model.search import ModelSearch
-from harness.search.space import Observation, Space
+import harness.search.bayesian
+from harness.search.bayesian.bayesian_search import ModelSearch
+from harness.search.space.space import Observation, Space
 
-assert harness.search.model
+assert harness.search.bayesian
 
 BUDGETS = (25, 50, 100, 200)
 RESULTS = Path(__file__).parent / "results"

@@ -33,22 +33,25 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import machine
 import throughput_space as space
 
-from harness import aot, cards, cost_model, kernel, knobs
-from harness.ahead import Ahead
-from harness.convert import to_builtins
-from harness.evaluate import Settings, Trees, evaluate
-from harness.guard import clean_env
-from harness.kernel import Place
-from harness.peer import Peer
-from harness.plan import Plan
-from harness.screen import SCREEN, Screen
-from harness.search.space import Config
-from harness.seats import Seat
-from harness.solo import BLOCKS, Solo
-from harness.stage import GPU_LIMITS
-from harness.sweep import Sweep
-from harness.trials import Job
-from harness.zygote import Zygote
+from harness.compile import kernel, triton_aot
+from harness.compile.kernel import Place
+from harness.compile.precompile import Ahead
+from harness.devices import datasheets
+from harness.evaluate.evaluate import Settings, Trees, evaluate
+from harness.formats.json_codec import to_builtins
+from harness.isolation.guard import clean_env
+from harness.isolation.rpc import Peer
+from harness.isolation.zygote_client import Zygote
+from harness.loop.screening import SCREEN, Screen
+from harness.loop.sweep import Sweep
+from harness.roofline import cost_model
+from harness.runners.session import GPU_LIMITS
+from harness.runners.shared_process import Seat
+from harness.search.space import knobs
+from harness.search.space.space import Config
+from harness.search.trials.trials import Job
+from harness.timing.plan import Plan
+from harness.timing.quick_timing import BLOCKS, Solo
 
 PARTS = ("baseline", "ours", "final", "triage")
 TRIAGED = 7
@@ -121,7 +124,7 @@ class Bench:
 
     def predicted(self, screen: Screen, configs: list[Config]) -> list[Config]:
         """Return the configurations in the order of their predicted latencies."""
-        card = cards.find(self.device.name)
+        card = datasheets.find(self.device.name)
         if card is None or screen.ahead is None:
             return configs
         known = {number: screen.ahead.get(screen.ahead.expect(space.source(config))).resources
@@ -288,11 +291,11 @@ def compile_only(arch: str, workers: int | None, limit: int, python: str | None)
             found = [ahead.get(key) for key in keys]
             seconds = time.monotonic() - began
             again = time.monotonic()
-            hit = aot.inspected(space.task(), tree, arch, ahead.scratch / keys[0], cached=True,
+            hit = triton_aot.inspected(space.task(), tree, arch, ahead.scratch / keys[0], cached=True,
                                 python=python, zygote=zygote) if configs else None
             again = time.monotonic() - again
         fits = [one for one in found if not one.error and not one.reasons]
-        card = cards.named("h200")
+        card = datasheets.named("h200")
         ranked = cost_model.rank(space.task(), {n: one.resources for n, one in enumerate(found)
                                                 if not one.error}, card) \
             if card is not None and card.arch == arch else ()

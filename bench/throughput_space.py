@@ -5,8 +5,9 @@ from __future__ import annotations
 from itertools import product
 from pathlib import Path
 
-from harness import knobs, target
-from harness.search.space import Config
+from harness import target
+from harness.search.space import knobs
+from harness.search.space.space import Config
 from harness.target import Arg, ConfigClass, Target
 
 SIZE = 4096

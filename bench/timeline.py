@@ -16,13 +16,14 @@ from typing import Any
 import machine
 from fidelity_kernels import source, task, write
 
-from harness import devices, kernel
-from harness.duel import Duel
-from harness.evaluate import Settings, Trees, evaluate
-from harness.peer import Peer
-from harness.plan import Plan
-from harness.timing import ClassTiming, Pairs
-from harness.zygote import Zygote
+from harness.compile import kernel
+from harness.devices import inventory
+from harness.evaluate.evaluate import Settings, Trees, evaluate
+from harness.isolation.rpc import Peer
+from harness.isolation.zygote_client import Zygote
+from harness.timing.paired_blocks import Duel
+from harness.timing.paired_timing import ClassTiming, Pairs
+from harness.timing.plan import Plan
 
 BEGAN = time.monotonic()
 
@@ -87,7 +88,7 @@ def main() -> None:
                         help="or all")
     parser.add_argument("--repeat", type=int, default=2)
     given = parser.parse_args()
-    device = next(d for d in devices.inventory() if d.kind != "cpu")
+    device = next(d for d in inventory.inventory() if d.kind != "cpu")
     target = machine.only(task(), given.name) if given.name != "all" else task()
     place = kernel.place_on(device, target.language, scratch="", python=None, env={})
     kind = kernel.kind_of(place, target.language)

@@ -7,13 +7,16 @@ import sys
 import threading
 from pathlib import Path
 
-from harness import devices, kernel, target
-from harness.convert import ConvertError, from_json, to_json
-from harness.device import Device
+from harness import target
+from harness.benchmark.verdict import whole_program
+from harness.compile import kernel
+from harness.devices import inventory
+from harness.devices.device import Device
 from harness.errors import DeviceFault, IncumbentFault, InputError, KoptError, of_os
-from harness.evaluate import Settings, evaluate
-from harness.loop import loop
-from harness.reported import endtoend
+from harness.evaluate.evaluate import Settings, evaluate
+from harness.formats.json_codec import ConvertError, from_json, to_json
+from harness.isolation.zygote_client import Zygote
+from harness.loop.loop import loop
 from harness.requests import (
     EndToEndRequest,
     ErrorLine,
@@ -28,7 +31,6 @@ from harness.requests import (
     VerdictLine,
 )
 from harness.target import Target
-from harness.zygote import Zygote
 
 
 def say(line: Line) -> None:
@@ -46,11 +48,11 @@ def answer(request: Request, cancel: threading.Event) -> Line:
     if isinstance(request, ReportedLoopRequest):
         return reported_loop(request, cancel)
     if isinstance(request, EndToEndRequest):
-        return VerdictLine(verdict=endtoend.measure(
-            request.target, request.trees, devices.find(request.device), request.settings,
+        return VerdictLine(verdict=whole_program.measure(
+            request.target, request.trees, inventory.find(request.device), request.settings,
             cancel=cancel, progress=tell))
     target.check(request.target)
-    device = devices.find(request.device)
+    device = inventory.find(request.device)
     zygote = inherited(request.target, device, request.settings)
     if isinstance(request, EvaluateRequest):
         verdict = evaluate(
@@ -65,28 +67,28 @@ def answer(request: Request, cancel: threading.Event) -> Line:
 
 def reported(request: ReportedRequest, cancel: threading.Event) -> Line:
     """Answer with the verdict on a command target; its modules are imported for nothing else."""
-    from harness.reported import canary
-    from harness.reported import target as command_target
-    from harness.reported.evaluate import evaluate as evaluate_command
+    from harness.benchmark.spec import command_target
+    from harness.benchmark.verdict import canary_check
+    from harness.benchmark.verdict.benchmark_verdict import evaluate as evaluate_command
 
     command_target.check(request.target)
     if request.settings.canary:
-        return VerdictLine(verdict=canary.listen(
-            request.target, request.trees, devices.find(request.device), request.settings,
+        return VerdictLine(verdict=canary_check.listen(
+            request.target, request.trees, inventory.find(request.device), request.settings,
             cancel=cancel, progress=tell))
     return VerdictLine(verdict=evaluate_command(
-        request.target, request.trees, devices.find(request.device), request.settings,
+        request.target, request.trees, inventory.find(request.device), request.settings,
         cancel=cancel, progress=tell))
 
 
 def reported_loop(request: ReportedLoopRequest, cancel: threading.Event) -> Line:
     """Answer with where a search by a project's own benchmark ended."""
-    from harness.reported import target as command_target
-    from harness.reported.sweep import sweep
+    from harness.benchmark.search.command_loop import sweep
+    from harness.benchmark.spec import command_target
 
     command_target.check(request.target)
     return LoopLine(result=sweep(
-        request.target, request.job, devices.find(request.device), request.settings,
+        request.target, request.job, inventory.find(request.device), request.settings,
         repeats=request.repeats, cancel=cancel, progress=tell,
         on_trial=lambda trial: say(TrialLine(trial=trial))))
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.evaluate import Settings, Trees
-from harness.reported.endtoend import EndToEnd
-from harness.reported.target import CommandTarget
+from harness.benchmark.spec.command_target import CommandTarget
+from harness.benchmark.verdict.whole_program import EndToEnd
+from harness.evaluate.evaluate import Settings, Trees
+from harness.search.trials.trials import Job, LoopResult, Trial
 from harness.target import Target
-from harness.trials import Job, LoopResult, Trial
 from harness.verdict import Verdict
 
 

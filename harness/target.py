@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from harness import yamldoc
-from harness.convert import to_json
-from harness.decode import decode, suggest
 from harness.errors import InputError
-from harness.expression import evaluate_expression, whole
-from harness.yamldoc import Key
+from harness.formats import yaml_document
+from harness.formats.expression import evaluate_expression, whole
+from harness.formats.json_codec import to_json
+from harness.formats.yaml_decode import decode, suggest
+from harness.formats.yaml_document import Key
 
 Language = Literal["c", "python", "triton"]
 Role = Literal["input", "output", "inout", "scalar"]
@@ -24,7 +24,7 @@ DTYPE_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64":
 TORCH_ONLY = ("float8_e4m3fn", "float8_e5m2")
 DTYPE_TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2,
                    "float8_e4m3fn": 0.125, "float8_e5m2": 0.25}
-"""Where no baseline says better; see harness/budget.py."""
+"""Where no baseline says better; see harness/correctness/tolerance.py."""
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 MAX_CLASSES = 256
 MAX_GPUS = 16
@@ -195,7 +195,7 @@ class Target:
 
 def load(path: Path) -> Target:
     """Read and check a task file. Raises InputError with the file, the line and the key."""
-    document = yamldoc.read(path)
+    document = yaml_document.read(path)
     target = decode(document, Target)
     try:
         check(target)

@@ -35,7 +35,7 @@ def send(workspace: Path, ask: Ask) -> int:
     number = request(workspace, ask.campaign, ask.verb, by=who(), candidate=ask.candidate,
                      expected_base=ask.expected_base, expected_verdict=ask.expected_verdict)
     if ask.verb in ALONE:
-        from engine import host  # the whole engine, and only for this
+        from engine.run import host  # the whole engine, and only for this
 
         if host.owner(workspace, ask.campaign) is None:
             with contextlib.suppress(Refused):  # another took it meanwhile, and will answer

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import EnvironmentFault, InputError, KoptError
-from kopt_tui.commands.parser import Parser
+from kopt_tui.cli.parser import Parser
 
 VERBS = {
     "demo": "run a real campaign on this machine, start to end",
@@ -124,7 +124,7 @@ def _verb(words: Sequence[str]) -> str | None:
             takes_value = True
         elif not word.startswith("-"):
             if word not in VERBS:
-                from harness.decode import suggest
+                from harness.formats.yaml_decode import suggest
 
                 raise InputError(f"unknown command {word!r}",
                                  fix=suggest(word, VERBS) or "see kopt --help")
@@ -160,13 +160,13 @@ def _version() -> str:
 
 
 def _dashboard(args: argparse.Namespace) -> int:
-    from kopt_tui import app
+    from kopt_tui.dashboard import launch
 
-    return app.main(workspace_of(args), readonly=args.readonly, campaign=args.campaign)
+    return launch.main(workspace_of(args), readonly=args.readonly, campaign=args.campaign)
 
 
 def _tell(error: KoptError, *, as_json: bool) -> int:
-    from harness.text import plain
+    from harness.formats.text import plain
 
     line = " ".join(plain(str(error)).split())
     print(f"kopt: {line}", file=sys.stderr)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(name, "1")  # as harness.search.model has it, before a test has numpy
+    os.environ.setdefault(name, "1")  # as harness.search.bayesian has it, before a test has numpy
 
 try:
     import hypothesis
@@ -51,9 +51,9 @@ def pytest_configure(config: pytest.Config) -> None:
 @functools.cache
 def gpu_missing() -> str:
     """Return why GPU tests cannot run here, empty when they can."""
-    from harness import devices
+    from harness.devices import inventory
 
-    cards = [device for device in devices.inventory() if device.kind != "cpu"]
+    cards = [device for device in inventory.inventory() if device.kind != "cpu"]
     usable = [card for card in cards if not card.unusable]
     return "" if usable else (cards[0].unusable if cards else "this machine has no GPU")
 

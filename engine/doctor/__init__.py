@@ -1,1 +1,4 @@
-"""What kopt needs of a machine, checked one by one."""
+"""Checks whether this machine is fit for kopt.
+
+Face: machine_check (Check), start, machine, session, tools, containers.
+"""

@@ -9,10 +9,11 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from engine.doctor.check import Check
-from harness import devices, lock
-from harness.device import Device
+from engine.doctor.machine_check import Check
+from harness.devices import inventory
+from harness.devices.device import Device
 from harness.errors import KoptError
+from harness.isolation import device_lock
 
 GIB = 1 << 30
 SPACE_NEEDED, SPACE_WANTED = GIB // 4, 2 * GIB
@@ -23,7 +24,7 @@ def checks(workspace: Path) -> Iterator[Check]:
     """Yield how the machine stands."""
     yield space(workspace)
     yield locks()
-    listed, problems = devices.survey()
+    listed, problems = inventory.survey()
     yield from cards(listed, problems)
     yield visibility()
     yield load(next((device.cores for device in listed if device.kind == "cpu"), None) or 1)
@@ -53,8 +54,8 @@ def space(workspace: Path) -> Check:
 def locks() -> Check:
     """Look at the folder of the device locks, which all users of the box share."""
     try:
-        folder = lock.lock_directory()
-        lock.holder("cpu")
+        folder = device_lock.lock_directory()
+        device_lock.holder("cpu")
     except KoptError as error:
         return Check("device locks", "missing", f"{error.where}: {error.what}", error.fix)
     return Check("device locks", "ok", str(folder))
@@ -62,7 +63,7 @@ def locks() -> Check:
 
 def cards(listed: list[Device], problems: list[str]) -> Iterator[Check]:
     """Yield one line per device and per vendor that could not be asked."""
-    for device, state in zip(listed, devices.states(listed), strict=True):
+    for device, state in zip(listed, inventory.states(listed), strict=True):
         found = f"{device.name}, {device.arch}"
         if device.kind == "cpu":
             yield Check("cpu", "ok", f"{found}, {device.cores} cores allowed")

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from engine.doctor import containers
-from engine.doctor.check import Check, output
-from engine.lease import this_host
+from engine.doctor.machine_check import Check, output
+from engine.journal.lease import this_host
 
 GIB = 1 << 30
 UNSHARE = "import ctypes, sys; sys.exit(ctypes.CDLL(None).unshare(0x10000000) != 0)"

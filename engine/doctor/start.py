@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.doctor import machine, session
-from engine.doctor.check import Check
-from harness.device import Device
+from engine.doctor.machine_check import Check
+from harness.devices.device import Device
 
 
 def notices(devices: Sequence[Device]) -> list[Check]:

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from engine.doctor.check import Check, first, output
+from engine.doctor.machine_check import Check, first, output
 
 GIT_NEEDED = (2, 32)
 COMPILERS = ("cc", "gcc", "clang")

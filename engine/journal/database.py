@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from engine.journal import schema
+from engine.journal import migrations
 from harness.errors import EnvironmentFault, InputError, KoptError
 
 FILE = "kopt.db"
@@ -61,7 +61,7 @@ def open_for_reading(workspace: Path) -> sqlite3.Connection | None:
         except BaseException:
             connection.close()
             raise
-        if 0 < version < schema.SCHEMA_VERSION:
+        if 0 < version < migrations.SCHEMA_VERSION:
             connection.close()
             open_for_writing(workspace).close()
             return _read_only(path)
@@ -74,9 +74,9 @@ def open_for_reading(workspace: Path) -> sqlite3.Connection | None:
 def schema_version(connection: sqlite3.Connection, path: Path) -> int:
     """Return the file's schema version; raises InputError if a newer kopt wrote it."""
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version > schema.SCHEMA_VERSION:
+    if version > migrations.SCHEMA_VERSION:
         raise InputError(
-            f"written by a newer kopt (schema {version}, this one knows {schema.SCHEMA_VERSION})",
+            f"written by a newer kopt (schema {version}, this one knows {migrations.SCHEMA_VERSION})",
             where=str(path), fix="update kopt, or choose another --workspace",
         )
     return version
@@ -160,16 +160,16 @@ def _set_journal_mode(connection: sqlite3.Connection, mode: str) -> None:
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    if schema_version(connection, path) == schema.SCHEMA_VERSION:
+    if schema_version(connection, path) == migrations.SCHEMA_VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
         version = schema_version(connection, path)
         if version == 0:
-            _run(connection, schema.TABLES)
-            version = schema.SCHEMA_VERSION
-        while version < schema.SCHEMA_VERSION:
-            _run(connection, schema.MIGRATIONS[version])
+            _run(connection, migrations.TABLES)
+            version = migrations.SCHEMA_VERSION
+        while version < migrations.SCHEMA_VERSION:
+            _run(connection, migrations.MIGRATIONS[version])
             version += 1
         connection.execute(f"PRAGMA user_version={version}")
         connection.commit()

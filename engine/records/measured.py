@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from engine import history
-from engine.history import Change, Past
+from engine.history import history
+from engine.history.campaign_view import Story
+from engine.history.history import Change, Past
 from engine.journal.records import DecisionRow, Round, VerdictRow
-from engine.judge import describe_speedup
-from engine.records.markdown import gain, level, micros, table
-from engine.records.story import Story
-from harness.plan import Score
+from engine.judge.judge import describe_speedup
+from engine.markdown import gain, level, micros, table
+from harness.timing.plan import Score
 from harness.verdict import Row, Verdict
 
 CLASSES = ("class", "result", "best", "candidate", "change", "% of roofline", "note")

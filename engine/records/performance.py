@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine import history
+from engine.history import history
+from engine.history.campaign_view import Story
+from engine.history.kernel_splits import Variant
 from engine.journal.records import DecisionRow
-from engine.records import measured, scope, stops
-from engine.records.markdown import line, table
-from engine.records.splits import Variant
-from engine.records.story import Story
+from engine.markdown import line, table
+from engine.records import measured, scope, stop_summary
 from harness.verdict import Verdict
 
 HEAD = """# {campaign}
@@ -25,7 +25,7 @@ SIDES = ("kernel", "condition", "config classes")
 def page(story: Story) -> str:
     """Return performance.md."""
     head = HEAD.format(campaign=line(story.campaign)) + table(GAINS, _rows(story))
-    ends = (stops.summary(story, at, told) for at, told in story.stops)
+    ends = (stop_summary.summary(story, at, told) for at, told in story.stops)
     return "\n".join([head, *_parts(story), *ends])
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from engine.history.campaign_view import Story
 from engine.journal.records import GLOBAL, DecisionRow, Round
+from engine.markdown import line
 from engine.records import measured
-from engine.records.markdown import line
-from engine.records.story import Story
 
 
 def of_round(story: Story, round: Round, *, later: bool = False) -> Iterator[str]:

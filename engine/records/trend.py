@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from engine.history.campaign_view import Story
 from engine.journal.records import DecisionRow, Round
-from engine.records import classes, measured, summary
-from engine.records.classes import Step
-from engine.records.markdown import line, micros, table
-from engine.records.story import Story
+from engine.markdown import line, micros, table
+from engine.records import class_history, measured, round_summary
+from engine.records.class_history import Step
 
 HEAD = ("round", "status", "what", "best candidate", "against the last best",
         "best against baseline", "finding")
@@ -25,7 +25,7 @@ def page(story: Story) -> str:
     ended = {round.n: round.ended_at for round in story.past.rounds if round.ended_at is not None}
     entries = [(ended[round.n], round.n, _row(story, round)) for round in story.past.rounds
                if round.n in ended]
-    for step in classes.steps(story.past):
+    for step in class_history.steps(story.past):
         if step.round in ended:
             entries += _classes(step, ended[step.round])
     lines = sorted(entries, key=lambda entry: entry[:2])
@@ -36,22 +36,22 @@ def _classes(step: Step, ended_at: float) -> Iterator[Entry]:
     """Yield a line a class, below that of its round; what a person kept later comes later."""
     for mark in step.marks:
         yield max(step.at, ended_at), step.round, (
-            str(step.round), CLASS, *classes.cells(mark), mark.outcome)
+            str(step.round), CLASS, *class_history.cells(mark), mark.outcome)
 
 
 def _row(story: Story, round: Round) -> tuple[str, ...]:
     status = STATUS.get(round.outcome or "", f"ROLLBACK ({round.outcome})")
-    found = summary.shown(story, round)
+    found = round_summary.shown(story, round)
     if found is None:
-        return (str(round.n), status, "", "", "", summary.best(round), round.summary)
+        return (str(round.n), status, "", "", "", round_summary.best(round), round.summary)
     told, verdict = found
     if told is None:
         return (str(round.n), status, "the code as it was", micros(verdict.latency_us), "",
-                summary.best(round), round.summary)
+                round_summary.best(round), round.summary)
     candidate = story.past.candidates.get(told.candidate)
     return (str(round.n), status, candidate.hypothesis if candidate else "",
             micros(verdict.latency_us), measured.change(verdict) + _after(story, told),
-            summary.best(round),
+            round_summary.best(round),
             told.reason)
 
 

@@ -1,1 +1,4 @@
-"""Kernels that are split: classes that want other knobs, where they are, and the source."""
+"""Writes specialised kernels for config classes into one source, with the dispatch to them.
+
+Face: specialise, merge, class_preferences, languages.
+"""

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from engine.split.c_dispatch import Block, Branch
-from engine.split.c_items import Item
-from engine.split.graph import dependent, reached
-from engine.split.language import C, Language
+from engine.split.languages.c_dispatch import Block, Branch
+from engine.split.languages.c_source import Item
+from engine.split.languages.call_graph import dependent, reached
+from engine.split.languages.conditions import Condition, Point
+from engine.split.languages.language import C, Language
 from engine.split.pieces import (
     copied,
     free_suffix,
@@ -20,9 +21,8 @@ from engine.split.pieces import (
     new_names,
     opened,
 )
-from engine.split.where import Condition, Point
-from harness import knobs
 from harness.errors import Refused
+from harness.search.space import knobs
 
 PLAIN_C = C()
 

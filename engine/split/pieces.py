@@ -8,14 +8,14 @@ from itertools import count
 
 import msgspec
 
-from engine.split.c_dispatch import Block
-from engine.split.c_items import Item
-from engine.split.language import Language
-from engine.split.where import Condition, Point
-from harness import knobs
+from engine.split.languages.c_dispatch import Block
+from engine.split.languages.c_source import Item
+from engine.split.languages.conditions import Condition, Point
+from engine.split.languages.language import Language
 from harness.errors import Refused
-from harness.search.space import Config
-from harness.text import plain
+from harness.formats.text import plain
+from harness.search.space import knobs
+from harness.search.space.space import Config
 
 _SUFFIX = re.compile(r"_(?:base|v[0-9]+)\Z")
 

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from engine.split.where import Point
+from engine.split.languages.conditions import Point
 
 FAR = 2**31 - 1
 """Stands for a range's open end."""

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from engine.split.c_dispatch import Branch
-from engine.split.c_items import Item
-from engine.split.graph import dependent, reached
-from engine.split.language import C, Language
+from engine.split.class_preferences import Group
+from engine.split.languages.c_dispatch import Branch
+from engine.split.languages.c_source import Item
+from engine.split.languages.call_graph import dependent, reached
+from engine.split.languages.language import C, Language
 from engine.split.pieces import (
     copied,
     free_suffix,
@@ -24,11 +25,10 @@ from engine.split.pieces import (
     opened,
     shown,
 )
-from engine.split.wishes import Group
-from harness import knobs
 from harness.errors import Refused
-from harness.search.space import Config
-from harness.text import plain
+from harness.formats.text import plain
+from harness.search.space import knobs
+from harness.search.space.space import Config
 
 PLAIN_C = C()
 MOST_VARIANTS = 6

@@ -14,14 +14,15 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine.manifest import Cli
-from engine.workers import ask_split
-from engine.workers.base import LOG, Bench, Report, Task, Tick
-from harness import guard, jit, lock
+from engine.manifest.schema import Cli
+from engine.workers import split_prompt
+from engine.workers.protocol import LOG, Bench, Report, Task, Tick
+from harness.benchmark.spec.command_target import CommandTarget
+from harness.compile import compiler_cache
 from harness.errors import Refused
-from harness.guard import Confine, Limits
-from harness.reported.target import CommandTarget
-from harness.text import plain
+from harness.formats.text import plain
+from harness.isolation import device_lock, guard
+from harness.isolation.guard import Confine, Limits
 
 LOG_BYTES = 1 << 20
 HIDDEN = dict.fromkeys(
@@ -90,10 +91,10 @@ class CliWorker:
         tick("working", command.name, None)
         outcome = guard.run(
             argv, cwd=Path(bench.worktree), limits=limits,
-            env=guard.clean_env(jit.private(env, home), home=home),
+            env=guard.clean_env(compiler_cache.private(env, home), home=home),
             confine=Confine(writable=(bench.worktree, str(home)), network=command.network,
                             cards=command.gpu or not HIDDEN.keys().isdisjoint(command.env)),
-            yields=lock.turnstile() if bench.device.kind == "cpu" else None,
+            yields=device_lock.turnstile() if bench.device.kind == "cpu" else None,
             on_line=lambda line: tick("working", line[:400].decode(errors="replace"), None),
             cancel=cancel)
         said = (outcome.stdout + outcome.stderr)[-LOG_BYTES:].decode(errors="replace")
@@ -123,7 +124,7 @@ def _prompt(task: Task, bench: Bench) -> str:
     if task.mend is not None:
         brief = MEND.format(mend=task.mend) + brief
     if task.divide is not None:
-        brief += ask_split.asked(task.divide, target, Path(bench.scratch) / "home",
+        brief += split_prompt.asked(task.divide, target, Path(bench.scratch) / "home",
                                  mends=task.mend is not None)
     if isinstance(target, CommandTarget):
         return OF_COMMAND.format(

@@ -6,9 +6,9 @@ import re
 import threading
 from pathlib import Path
 
-from engine.workers.base import Bench, Report, Task, Tick
+from engine.workers.protocol import Bench, Report, Task, Tick
 from harness.errors import InputError
-from harness.text import plain
+from harness.formats.text import plain
 
 MAX_PATCH = 4 << 20
 _HYPOTHESIS = re.compile(rb"\AHypothesis: (?P<text>.+)$", re.MULTILINE)

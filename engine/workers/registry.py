@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from engine.manifest import Manifest
-from engine.workers.base import Worker
+from engine.manifest.schema import Manifest
 from engine.workers.cli import CliWorker
+from engine.workers.command_search import TuneWorker
 from engine.workers.inbox import InboxWorker
-from engine.workers.search import SearchWorker
-from engine.workers.split import SplitWorker
+from engine.workers.kernel_split import SplitWorker
+from engine.workers.knob_search import SearchWorker
+from engine.workers.protocol import Worker
 from engine.workers.template import TemplateWorker
-from engine.workers.tune import TuneWorker
 
 
 def workers(manifest: Manifest) -> dict[str, Worker]:

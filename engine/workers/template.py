@@ -12,10 +12,10 @@ from pathlib import Path
 
 import msgspec
 
-from engine.workers.base import Bench, Report, Task, Tick
-from engine.workers.search import search, summary
+from engine.workers.knob_search import search, summary
+from engine.workers.protocol import Bench, Report, Task, Tick
+from harness.benchmark.spec.command_target import CommandTarget
 from harness.errors import Refused
-from harness.reported.target import CommandTarget
 from harness.target import Target
 
 KNOWLEDGE = Path(__file__).resolve().parent.parent.parent / "knowledge" / "backend"

@@ -10,13 +10,16 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
-from harness.audit import declared, sighting, static_c, static_python
-from harness.audit.headers import is_standard_header, is_standard_library
-from harness.audit.python_names import Module, Unreadable
-from harness.audit.rules import words
-from harness.audit.sighting import Sighting
+from harness.audit import declared_dependencies
+from harness.audit.c import scan_c
+from harness.audit.c.toolkit_headers import is_standard_header, is_standard_library
+from harness.audit.findings import sighting
+from harness.audit.findings.sighting import Sighting
+from harness.audit.findings.tree_diff import C_SUFFIXES, PYTHON_SUFFIXES, Changes, Tree
+from harness.audit.findings.watched_name import words
+from harness.audit.python import scan_python
+from harness.audit.python.names import Module, Unreadable
 from harness.audit.static import import_roots
-from harness.audit.trees import C_SUFFIXES, PYTHON_SUFFIXES, Changes, Tree
 from harness.target import Target
 from harness.verdict import Finding
 
@@ -52,7 +55,7 @@ class _Dependencies:
         for path in self.changes.touched:
             if binary := self._binary(path):
                 yield _see(path, binary)
-            elif declared.is_declaration(path):
+            elif declared_dependencies.is_declaration(path):
                 yield from self._declared(path)
             if path.endswith(PYTHON_SUFFIXES) or (
                     path == self.target.source and self.target.language != "c"):
@@ -60,7 +63,7 @@ class _Dependencies:
             elif path.endswith(C_SUFFIXES) or path == self.target.source:
                 data = self.tree.read(path)
                 if data is not None:
-                    yield from self._c(path, static_c.Source(data, path))
+                    yield from self._c(path, scan_c.Source(data, path))
             elif path.endswith(_BUILD_FILES):
                 yield from self._build_file(path)
 
@@ -74,9 +77,9 @@ class _Dependencies:
         for node, name in _libraries(module):
             if not is_standard_library(name) and name not in self._known_libraries:
                 yield _see(path, f"loads the library {os.path.basename(name)}", node, module)
-        for node, text in static_python.texts(module):
+        for node, text in scan_python.texts(module):
             if "#" in text and "include" in text:
-                source = static_c.Source(text.encode(errors="replace"), path, _line(node))
+                source = scan_c.Source(text.encode(errors="replace"), path, _line(node))
                 yield from self._c(path, source, inside=True)
 
     def _is_new(self, path: str, name: str) -> bool:
@@ -110,15 +113,15 @@ class _Dependencies:
         tree = self.changes.baseline
         for path in tree.files:
             if path.endswith(C_SUFFIXES) and (data := tree.read(path)) is not None:
-                found |= {name for _, name, _ in static_c.Source(data, path).includes()}
+                found |= {name for _, name, _ in scan_c.Source(data, path).includes()}
             elif path.endswith(PYTHON_SUFFIXES) and (data := tree.read(path)) is not None \
                     and b"include" in data and (module := _module(tree, path)):
-                for node, text in static_python.texts(module):
-                    source = static_c.Source(text.encode(errors="replace"), path, _line(node))
+                for node, text in scan_python.texts(module):
+                    source = scan_c.Source(text.encode(errors="replace"), path, _line(node))
                     found |= {name for _, name, _ in source.includes()}
         return frozenset(found)
 
-    def _c(self, path: str, source: static_c.Source, inside: bool = False) -> Iterator[Sighting]:
+    def _c(self, path: str, source: scan_c.Source, inside: bool = False) -> Iterator[Sighting]:
         for form, name, line in source.includes():
             if form == "?" or is_standard_header(name):
                 continue
@@ -147,8 +150,8 @@ class _Dependencies:
         return [folder for folder in folders if not os.path.isabs(folder)] + ["include", "src"]
 
     def _declared(self, path: str) -> Iterator[Sighting]:
-        ours = declared.dependencies(path, self.tree.read(path))
-        theirs = declared.dependencies(path, self.changes.baseline.read(path))
+        ours = declared_dependencies.dependencies(path, self.tree.read(path))
+        theirs = declared_dependencies.dependencies(path, self.changes.baseline.read(path))
         for line in sorted(ours - theirs)[:20]:
             yield _see(path, f"declares {line[:100]}")
 

@@ -6,9 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from harness.audit.python_names import Module, parameters
-from harness.audit.sighting import Sighting
-from harness.audit.static_c import Source
+from harness.audit.c.scan_c import Source
+from harness.audit.findings.sighting import Sighting
+from harness.audit.python.names import Module, parameters
 from harness.target import Target
 
 _GROUPED = re.compile(r"moe|grouped|group_?gemm|expert|ragged|jagged|segment", re.IGNORECASE)

@@ -11,13 +11,22 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from harness.audit import c_memory, cache_keys, delegation, sighting, static_c, static_python
-from harness.audit.cache_keys import CacheKey
-from harness.audit.python_imports import Context
-from harness.audit.python_names import Module
-from harness.audit.python_tables import SHADOWS
-from harness.audit.sighting import Sighting
-from harness.audit.trees import C_SUFFIXES, MAX_SOURCE_BYTES, PYTHON_SUFFIXES, Changes, Tree
+from harness.audit.c import memory as c_memory
+from harness.audit.c import scan_c
+from harness.audit.findings import sighting
+from harness.audit.findings.sighting import Sighting
+from harness.audit.findings.tree_diff import (
+    C_SUFFIXES,
+    MAX_SOURCE_BYTES,
+    PYTHON_SUFFIXES,
+    Changes,
+    Tree,
+)
+from harness.audit.python import cache_keys, delegation, scan_python
+from harness.audit.python.cache_keys import CacheKey
+from harness.audit.python.imports import Context
+from harness.audit.python.names import Module
+from harness.audit.python.watched_python_names import SHADOWS
 from harness.target import Target
 from harness.verdict import Finding
 
@@ -64,7 +73,7 @@ class Side:
         self.sightings += [of_key(key) for key in self.keys]
 
     def _python(self, path: str, data: bytes) -> None:
-        module, seen = static_python.scan(data, path, self.context)
+        module, seen = scan_python.scan(data, path, self.context)
         self.sightings += seen
         if module is None:
             return
@@ -79,9 +88,9 @@ class Side:
             function = self.target.reference_function if same else ""
             self._guarded(path, lambda: self.sightings.extend(
                 delegation.scan(module, entry, self.context.own, function)))
-        for node, text in static_python.texts(module):
+        for node, text in scan_python.texts(module):
             if _INSIDE.search(text):
-                source = static_c.Source(text.encode(errors="replace"), path,
+                source = scan_c.Source(text.encode(errors="replace"), path,
                                          getattr(node, "lineno", 1))
                 self._c_source(source)
 
@@ -89,11 +98,11 @@ class Side:
         if len(data) > MAX_SOURCE_BYTES:
             self.sightings.append(Sighting(rule="hidden-code", severity="flag", file=path,
                                            what="too large to be read"))
-        self._c_source(static_c.Source(data, path))
+        self._c_source(scan_c.Source(data, path))
 
-    def _c_source(self, source: static_c.Source) -> None:
+    def _c_source(self, source: scan_c.Source) -> None:
         wanted = self.target.language in ("c", "triton")
-        self.sightings += static_c.scan(source, delegation=wanted)
+        self.sightings += scan_c.scan(source, delegation=wanted)
         memory = c_memory.Memory(source, self.target.entry, self.args)
         self.keys += memory.keys()
         self.sightings += memory.notes()
@@ -129,7 +138,7 @@ def _sources(target: Target, tree: Tree, paths: Iterable[str]) -> list[str]:
     for path in (*found, target.source):
         data = tree.read(path) if path.endswith(C_SUFFIXES) else None
         if data is not None:
-            for _, name, _ in static_c.Source(data, path).includes():
+            for _, name, _ in scan_c.Source(data, path).includes():
                 near = os.path.normpath(os.path.join(os.path.dirname(path), name))
                 included.update(p for p in (near, os.path.normpath(name)) if p in tree.files)
     source = [target.source] if target.source in tree.files else []

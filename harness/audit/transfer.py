@@ -21,13 +21,16 @@ import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from harness.audit import delegation, sighting, skew, static_c
-from harness.audit.cache_keys import CacheKey
-from harness.audit.sighting import Sighting
+from harness.audit import skew
+from harness.audit.c import scan_c
+from harness.audit.findings import sighting
+from harness.audit.findings.sighting import Sighting
+from harness.audit.findings.tree_diff import C_SUFFIXES, Changes
+from harness.audit.python import delegation
+from harness.audit.python.cache_keys import CacheKey
 from harness.audit.static import Side, both
-from harness.audit.trees import C_SUFFIXES, Changes
+from harness.formats.text import plain
 from harness.target import Target
-from harness.text import plain
 from harness.verdict import Bucket, Step, Transfer, Transferred
 
 TRACE_STEPS = 8
@@ -130,7 +133,7 @@ def _skew_of(side: Side) -> list[Sighting]:
     found = [s for module in side.modules.values() for s in skew.of_python(module)]
     source = side.target.source
     if source.endswith(C_SUFFIXES) and (data := side.tree.read(source)) is not None:
-        found += skew.of_c(static_c.Source(data, source))
+        found += skew.of_c(scan_c.Source(data, source))
     return found
 
 

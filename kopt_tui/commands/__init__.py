@@ -1,0 +1,1 @@
+"""The verbs of the `kopt` command, one module each, imported only when used."""

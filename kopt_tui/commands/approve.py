@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from kopt_tui.commands.ask import add_candidate, decide
-from kopt_tui.commands.parser import Commands
+from kopt_tui.cli.parser import Commands
+from kopt_tui.cli.request import add_candidate, decide
 
 
 def add(sub: Commands) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from kopt_tui.commands.choose import campaign, journal
-from kopt_tui.commands.parser import Commands, add_campaign
+from kopt_tui.cli.campaign_choice import campaign, journal
+from kopt_tui.cli.parser import Commands, add_campaign
 from kopt_tui.main import workspace_of
 
 
@@ -16,8 +16,8 @@ def add(sub: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from kopt_tui import app
+    from kopt_tui.dashboard import launch
 
     with journal(args) as reader:
         chosen = campaign(reader, args.campaign).id
-    return app.main(workspace_of(args), readonly=args.readonly, campaign=chosen)
+    return launch.main(workspace_of(args), readonly=args.readonly, campaign=chosen)

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from harness.errors import EnvironmentFault, InputError
-from kopt_tui.commands.parser import Commands
+from kopt_tui.cli.parser import Commands
 from kopt_tui.commands.run import here
 from kopt_tui.main import workspace_of
 
@@ -29,7 +29,7 @@ def add(sub: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine import campaign as campaigns
+    from engine.campaign import setup as campaigns
 
     workspace = workspace_of(args)
     at_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not args.plain
@@ -46,17 +46,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _fitting() -> str:
-    from harness import devices
+    from harness.devices import inventory
 
-    cards = [device for device in devices.inventory() if device.kind == "nvidia"
+    cards = [device for device in inventory.inventory() if device.kind == "nvidia"
              and not device.unusable]
     return ON_GPU if cards else ON_CPU
 
 
 def _copy(example: str, workspace: Path) -> Path:
     """Copy an example into the workspace and make it a git repository with one commit."""
-    from engine.git import GitFailed
-    from engine.project import start_repository
+    from engine.repository.git import GitFailed
+    from engine.repository.project import start_repository
 
     source = EXAMPLES / example
     if not (source / "manifest.yaml").is_file():
@@ -82,7 +82,7 @@ def _without_questions(manifest: Path, workspace: Path) -> Path:
     """Return a copy of the manifest that keeps what is sure without asking."""
     import msgspec
 
-    from engine import manifest as manifests
+    from engine.manifest import schema as manifests
 
     loaded = msgspec.structs.replace(manifests.load(manifest), approval="auto")
     path = workspace / "projects" / f"{manifest.parent.name}.yaml"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from engine.journal.records import Campaign, Candidate
 from harness.errors import EnvironmentFault
-from harness.text import plain
-from kopt_tui.commands.choose import campaign, journal
-from kopt_tui.commands.parser import Commands
+from harness.formats.text import plain
+from kopt_tui.cli.campaign_choice import campaign, journal
+from kopt_tui.cli.parser import Commands
 
 
 def add(sub: Commands) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 
 from engine.doctor import machine, session, tools
-from kopt_tui.commands.jsonout import emit
-from kopt_tui.commands.parser import Commands, add_json
+from kopt_tui.cli.json_output import emit
+from kopt_tui.cli.parser import Commands, add_json
 from kopt_tui.main import workspace_of
-from kopt_tui.words import clean
+from kopt_tui.snapshot.phrases import clean
 
 SIGNS = {"ok": "✓", "note": "·", "warn": "!", "missing": "✗"}
 

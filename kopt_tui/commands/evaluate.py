@@ -12,14 +12,14 @@ from pathlib import Path
 import msgspec
 
 from harness.errors import InputError
-from harness.predict import COMPILED
+from harness.evaluate.verdict_rows import FLOOR, INCUMBENT_FLOOR
 from harness.requests import Progress
-from harness.summary import FLOOR, INCUMBENT_FLOOR
+from harness.roofline.predictor import COMPILED
 from harness.verdict import Finding, Verdict
-from kopt_tui import words
-from kopt_tui.commands.jsonout import emit
-from kopt_tui.commands.parser import Commands, add_json, add_predict
-from kopt_tui.commands.table import show
+from kopt_tui.cli.json_output import emit
+from kopt_tui.cli.parser import Commands, add_json, add_predict
+from kopt_tui.cli.text_table import show
+from kopt_tui.snapshot import phrases
 
 ALPHA = 0.001
 
@@ -40,9 +40,9 @@ def add(sub: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine import harness_process
-    from engine.direct import Direct, Trial
-    from kopt_tui.commands.gated import Gate
+    from engine.run.one_shot import Direct, Trial
+    from engine.verify import harness_client
+    from kopt_tui.cli.gpu_gate import Gate
 
     if not 0 < args.alpha <= 0.2:
         raise InputError("--alpha must lie above 0 and at most at 0.2")
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
             with Gate(direct, quiet=args.json).card("verdict") as device:
                 request = replace(request, device=device.id, settings=replace(
                     request.settings, predict=card))
-                verdict = harness_process.evaluate(request, progress=progress(quiet=args.json))
+                verdict = harness_client.evaluate(request, progress=progress(quiet=args.json))
         verdict = replace(verdict, notes=(*direct.notes, *beside(verdict), *verdict.notes))
     if args.json:
         emit(verdict)
@@ -72,7 +72,7 @@ def answer(verdict: Verdict) -> int:
 
 def beside(verdict: Verdict) -> list[str]:
     """Return what is to be said of who was on the card from the start."""
-    from engine import gate
+    from engine.verify import gate
 
     stranger = gate.spoilt(verdict)
     return [f"{stranger}: judge again when it is gone"] if stranger else \
@@ -81,21 +81,21 @@ def beside(verdict: Verdict) -> list[str]:
 
 def tell(verdict: Verdict) -> None:
     """Print a verdict for a person."""
-    print(words.clean(_headline(verdict)))
+    print(phrases.clean(_headline(verdict)))
     show(("class", "correct", "outcome", "latency us", "incumbent us", "change", "of roofline",
           "pairs", "note"),
-         ((row.config_class, "yes" if row.correct else "no", words.signed(row.outcome),
+         ((row.config_class, "yes" if row.correct else "no", phrases.signed(row.outcome),
            _number(row.latency_us), _number(row.incumbent_us),
            "" if row.log_ratio is None else f"{math.expm1(row.log_ratio):+.1%}",
            "" if row.pct_of_roofline is None else f"{row.pct_of_roofline:.0f}%",
            str(row.pairs) if row.pairs else "", row.note) for row in verdict.rows))
     for finding in verdict.audit:
-        print(words.clean(f"! {finding.severity}: {finding.detail}"))
+        print(phrases.clean(f"! {finding.severity}: {finding.detail}"))
     for note in verdict.notes:
-        print(words.clean(f"- {note}"))
+        print(phrases.clean(f"- {note}"))
     for fact in verdict.evidence:
         if fact.kind == COMPILED:
-            print(words.clean(f"- {fact.kind}: {fact.detail}"))
+            print(phrases.clean(f"- {fact.kind}: {fact.detail}"))
 
 
 def _headline(verdict: Verdict) -> str:
@@ -121,7 +121,7 @@ def _headline(verdict: Verdict) -> str:
 
 
 def _rejects(verdict: Verdict) -> list[Finding]:
-    """Return the findings for which `engine.judge` rejects what is right."""
+    """Return the findings for which `engine.judge.judge` rejects what is right."""
     return [one for one in verdict.audit if one.severity == "reject"]
 
 
@@ -129,7 +129,7 @@ def progress(*, quiet: bool) -> Callable[[Progress], None]:
     """Return a callback that tells on a terminal's stderr what is going on."""
     if quiet or not sys.stderr.isatty():
         return lambda line: None
-    return lambda line: print(f"\r\x1b[K{line.stage} {words.clean(line.detail)}", end="",
+    return lambda line: print(f"\r\x1b[K{line.stage} {phrases.clean(line.detail)}", end="",
                               file=sys.stderr, flush=True)
 
 
@@ -138,7 +138,7 @@ def card_name(predict: str, language: str) -> str:
 
     Raises InputError for a card that is not known, and for a target that is no Triton kernel.
     """
-    from harness.predict import card_for
+    from harness.roofline.predictor import card_for
 
     card = card_for(predict, language)
     return "" if card is None else card.name

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 
 from engine.journal.read import Reader
 from engine.journal.records import Event
-from kopt_tui import words
-from kopt_tui.commands.choose import campaign, is_live, journal
-from kopt_tui.commands.jsonout import body, emit
-from kopt_tui.commands.parser import Commands, add_campaign, add_json
+from kopt_tui.cli.campaign_choice import campaign, is_live, journal
+from kopt_tui.cli.json_output import body, emit
+from kopt_tui.cli.parser import Commands, add_campaign, add_json
+from kopt_tui.snapshot import phrases
 
 BATCH = 500
 POLL_S = 0.2
@@ -58,8 +58,8 @@ class Printer:
                 emit({"seq": event.seq, "campaign": event.campaign, "at": event.at,
                       "kind": event.kind, "ref": event.ref, "payload": body(event.payload)})
             else:
-                owner = f"{words.clean(event.campaign)}  " if self.named else ""
-                print(f"{words.stamp(event.at)}  {owner}{words.event(event)}")
+                owner = f"{phrases.clean(event.campaign)}  " if self.named else ""
+                print(f"{phrases.stamp(event.at)}  {owner}{phrases.event(event)}")
         sys.stdout.flush()
 
 

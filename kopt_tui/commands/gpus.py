@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 
-from harness import ceilings, devices
-from harness.ceilings import GpuCeilings
-from harness.device import Device, DeviceState
-from harness.text import plain
-from kopt_tui.commands.jsonout import emit
-from kopt_tui.commands.parser import Commands, add_json
-from kopt_tui.commands.table import show
+from harness.devices import inventory
+from harness.devices.device import Device, DeviceState
+from harness.formats.text import plain
+from harness.roofline import measured_peaks
+from harness.roofline.measured_peaks import GpuCeilings
+from kopt_tui.cli.json_output import emit
+from kopt_tui.cli.parser import Commands, add_json
+from kopt_tui.cli.text_table import show
 
 GIB = 1 << 30
 HEADERS = ("id", "name", "arch", "use", "memory", "temp", "power", "clock", "processes", "note")
@@ -22,9 +23,9 @@ def add(sub: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    listed, problems = devices.survey()
-    states = devices.states(listed)
-    reached = [ceilings.cached(device) for device in listed]
+    listed, problems = inventory.survey()
+    states = inventory.states(listed)
+    reached = [measured_peaks.cached(device) for device in listed]
     if args.json:
         emit({"devices": [{"device": device, "state": state, "ceilings": found}
                           for device, state, found in zip(listed, states, reached, strict=True)],
@@ -40,7 +41,7 @@ def _row(device: Device, state: DeviceState, reached: GpuCeilings | None) -> tup
     others = [f"{one.name or '?'} ({one.pid})" for one in state.processes or ()]
     notes = [device.unusable, device.note, state.problem, ", ".join(state.slowed),
              f"{device.cores} cores" if device.cores else "",
-             f"measured: {ceilings.words(reached)}" if reached else ""]
+             f"measured: {measured_peaks.words(reached)}" if reached else ""]
     return (device.id, device.name, device.arch, _with(state.utilization_pct, "%"),
             _memory(state), _with(state.temperature_c, " °C"), _with(state.power_w, " W"),
             _with(state.clock_mhz, " MHz"), ", ".join(others),

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from engine.journal.records import Campaign
 from harness.errors import InputError
-from harness.text import plain
-from kopt_tui.commands.choose import campaign, journal
-from kopt_tui.commands.parser import Commands, add_campaign
+from harness.formats.text import plain
+from kopt_tui.cli.campaign_choice import campaign, journal
+from kopt_tui.cli.parser import Commands, add_campaign
 
 DEFAULT = ("optimize.md", "engine.log", "host.log")
 TAIL_BYTES = 1 << 20

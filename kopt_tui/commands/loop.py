@@ -20,19 +20,19 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from harness.errors import InputError, Stopped
-from harness.knobs import Value
-from harness.plan import Plan
 from harness.requests import LoopRequest, Progress
-from harness.trials import MOST_TRIALS, Job, LoopResult, Trial
+from harness.search.space.knobs import Value
+from harness.search.trials.trials import MOST_TRIALS, Job, LoopResult, Trial
+from harness.timing.plan import Plan
 from harness.verdict import Verdict
-from kopt_tui import words
+from kopt_tui.cli.json_output import emit
+from kopt_tui.cli.parser import Commands, add_json, add_predict
 from kopt_tui.commands import evaluate
-from kopt_tui.commands.jsonout import emit
-from kopt_tui.commands.parser import Commands, add_json, add_predict
+from kopt_tui.snapshot import phrases
 
 if TYPE_CHECKING:
-    from engine.direct import Direct
-    from kopt_tui.commands.gated import Gate
+    from engine.run.one_shot import Direct
+    from kopt_tui.cli.gpu_gate import Gate
 
 LOOPS = "loops"
 INTERRUPTED = 130
@@ -80,8 +80,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace, cancel: threading.Event) -> int:
-    from engine.direct import Direct
-    from kopt_tui.commands.gated import Gate
+    from engine.run.one_shot import Direct
+    from kopt_tui.cli.gpu_gate import Gate
 
     with Direct(args.manifest) as direct:
         request = _request(direct, args)
@@ -98,7 +98,7 @@ def _run(args: argparse.Namespace, cancel: threading.Event) -> int:
                     record=str(record), results_tsv=str(record / "results.tsv"),
                     corpus=request.job.corpus, stopped=stopped))
     elif found.trials:
-        print("\nbest: " + words.clean(_config(found.best)))
+        print("\nbest: " + phrases.clean(_config(found.best)))
     if stopped or verdict is None:
         _say(f"stopped; {len(found.trials)} trials are recorded, the same command goes on with "
              "them" + " (without --fresh)" * args.fresh)
@@ -109,9 +109,9 @@ def _run(args: argparse.Namespace, cancel: threading.Event) -> int:
 
 
 def _request(direct: Direct, args: argparse.Namespace) -> LoopRequest:
-    from engine.campaign import device_word
-    from harness import corpus
-    from harness import loop as harness_loop
+    from engine.campaign.setup import device_word
+    from harness.loop import loop as harness_loop
+    from harness.search.trials import corpus
     from kopt_tui.main import workspace_of
 
     workspace = workspace_of(args).resolve()
@@ -130,7 +130,7 @@ def _request(direct: Direct, args: argparse.Namespace) -> LoopRequest:
 def _search(request: LoopRequest, gate: Gate, cancel: threading.Event, *,
             quiet: bool) -> LoopResult | None:
     """Return where the loop ended, None if it was stopped."""
-    from engine import harness_process
+    from engine.verify import harness_client
 
     def on_trial(trial: Trial) -> None:
         if not quiet:
@@ -141,18 +141,18 @@ def _search(request: LoopRequest, gate: Gate, cancel: threading.Event, *,
             _say(line.detail)
 
     with suppress(Stopped), gate.card("loop") as device:
-        return harness_process.loop(replace(request, device=device.id), on_trial=on_trial,
+        return harness_client.loop(replace(request, device=device.id), on_trial=on_trial,
                                     progress=on_progress, cancel=cancel)
     return None
 
 
 def _so_far(direct: Direct, request: LoopRequest) -> LoopResult:
     """Return where a loop that was stopped is, as its record tells."""
-    from harness import logbook
-    from harness.loop import nothing_worked
-    from harness.search.space import of_knobs
+    from harness.loop.loop import nothing_worked
+    from harness.search.space.space import of_knobs
+    from harness.search.trials import trial_log
 
-    trials = logbook.recorded(Path(request.job.record))
+    trials = trial_log.recorded(Path(request.job.record))
     kept = [trial for trial in trials if trial.kept]
     space = of_knobs(direct.knobs(), request.job.only, direct.requirements())
     note = nothing_worked(trials, space.default)
@@ -166,8 +166,8 @@ def _so_far(direct: Direct, request: LoopRequest) -> LoopResult:
 def _verdict(direct: Direct, searched: LoopRequest, result: LoopResult, gate: Gate,
              cancel: threading.Event, *, quiet: bool) -> Verdict | None:
     """Return the verdict on what was found best, None if it was stopped."""
-    from engine import harness_process
-    from engine.direct import Trial as Given
+    from engine.run.one_shot import Trial as Given
+    from engine.verify import harness_client
 
     request = direct.request(Given(config=result.best), alpha=evaluate.ALPHA)
     if isinstance(request, Verdict):
@@ -175,7 +175,7 @@ def _verdict(direct: Direct, searched: LoopRequest, result: LoopResult, gate: Ga
     request = replace(request, settings=replace(request.settings,
                                                 predict=searched.settings.predict))
     with suppress(Stopped), gate.card("verdict") as device:
-        verdict = harness_process.evaluate(replace(request, device=device.id), cancel=cancel,
+        verdict = harness_client.evaluate(replace(request, device=device.id), cancel=cancel,
                                            progress=evaluate.progress(quiet=quiet))
         return replace(verdict, notes=(*evaluate.beside(verdict), *verdict.notes))
     return None
@@ -206,7 +206,7 @@ def _tell(trial: Trial) -> None:
         trial.reason if trial.log_ratio is None else \
         f"{math.exp(trial.log_ratio):.2f}x (screening)"
     tag = trial.tag if trial.tag != "tried" else ""
-    print(words.clean(f"{trial.number:4d}  {tag:8}  {gain:20}  {_config(trial.config)}"),
+    print(phrases.clean(f"{trial.number:4d}  {tag:8}  {gain:20}  {_config(trial.config)}"),
           flush=True)
 
 
@@ -215,4 +215,4 @@ def _config(config: dict[str, Value]) -> str:
 
 
 def _say(text: str) -> None:
-    print(f"kopt: {words.clean(text)}", file=sys.stderr, flush=True)
+    print(f"kopt: {phrases.clean(text)}", file=sys.stderr, flush=True)

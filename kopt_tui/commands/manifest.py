@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from engine.manifest import check_runnable, dump, load, schema
+from engine.manifest.schema import check_runnable, dump, load, schema
 from harness.errors import InputError
-from kopt_tui.commands.jsonout import emit
-from kopt_tui.commands.parser import Commands, add_json
+from kopt_tui.cli.json_output import emit
+from kopt_tui.cli.parser import Commands, add_json
 
 
 def add(sub: Commands) -> None:

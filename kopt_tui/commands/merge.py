@@ -8,15 +8,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from engine import hand_over, history
-from engine.clone import Clone
+from engine.campaign import handover
+from engine.history import history
 from engine.journal.read import Reader
 from engine.journal.records import Campaign
+from engine.repository.clone import Clone
 from harness.errors import EnvironmentFault, InputError, Refused
-from kopt_tui import words
-from kopt_tui.commands.choose import campaign, journal
-from kopt_tui.commands.parser import Commands, add_campaign
+from kopt_tui.cli.campaign_choice import campaign, journal
+from kopt_tui.cli.parser import Commands, add_campaign
 from kopt_tui.commands.status import best
+from kopt_tui.snapshot import phrases
 
 UNDER_WAY = {"rebase-merge": "a rebase", "rebase-apply": "a rebase", "MERGE_HEAD": "a merge",
              "CHERRY_PICK_HEAD": "a cherry-pick", "REVERT_HEAD": "a revert",
@@ -48,10 +49,10 @@ def run(args: argparse.Namespace) -> int:
     if args.form == "patch":
         _patch(chosen, args.output)
         return 0
-    if args.form is None and not hand_over.commits(chosen):
+    if args.form is None and not handover.commits(chosen):
         raise Refused(f"{chosen.id} makes no commits here: its manifest says git_commit: false",
                       fix="--patch prints the change, --as branch or squash commits it anyway")
-    if hand_over.is_copy(chosen):
+    if handover.is_copy(chosen):
         raise Refused(f"{chosen.id} ran on a copy of what the kernel needs",
                       fix="kopt merge --patch | git apply: its paths are the project's")
     project = Project(Path(chosen.project))
@@ -143,7 +144,7 @@ def _complaint(printed: bytes) -> str:
     """Return the line of git's complaints that says most."""
     lines = [line.strip() for line in printed.decode(errors="replace").splitlines()]
     told = [line for line in lines if line.startswith(("fatal:", "error:", "CONFLICT"))]
-    return words.clean((told or [line for line in lines if line] or ["failed"])[0], 300)
+    return phrases.clean((told or [line for line in lines if line] or ["failed"])[0], 300)
 
 
 def _patch(chosen: Campaign, output: Path | None) -> None:
@@ -161,9 +162,9 @@ def _message(reader: Reader, chosen: Campaign) -> str:
     past = history.read(reader, chosen.id)
     kept = [one for one in past.decisions if one.kind == "keep" and one.commit not in past.undone]
     gained = "" if chosen.speedup is None else best(chosen)
-    title = f"Make {words.clean(chosen.op, 40)} faster" + (f": {gained}" if gained else "")
-    lines = [f"- {words.clean(one.reason, 200)} ({one.commit[:12]})" for one in kept]
+    title = f"Make {phrases.clean(chosen.op, 40)} faster" + (f": {gained}" if gained else "")
+    lines = [f"- {phrases.clean(one.reason, 200)} ({one.commit[:12]})" for one in kept]
     if chosen.speedup is None:
         lines.append("Not accepted: the gain of all that against the baseline is not measured.")
     return "\n".join([title, "", f"kopt campaign {chosen.id} on "
-                      f"{words.clean(chosen.device or chosen.gpu, 60)}", *lines])
+                      f"{phrases.clean(chosen.device or chosen.gpu, 60)}", *lines])

@@ -8,18 +8,19 @@ import os
 import sys
 from pathlib import Path
 
-from engine.inferred.draft_kernel import ROUNDS
-from engine.inferred.parameters import Parameters
-from engine.manifest import dump
-from harness import knobs, target
+from engine.discovery.new.draft_kernel import ROUNDS
+from engine.discovery.new.parameters import Parameters
+from engine.manifest.schema import dump
+from harness import target
 from harness.errors import InputError, KoptError, Refused
+from harness.search.space import knobs
 from harness.target import Target
-from kopt_tui.commands import newcommand, newkernel, newparameters
-from kopt_tui.commands.jsonout import emit
-from kopt_tui.commands.newtask import add_task_flags, draft_task
-from kopt_tui.commands.parser import Commands, add_json
-from kopt_tui.commands.prompt import Prompt
-from kopt_tui.words import clean
+from kopt_tui.cli.json_output import emit
+from kopt_tui.cli.parser import Commands, add_json
+from kopt_tui.cli.prompt import Prompt
+from kopt_tui.commands import new_command, new_kernel, new_parameters
+from kopt_tui.commands.new_task import add_task_flags, draft_task
+from kopt_tui.snapshot.phrases import clean
 
 
 def add(sub: Commands) -> None:
@@ -40,7 +41,7 @@ def add(sub: Commands) -> None:
     parser.add_argument("--force", action="store_true", help="overwrite an existing manifest")
     add_json(parser)
     add_task_flags(parser)
-    newcommand.add_command_flags(parser)
+    new_command.add_command_flags(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -51,16 +52,16 @@ def run(args: argparse.Namespace) -> int:
     path = args.manifest or project / "manifest.yaml"
     if path.exists() and not args.force:
         raise Refused("there is a manifest already", where=str(path), fix="--force overwrites it")
-    if newcommand.wanted(project, args):
-        made = newcommand.make(args, prompt, project, path)
+    if new_command.wanted(project, args):
+        made = new_command.make(args, prompt, project, path)
         _write(path, dump(made.manifest, brief=True))
-        newcommand.tell(args, path, made, _not_ready(project))
+        new_command.tell(args, path, made, _not_ready(project))
         return 0
     task_file = _task_file(project, args, prompt)
     task = target.load(project / task_file)
     if not (project / task.source).is_file():
         raise InputError(f"its source {task.source!r} is not there", where=str(task_file))
-    written, known = newkernel.make(args, prompt, project, path, task_file, task)
+    written, known = new_kernel.make(args, prompt, project, path, task_file, task)
     _write(path, dump(written, brief=True))
     _tell(args, path, project, task, known)
     return 0
@@ -68,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _task_file(project: Path, args: argparse.Namespace, prompt: Prompt) -> str:
     """Return the task file's path in the project, drafting one where there is none."""
-    from engine.inferred.infer import task_files
+    from engine.discovery.project.sources import task_files
 
     if args.task is not None and (project / args.task).exists():
         return str(args.task)
@@ -95,7 +96,7 @@ def _tell(args: argparse.Namespace, path: Path, project: Path, task: Target,
     if args.json:
         emit({"manifest": str(path), "op": task.op, "language": task.language,
               "source": task.source, "classes": [one.name for one in task.classes],
-              "knobs": found, "warning": warning, "parameters": newparameters.told(known)})
+              "knobs": found, "warning": warning, "parameters": new_parameters.told(known)})
         return
     settings = math.prod(len(knob.choices) for knob in found)
     listed = ", ".join(f"{knob.name} ({len(knob.choices)})" for knob in found[:8])
@@ -110,7 +111,7 @@ def _tell(args: argparse.Namespace, path: Path, project: Path, task: Target,
 
 def _not_ready(project: Path) -> str:
     """Return what would stop `kopt run`, such as a project without a commit."""
-    from engine.project import find
+    from engine.repository.project import find
 
     try:
         return find(project).warning

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from harness.knobs import Value
+from harness.search.space.knobs import Value
 from harness.target import ConfigClass
 from harness.verdict import LatencyKind
-from kopt_tui.commands.jsonout import emit
-from kopt_tui.commands.parser import Commands, add_json
-from kopt_tui.commands.table import show
+from kopt_tui.cli.json_output import emit
+from kopt_tui.cli.parser import Commands, add_json
+from kopt_tui.cli.text_table import show
 
 if TYPE_CHECKING:
-    from engine.direct import Direct
+    from engine.run.one_shot import Direct
 
 
 class KnobSpace(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ def add(sub: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine.direct import Direct
+    from engine.run.one_shot import Direct
 
     with Direct(args.manifest) as direct:
         proposal = _proposal(direct)
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _proposal(direct: Direct) -> Proposal:
-    from harness.screened import latency_kind
+    from harness.search.trials.screened import latency_kind
 
     knobs = direct.knobs()
     return Proposal(

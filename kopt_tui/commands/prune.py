@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from engine import disk, worktree
+from engine.repository import worktree
+from engine.rounds import disk_space
 from harness.errors import Refused
-from kopt_tui.commands.choose import campaign, is_live, journal
-from kopt_tui.commands.jsonout import emit
-from kopt_tui.commands.parser import Commands, add_json
+from kopt_tui.cli.campaign_choice import campaign, is_live, journal
+from kopt_tui.cli.json_output import emit
+from kopt_tui.cli.parser import Commands, add_json
 
 ENDED = ("finished", "stopped", "failed")
 MIB = 1 << 20
@@ -32,8 +33,8 @@ def run(args: argparse.Namespace) -> int:
                               fix="kopt stop ends it")
         ended = named or [one for one in reader.campaigns()
                           if one.state in ENDED and not is_live(reader, one)]
-    folders = [(folder, disk.used(folder)) for one in ended
-               for folder in disk.needless(Path(one.path))]
+    folders = [(folder, disk_space.used(folder)) for one in ended
+               for folder in disk_space.needless(Path(one.path))]
     if not args.dry_run:
         for folder, _ in folders:
             worktree.remove(folder)

@@ -6,12 +6,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from engine.report.markdown import markdown
-from engine.report.page import html
+from engine.records.report.html_page import html
+from engine.records.report.markdown_report import markdown
 from harness.errors import EnvironmentFault
-from kopt_tui.commands.choose import campaign, journal
-from kopt_tui.commands.jsonout import emit
-from kopt_tui.commands.parser import Commands, add_campaign, add_json
+from kopt_tui.cli.campaign_choice import campaign, journal
+from kopt_tui.cli.json_output import emit
+from kopt_tui.cli.parser import Commands, add_campaign, add_json
 
 
 def add(sub: Commands) -> None:

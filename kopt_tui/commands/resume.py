@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 from harness.errors import Refused
-from kopt_tui.commands.ask import add_wait, put
-from kopt_tui.commands.choose import campaign, is_live, journal
-from kopt_tui.commands.parser import Commands, add_campaign
+from kopt_tui.cli.campaign_choice import campaign, is_live, journal
+from kopt_tui.cli.parser import Commands, add_campaign
+from kopt_tui.cli.request import add_wait, put
 from kopt_tui.control import Ask
 
 ENDED = ("finished", "failed")

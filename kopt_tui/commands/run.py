@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from harness.errors import Refused
-from kopt_tui.commands.parser import Commands
+from kopt_tui.cli.parser import Commands
 from kopt_tui.commands.stream import follow
 from kopt_tui.main import workspace_of
 
@@ -22,7 +22,7 @@ def add(sub: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine import host
+    from engine.run import host
 
     workspace = workspace_of(args)
     campaign = _campaign(workspace, args.manifest)
@@ -39,15 +39,15 @@ def here(workspace: Path, campaign: str, *, dashboard: bool | None = None) -> in
     """Run the engine in this process, with the dashboard at a terminal and a stream elsewhere."""
     import sys
 
-    from engine.engine import Engine
+    from engine.run.engine import Engine
 
     engine = Engine(workspace, campaign)
     at_terminal = sys.stdin.isatty() and sys.stdout.isatty() if dashboard is None else dashboard
     engine.start()
     if at_terminal:
-        from kopt_tui import app
+        from kopt_tui.dashboard import launch
 
-        code = app.main(workspace, campaign=campaign, engine=engine)
+        code = launch.main(workspace, campaign=campaign, engine=engine)
         engine.stop()
         engine.join()
         return code
@@ -64,7 +64,7 @@ def here(workspace: Path, campaign: str, *, dashboard: bool | None = None) -> in
 
 def _campaign(workspace: Path, wanted: str) -> str:
     """Return the campaign to run: a new one from a manifest file, or one that exists."""
-    from engine import campaign as campaigns
+    from engine.campaign import setup as campaigns
 
     if not Path(wanted).exists() and "/" not in wanted and not wanted.endswith((".yaml", ".yml")):
         return campaigns.open_campaign(workspace, wanted).id

@@ -5,18 +5,18 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Sequence
 
-from engine import history
+from engine.history import history
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Candidate, VerdictRow
-from engine.records import classes
+from engine.records import class_history
 from harness.errors import InputError
-from kopt_tui import words
-from kopt_tui.commands.choose import campaign, journal
-from kopt_tui.commands.jsonout import body, emit
-from kopt_tui.commands.parser import Commands, add_json
+from kopt_tui.cli.campaign_choice import campaign, journal
+from kopt_tui.cli.json_output import body, emit
+from kopt_tui.cli.parser import Commands, add_json
+from kopt_tui.cli.text_table import Cell, facts, show
+from kopt_tui.cli.verdict_text import class_rows, said
 from kopt_tui.commands.status import best
-from kopt_tui.commands.table import Cell, facts, show
-from kopt_tui.commands.verdicts import class_rows, said
+from kopt_tui.snapshot import phrases
 
 
 def add(sub: Commands) -> None:
@@ -55,24 +55,24 @@ def _show_campaign(reader: Reader, one: Campaign, *, as_json: bool) -> None:
     candidates, limits = reader.candidates(one.id), reader.bottlenecks(one.id)
     controls = reader.controls(one.id, open_only=True)
     past = history.read(reader, one.id)
-    marks = classes.by_class(past)
+    marks = class_history.by_class(past)
     if as_json:
         emit({"campaign": one, "rounds": rounds, "slots": slots, "candidates": candidates,
               "bottlenecks": limits, "controls": controls, "classes": marks})
         return
     facts([("campaign", one.id), ("target", f"{one.op} in {one.lang or one.backend}"),
-           ("state", f"{words.signed(one.state)} {one.reason or one.phase}".strip()),
+           ("state", f"{phrases.signed(one.state)} {one.reason or one.phase}".strip()),
            ("best", best(one)), ("device", one.device or one.gpu), ("project", one.project),
            ("folder", one.path), ("base", one.base_commit[:12]), ("best at", one.best_commit[:12]),
-           ("round", words.rounds(one.round, one.rounds_max)),
-           ("started", words.stamp(one.created_at)), ("last", words.stamp(one.updated_at))])
+           ("round", phrases.rounds(one.round, one.rounds_max)),
+           ("started", phrases.stamp(one.created_at)), ("last", phrases.stamp(one.updated_at))])
     _section("rounds", ("round", "scope", "outcome", "best", "summary"),
-             ((one.n, one.scope, words.signed(one.outcome) if one.outcome else "running",
-               words.ratio(one.best_speedup) if one.best_speedup else "", one.summary)
+             ((one.n, one.scope, phrases.signed(one.outcome) if one.outcome else "running",
+               phrases.ratio(one.best_speedup) if one.best_speedup else "", one.summary)
               for one in rounds), right="round best")
-    _section("classes", classes.HEAD, ((
+    _section("classes", class_history.HEAD, ((
         mark.round, mark.commit[:12] + (" (rolled back)" if mark.commit in past.undone else ""),
-        *classes.cells(mark)) for mark in marks), right="round time")
+        *class_history.cells(mark)) for mark in marks), right="round time")
     _section("slots", ("slot", "kind", "backend", "stage", "hypothesis"),
              ((s.slot, s.kind, s.backend, f"{s.stage} {s.detail}".strip(), s.hypothesis)
               for s in slots))
@@ -80,7 +80,7 @@ def _show_campaign(reader: Reader, one: Campaign, *, as_json: bool) -> None:
              ((b.id, f"{b.kernel} {b.config_class}".strip(), b.limiter,
                "" if b.value is None else f"{b.metric} {b.value:.4g}", b.advice) for b in limits))
     _section("candidates", ("candidate", "round", "slot", "state", "hypothesis", "reason"),
-             ((c.id[:12], c.round, c.slot, words.signed(c.state), c.hypothesis, c.reason)
+             ((c.id[:12], c.round, c.slot, phrases.signed(c.state), c.hypothesis, c.reason)
               for c in candidates), right="round")
     _section("asked, not yet answered", ("control", "verb", "candidate", "by"),
              ((c.id, c.verb, c.candidate[:12], c.by) for c in controls))
@@ -96,18 +96,18 @@ def _show_candidate(reader: Reader, one: Candidate, *, as_json: bool) -> None:
                            for v in verdicts]})
         return
     facts([("candidate", one.id), ("campaign", one.campaign), ("round", one.round),
-           ("slot", one.slot), ("state", f"{words.signed(one.state)} {one.reason}".strip()),
+           ("slot", one.slot), ("state", f"{phrases.signed(one.state)} {one.reason}".strip()),
            ("hypothesis", one.hypothesis), ("attacks", one.bottleneck),
            ("base", one.base_commit[:12]), ("commit", one.commit[:12]),
-           ("captured", words.stamp(one.created_at)), ("patch", one.patch_path)])
+           ("captured", phrases.stamp(one.created_at)), ("patch", one.patch_path)])
     _section("decisions", ("at", "decision", "by", "reason"),
-             ((words.stamp(d.at), words.signed(d.kind), d.actor, d.reason) for d in decisions))
+             ((phrases.stamp(d.at), phrases.signed(d.kind), d.actor, d.reason) for d in decisions))
     for verdict in verdicts:
         _show_verdict(verdict)
 
 
 def _show_verdict(verdict: VerdictRow) -> None:
-    print(f"\nverdict {verdict.id}, {words.clean(verdict.purpose)}: {said(verdict)}")
+    print(f"\nverdict {verdict.id}, {phrases.clean(verdict.purpose)}: {said(verdict)}")
     show(("class", "correct", "outcome", "latency", "incumbent", "speedup", "error budget"),
          class_rows(verdict), right="latency incumbent")
 

@@ -6,16 +6,16 @@ import argparse
 
 import msgspec
 
+from engine.journal.lease import host_name
 from engine.journal.read import Reader
 from engine.journal.records import Campaign
-from engine.lease import host_name
-from kopt_tui import words
-from kopt_tui.commands.choose import campaign, is_live, journal
-from kopt_tui.commands.jsonout import emit
-from kopt_tui.commands.parser import Commands, add_campaign, add_json
-from kopt_tui.commands.table import show
+from kopt_tui.cli.campaign_choice import campaign, is_live, journal
+from kopt_tui.cli.json_output import emit
+from kopt_tui.cli.parser import Commands, add_campaign, add_json
+from kopt_tui.cli.text_table import show
 from kopt_tui.main import workspace_of
-from kopt_tui.snapshot import Speedup
+from kopt_tui.snapshot import phrases
+from kopt_tui.snapshot.snapshot import Speedup
 
 HEADERS = ("campaign", "state", "round", "best", "waiting", "device", "last activity", "")
 ACTIVE = ("running", "paused")
@@ -54,8 +54,8 @@ def run(args: argparse.Namespace) -> int:
 def best(one: Campaign) -> str:
     """Return a campaign's headline such as "2.31x [2.25, 2.37]", empty before there is one."""
     if one.speedup is None:
-        return "" if one.best_commit == one.base_commit else words.UNMEASURED
-    return words.speedup(Speedup(one.speedup, one.speedup_low, one.speedup_high))
+        return "" if one.best_commit == one.base_commit else phrases.UNMEASURED
+    return phrases.speedup(Speedup(one.speedup, one.speedup_low, one.speedup_high))
 
 
 def _standing(reader: Reader, one: Campaign, waiting: int) -> Standing:
@@ -71,5 +71,5 @@ def _row(standing: Standing) -> tuple[str, ...]:
         note = "its engine is gone: kopt resume goes on with it"
     else:
         note = one.reason or (one.phase if standing.live else "")
-    return (one.id, words.signed(one.state), words.rounds(one.round, one.rounds_max), best(one),
-            str(standing.waiting or ""), one.device or one.gpu, words.stamp(one.updated_at), note)
+    return (one.id, phrases.signed(one.state), phrases.rounds(one.round, one.rounds_max), best(one),
+            str(standing.waiting or ""), one.device or one.gpu, phrases.stamp(one.updated_at), note)

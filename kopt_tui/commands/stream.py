@@ -7,14 +7,15 @@ import threading
 import time
 from pathlib import Path
 
-from engine import hand_over, history
+from engine.campaign import handover
+from engine.history import history
+from engine.journal.lease import alive
 from engine.journal.read import Reader
 from engine.journal.records import Campaign
-from engine.lease import alive
 from harness.errors import KoptError
-from kopt_tui import words
 from kopt_tui.commands.events import Printer
 from kopt_tui.commands.merge import Project
+from kopt_tui.snapshot import phrases
 
 POLL_S = 0.2
 GOOD = ("finished", "waiting")
@@ -48,7 +49,7 @@ def summary(reader: Reader, campaign: str) -> int:
         return 1
     kept = reader.candidates(campaign, states=("kept",))
     waiting = reader.candidates(campaign, states=("waiting",))
-    print(f"\n{found.id}: {found.state}, {words.clean(found.reason)}")
+    print(f"\n{found.id}: {found.state}, {phrases.clean(found.reason)}")
     if found.speedup is not None:
         print(f"best against baseline: {found.speedup:.2f}x "
               f"[{found.speedup_low or 0:.2f}, {found.speedup_high or 0:.2f}], measured again "
@@ -56,10 +57,10 @@ def summary(reader: Reader, campaign: str) -> int:
     undone = {commit for one in history.rollbacks(reader, campaign) for commit in one.undone}
     for one in kept:
         stands = "rolled back" if one.commit in undone else "kept"
-        print(f"  {stands} {one.id} {one.commit[:12]}  {words.clean(one.hypothesis)}: "
-              f"{words.clean(one.reason)}")
+        print(f"  {stands} {one.id} {one.commit[:12]}  {phrases.clean(one.hypothesis)}: "
+              f"{phrases.clean(one.reason)}")
     for one in waiting:
-        print(f"  waits for you: {one.id}  {words.clean(one.reason)} "
+        print(f"  waits for you: {one.id}  {phrases.clean(one.reason)} "
               f"(kopt approve {one.id})")
     if not kept:
         print("  nothing was kept")
@@ -69,12 +70,12 @@ def summary(reader: Reader, campaign: str) -> int:
 
 def place(one: Campaign) -> str:
     """Return where a campaign's result is, and what takes it over."""
-    takes, branch = hand_over.command(one), hand_over.branch(one)
+    takes, branch = handover.command(one), handover.branch(one)
     clone = f"commit {one.best_commit[:12]} in {Path(one.path) / 'repo.git'}"
-    if hand_over.publishes(one):
+    if handover.publishes(one):
         own = f"branch {branch} in {one.project}" if _is_at(one, branch) else clone
         return f"{own}; `{takes}` takes it over"
-    why = "which ran on a copy of what the kernel needs" if hand_over.is_copy(one) else \
+    why = "which ran on a copy of what the kernel needs" if handover.is_copy(one) else \
         "as the manifest says git_commit: false"
     return f"{clone}, {why}; `{takes}` takes it over"
 

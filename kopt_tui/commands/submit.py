@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 from harness.errors import InputError, Refused
-from kopt_tui.commands.choose import campaign, journal
-from kopt_tui.commands.jsonout import emit
-from kopt_tui.commands.parser import Commands, add_json
-from kopt_tui.words import clean
+from kopt_tui.cli.campaign_choice import campaign, journal
+from kopt_tui.cli.json_output import emit
+from kopt_tui.cli.parser import Commands, add_json
+from kopt_tui.snapshot.phrases import clean
 
 MAX_BYTES = 4 << 20
 ENDED = ("finished", "stopped", "failed")

@@ -11,18 +11,20 @@ from pathlib import Path
 
 import msgspec
 
-from engine.manifest import load
-from harness import call_counts, call_shapes, foreground, weights, weights_file
-from harness.call_counts import Counts
-from harness.call_shapes import Table, some
+from engine.manifest.schema import load
+from harness.call_trace import counts as call_counts
+from harness.call_trace import foreground, weights, weights_csv
+from harness.call_trace import shapes as call_shapes
+from harness.call_trace.counts import Counts
+from harness.call_trace.shapes import Table, some
+from harness.call_trace.weights import Weights, folded
 from harness.errors import InputError, KoptError, Refused
-from harness.weights import Weights, folded
-from kopt_tui.commands import counted
-from kopt_tui.commands.counted import Wanted
-from kopt_tui.commands.jsonout import emit
-from kopt_tui.commands.parser import Commands, add_json
-from kopt_tui.commands.table import show
-from kopt_tui.words import clean
+from kopt_tui.cli.json_output import emit
+from kopt_tui.cli.parser import Commands, add_json
+from kopt_tui.cli.text_table import show
+from kopt_tui.commands import trace_target
+from kopt_tui.commands.trace_target import Wanted
+from kopt_tui.snapshot.phrases import clean
 
 NAME = "calls.csv"
 SHOWN = 12
@@ -76,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("which program?", fix="kopt trace MANIFEST -- COMMAND ARG...")
     manifest = load(args.manifest)
     project = Path(manifest.project)
-    wanted = counted.wanted(manifest, args.of)
+    wanted = trace_target.wanted(manifest, args.of)
     path = _writable(args.output or project / NAME)
     with tempfile.TemporaryDirectory(prefix="kopt-", ignore_cleanup_errors=True) as made:
         folder = Path(made).resolve()
@@ -87,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     if not table.rows:
         raise _nothing(wanted, counts, table, code)
     data, table = call_shapes.render(table)
-    traced = _traced(wanted, table, weights_file.parse(data, str(path)))
+    traced = _traced(wanted, table, weights_csv.parse(data, str(path)))
     traced = msgspec.structs.replace(
         traced, file=str(path), processes=counts.processes, exit_code=code,
         weights=_named(path, project) if traced.weights else "")

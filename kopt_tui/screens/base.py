@@ -12,13 +12,13 @@ from textual.containers import Container
 from textual.screen import Screen
 from textual.widget import Widget
 
-from kopt_tui import keys
-from kopt_tui.snapshot import DeviceSnapshot, Focus, Snapshot
+from kopt_tui.snapshot.snapshot import DeviceSnapshot, Focus, Snapshot
+from kopt_tui.widgets import keys
 from kopt_tui.widgets.bars import KeyBar, TopBar
 from kopt_tui.widgets.pane import Pane
 
 if TYPE_CHECKING:
-    from kopt_tui.dashboard import Dashboard
+    from kopt_tui.dashboard.dashboard import Dashboard
 
 WIDE = 110
 """Columns from which panes stand side by side instead of taking turns."""

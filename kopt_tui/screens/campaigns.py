@@ -8,13 +8,13 @@ from typing import ClassVar
 from textual.containers import Horizontal
 from textual.widget import Widget
 
-from kopt_tui import words
-from kopt_tui.keys import Scope
-from kopt_tui.screens.asking import CampaignActions
+from kopt_tui.screens.actions import CampaignActions
 from kopt_tui.screens.base import bindings
-from kopt_tui.snapshot import CampaignRow, Focus, Snapshot
+from kopt_tui.snapshot import phrases
+from kopt_tui.snapshot.snapshot import CampaignRow, Focus, Snapshot
 from kopt_tui.widgets.about import AboutPane
 from kopt_tui.widgets.chart import ChartPane
+from kopt_tui.widgets.keys import Scope
 from kopt_tui.widgets.pane import fit
 from kopt_tui.widgets.table import ListPane
 from kopt_tui.widgets.tones import Line
@@ -54,14 +54,14 @@ class CampaignTable(ListPane[CampaignRow]):
     def row(self, item: CampaignRow, width: int) -> Line:
         sizes = self._columns(width)
         texts = {
-            "state": words.signed(item.said), "campaign": item.id,
+            "state": phrases.signed(item.said), "campaign": item.id,
             "target": f"{item.target} {item.lang}", "device": item.device,
-            "round": words.rounds(item.round, item.rounds_max), "best": words.speedup(item.best),
+            "round": phrases.rounds(item.round, item.rounds_max), "best": phrases.speedup(item.best),
             "asks": f"{item.waiting} ?" if item.waiting else "",
-            "last": words.moment(item.updated_at, self.now),
-            "trend": words.spark(item.trend, min(20, sizes["trend"])),
+            "last": phrases.moment(item.updated_at, self.now),
+            "trend": phrases.spark(item.trend, min(20, sizes["trend"])),
         }
-        tones = {"state": words.tone(item.said), "best": "bold", "asks": "accent bold",
+        tones = {"state": phrases.tone(item.said), "best": "bold", "asks": "accent bold",
                  "last": "dim", "trend": "info"}
         return tuple((fit(texts[name], size) + " ", tones.get(name, "plain"))
                      for name, size in sizes.items() if size)

@@ -9,11 +9,11 @@ from textual.containers import Container
 from textual.message import Message
 from textual.widget import Widget
 
-from kopt_tui.keys import Scope
-from kopt_tui.screens.asking import CandidateActions
+from kopt_tui.screens.actions import CandidateActions
 from kopt_tui.screens.base import Column, bindings
-from kopt_tui.snapshot import Focus, Snapshot, WaitingRow
+from kopt_tui.snapshot.snapshot import Focus, Snapshot, WaitingRow
 from kopt_tui.widgets.facts import FactsPane
+from kopt_tui.widgets.keys import Scope
 from kopt_tui.widgets.patch import PatchPane, patch_lines
 from kopt_tui.widgets.tones import Line
 

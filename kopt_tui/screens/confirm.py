@@ -14,7 +14,7 @@ from textual.binding import Binding
 from textual.containers import Container
 from textual.screen import ModalScreen
 
-from kopt_tui.snapshot import Snapshot
+from kopt_tui.snapshot.snapshot import Snapshot
 from kopt_tui.widgets.pane import Pane
 from kopt_tui.widgets.tones import Line, Span
 

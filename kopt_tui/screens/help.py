@@ -8,7 +8,7 @@ from textual.binding import Binding
 from textual.containers import Container
 from textual.screen import ModalScreen
 
-from kopt_tui import keys
+from kopt_tui.widgets import keys
 from kopt_tui.widgets.bars import edited
 from kopt_tui.widgets.pane import Pane, fit
 from kopt_tui.widgets.tones import Line

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from kopt_tui import words
 from kopt_tui.control import Ask
 from kopt_tui.screens.confirm import Question
-from kopt_tui.snapshot import CampaignRow, Snapshot, WaitingRow
+from kopt_tui.snapshot import phrases
+from kopt_tui.snapshot.snapshot import CampaignRow, Snapshot, WaitingRow
 
 
 def about_candidate(ask: Ask, waiting: WaitingRow) -> Question:
     """Return the question before an approval or a rejection."""
-    name = words.short(ask.candidate, 12)
+    name = phrases.short(ask.candidate, 12)
     facts = (
         ("candidate", ask.candidate), ("campaign", waiting.campaign),
-        ("claim", waiting.hypothesis), ("measured", words.speedup(waiting.speedup) or "nothing"),
-        ("asks since", f"{words.clock(waiting.since)}: {waiting.why}"),
-        ("on base", words.short(waiting.base_commit, 12)),
+        ("claim", waiting.hypothesis), ("measured", phrases.speedup(waiting.speedup) or "nothing"),
+        ("asks since", f"{phrases.clock(waiting.since)}: {waiting.why}"),
+        ("on base", phrases.short(waiting.base_commit, 12)),
     )
     approve = ask.verb == "approve"
     return Question(

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from textual.widget import Widget
 
-from kopt_tui.keys import Scope
 from kopt_tui.screens.base import KoptScreen, bindings
-from kopt_tui.snapshot import Focus, Snapshot
+from kopt_tui.snapshot.snapshot import Focus, Snapshot
+from kopt_tui.widgets.keys import Scope
 from kopt_tui.widgets.report import ReportPane
 
 

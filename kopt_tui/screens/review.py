@@ -7,12 +7,12 @@ from typing import ClassVar
 
 from textual.widget import Widget
 
-from kopt_tui import words
-from kopt_tui.keys import Scope
-from kopt_tui.screens.asking import CandidateActions
+from kopt_tui.screens.actions import CandidateActions
 from kopt_tui.screens.base import bindings
-from kopt_tui.snapshot import Focus, Snapshot, WaitingRow
+from kopt_tui.snapshot import phrases
+from kopt_tui.snapshot.snapshot import Focus, Snapshot, WaitingRow
 from kopt_tui.widgets.facts import FactsPane
+from kopt_tui.widgets.keys import Scope
 from kopt_tui.widgets.pane import fit
 from kopt_tui.widgets.table import ListPane
 from kopt_tui.widgets.tones import Line
@@ -29,8 +29,8 @@ class WaitingTable(ListPane[WaitingRow]):
 
     def row(self, item: WaitingRow, width: int) -> Line:
         campaign = 32 if width >= 110 else 20
-        return ((f"{fit(words.short(item.candidate), 8)} ", "bold"),
-                (f"{fit(words.speedup(item.speedup), 18)} ", "plain"),
+        return ((f"{fit(phrases.short(item.candidate), 8)} ", "bold"),
+                (f"{fit(phrases.speedup(item.speedup), 18)} ", "plain"),
                 (f"{fit(item.campaign, campaign)} ", "plain"),
                 (f"{fit(f'round {item.round} {item.slot}', 12)} ", "dim"),
                 (item.why or item.hypothesis, "accent"))

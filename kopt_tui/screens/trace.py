@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from textual.widget import Widget
 
-from kopt_tui.keys import Scope
 from kopt_tui.screens.base import KoptScreen, bindings
-from kopt_tui.snapshot import Snapshot
+from kopt_tui.snapshot.snapshot import Snapshot
 from kopt_tui.widgets.about import HeadPane
+from kopt_tui.widgets.keys import Scope
 from kopt_tui.widgets.limits import LimitsPane
 
 

@@ -1,0 +1,1 @@
+"""The panes, tables and bars that screens are made of."""

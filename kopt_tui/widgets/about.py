@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kopt_tui import words
-from kopt_tui.snapshot import CampaignRow, WaitingRow
+from kopt_tui.snapshot import phrases
+from kopt_tui.snapshot.snapshot import CampaignRow, WaitingRow
 from kopt_tui.widgets.pane import Pane
 from kopt_tui.widgets.tones import Line
 
@@ -19,7 +19,7 @@ def engine_said(row: CampaignRow) -> str:
 
 def state_spans(row: CampaignRow) -> Line:
     """Return state, phase and reason."""
-    parts = [(words.signed(row.said), f"{words.tone(row.said)} bold")]
+    parts = [(phrases.signed(row.said), f"{phrases.tone(row.said)} bold")]
     if row.said == "lost":
         parts.append((": recorded as running, but its engine is gone; `kopt run` resumes it",
                       "plain"))
@@ -32,8 +32,8 @@ def state_spans(row: CampaignRow) -> Line:
 
 def best_said(row: CampaignRow) -> str:
     """Return how much faster than the baseline a campaign's best is."""
-    unmeasured = "nothing kept yet" if row.best_commit == row.base_commit else words.UNMEASURED
-    return words.speedup(row.best) or unmeasured
+    unmeasured = "nothing kept yet" if row.best_commit == row.base_commit else phrases.UNMEASURED
+    return phrases.speedup(row.best) or unmeasured
 
 
 class AboutPane(Pane):
@@ -53,14 +53,14 @@ class AboutPane(Pane):
         if row is None:
             return []
         best = best_said(row)
-        commits = f"best {words.short(row.best_commit)}  baseline {words.short(row.base_commit)}"
+        commits = f"best {phrases.short(row.best_commit)}  baseline {phrases.short(row.base_commit)}"
         facts = [("project", row.project), ("commits", commits), ("engine", engine_said(row)),
-                 ("begun", words.stamp(row.created_at))]
+                 ("begun", phrases.stamp(row.created_at))]
         return [
             ((f" {row.id}", "bold"), (f"  {row.target} {row.lang} on {row.device}", "plain")),
             ((" ", "plain"), *state_spans(row)),
             ((" best     ", "dim"), (best, "bold"),
-             (f"   round {words.rounds(row.round, row.rounds_max)}", "plain")),
+             (f"   round {phrases.rounds(row.round, row.rounds_max)}", "plain")),
             *(((f" {name:<9}", "dim"), (value, "plain")) for name, value in facts),
         ]
 
@@ -84,11 +84,11 @@ class HeadPane(Pane, can_focus=False):
             return [((" no campaign chosen: 1 shows them all", "dim"),)]
         best = best_said(row)
         first: Line = ((f" {row.id}  ", "bold"), ("best ", "dim"), (best, "bold"),
-                       (f"  round {words.rounds(row.round, row.rounds_max)}", "plain"))
+                       (f"  round {phrases.rounds(row.round, row.rounds_max)}", "plain"))
         who = f"  {engine_said(row)}" if row.engine.word != "none" or row.state == "waiting" else ""
         second: Line = ((" ", "plain"), *state_spans(row), (who, "dim"))
         if self.waiting:
-            names = ", ".join(words.short(one.candidate) for one in self.waiting[:3])
+            names = ", ".join(phrases.short(one.candidate) for one in self.waiting[:3])
             second = ((f" ? waits for you: {names}", "accent bold"), ("  ", "plain"),
                       *state_spans(row), (who, "dim"))
         return [first, second]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from rich.cells import cell_len
 from textual import events
 
-from kopt_tui.keys import MODES
+from kopt_tui.widgets.keys import MODES
 from kopt_tui.widgets.pane import Pane
 from kopt_tui.widgets.tones import Line, Span
 

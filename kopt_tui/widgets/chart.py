@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kopt_tui import words
-from kopt_tui.snapshot import RoundPoint
+from kopt_tui.snapshot import phrases
+from kopt_tui.snapshot.snapshot import RoundPoint
 from kopt_tui.widgets.pane import Pane
 from kopt_tui.widgets.tones import Line
 
@@ -20,7 +20,7 @@ class ChartPane(Pane):
         """Show these rounds."""
         if points != self.points or not self._drawn:
             self.points = points
-            self.note = f"{words.ratio(points[-1].best)} after round {points[-1].round}" \
+            self.note = f"{phrases.ratio(points[-1].best)} after round {points[-1].round}" \
                 if len(points) > 1 else ""
             self.redraw()
 
@@ -41,7 +41,7 @@ class ChartPane(Pane):
             for x in range(i * step + 1, end):
                 grid[level][x] = "─"
         grid[levels[-1]][(len(levels) - 1) * step] = "●"
-        labels = {0: words.ratio(high), height - 1: words.ratio(low)}
+        labels = {0: phrases.ratio(high), height - 1: phrases.ratio(low)}
         lines: list[Line] = [((f"{labels.get(y, ''):>{LABEL - 1}} ", "dim"), ("".join(row), "info"))
                              for y, row in enumerate(grid)]
         return [*lines, self._outcomes(points, step)]
@@ -49,9 +49,9 @@ class ChartPane(Pane):
     def _outcomes(self, points: tuple[RoundPoint, ...], step: int) -> Line:
         spans = [(f"{'round':>{LABEL - 1}} ", "dim")]
         for point in points:
-            text = words.sign(point.outcome) + (str(point.round) if step >= 6 else "")
+            text = phrases.sign(point.outcome) + (str(point.round) if step >= 6 else "")
             last = point is points[-1]
-            spans.append((text if last else text.ljust(step), words.tone(point.outcome)))
+            spans.append((text if last else text.ljust(step), phrases.tone(point.outcome)))
         return tuple(spans)
 
 

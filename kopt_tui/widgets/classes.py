@@ -7,8 +7,8 @@ import math
 from rich.cells import cell_len
 
 from harness.verdict import Row
-from kopt_tui import words
-from kopt_tui.snapshot import ClassTable, Speedup
+from kopt_tui.snapshot import phrases
+from kopt_tui.snapshot.snapshot import ClassTable, Speedup
 from kopt_tui.widgets.pane import Pane, fit
 from kopt_tui.widgets.tones import Line
 
@@ -55,12 +55,12 @@ def _row(row: Row, sizes: dict[str, int], room: int) -> Line:
     outcome = row.outcome if row.correct else "broken"
     texts = {
         "class": _name(row),
-        "outcome": "not timed" if outcome == "unmeasured" else words.signed(outcome),
-        "speedup": words.speedup(class_speedup(row)), "latency": words.micros(row.latency_us),
-        "before": words.micros(row.incumbent_us), "pairs": str(row.pairs or ""),
+        "outcome": "not timed" if outcome == "unmeasured" else phrases.signed(outcome),
+        "speedup": phrases.speedup(class_speedup(row)), "latency": phrases.micros(row.latency_us),
+        "before": phrases.micros(row.incumbent_us), "pairs": str(row.pairs or ""),
         "roofline": "" if row.pct_of_roofline is None else f"{row.pct_of_roofline:.0f}%",
     }
-    tones = {"outcome": words.tone(outcome), "before": "dim", "pairs": "dim"}
+    tones = {"outcome": phrases.tone(outcome), "before": "dim", "pairs": "dim"}
     spans = [(" " + fit(texts[name], size, right=name not in LEFT), tones.get(name, "plain"))
              for name, size in sizes.items()]
     if row.note and room > 8:

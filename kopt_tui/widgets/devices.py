@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kopt_tui import words
-from kopt_tui.snapshot import DeviceLine, DeviceSnapshot
+from kopt_tui.snapshot import phrases
+from kopt_tui.snapshot.snapshot import DeviceLine, DeviceSnapshot
 from kopt_tui.widgets.pane import Pane, fit
 from kopt_tui.widgets.table import ListPane
 from kopt_tui.widgets.tones import Line
@@ -14,7 +14,7 @@ def device_spans(one: DeviceLine, width: int) -> Line:
     facts = "  ".join(f"{name} {value}" for name, value in one.facts)
     parts = [(f"{fit(one.id, 8)} ", "bold"), (fit(one.name, 30 if width > 110 else 16), "plain")]
     if one.silent_since is not None:
-        parts.append((f"  ✗ silent since {words.clock(one.silent_since)}", "bad"))
+        parts.append((f"  ✗ silent since {phrases.clock(one.silent_since)}", "bad"))
     elif one.trouble:
         parts.append((f"  ! {one.trouble}", "warn"))
     parts.append((f"  {facts}", "plain"))
@@ -44,7 +44,7 @@ class DevicePane(Pane):
         for one in mine:
             lines.append(((f" {one.id} ", "bold"), (one.name, "plain")))
             if one.silent_since is not None:
-                lines.append(((f"   ✗ silent since {words.clock(one.silent_since)}", "bad"),))
+                lines.append(((f"   ✗ silent since {phrases.clock(one.silent_since)}", "bad"),))
             if one.trouble:
                 lines.append(((f"   ! {one.trouble}", "warn"),))
             if self.whole:

@@ -6,8 +6,8 @@ import textwrap
 
 from engine.journal.records import Candidate
 from harness.verdict import Verdict
-from kopt_tui import words
-from kopt_tui.snapshot import CandidateView, JudgedVerdict, Speedup
+from kopt_tui.snapshot import phrases
+from kopt_tui.snapshot.snapshot import CandidateView, JudgedVerdict, Speedup
 from kopt_tui.widgets.classes import class_lines
 from kopt_tui.widgets.pane import Pane
 from kopt_tui.widgets.tones import Line
@@ -25,7 +25,7 @@ class FactsPane(Pane):
         """Show this candidate."""
         if view != self.view or not self._drawn:
             self.view = view
-            self.note = words.short(view.candidate.id, 12) if view.candidate else ""
+            self.note = phrases.short(view.candidate.id, 12) if view.candidate else ""
             self.redraw()
 
     def compose_lines(self, width: int) -> list[Line]:
@@ -51,17 +51,17 @@ class FactsPane(Pane):
 
 def _about(one: Candidate, width: int) -> list[Line]:
     said = f"{one.state}, {one.reason}" if one.reason and one.state != "waiting" else one.state
-    commit = f", commit {words.short(one.commit, 12)}" if one.commit else ""
-    origin = f"slot {one.slot}, round {one.round}, on base {words.short(one.base_commit, 12)}"
+    commit = f", commit {phrases.short(one.commit, 12)}" if one.commit else ""
+    origin = f"slot {one.slot}, round {one.round}, on base {phrases.short(one.base_commit, 12)}"
     return [*_field("claim", one.hypothesis or "none given", width, "bold"),
             *_field("bottleneck", one.bottleneck, width),
-            *_field("state", f"{words.sign(one.state)} {said}{commit}", width),
+            *_field("state", f"{phrases.sign(one.state)} {said}{commit}", width),
             *_field("from", origin, width)]
 
 
 def _verdict(judged: JudgedVerdict, width: int) -> list[Line]:
     heading = f" verdict {judged.id}"
-    at = f"  {words.stamp(judged.at)}  {judged.purpose}"
+    at = f"  {phrases.stamp(judged.at)}  {judged.purpose}"
     if judged.verdict is None:
         return [((heading, "bold"), (at, "dim")), ((" its record cannot be read", "warn"),)]
     found = judged.verdict
@@ -73,18 +73,18 @@ def _verdict(judged: JudgedVerdict, width: int) -> list[Line]:
     else:
         lines += _field("✓ correct", _errors(found), width, "good bold")
     if found.latency_us is not None:
-        said = f"{words.micros(found.latency_us)} {found.latency_kind}"
+        said = f"{phrases.micros(found.latency_us)} {found.latency_kind}"
         if found.speedup is not None:
             ratio = Speedup(found.speedup, found.speedup_low, found.speedup_high)
-            said = f"{words.speedup(ratio)}, {said}"
+            said = f"{phrases.speedup(ratio)}, {said}"
         if found.pct_of_roofline is not None:
             said += f", {found.pct_of_roofline:.0f}% of the roofline"
         lines += _field("speedup", said, width)
     if found.rows:
         lines += class_lines(found.rows, width)
     lines += [line for one in found.audit for line in
-              _field(words.signed(one.severity), f"{one.rule}: {one.detail}", width,
-                     words.tone(one.severity))]
+              _field(phrases.signed(one.severity), f"{one.rule}: {one.detail}", width,
+                     phrases.tone(one.severity))]
     if found.valid and not found.audit:
         lines += _field("audit", "nothing found", width)
     lines += [line for one in found.evidence for line in
@@ -100,16 +100,16 @@ def _errors(found: Verdict) -> str:
 
 
 def _history(view: CandidateView, width: int) -> list[Line]:
-    said = [(one.at, f"{words.signed(one.kind)}", f"by {one.actor}: {one.reason}"
-             + (f" (commit {words.short(one.commit, 12)})" if one.commit else ""),
-             words.tone(one.kind)) for one in view.decisions]
+    said = [(one.at, f"{phrases.signed(one.kind)}", f"by {one.actor}: {one.reason}"
+             + (f" (commit {phrases.short(one.commit, 12)})" if one.commit else ""),
+             phrases.tone(one.kind)) for one in view.decisions]
     said += [(one.at, f"» {one.verb}", f"by {one.by}: {one.outcome or 'done'}"
               if one.applied_at else f"by {one.by}: the engine has not answered yet", "info")
              for one in view.controls]
     lines: list[Line] = [(), ((" history", "bold"),)] if said else []
     for at, word, text, tone in sorted(said):
         first, *rest = textwrap.wrap(text, max(20, width - 27)) or [""]
-        lines.append(((f" {words.clock(at)} ", "dim"), (f"{word:<13} ", tone), (first, "plain")))
+        lines.append(((f" {phrases.clock(at)} ", "dim"), (f"{word:<13} ", tone), (first, "plain")))
         lines += [((" " * 24 + more, "plain"),) for more in rest]
     return lines
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kopt_tui import words
-from kopt_tui.snapshot import LogLine
+from kopt_tui.snapshot import phrases
+from kopt_tui.snapshot.snapshot import LogLine
 from kopt_tui.widgets.pane import Pane
 from kopt_tui.widgets.tones import Line
 
@@ -47,7 +47,7 @@ class LogPane(Pane):
         return "  ".join([*parts, "" if self.follows else "held; G follows"]).strip()
 
     def compose_lines(self, width: int) -> Sequence[Line]:
-        lines = [((f" {words.clock(e.at)} ", "dim"), (e.text, _tone(e.kind))) for e in self.shown]
+        lines = [((f" {phrases.clock(e.at)} ", "dim"), (e.text, _tone(e.kind))) for e in self.shown]
         return lines or [((" nothing recorded yet", "dim"),)]
 
     def redraw(self) -> None:

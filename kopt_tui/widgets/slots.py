@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from rich.cells import cell_len
 
-from kopt_tui import words
-from kopt_tui.snapshot import SlotLine
+from kopt_tui.snapshot import phrases
+from kopt_tui.snapshot.snapshot import SlotLine
 from kopt_tui.widgets.pane import fit
 from kopt_tui.widgets.table import ListPane
 from kopt_tui.widgets.tones import Line
@@ -29,9 +29,9 @@ class SlotsPane(ListPane[SlotLine]):
         live = f"{fit(item.slot, names)} {part} {fit(item.stage, 10)} "
         if width < 96:
             room = 28 if width >= 72 else max(12, width - names - 17)
-            live += f"{fit(words.unprefixed(item.detail), room)} "
+            live += f"{fit(phrases.unprefixed(item.detail), room)} "
             return ((live, "plain"), (item.hypothesis, "dim"))
-        progress = words.bar(item.progress, 10)
+        progress = phrases.bar(item.progress, 10)
         return ((live, "plain"), (f"{progress} ", "info"),
-                (f"{fit(words.unprefixed(item.detail), 38)} ", "plain"),
+                (f"{fit(phrases.unprefixed(item.detail), 38)} ", "plain"),
                 (f"{fit(item.backend, 8)} ", "dim"), (item.hypothesis, "dim"))

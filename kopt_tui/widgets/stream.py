@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kopt_tui import words
-from kopt_tui.snapshot import VerdictLine
+from kopt_tui.snapshot import phrases
+from kopt_tui.snapshot.snapshot import VerdictLine
 from kopt_tui.widgets.pane import fit
 from kopt_tui.widgets.table import ListPane
 from kopt_tui.widgets.tones import Line
@@ -21,15 +21,15 @@ class StreamPane(ListPane[VerdictLine]):
 
     def row(self, item: VerdictLine, width: int) -> Line:
         wide = width >= 96
-        at = words.clock(item.at) if wide else words.clock(item.at)[:5]
+        at = phrases.clock(item.at) if wide else phrases.clock(item.at)[:5]
         parts = [
             (f"{at} ", "dim"),
-            (f"{fit(words.signed(item.outcome), 12)} ", words.tone(item.outcome)),
-            (f"{fit(words.speedup(item.speedup), 18)} ", "plain"),
+            (f"{fit(phrases.signed(item.outcome), 12)} ", phrases.tone(item.outcome)),
+            (f"{fit(phrases.speedup(item.speedup), 18)} ", "plain"),
             (f"{fit(item.slot, 9)} ", "plain"),
         ]
         if wide:
-            parts.append((f"{fit(words.short(item.candidate), 8)} ", "plain"))
-        reason = words.unprefixed(item.reason)
+            parts.append((f"{fit(phrases.short(item.candidate), 8)} ", "plain"))
+        reason = phrases.unprefixed(item.reason)
         parts.append((reason or item.hypothesis, "plain" if reason else "dim"))
         return tuple(parts)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness import devices
+from harness.devices import inventory
 from harness.verdict import Finding
 from tests.honest import case
 from tests.honest.case import Honest
@@ -30,7 +30,7 @@ def locks(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 
 def card() -> str:
-    return next(d.id for d in devices.inventory() if d.kind != "cpu" and not d.unusable)
+    return next(d.id for d in inventory.inventory() if d.kind != "cpu" and not d.unusable)
 
 
 def test_every_candidate_says_what_it_is() -> None:

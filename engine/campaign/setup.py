@@ -1,0 +1,273 @@
+"""A campaign's folder and what does not change about it: manifest, target, device, lineage."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from engine.campaign import shape_weights, workspace_copy
+from engine.campaign.device_choice import devices_for
+from engine.campaign.folder import Folder
+from engine.globs import matches
+from engine.journal.read import Reader
+from engine.journal.records import Campaign
+from engine.journal.write import Writer
+from engine.manifest import benchmark_target, env_overrides
+from engine.manifest import schema as manifests
+from engine.manifest.ignored_fields import unheeded
+from engine.manifest.schema import Manifest
+from engine.repository import project as projects
+from engine.repository import submodules
+from engine.repository.campaign_repo import Lineage
+from engine.repository.clone import Clone
+from engine.repository.project import Project
+from harness import target
+from harness.benchmark.spec import command_target as command_targets
+from harness.benchmark.spec.command_target import CommandTarget
+from harness.compile import c_compiler
+from harness.devices.device import Device
+from harness.errors import DeviceFault, InputError
+from harness.target import Target
+
+BACKENDS = {"c": "C", "triton": "TRITON", "python": "PYTHON"}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One campaign, opened. `baseline` is a plain checkout of its base commit."""
+
+    workspace: Path
+    id: str
+    folder: Folder
+    manifest: Manifest
+    target: Target | CommandTarget
+    devices: tuple[Device, ...]
+    lineage: Lineage
+
+    @property
+    def device(self) -> Device:
+        """The first of its devices, which are all of one kind and model."""
+        return self.devices[0]
+
+    @property
+    def command(self) -> CommandTarget | None:
+        """The target where it is judged by the project's own benchmark."""
+        return self.target if isinstance(self.target, CommandTarget) else None
+
+    @property
+    def edit(self) -> tuple[str, ...]:
+        if self.command is not None:
+            return benchmark_target.edit(self.manifest)
+        return self.manifest.edit or (self.target.source,)
+
+    @property
+    def frozen(self) -> tuple[str, ...]:
+        if isinstance(self.target, CommandTarget):
+            return benchmark_target.frozen(self.manifest, self.lineage.files(self.lineage.base))
+        return self.manifest.frozen or (self.target.reference_file, self.manifest.target.task)
+
+    @property
+    def planned_looks(self) -> int:
+        """How many verdicts the campaign's error rate is spread over, half of it that is."""
+        rounds = self.manifest.max_iterations or 100
+        return self.manifest.decision.looks or rounds * (self.manifest.pool.slots or 16)
+
+    def tree(self, commit: str) -> Path:
+        """Return a plain checkout of a commit or tree for the harness, made once."""
+        path = self.folder.trees / self.lineage.tree_of(commit)
+        if not path.is_dir():
+            self.folder.trees.mkdir(exist_ok=True)  # `kopt prune` takes it away
+            made = Path(tempfile.mkdtemp(dir=self.folder.trees, suffix=".part"))
+            self.lineage.checkout_tree(commit, made)
+            try:
+                made.rename(path)
+            except OSError:  # another thread was first
+                shutil.rmtree(made)
+        return path
+
+
+def create(workspace: Path, manifest_path: Path) -> Setup:
+    """Make a campaign's folder, clone and journal entry from a manifest.
+
+    Raises InputError or EnvironmentFault in one line for whatever is missing; nothing is left
+    behind that a second try would trip over.
+    """
+    manifest = manifests.load(manifest_path)
+    manifests.check_runnable(manifest)
+    project = projects.find(Path(manifest.project))
+    given = shape_weights.read(manifest)
+    task, told = shape_weights.applied(_target_of(manifest, project),
+                                       given.weights if given else None)
+    cards = devices_for(manifest, task)
+    if task.language == "c":
+        c_compiler.compiler()
+    writer = Writer(workspace)
+    try:
+        folder = _new_folder(workspace, manifest, task, cards[0])
+        try:
+            _record(writer, folder, project, _filled(manifest, task, cards, folder.path.name),
+                    cards[0], task, given, told)
+        except BaseException:
+            shutil.rmtree(folder.path, ignore_errors=True)
+            raise
+    finally:
+        writer.close()
+    return open_campaign(workspace, folder.path.name)
+
+
+def _record(writer: Writer, folder: Folder, project: Project, manifest: Manifest,
+            device: Device, task: Target | CommandTarget, given: shape_weights.Given | None,
+            told: Sequence[str]) -> None:
+    identity, taken = folder.path.name, project
+    if manifest.execution_mode == "workspace":
+        taken = workspace_copy.take(project, manifest, task, folder.path)
+    lineage = Lineage.create(folder.path, identity, taken, publishes=manifests.publishes(manifest),
+                             published=_published(manifest), carry=manifest.carry, origin=project)
+    if taken is not project:
+        workspace_copy.complete(taken, lineage)
+    folder.manifest.write_text(manifests.dump(manifest))
+    with writer.transaction():
+        writer.add_campaign(Campaign(
+            id=identity, path=str(folder.path), op=manifest.target_op,
+            backend=manifest.target_backend, lang=manifest.target_lang, gpu=manifest.target_gpu,
+            device=device.name, project=str(project.path), base_commit=lineage.base,
+            best_commit=lineage.base, state="new", rounds_max=_last_round(manifest)))
+        if taken is not project:
+            count = len(lineage.files(lineage.base))
+            writer.event(identity, "extracted", project.head, files=count)
+        if given is not None:
+            shape_weights.keep(given, folder, writer, identity)
+        if project.warning:
+            writer.event(identity, "warning", message=project.warning)
+        for line in (*lineage.missing, *told):
+            writer.event(identity, "warning", message=line)
+        if ignored := unheeded(manifest, task):
+            writer.event(identity, "warning", message=(
+                f"not acted on in this version: {', '.join(ignored)}"))
+
+
+def _published(manifest: Manifest) -> str:
+    """Return the name that a manifest gives the branch in the project, "" where it gives none."""
+    return "" if manifest.git_branch in ("auto", "none") else manifest.git_branch
+
+
+def open_campaign(workspace: Path, identity: str) -> Setup:
+    """Open a campaign that exists.
+
+    Raises InputError if there is none of that name, DeviceFault where its card is of another model
+    than it was: verdicts, caches and the headline of two models would be one campaign's.
+    """
+    reader = Reader(workspace)
+    try:
+        campaign = reader.campaign(identity)
+        if campaign is None:
+            raise InputError(f"no campaign {identity!r}", where=str(workspace),
+                             fix="`kopt status` lists them")
+        folder = Folder(Path(campaign.path))
+        weights = shape_weights.kept(folder, reader, identity)
+    finally:
+        reader.close()
+    manifest = manifests.load(folder.manifest)
+    lineage = Lineage(folder.path, identity, Path(campaign.project),
+                      publishes=manifests.publishes(manifest), published=_published(manifest))
+    task, _ = shape_weights.applied(_target_at(lineage, manifest, folder), weights)
+    found = devices_for(manifest, task, model=campaign.device)
+    if found[0].name != campaign.device:
+        raise DeviceFault(f"its times are those of {campaign.device}, and {found[0].id} is "
+                          f"{found[0].name}", where=identity,
+                          fix="run it where it began, or begin a new one here")
+    return Setup(workspace=workspace, id=identity, folder=folder, manifest=manifest, target=task,
+                 devices=found, lineage=lineage)
+
+
+def _target_of(manifest: Manifest, project: Project) -> Target | CommandTarget:
+    """Return what a manifest's project is to be judged by; its files are committed."""
+    if manifest.target.kind == "command":
+        files = Clone(project.git_dir).files(project.head)
+        command = benchmark_target.sealed_target(manifest, files)
+        command_targets.check(command)
+        if not any(matches(path, benchmark_target.edit(manifest)) for path in files):
+            _expect_committed(project, benchmark_target.edit(manifest))
+        return command
+    path = project.path / manifest.target.task
+    if not path.is_file():
+        raise InputError("no task file", where=str(path), fix="set target.task in the manifest")
+    task = target.load(path)
+    _expect_committed(project, (task.source, manifest.target.task, task.reference_file))
+    return task
+
+
+def _expect_committed(project: Project, paths: Sequence[str]) -> None:
+    """Raise InputError unless HEAD has the files: a campaign sees nothing else."""
+    submodules.check(Clone(project.git_dir), project.head, paths)
+    committed = set(Clone(project.git_dir).files(project.head))
+    for path in paths:
+        if path in committed:
+            continue
+        if not (project.path / path).is_file():
+            raise InputError(f"there is no {path}", where=str(project.path))
+        raise InputError(f"{path} is not committed", where=str(project.path),
+                         fix=f"run `git add {path} && git commit -m start` there")
+
+
+def _target_at(lineage: Lineage, manifest: Manifest, folder: Folder) -> Target | CommandTarget:
+    """Read the target as the base commit has it: a later edit of the project changes nothing."""
+    if manifest.target.kind == "command":
+        return benchmark_target.sealed_target(manifest, lineage.files(lineage.base))
+    copy = folder.path / "task.yaml"
+    copy.write_bytes(lineage.read(lineage.base, manifest.target.task))
+    return target.load(copy)
+
+
+def _filled(manifest: Manifest, task: Target | CommandTarget, cards: Sequence[Device],
+            identity: str) -> Manifest:
+    """Write into the manifest what was inferred, as the campaign's record of it."""
+    return msgspec.structs.replace(
+        manifest, pool=env_overrides.overridden(manifest.pool, os.environ),
+        target_backend=manifest.target_backend or _backend(task),
+        target_lang=manifest.target_lang or task.language,
+        target_gpu=manifest.target_gpu or device_word(cards[0]),
+        kernel_source=manifest.kernel_source or task.source,
+        git_branch=f"optimize/{identity}" if manifest.git_branch == "auto"
+        else manifest.git_branch,
+        gpu=msgspec.structs.replace(manifest.gpu, device=",".join(one.id for one in cards)),
+        created=manifest.created or time.strftime("%Y-%m-%d %H:%M"))
+
+
+def device_word(device: Device) -> str:
+    """Return a device's name as a campaign's name carries it."""
+    words = re.sub(r"(nvidia|amd|instinct|geforce|rtx)", "", device.name.lower())
+    return "cpu" if device.kind == "cpu" else re.sub(r"[^a-z0-9]+", "", words) or device.kind
+
+
+def _backend(task: Target | CommandTarget) -> str:
+    return BACKENDS.get(task.language, task.language.upper() or "COMMAND")
+
+
+def _new_folder(workspace: Path, manifest: Manifest, task: Target | CommandTarget,
+                device: Device) -> Folder:
+    """Make the campaign's folder under the first name that is free; two may try at once."""
+    backend = (manifest.target_backend or _backend(task)).lower()
+    gpu = manifest.target_gpu or device_word(device)
+    stem = re.sub(r"[^A-Za-z0-9_]+", "-", f"{manifest.target_op}_{backend}_{gpu}")
+    stem = f"{stem}_{time.strftime('%Y%m%d')}"
+    name, number = stem, 1
+    while True:
+        with contextlib.suppress(FileExistsError):
+            return Folder.create(workspace / name)
+        number += 1
+        name = f"{stem}-{number}"
+
+
+def _last_round(manifest: Manifest) -> int | None:
+    """Return the number of the last round: round 1 is the baseline and no iteration."""
+    return None if manifest.max_iterations is None else manifest.max_iterations + 1

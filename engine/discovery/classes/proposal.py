@@ -1,0 +1,150 @@
+"""From the baseline's runs to config classes, representative shapes and the quick script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from engine.discovery.classes import quick_script as quick
+from engine.discovery.classes import representative, strata
+from engine.discovery.classes.quick_script import Quick
+from engine.discovery.classes.representative import Representatives
+from engine.discovery.classes.strata import Strata
+from engine.discovery.project import columns, metric_columns
+from engine.discovery.project.columns import Column
+from harness.benchmark.runs import row_keys, run_pairs
+from harness.benchmark.runs.result_table import Fault, Reading, Table
+from harness.benchmark.runs.row_keys import Key
+from harness.benchmark.runs.run_pairs import SickIncumbent
+from harness.benchmark.spec import metric_units
+from harness.benchmark.spec.command_target import CommandTarget, Metric
+from harness.benchmark.spec.metric_units import Measure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """What runs of one side show of each row: columns, cost, costs elsewhere, what it counts."""
+
+    columns: tuple[Column, ...]
+    costs: tuple[float, ...]
+    others: tuple[tuple[float, ...], ...] = ()
+    shares: tuple[float, ...] = ()
+    timed: bool = True
+    """Whether a cost is a time, and so grows with the work, or already that of a unit of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """The classes, the rows that stand for them (`shapes` as the manifest has them), the script.
+
+    With `measured`, `shapes` are the rows of a quick command of the user's instead, as far as the
+    config columns tell them.
+    """
+
+    strata: Strata
+    chosen: Representatives
+    shapes: tuple[str | dict[str, int], ...]
+    quick: Quick
+    measured: bool = False
+
+    @property
+    def core(self) -> tuple[str, ...]:
+        return self.strata.core
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Say in lines what was found, for a log and for a person."""
+        found = [f"config classes: {self.strata.why}",
+                 f"core, with {strata.CORE_SHARE:.0%} of the weight: {', '.join(self.core)}",
+                 self._shapes]
+        return (*found, self.chosen.note) if self.chosen.note else tuple(found)
+
+    @property
+    def _shapes(self) -> str:
+        if not self.measured:
+            return f"{len(self.chosen.rows)} representative shapes; {self.quick.why}"
+        if not self.shapes:
+            return "the quick command's rows lack config columns: no shapes are listed"
+        return f"{len(self.shapes)} representative shapes, as the quick command measures them"
+
+
+def propose(target: CommandTarget, readings: Sequence[Reading], source: str = "", *,
+            weights: Mapping[Key, float] | None = None, beside: Sequence[Reading] = (),
+            measured: Table | None = None) -> Proposal:
+    """Return what runs of a benchmark on the same code say; `source` is the benchmark's text.
+
+    `weights` are those of rows, by the cells of `strata.keys_of`, where time is not what counts.
+    `beside` are runs on other code, such as a candidate's: rows that gain alike are of one class.
+    `measured` is what a quick command of the user's writes: its rows are the shapes.
+    The classes are those of `target.configs` where it names some. Raises SickIncumbent.
+    """
+    runs = read(target, readings, weights=weights, beside=beside)
+    found = strata.find(runs.columns, runs.costs, others=runs.others, shares=runs.shares,
+                        timed=runs.timed, configs=target.configs)
+    chosen = representative.choose(found.classes, runs.columns, runs.costs)
+    cells = representative.cells(found.keys, runs.columns, chosen.rows) if measured is None else \
+        representative.listed(found.keys, measured)
+    return Proposal(strata=found, chosen=chosen, shapes=representative.shapes(cells),
+                    quick=quick.script(target, cells, source), measured=measured is not None)
+
+
+def read(target: CommandTarget, readings: Sequence[Reading], *,
+         weights: Mapping[Key, float] | None = None, beside: Sequence[Reading] = ()) -> Runs:
+    """Return the rows of several runs on the same code, each cost the median of its runs.
+
+    Raises SickIncumbent where the runs do not have the same rows, or a row fails its check.
+    """
+    tables = [reading.table for reading in (*readings, *beside)]
+    first, measure = tables[0], Measure(target)
+    try:
+        found = row_keys.find(target, tables, tables).columns
+        keys = list(row_keys.keyed(first, found))
+        costs = _costs(measure, readings, found, keys)
+        other = _costs(measure, beside, found, keys)
+    except Fault as fault:
+        raise SickIncumbent(fault) from None
+    left_out = {target.check.column, *target.ignore, *(one.name for one in target.metrics)}
+    looked = [columns.look(name, first.column(name)) for name in first.columns
+              if name not in left_out]
+    timed = not any(metric.rate for metric in measure.metrics)
+    named = [first.columns.index(name) for name in strata.keys_of(looked)]
+    shares = costs if timed else (1.0,) * len(costs)
+    if target.weights is not None:
+        spread = run_pairs.weighed(target, found, keys)
+        shares = tuple(one * weight for one, weight in zip(shares, spread.of, strict=True))
+    elif weights:
+        shares = tuple(weights.get(tuple(row[at] for at in named), 1.0) for row in first.rows)
+    return Runs(columns=tuple(one for one in looked
+                              if one.name in found or one.role in ("none", "cost")),
+                costs=costs, shares=shares, timed=timed,
+                others=(*([other] if beside else []), *_others(measure, looked)))
+
+
+def _costs(measure: Measure, readings: Sequence[Reading], found: Sequence[str],
+           keys: Sequence[Key]) -> tuple[float, ...]:
+    """Return what each row costs in the middle of some runs. Raises Fault."""
+    seen: dict[Key, list[float]] = {key: [] for key in keys}
+    for reading in readings:
+        if reading.failed:
+            failed = reading.failed[0]
+            raise Fault("failed-check", f"row {failed.row + 1}: {failed.what}")
+        places = row_keys.keyed(reading.table, found)
+        row_keys.expect_same(keys, places, found, whose="its first run")
+        for key in keys:
+            seen[key].append(measure.combined(reading.costs[places[key]]))
+    return tuple(median(costs) for costs in seen.values() if costs)
+
+
+def _others(measure: Measure, looked: Sequence[Column]) -> Iterator[tuple[float, ...]]:
+    """Yield the costs of other implementations, of the kind of the metrics: what else a table says
+    of the measured one, such as a rate beside its time, is no comparison.
+    """
+    bases = {metric.base for metric in measure.metrics}
+    own = {metric_columns.whose(metric.name) for metric in measure.metrics}
+    for one in looked:
+        if one.role == "cost" and metric_columns.whose(one.name) not in own \
+                and metric_units.resolve(Metric(name=one.name)).base in bases:
+            costs = columns.cost_of(one.name, one.numbers)
+            if costs:
+                yield costs

@@ -1,0 +1,130 @@
+"""What the columns of a benchmark's table are: what chooses a launch path, a size, or a result.
+
+Told by the cells first and by the name where they leave it open; what says nothing of a row's
+configuration is left out with the reason in words.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.benchmark.spec import check_rule, metric_units
+from harness.benchmark.spec.command_target import Metric
+
+Role = Literal["path", "size", "cost", "none"]
+"""A choice of the launch path, a size of the work, a time or rate that is no metric, or nothing."""
+
+PATH = frozenset(("block", "page", "head", "mtp", "query", "qlen", "dtype", "type", "causal",
+                  "layout", "quant", "impl", "backend", "mode", "top", "bits", "window", "dim"))
+"""Words in names of columns that kernels are commonly specialised by: these are looked at first."""
+SIZES = frozenset(("context", "ctx", "seq", "seqs", "seqlen", "len", "length", "tokens", "batch",
+                   "m", "n", "k", "rows", "cols", "hidden", "size", "elements", "bytes", "numel"))
+RESULTS = frozenset(("err", "error", "errors", "check", "pass", "passed", "ok", "correct", "valid",
+                     "status", "match", "diff", "speedup", "bandwidth", "latency", "std", "stdev",
+                     "temp", "temperature", "power", "clock"))
+PASSING = frozenset(("time", "date", "timestamp", "at", "seed", "run", "host", "pid"))
+NUMBERS = frozenset(("index", "idx", "id", "row", "no", "nr", "case"))
+WIDE = 8.0
+"""Largest over smallest from which numbers are sizes whatever their name."""
+LEVELS = 12
+"""Values of a column at most that may make a class each."""
+UNIQUE = "different in every row"
+_WORD = re.compile(r"[A-Za-z]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One column; `numbers` where every cell is one, `why` it is left out."""
+
+    name: str
+    role: Role
+    cells: tuple[str, ...]
+    numbers: tuple[float, ...] = ()
+    why: str = ""
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.cells))
+
+    @property
+    def preferred(self) -> bool:
+        return bool(words(self.name) & PATH)
+
+
+def words(name: str) -> set[str]:
+    """Return the words of a column's name, small."""
+    split = re.sub(r"([a-z])([A-Z])", r"\1 \2", name)
+    return {word.casefold() for word in _WORD.findall(split)}
+
+
+def look(name: str, cells: Sequence[str]) -> Column:
+    """Return what a column is."""
+    values = [check_rule.number(cell) for cell in cells]
+    numbers = tuple(value for value in values if value is not None and math.isfinite(value))
+    numbers = numbers if len(numbers) == len(cells) else ()
+    role, why = _numeric(name, numbers) if numbers else _text(name, cells)
+    return Column(name=name, role=role, cells=tuple(cells), numbers=numbers, why=why)
+
+
+def _text(name: str, cells: Sequence[str]) -> tuple[Role, str]:
+    found = set(cells)
+    if len(found) == 1:
+        return "none", "the same in all rows"
+    if cost_unit(name):
+        return "none", "a time or a rate"
+    if words(name) & RESULTS:
+        return "none", "a result"
+    if words(name) & PASSING:
+        return "none", "of the run, not of the row"
+    if len(found) == len(cells) > 2:
+        return "none", UNIQUE
+    return ("path", "") if len(found) <= LEVELS else ("none", f"{len(found)} different texts")
+
+
+def _numeric(name: str, numbers: Sequence[float]) -> tuple[Role, str]:
+    found, named = sorted(set(numbers)), words(name)
+    whole = all(value.is_integer() for value in found)
+    if len(found) == 1:
+        return "none", "the same in all rows"
+    if cost_unit(name):
+        return ("cost" if found[0] > 0 else "none"), "a time or a rate"
+    if named & RESULTS:
+        return "none", "a result"
+    if named & PASSING:
+        return "none", "of the run, not of the row"
+    if _counts(named, numbers):
+        return "none", "the number of the row"
+    if not whole and len(found) > len(numbers) / 2 and len(numbers) > 3:
+        return "none", "a result: fractions that hardly repeat"
+    wide = found[0] > 0 and found[-1] / found[0] >= WIDE
+    if wide and (len(found) > 3 or named & SIZES) and not (named & PATH and len(found) <= LEVELS):
+        return "size", ""
+    if len(found) == len(numbers) > 3 and not named & PATH:
+        spread = found[0] > 0 and found[-1] / found[0] >= 2
+        return ("size", "") if spread else ("none", UNIQUE)
+    return "path", ""
+
+
+def _counts(named: set[str], numbers: Sequence[float]) -> bool:
+    """Tell whether a column numbers the rows in their order."""
+    steps = {after - before for before, after in itertools.pairwise(numbers)}
+    return steps == {1.0} and (bool(named & NUMBERS) or (numbers[0] == 0 and len(numbers) > 7))
+
+
+def cost_unit(name: str) -> str:
+    """Return the unit of time or rate in a column's name, or nothing."""
+    return metric_units.unit_in(name)
+
+
+def cost_of(name: str, numbers: Sequence[float]) -> tuple[float, ...]:
+    """Return a column of times or rates as costs; empty where some number is none."""
+    try:
+        metric = metric_units.resolve(Metric(name=name))
+        return tuple(metric.cost(number) for number in numbers)
+    except (ValueError, OverflowError, ZeroDivisionError):
+        return ()

@@ -1,0 +1,195 @@
+"""What the files for people are made from: a campaign's journal, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from engine.history import history, lessons, round_resume
+from engine.history.history import Past
+from engine.history.kernel_splits import Splits
+from engine.history.lessons import Lesson
+from engine.journal.read import Reader
+from engine.journal.records import Bottleneck, Campaign, Event, Slot, VerdictRow
+from engine.manifest import schema as manifests
+from engine.manifest.schema import Manifest
+from engine.markdown import stamp
+from harness.errors import KoptError
+from harness.timing.plan import Score
+
+T = TypeVar("T")
+NOT_RUN = "e2e.not_run"
+"""The event that says why the whole program was not run with a best."""
+
+
+class Stop(msgspec.Struct, frozen=True, kw_only=True):
+    """What a `campaign.stop` event holds; `wall_s`, `trials` and `cost` are of all engines."""
+
+    reason: str
+    wall_s: float = 0.0
+    trials: int = 0
+    cost: float = 0.0
+    waiting: int = 0
+
+
+class Stagnation(msgspec.Struct, frozen=True, kw_only=True):
+    """What a `stagnation` event holds: the review that a round began with."""
+
+    round: int
+    depth: str
+    rollbacks: int
+    demands: str
+    directions: tuple[str, ...]
+
+
+class _Created(msgspec.Struct, frozen=True):
+    """What a `campaign.created` event holds of the place; older journals do not say it."""
+
+    utc_offset_s: int | None = None
+
+
+class TipsRead(msgspec.Struct, frozen=True, kw_only=True):
+    """What a `tips.read` event holds: the lessons that were there before the baseline."""
+
+    path: str
+    lessons: tuple[str, ...] = ()
+    left_out: int = 0
+
+
+class NotRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What an `e2e.not_run` event holds: with which commit, and why."""
+
+    commit: str
+    message: str
+
+
+class Commands(msgspec.Struct, frozen=True, kw_only=True):
+    """How a campaign's candidates are tested and measured."""
+
+    benchmark: str = ""
+    quick: str = ""
+    test: str = ""
+    end_to_end: str = ""
+    check: str = ""
+    """The column of a benchmark of the project's own that says right or wrong, and what it must
+    hold.
+    """
+
+    @property
+    def tested_by(self) -> str:
+        """What says of every candidate whether it is right."""
+        check = f"the benchmark's own check: {self.check}" if self.check else \
+            "the comparison with the reference"
+        return f"{self.test}; {check}" if self.test else check
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> Commands:
+        return cls(benchmark=manifest.benchmark_command, quick=manifest.quick_command,
+                   test=manifest.test_command, end_to_end=manifest.e2e_command,
+                   check=_check(manifest))
+
+
+def _check(manifest: Manifest) -> str:
+    check = manifest.target.check
+    if manifest.target.kind != "command":
+        return ""
+    return check if isinstance(check, str) else f"{check.column} {check.rule}".rstrip()
+
+
+class Story(msgspec.Struct, frozen=True, kw_only=True):
+    """A campaign as its journal tells it; slots, bottlenecks and reviews are by round."""
+
+    row: Campaign
+    past: Past
+    slots: dict[int, Sequence[Slot]]
+    bottlenecks: dict[int, Sequence[Bottleneck]]
+    reviews: dict[int, Stagnation]
+    stops: tuple[tuple[float, Stop], ...]
+    """When, and what was recorded."""
+    tips: tuple[tuple[float, TipsRead], ...] = ()
+    not_run: tuple[tuple[float, NotRun], ...] = ()
+    splits: Splits = {}
+    scopes: dict[str, str] = {}
+    """By candidate, where that is known: the config classes that it is about, or `global`."""
+    commands: Commands = Commands()
+    utc_offset_s: int | None = None
+    """What clocks showed where the campaign began, so that files say the same wherever made."""
+    lessons: tuple[Lesson, ...] = ()
+    """What the campaign has taught, whichever file knows of it already."""
+
+    @property
+    def campaign(self) -> str:
+        return self.row.id
+
+    @property
+    def ended_at(self) -> float:
+        """When the last of it happened that a report tells of."""
+        return max([self.row.created_at, *(at for at, _ in self.stops),
+                    *(d.at for d in self.past.decisions),
+                    *(r.ended_at or r.started_at for r in self.past.rounds)])
+
+    def stamp(self, at: float) -> str:
+        """Return a time as the campaign's files tell it."""
+        return stamp(at, self.utc_offset_s)
+
+    @property
+    def end_to_end(self) -> tuple[VerdictRow, ...]:
+        """Verdicts on the whole program, baseline against best."""
+        return tuple(row for row in self.past.verdicts.values() if row.purpose == "e2e")
+
+    @property
+    def program_not_run(self) -> NotRun | None:
+        """Why the whole program was not run with the best, if it was not."""
+        best = self.past.best[:12]
+        if any(row.candidate == best for row in self.end_to_end):
+            return None
+        return next((one for _, one in reversed(self.not_run) if one.commit == best), None)
+
+    @property
+    def measured_by(self) -> str:
+        """The command whose numbers count."""
+        return self.commands.benchmark or "kopt's own harness"
+
+
+def whole(reader: Reader, row: Campaign) -> Story:
+    """Read a campaign's story with what its manifest says, if that is there still."""
+    try:
+        manifest = manifests.load(Path(row.path) / "manifest.yaml")
+    except KoptError:
+        return read(reader, row.id)
+    return read(reader, row.id, manifest.decision.score, Commands.of(manifest))
+
+
+def read(reader: Reader, campaign: str, score: Score = "kernel",
+         commands: Commands | None = None) -> Story:
+    """Read a campaign's story; raises LookupError if there is no such campaign."""
+    past = history.read(reader, campaign, score)
+    row = reader.campaign(campaign)
+    assert row is not None
+    reviews = [_payload(event, Stagnation) for event in reader.events_of(campaign, "stagnation")]
+    return Story(
+        row=row, past=past, utc_offset_s=_offset(reader, campaign),
+        commands=commands or Commands(), lessons=lessons.of(past),
+        scopes=round_resume.scopes(reader, campaign),
+        slots={r.n: reader.slots(campaign, r.n) for r in past.rounds},
+        bottlenecks={r.n: reader.bottlenecks(campaign, r.n) for r in past.rounds},
+        reviews={review.round: review for review in reviews},
+        stops=_timed(reader, campaign, "campaign.stop", Stop),
+        tips=_timed(reader, campaign, "tips.read", TipsRead),
+        not_run=_timed(reader, campaign, NOT_RUN, NotRun))
+
+
+def _offset(reader: Reader, campaign: str) -> int | None:
+    return next((_payload(event, _Created).utc_offset_s
+                 for event in reader.events_of(campaign, "campaign.created")), None)
+
+
+def _timed(reader: Reader, campaign: str, kind: str, into: type[T]) -> tuple[tuple[float, T], ...]:
+    return tuple((event.at, _payload(event, into)) for event in reader.events_of(campaign, kind))
+
+
+def _payload(event: Event, kind: type[T]) -> T:
+    return msgspec.json.decode(event.payload, type=kind)

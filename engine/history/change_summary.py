@@ -1,0 +1,83 @@
+"""What a candidate changes, in a few words: files, and the very lines where these are few."""
+
+from __future__ import annotations
+
+import re
+from itertools import zip_longest
+from pathlib import Path
+
+from engine.journal.records import Candidate
+from engine.repository.patches import patch as patches
+from engine.repository.patches.patch import FilePatch, Patch
+from harness.errors import InputError
+from harness.search.space import knobs as harness_knobs
+
+FEW, LONGEST = 3, 80
+"""Lines of each side that are quoted at most, and characters of such a line."""
+_KNOB = re.compile(r"\s*(?:/\*|//|#)\s*kopt:.*$")
+
+
+def files(folder: Path, candidate: Candidate | None) -> tuple[str, ...]:
+    """Return the files that a candidate's stored patch changes; () once it was pruned."""
+    found = _patch(folder, candidate)
+    return tuple(file.path for file in found.files)
+
+
+def told(folder: Path, candidate: Candidate | None) -> str:
+    """Return what is changed: `k.c: #define TILE 16 -> #define TILE 64`, or `k.c +12 -3`."""
+    return "; ".join(map(_told, _patch(folder, candidate).files))
+
+
+def quoted(folder: Path, candidate: Candidate | None) -> str:
+    """Return the lines that a small change is about, "" of any other."""
+    found = _patch(folder, candidate).files
+    return _lines(found[0]) if len(found) == 1 else ""
+
+
+def knobs(folder: Path, candidate: Candidate | None) -> str:
+    """Return what a change sets the knobs of a source to, however long it is: `TILE 16 -> 64`."""
+    before: dict[str, str] = {}
+    after: dict[str, str] = {}
+    for file in _patch(folder, candidate).files:
+        for line in file.text.splitlines():
+            if line[:1] in ("-", "+"):
+                (before if line[0] == "-" else after).update(_set(line[1:]))
+    return ", ".join(f"{name} {before[name]} -> {value}" for name, value in after.items()
+                     if name in before and before[name] != value)
+
+
+def _set(line: str) -> dict[str, str]:
+    """Return the knob that a line declares, and what to."""
+    try:
+        return {knob.name: str(knob.value) for knob in harness_knobs.find(line, language="c")}
+    except InputError:
+        return {}
+
+
+def _patch(folder: Path, candidate: Candidate | None) -> Patch:
+    if candidate is None:
+        return Patch()
+    try:
+        data = (folder / candidate.patch_path).read_bytes()
+        return patches.parse(data, where=candidate.patch_path)
+    except (OSError, InputError):
+        return Patch()
+
+
+def _told(file: FilePatch) -> str:
+    lines = _lines(file)
+    return f"{file.path}: {lines}" if lines else f"{file.path} +{file.added} -{file.removed}"
+
+
+def _lines(file: FilePatch) -> str:
+    if file.binary or not 0 < max(file.removed, file.added) <= FEW:
+        return ""
+    changed = [line for line in file.text.splitlines()
+               if line[:1] in ("-", "+") and not line.startswith(("--- ", "+++ "))]
+    removed, added = ([_KNOB.sub("", line[1:]).strip() for line in changed if line[0] == sign]
+                      for sign in "-+")
+    if any(len(line) > LONGEST for line in (*removed, *added)):
+        return ""
+    pairs = [(before, after) for before, after in zip_longest(removed, added, fillvalue="nothing")
+             if before != after]
+    return ", ".join(f"{before or 'nothing'} -> {after or 'nothing'}" for before, after in pairs)

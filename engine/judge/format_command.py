@@ -1,0 +1,51 @@
+"""A candidate's formatted form: what the format command makes of what a candidate may change."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from pathlib import Path
+
+import msgspec
+
+from engine.campaign.setup import Setup
+from engine.judge import candidate
+from engine.judge.candidate import Entry
+from engine.repository.patches.hygiene import violations
+from engine.repository.patches.patch import Patch
+from harness.errors import InputError
+from harness.isolation import guard
+from harness.isolation.guard import Confine, Limits
+
+LIMITS = Limits(wall_s=120.0, memory_bytes=4 << 30)
+
+
+def run(setup: Setup, entry: Entry, command: str, *, round: int,
+        stop: threading.Event | None = None) -> Entry:
+    """Run the format command on an entry's tree; returns what it makes of the entry.
+
+    Raises InputError if it fails.
+    """
+    base, lineage = entry.candidate.base_commit, setup.lineage
+    with tempfile.TemporaryDirectory(dir=setup.folder.scratch("format")) as made:
+        tree = Path(made) / "tree"
+        lineage.checkout_tree(entry.tree, tree)
+        outcome = guard.run(["sh", "-c", command], cwd=tree, cancel=stop,
+                            env=guard.clean_env(home=Path(made)), limits=LIMITS,
+                            confine=Confine(writable=(made,), cards=False))
+        if not outcome.ok:
+            raise InputError(outcome.describe(LIMITS))
+        patch = _own(setup, entry, lineage.capture(tree, base, setup.edit))
+    if not patch:
+        raise InputError("it leaves nothing of the change")
+    return candidate.make(setup, patch, base, round=round, slot=entry.candidate.slot,
+                           hypothesis=entry.candidate.hypothesis,
+                           bottleneck=entry.candidate.bottleneck)
+
+
+def _own(setup: Setup, entry: Entry, patch: Patch) -> Patch:
+    """Leave out what the formatter changed and the candidate neither changed nor may change."""
+    touched = {path for file in entry.patch.files for path in (file.old_path, file.new_path)}
+    others = {one.path for one in violations(patch, setup.edit, setup.frozen)} - touched
+    return msgspec.structs.replace(
+        patch, files=tuple(file for file in patch.files if file.path not in others))

@@ -1,0 +1,87 @@
+"""When a campaign ends: counters over rounds, and the reasons to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from engine.journal.records import Round
+from engine.manifest.schema import Manifest
+
+
+class Tally(msgspec.Struct, frozen=True, kw_only=True):
+    """What the rounds so far come to; round 1 is the baseline and no attempt.
+
+    `without_gain` counts the rollbacks in a row: rounds that ended and kept nothing.
+    """
+
+    rounds: int = 0
+    consecutive_regressions: int = 0
+    without_gain: int = 0
+
+
+class Spent(msgspec.Struct, frozen=True, kw_only=True):
+    """What all engines of a campaign have spent on it; `cost` is in the manifest's own unit."""
+
+    wall_s: float = 0.0
+    trials: int = 0
+    cost: float = 0.0
+
+
+NOTHING = Spent()
+
+
+def tally(rounds: Sequence[Round], *, kept: Collection[int] = (),
+          asked: Collection[int] = ()) -> Tally:
+    """Count: only a measured regression adds to the streak, everything else ends it.
+
+    `kept` are rounds of which something was kept, be it by a person after they had ended; a gain
+    of those in `asked` waits for a person, which is no rollback.
+    """
+    regressions = without_gain = attempts = 0
+    for round in sorted(rounds, key=lambda r: r.n):
+        if round.outcome in (None, "baseline"):
+            continue
+        attempts += 1
+        gain = round.outcome == "keep" or round.n in kept
+        regressions = regressions + 1 if round.outcome == "regression" and not gain else 0
+        without_gain = 0 if gain or round.n in asked else without_gain + 1
+    return Tally(rounds=attempts, consecutive_regressions=regressions, without_gain=without_gain)
+
+
+def reason_to_stop(manifest: Manifest, counts: Tally, *, spent: Spent = NOTHING,
+                   margin_s: float = 0.0, pct_of_roofline: float | None = None,
+                   reached: str = "") -> str:
+    """Return why the campaign ends now, or "".
+
+    `margin_s` is kept of the wall budget for verdicts, `reached` says how the performance
+    target is.
+    """
+    stop = manifest.stop
+    if reached:
+        return f"performance_target {manifest.performance_target}: {reached}"
+    if stop.efficiency_pct is not None and (pct_of_roofline or 0.0) >= stop.efficiency_pct:
+        return f"efficiency: {pct_of_roofline:.0f}% of the roofline reached"
+    if manifest.max_iterations is not None and counts.rounds >= manifest.max_iterations:
+        return f"max_iterations: {counts.rounds} rounds done"
+    if counts.consecutive_regressions >= stop.consecutive_regressions:
+        return f"{counts.consecutive_regressions} consecutive measured regressions"
+    if stop.no_gain_rounds is not None and counts.without_gain >= stop.no_gain_rounds:
+        return f"no gain in {counts.without_gain} rounds"
+    if reason := _over_budget(manifest, spent, margin_s):
+        return f"budget: {reason}"
+    return ""
+
+
+def _over_budget(manifest: Manifest, spent: Spent, margin_s: float) -> str:
+    budget = manifest.budget
+    if budget.wall_s is not None and spent.wall_s + margin_s >= budget.wall_s:
+        left = budget.wall_s - spent.wall_s
+        rest = f"; a round's verdicts would not fit into the other {left:.0f} s" if left > 0 else ""
+        return f"{spent.wall_s:.0f} s of {budget.wall_s:g} s used{rest}"
+    if budget.trials is not None and spent.trials >= budget.trials:
+        return f"{spent.trials} of {budget.trials} trials used"
+    if budget.cost is not None and spent.cost >= budget.cost:
+        return f"a cost of {spent.cost:g} of {budget.cost:g} used"
+    return ""

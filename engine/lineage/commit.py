@@ -1,0 +1,142 @@
+"""Keeping a candidate, in two phases, so that no kill loses it or commits it twice.
+
+commit (depends on its inputs only) → journal: decision and `keeping` → branch by compare-and-swap
+→ push → journal: `kept` and the campaign's best commit. `recover` finishes what was cut short.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from engine.failpoint import failpoint
+from engine.journal.records import Campaign, Candidate
+from engine.journal.write import Writer
+from engine.repository.campaign_repo import Lineage
+from engine.repository.patches.patch import Patch
+from harness.errors import Refused
+
+FAILPOINTS = (
+    "keep.start", "keep.committed", "keep.keeping-open", "keep.keeping", "keep.branch-before",
+    "keep.branch", "keep.push-before", "keep.push", "keep.kept-open", "keep.kept",
+)
+"""The steps at which KOPT_FAILPOINT can end the process, in their order."""
+
+TOLERANCE = 0.01
+"""By how much, as a share of one, a kept commit's headline may be below the one before it."""
+
+
+class Keep(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a candidate is kept: what the journal and the commit say of it."""
+
+    message: str
+    """The commit's message: one line, and below it why the kernel is faster."""
+    reason: str
+    actor: str
+    round: int
+    verdict: int | None = None
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """A kept candidate's commit; `refusal` is why the user's repository did not take it, or ""."""
+
+    candidate: str
+    commit: str
+    refusal: str = ""
+
+
+def keep(writer: Writer, lineage: Lineage, candidate: Candidate, patch: Patch, why: Keep) -> Kept:
+    """Make a candidate the campaign's best commit.
+
+    Raises Refused if its base is no longer the best (rebase it and measure again), InputError if
+    its patch does not apply, LeaseLost if the campaign has another engine.
+    """
+    failpoint("keep.start")
+    if candidate.base_commit != lineage.best:
+        raise Refused(f"the base of candidate {candidate.id} has moved",
+                      where=candidate.campaign, fix="rebase it and measure it again")
+    commit = lineage.commit(candidate.base_commit, patch, why.message)
+    failpoint("keep.committed")
+    with writer.transaction():
+        writer.add_decision(candidate.campaign, candidate.id, "keep", why.reason, round=why.round,
+                            actor=why.actor, verdict=why.verdict, commit=commit)
+        writer.set_candidate_state(candidate.campaign, candidate.id, "keeping", commit=commit,
+                                   reason=why.reason)
+        failpoint("keep.keeping-open")
+    failpoint("keep.keeping")
+    return _finish(writer, lineage, msgspec.structs.replace(candidate, commit=commit))
+
+
+def recover(writer: Writer, lineage: Lineage) -> list[Kept]:
+    """Finish or give up what a killed engine was keeping, and make branch and journal agree.
+
+    To be called once by an engine that has just taken the campaign's lease, after `unlock`; returns
+    what was kept.
+    """
+    kept: list[Kept] = []
+    for candidate in writer.keeping(lineage.campaign):
+        try:
+            kept.append(_finish(writer, lineage, candidate))
+        except Refused as refusal:
+            writer.event(lineage.campaign, "warning", candidate.id, message=str(refusal))
+    _agree(writer, lineage)
+    lineage.note_best()
+    return kept
+
+
+def fallen(before: float | None, now: float | None, tolerance: float = TOLERANCE) -> str:
+    """Say that the best is not what it was: its headline is lower than the one before by more than
+    the tolerance. Accepted scores do not decrease; "" where they have not.
+    """
+    if before is None or now is None or now >= before * (1 - tolerance):
+        return ""
+    return (f"the best measures {now:.3f}x against the baseline, {100 * (1 - now / before):.1f} % "
+            f"less than the {before:.3f}x before it: accepted scores may not fall by more than "
+            f"{100 * tolerance:g} %")
+
+
+def _finish(writer: Writer, lineage: Lineage, candidate: Candidate) -> Kept:
+    """Do everything after `keeping` was recorded; every step may have been done before."""
+    writer.check_lease(candidate.campaign)
+    failpoint("keep.branch-before")
+    known = bool(lineage.git.find(f"{candidate.commit}^{{commit}}"))
+    if not known or not lineage.advance(candidate.base_commit, candidate.commit):
+        _give_up(writer, candidate, "its branch moved meanwhile" if known else "its commit is gone")
+    failpoint("keep.branch")
+    failpoint("keep.push-before")
+    refusal = lineage.publish()
+    failpoint("keep.push")
+    with writer.transaction():
+        writer.set_candidate_state(candidate.campaign, candidate.id, "kept",
+                                   commit=candidate.commit)
+        writer.set_campaign(candidate.campaign, kind="campaign.best", best_commit=candidate.commit,
+                            speedup=None, speedup_low=None, speedup_high=None,  # those of another
+                            payload={"candidate": candidate.id, "commit": candidate.commit,
+                                     "before": candidate.base_commit})
+        if refusal:
+            writer.event(candidate.campaign, "warning", candidate.id, message=refusal)
+        failpoint("keep.kept-open")
+    failpoint("keep.kept")
+    lineage.note_best()
+    return Kept(candidate=candidate.id, commit=candidate.commit, refusal=refusal)
+
+
+def _give_up(writer: Writer, candidate: Candidate, why: str) -> None:
+    """Close a candidate that cannot be kept any more; raises Refused."""
+    reason = f"could not be kept: {why}"
+    with writer.transaction():
+        writer.add_decision(candidate.campaign, candidate.id, "reject", reason,
+                            round=candidate.round, actor="engine")
+        writer.set_candidate_state(candidate.campaign, candidate.id, "closed", reason=reason)
+    raise Refused(reason, where=f"candidate {candidate.id}")
+
+
+def _agree(writer: Writer, lineage: Lineage) -> None:
+    """Set the branch to the best commit that the journal knows, should they differ."""
+    campaign = writer.one(Campaign, "WHERE id = ?", lineage.campaign)
+    if campaign is None or campaign.best_commit == lineage.git.find(lineage.ref):
+        return
+    lineage.restore(campaign.best_commit)
+    writer.event(lineage.campaign, "warning", message=(
+        f"branch {lineage.branch} was moved from outside and is back at "
+        f"{campaign.best_commit[:12]}"
+    ))

@@ -1,0 +1,31 @@
+"""Gains that stand back while a better one waits for a person: whose turn is it next?"""
+
+from __future__ import annotations
+
+from engine.judge import candidate as candidates
+from engine.lineage.promote import Judged, Keeper
+from harness.errors import InputError
+
+
+def ask_next(keeper: Keeper) -> None:
+    """At the end of a run: put the best that stands back to a person, if nobody waits any more.
+
+    What stands on a base that has moved is closed; a round would have tried it again.
+    """
+    desk, setup = keeper.desk, keeper.setup
+    best = setup.lineage.best
+    waiting = desk.reader.candidates(setup.id, states=("waiting",))
+    standing: list[Judged] = []
+    for candidate in desk.reader.candidates(setup.id, states=("verified",)):
+        verdict = desk.recorded(candidate.id, "verify", candidate.base_tree)
+        try:
+            entry = candidates.load(setup, candidate)
+        except InputError as error:
+            desk.writer.set_candidate_state(setup.id, candidate.id, "closed", reason=str(error))
+            continue
+        if verdict is None or candidate.base_commit != best:
+            keeper.refuse(entry, "runner-up", "another was kept, and the campaign has ended")
+        else:
+            standing.append(keeper.record(entry, verdict, "verify"))
+    if standing and not any(one.base_commit == best for one in waiting):
+        keeper.ask(max(standing, key=lambda judged: judged.verdict.speedup or 0.0))

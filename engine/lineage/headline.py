@@ -1,0 +1,122 @@
+"""What the best comes to against the baseline, and whether that may stand.
+
+Accepted scores do not decrease: one that falls, or by which a core class or all of them lose, is
+measured a second time, and only that counts. What may have fallen by noise alone stays, and is
+told: its gain was sure when it was kept.
+"""
+
+from __future__ import annotations
+
+from engine.context import Desk
+from engine.failpoint import failpoint
+from engine.judge.judge import core_loss, describe_speedup
+from engine.lineage import commit as keep
+from engine.verify.fleet import NoIdleGpu
+from engine.verify.verifier import Job
+from harness.errors import KoptError
+from harness.verdict import Verdict
+
+PURPOSE = "headline"
+DOUBTED = "headline-doubted"
+"""Of a first measurement that is not what it should be."""
+
+
+def recorded(desk: Desk, commit: str, purpose: str = PURPOSE) -> Verdict | None:
+    """Return what the journal knows of a kept commit against the baseline."""
+    lineage = desk.setup.lineage
+    return desk.recorded(commit[:12], purpose, lineage.tree_of(lineage.base))
+
+
+def due(desk: Desk) -> bool:
+    """Tell whether the best is still to be measured against the baseline."""
+    lineage = desk.setup.lineage
+    return lineage.best != lineage.base and recorded(desk, lineage.best) is None
+
+
+def fault(desk: Desk, commit: str, verdict: Verdict) -> str:
+    """Say why a right commit may not be the accepted one for what it measures for sure, if so."""
+    sure = keep.fallen(_before(desk, commit), verdict.speedup_high)
+    return losing(verdict) or (sure and _doubt(desk, commit, verdict))
+
+
+def _doubt(desk: Desk, commit: str, verdict: Verdict) -> str:
+    """Say why a right commit is to be measured again, if so."""
+    return losing(verdict) or keep.fallen(_before(desk, commit), verdict.speedup)
+
+
+def losing(verdict: Verdict) -> str:
+    """Say that a verdict against the baseline is a loss for sure, of all classes or a core one."""
+    if verdict.speedup_high is not None and verdict.speedup_high < 1:
+        return f"the best is slower than the baseline for sure: {describe_speedup(verdict)}"
+    if lost := core_loss(verdict.rows):
+        return f"against the baseline {lost}"
+    return ""
+
+
+def measure(desk: Desk) -> None:
+    """Measure the best against the baseline and record it as the campaign's speedup."""
+    commit, campaign, writer = desk.setup.lineage.best, desk.setup.id, desk.writer
+    if recorded(desk, commit, DOUBTED) is None:
+        verdict = _judged(desk, commit)
+        if verdict is None:
+            return
+        right = verdict.valid and verdict.correct
+        if not right or not (why := _doubt(desk, commit, verdict)):
+            _accept(desk, commit, verdict)
+            return
+        with writer.transaction():
+            writer.add_verdict(campaign, commit[:12], verdict, purpose=DOUBTED)
+            writer.event(campaign, "log", commit, message=f"{why}; it is measured once more")
+        failpoint("headline.doubted")
+    verdict = _judged(desk, commit)
+    if verdict is not None:
+        _accept(desk, commit, verdict)
+        failpoint("headline.again")
+
+
+def accept(desk: Desk, commit: str) -> Verdict | None:
+    """Have an earlier kept commit measured against the baseline, with all tests; None for a fault.
+    """
+    verdict = _judged(desk, commit)
+    if verdict is not None:
+        desk.writer.add_verdict(desk.setup.id, commit[:12], verdict, purpose=PURPOSE)
+    return verdict
+
+
+def _accept(desk: Desk, commit: str, verdict: Verdict) -> None:
+    """Record what the campaign has come to."""
+    campaign, writer = desk.setup.id, desk.writer
+    right = verdict.valid and verdict.correct
+    doubt = _doubt(desk, commit, verdict) if right and not fault(desk, commit, verdict) else ""
+    with writer.transaction():
+        writer.add_verdict(campaign, commit[:12], verdict, purpose=PURPOSE)
+        if doubt:
+            writer.event(campaign, "warning", commit, message=f"{doubt}; by noise, maybe: it stays")
+        if verdict.speedup is not None:
+            writer.set_campaign(
+                campaign, kind="campaign.best", speedup=verdict.speedup,
+                speedup_low=verdict.speedup_low, speedup_high=verdict.speedup_high,
+                payload={"commit": commit, "speedup": verdict.speedup,
+                         "low": verdict.speedup_low, "high": verdict.speedup_high})
+
+
+def _judged(desk: Desk, commit: str) -> Verdict | None:
+    lineage = desk.setup.lineage
+    try:
+        return desk.verdict(Job(
+            purpose=PURPOSE, candidate=commit[:12], slot=PURPOSE,
+            candidate_tree=lineage.tree_of(commit), incumbent_tree=lineage.tree_of(lineage.base),
+            alpha=desk.setup.manifest.decision.alpha))
+    except NoIdleGpu:
+        raise  # the campaign ends in order, and its next engine makes up for it
+    except KoptError as error:
+        desk.writer.event(desk.setup.id, "warning", commit, message=str(error))
+        return None
+
+
+def _before(desk: Desk, commit: str) -> float | None:
+    """Return the headline of the newest commit below a kept one that has any."""
+    lineage = desk.setup.lineage
+    found = (recorded(desk, earlier)
+             for earlier in reversed(lineage.log(commit, lineage.base)[:-1]))
+    return next((one.speedup for one in found if one is not None and one.speedup), None)

@@ -1,0 +1,170 @@
+"""Keeping a winner: after the format command, with a commit that says why it is faster."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from engine.context import Desk
+from engine.failpoint import failpoint
+from engine.history import history, round_resume
+from engine.journal.records import DecisionKind
+from engine.judge import commit_message, format_command
+from engine.judge.candidate import Entry
+from engine.judge.judge import Policy, Ruling, rule
+from engine.lineage import commit as keep
+from engine.verify.verifier import Job
+from harness.errors import InputError, Refused
+from harness.verdict import Verdict
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry, its recorded verdict and what was ruled on it."""
+
+    entry: Entry
+    verdict: Verdict
+    verdict_id: int
+    ruling: Ruling
+
+    @property
+    def good(self) -> bool:
+        return self.ruling.kind in ("keep", "ask")
+
+
+class Refuse(Protocol):
+    """Records that a candidate is not kept, and why."""
+
+    def __call__(self, entry: Entry, kind: DecisionKind, reason: str, *,
+                 verdict: int | None = None, actor: str = "engine") -> None: ...
+
+
+class Keeper:
+    """Judges entries and keeps what won, on behalf of rounds and approvals."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.setup = desk.setup
+        manifest = desk.setup.manifest
+        self.policy = Policy(approval=manifest.approval, margin=manifest.decision.margin,
+                             tolerance=manifest.decision.tolerance)
+
+    def job(self, entry: Entry, purpose: str) -> Job:
+        """Return the job of judging an entry against its own base."""
+        shown = round_resume.is_work_of(self.desk.reader, entry.candidate, self.desk.round)
+        return Job(purpose=purpose, candidate=entry.id, slot=entry.candidate.slot if shown else "",
+                   candidate_tree=entry.tree, incumbent_tree=entry.candidate.base_tree,
+                   alpha=self.desk.alpha())
+
+    def record(self, entry: Entry, verdict: Verdict, purpose: str) -> Judged:
+        """Record a verdict and rule on it."""
+        number = self.desk.writer.add_verdict(self.setup.id, entry.id, verdict, purpose=purpose,
+                                              slot=entry.candidate.slot)
+        ruling = rule(verdict, self.policy, violations=entry.violations)
+        return Judged(entry=entry, verdict=verdict, verdict_id=number, ruling=ruling)
+
+    def judge(self, entry: Entry, purpose: str) -> Judged:
+        """Judge an entry now, waiting for the verdict; one that is recorded is not repeated."""
+        known = self.desk.recorded(entry.id, purpose, entry.candidate.base_tree)
+        verdict = known or self.desk.verdict(self.job(entry, purpose))
+        return self.record(entry, verdict, purpose)
+
+    def close(self, judged: Judged, *, actor: str = "engine") -> None:
+        """Record that a candidate is not kept, and why."""
+        kind = judged.ruling.kind
+        if kind in ("keep", "ask"):
+            raise ValueError(f"candidate {judged.entry.id} is not closed by a {kind}")
+        self.refuse(judged.entry, kind, judged.ruling.reason, verdict=judged.verdict_id,
+                    actor=actor)
+
+    def refuse(self, entry: Entry, kind: DecisionKind, reason: str, *, verdict: int | None = None,
+               actor: str = "engine") -> None:
+        writer, campaign = self.desk.writer, self.setup.id
+        with writer.transaction():
+            writer.add_decision(campaign, entry.id, kind, reason, round=self.desk.round,
+                                actor=actor, verdict=verdict, slot=entry.candidate.slot)
+            writer.set_candidate_state(campaign, entry.id, "closed", reason=reason)
+        failpoint(f"decided.{kind}")
+
+    def ask(self, judged: Judged) -> None:
+        """Put a candidate to a person; the campaign goes on meanwhile."""
+        reason = f"{judged.ruling.reason} — asks because {'; '.join(judged.ruling.doubts)}"
+        writer, campaign, entry = self.desk.writer, self.setup.id, judged.entry
+        with writer.transaction():
+            writer.add_decision(campaign, entry.id, "ask", reason, round=self.desk.round,
+                                actor="engine", verdict=judged.verdict_id,
+                                slot=entry.candidate.slot)
+            writer.set_candidate_state(campaign, entry.id, "waiting", reason=reason)
+        failpoint("decided.ask")
+
+    def known_as(self, identity: str) -> str:
+        """Say what has become of a candidate that is there for a second time."""
+        found = self.desk.reader.candidate(identity, self.setup.id)
+        gone = history.undone(history.rollbacks(self.desk.reader, self.setup.id))
+        state = "rolled back" if found.commit in gone else found.state
+        return f"known as {identity}, which is {state}"
+
+    def kept_before(self, identity: str) -> bool:
+        """Tell whether a candidate was kept: it cannot be again, not even once rolled back."""
+        return self.desk.reader.candidate(identity, self.setup.id).state == "kept"
+
+    def keep(self, judged: Judged, *, actor: str = "engine", refuse: Refuse | None = None) -> bool:
+        """Make a candidate the best commit, if its gain survives the format command.
+
+        `refuse` records it where it does not.
+        """
+        final = self._formatted(judged, refuse or self.refuse)
+        if final is None:
+            return False
+        if final.entry.id != judged.entry.id:
+            self.refuse(judged.entry, "runner-up", f"kept in its formatted form {final.entry.id}",
+                        verdict=judged.verdict_id, actor=actor)
+        reason = keep.Keep(message=self._message(final), reason=final.ruling.reason, actor=actor,
+                           round=self.desk.round, verdict=final.verdict_id)
+        try:
+            kept = keep.keep(self.desk.writer, self.setup.lineage, final.entry.candidate,
+                             final.entry.patch, reason)
+        except Refused as refusal:  # somebody has moved the branch: the campaign goes on
+            self.desk.writer.event(self.setup.id, "warning", final.entry.id, message=str(refusal))
+            return False
+        if kept.refusal:
+            self.desk.writer.event(self.setup.id, "log", final.entry.id, message=kept.refusal)
+        return True
+
+    def _formatted(self, judged: Judged, refuse: Refuse) -> Judged | None:
+        """Run the format command on the candidate's tree; judge it again if that changed it."""
+        command = self.setup.manifest.format_command
+        if not command:
+            return judged
+        entry = judged.entry
+        try:
+            again = self.desk.aside(lambda: format_command.run(
+                self.setup, entry, command, round=self.desk.round, stop=self.desk.stop))
+        except InputError as error:
+            refuse(entry, "reject", f"the format command: {error.what}", verdict=judged.verdict_id)
+            return None
+        if again.tree == entry.tree:
+            return judged
+        if not self.desk.writer.add_candidate(again.candidate, of=entry.id) and \
+                self.kept_before(again.id):
+            refuse(entry, "reject", f"its formatted form is {self.known_as(again.id)}",
+                   verdict=judged.verdict_id)
+            return None
+        confirmed = self.judge(again, "format")
+        if confirmed.good:
+            return confirmed
+        with self.desk.writer.transaction():
+            self.close(confirmed)
+            refuse(entry, "reject", "its gain did not survive the format command",
+                   verdict=judged.verdict_id)
+        return None
+
+    def _message(self, judged: Judged) -> str:
+        entry, lineage = judged.entry, self.setup.lineage
+
+        def read(commit: str) -> commit_message.Read:
+            return lambda path: lineage.read(commit, path).decode(errors="replace")
+
+        changed = commit_message.changed(entry.patch, self.setup.target.language,
+                              read(entry.candidate.base_commit), read(entry.tree))
+        return commit_message.message(self.setup.manifest.target_op, entry.candidate, judged.verdict, changed)

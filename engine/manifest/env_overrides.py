@@ -1,0 +1,33 @@
+"""What the environment says of the pool, over what the manifest does, when a campaign is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from engine.manifest.schema import Pool
+from harness.errors import InputError
+
+VARIABLES = {"KOPT_POOL_MODE": "mode", "KOPT_SKIP_PROFILE": "skip_profile",
+             "KOPT_SELFTEST_ITERATIONS": "selftest_iterations",
+             "KOPT_MIN_PARALLEL_WORKERS": "min_workers", "KOPT_WORKERS_PER_GPU": "workers_per_gpu"}
+"""By variable the field of the pool; an empty one says nothing."""
+_SWITCH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+
+
+def overridden(pool: Pool, environ: Mapping[str, str]) -> Pool:
+    """Return the pool with what the environment says. Raises InputError, naming the variable."""
+    for variable, field in VARIABLES.items():
+        if not (text := environ.get(variable, "").strip()):
+            continue
+        value: Any = _SWITCH.get(text.lower(), text) if field == "skip_profile" else \
+            int(text) if text.isdecimal() else text
+        fields = {name: getattr(pool, name) for name in pool.__struct_fields__} | {field: value}
+        try:
+            pool = msgspec.convert(msgspec.to_builtins(fields), Pool)
+        except msgspec.ValidationError as error:
+            raise InputError(f"{text!r} is no {field}: {str(error).partition(' - ')[0]}",
+                             where=variable, fix="unset it, or see pool in the manifest") from None
+    return pool

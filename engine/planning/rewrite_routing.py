@@ -1,0 +1,68 @@
+"""Which rewrite goes where: by op class, word by word, and by what is installed for the device."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+from typing import Literal
+
+import msgspec
+
+from harness.devices.device import Kind
+from harness.target import Language
+
+OpClass = Literal["linear-attention", "attention", "moe", "gemm", "norm", "unknown"]
+_CLASSES: tuple[tuple[OpClass, frozenset[str], tuple[str, ...]], ...] = (
+    ("linear-attention", frozenset({"gdn", "gdr", "recurrent", "mamba"}),
+     ("linear attn", "linear attention", "gated delta")),
+    ("attention", frozenset({"attention", "attn", "flash", "fmha", "mla", "sdpa", "mha"}), ()),
+    ("moe", frozenset({"moe", "expert", "experts", "grouped"}), ("fused moe",)),
+    ("gemm", frozenset({"gemm", "matmul", "mm", "linear", "bmm", "hgemm"}), ()),
+    ("norm", frozenset({"norm", "rmsnorm", "layernorm", "softmax", "elementwise", "quant",
+                        "quantize", "activation", "gelu", "silu", "add"}), ()),
+)
+_AMD: dict[OpClass, tuple[str, ...]] = {
+    "linear-attention": ("flydsl",), "attention": ("tilelang",), "moe": ("flydsl", "ck", "asm"),
+    "gemm": ("flydsl", "ck", "asm"), "norm": ("flydsl", "tilelang"),
+    "unknown": ("flydsl", "tilelang")}
+_NVIDIA = ("triton", "tilelang", "cutedsl", "cuda")
+_MODULES = {"flydsl": "flydsl", "tilelang": "tilelang", "cutedsl": "cutlass", "triton": "triton"}
+_PROGRAMS = {"ck": "hipcc", "asm": "hipcc", "cuda": "nvcc", "c": "cc"}
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """Rewrites in the order to try them; `missing` are those not installed here."""
+
+    op_class: OpClass
+    backends: tuple[str, ...]
+    missing: tuple[str, ...] = ()
+
+
+def op_class(op: str) -> OpClass:
+    """Return an op's class by its words; `linear_attn` is no attention, `grouped_gemm` is MoE."""
+    words = [w for w in re.split(r"[^a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", op).lower()) if w]
+    text = " ".join(words)
+    for name, single, phrases in _CLASSES:
+        if single & set(words) or any(phrase in text for phrase in phrases):
+            return name
+    return "unknown"
+
+
+def route(op: str, device: Kind, language: Language) -> Route:
+    """Return where a rewrite of this op should go on this kind of device."""
+    kind = op_class(op)
+    if device == "cpu":
+        wanted: tuple[str, ...] = ("c",) if language == "c" else ("triton",)
+    else:
+        wanted = _AMD[kind] if device == "amd" else _NVIDIA
+    here = tuple(name for name in wanted if installed(name))
+    return Route(op_class=kind, backends=here,
+                 missing=tuple(name for name in wanted if name not in here))
+
+
+def installed(backend: str) -> bool:
+    """Tell whether a rewrite's language can be built here."""
+    if backend in _MODULES:
+        return importlib.util.find_spec(_MODULES[backend]) is not None
+    return shutil.which(_PROGRAMS[backend]) is not None

@@ -1,0 +1,174 @@
+"""Looking at the best before a round: its knobs, its bottlenecks, what could rewrite it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+
+from engine.campaign.setup import Setup
+from engine.context import Desk
+from engine.planning import bottlenecks
+from engine.planning.bottlenecks import Lead
+from engine.planning.rewrite_routing import route
+from engine.workers import inbox, template
+from harness.benchmark.spec.command_target import CommandTarget
+from harness.compile import triton_aot, vectorization_remarks
+from harness.compile.triton_aot import Limit
+from harness.errors import InputError, KoptError
+from harness.isolation import device_lock
+from harness.roofline import roofline
+from harness.roofline.roofline import Ceilings
+from harness.search.space import knobs as knob_source
+from harness.search.space.knobs import Knob
+from harness.target import Language, Target
+from harness.verdict import Row, Verdict
+
+
+class Survey(msgspec.Struct, frozen=True, kw_only=True):
+    """What the next plan is made from."""
+
+    knobs: tuple[Knob, ...]
+    leads: tuple[Lead, ...]
+    templates: tuple[str, ...]
+    inbox: tuple[Path, ...]
+    classes: int = 1
+    """How many config classes were measured."""
+    unread: str = ""
+    """Why the source's knobs cannot be read."""
+
+
+def of_best(desk: Desk, round: int, *, again: bool = False) -> Survey:
+    """Look at the current best and record its bottlenecks.
+
+    With `again`, templates that were tried on an earlier best are offered once more.
+    """
+    setup = desk.setup
+    tree = setup.tree(setup.lineage.best)
+    source, language, unread = "", setup.target.language, ""
+    if setup.target.source:
+        source = (tree / setup.target.source).read_text(errors="replace")
+    try:
+        found = knob_source.find(source, language=language, where=setup.target.source) \
+            if language in get_args(Language) else ()
+        knobs = tuple(knob for knob in found if not knob.reserved)
+    except InputError as error:
+        desk.writer.event(setup.id, "warning", setup.target.source, message=str(error))
+        knobs, unread = (), str(error)
+    leads = _leads(setup, desk, tree, source, knobs, round)
+    if not desk.reader.bottlenecks(setup.id, round):  # else it was cut short, and goes on
+        desk.writer.put_bottlenecks(setup.id, round, [lead.bottleneck for lead in leads])
+    return Survey(knobs=knobs, leads=tuple(leads), templates=_templates(desk, again),
+                  inbox=tuple(inbox.waiting(setup.folder.inbox)),
+                  classes=len(_measured_best(desk).rows), unread=unread)
+
+
+def _leads(setup: Setup, desk: Desk, tree: Path, source: str, knobs: tuple[Knob, ...],
+           round: int) -> list[Lead]:
+    best, target = _measured_best(desk), setup.target
+    rows = best.rows
+    if isinstance(target, CommandTarget):
+        return bottlenecks.of_shares(setup.id, round, target, knobs, best, source)
+    if setup.manifest.pool.skip_profile:
+        return bottlenecks.of_rows(setup.id, round, target, knobs, rows, None)
+    if target.language == "c":
+        scratch = setup.folder.scratch("remarks")
+        said = vectorization_remarks.of_source(target, tree, scratch, yields=device_lock.turnstile())
+        return bottlenecks.of_c(setup.id, round, target, source, knobs, rows,
+                                _ceilings(setup, target), said)
+    if target.language == "triton":
+        return bottlenecks.of_triton(setup.id, round, target, knobs, rows,
+                                     _ceilings(setup, target),
+                                     _compiled(setup, target, desk, tree, rows))
+    return bottlenecks.of_rows(setup.id, round, target, knobs, rows, _ceilings(setup, target))
+
+
+def _compiled(setup: Setup, target: Target, desk: Desk, tree: Path,
+              rows: tuple[Row, ...]) -> tuple[Limit, ...]:
+    """Compile the best ahead of time; a compiler that fails costs the advice, nothing else."""
+    arch = triton_aot.DEFAULT_ARCH if setup.device.kind == "cpu" else setup.device.arch
+    try:
+        resources = triton_aot.inspect(target, tree, arch or triton_aot.DEFAULT_ARCH,
+                                setup.folder.scratch("aot"), python=setup.manifest.python,
+                                env=setup.manifest.env)
+    except KoptError as error:
+        desk.writer.event(setup.id, "warning", "aot", message=str(error))
+        return ()
+    return triton_aot.bottlenecks_of(resources, rows)
+
+
+def verdict_of_best(desk: Desk) -> Verdict | None:
+    """Return the current best's verdict against the baseline, None if it was not measured."""
+    lineage = desk.setup.lineage
+    base = lineage.tree_of(lineage.base)
+    if lineage.best == lineage.base:
+        return desk.recorded("baseline", "baseline", base)
+    return desk.recorded(lineage.best[:12], "headline", base)
+
+
+def _measured_best(desk: Desk) -> Verdict:
+    """Return the newest verdict on the current best: its headline's, the baseline's, or none."""
+    best = desk.setup.lineage.best[:12]
+    for purpose in ("headline", "baseline"):
+        for row in desk.reader.verdicts(desk.setup.id):
+            if row.purpose == purpose and row.correct and row.candidate in ("baseline", best):
+                return msgspec.json.decode(row.body, type=Verdict)
+    return Verdict(valid=False, rejected_reason="not measured")
+
+
+def _ceilings(setup: Setup, target: Target) -> Ceilings | None:
+    if setup.device.kind == "cpu":
+        return roofline.measure_cpu(setup.device.name, setup.folder.scratch("ceilings"))
+    return roofline.of_gpu(setup.device, target)
+
+
+def _templates(desk: Desk, again: bool) -> tuple[str, ...]:
+    """Return the fitting templates that this campaign has not tried yet, as routing orders them."""
+    setup, target = desk.setup, desk.setup.target
+    if isinstance(target, CommandTarget):  # nobody says what its functions take
+        return ()
+    directions = route(target.op, setup.device.kind, target.language)
+    if desk.round <= 1 and directions.missing:
+        desk.writer.event(setup.id, "log", "routing", message=(
+            f"rewrites for {directions.op_class} not installed here: "
+            f"{', '.join(directions.missing)}"))
+    tried = {c.slot for c in desk.reader.candidates(setup.id)
+             if not again or c.base_commit == setup.lineage.best}
+    if target.language not in directions.backends:
+        return ()
+    return tuple(t.name for t in template.find(target)
+                 if f"rewrite-{t.name}" not in tried)
+
+
+def default_slots(setup: Setup) -> int:
+    """Return how many slots a round has: four a card for knob searches, more for coding agents."""
+    slots = 4 * len(setup.devices)
+    return slots if not setup.manifest.pool.cli else max(slots, default_workers(setup))
+
+
+def default_workers(setup: Setup) -> int:
+    """Return how many workers run at once.
+
+    Coding agents wait most of their time, so there are at least `min_workers` and
+    `workers_per_gpu` for each card, fewer where the host has few cores; searches occupy a device,
+    so there are four a card at most, and one a core.
+    """
+    cores = len(os.sched_getaffinity(0))
+    pool = setup.manifest.pool
+    if not pool.cli:
+        return max(1, min(4 * len(setup.devices), cores))
+    return min(max(pool.min_workers, pool.workers_per_gpu * len(setup.devices)), 4 * cores)
+
+
+def reached(desk: Desk) -> float | None:
+    """Return the share of the roofline that the slowest class of the best has reached, percent."""
+    values = [row.pct_of_roofline for row in _measured_best(desk).rows]
+    known = [value for value in values if value is not None]
+    return min(known) if known and len(known) == len(values) else None
+
+
+def describe_baseline(verdict: Verdict) -> str:
+    return ", ".join(f"{row.config_class} {row.latency_us:.3g} us" if row.latency_us is not None
+                     else f"{row.config_class} correct, not timed" for row in verdict.rows)

@@ -1,0 +1,194 @@
+"""Tips: what campaigns have learned on the same hardware, op and backend, in one file for each.
+
+historical_experience/<gpu>/<op>/<backend>/tips.md lies in the workspace. It is read before the
+baseline, and a lesson is appended after the round that brought it; people may write there too.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from engine.campaign.setup import Setup
+from engine.context import Desk
+from engine.history import history, lessons
+from engine.history.campaign_view import TipsRead
+from engine.history.lessons import Lesson
+from engine.journal.read import Reader
+from engine.manifest.schema import Manifest
+from engine.markdown import line, stamp, unescaped
+from harness.formats.text import plain
+
+FOLDER, FILE = "historical_experience", "tips.md"
+MOST, BRIEF = 30, 3000
+"""Lessons that a campaign starts with, the newest; characters of them that an agent is told."""
+READ_BYTES = 1 << 18
+LOCK_S = 5.0
+HEAD = """# {op} in {backend} on {gpu}: what campaigns have learned
+
+<!-- One line is one lesson, the newest last. kopt reads them before a baseline; add your own. -->
+
+"""
+_MARK = re.compile(r"(?<!\\)<!-- kopt:([0-9a-f]{12}) -->$", re.MULTILINE)
+_COMMENT = re.compile(r"(?<!\\)<!--.*?-->", re.DOTALL)
+
+
+def path(workspace: Path, manifest: Manifest) -> Path:
+    """Return where the tips for a manifest's hardware, op and backend lie."""
+    words = (manifest.target_gpu, manifest.target_op, manifest.target_backend.lower())
+    return workspace.joinpath(FOLDER, *map(_folder, words), FILE)
+
+
+def read(file: Path) -> tuple[tuple[str, ...], int]:
+    """Return the newest lessons of a file, and how many older ones were left out.
+
+    There are none where there is no file. Raises OSError for one that cannot be read.
+    """
+    try:
+        with file.open("rb") as opened:
+            size = os.fstat(opened.fileno()).st_size
+            opened.seek(max(0, size - READ_BYTES))
+            text = opened.read(READ_BYTES).decode(errors="replace")
+    except FileNotFoundError:
+        return (), 0
+    found = list(_lessons(text))
+    return tuple(found[-MOST:]), max(0, len(found) - MOST)
+
+
+def append(file: Path, found: Sequence[Lesson], manifest: Manifest) -> list[Lesson]:
+    """Append the lessons that the file has not yet; returns them. Several may do so at once.
+
+    Raises OSError where it cannot be written, or another held it for seconds.
+    """
+    if not found:
+        return []
+    file.parent.mkdir(parents=True, exist_ok=True)
+    fd = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        _lock(fd, file)
+        size = os.fstat(fd).st_size
+        before = _all(fd, size)
+        known = set(_MARK.findall(before.decode(errors="replace")))
+        new = [lesson for lesson in found if lesson.key not in known]
+        if not new:
+            return []
+        head = "" if size else HEAD.format(
+            op=line(manifest.target_op), backend=line(manifest.target_backend),
+            gpu=line(manifest.target_gpu))
+        torn = "\n" if size and not before.endswith(b"\n") else ""
+        data = (head + torn + "".join(map(_told, new))).encode(errors="replace")
+        if os.write(fd, data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))
+        return new
+    finally:
+        os.close(fd)
+
+
+def read_before_baseline(desk: Desk) -> None:
+    """Read what is known and record it, once in a campaign's life, before it measures anything."""
+    setup = desk.setup
+    if desk.reader.events_of(setup.id, "tips.read"):
+        return
+    file = path(setup.workspace, setup.manifest)
+    try:
+        found, left_out = read(file)
+    except OSError as error:
+        _warn(desk, f"the tips were not read: {error.strerror or error}")
+        return
+    told = TipsRead(path=_name(setup, file), lessons=found, left_out=left_out)
+    desk.writer.event(setup.id, "tips.read", setup.id, **msgspec.to_builtins(told))
+
+
+def known(reader: Reader, campaign: str) -> tuple[str, ...]:
+    """Return the lessons that a campaign began with, as its journal has them."""
+    told = reader.events_of(campaign, "tips.read")
+    return msgspec.json.decode(told[0].payload, type=TipsRead).lessons if told else ()
+
+
+def brief(found: Sequence[str]) -> str:
+    """Return what an agent is told of earlier campaigns, as Markdown; "" if there is nothing."""
+    kept: list[str] = []
+    for lesson in reversed(found):
+        if sum(map(len, kept)) + len(lesson) > BRIEF:
+            break
+        kept.append(lesson)
+    if not kept:
+        return ""
+    return "\n".join(["## What earlier campaigns learned on this hardware", "",
+                      "Measure before you believe it; the words are their authors':",
+                      *(f"- {line(lesson)}" for lesson in reversed(kept)), ""])
+
+
+def learn(desk: Desk) -> None:
+    """Append what the campaign has taught so far; what the file has already stays as it is, and so
+    a gain waits for its final acceptance, or that of a commit on top of it.
+    """
+    setup = desk.setup
+    file = path(setup.workspace, setup.manifest)
+    past = history.read(desk.reader, setup.id, setup.manifest.decision.score)
+    found = lessons.of(past, accepted=True)
+    try:
+        new = append(file, found, setup.manifest)
+    except OSError as error:
+        _warn(desk, f"a tip was not written: {error.strerror or error}")
+        return
+    for lesson in new:
+        desk.writer.event(setup.id, "tips.learned", lesson.key, path=_name(setup, file),
+                          round=lesson.round, lesson=lesson.text)
+
+
+def _lessons(text: str) -> Iterator[str]:
+    """Yield the lessons of a file: its list items and paragraphs, without headings."""
+    current: list[str] = []
+    for raw in [*_COMMENT.sub("", text).splitlines(), ""]:
+        said = raw.strip()
+        starts = raw.startswith(("- ", "* ", "#"))
+        if current and (starts or not said):
+            yield " ".join(plain(unescaped(" ".join(current)), lessons.LONGEST + 20).split())
+            current = []
+        if said and not raw.startswith("#"):
+            current.append(said.removeprefix("- ").removeprefix("* ") if starts else said)
+
+
+def _told(lesson: Lesson) -> str:
+    return f"- {stamp(lesson.at)}: {line(lesson.text)} <!-- kopt:{lesson.key} -->\n"
+
+
+def _folder(word: str) -> str:
+    """Return a word as a folder's name, whatever a manifest says."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", word).strip(".-") or "any"
+
+
+def _name(setup: Setup, file: Path) -> str:
+    return str(file.relative_to(setup.workspace))
+
+
+def _all(fd: int, size: int) -> bytes:
+    parts, at = [], 0
+    while at < size and (part := os.pread(fd, size - at, at)):
+        parts.append(part)
+        at += len(part)
+    return b"".join(parts)
+
+
+def _lock(fd: int, file: Path) -> None:
+    until = time.monotonic() + LOCK_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise OSError(errno.EAGAIN, "another holds it", str(file)) from None
+            time.sleep(0.01)
+
+
+def _warn(desk: Desk, message: str) -> None:
+    desk.writer.event(desk.setup.id, "warning", "tips", message=message)

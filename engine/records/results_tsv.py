@@ -1,0 +1,86 @@
+"""results.tsv: every trial of a search and every verdict of a campaign, from its journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from engine.history import history
+from engine.journal.read import Reader
+from engine.journal.records import Candidate, DecisionRow, Event
+from engine.journal.write import Writer
+from harness.search.trials import trials_tsv
+from harness.search.trials.trials import Trial
+from harness.verdict import Verdict
+
+KIND = "trials"
+"""The event that holds trials of one slot, as cells of their rows."""
+AT_ONCE = 50
+LOOP, REGIME = "campaign", "verdict"
+
+
+class _Told(msgspec.Struct, frozen=True, kw_only=True):
+    rows: tuple[tuple[str, ...], ...]
+
+
+def record(writer: Writer, campaign: str, slot: str, rows: Sequence[tuple[str, ...]]) -> None:
+    """Record a search's trials, so that their file can be made again."""
+    with writer.transaction():
+        for first in range(0, len(rows), AT_ONCE):
+            writer.event(campaign, KIND, slot, rows=rows[first:first + AT_ONCE])
+
+
+def of_trials(trials: Sequence[Trial], *, round: int, slot: str, model: str,
+              gpu: str) -> list[tuple[str, ...]]:
+    """Return the rows of a slot's trials."""
+    return [trials_tsv.row(trial, model=model, gpu=gpu, experiment=f"{round}.{slot}.{trial.number}")
+            for trial in trials]
+
+
+def page(reader: Reader, campaign: str, *, model: str, gpu: str) -> str:
+    """Return results.tsv: what was tried in the order in which it was known.
+
+    What a round that was cut short tried again, with the very same result, is there once.
+    """
+    past = history.read(reader, campaign)
+    tried: dict[tuple[str, ...], float] = {}
+    for event in reader.events_of(campaign, KIND):
+        for row in _rows(event):
+            tried.setdefault(row, event.at)
+    rows = [(at, row) for row, at in tried.items()]
+    for verdict in past.verdicts.values():
+        if verdict.purpose in ("baseline", "headline", "headline-doubted", "e2e"):
+            rows.append((verdict.at, _row(
+                f"{verdict.purpose}.{verdict.candidate[:12]}", verdict.purpose,
+                history.decode(verdict), model, gpu, verdict.purpose)))
+    for told in past.decisions:
+        if told.verdict in past.verdicts:
+            rows.append((told.at, _decided(told, past.candidates.get(told.candidate),
+                                           history.decode(past.verdicts[told.verdict]), model,
+                                           gpu)))
+    rows.sort(key=lambda one: one[0])
+    return trials_tsv.HEAD + trials_tsv.text(row for _, row in rows)
+
+
+def _rows(event: Event) -> Iterator[tuple[str, ...]]:
+    yield from msgspec.json.decode(event.payload, type=_Told).rows
+
+
+def _decided(told: DecisionRow, candidate: Candidate | None, verdict: Verdict, model: str,
+             gpu: str) -> tuple[str, ...]:
+    tag = "rejected" if not verdict.valid or told.kind == "reject" else "tried"
+    tag = "kept" if told.kind == "keep" else tag if verdict.correct == verdict.valid else "revert"
+    slot = candidate.slot if candidate else ""
+    idea = f"{candidate.hypothesis}; " if candidate else ""
+    return _row(f"{told.round}.{slot}.{told.candidate[:12]}", tag, verdict, model, gpu,
+                f"{told.kind}: {idea}{told.reason}", commit=told.commit)
+
+
+def _row(experiment: str, tag: str, verdict: Verdict, model: str, gpu: str, why: str, *,
+         commit: str = "") -> tuple[str, ...]:
+    said = "PASS" if verdict.correct else "FAIL" if verdict.valid else "REJECTED"
+    kind = f"; {verdict.latency_kind}" if verdict.latency_kind else ""
+    return (experiment, tag, LOOP, model, gpu, REGIME, said,
+            trials_tsv.number(verdict.latency_us, 4), trials_tsv.number(verdict.pct_of_roofline, 2),
+            verdict.candidate_id, commit[:12], f"{why}{kind}")

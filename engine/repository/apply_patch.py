@@ -1,0 +1,180 @@
+"""Applying a patch to a tree by a ladder, each rung more forgiving than the last.
+
+plain, with its paths found in the tree, without files that exist already, 3-way. No rung ever
+leaves a conflict marker: nothing is merged in a working tree, and a patch that brings markers of
+its own is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from engine.repository.clone import Clone
+from engine.repository.git import Git, GitFailed
+from engine.repository.patches.headers import quote, strip_prefix
+from engine.repository.patches.hygiene import conflicted, unsafe_path
+from engine.repository.patches.patch import Dropped, FilePatch, Patch
+from harness.errors import EnvironmentFault, InputError
+
+Rung = Literal["plain", "normalised", "sanitised", "3-way"]
+
+
+class Applied(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a patch: the tree it makes and the same change in canonical form.
+
+    `patch` is empty if the base holds the change already; judge this one, not what was handed in.
+    """
+
+    base_tree: str
+    tree: str
+    patch: Patch
+    rung: Rung
+
+
+def apply(clone: Clone, base: str, patch: Patch, sibling: Path | None = None) -> Applied:
+    """Apply a patch to a commit or tree; raises InputError if no rung of the ladder holds.
+
+    `sibling` is a repository that may know what the patch was made from, which a merge needs.
+    """
+    if not patch:
+        raise InputError("there is no diff in it", where="patch")
+    if name := conflicted(patch):
+        raise InputError(f"it leaves conflict markers in {name!r}", where="patch",
+                         fix="resolve them first")
+    base_tree, complaint = clone.tree_of(base), ""
+    for rung, attempt in _ladder(patch, set(clone.files(base))):
+        if rung == "3-way" and sibling is not None:
+            _borrow(clone, attempt, sibling)
+        try:
+            tree = _apply(clone, base_tree, attempt, three_way=rung == "3-way")
+        except GitFailed as error:
+            complaint = complaint or error.what
+            continue
+        canonical = msgspec.structs.replace(clone.diff(base_tree, tree), dropped=attempt.dropped)
+        return Applied(base_tree=base_tree, tree=tree, patch=canonical, rung=rung)
+    raise InputError(f"the patch does not apply to {base[:12]}: {complaint}", where="patch",
+                     fix="make it from the current best commit")
+
+
+def _borrow(clone: Clone, patch: Patch, sibling: Path) -> None:
+    """Copy into the clone what the sections say they were made from, where only a sibling has it.
+
+    As copies and not as an alternate: the clone must be whole without the other repository.
+    """
+    for file in patch.files:
+        made_from = _INDEX.search(file.text)
+        if made_from is None or clone.git.find(f"{made_from[1]}^{{blob}}"):
+            continue
+        with contextlib.suppress(GitFailed, EnvironmentFault):
+            blob = Git(None).run("cat-file", "blob", made_from[1], cwd=sibling)
+            clone.git.run("hash-object", "-w", "-t", "blob", "--stdin", stdin=blob)
+
+
+_INDEX = re.compile(r"^index ([0-9a-f]{7,64})\.\.[0-9a-f]+", re.MULTILINE)
+
+
+def _apply(clone: Clone, base_tree: str, patch: Patch, *, three_way: bool) -> str:
+    if not patch:
+        return base_tree
+    how = ("--3way",) if three_way else ()
+    data = patch.data if patch.data.endswith(b"\n") else patch.data + b"\n"
+    with clone.index(base_tree) as index:
+        clone.git.run("apply", "--cached", "--whitespace=nowarn", *how, "-", stdin=data,
+                      index=index)
+        return clone.git.line("write-tree", index=index)
+
+
+def _ladder(patch: Patch, tree: set[str]) -> Iterator[tuple[Rung, Patch]]:
+    if all(_is_plain(file) for file in patch.files):
+        yield "plain", patch
+    normal = _normalised(patch, tree)
+    yield "normalised", normal
+    fresh = _sanitised(normal, tree)
+    if len(fresh.files) < len(normal.files):
+        yield "sanitised", fresh
+    yield "3-way", fresh
+
+
+def _is_plain(file: FilePatch) -> bool:
+    """Tell whether the headers name the paths with the usual prefix."""
+    prefixed = {strip_prefix(name) for name in file.names if strip_prefix(name) != name}
+    return {file.old_path, file.new_path} - {""} <= prefixed
+
+
+def _normalised(patch: Patch, tree: set[str]) -> Patch:
+    """Give every section the path that its file has in the tree."""
+    stems = {_foreign_stem(file, tree) for file in patch.files if not file.is_new} - {None}
+    stem = stems.pop() if len(stems) == 1 else ""
+    return msgspec.structs.replace(
+        patch, preamble="", files=tuple(_relocated(file, tree, stem or "") for file in patch.files)
+    )
+
+
+def _foreign_stem(file: FilePatch, tree: set[str]) -> str | None:
+    """Return what precedes the tree's path in the section's name, None if it is not found."""
+    home = _home(file.old_path, tree)
+    return file.old_path[: -len(home)] if home and file.old_path.endswith(home) else None
+
+
+def _home(path: str, tree: set[str]) -> str:
+    """Return the file of the tree that a foreign path means: itself, its tail, or with a head."""
+    parts = path.split("/")
+    if ".." in parts:
+        return ""
+    for n in range(len(parts)):
+        if (tail := "/".join(parts[n:])) in tree:
+            return tail
+    longer = [known for known in tree if known.endswith(f"/{path}")]
+    return longer[0] if len(longer) == 1 else ""
+
+
+def _relocated(file: FilePatch, tree: set[str], stem: str) -> FilePatch:
+    old, new = file.old_path, file.new_path
+    if old and new and not file.renamed:
+        old = new = _home(old, tree) or _home(new, tree) or new
+    elif old:
+        old, new = _home(old, tree) or old, new.removeprefix(stem)
+    else:
+        new = new.removeprefix(stem)
+    for path in (old, new):
+        if path and unsafe_path(path):
+            raise InputError(f"{path!r} leads out of the project", where="patch")
+    return msgspec.structs.replace(file, text=_with_names(file, old, new), old_path=old,
+                                   new_path=new)
+
+
+def _with_names(file: FilePatch, old: str, new: str) -> str:
+    """Return the section's text with other names in its headers."""
+    before, after = old or new, new or old
+    headers = {
+        "diff --git ": f"diff --git {quote('a/' + before)} {quote('b/' + after)}",
+        "--- ": f"--- {quote('a/' + old)}" if old else "--- /dev/null",
+        "+++ ": f"+++ {quote('b/' + new)}" if new else "+++ /dev/null",
+        "rename from ": f"rename from {quote(before)}",
+        "rename to ": f"rename to {quote(after)}",
+        "copy from ": f"copy from {quote(before)}",
+        "copy to ": f"copy to {quote(after)}",
+    }
+    lines = file.text.split("\n")
+    for n, line in enumerate(lines):
+        if line.startswith(("@@ ", "GIT binary patch", "Binary files ")):
+            break
+        for start, header in headers.items():
+            if line.startswith(start):
+                lines[n] = header
+    return "\n".join(lines)
+
+
+def _sanitised(patch: Patch, tree: set[str]) -> Patch:
+    """Leave out sections that add a file which the tree has."""
+    there = [file for file in patch.files if file.is_new and file.new_path in tree]
+    return msgspec.structs.replace(
+        patch, files=tuple(file for file in patch.files if file not in there),
+        dropped=patch.dropped + tuple(Dropped(f.path, "new file that exists") for f in there),
+    )

@@ -1,0 +1,75 @@
+"""What a checkout has beside the commit's own files: submodules, LFS contents, built files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from engine.repository import build_artifacts, lfs, submodules
+from engine.repository.clone import BASE_REF, Clone
+from engine.repository.project import Project
+from engine.repository.worktree import Settled
+
+FOLDER = "carried"
+"""Of a campaign's folder: the built files."""
+NAMED = 3
+
+
+def take_over(clone: Clone, folder: Path, project: Project, globs: Sequence[str]) -> None:
+    """Copy from the project, once, whatever its commit only points at; note what is not here.
+
+    Raises InputError if none of the built files is there.
+    """
+    told = _told("submodules are", submodules.take_over(clone, BASE_REF, project.path),
+                 "run `git submodule update --init --recursive` there and start again")
+    told += _told("files of Git LFS are", lfs.take_over(clone, BASE_REF, project.path),
+                  "run `git lfs pull` there and start again")
+    (clone.git_dir / "kopt").mkdir(exist_ok=True)
+    _note(clone).write_bytes(msgspec.json.encode(told))
+    if globs:
+        build_artifacts.take_over(clone, BASE_REF, project, globs, folder / FOLDER, folder.parent)
+
+
+def missing(clone: Clone) -> tuple[str, ...]:
+    """Return what `take_over` did not find, a line each."""
+    try:
+        return msgspec.json.decode(_note(clone).read_bytes(), type=tuple[str, ...])
+    except FileNotFoundError:
+        return ()
+
+
+def fill(clone: Clone, folder: Path, commit: str, directory: Path) -> None:
+    """Complete a checkout of a commit."""
+    submodules.fill(clone, commit, directory)
+    lfs.fill(clone, commit, directory)
+    build_artifacts.fill(clone, commit, directory, folder / FOLDER, build_artifacts.read(folder / FOLDER))
+
+
+def settled(clone: Clone, folder: Path, commit: str, directory: Path) -> Settled:
+    """Return what tells of a path whether a capture is to look at it."""
+    pointers = lfs.pointers(clone, commit)
+    carried = frozenset(build_artifacts.read(folder / FOLDER).names)
+
+    def say(name: str) -> str | None:
+        if name in carried:
+            return ""
+        if name not in pointers:
+            return None
+        same = lfs.unchanged(pointers[name], directory / name)
+        return "" if same else "stored with Git LFS: no candidate can change it"
+
+    return say
+
+
+def _told(what: str, names: list[str], fix: str) -> list[str]:
+    if not names:
+        return []
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return [f"{len(names)} {what} not in the project's folder, and no checkout has them: "
+            f"{', '.join(names[:NAMED])}{more} ({fix})"]
+
+
+def _note(clone: Clone) -> Path:
+    return clone.git_dir / "kopt" / "missing.json"

@@ -1,0 +1,183 @@
+"""The engine's own copy of a project: commits, trees and patches, without a working tree.
+
+Only the engine writes this git directory. Slots work in repositories of their own that borrow its
+objects, so no configuration, hook or reference of theirs is ever read here.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+from engine.repository.git import Git, GitFailed
+from engine.repository.patches.patch import Patch, parse
+from harness.errors import InputError
+
+DIFF = ("--patch", "--binary", "--full-index", "--no-renames", "--no-color", "--no-ext-diff",
+        "--no-textconv", "--unified=3", "--src-prefix=a/", "--dst-prefix=b/")
+
+BASE_REF = "refs/kopt/base"
+MOST_REMEMBERED = 8
+"""Trees whose lists of files are kept at hand."""
+
+_CONFIG = """\
+[core]
+	repositoryformatversion = 0
+	filemode = true
+	bare = true
+	logAllRefUpdates = true
+	fsync = committed,reference
+	filesRefLockTimeout = 5000
+[fetch]
+	unpackLimit = 1
+"""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One file of a tree; `size` is of its contents, 0 for a submodule."""
+
+    mode: str
+    id: str
+    size: int
+
+
+class Clone:
+    """Objects of one campaign. Its methods may be called from several threads."""
+
+    def __init__(self, git_dir: Path, git: Git | None = None) -> None:
+        self.git_dir = git_dir
+        self.git = git or Git(git_dir)
+        self._entries: dict[str, dict[str, Entry]] = {}
+
+    def resolve(self, name: str) -> str:
+        """Return the full id of a commit; raises InputError if there is none of that name."""
+        found = self.git.find(f"{name}^{{commit}}") if name else ""
+        if not found:
+            raise InputError(f"no commit {name!r}", where=str(self.git_dir))
+        return found
+
+    def tree_of(self, commit: str) -> str:
+        """Return the tree of a commit (or of a tree, itself)."""
+        found = self.git.find(f"{commit}^{{tree}}") if commit else ""
+        if not found:
+            raise InputError(f"no commit {commit!r}", where=str(self.git_dir))
+        return found
+
+    def files(self, commit: str) -> list[str]:
+        """Return the paths of all files of a commit."""
+        listed = self.git.run("ls-tree", "-r", "-z", "--name-only", self.tree_of(commit))
+        return [name for name in listed.decode(errors="surrogateescape").split("\0") if name]
+
+    def entries(self, commit: str) -> dict[str, Entry]:
+        """Return what a commit (or tree) has under each path; the last few are remembered."""
+        tree = self.tree_of(commit)
+        if (known := self._entries.get(tree)) is not None:
+            return known
+        found: dict[str, Entry] = {}
+        listed = self.git.run("ls-tree", "-r", "-z", "--long", tree)
+        for line in listed.decode(errors="surrogateescape").split("\0")[:-1]:
+            head, _, path = line.partition("\t")
+            mode, _, blob, size = head.split()
+            found[path] = Entry(mode, blob, 0 if size == "-" else int(size))
+        if len(self._entries) >= MOST_REMEMBERED:
+            self._entries = {}
+        self._entries[tree] = found
+        return found
+
+    def folders(self, commit: str) -> frozenset[str]:
+        """Return the folders of a commit (or tree)."""
+        lowest = {path.rpartition("/")[0] for path in self.entries(commit)} - {""}
+        return frozenset(str(above) for folder in lowest
+                         for above in PurePosixPath(f"{folder}/x").parents) - {"."}
+
+    def read(self, commit: str, path: str) -> bytes:
+        """Return a file's contents in a commit; raises InputError if it has no such file."""
+        try:
+            return self.git.run("cat-file", "blob", f"{self.tree_of(commit)}:{path}")
+        except GitFailed as error:
+            raise InputError(f"no file {path!r} in {commit[:12]}") from error
+
+    def message(self, commit: str) -> str:
+        return self.git.run("log", "-1", "--format=%B", commit).decode(errors="replace").strip()
+
+    def parents(self, commit: str) -> list[str]:
+        return self.git.line("rev-list", "--parents", "-n", "1", commit).split()[1:]
+
+    def log(self, newest: str, oldest: str) -> list[str]:
+        """Return the commits after `oldest` up to `newest`, oldest first."""
+        return self.git.line("rev-list", "--reverse", f"{oldest}..{newest}").split()
+
+    def is_ancestor(self, older: str, newer: str) -> bool:
+        """Tell whether a commit is another one or precedes it; False if either is unknown."""
+        try:
+            self.git.run("merge-base", "--is-ancestor", older, newer)
+        except GitFailed:
+            return False
+        return True
+
+    def diff(self, before: str, after: str) -> Patch:
+        """Return the patch between two commits or trees, in the one form kopt stores."""
+        shown = self.git.run("diff-tree", "-r", *DIFF, self.tree_of(before), self.tree_of(after))
+        return parse(shown)
+
+    def commit_tree(self, tree: str, parent: str, message: str) -> str:
+        """Make a commit that depends on its arguments only: the same call makes the same id.
+
+        Author and committer are kopt, both dates the parent's commit date and one second.
+        """
+        date = int(self.git.line("log", "-1", "--format=%ct", parent)) + 1
+        stamps = {name: f"{date} +0000" for name in ("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE")}
+        text = "".join(c if c == "\n" or c.isprintable() else " " for c in message).strip()
+        return self.git.line("commit-tree", tree, "-p", parent, env=stamps,
+                             stdin=f"{text}\n".encode(errors="replace"))
+
+    def checkout_tree(self, commit: str, directory: Path) -> None:
+        """Write a commit's files into an empty or new directory, without any .git."""
+        directory.mkdir(parents=True, exist_ok=True)
+        if any(directory.iterdir()):
+            raise FileExistsError(f"{directory} is not empty")
+        with self.index(commit) as index:
+            self.git.run("checkout-index", "--all", "--quiet", index=index, work_tree=directory)
+
+    @contextmanager
+    def index(self, commit: str = "") -> Iterator[Path]:
+        """A private index for a few commands, filled from a commit if one is given."""
+        folder = self.git_dir / "kopt"
+        folder.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix="index-") as made:
+            index = Path(made) / "index"
+            if commit:
+                self.git.run("read-tree", self.tree_of(commit), index=index)
+            yield index
+
+
+def make(git_dir: Path, project: Path, *, object_format: str, branch: str) -> Clone:
+    """Copy the project's HEAD and its history; the directory appears when it is complete.
+
+    Nothing is shared with the user's repository, not even by hard links. `branch` is created at
+    the copied commit, which `BASE_REF` keeps.
+    """
+    try:
+        Git(None).run("check-ref-format", "--branch", branch, cwd=project)
+    except GitFailed as error:
+        raise InputError(f"git takes no branch of the name {branch!r}",
+                         fix="use letters, digits, - and _ in the campaign's name") from error
+    unfinished = git_dir.with_name(git_dir.name + ".new")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    git_dir.parent.mkdir(parents=True, exist_ok=True)
+    Git(None).run("init", "--quiet", "--bare", "--template=", f"--object-format={object_format}",
+                  f"--initial-branch={branch}", str(unfinished), cwd=git_dir.parent)
+    with (unfinished / "config").open("a") as config:
+        config.write(_CONFIG)
+    git = Git(unfinished)
+    git.run("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--update-shallow",
+            str(project), f"+HEAD:{BASE_REF}")
+    git.run("update-ref", f"refs/heads/{branch}", git.line("rev-parse", BASE_REF))
+    os.rename(unfinished, git_dir)
+    return Clone(git_dir)

@@ -1,0 +1,196 @@
+"""What of a worker's patch is rubbish to leave out, and what is a breach to judge."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from itertools import pairwise
+from typing import Literal
+
+import msgspec
+
+from engine.globs import folder_named, matches, names_exactly
+from engine.repository.patches.patch import Dropped, FilePatch, Patch
+
+ViolationKind = Literal[
+    "frozen", "outside", "dependency", "start-up", "symlink", "submodule", "path", "executable",
+    "mode",
+]
+
+
+MOST_BYTES = 255
+"""Of a file's name, by most file systems."""
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """A change that a patch must not make, or not without a person's consent.
+
+    `outside` (a file that no edit glob names) may be asked about; the others are rejects.
+    """
+
+    kind: ViolationKind
+    path: str
+    detail: str
+
+
+def clean(patch: Patch, edit: Sequence[str] = (), tracked: Collection[str] = ()) -> Patch:
+    """Leave out binary sections, build output, caches and helper files.
+
+    Known rubbish goes only where the section adds the file or no edit glob names it; with edit
+    globs, other new files outside of them go too (notes, test scripts). `tracked` are the folders
+    of the base commit: see `rubbish`.
+    """
+    kept: list[FilePatch] = []
+    dropped = list(patch.dropped)
+    for file in patch.files:
+        reason = _unwanted(file, edit, tracked)
+        if reason:
+            dropped.append(Dropped(file.path, reason))
+        else:
+            kept.append(file)
+    return msgspec.structs.replace(patch, files=tuple(kept), dropped=tuple(dropped))
+
+
+def without_binaries(patch: Patch) -> Patch:
+    """Leave out binary sections, which may not even carry their contents."""
+    binaries = tuple(Dropped(file.path, "binary") for file in patch.files if file.binary)
+    return msgspec.structs.replace(
+        patch, files=tuple(file for file in patch.files if not file.binary),
+        dropped=patch.dropped + binaries,
+    )
+
+
+def _unwanted(file: FilePatch, edit: Sequence[str], tracked: Collection[str]) -> str:
+    if file.binary:
+        return "binary"
+    named = not edit or matches(file.path, edit)
+    if names_exactly(file.path, edit) or (named and not file.is_new):
+        return ""
+    if reason := rubbish(file.path, folder_named(file.path, edit), tracked):
+        return reason
+    return "new file that no edit glob names" if file.is_new and not named else ""
+
+
+def rubbish(path: str, below: str = "", tracked: Collection[str] = ()) -> str:
+    """Return what kind of by-product a path looks like, or "".
+
+    Caches are told by their folder, never by a file's own name: cache_utils.py is source. `below`
+    is a folder whose own name means nothing, since the manifest spells it out; nor does that of
+    one which the project has `tracked`, but for those that only programs write.
+    """
+    *folders, name = path.removeprefix(below).split("/")
+    at = below.rstrip("/")
+    for before, folder in pairwise(["/" if below else "", *folders]):
+        at = f"{at}/{folder}" if at else folder
+        if folder in _FOLDERS:
+            return "cache folder"
+        if at in tracked:
+            continue
+        if folder.startswith(_CACHE_PREFIXES) or "cache" in folder.lower():
+            return "cache folder"
+        if folder in _MADE or folder.endswith(".egg-info") or \
+                (not before and folder in _BUILD_ROOTS) or (before, folder) == ("jit", "build"):
+            return "build folder"
+    if name.endswith(_COMPILED) or _VERSIONED.fullmatch(name):
+        return "compiled file"
+    if name in _HELPERS or _HELPER.fullmatch(name):
+        return "helper file"
+    return ""
+
+
+def by_product(dropped: Dropped) -> bool:
+    """Tell whether what was left out is what runs and compilers leave wherever they are."""
+    *folders, _ = dropped.path.split("/")
+    return dropped.reason == "compiled file" or not _FOLDERS.isdisjoint(folders)
+
+
+def conflicted(patch: Patch) -> str:
+    """Return the first file into which the patch writes what a failed merge leaves, or ""."""
+    for file in patch.files:
+        marks = iter(_CONFLICT)
+        wanted = next(marks)
+        for line in file.text.split("\n"):
+            if not line.startswith("+") or not wanted.match(line, 1):
+                continue
+            following = next(marks, None)
+            if following is None:
+                return file.path
+            wanted = following
+    return ""
+
+
+def violations(patch: Patch, edit: Sequence[str] = (),
+               frozen: Iterable[str] = ()) -> tuple[Violation, ...]:
+    """Return what the patch must not do, by file and in the order of its sections."""
+    frozen = tuple(frozen)
+    return tuple(
+        found for file in patch.files for found in (*_shape(file), *_place(file, edit, frozen))
+    )
+
+
+def unsafe_path(path: str) -> bool:
+    """Tell whether a name leaves the tree or reaches into git's own folder."""
+    parts = path.split("/")
+    return (
+        not path or path.startswith("/") or "\0" in path or "\\" in path
+        or any(part in ("", ".", "..") or _GIT_FOLDER.fullmatch(part) for part in parts)
+        or any(len(part.encode(errors="surrogateescape")) > MOST_BYTES for part in parts)
+    )
+
+
+def _shape(file: FilePatch) -> Iterable[Violation]:
+    for name in dict.fromkeys((file.old_path, file.new_path)):
+        if name and unsafe_path(name):
+            yield Violation("path", name, "leads out of the project")
+    modes = {file.old_mode, file.new_mode} - {""}
+    if "120000" in modes:
+        yield Violation("symlink", file.path, "is a symbolic link")
+    elif "160000" in modes:
+        yield Violation("submodule", file.path, "is a submodule")
+    elif not file.is_deleted and file.new_mode == "100755" and file.old_mode != "100755":
+        yield Violation("executable", file.path, "is made executable")
+    elif unusual := modes - {"100644", "100755", "100664"}:
+        yield Violation("mode", file.path, f"has mode {', '.join(sorted(unusual))}")
+
+
+def _place(file: FilePatch, edit: Sequence[str], frozen: Sequence[str]) -> Iterable[Violation]:
+    for path in dict.fromkeys(name for name in (file.old_path, file.new_path) if name):
+        name = path.rpartition("/")[2]
+        if matches(path, frozen):
+            yield Violation("frozen", path, "is frozen")
+        elif _DEPENDENCIES.fullmatch(name):
+            yield Violation("dependency", path, "declares dependencies")
+        elif _START_UP.fullmatch(name):
+            yield Violation("start-up", path, "changes how every program starts")
+        elif edit and not matches(path, edit):
+            yield Violation("outside", path, "is named by no edit glob")
+
+
+_BUILD_ROOTS = frozenset({"build", "build_harness", "_build", "_geak_build", "_kopt_build",
+                          "cmake-build-debug", "cmake-build-release", "dist", "_eval_worktree"})
+_MADE = frozenset({"CMakeFiles", ".eggs"})
+_FOLDERS = frozenset({".git", ".hypothesis", ".ipynb_checkpoints", ".tox", ".venv", "__pycache__",
+                      "node_modules"})
+_CACHE_PREFIXES = (".triton", ".aiter", "torch_compile", "torchinductor", "flydsl_cache")
+_COMPILED = (
+    ".a", ".amdgcn", ".cubin", ".dll", ".dylib", ".fatbin", ".gch", ".gcda", ".gcno", ".hsaco",
+    ".lib", ".llir", ".ncu-rep", ".nsys-rep", ".o", ".obj", ".pch", ".ptx", ".pyc", ".pyd", ".pyo",
+    ".sass", ".so", ".spv", ".ttgir", ".ttir",
+)
+_VERSIONED = re.compile(r".*\.so(\.\d+)+")
+_HELPERS = frozenset({
+    ".DS_Store", ".ninja_deps", ".ninja_log", "CMakeCache.txt", "Makefile", "a.out",
+    "baseline_metrics.json", "build.ninja", "cmake_install.cmake", "compile_commands.json",
+    "nohup.out", "profile.json", "run.sh", "run_harness.sh", "test_harness.py",
+})
+_HELPER = re.compile(
+    r"test.*_harness\.py|.*_standalone(\.\w+)?|.*\.(bak|orig|rej|log|swp|tmp)|.*~|core(\.\d+)?"
+)
+_DEPENDENCIES = re.compile(
+    r"requirements.*\.(txt|in)|constraints.*\.txt|pyproject\.toml|setup\.(py|cfg)|"
+    r"environment.*\.ya?ml|Pipfile(\.lock)?|(poetry|uv|pdm|conda)\.lock|conda.*\.ya?ml|"
+    r"\.gitmodules|Cargo\.(toml|lock)|package(-lock)?\.json", re.IGNORECASE,
+)
+_START_UP = re.compile(r"(sitecustomize|usercustomize)\.py|.*\.pth|\.env|\.gitattributes")
+_CONFLICT = tuple(re.compile(mark + r"( .*)?\r?$") for mark in ("<{7}", "={7}", ">{7}"))
+_GIT_FOLDER = re.compile(r"\.git|git~1|\.git[ .]+", re.IGNORECASE)

@@ -1,0 +1,223 @@
+"""A patch as its file sections: parsed without losing a byte, so that sections can be dropped.
+
+Patches are bytes in any encoding; here they are text with surrogate escapes, which `data` undoes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+
+import msgspec
+
+from engine.repository.patches.headers import git_line_names, header_name, strip_prefix
+from harness.errors import InputError
+
+
+class Dropped(msgspec.Struct, frozen=True):
+    """A section that was left out of a patch, and why."""
+
+    path: str
+    reason: str
+
+
+class FilePatch(msgspec.Struct, frozen=True, kw_only=True):
+    """One file's section. Paths are relative to the tree; "" where the file does not exist."""
+
+    text: str
+    old_path: str
+    new_path: str
+    names: tuple[str, ...]
+    """Every name that the section's headers mention, with its prefix, as written."""
+    old_mode: str = ""
+    new_mode: str = ""
+    binary: bool = False
+    renamed: bool = False
+    """Moved or copied; without it two different paths are two names of one file."""
+    added: int = 0
+    removed: int = 0
+
+    @property
+    def path(self) -> str:
+        return self.new_path or self.old_path
+
+    @property
+    def is_new(self) -> bool:
+        return not self.old_path
+
+    @property
+    def is_deleted(self) -> bool:
+        return not self.new_path
+
+
+class Patch(msgspec.Struct, frozen=True, kw_only=True):
+    """A unified diff; `text` is what was parsed, less the sections that were dropped."""
+
+    files: tuple[FilePatch, ...] = ()
+    preamble: str = ""
+    dropped: tuple[Dropped, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return self.preamble + "".join(file.text for file in self.files)
+
+    @property
+    def data(self) -> bytes:
+        return self.text.encode(errors="surrogateescape")
+
+    def __bool__(self) -> bool:
+        return bool(self.files)
+
+
+def candidate_id(base_tree: str, patch: Patch) -> str:
+    """Return the short name of a patch on a tree: the same change is the same candidate."""
+    return hashlib.sha256(base_tree.encode() + b"\n" + patch.data).hexdigest()[:12]
+
+
+def parse(given: str | bytes, where: str = "patch") -> Patch:
+    """Parse a unified diff, as git, `diff -u` or a mail make it.
+
+    Text that is no diff stays in the preamble or with the section before it. Raises InputError,
+    with the line, where a section is torn.
+    """
+    text = given if isinstance(given, str) else given.decode(errors="surrogateescape")
+    if not _can_be_bytes(text):
+        raise InputError("the patch is not valid text", where=where)
+    lines = _lines(text)
+    starts = list(_section_starts(lines, where))
+    parts = ["".join(lines[a:b]) for a, b in pairwise([0, *starts, len(lines)])]
+    preamble, *sections = parts
+    return Patch(files=tuple(_file(section) for section in sections), preamble=preamble)
+
+
+_HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
+_MODE = re.compile(r"(old mode|new mode|deleted file mode|new file mode) (\d{6})\s*$")
+_INDEX_MODE = re.compile(r"index [0-9a-f]+\.\.[0-9a-f]+ (\d{6})\s*$")
+_SIGNS = (" ", "-", "+", "\\", "\n", "\r")
+"""What a hunk's lines start with; an editor may have trimmed the space of an empty one."""
+_BINARY = ("GIT binary patch", "Binary files ")
+
+
+def _can_be_bytes(text: str) -> bool:
+    try:
+        text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _lines(text: str) -> list[str]:
+    """Split at line feeds only, which stay: other line ends are the file's own business."""
+    *whole, rest = text.split("\n")
+    return [f"{line}\n" for line in whole] + ([rest] if rest else [])
+
+
+def _section_starts(lines: list[str], where: str) -> Iterator[int]:
+    """Yield the line numbers at which files begin, stepping over hunks by their counts."""
+    n, in_header = 0, False
+    while n < len(lines):
+        line = lines[n]
+        if line.startswith(("diff --cc ", "diff --combined ")):
+            raise InputError("a merge's combined diff cannot be applied", where=f"{where}:{n + 1}",
+                             fix="make it with `git diff BASE`")
+        if line.startswith("diff --git "):
+            yield n
+            in_header = True
+        elif line.startswith("--- ") and n + 1 < len(lines) and lines[n + 1].startswith("+++ "):
+            if not in_header:
+                yield n
+            in_header = False
+            n += 1
+        elif hunk := _HUNK.match(line):
+            in_header = False
+            n = _after_hunk(lines, n, hunk, where) - 1
+        n += 1
+
+
+def _after_hunk(lines: list[str], start: int, hunk: re.Match[str], where: str) -> int:
+    old, new = (1 if count is None else int(count) for count in hunk.groups())
+    n = start + 1
+    while old > 0 or new > 0:
+        sign = lines[n][:1] if n < len(lines) else ""
+        if sign not in _SIGNS:
+            raise InputError(f"the hunk of line {start + 1} ends early", where=f"{where}:{n + 1}",
+                             fix="make the patch with `git diff`")
+        old -= sign not in "+\\"
+        new -= sign not in "-\\"
+        n += 1
+    if old < 0 or new < 0:
+        raise InputError(f"the hunk of line {start + 1} is longer than it says",
+                         where=f"{where}:{n}", fix="make the patch with `git diff`")
+    if n < len(lines) and lines[n].startswith("\\"):
+        n += 1
+    return n
+
+
+def _file(text: str) -> FilePatch:
+    lines, header = _lines(text), _Header()
+    body = next((n for n, line in enumerate(lines) if not header.take(line)), len(lines))
+    added, removed = (0, 0) if header.binary else _counts(lines, body)
+    absent_old = header.added or header.old == "/dev/null"
+    absent_new = header.deleted or header.new == "/dev/null"
+    names = tuple(dict.fromkeys(name for name in header.names if name != "/dev/null"))
+    return FilePatch(
+        text=text, names=names, renamed=header.renamed, binary=header.binary,
+        old_path="" if absent_old else strip_prefix(header.old),
+        new_path="" if absent_new else strip_prefix(header.new),
+        old_mode=header.old_mode, new_mode=header.new_mode, added=added, removed=removed,
+    )
+
+
+class _Header:
+    """What the lines before a section's first hunk say; later lines overrule earlier ones."""
+
+    def __init__(self) -> None:
+        self.old = self.new = self.old_mode = self.new_mode = ""
+        self.names: list[str] = []
+        self.added = self.deleted = self.binary = self.renamed = False
+
+    def take(self, line: str) -> bool:
+        """Read one line; False if the header ends with it."""
+        if line.startswith("diff --git "):
+            self.old, self.new = git_line_names(line)
+            self.names += [self.old, self.new]
+        elif line.startswith(("--- ", "rename from ", "copy from ")):
+            self.old = self._name(line)
+        elif line.startswith(("+++ ", "rename to ", "copy to ")):
+            self.new = self._name(line)
+        elif mode := _MODE.match(line):
+            if mode[1] in ("old mode", "deleted file mode"):
+                self.old_mode = mode[2]
+            else:
+                self.new_mode = mode[2]
+            self.added |= mode[1] == "new file mode"
+            self.deleted |= mode[1] == "deleted file mode"
+        elif mode := _INDEX_MODE.match(line):
+            self.old_mode = self.new_mode = mode[1]
+        elif line.startswith(_BINARY):
+            self.binary = True
+        return not (self.binary or line.startswith("@@ "))
+
+    def _name(self, line: str) -> str:
+        name = header_name(line)
+        self.names.append(name)
+        if line.startswith(("--- ", "+++ ")):
+            return name
+        self.renamed = True
+        return f"a/{name}"  # these lines have no prefix, and none must be taken off
+
+
+def _counts(lines: list[str], body: int) -> tuple[int, int]:
+    added = removed = 0
+    n = body
+    while n < len(lines):
+        if hunk := _HUNK.match(lines[n]):
+            end = _after_hunk(lines, n, hunk, "patch")
+            added += sum(line.startswith("+") for line in lines[n + 1 : end])
+            removed += sum(line.startswith("-") for line in lines[n + 1 : end])
+            n = end
+        else:
+            n += 1
+    return added, removed

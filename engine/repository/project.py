@@ -1,0 +1,84 @@
+"""The user's project: a git repository that the engine reads, and touches in one branch only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from engine.repository.git import Git, GitFailed
+from harness.errors import InputError
+
+HEADS = "refs/heads/"
+
+
+class Project(msgspec.Struct, frozen=True, kw_only=True):
+    """A project as it was found. `dirty` lists tracked files that differ from `head`."""
+
+    path: Path
+    git_dir: Path
+    head: str
+    branch: str
+    """Name of the branch that is checked out, "" if none is."""
+    object_format: str
+    dirty: tuple[str, ...] = ()
+
+    @property
+    def warning(self) -> str:
+        """One line on changes that a campaign will not see, or ""."""
+        if not self.dirty:
+            return ""
+        more = f" and {len(self.dirty) - 3} more" if len(self.dirty) > 3 else ""
+        return (f"{self.path}: uncommitted changes in {', '.join(self.dirty[:3])}{more} are left "
+                f"out; the campaign starts from commit {self.head[:12]}")
+
+
+def find(path: Path) -> Project:
+    """Look at the project; raises InputError if it cannot be a campaign's project."""
+    here = path.resolve()
+    if not here.is_dir():
+        raise InputError("there is no such folder", where=str(path), fix="set `project:`")
+    git = Git(None)
+    try:
+        found = git.run("rev-parse", "--absolute-git-dir", "--is-bare-repository",
+                        "--show-object-format", cwd=here)
+    except GitFailed as error:
+        raise InputError("the project is no git repository", where=str(path), fix=(
+            "run `git init && git add -A && git commit -m start` there")) from error
+    git_dir_line, bare, object_format = found.decode(errors="surrogateescape").splitlines()
+    git_dir, git = Path(git_dir_line), Git(Path(git_dir_line))
+    if bare != "true":
+        _expect_top(git, here)
+    head = git.find("HEAD^{commit}")
+    if not head:
+        raise InputError("the project has no commit yet", where=str(path),
+                         fix="run `git add -A && git commit -m start` there")
+    ref = git.line("rev-parse", "--symbolic-full-name", "HEAD")
+    return Project(
+        path=here, git_dir=git_dir, head=head,
+        branch=ref.removeprefix(HEADS) if ref.startswith(HEADS) else "",
+        object_format=object_format, dirty=() if bare == "true" else _dirty(git, here),
+    )
+
+
+def start_repository(path: Path, message: str) -> None:
+    """Make a folder a git repository with everything in it committed; raises GitFailed."""
+    Git(None).run("init", "--quiet", "--initial-branch=main", cwd=path)
+    git = Git(path / ".git")
+    git.run("add", "--all", "--force", work_tree=path)
+    git.run("commit", "--quiet", "--message", message, work_tree=path)
+
+
+def _expect_top(git: Git, here: Path) -> None:
+    printed = Git(None).run("rev-parse", "--show-toplevel", cwd=here)
+    top = Path(printed.decode(errors="surrogateescape").rstrip("\n"))
+    if top.resolve() != here:
+        raise InputError(f"the folder lies inside the repository {top}", where=str(here), fix=(
+            f"set `project: {top}`, or run `git init` in the folder"))
+
+
+def _dirty(git: Git, here: Path) -> tuple[str, ...]:
+    listed = git.run("status", "--porcelain=v1", "-z", "--untracked-files=no", "--no-renames",
+                     "--ignore-submodules=all", work_tree=here)
+    lines = listed.decode(errors="surrogateescape").split("\0")
+    return tuple(line[3:] for line in lines if line)

@@ -1,0 +1,213 @@
+"""Slots' worktrees: a repository each, which borrows the clone's objects and is trusted in nothing.
+
+A worker may do what it likes inside: commit, plant hooks and configuration, replace or delete
+`.git`. Capture looks only at the files, through the engine's git directory and an index that the
+engine kept to itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from engine.globs import matches
+from engine.repository.clone import DIFF, Clone
+from engine.repository.git import Git, GitFailed
+from engine.repository.patches.hygiene import clean, rubbish, unsafe_path
+from engine.repository.patches.patch import Dropped, Patch, parse
+from harness.errors import EnvironmentFault, InputError
+from harness.formats import file_copy
+
+MAX_FILE = 4 * 2**20
+"""Largest file that is taken from a worktree, bytes."""
+MAX_FILES = 200_000
+MAX_NEW_FILES = 1000
+MAX_PATCH = 8 * 2**20
+
+_CONFIG = """\
+[gc]
+	auto = 0
+[user]
+	name = kopt worker
+	email = worker@localhost
+"""
+
+
+def create(clone: Clone, path: Path, commit: str) -> None:
+    """Check a commit out into a fresh worktree, in place of whatever is there."""
+    remove(path)
+    commit = clone.resolve(commit)
+    path.mkdir(parents=True)
+    object_format = clone.git.line("rev-parse", "--show-object-format")
+    Git(None).run("init", "--quiet", "--template=", f"--object-format={object_format}", str(path),
+                  cwd=path)
+    own = path / ".git"
+    with (own / "config").open("a") as config:
+        config.write(_CONFIG)
+    (own / "objects" / "info").mkdir(exist_ok=True)
+    (own / "objects" / "info" / "alternates").write_text(f"{clone.git_dir / 'objects'}\n")
+    if (clone.git_dir / "shallow").exists():
+        shutil.copy(clone.git_dir / "shallow", own / "shallow")
+    (own / "HEAD").write_text(f"{commit}\n")
+    Git(own).run("read-tree", "--reset", "-u", commit, work_tree=path)
+    kept = _kept_index(clone, path)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(own / "index", kept)  # with its time: git tells by it which files to read again
+
+
+def remove(path: Path) -> None:
+    """Delete a worktree, whatever a worker made of it; nothing outside of it is followed."""
+    if not file_copy.remove(path):
+        raise EnvironmentFault("the worktree cannot be deleted", where=str(path),
+                               fix="delete it by hand")
+
+
+Settled = Callable[[str], str | None]
+"""Says of a path why it is not to be looked at: "" for no change at all, None to look."""
+
+
+def capture(clone: Clone, path: Path, base: str, edit: Sequence[str] = (),
+            settled: Settled = lambda name: None) -> Patch:
+    """Return what a worktree's files change against `base`, without rubbish (see hygiene).
+
+    Raises InputError if the worktree is gone or holds more than a patch may.
+    """
+    if path.is_symlink() or not path.is_dir():
+        raise InputError("the worker removed its worktree", where=path.name)
+    dropped: list[Dropped] = []
+    _defuse(path, dropped)
+    try:
+        shown = _diff(clone, path, base, edit, dropped, settled)
+    except GitFailed as error:
+        raise InputError(f"git cannot take the worktree: {error.what}", where=path.name) from error
+    if len(shown) > MAX_PATCH:
+        raise InputError(f"the patch is larger than {MAX_PATCH >> 20} MiB", where=path.name)
+    return clean(msgspec.structs.replace(parse(shown), dropped=tuple(dropped)), edit,
+                 clone.folders(base))
+
+
+def _diff(clone: Clone, path: Path, base: str, edit: Sequence[str],
+          dropped: list[Dropped], settled: Settled) -> bytes:
+    with clone.index() as index:
+        kept = _kept_index(clone, path)
+        if kept.exists():
+            shutil.copy2(kept, index)
+        else:
+            clone.git.run("read-tree", clone.tree_of(base), index=index)
+        changed = _unsettled(_changed(clone, path, index, edit, dropped), dropped, settled)
+        _stage(clone, path, changed, index)
+        return clone.git.run("diff-index", "--cached", *DIFF, clone.tree_of(base), index=index)
+
+
+def _defuse(path: Path, dropped: list[Dropped]) -> None:
+    """Delete pipes, sockets and devices, which git would wait for, and open what was locked."""
+    folders, seen = [str(path)], 0
+    while folders:  # by hand: os.walk recurses, and a worker can nest deeper than Python can
+        folder = folders.pop()
+        _allow(folder, os.lstat(folder).st_mode, 0o700)
+        for entry in _entries(folder):
+            seen += 1
+            mode = entry.stat(follow_symlinks=False).st_mode
+            if stat.S_ISDIR(mode):
+                folders.append(entry.path)
+            elif stat.S_ISREG(mode):
+                _allow(entry.path, mode, 0o400)
+            elif not stat.S_ISLNK(mode):
+                os.unlink(entry.path)
+                dropped.append(Dropped(os.path.relpath(entry.path, path), "not a regular file"))
+        if seen > MAX_FILES:
+            raise InputError(f"more than {MAX_FILES} files", where=path.name)
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError as error:
+        told = f"folder {folder[-80:]!r} cannot be read: {error.strerror}"
+        raise InputError(told) from error
+
+
+def _allow(place: str, mode: int, wanted: int) -> None:
+    if mode & wanted != wanted:
+        os.chmod(place, stat.S_IMODE(mode) | wanted)
+
+
+def _kept_index(clone: Clone, path: Path) -> Path:
+    return clone.git_dir / "kopt" / "slots" / f"{path.name}.index"
+
+
+def _changed(clone: Clone, path: Path, index: Path, edit: Sequence[str],
+             dropped: list[Dropped]) -> list[str]:
+    """Return the paths to stage; what is left out before git ever reads it goes to `dropped`."""
+    known = clone.git.run("diff-files", "-z", "--name-only", "--ignore-submodules=all",
+                          "--no-ext-diff", index=index, work_tree=path)
+    unknown = clone.git.run("ls-files", "-z", "--others", "--exclude-per-directory=.gitignore",
+                            index=index, work_tree=path)
+    new: list[str] = []
+    for name in _split(unknown):
+        if reason := _left_out(name, edit):
+            dropped.append(Dropped(name, reason))
+        else:
+            new.append(name)
+    if len(new) > MAX_NEW_FILES:
+        raise InputError(f"more than {MAX_NEW_FILES} new files", where=path.name)
+    return [name for name in _split(known) + new if not _too_large(path, name, dropped)]
+
+
+def _unsettled(names: Iterable[str], dropped: list[Dropped], settled: Settled) -> list[str]:
+    reasons = {name: settled(name) for name in names}
+    dropped += [Dropped(name, reason) for name, reason in reasons.items() if reason]
+    return [name for name, reason in reasons.items() if reason is None]
+
+
+def _left_out(name: str, edit: Sequence[str]) -> str:
+    if name.endswith("/"):
+        return "a repository inside the worktree"
+    if unsafe_path(name):
+        return "a name that git refuses"
+    if edit and not matches(name, edit):
+        return rubbish(name) or "new file that no edit glob names"
+    return ""
+
+
+def _too_large(path: Path, name: str, dropped: list[Dropped]) -> bool:
+    try:
+        status = os.lstat(path / name)
+    except OSError:
+        return False  # deleted, which is a change like any other
+    if not stat.S_ISREG(status.st_mode) or status.st_size <= MAX_FILE:
+        return False
+    dropped.append(Dropped(name, f"larger than {MAX_FILE >> 20} MiB"))
+    return True
+
+
+def _stage(clone: Clone, path: Path, names: Iterable[str], index: Path) -> None:
+    """Put files into the index; never with `git add`, which runs git inside nested repositories."""
+    gone = [name for name in names if (path / name).is_dir() and not (path / name).is_symlink()]
+    rest = [name for name in names if name not in set(gone)]
+    for how, listed in (("--force-remove", gone), ("--add", rest)):
+        if listed:
+            stdin = "".join(f"{name}\0" for name in listed).encode(errors="surrogateescape")
+            clone.git.run("update-index", "--remove", "--replace", how, "-z", "--stdin",
+                          stdin=stdin, index=index, work_tree=path)
+
+
+def _split(listed: bytes) -> list[str]:
+    return [name for name in listed.decode(errors="surrogateescape").split("\0") if name]
+
+
+_SLOT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
+
+
+def slot_folder(folder: Path, slot: str) -> Path:
+    """Return where a slot's worktree lies; raises ValueError on a name that could lead away."""
+    if not _SLOT.fullmatch(slot) or ".." in slot:
+        raise ValueError(f"no name for a slot: {slot!r}")
+    return folder / "worktrees" / slot

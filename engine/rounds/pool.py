@@ -1,0 +1,181 @@
+"""The pool: slots filled in parallel, each worker in a worktree of its own.
+
+Slot threads wait on guarded children and hand what comes of them to the engine's queue; they
+write neither the journal nor a branch.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from engine.campaign import baseline_cache
+from engine.campaign.setup import Setup
+from engine.repository.patches.patch import Patch
+from engine.rounds import repair
+from engine.rounds.disk_watch import DiskWatch
+from engine.verify.fleet import Fleet, NoIdleGpu
+from engine.workers.protocol import Bench, Report, Task, Worker
+from harness.errors import KoptError, of_os
+from harness.formats.text import plain
+from harness.search.trials import corpus
+
+TICK_S = 0.5
+
+log = logging.getLogger("kopt.engine")
+
+
+class Ticked(msgspec.Struct, frozen=True, kw_only=True):
+    """A slot's live stage."""
+
+    slot: str
+    stage: str
+    detail: str = ""
+    done: float | None = None
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True):
+    """A slot's worker has ended; `patch` is what it changed of `base`, None when it failed."""
+
+    task: Task
+    base: str
+    report: Report
+    patch: Patch | None = None
+
+
+class Unserved(msgspec.Struct, frozen=True, kw_only=True):
+    """A slot's work was not done: it had no card, or it was not begun since another had none."""
+
+    task: Task
+    why: NoIdleGpu | None = None
+
+
+class Pool:
+    """Runs the tasks of one round, at most `workers` at a time."""
+
+    def __init__(self, setup: Setup, workers: Mapping[str, Worker], limit: int,
+                 messages: queue.Queue[object], fleet: Fleet) -> None:
+        self._setup, self._fleet = setup, fleet
+        self._workers = workers
+        self._messages = messages
+        self._limit = limit
+        self.cancel = threading.Event()
+        self._draining = threading.Event()
+        self._executor: ThreadPoolExecutor | None = None
+        self._disk = self._disk_watch()
+
+    def start(self, tasks: Sequence[Task], base_commit: str) -> None:
+        self.cancel, self._draining = threading.Event(), threading.Event()
+        self._executor = ThreadPoolExecutor(self._limit, thread_name_prefix="slot")
+        self._disk = self._disk_watch()
+        self._disk.start()
+        for task in tasks:
+            self._executor.submit(self._run, task, base_commit)
+
+    def again(self, task: Task, base_commit: str) -> bool:
+        """Give a slot its work back to be mended; tell whether there is still time for that."""
+        if self._executor is None or self.cancel.is_set() or self._draining.is_set():
+            return False
+        self._executor.submit(self._run, task, base_commit)
+        return True
+
+    def drain(self) -> None:
+        """Begin nothing any more; what is being worked on may come to its end."""
+        self._draining.set()
+
+    def stop(self) -> None:
+        """End all workers and wait until their processes are gone."""
+        self.cancel.set()
+        self._disk.stop()
+        if self._executor is not None:
+            self._executor.shutdown(wait=True, cancel_futures=True)
+            self._executor = None
+
+    def _run(self, task: Task, base_commit: str) -> None:
+        if self.cancel.is_set():
+            return
+        if self._draining.is_set():
+            self._messages.put(Unserved(task=task))
+            return
+        try:
+            finished = self._work(task, base_commit)
+        except NoIdleGpu as error:
+            self._messages.put(Unserved(task=task, why=error))
+            return
+        except KoptError as error:
+            finished = Finished(task=task, base=base_commit, report=_failed(str(error)))
+        except OSError as error:
+            finished = Finished(task=task, base=base_commit, report=_failed(str(of_os(error))))
+        except Exception as error:  # whatever it is, the round must not wait for ever
+            log.exception("slot %s failed", task.slot)
+            finished = Finished(task=task, base=base_commit, report=_failed(
+                plain(f"internal error: {type(error).__name__}: {error}", 300)))
+        self._messages.put(finished)
+
+    def _work(self, task: Task, base_commit: str) -> Finished:
+        setup = self._setup
+        tick = _Ticker(task.slot, self._messages)
+        tick("starting", "worktree", None)
+        worktree = setup.lineage.worktree(task.slot, base_commit)
+        try:
+            if task.mend is not None:
+                repair.put_back(task.mend, worktree)
+            scratch = setup.folder.fresh_scratch(task.slot)
+            baseline_cache.seed(setup.folder.path, scratch / "home")  # of a cli worker
+            bench = Bench(target=setup.target, device=setup.device, fleet=self._fleet,
+                          worktree=str(worktree),
+                          baseline=str(setup.tree(setup.lineage.base)),
+                          scratch=str(scratch),
+                          warm=baseline_cache.warm_for(setup.folder.path, "work"),
+                          base_commit=base_commit, edit=setup.edit, python=setup.manifest.python,
+                          env=setup.manifest.env,
+                          corpus=str(setup.workspace.resolve() / corpus.FILE),
+                          selftest_iterations=setup.manifest.pool.selftest_iterations,
+                          timeout_s=setup.manifest.pool.worker_timeout_s)
+            with self._disk.slot(worktree, scratch) as watched:
+                report = self._workers[task.backend].work(task, bench, tick, watched.cancel)
+            if watched.why:
+                report = msgspec.structs.replace(report, summary=watched.why, cut=watched.why)
+            if not report.ok:
+                return Finished(task=task, base=base_commit, report=report)
+            return Finished(task=task, base=base_commit, report=report,
+                            patch=self._capture(worktree, base_commit, report))
+        finally:
+            setup.lineage.remove(task.slot)
+
+    def _disk_watch(self) -> DiskWatch:
+        most = self._setup.manifest.budget.disk_gb
+        return DiskWatch(self._setup.folder.path, None if most is None else int(most * 1e9))
+
+    def _capture(self, worktree: Path, base_commit: str, report: Report) -> Patch:
+        lineage = self._setup.lineage
+        if report.patch is None:
+            return lineage.capture(worktree, base_commit, self._setup.edit)
+        return lineage.take(base_commit, report.patch, self._setup.edit).patch
+
+
+def _failed(why: str) -> Report:
+    return Report(ok=False, summary=plain(why))
+
+
+class _Ticker:
+    """Passes a worker's ticks on: every new stage, and else two a second, however many come."""
+
+    def __init__(self, slot: str, messages: queue.Queue[object]) -> None:
+        self._slot, self._messages = slot, messages
+        self._stage, self._at = "", 0.0
+
+    def __call__(self, stage: str, detail: str, done: float | None) -> None:
+        now = time.monotonic()
+        if stage == self._stage and now - self._at < TICK_S:
+            return
+        self._stage, self._at = stage, now
+        self._messages.put(Ticked(slot=self._slot, stage=stage, detail=plain(detail, 160),
+                                  done=done))

@@ -1,0 +1,40 @@
+"""The canary of a campaign: asked once, after the baseline, and recorded when it has shown."""
+
+from __future__ import annotations
+
+from engine.context import Desk
+from engine.verify import canary
+from engine.verify.verifier import Job
+from harness.verdict import Verdict
+
+NAME = "canary"
+"""What stands for a candidate in its verdict."""
+
+
+def due(desk: Desk) -> bool:
+    """Tell whether it is to be asked yet."""
+    lineage = desk.setup.lineage
+    return desk.recorded(NAME, canary.PURPOSE, lineage.tree_of(lineage.base)) is None
+
+
+def look(desk: Desk) -> None:
+    """See that a broken copy of what candidates change does not pass; records it and warnings.
+
+    Raises InputError if it passes: whoever starts the campaign again is told again.
+    """
+    setup, asked = desk.setup, dict[str, Verdict]()
+    base = setup.lineage.tree_of(setup.lineage.base)
+
+    def ask(broken: str) -> Verdict:
+        asked[broken] = desk.verdict(Job(
+            purpose=canary.PURPOSE, candidate=NAME, slot=NAME, candidate_tree=broken,
+            incumbent_tree=base, alpha=setup.manifest.decision.alpha))
+        return asked[broken]
+
+    warnings = canary.of_campaign(setup, ask)
+    with desk.writer.transaction():
+        for warning in warnings:
+            desk.writer.event(setup.id, "warning", NAME, message=warning)
+        if asked:
+            whole = next(iter(asked.values()))
+            desk.writer.add_verdict(setup.id, NAME, whole, purpose=canary.PURPOSE)

@@ -1,0 +1,145 @@
+"""What people ask of a running campaign, applied: approve, reject, pause, resume, stop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from engine.context import Desk
+from engine.journal.records import Candidate, Control
+from engine.judge import candidate as candidates
+from engine.lineage.promote import Keeper
+from engine.verify.fleet import NoIdleGpu
+from harness.errors import InputError, KoptError
+
+
+@dataclass
+class Controls:
+    """Reads the open controls and answers each. Approvals wait for a moment between verdicts."""
+
+    desk: Desk
+    since: float
+    """When this engine took the campaign: a pause or stop from before was for another."""
+    decide_only: bool = False
+    paused: bool = False
+    stop_reason: str = ""
+    approvals: list[Control] = field(default_factory=list)
+
+    def look(self) -> None:
+        """Apply what can be applied at once; approvals are put aside for `decide`."""
+        known = {control.id for control in self.approvals}
+        for control in self.desk.writer.open_controls(self.desk.setup.id):
+            if control.id in known:
+                continue
+            if control.verb == "approve":
+                self.approvals.append(control)
+            else:
+                self.desk.writer.finish_control(control.id, self._apply(control))
+
+    def _apply(self, control: Control) -> str:
+        if control.verb != "reject" and self.decide_only:
+            return "refused: no engine runs the campaign, one only decides on a candidate"
+        if control.verb in ("pause", "stop") and control.at < self.since:
+            return "refused: the engine that it was meant for has ended"
+        match control.verb:
+            case "pause":
+                self.paused = True
+                return "paused once the round has ended"
+            case "resume":
+                self.paused = False
+                return "resumed"
+            case "stop":
+                self.stop_reason = f"stopped by {control.by}"
+                self.desk.stop.set()
+                return "stopping"
+            case "reject":
+                return self._reject(control)
+            case _:
+                return f"refused: unknown request {control.verb!r}"
+
+    def _reject(self, control: Control) -> str:
+        candidate = self._waiting(control)
+        if isinstance(candidate, str):
+            return candidate
+        writer, campaign = self.desk.writer, self.desk.setup.id
+        with writer.transaction():
+            writer.add_decision(campaign, candidate.id, "reject", f"rejected by {control.by}",
+                                round=self.desk.round, actor=control.by,
+                                slot=candidate.slot)
+            writer.set_candidate_state(campaign, candidate.id, "closed",
+                                       reason=f"rejected by {control.by}")
+        return "rejected"
+
+    def decide(self, keeper: Keeper) -> bool:
+        """Carry out the approvals that were put aside; True if something was kept."""
+        kept = False
+        while self.approvals:
+            control = self.approvals.pop(0)
+            try:
+                outcome = self._approve(control, keeper)
+            except NoIdleGpu:
+                self.approvals.insert(0, control)  # open still: the next engine carries it out
+                raise
+            except KoptError as error:
+                outcome = f"refused: {error}"
+            self.desk.writer.finish_control(control.id, outcome)
+            kept = kept or outcome.startswith("kept")
+        return kept
+
+    def _approve(self, control: Control, keeper: Keeper) -> str:
+        """Keep a waiting candidate; one whose base has moved is rebased and measured again."""
+        candidate = self._waiting(control)
+        if isinstance(candidate, str):
+            return candidate
+        setup = self.desk.setup
+        entry = candidates.load(setup, candidate)
+        if candidate.base_commit == setup.lineage.best:
+            verdict = self.desk.recorded(entry.id, "verify", candidate.base_tree)
+            if verdict is None:
+                return "refused: it has no recorded verdict"
+            judged = keeper.record(entry, verdict, "verify")
+            return "kept" if keeper.keep(judged, actor=control.by) else self._why_not(entry.id)
+        try:
+            moved = candidates.rebase(setup, entry, setup.lineage.best, self.desk.round)
+        except InputError:
+            reason = "conflicts with what was kept since"
+            keeper.refuse(entry, "runner-up", reason, actor=control.by)
+            return f"refused: it {reason}"
+        if moved is None:
+            keeper.refuse(entry, "tie", "the best has this change already", actor=control.by)
+            return "refused: the best has this change already"
+        if not self.desk.writer.add_candidate(moved.candidate, of=entry.id) and \
+                keeper.kept_before(moved.id):
+            reason = f"its change on the best is {keeper.known_as(moved.id)}"
+            keeper.refuse(entry, "runner-up", reason, actor=control.by)
+            return f"refused: {reason}"
+        judged = keeper.judge(moved, "verify")
+        keeper.refuse(entry, "runner-up", f"its base had moved; measured again as {moved.id}",
+                      actor=control.by)
+        if not judged.good:
+            keeper.close(judged, actor=control.by)
+            return f"refused: on the new best it is a {judged.ruling.kind}: " \
+                   f"{judged.ruling.reason}"
+        if not keeper.keep(judged, actor=control.by):
+            return self._why_not(moved.id)
+        return f"kept as {moved.id}, measured again on the new best"
+
+    def _why_not(self, identity: str) -> str:
+        return f"refused: {self.desk.reader.candidate(identity, self.desk.setup.id).reason}"
+
+    def _waiting(self, control: Control) -> Candidate | str:
+        """Return the candidate that a control is about, or why it cannot be decided."""
+        found = [c for c in self.desk.reader.candidates(self.desk.setup.id)
+                 if c.id == control.candidate]
+        if not found:
+            return f"refused: no candidate {control.candidate!r}"
+        candidate = found[0]
+        if candidate.state != "waiting":
+            return f"refused: candidate {candidate.id} is {candidate.state}, not waiting"
+        if control.expected_base and control.expected_base not in (
+                candidate.base_commit, candidate.base_tree):
+            return "refused: the candidate's base is not the one that was shown"
+        newest = self.desk.reader.verdicts(self.desk.setup.id, candidate=candidate.id, limit=1)
+        if control.expected_verdict is not None and \
+                [row.id for row in newest] != [control.expected_verdict]:
+            return "refused: the candidate's verdict is not the one that was shown"
+        return candidate

@@ -1,0 +1,109 @@
+"""The host: a process of its own session around the engine thread.
+
+A closed terminal or a dropped connection takes nothing with it. The host collects orphans, so that
+nothing that a killed supervisor leaves behind outlives it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import engine
+from engine.journal import lease as leases
+from engine.journal.read import Reader
+from engine.run.engine import Engine
+from harness.errors import EnvironmentFault, Refused
+
+PR_SET_CHILD_SUBREAPER = 36
+START_S = 20.0
+
+
+def spawn(workspace: Path, campaign: str, *, decide_only: bool = False) -> int:
+    """Start a host for a campaign and return its pid once it holds the lease.
+
+    Raises EnvironmentFault when it ends before that; what it said is in logs/host.log.
+    """
+    reader = Reader(workspace)
+    try:
+        found = reader.campaign(campaign)
+        if found is None:
+            raise EnvironmentFault(f"no campaign {campaign!r}", where=str(workspace))
+        before = reader.lease(campaign)
+        log = Path(found.path) / "logs" / "host.log"
+        told = log.stat().st_size if log.exists() else 0
+        process = _start(workspace, campaign, log, decide_only)
+        epoch = before.epoch if before is not None else 0
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            ended = process.poll() is not None  # before the lease is read: it may end in between
+            lease = reader.lease(campaign)
+            owned = lease is not None and lease.epoch > epoch
+            if process.returncode == 0 or (owned and lease and lease.pid == process.pid):
+                return process.pid
+            if ended and owned and lease and leases.alive(lease):
+                raise Refused(f"{campaign} runs already, in process {lease.pid}",
+                              fix="kopt attach shows it")
+            if ended:
+                raise EnvironmentFault(_said(log, told) or "the host ended at once",
+                                       where=campaign)
+            time.sleep(0.02)
+        raise EnvironmentFault(f"the host did not start within {START_S:g} s", where=str(log))
+    finally:
+        reader.close()
+
+
+def _said(log: Path, begin: int) -> str:
+    """Return the last line that a host has written since its log had `begin` bytes."""
+    with log.open("rb") as file:
+        file.seek(begin)
+        lines = file.read().decode(errors="replace").strip().splitlines()
+    return lines[-1].removeprefix("kopt: ") if lines else ""
+
+
+def _start(workspace: Path, campaign: str, log: Path,
+           decide_only: bool) -> subprocess.Popen[bytes]:
+    root = str(Path(engine.__file__).resolve().parent.parent)
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    argv = [sys.executable, "-m", "engine.run.host", str(workspace.resolve()), campaign]
+    with log.open("ab") as file:
+        return subprocess.Popen(
+            argv + (["--decide"] if decide_only else []), stdin=subprocess.DEVNULL, stdout=file,
+            stderr=file, start_new_session=True, cwd="/",
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)})
+
+
+def owner(workspace: Path, campaign: str) -> int | None:
+    """Return the pid of the live engine that owns a campaign, or None."""
+    reader = Reader(workspace)
+    try:
+        lease = reader.lease(campaign)
+    finally:
+        reader.close()
+    return lease.pid if lease is not None and leases.alive(lease) else None
+
+
+def main() -> int:
+    """Run one campaign to its end; SIGTERM ends it in order, SIGHUP is nothing to us."""
+    workspace, campaign, *rest = sys.argv[1:]
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    runner = Engine(Path(workspace), campaign, decide_only="--decide" in rest)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: runner.stop())
+    runner.start()
+    while runner.is_alive():
+        runner.join(0.5)
+    if runner.error is not None:
+        print(f"kopt: {runner.error}", file=sys.stderr)
+        return runner.error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,261 @@
+"""Judging and searching straight from a manifest, without a campaign: what the three verbs use."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+from engine.campaign import shape_weights
+from engine.campaign.device_choice import devices_for
+from engine.manifest import benchmark_target
+from engine.manifest import schema as manifests
+from engine.repository import clone
+from engine.repository import project as projects
+from engine.repository.campaign_repo import Lineage
+from engine.repository.clone import Clone
+from engine.repository.git import Git, GitFailed
+from engine.repository.patches import patch as patches
+from engine.repository.patches.hygiene import violations
+from engine.repository.patches.patch import Patch
+from engine.repository.project import Project
+from engine.verify.fleet import Fleet, Gated
+from harness import target
+from harness.benchmark.runs import stopping_rule
+from harness.benchmark.spec.command_target import CommandTarget
+from harness.devices.device import Device
+from harness.errors import InputError, Refused
+from harness.evaluate.evaluate import Settings, Trees
+from harness.isolation.zygote_client import WarmStart
+from harness.requests import EvaluateRequest, ReportedRequest
+from harness.search.space import knobs
+from harness.search.space.constraints import Requirement
+from harness.search.space.knobs import Knob
+from harness.target import Target
+from harness.timing.plan import Plan
+from harness.verdict import Verdict, rejected
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """A candidate as the command line gives it: exactly one of these, or none for the base."""
+
+    patch: bytes | None = None
+    config: Mapping[str, object] | None = None
+    ref: str | None = None
+
+
+class Direct:
+    """A manifest opened for single verdicts. Use as a context manager; leaves nothing behind.
+
+    `base` names the commit of the project that is the incumbent (its HEAD by default).
+    """
+
+    def __init__(self, manifest_path: Path, *, base: str = "HEAD") -> None:
+        self.manifest = manifests.load(manifest_path)
+        benchmark_target.check_judgeable(self.manifest)
+        given = shape_weights.read(self.manifest)
+        self._made = tempfile.TemporaryDirectory(prefix="kopt-")
+        self.folder = Path(self._made.name)
+        self.project = find_project(Path(self.manifest.project), self.folder)
+        self.lineage = Lineage.create(self.folder, "direct", self.project,
+                                      carry=self.manifest.carry)
+        self.base = self._tree_of(base)
+        task, told = shape_weights.applied(self._judged(), given.weights if given else None)
+        self.command = task if isinstance(task, CommandTarget) else None
+        """What is judged by the project's own benchmark; a kernel's `target` is not there then."""
+        self._task = task
+        self._told = told
+        self.notes = list(told)
+        """What is to be told about the candidate that was asked for last."""
+        self.devices: tuple[Device, ...] = devices_for(self.manifest, task)
+        self.device = self.devices[0]
+        """One of them, for what is the same on all; who measures asks the `fleet` for a card."""
+
+    def __enter__(self) -> Direct:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self._made.cleanup()
+
+    def fleet(self, news: Callable[[Gated], None]) -> Fleet:
+        """Return what gives the manifest's cards out as to a campaign: idle ones, and in time."""
+        gpu = self.manifest.gpu
+        return Fleet([(one, WarmStart(None)) for one in self.devices], retry_s=gpu.retry_s,
+                     limit_s=gpu.limit_s, news=news, fix="free one, then try again")
+
+    @property
+    def target(self) -> Target:
+        """The kernel; raises Refused where there is a command instead."""
+        if isinstance(self._task, CommandTarget):
+            what = "knobs of a command target are searched by `kopt run`" if self._searched() \
+                else "a command target has no knobs and no space to search"
+            raise Refused(what, where="target.kind", fix="judge a patch: kopt evaluate --patch")
+        return self._task
+
+    def _searched(self) -> bool:
+        """Whether a campaign on a command target has knobs to search in its kernel_source."""
+        source = self.manifest.kernel_source
+        if not source or "search" not in self.manifest.pool.backends:
+            return False
+        try:
+            text = self.lineage.read(self.base, source).decode()
+            return any(not knob.reserved for knob in knobs.find(
+                text, language=benchmark_target.language(self.manifest), where=source))
+        except (InputError, UnicodeDecodeError):
+            return False
+
+    @property
+    def language(self) -> str:
+        """The kernel's language, or that it is a command."""
+        return "command" if self.command is not None else self.target.language
+
+    @property
+    def edit(self) -> tuple[str, ...]:
+        if self.command is not None:
+            return benchmark_target.edit(self.manifest)
+        return self.manifest.edit or (self.target.source,)
+
+    @property
+    def source(self) -> str:
+        try:
+            return self.lineage.read(self.base, self.target.source).decode()
+        except UnicodeDecodeError:
+            raise InputError("the source is no UTF-8 text", where=self.target.source) from None
+
+    @property
+    def frozen(self) -> tuple[str, ...]:
+        if self.command is not None:
+            return benchmark_target.frozen(self.manifest, self.lineage.files(self.base))
+        return self.manifest.frozen or (self.target.reference_file, self.manifest.target.task)
+
+    def knobs(self) -> tuple[Knob, ...]:
+        return knobs.find(self.source, language=self.target.language, where=self.target.source)
+
+    def requirements(self) -> tuple[Requirement, ...]:
+        return knobs.requirements(self.source, self.knobs(), self.target.source)
+
+    def checkout(self, tree: str) -> Path:
+        path = self.folder / "trees" / tree
+        if not path.is_dir():
+            self.lineage.checkout_tree(tree, path)
+        return path
+
+    def candidate(self, trial: Trial) -> tuple[str, Patch] | Verdict:
+        """Return the candidate's tree and patch, or the verdict that rejects it unmeasured."""
+        try:
+            if trial.config is not None:
+                return self._configured(trial.config)
+            if trial.ref is not None:
+                return self._tree_of(trial.ref), self.lineage.diff(self.base,
+                                                                   self._tree_of(trial.ref))
+            if trial.patch is not None:
+                applied = self.lineage.take(self.base, trial.patch, self.edit)
+                return applied.tree, applied.patch
+        except InputError as error:
+            return rejected(str(error), device=self.device.name)
+        return self.base, Patch()
+
+    def request(self, trial: Trial, *,
+                alpha: float) -> EvaluateRequest | ReportedRequest | Verdict:
+        """Return what to ask the harness, or the verdict on a candidate that breaks the rules.
+
+        A command target's benchmark lies in the project: there, no change outside of `edit` is let
+        through.
+        """
+        found = self.candidate(trial)
+        if isinstance(found, Verdict):
+            return found
+        tree, patch = found
+        broken = [v for v in violations(patch, self.edit, self.frozen)
+                  if v.kind != "outside" or self.command is not None]
+        identity = patches.candidate_id(self.base, patch) if patch else ""
+        if broken:
+            return rejected(f"{broken[0].path} {broken[0].detail}", candidate_id=identity,
+                            device=self.device.name)
+        plan = self.manifest.decision.plan(alpha)
+        base = str(self.checkout(self.base))
+        trees = Trees(candidate=str(self.checkout(tree)), incumbent=base, reference=base)
+        if self.command is not None:
+            plan = stopping_rule.plan_for(plan, self.manifest.budget.pairs)
+            return ReportedRequest(target=self.command, device=self.device.id, trees=trees,
+                                   settings=self.settings(plan, candidate_id=identity))
+        return EvaluateRequest(target=self.target, device=self.device.id, trees=trees,
+                               settings=self.settings(plan, candidate_id=identity, same=not patch))
+
+    def settings(self, plan: Plan, *, candidate_id: str = "", same: bool = False) -> Settings:
+        scratch = self.folder / "scratch"
+        scratch.mkdir(exist_ok=True)
+        return Settings(scratch=str(scratch), plan=plan, python=self.manifest.python,
+                        env=self.manifest.env, candidate_id=candidate_id,
+                        incumbent_tree=self.base, always_time=same,
+                        test_command=self.manifest.test_command)
+
+    def _configured(self, config: Mapping[str, object]) -> tuple[str, Patch] | Verdict:
+        """Set knobs in the source; names that are no knobs are dropped and noted, so that a
+        configuration for another version of the kernel still means something.
+        """
+        checked = knobs.check(self.knobs(), config, self.requirements())
+        self.notes = [*self._told] + [f"no knob {name!r}: left out" for name in checked.dropped]
+        if checked.faults:
+            named = f"{self.base}\n{sorted(map(repr, config.items()))}".encode(errors="replace")
+            return rejected("; ".join(checked.faults), device=self.device.name,
+                            candidate_id=hashlib.sha256(named).hexdigest()[:12])
+        text = knobs.apply(self.source, checked.config, language=self.target.language)
+        tree = self.folder / "configured"
+        self.lineage.checkout_tree(self.base, tree)
+        (tree / self.target.source).write_bytes(text.encode())
+        patch = self.lineage.capture(tree, self.base, (self.target.source,))
+        return self.lineage.apply(self.base, patch).tree if patch else self.base, patch
+
+    def _judged(self) -> Target | CommandTarget:
+        if self.manifest.target.kind == "command":
+            return benchmark_target.sealed_target(self.manifest, self.lineage.files(self.base))
+        path = self.folder / "task.yaml"
+        path.write_bytes(self.lineage.read(self.base, self.manifest.target.task))
+        return target.load(path)
+
+    def _tree_of(self, ref: str) -> str:
+        """Return the tree of a commit of the project, brought into our clone as a patch."""
+        if ref == "HEAD":
+            return self.lineage.tree_of(self.lineage.base)
+        theirs = Clone(self.project.git_dir)
+        patch = theirs.diff(self.project.head, theirs.resolve(ref))
+        if not patch:
+            return self.lineage.tree_of(self.lineage.base)
+        return self.lineage.apply(self.lineage.base, patch).tree
+
+
+def find_project(path: Path, folder: Path) -> Project:
+    """Return the project at a path; what a repository has committed of a folder inside it is made
+    a project of its own below `folder`. Raises InputError.
+    """
+    try:
+        return projects.find(path)
+    except InputError:
+        made = _inside(path, folder)
+        if made is None:
+            raise
+        return projects.find(made)
+
+
+def _inside(path: Path, folder: Path) -> Path | None:
+    """Check a committed folder of a repository out and commit it; None if it is none."""
+    own = folder / "project"
+    try:
+        asked = ("rev-parse", "--absolute-git-dir", "--show-object-format", "--show-prefix")
+        printed = Git(None).run(*asked, cwd=path.resolve())
+        git_dir, form, prefix = printed.decode(errors="surrogateescape").splitlines()
+        tree = Git(Path(git_dir)).find(f"HEAD:{prefix.rstrip('/')}") if prefix else ""
+        if not tree:
+            return None
+        around = clone.make(folder / "around.git", Path(git_dir), object_format=form, branch="kopt")
+        around.checkout_tree(tree, own)
+        projects.start_repository(own, "start")
+    except (GitFailed, OSError, ValueError):
+        return None
+    return own

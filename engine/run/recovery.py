@@ -1,0 +1,46 @@
+"""What an engine that was killed left, put right by the next one before it does anything else."""
+
+from __future__ import annotations
+
+from engine.context import Desk
+from engine.history import round_resume
+from engine.journal.records import Candidate
+from engine.judge import candidate
+from engine.lineage import commit, rollback
+from engine.lineage.promote import Keeper
+from engine.rounds.slots import Slots
+
+
+def recover(desk: Desk, keeper: Keeper, cut_rounds: list[int]) -> None:
+    """Finish roll backs and keeps, and the slots of what was kept in rounds that were cut short."""
+    lineage = desk.setup.lineage
+    lineage.unlock()  # whatever git is asked to do first, a killed one may have locked
+    rollback.recover(desk.writer, desk.reader, lineage)
+    commit.recover(desk.writer, lineage)
+    for n in cut_rounds:
+        _end_slots(desk, keeper, n)
+
+
+def _end_slots(desk: Desk, keeper: Keeper, n: int) -> None:
+    """End the slots of a round of which something was kept, as its engine would have; that of a
+    person's keep waits, and stays so.
+    """
+    stages = {slot.slot: slot.stage for slot in desk.reader.slots(desk.setup.id, n)}
+    chosen = {decision.candidate for decision in desk.reader.decisions(desk.setup.id)
+              if decision.kind == "keep" and decision.actor == "engine"}
+    for kept in desk.reader.candidates(desk.setup.id, states=("kept",)):
+        if kept.id in chosen and stages.get(kept.slot) != "kept" and \
+                round_resume.is_work_of(desk.reader, kept, n):
+            judged = _unformatted(desk, kept)
+            verdict = desk.recorded(judged.id, "verify", judged.base_tree)
+            reason = kept.reason if verdict is None else keeper.record(
+                candidate.load(desk.setup, judged), verdict, "verify").ruling.reason
+            Slots(desk, keeper, n).end_of(judged, "kept", reason)
+
+
+def _unformatted(desk: Desk, kept: Candidate) -> Candidate:
+    """Return what a candidate was before the format command, itself if that changed nothing."""
+    if not (of := round_resume.other_form(desk.reader, kept)):
+        return kept
+    before = desk.reader.candidate(of, desk.setup.id)
+    return before if before.base_commit == kept.base_commit else kept

@@ -1,0 +1,160 @@
+"""Asking the harness, in a process of its own, away from the engine's interpreter lock."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import harness
+from harness.compile import kernel
+from harness.devices.device import Device
+from harness.errors import KoptError
+from harness.formats.json_codec import ConvertError, from_json, to_json
+from harness.isolation import device_lock, guard
+from harness.isolation.guard import Limits
+from harness.isolation.zygote_client import VARIABLE, WarmStart
+from harness.requests import (
+    EndToEndRequest,
+    ErrorLine,
+    EvaluateRequest,
+    Line,
+    LoopLine,
+    LoopRequest,
+    Progress,
+    ReportedLoopRequest,
+    ReportedRequest,
+    Request,
+    TrialLine,
+    VerdictLine,
+)
+from harness.search.trials.trials import LoopResult, Trial
+from harness.target import Target
+from harness.verdict import Verdict, rejected
+
+HARNESS_LIMITS = Limits(wall_s=3600.0, output_bytes=16 << 20)
+TENANCY_S = 20.0
+USUAL_BUDGET = 24
+"""Trials that a loop has the usual limits for; with more of them they grow."""
+COMMAND_RUNS = 100
+"""Runs of a project's commands in one verdict at most: each may take its target's whole time."""
+RUNS_OF_TRIAL = 4
+"""Runs of a project's commands in one trial: setup, build, and the benchmark of both sides."""
+
+
+def warm_start(target: Target, device: Device, python: str | None,
+               env: Mapping[str, str]) -> WarmStart:
+    """Return what lets the harness processes of one target share their imports."""
+    place = kernel.place_on(device, target.language, scratch="", python=python, env=env)
+    return WarmStart(kernel.kind_of(place, target.language),
+                     yields=device_lock.turnstile() if device.kind == "cpu" else None)
+
+
+class HarnessFault(KoptError):
+    """The harness could not answer: a bad task (2), a fault of the machine (3), it died (1)."""
+
+    def __init__(self, line: ErrorLine) -> None:
+        super().__init__(line.what, where=line.where, fix=line.fix)
+        self.exit_code = line.exit_code
+        self.of_device, self.may_pass = line.of_device, line.may_pass
+
+
+def evaluate(request: EvaluateRequest | ReportedRequest | EndToEndRequest, *,
+             progress: Callable[[Progress], None] | None = None,
+             cancel: threading.Event | None = None, warm: WarmStart | None = None) -> Verdict:
+    """Return the verdict on one candidate. Raises HarnessFault."""
+    limits = HARNESS_LIMITS
+    if isinstance(request, ReportedRequest | EndToEndRequest):
+        limits = replace(limits, wall_s=limits.wall_s + COMMAND_RUNS * request.target.timeout_s)
+    last = _ask(request, limits, progress, None, cancel, warm)
+    if isinstance(last, VerdictLine):
+        return last.verdict
+    return rejected("the harness was stopped", candidate_id=request.settings.candidate_id)
+
+
+def loop(request: LoopRequest | ReportedLoopRequest, *,
+         on_trial: Callable[[Trial], None] | None = None,
+         progress: Callable[[Progress], None] | None = None,
+         cancel: threading.Event | None = None, warm: WarmStart | None = None,
+         ) -> LoopResult | None:
+    """Return where the loop ended, None if it was stopped. Raises HarnessFault."""
+    share = max(1.0, request.job.budget / USUAL_BUDGET)
+    limits = replace(HARNESS_LIMITS, wall_s=HARNESS_LIMITS.wall_s * share,
+                     output_bytes=int(HARNESS_LIMITS.output_bytes * share))
+    if isinstance(request, ReportedLoopRequest):
+        runs = RUNS_OF_TRIAL * (request.job.budget + COMMAND_RUNS)
+        limits = replace(limits, wall_s=limits.wall_s + runs * request.target.timeout_s)
+    last = _ask(request, limits, progress, on_trial, cancel, warm)
+    return last.result if isinstance(last, LoopLine) else None
+
+
+def _ask(request: Request, limits: Limits,
+         progress: Callable[[Progress], None] | None, on_trial: Callable[[Trial], None] | None,
+         cancel: threading.Event | None, warm: WarmStart | None,
+         ) -> VerdictLine | LoopLine | None:
+    scratch = Path(request.settings.scratch)
+    scratch.mkdir(parents=True, exist_ok=True)
+    path = scratch / "request.json"
+    path.write_bytes(to_json(request))
+    answers: list[VerdictLine | LoopLine | ErrorLine] = []
+
+    def take(raw: bytes) -> None:
+        try:
+            line: Line = from_json(raw, Line)
+        except ConvertError:
+            raise HarnessFault(ErrorLine(what="the harness printed what is no answer",
+                                         exit_code=1)) from None
+        if isinstance(line, Progress):
+            if progress is not None:
+                progress(line)
+        elif isinstance(line, TrialLine):
+            if on_trial is not None:
+                on_trial(line.trial)
+        else:
+            answers.append(line)
+
+    argv, zygote = [sys.executable, "-m", "harness", str(path)], warm.zygote() if warm else None
+    if zygote is None:
+        outcome = guard.run(argv, cwd=scratch, env=environment(), limits=limits,
+                            on_line=take, cancel=cancel)
+    else:
+        with _tenancy() as held:
+            env = environment() | {VARIABLE: zygote.told(held)}
+            outcome = guard.run(argv, cwd=scratch, env=env, limits=limits, on_line=take,
+                                cancel=cancel, pass_fds=[zygote.descriptor, held])
+    answer = answers[-1] if answers else None
+    if isinstance(answer, ErrorLine):
+        raise HarnessFault(answer)
+    if answer is None and not (cancel is not None and cancel.is_set()):
+        last = outcome.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        raise HarnessFault(ErrorLine(what=f"the harness {outcome.describe(limits)}",
+                                     fix=" ".join(last), exit_code=1,
+                                     may_pass=outcome.was_killed))
+    return answer
+
+
+@contextmanager
+def _tenancy() -> Iterator[int]:
+    """Yield a descriptor, and wait at the end until nothing that was forked holds it any more:
+    a harness process that was killed leaves its runners to their own supervisors.
+    """
+    ours, theirs = os.pipe()
+    try:
+        yield theirs
+    finally:
+        os.close(theirs)
+        select.select([ours], [], [], TENANCY_S)  # its end, since nobody writes
+        os.close(ours)
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of harness processes: clean, and able to import this very harness."""
+    root = str(Path(harness.__file__).resolve().parent.parent)
+    own = {name: os.environ[name] for name in ("KOPT_LOCK_DIR", "XDG_CACHE_HOME", "HOME")
+           if name in os.environ}
+    return guard.clean_env({**own, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"})

@@ -1,0 +1,195 @@
+"""Verdicts on the engine's behalf: one at a time a card, each from a harness process."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from dataclasses import replace
+
+import msgspec
+
+from engine.campaign import baseline_cache
+from engine.campaign.setup import Setup
+from engine.manifest import benchmark_target
+from engine.manifest.schema import Manifest
+from engine.repository import worktree
+from engine.rounds.pool import Ticked
+from engine.verify import canary, gate, harness_client
+from engine.verify.fleet import Card, Fleet
+from engine.verify.harness_client import HarnessFault
+from harness.benchmark.runs import stopping_rule
+from harness.benchmark.spec.command_target import CommandTarget
+from harness.errors import KoptError, Refused, of_os
+from harness.evaluate.evaluate import Settings, Trees
+from harness.requests import EndToEndRequest, EvaluateRequest, Progress, ReportedRequest
+from harness.timing.plan import Plan
+from harness.verdict import Verdict
+
+UNTRUSTED = ("io", "build", "home-candidate")
+"""Parts of the scratch folder that candidates write in."""
+
+FULL = ("baseline", "headline", "final")
+"""Purposes for which a benchmark is run whole, whatever its quick command would say."""
+
+log = logging.getLogger("kopt.engine")
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A verdict that is wanted: two trees, why, and at which error rate."""
+
+    purpose: str
+    candidate: str
+    slot: str
+    candidate_tree: str
+    incumbent_tree: str
+    alpha: float
+    always_time: bool = False
+    left_s: float | None = None
+    """What runs of the whole program may take together."""
+
+    def after(self, seconds: float) -> Job:
+        """Return what is left of it to do, so long after it was begun."""
+        return self if self.left_s is None else msgspec.structs.replace(
+            self, left_s=max(0.0, self.left_s - seconds))
+
+
+class Verified(msgspec.Struct, frozen=True, kw_only=True):
+    """A verdict has come, or the fault that kept it from coming."""
+
+    job: Job
+    verdict: Verdict | None = None
+    fault: KoptError | None = None
+
+
+def commands_of(manifest: Manifest, purpose: str) -> tuple[str, str]:
+    """Return the tests that go before what is timed, and the full ones that go after these: all of
+    them where the best is accepted, both on the baseline, which no candidate is to be blamed for.
+    """
+    tests, full = manifest.test_command, manifest.full_test_command
+    if purpose == "headline":
+        return full or tests, ""
+    return tests, full if purpose == baseline_cache.BASELINE else ""
+
+
+class Verifier:
+    """Threads that answer jobs in order, one for each card; results go to the engine's queue."""
+
+    def __init__(self, setup: Setup, messages: queue.Queue[object], fleet: Fleet) -> None:
+        self.setup, self._fleet = setup, fleet
+        self._messages = messages
+        self._jobs: queue.Queue[Job | None] = queue.Queue()
+        self.cancel = threading.Event()
+        self._threads = [threading.Thread(target=self._run, name=f"verifier-{number}", daemon=True)
+                         for number in range(len(fleet.cards))]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, job: Job) -> None:
+        self._jobs.put(job)
+
+    def stop(self) -> None:
+        """Drop what is queued, end what runs, and wait for the threads."""
+        self.cancel.set()
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None and not self.cancel.is_set():
+            try:
+                verdict = self._verdict(job)
+            except KoptError as error:
+                self._messages.put(Verified(job=job, fault=error))
+            except OSError as error:
+                self._messages.put(Verified(job=job, fault=of_os(error)))
+            except Exception as error:  # whatever it is, the engine must not wait for ever
+                log.exception("no verdict on %s", job.candidate)
+                self._messages.put(Verified(job=job, fault=Refused(
+                    f"internal error: {type(error).__name__}: {error}")))
+            else:
+                if not self.cancel.is_set():
+                    self._messages.put(Verified(job=job, verdict=verdict))
+
+    def _verdict(self, job: Job) -> Verdict:
+        began = time.monotonic()
+        return self._fleet.run(
+            "verdict", lambda card: self._on(card, job.after(time.monotonic() - began)),
+            cancel=self.cancel,
+            on_wait=lambda text: self._tick(job, Progress(stage="waiting", detail=text)),
+            doubtful=gate.doubtful, spoilt=gate.spoilt)
+
+    def _on(self, card: Card, job: Job) -> Verdict:
+        setup = self.setup
+        scratch = setup.folder.scratch(f"verify-{self._fleet.cards.index(card)}")
+        for left in UNTRUSTED:  # one candidate must not find what another has left
+            worktree.remove(scratch / left)
+        if setup.command is None:
+            baseline_cache.seed(setup.folder.path, scratch / "home-candidate")
+        request = self._request(card, job, str(scratch))
+        verdict = self._asked(card, job, request)
+        if baseline_cache.cold_timeout(verdict, setup.target.language) and setup.command is None:
+            verdict = self._asked(card, job, request)
+        if job.purpose == baseline_cache.BASELINE:
+            baseline_cache.keep(setup.folder.path, scratch / "home-incumbent")
+        return verdict
+
+    def _asked(self, card: Card, job: Job,
+               request: EvaluateRequest | ReportedRequest | EndToEndRequest) -> Verdict:
+        """Have the harness answer. What has worked in the baseline and does not now, or a harness
+        that somebody killed, is tried once more before it ends anything.
+        """
+        def ask() -> Verdict:
+            return harness_client.evaluate(request, cancel=self.cancel, warm=card.warm,
+                                            progress=lambda progress: self._tick(job, progress))
+
+        try:
+            return ask()
+        except HarnessFault as fault:
+            if not fault.may_pass or job.purpose == baseline_cache.BASELINE or self.cancel.is_set():
+                raise
+            log.warning("once more on %s: %s", job.candidate, fault)
+            self._tick(job, Progress(stage="waiting", detail=f"once more: {fault.what}"))
+            return ask()
+
+    def _request(self, card: Card, job: Job,
+                 scratch: str) -> EvaluateRequest | ReportedRequest | EndToEndRequest:
+        """Return what the harness is asked: the whole program, a benchmark, or the kernel."""
+        setup, device = self.setup, card.device.id
+        trees = Trees(candidate=str(setup.tree(job.candidate_tree)),
+                      incumbent=str(setup.tree(job.incumbent_tree)),
+                      reference=str(setup.tree(setup.lineage.base)))
+        tests, all_tests = commands_of(setup.manifest, job.purpose)
+        settings = Settings(scratch=scratch, plan=self._plan(job),
+                            python=setup.manifest.python, env=setup.manifest.env,
+                            candidate_id=job.candidate, incumbent_tree=job.incumbent_tree,
+                            always_time=job.always_time,
+                            test_command=tests, full_test_command=all_tests,
+                            canary=job.purpose == canary.PURPOSE,
+                            warm_cache=baseline_cache.warm_for(setup.folder.path, job.purpose),
+                            keep_cache=baseline_cache.keep_for(setup.folder.path, job.purpose))
+        if job.purpose == "e2e":
+            sealed = setup.target.frozen if isinstance(setup.target, CommandTarget) else ()
+            return EndToEndRequest(target=replace(
+                benchmark_target.end_to_end(setup.manifest, sealed), left_s=job.left_s),
+                                   trees=trees, device=device, settings=settings)
+        if isinstance(setup.target, CommandTarget):
+            target = setup.target if job.purpose not in FULL else \
+                replace(setup.target, quick_command="")
+            return ReportedRequest(target=target, device=device, trees=trees, settings=settings)
+        return EvaluateRequest(target=setup.target, device=device, trees=trees, settings=settings)
+
+    def _plan(self, job: Job) -> Plan:
+        plan = self.setup.manifest.decision.plan(job.alpha)
+        most = self.setup.manifest.budget.pairs
+        if self.setup.command is not None:
+            return stopping_rule.plan_for(plan, most)
+        if most is None:
+            return plan
+        return replace(plan, looks=tuple(n for n in plan.looks if n <= most) or (4,))
+
+    def _tick(self, job: Job, progress: Progress) -> None:
+        self._messages.put(Ticked(slot=job.slot, stage=progress.stage, detail=progress.detail,
+                                  done=progress.done))

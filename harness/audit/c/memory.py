@@ -1,0 +1,202 @@
+"""What a C source keeps between calls, and whether it tells by it which tensor it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from harness.audit.c.scan_c import Source
+from harness.audit.findings.sighting import Sighting
+from harness.audit.findings.watched_name import Rule, words
+from harness.audit.python.cache_keys import CacheKey
+from harness.audit.python.key_flow import Probe
+
+_TYPES = words("""
+    const volatile restrict __restrict __restrict__ float double int char void long short
+    unsigned signed size_t ssize_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t
+    uint64_t uintptr_t intptr_t struct bool _Bool half __half static register auto""")
+_STORES = words("static thread_local _Thread_local __thread __device__ __managed__")
+
+
+class Memory:
+    """The variables of a source that outlive a call, and the pointers that a call is given."""
+
+    def __init__(self, source: Source, entry: str, args: Sequence[str | None]) -> None:
+        self.source = source
+        self.names = {source.tokens[at].text: at for at in _kept(source)}
+        self.pointers: dict[str, str] = {}
+        for name, index in source.functions.items():
+            for place, (parameter, pointer) in enumerate(_parameters(source, index)):
+                if pointer and parameter:
+                    known = args[place] if name == entry and place < len(args) else None
+                    if name == entry or parameter not in self.pointers:
+                        self.pointers[parameter] = known or parameter
+        self._follow_copies()
+        self.mapped = entry in source.functions
+
+    def keys(self) -> list[CacheKey]:
+        """Return the comparisons and lookups by which an argument's address is recognised."""
+        found: dict[tuple[int, str], CacheKey] = {}
+        for index, label, kind in self._evidence():
+            token = self.source.tokens[index]
+            found[token.line, label] = CacheKey(
+                file=self.source.file, line=self.source.line(token),
+                text=self.source.text(token.line),
+                probes=frozenset({Probe(kind, frozenset({label}))}), mapped=self.mapped)
+        return list(found.values())
+
+    def notes(self) -> Iterator[Sighting]:
+        for name, at in self.names.items():
+            yield self.source.see(self.source.tokens[at], Rule(
+                "memo", "note", "keeps memory between calls"), name)
+
+    def _evidence(self) -> Iterator[tuple[int, str, str]]:
+        tokens = self.source.tokens
+        for index, token in enumerate(tokens):
+            if token.directive or not self.names:
+                continue
+            if token.text in ("==", "!=") and token.kind == "mark":
+                left, right = self._left(index - 1), self._right(index + 1)
+                for (ours, inside), (theirs, _) in ((left, right), (right, left)):
+                    if ours in self.pointers and theirs in self.names:
+                        yield index, self.pointers[ours], "contents" if inside else "data_ptr"
+            elif token.kind == "name" and token.text in ("memcmp", "bcmp"):
+                words = self._words(index + 1)
+                if words & set(self.names):
+                    for name in words & set(self.pointers):
+                        yield index, self.pointers[name], "contents"
+            elif token.kind == "name" and token.text in self.names \
+                    and self.source.follows(index, "["):
+                for at in range(index + 2, self.source.matching.get(index + 1, index + 2)):
+                    name = tokens[at].text
+                    if name in self.pointers and not self._read(at):
+                        yield index, self.pointers[name], "data_ptr"
+
+    def _words(self, opened: int) -> set[str]:
+        closed = self.source.matching.get(opened, opened)
+        return {t.text for t in self.source.tokens[opened:closed] if t.kind == "name"}
+
+    def _read(self, index: int) -> bool:
+        """Tell whether a pointer is read through rather than taken as a number."""
+        before = self.source.tokens[index - 1].text if index else ""
+        second = self.source.tokens[index - 2].text if index > 1 else ""
+        return self.source.follows(index, "[") or self.source.follows(index, "->") \
+            or (before == "*" and second not in _TYPES)
+
+    def _left(self, index: int) -> tuple[str, bool]:
+        """Return the variable that the operand ending here starts from, and if it is read."""
+        tokens, inside = self.source.tokens, False
+        for _ in range(12):
+            if index < 0:
+                break
+            text = tokens[index].text
+            if text in (")", "]"):
+                opened = self.source.matching.get(index)
+                if opened is None:
+                    break
+                if text == ")":
+                    names = [t.text for t in tokens[opened:index] if t.kind == "name"
+                             and t.text not in _TYPES]
+                    return (names[-1] if names else ""), inside
+                inside, index = True, opened - 1
+            elif index >= 2 and tokens[index - 1].text in (".", "->"):
+                inside, index = inside or tokens[index - 1].text == "->", index - 2
+            else:
+                return text, inside or (tokens[index - 1].text == "*"
+                                        and tokens[index - 2].text in ("(", "&&", "||", "!"))
+        return "", False
+
+    def _right(self, index: int) -> tuple[str, bool]:
+        tokens, deref = self.source.tokens, False
+        for _ in range(12):
+            if index >= len(tokens):
+                break
+            token = tokens[index]
+            if token.text == "*":
+                deref, index = True, index + 1
+            elif token.text == "(":
+                closed = self.source.matching.get(index, len(tokens))
+                after = tokens[closed + 1] if closed + 1 < len(tokens) else None
+                cast = after is not None and (after.kind == "name" or after.text == "(")
+                index = closed + 1 if cast else index + 1
+            elif token.kind == "name" and token.text in _TYPES:
+                index += 1
+            else:
+                return token.text, deref or self.source.follows(index, "[")
+        return "", False
+
+    def _follow_copies(self) -> None:
+        """`uintptr_t key = (uintptr_t)x;` makes key another name of x."""
+        tokens = self.source.tokens
+        for index, token in enumerate(tokens):
+            if token.text != "=" or token.directive or tokens[index - 1].kind != "name":
+                continue
+            end = index + 1
+            while end < len(tokens) and end < index + 12 and tokens[end].text not in (";", ","):
+                end += 1
+            last = tokens[end - 1].text
+            rest = {t.text for t in tokens[index + 1: end - 1]}
+            if last in self.pointers and rest <= _TYPES | {"(", ")", "*", "&"} \
+                    and not self._read(end - 1) and tokens[index - 1].text not in self.names:
+                self.pointers.setdefault(tokens[index - 1].text, self.pointers[last])
+
+
+def _kept(source: Source) -> Iterator[int]:
+    """Yield where a variable is declared that outlives a call and can change."""
+    depth, start = 0, 0
+    for index, token in enumerate(source.tokens):
+        if token.directive:
+            start = index + 1 if depth == 0 else start
+            continue
+        if token.text == "{" and token.kind == "mark":
+            depth += 1
+        elif token.text == "}" and token.kind == "mark":
+            depth = max(0, depth - 1)
+            start = index + 1 if depth == 0 and not source.follows(index, ";") else start
+        if token.kind == "name" and token.text in _STORES and depth:
+            yield from _declared(source, index, index + 80)
+        elif token.text == ";" and depth == 0:
+            yield from _declared(source, start, index + 1)
+            start = index + 1
+
+
+def _declared(source: Source, start: int, end: int) -> Iterator[int]:
+    named: list[int] = []
+    for index in range(start, min(end, len(source.tokens))):
+        token = source.tokens[index]
+        if token.text in ("(", "typedef", "extern", "using", "template") and token.kind != "string":
+            return
+        if token.text in (";", "=", ",", "[", "{") and token.kind == "mark":
+            if len(named) > 1 and not _constant(source, start, index):
+                yield named[-1]
+            if token.text == ",":
+                continue
+            return
+        if token.kind == "name":
+            named.append(index)
+
+
+def _constant(source: Source, start: int, end: int) -> bool:
+    """`const float table[]` cannot change; `const float *last` can."""
+    texts = [t.text for t in source.tokens[start:end]]
+    return ("const" in texts or "constexpr" in texts or "__constant__" in texts) \
+        and "*" not in texts
+
+
+def _parameters(source: Source, index: int) -> Iterator[tuple[str, bool]]:
+    """Yield the name of each parameter of a function, and whether it is a pointer."""
+    closed = source.matching.get(index + 1, index + 1)
+    name, pointer, skip = "", False, index + 1
+    for at in range(index + 2, closed + 1):
+        token = source.tokens[at]
+        if at < skip:
+            continue
+        if token.text in ("(", "["):
+            pointer = pointer or token.text == "["
+            skip = source.matching.get(at, at) + 1
+        elif token.text == "," or at == closed:
+            yield name, pointer
+            name, pointer = "", False
+        elif token.text == "*":
+            pointer = True
+        elif token.kind == "name" and token.text not in _TYPES:
+            name = token.text

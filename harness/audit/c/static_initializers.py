@@ -1,0 +1,212 @@
+"""Code that runs when a library is loaded, and does nothing but fill a table by mathematics.
+
+Only what is plainly so passes: every token of the body is known, and no macro, pointer,
+assembly or condition of the preprocessor can make it mean something else.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from harness.audit.c import watched_c_names
+from harness.audit.c.tokens import Token
+from harness.audit.c.toolkit_headers import is_standard_header
+from harness.audit.findings.watched_name import words
+
+if TYPE_CHECKING:
+    from harness.audit.c.scan_c import Source
+
+_CONTROL = words("for while do if else return break continue")
+_TYPES = words("""
+    const float double int char short long unsigned signed int8_t int16_t int32_t int64_t uint8_t
+    uint16_t uint32_t uint64_t size_t""")
+_MARKS = words("( ) { } [ ] ; , = + - * / % < > <= >= == != ! ~ ? : & | ^ << >> && ||")
+_BEFORE_BODY = words("static void inline")
+_CONDITIONS = words("if ifdef ifndef elif elifdef elifndef else")
+_SPOILERS = words("""
+    alias __alias__ ifunc __ifunc__ weakref __weakref__ symver __symver__ weak
+    redefine_extname push_macro pop_macro operator using namespace template""")
+"""With one of these in a source, a name may stand for another function than it seems to."""
+
+_ASSEMBLY = words("asm __asm__ __asm")
+_INDEX = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)(?P<shift>[+-]\d+)?|(?P<at>\d+))")
+_COUNTED = re.compile(
+    r"(?P<name>\w+) = (?P<first>(?:- )?\d+) ; (?P=name) (?P<test><|<=) (?P<last>(?:- )?\d+) ; "
+    r"(?:\+ \+ (?P=name)|(?P=name) \+ \+) \)")
+_CHANGED = re.compile(r"(?:(?:[-+*/%&|^]|<<|>>) )?= |\+ \+|- -")
+_STEPS = (["+", "+"], ["-", "-"])
+
+
+def only_fills(source: Source, index: int) -> bool:
+    """Tell whether the constructor whose attribute names it at `index` only fills a table."""
+    begin = _body(source, index)
+    if begin is None or begin not in source.matching or not _plain(source):
+        return False
+    return _Body(source, begin).is_mathematics()
+
+
+def _body(source: Source, index: int) -> int | None:
+    """Return where the body opens when nothing but a plain declarator without parameters is
+    between it and the attribute.
+    """
+    line = " ".join(t.text for t in source.tokens[index + 1: index + 20])
+    found = re.match(r"(?:\( \d+ \) )?\) \) ((?:\w+ )+)\( (?:void )?\) \{", line)
+    given = source.tokens[index + 1: index + 1 + found[0].count(" ") + 1] if found else []
+    if found is None or any(t.kind == "string" or t.directive for t in given) \
+            or "void" not in found[1].split() or not set(found[1].split()[:-1]) <= _BEFORE_BODY \
+            or any(t.text in _macros(source) for t in given):
+        return None
+    return index + len(given)
+
+
+@lru_cache(maxsize=4)
+def _macros(source: Source) -> set[str]:
+    return {t.text for at, t in enumerate(source.tokens)
+            if t.directive and at and source.tokens[at - 1].text == "define"}
+
+
+@lru_cache(maxsize=4)
+def _plain(source: Source) -> bool:
+    """Tell whether the whole source shows what is compiled, with no other meaning of a word."""
+    names = {t.text for t in source.tokens if t.kind == "name"}
+    directives = {source.tokens[at + 1].text for at, t in enumerate(source.tokens[:-1])
+                  if t.kind == "directive"}
+    blocks = any(t.text == "extern" and source.tokens[at + 1].kind == "string"
+                 and source.follows(at + 1, "{") for at, t in enumerate(source.tokens[:-1]))
+    assembly = any(t.text in _ASSEMBLY and not _is_barrier(source, at)
+                   for at, t in enumerate(source.tokens) if t.kind == "name")
+    return not blocks and not assembly and not names & _SPOILERS and not directives & _CONDITIONS \
+        and not _macros(source) & (_TYPES | _CONTROL | _BEFORE_BODY) \
+        and not any("??" in line for line in source.lines) \
+        and all(form == "<" and is_standard_header(name) for form, name, _ in source.includes())
+
+
+def _is_barrier(source: Source, at: int) -> bool:
+    """Tell whether assembly is empty, as `asm("" ::: "memory")`: it holds the compiler back."""
+    rest = [t for t in source.tokens[at + 1: at + 5]
+            if t.text not in ("volatile", "__volatile__")]
+    return len(rest) > 2 and rest[0].text == "(" and rest[1].kind == "string" \
+        and not rest[1].text and rest[2].text in (":", "::", ")")
+
+
+@lru_cache(maxsize=4)
+def _outside(source: Source) -> set[int]:
+    """Return the tokens outside of all braces: what stands there declares, and calls nothing."""
+    found, depth = set(), 0
+    for at, token in enumerate(source.tokens):
+        depth += (token.text == "{") - (token.text == "}") if token.kind == "mark" else 0
+        if depth == 0:
+            found.add(at)
+    return found
+
+
+@lru_cache(maxsize=4)
+def _arrays(source: Source) -> dict[str, int]:
+    """Return the sizes of the arrays declared as `static float table[256];` outside of all."""
+    found, outside, start = {}, _outside(source), 0
+    for at, token in enumerate(source.tokens):
+        if token.directive or (token.kind == "mark" and token.text in (";", "}")):
+            line = [t.text for t in source.tokens[start:at]]
+            if token.text == ";" and at in outside and len(line) >= 6 and line[0] == "static" \
+                    and set(line[1:-4]) <= _TYPES - {"const"} and line[-3] == "[" \
+                    and line[-2].isdigit() and line[-2][0] != "0" and line[-1] == "]":
+                found[line[-4]] = int(line[-2])
+            start = at + 1
+    return found
+
+
+@lru_cache(maxsize=256)
+def _library(source: Source, name: str) -> bool:
+    """Tell whether a function is nowhere defined, declared or mentioned, and only called."""
+    if name in source.functions:
+        return False
+    for at, token in enumerate(source.tokens):
+        if token.kind == "string" and name in token.text:
+            return False
+        if token.text == name and (
+                token.directive or at in _outside(source) or not source.follows(at, "(")
+                or (source.tokens[at - 1].kind == "name" and source.before(at) not in _CONTROL)):
+            return False
+    return True
+
+
+class _Body:
+    """A function's body: its tokens, its variables, and the arrays that it may fill."""
+
+    def __init__(self, source: Source, begin: int) -> None:
+        self.source, self.end = source, source.matching[begin]
+        self.tokens = source.tokens[begin: self.end + 1]
+        self.text = [t.text for t in self.tokens]
+        self.arrays = _arrays(source)
+        self.locals = {t.text for at, t in enumerate(self.tokens)
+                       if t.kind == "name" and t.text not in _TYPES and self.text[at - 1] in _TYPES}
+        self.begin = begin
+        self.counters = self._counters()
+
+    def is_mathematics(self) -> bool:
+        macros = _macros(self.source)
+        return len(self.tokens) > 2 and not self.locals & (set(self.arrays) | _CONTROL) \
+            and not any(t.directive or t.text in macros for t in self.tokens) \
+            and all(self._known(at, token) for at, token in enumerate(self.tokens))
+
+    def _known(self, at: int, token: Token) -> bool:
+        after = self.text[at + 1] if at + 1 < len(self.text) else ""
+        if token.kind == "number":
+            return after not in ("[", "(")
+        if token.kind == "name" and token.text in self.arrays:
+            return after == "[" and self._inside(at)
+        if token.kind == "name" and token.text in self.locals:
+            return after not in ("[", "(")
+        if token.kind == "name":
+            return token.text in _CONTROL or token.text in _TYPES or (
+                after == "(" and token.text in watched_c_names.MATHEMATICS
+                and _library(self.source, token.text))
+        return token.kind == "mark" and token.text in _MARKS and self._mark(at, after)
+
+    def _mark(self, at: int, after: str) -> bool:
+        """Tell whether a mark is no pointer's, no call through an expression and no digraph."""
+        mark, before = self.text[at], self.text[at - 1] if at else ""
+        if mark in ("*", "&"):  # of a product or a mask, not of a pointer
+            operand = before in self.locals or before == "]" or self.tokens[at - 1].kind == "number"
+            return operand or (before == ")" and not self._closes_cast(at - 1))
+        if mark == "[":
+            return before in self.arrays
+        if mark == "(":
+            return before not in ("]", "}") and (before != ")" or self._closes_cast(at - 1))
+        return (mark, after) not in (("<", ":"), ("<", "%"), (":", ">"), ("%", ">"))
+
+    def _closes_cast(self, at: int) -> bool:
+        opened = self.source.matching.get(self.begin + at, self.begin + at) - self.begin
+        return 0 <= opened < at - 1 and all(self.text[i] in _TYPES for i in range(opened + 1, at))
+
+    def _inside(self, at: int) -> bool:
+        """Tell whether an array's index stays inside: a number, or a loop's counter, shifted."""
+        close = self.source.matching.get(self.begin + at + 1, 0) - self.begin
+        found = _INDEX.fullmatch("".join(self.text[at + 2: close])) if at < close < at + 8 else None
+        if found is None or self.text[close + 1] == "[":
+            return False
+        shift, size = int(found["shift"] or 0), self.arrays[self.text[at]]
+        spans = [range(int(found["at"]), int(found["at"]) + 1)] if found["at"] \
+            else self.counters.get(found["name"], [])
+        return bool(spans) and all(span.start + shift >= 0 and span.stop + shift <= size
+                                   for span in spans)
+
+    def _counters(self) -> dict[str, list[range]]:
+        """Return what variables count through in their loops, without those also set elsewhere."""
+        found: dict[str, list[range]] = {}
+        headers: set[int] = set()
+        for at, name in enumerate(self.text):
+            loop = _COUNTED.match(" ".join(self.text[at: at + 16]))
+            if loop is None or self.text[at - 3: at - 1] != ["for", "("]:
+                continue
+            last = int(loop["last"].replace(" ", "")) + (loop["test"] == "<=")
+            found.setdefault(name, []).append(range(int(loop["first"].replace(" ", "")), last))
+            headers |= set(range(at, at + loop[0].count(" ") + 1))
+        for at, name in enumerate(self.text):
+            if at not in headers and (
+                    self.text[at - 1] in _TYPES or self.text[at - 2: at] in _STEPS
+                    or _CHANGED.match(" ".join(self.text[at + 1: at + 4]))):
+                found.pop(name, None)
+        return found

@@ -1,0 +1,98 @@
+"""Which names of the C library, the compiler and CUDA a kernel has little reason to touch."""
+
+from __future__ import annotations
+
+from harness.audit.findings.watched_name import Rule, table, words
+
+_CODE = Rule("hidden-code", "flag", "reaches code or memory by other ways")
+_EXEC = Rule("hidden-code", "reject", "makes memory executable")
+_TAMPER = Rule("hidden-code", "reject", "reaches into another process or its own code")
+_FRAMES = Rule("frame-walk", "reject", "walks the stack")
+_THREADS = Rule("threads", "flag", "may go on outside of the call")
+_STREAM = Rule("threads", "flag", "works on a side stream; honest work joins again")
+_NETWORK = Rule("network", "reject", "reaches the network")
+_FILES = Rule("files", "flag", "reads or writes files")
+_CLOCK = Rule("timing", "flag", "reads a clock or waits")
+_EXIT = Rule("files", "flag", "ends the process")
+_BLAS = Rule("delegation", "flag", "calls a library's computation")
+
+
+MENTIONS = table(
+    (_CODE, """dlopen dlmopen dlsym dlvsym dladdr dladdr1 dl_iterate_phdr syscall sigaction
+        sigaltstack _GLOBAL_OFFSET_TABLE_ _DYNAMIC _r_debug r_debug link_map __libc_dlsym
+        __libc_dlopen_mode PyRun_SimpleString PyRun_String PyEval_EvalCode PyGILState_Ensure
+        PyImport_ImportModule Py_Initialize pkey_mprotect prctl seccomp memfd_create userfaultfd
+        __malloc_hook cuModuleLoad cuModuleLoadData cuLibraryLoadData cuModuleGetFunction
+        cudaMemPrefetchAsync cuCtxResetPersistingL2Cache cudaLimitPersistingL2CacheSize
+        accessPolicyWindow cudaCtxResetPersistingL2Cache cudaDeviceSetLimit getauxval
+        program_invocation_name io_uring_setup"""),
+    (_EXEC, "mprotect PROT_EXEC"),
+    (_TAMPER, """ptrace process_vm_readv process_vm_writev process_madvise kcmp
+        __clear_cache __builtin___clear_cache"""),
+    (_FRAMES, """backtrace_symbols backtrace_symbols_fd _Unwind_Backtrace unw_getcontext unw_step
+        __builtin_frame_address __builtin_return_address __libc_stack_end"""),
+    (_THREADS, """pthread_create thrd_create vfork posix_spawn posix_spawnp execve execvp execlp
+        execl execv setitimer timer_create cudaLaunchHostFunc cudaStreamAddCallback
+        cuLaunchHostFunc pthread_atfork sched_setscheduler sched_setaffinity
+        pthread_setaffinity_np jthread atexit on_exit __cxa_atexit"""),
+    (_STREAM, """cudaStreamCreate cudaStreamCreateWithFlags cudaStreamCreateWithPriority
+        cuStreamCreate cudaStreamNonBlocking hipStreamCreate hipStreamCreateWithFlags
+        getStreamFromPool"""),
+    (_NETWORK, """getaddrinfo gethostbyname curl_easy_init curl_easy_perform curl_global_init
+        sockaddr_in sockaddr_un"""),
+    (_FILES, """fopen fopen64 freopen fdopen openat open64 creat opendir tmpfile mkstemp shm_open
+        shmget shmat ftruncate mkfifo fmemopen open_by_handle_at scandir nftw readlink ifstream
+        ofstream fstream pread pwrite dup2 dup3 sendfile lseek fcntl ioctl getdents64"""),
+    (_CLOCK, """clock_gettime clock_getres clock_nanosleep gettimeofday timespec_get ftime rdtsc
+        rdtscp __rdtsc __rdtscp _rdtsc __builtin_ia32_rdtsc __builtin_ia32_rdtscp
+        __builtin_readcyclecounter nanosleep usleep sched_yield getrusage clock64 globaltimer
+        __globaltimer omp_get_wtime cudaEventElapsedTime cuEventElapsedTime hipEventElapsedTime
+        steady_clock high_resolution_clock system_clock __nanosleep sleep_for wall_clock64"""),
+    (_EXIT, "_exit _Exit quick_exit exit_group"),
+    (_BLAS, """cublasSgemm cublasGemmEx cublasLtMatmul cudnnSoftmaxForward"""),
+)
+CALLS = table(
+    (_CODE, "signal getenv secure_getenv setenv putenv"),
+    (_FRAMES, "backtrace"),
+    (_THREADS, "fork clone clone3 system popen raise kill alarm"),
+    (_NETWORK, "socket connect"),
+    (_FILES, "open write pipe dup"),
+    (_CLOCK, "time clock times sleep select poll"),
+    (_EXIT, "exit"),
+)
+"""Common words: only as a call, and only where the source has no function of that name."""
+
+PREFIXES = (
+    ("cblas_", _BLAS), ("LAPACKE_", _BLAS), ("mkl_", _BLAS), ("dnnl_", _BLAS), ("cublas", _BLAS),
+    ("cudnn", _BLAS), ("cusparse", _BLAS), ("hipblas", _BLAS), ("rocblas", _BLAS),
+    ("miopen", _BLAS), ("vDSP_", _BLAS), ("openblas_", _BLAS), ("nvrtc", _CODE),
+    ("Elf64_", _CODE), ("Elf32_", _CODE), ("LLVM", _CODE), ("tcc_", _CODE), ("gcc_jit_", _CODE))
+BLAS_CALLS = words("""
+    sgemm_ dgemm_ hgemm_ sgemv_ dgemv_ sdot_ ddot_ saxpy_ daxpy_ snrm2_ sasum_ sscal_ sger_
+    ssymm_ ssyrk_ strsm_ at::matmul at::softmax""")
+STOLEN = words("""
+    clock_gettime gettimeofday time clock cudaEventElapsedTime cudaEventRecord
+    cudaEventSynchronize cudaDeviceSynchronize cuEventElapsedTime memcmp malloc free memcpy
+    memset write read fwrite __tls_get_addr cudaLaunchKernel""")
+"""Functions of others; a source that defines one, not static, puts itself in their place."""
+
+TIMERS = words("""
+    clock_gettime gettimeofday cudaEventElapsedTime cudaEventRecord cudaEventSynchronize
+    cudaDeviceSynchronize cuEventElapsedTime""")
+
+MATHEMATICS = frozenset(
+    name + suffix for suffix in ("", "f", "l") for name in (
+        "sqrt", "exp", "exp2", "expm1", "log", "log2", "log1p", "pow", "sin", "cos", "tan", "tanh",
+        "sinh", "cosh", "erf", "erfc", "fabs", "floor", "ceil", "round", "fmin", "fmax", "ldexp"))
+"""What a table may be made with when a library is loaded."""
+
+
+def lookup(name: str, *, called: bool) -> Rule | None:
+    """Return the rule for a name as C spells it."""
+    if (rule := MENTIONS.get(name)) is not None:
+        return rule
+    if called and (rule := CALLS.get(name)) is not None:
+        return rule
+    if name in BLAS_CALLS:
+        return _BLAS
+    return next((rule for prefix, rule in PREFIXES if name.startswith(prefix)), None)

@@ -1,0 +1,63 @@
+"""What a check saw at one place, and how new sightings become findings of a verdict."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from harness.formats.text import plain
+from harness.verdict import Finding, Severity
+
+PLACES = 3
+MAX_FINDINGS = 60
+_ORDER: dict[Severity, int] = {"reject": 0, "flag": 1, "note": 2}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sighting:
+    """One thing seen at a line (1-based, 0 for the whole file); equal things share `what`."""
+
+    rule: str
+    severity: Severity
+    what: str
+    file: str
+    line: int = 0
+    text: str = ""
+
+    @property
+    def place(self) -> str:
+        where = plain(self.file.replace("\n", " "), 120) + (f":{self.line}" if self.line else "")
+        shown = plain(" ".join(self.text.split()), 80)
+        return f"{where} ({shown})" if shown else where
+
+
+def fresh(candidate: Iterable[Sighting], baseline: Iterable[Sighting]) -> list[Sighting]:
+    """Return what the candidate has more of than the baseline; lines that were there stay out."""
+    old = list(baseline)
+    had = Counter((s.rule, s.what) for s in old)
+    lines = {(s.rule, s.what, s.text) for s in old}
+    new = []
+    for sighting in sorted(candidate, key=lambda s: (s.rule, s.what, s.text) not in lines):
+        key = (sighting.rule, sighting.what)
+        if had[key] > 0:
+            had[key] -= 1
+        else:
+            new.append(sighting)
+    return new
+
+
+def findings(sightings: Sequence[Sighting]) -> list[Finding]:
+    """Turn sightings into findings, one for each kind of thing, the worst first."""
+    groups: dict[tuple[str, Severity, str], list[Sighting]] = {}
+    for sighting in sightings:
+        groups.setdefault((sighting.rule, sighting.severity, sighting.what), []).append(sighting)
+    ordered = sorted(groups, key=lambda key: (_ORDER[key[1]], key[0]))
+    found = []
+    for rule, severity, what in ordered[:MAX_FINDINGS]:
+        seen = groups[rule, severity, what]
+        places = list(dict.fromkeys(s.place for s in seen))
+        more = f" and {len(places) - PLACES} more" if len(places) > PLACES else ""
+        text = f"{plain(what, 200)}: {', '.join(places[:PLACES])}{more}"
+        found.append(Finding(rule=rule, severity=severity, detail=plain(text, 700)))
+    return found

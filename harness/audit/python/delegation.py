@@ -1,0 +1,160 @@
+"""Whether a Triton candidate does the work itself: library calls and fallbacks on its path."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from harness.audit.findings.sighting import Sighting
+from harness.audit.findings.watched_name import words
+from harness.audit.python.names import Module
+from harness.audit.python.watched_python_names import below
+
+_WORK = words("""
+    matmul mm bmm addmm addbmm baddbmm addmv mv dot vdot einsum tensordot inner outer
+    chain_matmul linalg conv1d conv2d conv3d conv_transpose2d softmax log_softmax logsumexp
+    layer_norm rms_norm batch_norm group_norm instance_norm native_layer_norm relu relu_ gelu
+    silu sigmoid tanh leaky_relu exp exp2 log log2 sqrt rsqrt square pow mul multiply add sub
+    subtract div divide true_divide addcmul addcdiv sum mean prod amax amin max min maximum
+    minimum argmax argmin var std var_mean norm cumsum cumprod sort argsort topk kthvalue median
+    unique bincount histc scatter scatter_add scatter_reduce gather index_select index_add
+    masked_fill where embedding_bag scaled_dot_product_attention attention fft stft bilinear
+    cdist clamp abs neg reciprocal erf sin cos compile _scaled_mm _grouped_mm _int_mm
+    _foreach_add lerp trapz cov corrcoef nansum relu6 hardswish softplus logaddexp logcumsumexp
+    repeat_interleave segment_reduce trace det inverse solve cholesky qr svd eigh kron cross""")
+_PREFIXES = ("torch.nn.functional", "torch.ops", "torch._C._nn", "torch.linalg", "torch.special",
+             "torch.fft", "torch.sparse", "torch._inductor", "torch._dynamo", "torch.compile",
+             "torch.func", "torch.jit.script", "torch.jit.trace", "scipy", "cupy", "jax",
+             "tensorflow", "flash_attn", "xformers", "apex", "transformer_engine", "vllm",
+             "triton.ops", "triton_kernels", "liger_kernel", "torch.utils.cpp_extension")
+_MODULES_OF_NN = words("""
+    Module Parameter Buffer ParameterList ParameterDict ModuleList ModuleDict init utils
+    UninitializedParameter Sequential""")
+_QUIET = frozenset({"torch.nn.functional.pad", "torch.ops.load_library"})
+_METHODS = words("""
+    matmul mm bmm addmm addmm_ baddbmm baddbmm_ einsum softmax log_softmax logsumexp layer_norm
+    cumsum cumprod argsort topk scatter_add scatter_add_ index_add_ scaled_dot_product_attention
+    addmv relu sigmoid tanh rsqrt""")
+_LAUNCHES = frozenset({"run", "warmup", "replay", "launch"})
+
+
+class Path:
+    """What of a module its entry point reaches, by name; all of it where there is no entry."""
+
+    def __init__(self, module: Module, entry: str | None) -> None:
+        self.module = module
+        named: dict[str, list[ast.AST]] = {}
+        for node in module.nodes:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                named.setdefault(node.name, []).append(node)
+        jit = {n for n in module.functions() if is_jit(module, n)}
+        self.nodes: list[ast.AST] = []
+        todo: list[ast.AST] = [n for n in module.tree.body if not isinstance(
+            n, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
+        names = [entry] if entry in named else list(named)
+        todo += [node for name in names if name for node in named[name]]
+        reached: set[ast.AST] = set(todo)
+        while todo:
+            top = todo.pop()
+            stack = [top]
+            while stack:
+                node = stack.pop()
+                if node in module.guarded or node in jit:
+                    continue
+                self.nodes.append(node)
+                stack += [c for c in ast.iter_child_nodes(node) if c not in reached or c is top]
+                word = node.id if isinstance(node, ast.Name) else \
+                    node.attr if isinstance(node, ast.Attribute) else None
+                for other in named.get(word or "", []):
+                    if other not in reached:
+                        reached.add(other)
+                        todo.append(other)
+
+    def launches(self) -> list[ast.Call]:
+        """Return the calls that look like a kernel's launch: `kernel[grid](...)` and its like."""
+        return [n for n in self.nodes if isinstance(n, ast.Call) and (
+            isinstance(n.func, ast.Subscript)
+            or (isinstance(n.func, ast.Attribute) and n.func.attr in _LAUNCHES))]
+
+    def library(self) -> Iterator[tuple[ast.AST, str]]:
+        """Yield the uses of a library's own computation."""
+        for node in self.nodes:
+            if isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.MatMult):
+                yield node, "the @ operator"
+            elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load) \
+                    and not isinstance(self.module.parents.get(node), ast.Attribute):
+                yield from ((node, name) for name in _work(self.module.dotted(node)))
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) \
+                    and node.func.attr in _METHODS and not self.module.dotted(node.func):
+                yield node, f"the tensor's own {node.func.attr}"
+            elif isinstance(node, ast.Call):  # getattr(torch, "matmul") and the like
+                yield from ((node, name) for name in _work(self.module.dotted(node)))
+
+
+def scan(module: Module, entry: str | None, own: Iterable[str], reference: str) -> list[Sighting]:
+    """Return the sightings of one source of a Triton target; `reference` is a function in it."""
+    path = Path(module, entry)
+    library = list(path.library())
+    found = [_see(module, node, f"calls a library's computation: {name}")
+             for node, name in library]
+    busy = {node for node, _ in library} | {n for n in path.nodes if _calls(n, reference)}
+    found += [_see(module, node, "calls the reference") for node in busy
+              if _calls(node, reference)]
+    computing = {n.name for n in module.functions() if any(c in busy for c in ast.walk(n))}
+    for node in path.nodes:
+        if isinstance(node, ast.Try) and _falls_back(node, busy, computing - {entry}):
+            found.append(_see(module, node, "falls back to another implementation when it fails"))
+    if entry in module.own and not path.launches() and not _borrows(path, frozenset(own)):
+        found.append(Sighting(rule="delegation", severity="flag", file=module.file,
+                              what="no Triton kernel is launched on the entry's path"))
+    return found
+
+
+def is_jit(module: Module, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Tell whether a function is compiled by Triton rather than run by Python."""
+    for decorator in function.decorator_list:
+        called = decorator.func if isinstance(decorator, ast.Call) else decorator
+        for name in module.dotted(called):
+            if name.startswith("triton.") and name.rpartition(".")[2] in ("jit", "aggregate"):
+                return True
+    return False
+
+
+def _work(names: Iterable[str]) -> Iterator[str]:
+    for name in sorted(names):
+        head, _, last = name.rpartition(".")
+        if name in _QUIET:
+            continue
+        if (below(name, _PREFIXES) and name not in _PREFIXES) \
+                or (head in ("torch", "torch.Tensor", "numpy", "torch.autograd")
+                    and last in _WORK) \
+                or (head == "torch.nn" and last not in _MODULES_OF_NN and last[:1].isupper()) \
+                or name == "torch.compile":
+            yield name
+
+
+def _calls(node: ast.AST, function: str) -> bool:
+    return bool(function) and isinstance(node, ast.Call) and isinstance(node.func, ast.Name) \
+        and node.func.id == function
+
+
+def _falls_back(node: ast.Try, busy: set[ast.AST], computing: set[str]) -> bool:
+    for handler in node.handlers:
+        for statement in handler.body:
+            for inner in ast.walk(statement):
+                if inner in busy or (isinstance(inner, ast.Call)
+                                     and isinstance(inner.func, ast.Name)
+                                     and inner.func.id in computing):
+                    return True
+    return False
+
+
+def _borrows(path: Path, own: frozenset[str]) -> bool:
+    """Tell whether the path uses a module of the project, which may launch the kernel."""
+    return any(name.partition(".")[0] in own for node in path.nodes
+               if isinstance(node, ast.Name) for name in path.module.dotted(node))
+
+
+def _see(module: Module, node: ast.AST, what: str) -> Sighting:
+    return Sighting(rule="delegation", severity="flag", what=what, file=module.file,
+                    line=getattr(node, "lineno", 0), text=module.text(node))

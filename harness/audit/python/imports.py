@@ -1,0 +1,71 @@
+"""What all checks of a Python source share: the module, what it is judged against, its imports."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from harness.audit.findings.sighting import Sighting
+from harness.audit.findings.watched_name import Rule
+from harness.audit.python import watched_python_names as tables
+from harness.audit.python.names import Module
+from harness.audit.python.watched_python_names import lookup
+from harness.verdict import Severity
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What a source is judged against: the reference's module and function, the own modules."""
+
+    reference: str = ""
+    function: str = ""
+    own: frozenset[str] = frozenset()
+    """Top-level names of the project's own modules, as the kernel's imports would find them."""
+
+
+class Imports:
+    """One source under audit; yields what its imports bring in."""
+
+    def __init__(self, module: Module, context: Context) -> None:
+        self.module, self.context = module, context
+
+    def see(self, node: ast.AST, rule: Rule, name: str = "", *,
+            severity: Severity | None = None) -> Sighting:
+        given = "note" if node in self.module.guarded else severity or rule.severity
+        what = f"{rule.why}: {name}" if name else rule.why
+        return Sighting(rule=rule.rule, severity=given, what=what, file=self.module.file,
+                        line=getattr(node, "lineno", 0), text=self.module.text(node))
+
+    def _import(self, node: ast.Import | ast.ImportFrom) -> Iterator[Sighting]:
+        if isinstance(node, ast.Import):
+            names = [(one.name, "") for one in node.names]
+        else:
+            names = [(self.module.relative(node), one.name) for one in node.names]
+        relative = isinstance(node, ast.ImportFrom) and node.level > 0
+        for module, name in names:
+            yield from self._module(node, module, name, relative)
+            full = f"{module}.{name}" if name else module
+            if (rule := lookup(full)) and rule.rule in ("network", "frame-walk") \
+                    and not (relative or self._is_own(module)):
+                yield self.see(node, rule, full)
+
+    def _module(self, node: ast.AST, module: str, name: str = "",
+                relative: bool = False) -> Iterator[Sighting]:
+        """Judge a module that is imported, or looked up by its name."""
+        top = module.partition(".")[0]
+        if self._is_reference(module) or (name and self._is_reference(f"{module}.{name}")):
+            harmless = name not in ("", "*", self.context.function) \
+                and self._is_reference(module)
+            yield self.see(node, Rule("delegation", "flag" if harmless else "reject",
+                                      "imports the reference"))
+        elif not relative and not self._is_own(top) and top in tables.HARNESS:
+            yield self.see(node, Rule("frame-walk", "reject", "imports the harness"), top)
+
+    def _is_reference(self, module: str) -> bool:
+        full = self.context.reference
+        return bool(full and module) and (
+            module == full or full.endswith(f".{module}") or module.endswith(f".{full}"))
+
+    def _is_own(self, module: str) -> bool:
+        return module.partition(".")[0] in self.context.own

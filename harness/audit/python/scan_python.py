@@ -1,0 +1,287 @@
+"""What a Python source says that no honest kernel needs, read from its tree alone."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from harness.audit.findings.sighting import Sighting
+from harness.audit.findings.tree_diff import MAX_SOURCE_BYTES
+from harness.audit.findings.watched_name import Rule
+from harness.audit.python import watched_python_names as tables
+from harness.audit.python.imports import Context, Imports
+from harness.audit.python.names import Module, Unreadable
+from harness.audit.python.streams import Streams
+from harness.audit.python.watched_python_names import below, lookup
+from harness.verdict import Severity
+
+MAX_LOOKED = 200_000
+"""Steps spent on following names in one source; what is left then counts as unknown."""
+
+_MEMORY = re.compile(r"/proc/(?:self|thread-self|\d+|%[ds]|[^/\s]*)/mem\b|/dev/k?mem\b")
+_SYSTEM = re.compile(r"/proc/[^\s]*|/dev/shm\b|/sys/kernel\b")
+_FETCH = re.compile(r"\bpip3?\b.*\binstall\b|\bcurl\b|\bwget\b|\bgit\s+clone\b"
+                    r"|\b(?:conda|mamba|apt|apt-get|uv|npm)\b.*\b(?:install|add)\b", re.DOTALL)
+_CLOCKS = re.compile(r"%(?:globaltimer|clock)|\bs_memtime\b|\bs_memrealtime\b")
+_FETCHERS = ("subprocess", "os.system", "os.popen", "os.posix_spawn", "os.execv", "os.execvp",
+             "os.spawnv", "asyncio.create_subprocess_exec", "pty.spawn")
+
+def scan(data: bytes, file: str, context: Context) -> tuple[Module | None, list[Sighting]]:
+    """Return the parsed module, None where it cannot be read, and all sightings."""
+    if len(data) > MAX_SOURCE_BYTES:
+        return None, [Sighting(rule="hidden-code", severity="flag", file=file,
+                               what="too large to be read")]
+    try:
+        module = Module(data, file)
+        return module, list(_Scan(module, context).all())
+    except (Unreadable, RecursionError, MemoryError):
+        return None, [Sighting(rule="hidden-code", severity="flag", file=file,
+                               what="cannot be read as Python")]
+
+
+def texts(module: Module) -> Iterator[tuple[ast.AST, str]]:
+    """Yield the texts of a module that are no docstrings."""
+    for node in module.nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes) \
+                and not isinstance(module.parents.get(node), ast.Expr):
+            yield node, module.fold(node) or ""
+
+
+class _Scan(Imports):
+    def __init__(self, module: Module, context: Context) -> None:
+        super().__init__(module, context)
+        self.looked = 0
+        self.streams = Streams(module)
+
+    def all(self) -> Iterator[Sighting]:
+        for node in self.module.nodes:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                yield from self._import(node)
+            elif isinstance(node, ast.Name | ast.Attribute):
+                yield from self._mention(node)
+            elif isinstance(node, ast.Call):
+                yield from self._call(node)
+            elif isinstance(node, ast.Subscript):
+                yield from self._subscript(node)
+            elif isinstance(node, ast.ClassDef):
+                yield from self._class(node)
+        for node, text in texts(self.module):
+            yield from self._text(node, text)
+
+    def _mention(self, node: ast.Name | ast.Attribute) -> Iterator[Sighting]:
+        if isinstance(self.module.parents.get(node), ast.Attribute):
+            return
+        if not isinstance(node.ctx, ast.Load):
+            yield from self._store(node)
+            return
+        names = self.module.dotted(node)
+        for name in sorted(names):
+            module, _, last = name.rpartition(".")
+            if self._is_reference(module) and last == self.context.function:
+                yield self.see(node, Rule("delegation", "reject", "imports the reference"))
+            if self._is_own(name) or (isinstance(node, ast.Name) and "." not in name):
+                continue
+            if (rule := lookup(name)) and not self._exempt(node, name):
+                yield self.see(node, rule, name, severity=self._severity(node, name))
+            elif below(name, tables.STREAMS):
+                yield self._stream(node, name)
+        if isinstance(node, ast.Attribute):
+            chain: ast.AST = node
+            while isinstance(chain, ast.Attribute):
+                if rule := tables.ATTRIBUTES.get(chain.attr):
+                    yield self.see(node, rule, chain.attr)
+                chain = chain.value
+
+    def _exempt(self, node: ast.AST, name: str) -> bool:
+        parent = self.module.parents.get(node)
+        if name == "sys.exit" or name.startswith("signal.SIG"):
+            return node in self.module.guarded
+        return name == "sys.modules" and isinstance(parent, ast.Subscript)
+
+    def _severity(self, node: ast.AST, name: str) -> Severity | None:
+        """Code that was decoded first has no honest use."""
+        call = self.module.parents.get(node)
+        if name.startswith("builtins.") and isinstance(call, ast.Call) and call.func is node \
+                and name.removeprefix("builtins.") in tables.RUNNERS \
+                and self._fed_by_decoder(call):
+            return "reject"
+        if name.startswith("mmap.PROT_EXEC"):
+            return "reject"
+        return None
+
+    def _fed_by_decoder(self, call: ast.Call) -> bool:
+        seen: set[str] = set()
+        todo: list[ast.AST] = [*call.args, *(k.value for k in call.keywords)]
+        while todo and self.looked < MAX_LOOKED:
+            node = todo.pop()
+            self.looked += 1
+            if isinstance(node, ast.Name | ast.Attribute):
+                for name in self.module.dotted(node):
+                    rule = lookup(name)
+                    if rule is not None and rule.why == "decodes hidden data":
+                        return True
+            if isinstance(node, ast.Name) and node.id not in seen:
+                seen.add(node.id)
+                todo += self.module.assigned.get(node.id, [])
+            todo += ast.iter_child_nodes(node)
+        return False
+
+    def _stream(self, node: ast.AST, name: str) -> Sighting:
+        """Work on a side stream is honest when the caller's stream waits for it afterwards."""
+        rule = Rule("threads", "flag", "works on a side stream; honest work joins again")
+        joined = self.streams.joined(node, made=name.endswith(".Stream"))
+        return self.see(node, rule, name, severity="note" if joined else None)
+
+    def _store(self, node: ast.Name | ast.Attribute) -> Iterator[Sighting]:
+        if not isinstance(node, ast.Attribute):
+            return
+        names = self.module.dotted(node)
+        for name in sorted(names):
+            yield from self._replaced(node, name)
+        if not names and node.attr in ("__class__", "__code__", "elapsed_time", "do_bench"):
+            yield self.see(node, Rule("patched", "flag", "replaces a method"), node.attr)
+
+    def _replaced(self, node: ast.AST, name: str) -> Iterator[Sighting]:
+        if self._is_own(name) or name.partition(".")[0] in self.module.own:
+            return
+        if name.startswith("torch.backends."):
+            yield self.see(node, Rule("global-flags", "flag", "sets a flag of torch"), name)
+        elif below(name, tables.TIMERS):
+            yield self.see(node, Rule("patched", "reject", "replaces what judges it"), name)
+        else:
+            yield self.see(node, Rule("patched", "flag", "replaces a part of a library"), name)
+
+    def _call(self, node: ast.Call) -> Iterator[Sighting]:
+        for name in sorted(self.module.dotted(node.func)):
+            if name in ("builtins.setattr", "builtins.delattr") and node.args:
+                word = self.module.fold(node.args[1]) if len(node.args) > 1 else None
+                for base in sorted(self.module.dotted(node.args[0])):
+                    if not base.startswith("builtins."):
+                        yield from self._replaced(node, f"{base}.{word or '?'}")
+            elif name in ("builtins.__import__", "importlib.import_module"):
+                word = self.module.fold(node.args[0]) if node.args else None
+                if word is None:
+                    yield self.see(node, Rule("hidden-code", "flag", "imports a computed name"))
+                else:
+                    yield from self._module(node, word)
+                    if (rule := lookup(word)) and rule.rule == "network":
+                        yield self.see(node, rule, word)
+            elif name == "builtins.getattr" and len(node.args) > 1:
+                yield from self._getattr(node)
+            elif name in ("sys.modules.get", "sys.modules.pop") and node.args:
+                yield from self._sys_module(node, node.args[0])
+            elif name.startswith("sys.modules."):
+                yield self.see(node, Rule("frame-walk", "flag", "walks the loaded modules"))
+            elif below(name, tables.OPENERS):
+                yield from self._open(node, name)
+            elif name == "torch.cuda.Event" and any(
+                    k.arg == "enable_timing" or k.arg is None for k in node.keywords):
+                yield self.see(node, Rule("timing", "flag", "measures itself"), name)
+            if below(name, _FETCHERS) and _FETCH.search(self._words(node)):
+                yield self.see(node, Rule("network", "reject", "fetches a package or a file"))
+
+    def _words(self, node: ast.AST) -> str:
+        words = [self.module.fold(n) for n in ast.walk(node)
+                 if isinstance(n, ast.Constant | ast.JoinedStr | ast.BinOp | ast.Name)]
+        return " ".join(word for word in words if word)
+
+    def _getattr(self, node: ast.Call) -> Iterator[Sighting]:
+        base, word = node.args[0], self.module.fold(node.args[1])
+        called = isinstance(self.module.parents.get(node), ast.Call)
+        names = sorted(self.module.dotted(base))
+        if word is None:
+            if names and called:
+                yield self.see(node, Rule("hidden-code", "flag", "calls a computed name"),
+                               names[0])
+            return
+        if rule := tables.ATTRIBUTES.get(word):
+            yield self.see(node, rule, word)
+        for name in names:
+            if (rule := lookup(f"{name}.{word}")) and not self._is_own(name):
+                yield self.see(node, rule, f"{name}.{word}")
+
+    def _subscript(self, node: ast.Subscript) -> Iterator[Sighting]:
+        for name in sorted(self.module.dotted(node.value)):
+            if name == "sys.modules":
+                if isinstance(node.ctx, ast.Load):
+                    yield from self._sys_module(node, node.slice)
+                elif not _own_name(node.slice):
+                    yield self.see(node, Rule("patched", "reject", "replaces a loaded module"))
+            elif name == "os.environ" and not isinstance(node.ctx, ast.Load):
+                yield self.see(node, Rule("global-flags", "flag", "sets the environment"))
+            elif name.endswith(".__dict__") and not isinstance(node.ctx, ast.Load):
+                word = self.module.fold(node.slice) or "?"
+                yield from self._replaced(node, f"{name.removesuffix('.__dict__')}.{word}")
+            elif name in ("builtins.globals()", "builtins.locals()") \
+                    and self.module.fold(node.slice) is None:
+                yield self.see(node, Rule("hidden-code", "flag", "looks up a computed name"))
+        if isinstance(node.ctx, ast.Load):
+            for name in sorted(self.module.dotted(node)):
+                if (rule := lookup(name)) and not self._is_own(name):
+                    yield self.see(node, rule, name)
+
+    def _sys_module(self, node: ast.AST, key: ast.expr) -> Iterator[Sighting]:
+        if _own_name(key):
+            return
+        word = self.module.fold(key)
+        if word is None:
+            yield self.see(node, Rule("frame-walk", "flag", "looks up a loaded module"))
+        elif word == "__main__":
+            yield self.see(node, Rule("frame-walk", "reject", "looks into the runner"))
+        else:
+            yield from self._module(node, word)
+
+    def _class(self, node: ast.ClassDef) -> Iterator[Sighting]:
+        methods = {n.name for n in node.body if isinstance(n, ast.FunctionDef)}
+        tensor = any(name in ("torch.Tensor", "torch._C.TensorBase")
+                     for base in node.bases for name in self.module.dotted(base))
+        if tensor or methods & set(tables.STOLEN):
+            yield self.see(node, Rule("patched", "flag", "a tensor that may answer later"))
+
+    def _open(self, node: ast.Call, name: str) -> Iterator[Sighting]:
+        path: ast.AST | None = node.args[0] if node.args else next(
+            (k.value for k in node.keywords if k.arg in ("file", "f", "path")), None)
+        text = self.module.fold(path)
+        mode = self.module.fold(node.args[1]) if len(node.args) > 1 else next(
+            (self.module.fold(k.value) for k in node.keywords if k.arg == "mode"), None)
+        if name.startswith("pathlib.") and (path is None or "__file__" in self._names(node)):
+            return
+        if mode and set(mode) & set("wax+"):
+            yield self.see(node, Rule("files", "flag", "writes a file"), name)
+        elif text is None:
+            if "__file__" not in self._names(path) or ".." in self._words(node):
+                yield self.see(node, Rule("files", "flag", "opens a computed path"), name)
+        elif text.startswith(("/", "~")) or ".." in text.split("/"):
+            yield self.see(node, Rule("files", "flag", "opens a file outside of the project"))
+        elif self.context.reference and text.endswith(".py") \
+                and self._is_reference(text.removesuffix(".py").replace("/", ".")):
+            yield self.see(node, Rule("files", "reject", "reads the reference"))
+        elif name in ("numpy.load", "torch.load"):
+            yield self.see(node, Rule("files", "flag", "loads stored data"), name)
+
+    def _names(self, node: ast.AST | None) -> set[str]:
+        """Return the names that an expression is made from, those of its parts included."""
+        seen: set[str] = set()
+        todo = [] if node is None else [node]
+        while todo and self.looked < MAX_LOOKED:
+            for inner in ast.walk(todo.pop()):
+                self.looked += 1
+                if isinstance(inner, ast.Name) and inner.id not in seen:
+                    seen.add(inner.id)
+                    todo += self.module.assigned.get(inner.id, [])
+        return seen
+
+    def _text(self, node: ast.AST, text: str) -> Iterator[Sighting]:
+        if _MEMORY.search(text):
+            yield self.see(node, Rule("files", "reject", "names a process's memory"))
+        elif found := _SYSTEM.search(text):
+            yield self.see(node, Rule("files", "flag", "names a system file"), found[0][:40])
+        if _CLOCKS.search(text) and "__global__" not in text:
+            yield self.see(node, Rule("timing", "flag", "reads a clock in assembly"))
+        if "kopt_kernel" in text or "kopt_reference" in text or text.startswith("KOPT_"):
+            yield self.see(node, Rule("frame-walk", "flag", "names a part of the harness"))
+
+
+def _own_name(key: ast.AST) -> bool:
+    return isinstance(key, ast.Name) and key.id == "__name__"

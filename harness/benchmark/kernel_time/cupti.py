@@ -1,0 +1,218 @@
+"""What the kernels of one benchmark run took on an NVIDIA card, by CUPTI's clock.
+
+A small library of ours (kernel_time.c) is built here and loaded by CUDA's driver into every process
+of the command. It has a file per process, which is whole only if the process ended in order; the
+candidate runs beside it, so that these files are no more to be trusted than its CSV: they are read
+within bounds.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import string
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from harness.benchmark.runs.workdir import Side
+from harness.compile.c_compiler import BUILD_LIMITS, compiler
+from harness.errors import KoptError, Stopped
+from harness.formats import file_copy
+from harness.formats.text import plain
+from harness.isolation import guard
+from harness.isolation.guard import Confine
+
+T = TypeVar("T")
+SOURCE = Path(__file__).parent / "cupti.c"
+FOLDER = "kernel-time"
+LIMITS = {"files": 512, "bytes": 4 << 20, "all": 16 << 20, "lines": 4100, "names": 4096,
+          "name": 300}
+"""Of what a run may leave; a program that starts more processes is not looked at."""
+_NUMBER = re.compile(r"[0-9]{1,19}")
+_HEADER = re.compile(r"kopt-kernel-time\t1\t[0-9]{1,10}\t[01]")
+_FILE = re.compile(r"k\.[0-9]{1,10}\.[0-9]{1,3}")
+_PACKAGES = ("lib*/python3*/*-packages/nvidia/*/lib", "lib",
+             "lib*/python3*/*-packages/triton/backends/nvidia/lib/cupti")
+_TOOLKITS = ("lib64", "lib", "extras/CUPTI/lib64")
+
+
+class Unseen(KoptError):
+    """Nothing is known of the kernels of a run; the text says why."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kernel:
+    """All launches of the kernels of one name; `blocks` is of all of them."""
+
+    launches: int
+    total_ns: int
+    least_ns: int
+    blocks: int
+
+    @property
+    def mean_ns(self) -> float:
+        return self.total_ns / self.launches
+
+    def __add__(self, other: Kernel) -> Kernel:
+        return Kernel(launches=self.launches + other.launches,
+                      total_ns=self.total_ns + other.total_ns,
+                      least_ns=min(self.least_ns, other.least_ns),
+                      blocks=self.blocks + other.blocks)
+
+
+Profile = Mapping[str, Kernel]
+
+
+def build(folder: Path, to: Path, cancel: threading.Event | None = None) -> Path:
+    """Compile the library that writes to such files into a folder and return it.
+
+    Raises Unseen, EnvironmentFault, Stopped.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    out = folder / "libkopt_kernel_time.so"
+    outcome = guard.run(
+        [compiler(), "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread",
+         f"-DKOPT_KERNEL_TIME={_literal(to)}", "-o", str(out), str(SOURCE), "-ldl"], cwd=folder,
+        env=guard.clean_env(home=folder), limits=BUILD_LIMITS,
+        confine=Confine(writable=(str(folder),), cards=False), cancel=cancel)
+    if cancel is not None and cancel.is_set():
+        raise Stopped("stopped while building")
+    if not outcome.ok:
+        said = outcome.stderr.decode(errors="replace").strip().splitlines() or ["it says nothing"]
+        raise Unseen(f"the library that asks CUPTI does not compile: {plain(said[0], 200)}")
+    return out
+
+
+def _literal(path: Path) -> str:
+    """Return a path as C writes it."""
+    kept = frozenset(b"/._-" + (string.ascii_letters + string.digits).encode())
+    return '"' + "".join(chr(byte) if byte in kept else f"\\{byte:03o}"
+                         for byte in os.fsencode(path)) + '"'
+
+
+def places(python: str | None = None) -> list[str]:
+    """Return the files that may be CUPTI: of the Python that runs, then of CUDA toolkits."""
+    program = Path(shutil.which(python or sys.executable) or sys.executable)
+    roots = [program.parent.parent, program.resolve().parent.parent, Path("/usr/local"),
+             Path("/usr")]
+    toolkits = [Path(os.environ.get("CUDA_HOME") or "/usr/local/cuda"),
+                *sorted(Path("/usr/local").glob("cuda-*"), reverse=True)]
+    folders = [(root, pattern) for pattern in _PACKAGES for root in roots]
+    folders += [(root, pattern) for root in toolkits for pattern in _TOOLKITS]
+    found = [str(path) for root, pattern in folders
+             for path in sorted(root.glob(f"{pattern}/libcupti.so.1[0-9]*"), reverse=True)]
+    return [path for path in dict.fromkeys(found) if ":" not in path]
+
+
+def observed(side: Side, cupti: Iterable[str], work: Callable[[], T]) -> tuple[T, Profile]:
+    """Do what runs commands of a side, and return what their kernels took.
+
+    Raises Unseen, EnvironmentFault, Stopped, and what the work raises.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="kernel-time-", dir=side.home))
+    place = side.place
+    try:
+        library = build(side.folder / FOLDER, folder / "k", place.cancel)
+        side.place = replace(place, env={
+            **place.env, "CUDA_INJECTION64_PATH": str(library), "KOPT_CUPTI": ":".join(cupti)})
+        done = work()
+        return done, gathered(folder, place.cancel)
+    finally:
+        side.place = place
+        file_copy.remove(folder)
+
+
+def gathered(folder: Path, cancel: threading.Event | None = None) -> Profile:
+    """Return what the processes of a run have written, together. Raises Unseen and Stopped."""
+    found: dict[str, Kernel] = {}
+    with _opened(folder) as texts:
+        for text in texts:
+            if cancel is not None and cancel.is_set():
+                raise Stopped("stopped while kernel time was read")
+            for name, kernel in parse(text).items():
+                found[name] = found[name] + kernel if name in found else kernel
+                if len(found) > LIMITS["names"]:
+                    raise Unseen("it has too many kernels to look at")
+    if not found:
+        raise Unseen("no kernels were seen")
+    return found
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[Iterator[str]]:
+    """Yield the texts of a folder's files; nothing is followed out of it."""
+    try:
+        inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise Unseen(f"what CUPTI saw is gone: {error.strerror}") from None
+    try:
+        yield _texts(inside)
+    except OSError as error:
+        raise Unseen(f"what CUPTI saw cannot be read: {error.strerror}") from None
+    finally:
+        os.close(inside)
+
+
+def _texts(inside: int) -> Iterator[str]:
+    with os.scandir(inside) as entries:
+        names = [entry.name for entry, _ in zip(entries, range(LIMITS["files"] + 1), strict=False)]
+    if not names:
+        raise Unseen("no process of it loaded CUDA")
+    if len(names) > LIMITS["files"]:
+        raise Unseen("too many processes to look at")
+    if not all(map(_FILE.fullmatch, names)):
+        raise Unseen("there are files where CUPTI's are that are not CUPTI's")
+    left = LIMITS["all"]
+    for name in sorted(names):
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
+                             dir_fd=inside)
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise Unseen("what CUPTI saw is no plain file")
+            data = file.read(min(LIMITS["bytes"], left) + 1)
+        left -= len(data)
+        if len(data) > LIMITS["bytes"] or left < 0:
+            raise Unseen("what CUPTI saw is too much to read")
+        yield data.decode(errors="replace")
+
+
+def parse(text: str) -> dict[str, Kernel]:
+    """Read one process's file. Raises Unseen where it is none, not whole, or says why."""
+    if text.count("\n") > LIMITS["lines"]:
+        raise Unseen("what CUPTI saw is too much to read")
+    header, *lines = text.split("\n")
+    found: dict[str, Kernel] = {}
+    for line in lines[:-2]:
+        word, _, rest = line.partition("\t")
+        if word == "why":
+            raise Unseen(plain(rest, 200) or "CUPTI does not say why")
+        if word == "lost":
+            raise Unseen(f"CUPTI lost kernels: {plain(rest, 20)}")
+        if word != "kernel":
+            raise Unseen("what CUPTI saw does not read well")
+        name, kernel = _kernel(rest)
+        found[name] = found[name] + kernel if name in found else kernel
+    if not _HEADER.fullmatch(header) or lines[-2:] != ["end", ""]:
+        raise Unseen("what CUPTI saw is not whole: a process ended without its exit handlers")
+    return found
+
+
+def _kernel(rest: str) -> tuple[str, Kernel]:
+    parts = rest.split("\t", 4)
+    if len(parts) != 5 or not all(_NUMBER.fullmatch(part) for part in parts[:4]):
+        raise Unseen("what CUPTI saw does not read well")
+    launches, total, least, blocks = map(int, parts[:4])
+    if not 0 < launches * least <= total or blocks < launches:
+        raise Unseen("what CUPTI saw cannot be: its numbers contradict each other")
+    name = " ".join(plain(parts[4], LIMITS["name"]).split())
+    return name, Kernel(launches=launches, total_ns=total, least_ns=least, blocks=blocks)

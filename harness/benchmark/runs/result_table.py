@@ -1,0 +1,142 @@
+"""A benchmark's table once it is read: its rows judged by the check, its metrics turned to costs.
+
+Whatever can be wrong with a run has a kind of its own and one line.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.benchmark.spec import check_rule, row_classes
+from harness.benchmark.spec.command_target import CommandTarget
+from harness.benchmark.spec.metric_units import Measure
+from harness.errors import KoptError
+from harness.formats.json_codec import ConvertError, convert
+from harness.formats.text import plain
+
+FaultKind = Literal[
+    "build", "exit", "crash", "timeout", "output", "memory", "processes", "killed", "missing-file",
+    "stale-file", "unreadable", "missing-column", "empty-table", "nan", "not-a-number",
+    "not-positive", "failed-check", "duplicate-rows", "changed-rows", "changed-files",
+    "disturbed"]
+LIMITS = {"bytes": 4 << 20, "rows": 4096, "columns": 256, "cell": 500}
+"""Of a benchmark's file; more is no table for a verdict."""
+LEAST, MOST = 1e-12, 1e18
+"""Between which every metric lies, whatever its unit."""
+NAMED = 3
+"""Rows that a message names at most."""
+
+
+class Fault(KoptError):
+    """One run of a benchmark gave nothing to go by; `kind` says in which way."""
+
+    exit_code = 1
+
+    def __init__(self, kind: FaultKind, what: str, *, fix: str = "") -> None:
+        super().__init__(what, fix=fix)
+        self.kind: FaultKind = kind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """The texts of one CSV file; a column without a name is an index and is left out."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    sha256: str = ""
+    reader: str = ""
+
+    def column(self, name: str) -> tuple[str, ...]:
+        place = self.columns.index(name)
+        return tuple(row[place] for row in self.rows)
+
+    def cells(self, row: int, names: Sequence[str]) -> tuple[str, ...]:
+        """Return some of a row's cells."""
+        return tuple(self.rows[row][self.columns.index(name)] for name in names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A row that its check column says is wrong."""
+
+    row: int
+    what: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """One run's table, judged: `costs` by row and metric, empty for a row that fails."""
+
+    table: Table
+    costs: tuple[tuple[float, ...], ...]
+    failed: tuple[Failure, ...] = ()
+    wall_s: float = 0.0
+
+
+def from_answer(answer: object) -> Table:
+    """Return the table that the child read. Raises Fault where it says what is no table."""
+    try:
+        table = convert(answer, Table)
+    except ConvertError as error:
+        raise Fault("unreadable", f"was not read: {error}") from None
+    if any(len(row) != len(table.columns) for row in table.rows):
+        raise Fault("unreadable", "has rows of different lengths")
+    kept = [place for place, name in enumerate(table.columns)
+            if name and not name.startswith("Unnamed:")]
+    return Table(columns=tuple(plain(table.columns[place], 80) for place in kept),
+                 rows=tuple(tuple(plain(row[place], 80) for place in kept) for row in table.rows),
+                 sha256=table.sha256, reader=table.reader)
+
+
+def judge(table: Table, target: CommandTarget, measure: Measure, *, csv: str,
+          wall_s: float = 0.0) -> Reading:
+    """Return what a table says. Raises Fault for a table that does not say it.
+
+    The metrics of a row that fails its check mean nothing, and are not looked at.
+    """
+    metrics = [metric.name for metric in measure.metrics]
+    if not table.columns:
+        raise Fault("empty-table", f"{csv} is empty")
+    for name in (target.check.column, *metrics, *row_classes.named(target)):
+        if name not in table.columns:
+            theirs = target.weights is not None and name in target.weights.columns
+            raise Fault("missing-column", f"{csv} has no column {name!r}"
+                        f"{', which target.weights name' if theirs else ''}",
+                        fix=f"it has {', '.join(table.columns[:12])}")
+    if not table.rows:
+        raise Fault("empty-table", f"{csv} has a header and no rows")
+    wanted = check_rule.parse(target.check.rule)
+    costs: list[tuple[float, ...]] = []
+    failed: list[Failure] = []
+    for row, cell in enumerate(table.column(target.check.column)):
+        if not wanted.passes(cell):
+            told = repr(cell) if cell else "empty"
+            failed.append(Failure(row=row, what=(
+                f"{target.check.column} is {told}, expected {wanted.told}")))
+            costs.append(())
+            continue
+        values = [_value(text, name, row, csv) for text, name in
+                  zip(table.cells(row, metrics), metrics, strict=True)]
+        try:
+            costs.append(measure.costs(values))
+        except OverflowError as error:
+            raise Fault("not-positive", f"{csv} row {row + 1}: {error}") from None
+    return Reading(table=table, costs=tuple(costs), failed=tuple(failed), wall_s=wall_s)
+
+
+def _value(text: str, name: str, row: int, csv: str) -> float:
+    """Return a metric's number, which is finite and above zero."""
+    where = f"{csv} row {row + 1}: {name}"
+    value = check_rule.number(text)
+    if not text.strip() or (value is not None and math.isnan(value)):
+        raise Fault("nan", f"{where} is {'NaN' if text.strip() else 'empty'}")
+    if value is None:
+        raise Fault("not-a-number", f"{where} is {text!r}, no number")
+    if not 0 < value < math.inf:
+        raise Fault("not-positive", f"{where} is {text}, no number above zero")
+    if not LEAST < value < MOST:
+        raise Fault("not-positive", f"{where} is {text}, which nothing takes or reaches")
+    return value

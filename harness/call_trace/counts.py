@@ -1,0 +1,166 @@
+"""How often the processes of a program call a function: what they are given to count with, what
+they have left. What counts is harness/calls.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from harness.formats.json_codec import ConvertError, from_json
+
+Cell = int | float | str | bool | tuple[int, ...] | None
+"""What of one argument tells shapes apart: an array's shape, a scalar; None for anything else."""
+
+OURS = Path(__file__).parent / "injected"
+PACKAGE = "kopt_calls"
+UNREAD, OTHER = 0, 1
+"""As harness/call_trace/injected/tally.py has them."""
+MOST_LINES_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Function:
+    """What is counted: a function of a file, or of a module by its dotted name.
+
+    `args` are those that tell shapes apart: the place in a call (-1: wherever the function has that
+    name) and the name; None means all parameters.
+    """
+
+    name: str
+    file: str = ""
+    module: str = ""
+    args: tuple[tuple[int, str], ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """The function was found; its parameters are those of the cells."""
+
+    TAG: ClassVar[str] = "loaded"
+    parameters: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Met:
+    """A shape that was met, and where its calls are counted."""
+
+    TAG: ClassVar[str] = "shape"
+    slot: int
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Note:
+    TAG: ClassVar[str] = "note"
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elsewhere:
+    """Another file of the source's name was loaded."""
+
+    TAG: ClassVar[str] = "elsewhere"
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """Calls with the same cells, by the names of the parameters."""
+
+    cells: Mapping[str, Cell]
+    calls: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """What all processes of a program counted, each on its own.
+
+    `python` tells whether any was a Python that counts; `processes` are those that loaded the
+    function. `unread` calls had arguments that could not be read, `other` ones came when a process
+    had met too many shapes to tell more of them apart.
+    """
+
+    seen: tuple[Seen, ...] = ()
+    python: bool = False
+    processes: int = 0
+    unread: int = 0
+    other: int = 0
+    notes: tuple[str, ...] = ()
+    elsewhere: tuple[str, ...] = ()
+
+    @property
+    def calls(self) -> int:
+        return sum(one.calls for one in self.seen) + self.unread + self.other
+
+
+def prepare(folder: Path, function: Function, environment: Mapping[str, str]) -> dict[str, str]:
+    """Put into an empty folder what counts; returns the environment in which a program does it."""
+    shutil.copytree(OURS, folder / PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.move(folder / PACKAGE / "sitecustomize.py", folder / "sitecustomize.py")
+    (folder / PACKAGE / "job.py").write_text(
+        f"FOLDER = {str(folder)!a}\nFILE = {function.file!a}\n"
+        f"MODULE = {function.module!a}\nFUNCTION = {function.name!a}\n"
+        f"ARGS = {function.args!a}\n", encoding="ascii")
+    path = environment.get("PYTHONPATH")
+    return {**environment, "PYTHONPATH": f"{folder}{os.pathsep}{path}" if path else str(folder)}
+
+
+def gather(folder: Path) -> Counts:
+    """Return what was counted so far."""
+    seen: list[Seen] = []
+    notes: dict[str, None] = dict.fromkeys(_faults(folder))
+    elsewhere: dict[str, None] = {}
+    processes = unread = other = 0
+    for path in sorted(folder.glob("*.lines")):
+        numbers = _numbers(path.with_suffix(".calls"))
+        unread, other = unread + numbers.get(UNREAD, 0), other + numbers.get(OTHER, 0)
+        loaded: Loaded | None = None
+        for line in _lines(path):
+            match line:
+                case Loaded():
+                    processes += loaded is None
+                    loaded = line
+                case Met() if loaded is not None and numbers.get(line.slot):
+                    seen.append(Seen(cells=dict(zip(loaded.parameters, line.cells, strict=False)),
+                                     calls=numbers[line.slot]))
+                case Note():
+                    notes[line.text] = None
+                case Elsewhere():
+                    elsewhere[line.text] = None
+    return Counts(seen=tuple(seen), python=(folder / "begun").exists(), processes=processes,
+                  unread=unread, other=other, notes=tuple(notes), elsewhere=tuple(elsewhere))
+
+
+def _lines(path: Path) -> Iterator[Loaded | Met | Note | Elsewhere]:
+    """Yield the lines of a process that are whole: it may have ended within one."""
+    with path.open("rb") as file:
+        for text in file.read(MOST_LINES_BYTES).splitlines():
+            try:
+                line: Loaded | Met | Note | Elsewhere = from_json(
+                    text, Loaded | Met | Note | Elsewhere)
+            except ConvertError:
+                continue
+            yield line
+
+
+def _numbers(path: Path) -> dict[int, int]:
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return {}
+    found = struct.unpack(f"={len(data) // 8}Q", data[:len(data) // 8 * 8])
+    return {slot: number for slot, number in enumerate(found) if number}
+
+
+def _faults(folder: Path) -> list[str]:
+    try:
+        return [f"a process could not count: {line}"
+                for line in (folder / "faults").read_text("ascii").splitlines()[:3]]
+    except (OSError, UnicodeDecodeError):
+        return []

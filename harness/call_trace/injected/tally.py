@@ -1,0 +1,135 @@
+"""Counts of one process, in two files that outlive it however it ends.
+
+One holds a line for what is known of the process and for each shape that it met, the other, which
+is mapped into memory, a number for each of these shapes: a call costs no more than an addition, and
+nothing has to be done at the end.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from _thread import RLock, get_ident
+
+from .json_text import line
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+UNREAD, OTHER = 0, 1
+"""Slots of calls whose arguments could not be read, and of all that are one too many."""
+FIRST, MOST = 2, 1 << 16
+ROOM = mmap.ALLOCATIONGRANULARITY
+MOST_NOTES = 20
+"""Of each kind."""
+
+
+class Tally:
+    """Adds up calls; whatever goes wrong with that becomes a note.
+
+    Each thread has slots of its own, since adding one to a number is two steps. A fork begins anew.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._parameters: tuple[str, ...] = ()
+        self._renew()
+        os.register_at_fork(after_in_child=self._renew)
+
+    def _renew(self) -> None:
+        self._slots: dict[int, dict[Any, int]] = {}
+        self._views: list[memoryview] = []
+        self._used = FIRST
+        self._told: set[tuple[str, str]] = set()
+        self._lock = RLock()
+        self._path = ""
+
+    def begin(self, parameters: tuple[str, ...]) -> None:
+        """Put on record that the function was found, and which arguments are looked at."""
+        self._parameters = parameters
+        if not self._path:
+            self._open()
+        self._tell("loaded", parameters=parameters)
+
+    def add(self, key: Any) -> None:
+        """Count one call."""
+        try:
+            mine = self._slots.get(get_ident())
+            if mine is None:
+                mine = self._slots[get_ident()] = self._begun()
+            slot = mine.get(key)
+            if slot is None:
+                slot = self._slot(key)
+                if slot != OTHER:
+                    mine[key] = slot
+            self._views[slot * 8 // ROOM][slot % (ROOM // 8)] += 1
+        except Exception as error:
+            self.note(error)
+
+    def _begun(self) -> dict[Any, int]:
+        with self._lock:
+            if not self._path:  # a fork
+                self._open()
+                self._tell("loaded", parameters=self._parameters)
+        return {None: UNREAD}
+
+    def _slot(self, key: Any) -> int:
+        """Return where the calls of a shape that was not met yet are counted."""
+        with self._lock:
+            slot = self._used
+            if slot >= MOST:
+                return OTHER
+            try:
+                if slot * 8 // ROOM >= len(self._views):
+                    self._map(len(self._views))
+                self._tell("shape", slot=slot, cells=key)
+            except Exception as error:
+                self.note(error)
+                return UNREAD
+            self._used += 1
+            return slot
+
+    def _open(self) -> None:
+        self._path = os.path.join(self._folder, f"{os.getpid()}-{os.urandom(6).hex()}")
+        self._map(0)
+
+    def _map(self, number: int) -> None:
+        """Make room for more numbers, on the disk first: what is mapped must be there."""
+        file = os.open(self._path + ".calls", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if os.pwrite(file, bytes(ROOM), number * ROOM) < ROOM:
+                raise OSError("no room for counts")
+            room = mmap.mmap(file, ROOM, offset=number * ROOM)
+        finally:
+            os.close(file)
+        self._views.append(memoryview(room).cast("Q"))
+
+    def note(self, what: Exception | str) -> None:
+        """Keep what went wrong, to be told at the end."""
+        text = what if isinstance(what, str) else f"{type(what).__name__}: {what}"
+        self._once("note", text[:300])
+
+    def elsewhere(self, file: str) -> None:
+        """Keep that another file of the same name was loaded."""
+        self._once("elsewhere", file)
+
+    def _once(self, kind: str, text: str) -> None:
+        try:
+            alike = sum(one == kind for one, _ in self._told)
+            if (kind, text) in self._told or alike >= MOST_NOTES:
+                return
+            self._told.add((kind, text))
+            if not self._path:
+                self._open()
+            self._tell(kind, text=text)
+        except Exception:  # the disk is full, or the folder gone: nobody can be told
+            return
+
+    def _tell(self, kind: str, **told: Any) -> None:
+        file = os.open(self._path + ".lines", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC,
+                       0o600)
+        try:
+            os.write(file, line({"type": kind, **told}))
+        finally:
+            os.close(file)

@@ -1,0 +1,1 @@
+"""Compiles Triton kernels ahead of time and reads the generated assembly."""

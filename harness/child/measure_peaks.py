@@ -1,0 +1,126 @@
+"""Measures what a card reaches with nothing else to do: the rate of a copy, those of products.
+
+Talks JSON lines over a socket: `ready`, then `copy` a number of bytes, `product` of squares in one
+precision. One answer for each, so that whoever runs out of time keeps what was answered before.
+Loads nothing of anyone's. Needs torch; on its CPU device it measures the same, by the host's clock.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+
+from .one_line import one_line
+
+REPEATS = 6
+BLOCK_NS = 4_000_000
+"""A repeat is no shorter: what an event is off by must not count."""
+MOST_CALLS = 64
+EIGHT_BITS = ("float8_e4m3fn", "float8_e4m3fnuz")
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "tf32": "float32", "fp32": "float32"}
+
+
+class Bench:
+    """One device, as torch names it, and what is measured on it."""
+
+    def __init__(self) -> None:
+        self.device = "cpu"
+
+    def ready(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Make a context; tells torch's version, and why there is no GPU where there is none."""
+        self.device = job["device"]
+        if self.device != "cpu":
+            try:
+                torch.empty(1, device=self.device)
+            except Exception as error:
+                return {"torch": torch.__version__, "no_gpu": one_line(error)}
+        return {"torch": torch.__version__}
+
+    def copy(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Copy a tensor, no larger than a quarter of what is free; GB/s read and written."""
+        size = min(job["bytes"], self._free() // 4)
+        source = torch.ones(size, dtype=torch.uint8, device=self.device)
+        target = torch.empty_like(source)
+        best_ns = self._best(lambda: target.copy_(source))
+        return {"bytes": size, "gb_per_s": 2 * size / best_ns}
+
+    def product(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Multiply two squares; TFLOP/s."""
+        n = job["n"]
+        if 16 * n * n > self._free():
+            raise RuntimeError(f"no memory for squares of {n}")
+        torch.set_float32_matmul_precision("high" if job["precision"] == "tf32" else "highest")
+        return {"tflops": 2 * n**3 / self._best(self._work(job["precision"], n)) / 1e3}
+
+    def _work(self, precision: str, n: int) -> Callable[[], Any]:
+        left, right = (torch.randn(n, n, device=self.device) for _ in range(2))
+        if precision != "fp8":
+            dtype = getattr(torch, DTYPES[precision])
+            one, other = left.to(dtype), right.to(dtype)
+            out = torch.empty_like(one)
+            return lambda: torch.mm(one, other, out=out)
+        unit = torch.ones((), device=self.device)
+        failures = []
+        for name in EIGHT_BITS:  # which of them there is, is the card's to say
+            try:
+                dtype = getattr(torch, name)
+                work = _scaled(left.to(dtype), right.to(dtype).t(), unit)
+                work()
+                return work
+            except Exception as error:
+                failures.append(one_line(error))
+        raise RuntimeError(failures[0])
+
+    def _best(self, work: Callable[[], Any]) -> float:
+        """Return the nanoseconds of a call, the least of several repeats."""
+        work()
+        call_ns = self._timed(work, 1)
+        calls = min(MOST_CALLS, max(1, round(BLOCK_NS / max(call_ns, 1.0))))
+        return min(self._timed(work, calls) for _ in range(REPEATS)) / calls
+
+    def _timed(self, work: Callable[[], Any], calls: int) -> float:
+        if self.device == "cpu":
+            began = perf_counter_ns()
+            for _ in range(calls):
+                work()
+            return max(1, perf_counter_ns() - began)
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        begin.record()
+        for _ in range(calls):
+            work()
+        end.record()
+        torch.cuda.synchronize()
+        return max(1.0, float(begin.elapsed_time(end)) * 1e6)
+
+    def _free(self) -> int:
+        """Return how many bytes are free; the CPU's memory is the guard's to bound."""
+        if self.device == "cpu":
+            return 1 << 30
+        torch.cuda.empty_cache()
+        return int(torch.cuda.mem_get_info()[0])
+
+
+def _scaled(first: Any, second: Any, unit: Any) -> Callable[[], Any]:
+    return lambda: torch._scaled_mm(first, second, scale_a=unit, scale_b=unit,
+                                    out_dtype=torch.bfloat16)
+
+
+def main(descriptor: int) -> None:
+    channel = socket.socket(fileno=descriptor)
+    channel.set_inheritable(False)
+    bench = Bench()
+    with channel, channel.makefile("rwb") as stream:
+        for line in stream:
+            job = json.loads(line)
+            try:
+                answer = getattr(bench, job["op"])(job)
+            except BaseException as error:
+                answer = {"error": one_line(error), "kind": type(error).__name__}
+            stream.write(json.dumps(answer).encode() + b"\n")
+            stream.flush()

@@ -1,0 +1,1 @@
+"""Draws secret inputs and keeps the expected values, away from every candidate."""

@@ -1,0 +1,1 @@
+"""Loads a kernel, calls it and times it."""

@@ -1,0 +1,1 @@
+"""Starts, confines, limits and stops untrusted programs; forks them off a zygote."""

@@ -1,0 +1,107 @@
+"""Steps as training takes them: what does a kernel recognise from one call to the next?
+
+In a step the weights are the same objects, their contents and version moved on once, and every
+other tensor is new. The kernel is called twice, and once more after the weights have moved on
+again. A call that does less work than one at which all was new has recognised something: the
+weights, if only they were known to it, and otherwise what never returns in use.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from .launches import Launches
+
+WARM = 2
+
+
+class Work:
+    """Counts a call's launches, and the functions of torch that it enters."""
+
+    def __init__(self) -> None:
+        self._launches = Launches()
+        self._torch = 0
+
+    def of(self, call: Callable[[], Any]) -> int:
+        self._torch = 0
+        before = sys.getprofile()
+        with self._launches.counted():
+            sys.setprofile(self._entered)
+            try:
+                call()
+            finally:
+                sys.setprofile(before)
+        return self._torch + self._launches.seen
+
+    def _entered(self, _: Any, event: str, function: Any) -> None:
+        if event == "c_call" and (_is_torch(getattr(function, "__module__", None)) or _is_torch(
+                type(getattr(function, "__self__", None)).__module__)):
+            self._torch += 1
+
+
+def _is_torch(module: Any) -> bool:
+    return isinstance(module, str) and module.partition(".")[0] in ("torch", "triton")
+
+
+class Steps:
+    """The arguments of a case whose weights stay; everything else is new at each call."""
+
+    def __init__(self, kept: Any, weights: list[str]) -> None:
+        self._kept = kept
+        self._weights = [buffer if tensor["name"] in weights and buffer is not None
+                         and buffer.role == "input" else None
+                         for tensor, buffer in zip(kept.tensors, kept.buffers.buffers, strict=True)]
+        self._calls = 0
+        self.held: list[Any] = []
+
+    def call(self, *, hold: bool = False) -> None:
+        """Call on new activations, of other contents than any before; `hold` keeps the addresses of
+        these from coming back.
+        """
+        fresh = self._kept.kernel.buffers(self._kept.tensors)
+        self._calls += 1
+        for index, (buffer, weight) in enumerate(zip(fresh.buffers, self._weights, strict=True)):
+            if weight is not None:
+                fresh.buffers[index], fresh.arguments[index] = weight, weight.tensor
+            elif buffer is not None and not buffer.output:
+                _roll(buffer, self._calls)
+        if hold:
+            self.held.append(fresh)
+        self._kept.kernel.call(fresh)
+
+    def next(self) -> None:
+        """Move the weights on, as an optimizer does: in place, and their version with them."""
+        for weight in self._weights:
+            if weight is not None:
+                _roll(weight, 1)
+
+
+def _roll(buffer: Any, by: int) -> None:
+    """Move every element on by some places; the version of a tensor moves on too."""
+    flat = buffer.stored.view(-1)
+    if flat.dtype.itemsize == 1:
+        flat = flat.view(sys.modules["torch"].uint8)
+    flat.copy_(flat.roll(by))
+
+
+def trace(kept: Any, weights: list[str], steps: int) -> list[dict[str, int]]:
+    """Return by step how often weights were recognised, and how often anything else was."""
+    work, sequence = Work(), Steps(kept, weights)
+    for _ in range(WARM):  # compilation, and what is made only once
+        sequence.next()
+        sequence.call(hold=True)
+    sequence.next()
+    cold = work.of(lambda: sequence.call(hold=True))
+    sequence.held.clear()
+    seen = []
+    for _ in range(steps):
+        sequence.next()
+        first, second = work.of(sequence.call), work.of(sequence.call)
+        sequence.next()
+        seen.append((first, second, work.of(sequence.call)))
+    cold = max(cold, *(first for first, _, _ in seen))
+    return [{"step": number + 1, "weight_hits": int(second < cold and last >= cold),
+             "other_hits": int(first < cold) + int(last < cold)}
+            for number, (first, second, last) in enumerate(seen)]

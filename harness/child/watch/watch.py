@@ -1,0 +1,162 @@
+"""What a kernel changed in its process: snapshot before it is opened, compared when asked.
+
+It lives where the kernel does, which could forge it with enough insight; it is a tripwire, and
+what it says is checked and bounded by whoever asked. Standard library only, and torch where that
+is loaded already.
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from functools import reduce
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from . import flags
+from .process import Code, running, tasks
+
+MOST = 20
+MOST_LETTERS = 200
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+TORCH = """
+    Tensor Tensor.copy_ Tensor.view Tensor.cpu Tensor.fill_ Tensor.data_ptr Tensor.flip Tensor.to
+    Tensor.contiguous Tensor.detach Tensor.numel Tensor.element_size Tensor.transpose Tensor.all
+    Tensor.__getitem__ Tensor.__setitem__ Tensor.__eq__ Tensor.data Tensor.shape Tensor.dtype
+    Tensor.device Tensor.layout full empty zeros tensor device allclose equal isclose
+    testing.assert_close cuda.synchronize cuda.Event cuda.Event.record cuda.Event.synchronize
+    cuda.Event.elapsed_time cuda.Event.wait cuda.Event.query cuda.CUDAGraph
+    cuda.CUDAGraph.replay cuda.CUDAGraph.capture_begin cuda.CUDAGraph.capture_end cuda.graph
+    cuda.graph.__enter__ cuda.graph.__exit__ cuda.set_device cuda.current_stream"""
+ABSENT = object()
+
+
+class Watch:
+    """`runner` is watched too, and the modules beside this one that are loaded by now."""
+
+    def __init__(self, runner: Any, job: dict[str, Any]) -> None:
+        self._runner, self._language = runner, job["language"]
+        self._named = [(module, [name for name, value in vars(module).items() if callable(value)])
+                       for module in (time, builtins)]
+        self._named += [(json, ["dumps", "loads"]), (os, ["write", "read", "_exit"])]
+        self._modules = [module for module in list(sys.modules.values()) if _is_ours(module)]
+        self._before = {label: (value, _print_of(value)) for label, value in self._things()}
+        self._settings = flags.settings()
+        self._tasks = set(tasks())
+        self._code = Code(job["artifact"], job["root"], native=self._language == "c")
+        self._sealed: list[Any] = []
+
+    def seal(self) -> None:
+        """Remember the kernel that was opened; nothing takes its place later."""
+        self._sealed = self._opened()
+
+    def look(self) -> dict[str, Any]:
+        """Return what is otherwise than before: {"seen": [{"rule": ..., "detail": ...}]}."""
+        found = {"threads": running(self._tasks), "patched": self._patched(),
+                 "global-flags": flags.changed(self._settings),
+                 "hidden-code": self._code.added()}
+        return bounded([(rule, text) for rule in ("patched", "hidden-code", "threads",
+                                                  "global-flags") for text in found[rule]])
+
+    def _patched(self) -> list[str]:
+        told, seen = [], set()
+        for label, value in self._things():
+            seen.add(label)
+            before, prints = self._before.get(label, (ABSENT, ()))
+            if value is not before or not _alike(_print_of(value), prints):
+                told.append(f"{label} was replaced" if before is not ABSENT
+                            else f"{label} was added")
+        told += [f"{label} was removed" for label in self._before if label not in seen]
+        told += self._shadowed()
+        if len(now := self._opened()) != len(self._sealed) or any(
+                one is not other for one, other in zip(now, self._sealed, strict=True)):
+            told.append("the kernel that was loaded was replaced")
+        if sys.gettrace() is not None or sys.getprofile() is not None:
+            told.append("the runner's own steps are traced")
+        return told + self._code.changed()
+
+    def _things(self) -> Iterator[tuple[str, Any]]:
+        """Yield what must stay as it is, by name."""
+        for module, names in self._named:
+            yield from ((f"{module.__name__}.{name}", getattr(module, name, ABSENT))
+                        for name in names)
+        encoder = json._default_encoder  # type: ignore[attr-defined]
+        for label, held in (("socket", socket.socket), ("_socket", socket.socket.__base__),
+                            ("SocketIO", socket.SocketIO), ("JSONEncoder", json.JSONEncoder),
+                            ("JSONDecoder", json.JSONDecoder), ("json's encoder", encoder)):
+            yield from ((f"{label}.{name}", value) for name, value in list(vars(held).items()))
+        for name in ("time", "json", "socket", "os", "builtins", "torch", "__main__"):
+            yield f"the module {name}", sys.modules.get(name, ABSENT)
+        torch = sys.modules.get("torch")
+        for name in TORCH.split() if torch is not None else ():
+            try:
+                yield f"torch.{name}", reduce(getattr, name.split("."), torch)
+            except AttributeError:
+                yield f"torch.{name}", ABSENT
+        for module in self._modules:
+            yield from _inside(module)
+
+    def _opened(self) -> list[Any]:
+        kernel = getattr(self._runner, "kernel", None)
+        return [kernel, getattr(kernel, "function", None), getattr(self._runner, "clock", None)]
+
+    def _shadowed(self) -> list[str]:
+        """Say which methods of the runner's objects are hidden behind attributes of the same name.
+        """
+        runner = self._runner
+        objects = [runner, runner.kernel, getattr(runner, "kept", None),
+                   *getattr(runner, "prepared", {}).values()]
+        return [f"{type(one).__name__}.{name} was replaced" for one in objects if one is not None
+                for name in vars(one) if callable(getattr(type(one), name, None))]
+
+
+def bounded(seen: list[tuple[str, str]]) -> dict[str, Any]:
+    """Return an answer of a length that fits: what is alike only once."""
+    return {"seen": [{"rule": rule, "detail": detail[:MOST_LETTERS]}
+                     for rule, detail in list(dict.fromkeys(seen))[:MOST]]}
+
+
+def _is_ours(module: Any) -> bool:
+    file = getattr(module, "__file__", None)
+    return isinstance(module, ModuleType) and isinstance(file, str) \
+        and os.path.abspath(file).startswith(PACKAGE + os.sep)
+
+
+def _inside(module: ModuleType) -> Iterator[tuple[str, Any]]:
+    """Yield a module's globals and what its own classes hold."""
+    own = module.__name__.rpartition(".")[2]
+    for name, value in list(vars(module).items()):
+        if name.startswith("__"):
+            continue
+        yield f"{own}.{name}", value
+        if isinstance(value, type) and value.__module__ == module.__name__:
+            for part, inner in list(vars(value).items()):
+                if part not in ("__doc__", "__dict__", "__weakref__"):
+                    yield f"{own}.{name}.{part}", inner
+
+
+def _print_of(value: Any) -> tuple[Any, ...]:
+    """Return what tells a function from itself with other code put into it; see `_alike`."""
+    if isinstance(value, property):
+        return (*_print_of(value.fget), *_print_of(value.fset))
+    function = value.__func__ if isinstance(value, staticmethod | classmethod) else value
+    if not isinstance(function, FunctionType):
+        return ()
+    code = function.__code__
+    return code, function.__defaults__, _code(code), repr(function.__kwdefaults__)
+
+
+def _alike(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    """Tell whether all code objects are the very same, and nothing was changed within them."""
+    return len(one) == len(other) and all(
+        a is b if isinstance(a, CodeType) else a == b for a, b in zip(one, other, strict=True))
+
+
+def _code(code: CodeType) -> tuple[Any, ...]:
+    inner = tuple(_code(one) if isinstance(one, CodeType) else one for one in code.co_consts)
+    return code.co_code, code.co_names, inner

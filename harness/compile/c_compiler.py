@@ -1,0 +1,78 @@
+"""Builds a C kernel into a shared library, under the guard."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import EnvironmentFault, KoptError, Stopped
+from harness.formats.text import plain
+from harness.isolation import guard
+from harness.isolation.device_lock import Turnstile
+from harness.isolation.guard import Confine, Limits
+from harness.target import Target
+
+BUILD_LIMITS = Limits(wall_s=60.0, output_bytes=1 << 20, memory_bytes=4 << 30,
+                      file_bytes=256 << 20)
+COMPILERS = ("cc", "gcc", "clang")
+
+
+_ERROR = re.compile(r"\berror: |undefined reference|: cannot find |^kopt: ")
+
+
+class BuildError(KoptError):
+    """The candidate does not compile; `what` is the compiler's first error."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """A built library and the hash by which the runner proves that it loaded this one."""
+
+    path: str
+    sha256: str
+    seconds: float
+
+
+def compiler() -> str:
+    """Return the system's C compiler. Raises EnvironmentFault when there is none."""
+    for name in COMPILERS:
+        if path := shutil.which(name):
+            return path
+    raise EnvironmentFault("no C compiler found", fix="install gcc or clang (Debian: apt install "
+                           "gcc)")
+
+
+def build(target: Target, tree: Path, out: Path, *, yields: Turnstile | None = None,
+          extra: tuple[str, ...] = (), cancel: threading.Event | None = None) -> Built:
+    """Compile the target's source in `tree` to the library `out`.
+
+    The compiler runs inside `tree` with a relative path, so that equal sources give equal bytes.
+    Raises BuildError with the first error line.
+    """
+    if not (tree / target.source).is_file():
+        raise BuildError(f"{target.source} is not there")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    argv = [compiler(), *target.build, *extra, "-shared", "-fPIC", "-o", str(out), target.source,
+            "-lm"]
+    outcome = guard.run(argv, cwd=tree, env=guard.clean_env(home=out.parent), limits=BUILD_LIMITS,
+                        confine=Confine(writable=(str(out.parent),), cards=False), yields=yields,
+                        cancel=cancel)
+    if cancel is not None and cancel.is_set():
+        raise Stopped("stopped while building")
+    if not outcome.ok:
+        raise BuildError(_first_error(outcome.stderr.decode(errors="replace"))
+                         or f"the compiler {outcome.describe(BUILD_LIMITS)}")
+    digest = hashlib.sha256(out.read_bytes()).hexdigest()
+    return Built(path=str(out), sha256=digest, seconds=outcome.wall_s)
+
+
+def _first_error(text: str) -> str:
+    lines = [plain(line, 300) for line in text.splitlines()]
+    errors = [line for line in lines if _ERROR.search(line)]
+    return next(iter(errors or lines), "")

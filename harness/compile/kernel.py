@@ -1,0 +1,147 @@
+"""One side of a comparison: a kernel from a tree, built if its language needs it, ready to run."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.compile import c_compiler, stream_usage
+from harness.compile.c_compiler import BuildError
+from harness.devices.device import Device
+from harness.errors import InputError
+from harness.formats.text import plain
+from harness.isolation.device_lock import Turnstile
+from harness.isolation.guard import clean_env
+from harness.isolation.zygote_client import Kind
+from harness.target import Target
+
+MOST_SIBLINGS = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where kernels run: the interpreter, the folder below which they write, the device.
+
+    `device` is as torch names it in a process that sees no other card: "cpu" or "cuda:0".
+    """
+
+    device: str
+    scratch: str
+    python: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    interpret: bool = False
+    nodes: tuple[str, ...] = ()
+    """The files below /dev of the cards that it may open, empty for all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kernel:
+    """A kernel that a runner can load. `identity` is equal when the running code is.
+
+    `sha256` is of the file that the runner loads; `name` is the side it plays.
+    """
+
+    name: str
+    target: Target
+    artifact: str
+    sha256: str
+    identity: str
+    root: str
+    place: Place
+
+    @property
+    def home(self) -> Path:
+        """The folder of its runners alone: HOME, temporary files, compiled kernels."""
+        return Path(self.place.scratch) / f"home-{self.name}"
+
+    @property
+    def tunes_itself(self) -> bool:
+        """Whether it may time configurations when it is first called: others must be quiet then."""
+        if self.target.language == "c":
+            return False
+        own = Path(self.artifact)
+        return any(b"autotune" in path.read_bytes() for path in
+                   [own, *sorted(own.parent.glob("*.py"))[:MOST_SIBLINGS]] if path.is_file())
+
+    @property
+    def one_stream(self) -> bool:
+        """Whether all of its work is on one stream of a card, as far as that can be told."""
+        return self.target.language == "triton" and self.target.num_gpus == 1 and \
+            stream_usage.one_stream(Path(self.root), Path(self.artifact))
+
+    def job(self) -> dict[str, Any]:
+        """Return what a runner is told to load."""
+        return {"language": self.target.language, "artifact": self.artifact, "root": self.root,
+                "sha256": self.sha256, "entry": self.target.entry,
+                "returns": self.target.returns, "device": self.place.device,
+                "interpret": self.place.interpret}
+
+
+def place_on(device: Device, language: str, *, scratch: str, python: str | None,
+             env: Mapping[str, str]) -> Place:
+    """Return the place for kernels on a device; Triton on the CPU is interpreted."""
+    on_cpu = device.kind == "cpu"
+    return Place(device="cpu" if on_cpu else "cuda:0", scratch=scratch, python=python,
+                 env={**env, **device.visible_env}, interpret=on_cpu and language == "triton",
+                 nodes=device.all_nodes)
+
+
+def kind_of(place: Place, language: str) -> Kind | None:
+    """Return what forks programs for a place; None for a language that imports nothing."""
+    if language == "c":
+        return None
+    env = clean_env({**place.env, **({"TRITON_INTERPRET": "1"} if place.interpret else {})})
+    return Kind(python=place.python or sys.executable, language=language,
+                env=tuple(sorted(env.items())))
+
+
+def make(target: Target, tree: Path, name: str, place: Place, *,
+         yields: Turnstile | None = None, cancel: threading.Event | None = None) -> Kernel:
+    """Turn the target's source in `tree` into something that runs. Raises BuildError."""
+    source = tree / target.source
+    try:
+        text = source.read_bytes()
+    except OSError as error:
+        raise BuildError(f"{target.source}: {error.strerror}") from None
+    if target.language == "c":
+        out = Path(place.scratch) / "build" / name / "kernel.so"
+        built = c_compiler.build(target, tree, out, yields=yields, cancel=cancel)
+        return Kernel(name=name, target=target, artifact=built.path, sha256=built.sha256,
+                      identity=built.sha256, root=str(tree), place=place)
+    try:
+        compile(text, target.source, "exec")
+    except SyntaxError as error:
+        raise BuildError(f"{target.source}:{error.lineno or 1}: {plain(error.msg)}") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise BuildError(f"{target.source}: {error or 'nested too deeply'}") from None
+    return Kernel(name=name, target=target, artifact=str(source), root=str(tree), place=place,
+                  sha256=hashlib.sha256(text).hexdigest(), identity=_identity(tree, source))
+
+
+def _identity(tree: Path, source: Path) -> str:
+    """Hash every Python file of a tree: the kernel may import any of them."""
+    digest = hashlib.sha256()
+    for folder, folders, files in os.walk(tree):
+        folders[:] = sorted(f for f in folders if not f.startswith((".", "__pycache__")))
+        for name in sorted(files):
+            path = Path(folder) / name
+            if path == source or (name.endswith(".py") and path.is_file()):
+                digest.update(f"{path.relative_to(tree)}\0".encode(errors="surrogateescape"))
+                digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def scratch_inside(folder: Path, name: str) -> Path:
+    """Return a folder below `folder`, made; raises InputError where that cannot be written."""
+    path = folder / name
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write here: {error.strerror}", where=str(path)) from None
+    return path

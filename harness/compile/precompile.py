@@ -1,0 +1,198 @@
+"""Compiling configurations before they are run: side by side, in guarded processes, on the CPU.
+
+One compilation gives both what a launch would find in Triton's cache and what the kernels take of a
+card. It is done by `harness.compile.triton_aot`, whose process runs the configuration's own host code. What such a
+process writes is its own configuration's: every one has a folder of its own, which no other process
+may write to, and `give` copies out of it into the home of runners of the same configuration. Nobody
+else reads it, so that no candidate finds what another one has put there. What all of them share, C
+modules made of Triton's own text and a list of types, is built by a process that loads nothing of
+anyone's. The cache's key has in it the kernel's text, line and module name, what it calls and which
+globals it reads, argument types, alignments and constants, options, architecture, Triton's own
+files, ptxas' version, and some variables of the environment, which are allow-listed and equal on
+both sides. The path of the file is not in it. But Triton writes absolute paths into the cache, so
+that its index of each kernel is written anew where a cache is copied to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness.compile import compiler_cache, launch_limits, triton_aot
+from harness.compile.cache_adoption import adopt
+from harness.compile.kernel import Kernel, Place
+from harness.compile.triton_aot import AOT_LIMITS, KernelResources
+from harness.devices import architectures as archs
+from harness.errors import EnvironmentFault, KoptError, Stopped
+from harness.formats import file_copy
+from harness.isolation.device_lock import Turnstile
+from harness.isolation.guard import Limits
+from harness.isolation.rpc import PeerDied, PeerError
+from harness.isolation.zygote_client import Zygote
+from harness.target import Target
+
+LIMITS = replace(AOT_LIMITS, wall_s=120.0)
+NICE = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ready:
+    """What came of one configuration: why no card of the architecture can launch it, or what its
+    kernels take; with an `error` nobody can tell before it runs.
+    """
+
+    resources: tuple[KernelResources, ...] = ()
+    reasons: tuple[str, ...] = ()
+    error: str = ""
+    wall_s: float = 0.0
+
+
+class Ahead:
+    """Compiles sources of one target for one architecture, `workers` at a time; any thread asks.
+
+    A source stands for the target's own file in a copy of `tree`. Close it to end what still runs.
+    """
+
+    def __init__(self, target: Target, tree: Path, arch: str, scratch: Path, *,
+                 python: str | None = None, env: Mapping[str, str] | None = None,
+                 zygote: Zygote | None = None, workers: int | None = None,
+                 limits: Limits = LIMITS, yields: Turnstile | None = None,
+                 cancel: threading.Event | None = None) -> None:
+        self.target, self.tree, self.arch, self.scratch = target, tree, arch, scratch
+        self.workers = workers or max(1, len(os.sched_getaffinity(0)) - 1)
+        self._python, self._env, self._zygote = python, dict(env or {}), zygote
+        self._limits, self._yields = limits, yields
+        self._cancel = _Either(cancel)
+        self._pool = ThreadPoolExecutor(self.workers, "kopt-ahead")
+        self._lock, self._building = threading.Lock(), threading.Lock()
+        self._futures: dict[str, Future[Ready]] = {}
+        self._sources: dict[str, str] = {}
+        self._built: set[tuple[str, ...]] | None = None
+        self.no_stubs = ""
+        """Why the modules that all launches share could not be built; each then builds its own."""
+
+    def expect(self, source: str) -> str:
+        """Have a source compiled if it was not yet; returns the name to ask for it by."""
+        key = hashlib.sha256(source.encode(errors="surrogatepass")).hexdigest()[:16]
+        with self._lock:
+            if key not in self._futures:
+                self._sources[key] = source
+                self._futures[key] = self._pool.submit(self._compile, key, source)
+        return key
+
+    def get(self, key: str) -> Ready:
+        """Wait for what was expected; what has not begun begins now. Raises Stopped."""
+        future = self._futures[key]
+        if future.cancel():  # others stand before it
+            future = Future()
+            try:
+                future.set_result(self._compile(key, self._sources[key]))
+            except BaseException as error:
+                future.set_exception(error)
+            self._futures[key] = future
+        return future.result()
+
+    @property
+    def room(self) -> int:
+        """How many more sources may be expected, with one that waits for each that is compiled."""
+        with self._lock:
+            return 2 * self.workers - sum(not future.done() for future in self._futures.values())
+
+    def future(self, key: str) -> Future[Ready]:
+        """Return what will come of a source that is expected."""
+        return self._futures[key]
+
+    def give(self, key: str, kernel: Kernel) -> int:
+        """Copy what was compiled to where the runners of a kernel, the same source, will find it.
+
+        Returns how many kernels and modules there are. No such runner may have called it yet.
+        """
+        return sum(adopt(cache, kernel.home, compiler_cache.TRITON) for cache in (
+            triton_aot.cache_in(self._folder(key)), self._stubs / "triton"))
+
+    def forget(self, key: str) -> None:
+        """Remove what was compiled for a source; it would be compiled again."""
+        with self._lock:
+            future = self._futures.pop(key, None)
+            self._sources.pop(key, None)
+        if future is not None and (future.cancel() or future.done()):
+            file_copy.remove(self._folder(key))
+
+    def close(self) -> None:
+        self._cancel.set()
+        self._pool.shutdown(cancel_futures=True)
+
+    def __enter__(self) -> Ahead:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def _stubs(self) -> Path:
+        return self.scratch / "stubs"
+
+    def _folder(self, key: str) -> Path:
+        return self.scratch / key
+
+    def _compile(self, key: str, source: str) -> Ready:
+        began = time.monotonic()
+        if self._cancel.is_set():
+            raise Stopped("stopped")
+        tree = self._folder(key) / "tree"
+        try:
+            shutil.copytree(self.tree, tree, symlinks=True, dirs_exist_ok=True,
+                            ignore=shutil.ignore_patterns(".git"))
+            (tree / self.target.source).write_bytes(source.encode(errors="surrogatepass"))
+            found = triton_aot.inspected(
+                self.target, tree, self.arch, self._folder(key), python=self._python,
+                env=self._env, cached=True, nice=NICE, limits=self._limits, yields=self._yields,
+                zygote=self._zygote, cancel=self._cancel)
+            self._build(found.signatures)
+        except Stopped:
+            raise
+        except (KoptError, OSError) as error:
+            return Ready(error=str(error), wall_s=time.monotonic() - began)
+        finally:
+            file_copy.remove(tree)
+        return Ready(resources=found.resources, reasons=launch_limits.of_all(found.resources),
+                     wall_s=time.monotonic() - began)
+
+    def _build(self, signatures: tuple[tuple[str, ...], ...]) -> None:
+        """Have the modules built that launches with such arguments need, once each."""
+        arch = archs.find(self.arch)
+        if arch is None or arch.backend != "cuda":
+            return
+        with self._building:
+            wanted = set(signatures) - (self._built or set())
+            if self.no_stubs or (self._built is not None and not wanted):
+                return
+            self._built = (self._built or set()) | wanted
+            self._stubs.mkdir(parents=True, exist_ok=True)
+            place = Place(device="cpu", scratch=str(self.scratch), python=self._python,
+                          env=self._env)
+            try:
+                with triton_aot.peer(place, self._stubs, limits=self._limits, yields=self._yields,
+                              zygote=self._zygote, cancel=self._cancel) as builder:
+                    answer = builder.ask("stubs", signatures=sorted(wanted))
+                self.no_stubs = "; ".join(answer["failed"])
+            except (PeerError, PeerDied, EnvironmentFault) as error:
+                self.no_stubs = error.what
+
+
+class _Either(threading.Event):
+    """Set when it is, or when another one is."""
+
+    def __init__(self, other: threading.Event | None) -> None:
+        super().__init__()
+        self._other = other
+
+    def is_set(self) -> bool:
+        return super().is_set() or (self._other is not None and self._other.is_set())

@@ -1,0 +1,65 @@
+"""What the C compiler says of a kernel's loops: which it vectorised, and why not the others."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.compile.c_compiler import BUILD_LIMITS, compiler
+from harness.formats.text import plain
+from harness.isolation import guard
+from harness.isolation.device_lock import Turnstile
+from harness.isolation.guard import Confine
+from harness.target import Target
+
+_REMARK = re.compile(
+    r"^(?P<file>[^:\s]+):(?P<line>\d+):\d+: (?P<kind>optimized|missed): +(?P<text>.*)$")
+_VECTORS = re.compile(r"loop vectorized using (?P<bytes>\d+) byte vectors")
+_REASON = re.compile(r"not vectorized: *(?P<why>.*)$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remark:
+    """One loop of the source by its line: the widest vectors it got (0: none), and why not more."""
+
+    line: int
+    vector_bytes: int
+    why: str = ""
+
+    @property
+    def is_nest(self) -> bool:
+        """A loop around other loops: those inside tell more."""
+        return "nest" in self.why
+
+
+def of_source(target: Target, tree: Path, scratch: Path, *,
+              yields: Turnstile | None = None) -> tuple[Remark, ...]:
+    """Return gcc's remarks on the target's loops, by line; empty where the compiler gives none."""
+    scratch.mkdir(parents=True, exist_ok=True)
+    argv = [compiler(), *target.build, "-fopt-info-vec-optimized-missed", "-c", "-fPIC", "-o",
+            str(scratch / "remarks.o"), target.source]
+    outcome = guard.run(argv, cwd=tree, env=guard.clean_env(home=scratch), limits=BUILD_LIMITS,
+                        confine=Confine(writable=(str(scratch),), cards=False), yields=yields)
+    return parse(outcome.stderr.decode(errors="replace"), Path(target.source).name)
+
+
+def parse(text: str, source: str) -> tuple[Remark, ...]:
+    """Read `-fopt-info-vec` output; of a loop's versions the widest counts."""
+    loops: dict[int, int] = {}
+    reasons: dict[int, str] = {}
+    loop = 0
+    for raw in text.splitlines():
+        found = _REMARK.match(raw)
+        if found is None or Path(found["file"]).name != source:
+            continue
+        line, message = int(found["line"]), found["text"]
+        if "couldn't vectorize loop" in message:
+            loops.setdefault(line, 0)
+            loop = line
+        elif vectors := _VECTORS.search(message):
+            loops[line] = max(loops.get(line, 0), int(vectors["bytes"]))
+        elif (why := _REASON.search(message)) and loop:
+            reasons.setdefault(loop, plain(why["why"], 120))
+    return tuple(Remark(line=line, vector_bytes=width, why="" if width else reasons.get(line, ""))
+                 for line, width in sorted(loops.items()))

@@ -1,0 +1,73 @@
+"""Shapes that the task does not list: a kernel that is right on the listed ones only is over-fit.
+
+A shape is changed by one symbol of the smallest class. It counts only where the baseline is right
+on it: a kernel may need multiples of a tile, if it always has.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+from harness.compile.kernel import Kernel
+from harness.correctness.tolerance import Budget
+from harness.errors import InputError
+from harness.isolation.device_lock import DeviceLock
+from harness.isolation.rpc import Peer, PeerDied, PeerError
+from harness.runners.oracle_client import Oracle, OracleError
+from harness.target import ConfigClass, Target, check
+from harness.verdict import Finding
+
+MOST_BYTES = 64 << 20
+
+
+def shapes(target: Target, rng: random.Random) -> Iterator[ConfigClass]:
+    """Yield the smallest class with one size a step longer, then with it doubled."""
+    smallest = min(target.classes, key=lambda c: _bytes(target, c))
+    names = [name for name, size in smallest.shape.items() if size > 2]
+    if not names:
+        return
+    name = rng.choice(names)
+    for size in (smallest.shape[name] + 1, 2 * smallest.shape[name]):
+        made = replace(smallest, shape={**smallest.shape, name: size})
+        try:
+            check(replace(target, classes=(made,)))
+        except InputError:
+            continue
+        if _bytes(target, made) <= MOST_BYTES:
+            yield made
+
+
+def over_fit(target: Target, oracle: Oracle, budget: Budget, runner: Peer, candidate: Kernel,
+             held: DeviceLock | None) -> Finding | None:
+    """Run the candidate on shapes it was not shown; a crash there ends its runner.
+
+    Returns a flag where it fails and the baseline does not.
+    """
+    for config_class in shapes(target, random.SystemRandom()):
+        try:
+            case = oracle.make(config_class, "normal")
+        except OracleError:
+            continue  # the reference has no answer for such a shape
+        if case.skip:
+            continue
+        try:
+            errors = oracle.judge(case, runner.ask("call", tensors=case.tensors).get("outputs"))
+            judged = budget.judge(case, errors, candidate, held)
+            if judged is None or judged.right:
+                continue
+            why = "is wrong"
+        except (PeerError, PeerDied) as error:
+            why = f"fails ({error.what})"
+        if budget.serves(case, held):
+            shape = ", ".join(f"{name}={size}" for name, size in config_class.shape.items())
+            return Finding(rule="over-fit", severity="flag", detail=(
+                f"{why} on {shape}, which the task does not list and the baseline is right on"))
+        return None
+    return None
+
+
+def _bytes(target: Target, config_class: ConfigClass) -> int:
+    return sum(tensor.nbytes for tensor in target.tensors(config_class)
+               if tensor.role != "scalar")

@@ -1,0 +1,105 @@
+"""What a kernel carries from call to call: the same twice, new contents in place, a look back."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Mapping
+from typing import Protocol
+
+from harness.isolation.rpc import Peer
+from harness.runners.oracle_client import Case, Errors, Oracle
+from harness.verdict import Finding
+
+REPEATS = 2
+MOST_MOVES = 2048
+WAIT_S = 0.02
+LARGE_BYTES = 32 << 20
+
+
+class Judge(Protocol):
+    def __call__(self, case: Case, answer: Mapping[str, object], known: Errors | None = None, *,
+                 outputs_only: bool = True) -> Errors: ...
+
+
+class States:
+    """Checks one class, on the buffers that its runner kept from a first, right call.
+
+    Afterwards the case has other contents. Where a call is `slow` or its tensors are large, fewer
+    calls are made.
+    """
+
+    def __init__(self, oracle: Oracle, runner: Peer, judge: Judge, *, slow: bool = False) -> None:
+        self.oracle, self._runner, self._judge = oracle, runner, judge
+        self._slow = slow
+        self.findings: list[Finding] = []
+        self.answers: list[Errors] = []
+        """Of calls on the same contents, those that differ from the first and from each other."""
+
+    def run(self, case: Case, first: Errors) -> Errors:
+        """Return the worst errors of calls on the same contents, and note what was found."""
+        worst, brief = first, self._slow or sum(t["nbytes"] for t in case.tensors) > LARGE_BYTES
+        for _ in range(1 if self._slow else REPEATS):
+            errors = self._judge(case, self._runner.ask("again"), first)
+            worst = errors.worse(worst)
+            if errors.digests not in [one.digests for one in (first, *self.answers)]:
+                self.answers.append(errors)
+            if not errors.right:
+                return worst
+        last = self._exchanged(case, first, (MOST_MOVES,) if brief else (MOST_MOVES, 1))
+        if not self.findings:
+            self._looked_back(case, last, brief)
+        return worst
+
+    def _exchanged(self, case: Case, last: Errors, amounts: tuple[int, ...]) -> Errors:
+        """Change many elements in place, then one; every time the answer has to follow."""
+        for most in amounts:
+            moves = draw(case, most)
+            if not moves:
+                break
+            self.oracle.exchange(case, moves)
+            pairs = {name: [list(one), list(one.values())] for name, one in moves.items()}
+            errors = self._judge(case, self._runner.ask("swap", moves=pairs))
+            if not errors.right:
+                what = "the answer to the old ones" if errors.digests == last.digests \
+                    else "a wrong answer"
+                self._reject("stale-output", case, "new contents at the same addresses gave "
+                             + what)
+                break
+            last = errors
+        return last
+
+    def _looked_back(self, case: Case, last: Errors, brief: bool) -> None:
+        """See that outputs stay as they were, for a while and through another call."""
+        if not brief and self._reread(case, last, elsewhere=False).digests != last.digests:
+            self._reject("threads", case, "its outputs changed after the call had returned")
+            return
+        later = self._reread(case, last, elsewhere=True)
+        if later.digests == last.digests:
+            return
+        written = sum(tensor["role"] in ("output", "inout") for tensor in case.tensors)
+        if later.digests[:written] != last.digests[:written]:
+            self._reject("threads", case, "its outputs changed during a call on other buffers")
+        else:
+            self._reject("aliased-output", case, "what it returned was overwritten by the next "
+                         "call")
+
+    def _reread(self, case: Case, last: Errors, *, elsewhere: bool) -> Errors:
+        return self._judge(case, self._runner.ask("reread", wait_s=WAIT_S, elsewhere=elsewhere),
+                           last)
+
+    def _reject(self, rule: str, case: Case, text: str) -> None:
+        self.findings.append(Finding(rule=rule, severity="reject",
+                                     detail=f"class {case.config_class}: {text}"))
+
+
+def draw(case: Case, most: int) -> dict[str, dict[int, int]]:
+    """Return moves for every input: at most so many elements, each taken from anywhere."""
+    rng = secrets.SystemRandom()
+    moves: dict[str, dict[int, int]] = {}
+    for tensor in case.tensors:
+        size = math.prod(tensor["shape"])
+        if tensor["role"] == "input" and size > 1:
+            moves[tensor["name"]] = {to: (to + rng.randrange(1, size)) % size
+                                     for to in rng.sample(range(size), min(size, most))}
+    return moves

@@ -1,0 +1,257 @@
+"""AMD cards through rocm-smi or amd-smi, whichever is installed, as JSON.
+
+rocm-smi tells how many cards a process uses, not which: where both are installed, amd-smi does.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from harness.devices.device import Device, DeviceState, Listing, Process
+from harness.formats.json_codec import loads
+from harness.formats.text import plain
+
+TOOL_S = 4.0
+FAULTS = (OSError, subprocess.SubprocessError, ValueError)
+MIB = 1024 * 1024
+Card = dict[str, Any]
+"""One card of a tool's output; keys and units differ from release to release."""
+
+
+def listing() -> Listing:
+    """Return all AMD devices; a machine without either tool has none."""
+    try:
+        if shutil.which("rocm-smi"):
+            return Listing(tuple(rocm_devices(_rocm_smi())))
+        if shutil.which("amd-smi"):
+            return Listing(tuple(amd_devices(_amd_smi("static"), _amd_smi("list"))))
+    except FAULTS as error:
+        return Listing(problem=f"AMD cards cannot be listed: {plain(str(error), 200)}")
+    return Listing()
+
+
+def states(devices: list[Device]) -> list[DeviceState]:
+    """Return the state of each device, one tool run for all of them."""
+    try:
+        if shutil.which("rocm-smi"):
+            return _of_both(devices, _rocm_smi())
+        return amd_states(devices, _amd_smi("metric"), _amd_smi("process"))
+    except FAULTS as error:
+        problem = plain(str(error), 200)
+        return [DeviceState(device=device.id, at=time.time(), problem=problem)
+                for device in devices]
+
+
+def rocm_devices(output: Card) -> Iterator[Device]:
+    """Yield the devices of `rocm-smi --json` output (ROCm 5 to 7)."""
+    for index, card in _rocm_cards(output):
+        unique = _text(card, "Unique ID").lower().removeprefix("0x")
+        bus = _text(card, "PCI Bus")
+        name = _text(card, "Card Series", "Card series", "Device Name", "Card Model", "Card model")
+        yield Device(id=f"hip:{index}", kind="amd", index=index, name=name or "AMD GPU",
+                     uuid=f"GPU-{unique}" if unique else bus or f"hip:{index}",
+                     arch=_text(card, "GFX Version"),
+                     memory_bytes=_whole(card, "VRAM Total Memory (B)"))
+
+
+def rocm_states(devices: list[Device], output: Card) -> list[DeviceState]:
+    """Return the state of each device out of `rocm-smi --json` output. Processes that use some of
+    the cards cannot be told from one another: no card has a list then.
+    """
+    cards = dict(_rocm_cards(output))
+    using = list(_rocm_processes(output.get("system", {})))
+    everywhere = all(count >= len(cards) for count, _ in using)
+    processes = tuple(process for _, process in using) if everywhere else None
+    return [_rocm_state(device, cards[device.index], processes) if device.index in cards
+            else _gone(device) for device in devices]
+
+
+def _of_both(devices: list[Device], output: Card) -> list[DeviceState]:
+    """Return states out of rocm-smi's output, with amd-smi's processes where only it can tell."""
+    states = rocm_states(devices, output)
+    if all(one.processes is not None for one in states) or not shutil.which("amd-smi"):
+        return states
+    try:
+        running, numbers = _running(_amd_smi("process")), _numbers(output, _amd_smi("list"))
+    except FAULTS:
+        return states
+    told = {process.pid for processes in running.values() for process in processes}
+    missing = {process.pid for _, process in _rocm_processes(output.get("system", {}))} - told
+
+    def processes(device: Device) -> tuple[Process, ...] | None:
+        found = running.get(numbers.get(device.index, -1))
+        return None if missing and not found else found
+
+    return [one if one.problem else replace(one, processes=processes(device))
+            for device, one in zip(devices, states, strict=True)]
+
+
+def _numbers(output: Card, listed: list[Card]) -> dict[int, int]:
+    """Return amd-smi's number of each card of rocm-smi: the same, unless addresses tell."""
+    places = {bus: _index(card) for card in listed if (bus := _text(card, "bdf").lower())}
+    return {index: places.get(_text(card, "PCI Bus").lower(), -1) if places else index
+            for index, card in _rocm_cards(output)}
+
+
+def _rocm_state(device: Device, card: Card,
+                processes: tuple[Process, ...] | None) -> DeviceState:
+    return DeviceState(
+        device=device.id, at=time.time(), utilization_pct=_number(card, "GPU use (%)"),
+        memory_used=_whole(card, "VRAM Total Used Memory (B)"),
+        memory_total=_whole(card, "VRAM Total Memory (B)"),
+        temperature_c=_number(card, "Temperature (Sensor junction) (C)",
+                              "Temperature (Sensor edge) (C)"),
+        power_w=_number(card, "Current Socket Graphics Package Power (W)",
+                        "Average Graphics Package Power (W)"),
+        power_limit_w=_number(card, "Max Graphics Package Power (W)"),
+        clock_mhz=_number(card, "sclk clock speed:"),
+        memory_clock_mhz=_number(card, "mclk clock speed:"), processes=processes)
+
+
+def _rocm_cards(output: Card) -> Iterator[tuple[int, Card]]:
+    for key, card in output.items():
+        if (found := re.fullmatch(r"card(\d+)", key)) and isinstance(card, dict):
+            yield int(found[1]), card
+
+
+def _rocm_processes(system: Card) -> Iterator[tuple[int, Process]]:
+    """Yield the processes that use a GPU, each with how many it uses."""
+    for key, value in system.items():
+        fields = [field.strip() for field in str(value).split(",")]
+        if (found := re.fullmatch(r"PID(\d+)", key)) and len(fields) > 2 and fields[1] != "0":
+            memory = int(fields[2]) if fields[2].isdigit() else None
+            count = int(fields[1]) if fields[1].isdigit() else 1
+            yield count, Process(pid=int(found[1]), name=plain(fields[0], 40), memory_bytes=memory)
+
+
+def amd_devices(static: list[Card], listed: list[Card]) -> Iterator[Device]:
+    """Yield the devices of `amd-smi static` and `amd-smi list`."""
+    uuids = {_index(card): _text(card, "uuid") for card in listed}
+    for card in static:
+        asic, index = _part(card, "asic"), _index(card)
+        serial = _text(asic, "asic_serial").lower().removeprefix("0x")
+        yield Device(id=f"hip:{index}", kind="amd", index=index,
+                     name=_text(asic, "market_name") or "AMD GPU",
+                     uuid=f"GPU-{serial}" if serial else uuids.get(index) or f"hip:{index}",
+                     arch=_text(asic, "target_graphics_version"),
+                     memory_bytes=_bytes(_part(card, "vram").get("size")))
+
+
+def amd_states(devices: list[Device], metric: list[Card], process: list[Card]) -> list[DeviceState]:
+    """Return the state of each device out of `amd-smi metric` and `amd-smi process`."""
+    cards = {_index(card): card for card in metric}
+    running = _running(process)
+    return [_amd_state(device, cards[device.index], running.get(device.index))
+            if device.index in cards else _gone(device) for device in devices]
+
+
+def _amd_state(device: Device, card: Card,
+               processes: tuple[Process, ...] | None) -> DeviceState:
+    usage, memory = _part(card, "usage"), _part(card, "mem_usage")
+    power, heat, clock = _part(card, "power"), _part(card, "temperature"), _part(card, "clock")
+    throttled = _text(power, "throttle_status") == "THROTTLED"
+    return DeviceState(
+        device=device.id, at=time.time(), utilization_pct=_number(usage, "gfx_activity"),
+        memory_used=_bytes(memory.get("used_vram")), memory_total=_bytes(memory.get("total_vram")),
+        temperature_c=_number(heat, "hotspot", "edge"),
+        power_w=_number(power, "socket_power", "average_socket_power", "current_socket_power"),
+        clock_mhz=_number(_part(clock, "gfx_0"), "clk"),
+        memory_clock_mhz=_number(_part(clock, "mem_0"), "clk"),
+        processes=processes, throttle=("throttled",) if throttled else ())
+
+
+def _running(process: list[Card]) -> dict[int, tuple[Process, ...]]:
+    """Return the processes of each card that `amd-smi process` lists them for."""
+    return {_index(card): tuple(_amd_processes(entries)) for card in process
+            if isinstance(entries := card.get("process_list"), list) and _index(card) >= 0}
+
+
+def _amd_processes(running: list[Card]) -> Iterator[Process]:
+    for entry in running:
+        info = _part(entry, "process_info") if isinstance(entry, dict) else {}
+        if isinstance(info.get("pid"), int):
+            memory = info.get("mem_usage", _part(info, "memory_usage").get("vram_mem"))
+            yield Process(pid=info["pid"], name=_text(info, "name"), memory_bytes=_bytes(memory))
+
+
+def cards(output: Any) -> list[Card]:
+    """Return the cards of amd-smi output, a list in older releases, under gpu_data in newer."""
+    found = output.get("gpu_data", []) if isinstance(output, dict) else output
+    return [card for card in found if isinstance(card, dict)]
+
+
+def _gone(device: Device) -> DeviceState:
+    return DeviceState(device=device.id, at=time.time(), problem="the card is no longer listed")
+
+
+def _part(card: Card, key: str) -> Card:
+    value = card.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _index(card: Card) -> int:
+    value = card.get("gpu")
+    return value if isinstance(value, int) else -1
+
+
+def _text(card: Card, *keys: str) -> str:
+    for key in keys:
+        value = card.get(key)
+        if isinstance(value, str) and value not in ("", "N/A", "Not supported"):
+            return plain(value, 80)
+    return ""
+
+
+def _number(card: Card, *keys: str) -> float | None:
+    """Return the first of the keys that holds a number: 37, "37.0", "(1402Mhz)", {"value": 37}."""
+    for key in keys:
+        value = card.get(key)
+        value = value.get("value") if isinstance(value, dict) else value
+        if found := re.search(r"-?\d+(\.\d+)?", str(value)):
+            return float(found[0])
+    return None
+
+
+def _whole(card: Card, key: str) -> int | None:
+    number = _number(card, key)
+    return None if number is None else int(number)
+
+
+def _bytes(value: Any) -> int | None:
+    """Return the bytes of {"value": 64, "unit": "MB"}; the tools say MB and mean MiB."""
+    if not isinstance(value, dict) or not isinstance(value.get("value"), int):
+        return None
+    unit = str(value.get("unit", "B")).upper()
+    factor = {"B": 1, "KB": 1024, "MB": MIB, "GB": 1024 * MIB}.get(unit)
+    return None if factor is None else value["value"] * factor
+
+
+def _rocm_smi() -> Card:
+    output = _run("rocm-smi", "--showproductname", "--showuniqueid", "--showbus", "--showuse",
+                  "--showmeminfo", "vram", "--showtemp", "--showpower", "--showmaxpower",
+                  "--showclocks", "--showpids", "--json")
+    return output if isinstance(output, dict) else {}
+
+
+def _amd_smi(what: str) -> list[Card]:
+    return cards(_run("amd-smi", what, "--json"))
+
+
+def _run(*argv: str) -> Any:
+    try:
+        done = subprocess.run(argv, capture_output=True, timeout=TOOL_S, check=False,
+                              stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        raise ValueError(f"{argv[0]} gave no answer within {TOOL_S:g} s") from None
+    start = min((at for at in (done.stdout.find(b"{"), done.stdout.find(b"[")) if at >= 0),
+                default=-1)
+    if start < 0:
+        reason = plain(done.stderr.decode(errors="replace"), 200).strip().splitlines()
+        raise ValueError(f"{argv[0]} printed no JSON" + (f": {reason[-1]}" if reason else ""))
+    return loads(done.stdout[start:])

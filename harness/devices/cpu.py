@@ -1,0 +1,86 @@
+"""The CPU as a device: the cores this process may use, read from /proc."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import threading
+import time
+from pathlib import Path
+
+from harness.devices.device import Device, DeviceState, Listing
+from harness.formats.text import plain
+
+SAMPLE_S = 0.1
+_lock = threading.Lock()
+_last: list[tuple[int, int]] = []
+
+
+def listing() -> Listing:
+    """Return the one CPU device, with the cores that this process's affinity allows."""
+    cores = len(os.sched_getaffinity(0))
+    return Listing((Device(id="cpu", kind="cpu", name=_model_name(), uuid="cpu",
+                           arch=platform.machine(), cores=cores, memory_bytes=_memory()[1]),))
+
+
+def states(_: list[Device]) -> list[DeviceState]:
+    """Return the load of the allowed cores since the last call, and the memory in use."""
+    used, total = _memory()
+    return [DeviceState(device="cpu", at=time.time(), utilization_pct=_utilization(),
+                        memory_used=used, memory_total=total, clock_mhz=_clock_mhz())]
+
+
+def _model_name() -> str:
+    text = _read("/proc/cpuinfo")
+    for key in ("model name", "Hardware", "cpu model", "uarch"):
+        if found := re.search(rf"^{key}\s*:\s*(.+)$", text, re.MULTILINE):
+            return plain(" ".join(found[1].split()), 80)
+    return platform.machine()
+
+
+def _memory() -> tuple[int, int]:
+    """Return (used, total) bytes; a control group's limit counts as the total."""
+    fields = dict(re.findall(r"^(\w+):\s+(\d+) kB$", _read("/proc/meminfo"), re.MULTILINE))
+    total, free = int(fields["MemTotal"]) * 1024, int(fields["MemAvailable"]) * 1024
+    limit, used = _read("/sys/fs/cgroup/memory.max"), _read("/sys/fs/cgroup/memory.current")
+    if limit.strip().isdigit() and used.strip().isdigit() and int(limit) < total:
+        return int(used), int(limit)
+    return total - free, total
+
+
+def _utilization() -> float:
+    with _lock:
+        if not _last:
+            _last.append(_cpu_times())
+            time.sleep(SAMPLE_S)  # a first reading needs an interval to be a reading at all
+        busy, whole = _cpu_times()
+        busy_before, whole_before = _last.pop()
+        _last.append((busy, whole))
+    passed = whole - whole_before
+    return round(100 * (busy - busy_before) / passed, 1) if passed > 0 else 0.0
+
+
+def _cpu_times() -> tuple[int, int]:
+    """Return (busy, all) clock ticks summed over the allowed cores."""
+    allowed = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+    busy = whole = 0
+    for line in _read("/proc/stat").splitlines():
+        name, *numbers = line.split()
+        if name in allowed:
+            ticks = [int(number) for number in numbers[:8]]
+            whole += sum(ticks)
+            busy += sum(ticks) - ticks[3] - ticks[4]
+    return busy, whole
+
+
+def _clock_mhz() -> float | None:
+    clocks = re.findall(r"^cpu MHz\s*:\s*([\d.]+)$", _read("/proc/cpuinfo"), re.MULTILINE)
+    return round(sum(map(float, clocks)) / len(clocks), 1) if clocks else None
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""

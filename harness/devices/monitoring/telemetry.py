@@ -1,0 +1,256 @@
+"""How a card was while a verdict timed on it, and whether that voids a block.
+
+A thread samples the card the whole time. A block asks about its own window: the samples in it and
+the nearest before and after, because a block is shorter than the interval between two samples.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Protocol
+
+from harness.devices.device import SLOWDOWNS
+from harness.devices.monitoring.foreign_processes import UNNAMED, Census, Company, family
+from harness.devices.nvidia import REASONS
+from harness.formats.text import plain
+from harness.verdict import Evidence
+
+INTERVAL_S = 0.05
+PATIENCE_S = 0.2
+"""How long a block waits for the sample after it, and closing for the one under way."""
+KEPT = 100_000
+SLOW_S = 30.0
+"""How long a driver is waited for whose samples take long, by those who can wait."""
+WORDS = {"hw-slowdown": "hardware slowdown", "sw-thermal": "software thermal slowdown",
+         "hw-thermal": "hardware thermal slowdown", "hw-power-brake": "hardware power brake"}
+_BITS = {name: bit for bit, name in REASONS.items()}
+IDLE, CAPPED = _BITS["idle"], _BITS["sw-power-cap"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sample:
+    """A card at `at_ns` (perf_counter_ns, before it was read); None is what it does not tell.
+
+    `reasons` is NVML's bit mask of what holds the clocks down; `pids` have a compute context.
+    """
+
+    at_ns: int
+    sm_mhz: int | None = None
+    memory_mhz: int | None = None
+    temperature_c: int | None = None
+    power_w: float | None = None
+    reasons: int = 0
+    pids: tuple[int, ...] | None = None
+
+
+class Source(Protocol):
+    """Where samples come from; whatever it raises is counted and told."""
+
+    def sample(self) -> Sample: ...
+
+
+@dataclass(frozen=True)
+class Range:
+    """The least, the middle and the greatest of some readings."""
+
+    low: int
+    median: int
+    high: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Health:
+    """A card over a window. `foreign` are pids, 0 for one that has none here.
+
+    `unavailable` says why the card could not be read or not always, `unavailable_foreign` why a
+    foreign process might go unseen; neither voids anything.
+    """
+
+    samples: int = 0
+    sm_mhz: Range | None = None
+    memory_mhz: Range | None = None
+    temperature_c: Range | None = None
+    power_w: float | None = None
+    slowdown: tuple[str, ...] = ()
+    slowed_share: float = 0.0
+    capped_share: float = 0.0
+    foreign: tuple[int, ...] = ()
+    unavailable: str = ""
+    unavailable_foreign: str = ""
+
+    @property
+    def capped(self) -> bool:
+        """Tell whether the software power cap was seen: a large kernel's normal state."""
+        return self.capped_share > 0
+
+    @property
+    def voids(self) -> str:
+        """Why a block in this window is void, empty when it is not."""
+        names = ["without a pid here" if pid == UNNAMED else str(pid) for pid in self.foreign]
+        strangers = [f"foreign process on the card: {', '.join(names)}"] if names else []
+        return "; ".join([*self.slowdown, *strangers])
+
+
+def slowdowns(reasons: int) -> tuple[str, ...]:
+    """Return the words for those bits of a mask that void a measurement."""
+    return tuple(WORDS[name] for bit, name in REASONS.items()
+                 if reasons & bit and name in SLOWDOWNS)
+
+
+def around(at: Sequence[int], begin_ns: int, end_ns: int) -> range:
+    """Return which of these sorted times lie in a window, the nearest before and after included."""
+    first, last = bisect_left(at, begin_ns) - 1, bisect_right(at, end_ns)
+    return range(max(first, 0), min(last, len(at) - 1) + 1)
+
+
+class Watch:
+    """Samples a card from `with` to its end, in a thread of its own.
+
+    `ours` gives the pids that are ours, `runners` how many of them may be on the card at most.
+    Where samples are not `prompt` no window waits for one: `catch_up` does.
+    """
+
+    def __init__(self, source: Source, *, runners: Callable[[], int],
+                 ours: Callable[[], set[int]] = family, interval_s: float = INTERVAL_S,
+                 prompt: bool = True) -> None:
+        self._source, self._interval_s, self.prompt = source, interval_s, prompt
+        self._census = Census(ours, runners)
+        self._at: list[int] = []
+        self._seen: list[tuple[Sample, Company]] = []
+        self._failures, self._failure = 0, ""
+        self._tried_ns = 0
+        self._hanging = False
+        self._news = threading.Condition()
+        self._wake = threading.Event()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kopt-health", daemon=True)
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.set()
+        self._wake.set()
+        self._thread.join(PATIENCE_S)  # a driver that hangs is left behind
+
+    def between(self, begin_ns: int, end_ns: int) -> Health:
+        """Return how the card was in a window that is over, with one sample taken after it."""
+        if self.prompt:
+            self._await(end_ns, PATIENCE_S)
+        return self.over([(begin_ns, end_ns)])
+
+    def over(self, windows: Iterable[tuple[int, int]]) -> Health:
+        """Return how the card was over several windows, of the samples that are there."""
+        with self._news:
+            chosen = sorted({index for window in windows for index in around(self._at, *window)})
+            seen = [self._seen[index] for index in chosen]
+            foreign, doubt = self._census.foreign(company for _, company in seen)
+            return _health([sample for sample, _ in seen], foreign, doubt, self._unavailable())
+
+    def catch_up(self) -> None:
+        """Have a sample taken from now on, however long that takes on a healthy card."""
+        self._await(time.perf_counter_ns(), SLOW_S)
+
+    def _await(self, end_ns: int, patience_s: float) -> None:
+        """Have a sample taken after `end_ns`; a driver that hangs is waited for only once."""
+        with self._news:
+            if self._tried_ns >= end_ns or self._closing.is_set() or not self._thread.is_alive():
+                return
+            self._wake.set()
+            if self._hanging:
+                return
+            if not self._news.wait_for(lambda: self._tried_ns >= end_ns, patience_s):
+                self._hanging = True
+
+    def _unavailable(self) -> str:
+        if self._hanging:
+            return f"the driver has not answered for {PATIENCE_S if self.prompt else SLOW_S:g} s"
+        if not self._failures:
+            return "" if self._seen else "no sample was taken"
+        return f"{self._failures} of {self._failures + len(self._seen)} samples failed: " \
+               f"{self._failure}"
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            self._wake.clear()
+            self._take()
+            self._wake.wait(self._interval_s)
+
+    def _take(self) -> None:
+        began, seen, failure = time.perf_counter_ns(), None, ""
+        try:
+            sample = self._source.sample()
+            seen = (sample, self._census.look(sample.pids))
+        except Exception as error:  # nothing that a driver or its binding does may reach timing
+            failure = plain(str(error), 200) or type(error).__name__
+        with self._news:
+            if seen is None:
+                self._failures, self._failure = self._failures + 1, failure
+            else:
+                place = bisect_right(self._at, seen[0].at_ns)
+                self._at.insert(place, seen[0].at_ns)
+                self._seen.insert(place, seen)
+                del self._at[:-KEPT], self._seen[:-KEPT]
+            self._tried_ns, self._hanging = began, False
+            self._news.notify_all()
+
+
+def evidence(health: Health, voided: Mapping[str, int] | None = None) -> tuple[Evidence, ...]:
+    """Return the lines of a verdict; `voided` counts the repeated blocks by reason."""
+    found: list[Evidence] = []
+    if told := ", ".join(_told(health)):
+        found.append(Evidence(kind="clocks", detail=told))
+    if health.unavailable:
+        found.append(Evidence(kind="clocks", detail=f"not all known: {health.unavailable}"))
+    if health.unavailable_foreign:
+        found.append(Evidence(kind="foreign", detail=health.unavailable_foreign))
+    if voided and (total := sum(voided.values())):
+        reasons = ", ".join(f"{count} for {why}" for why, count in sorted(voided.items()))
+        blocks = "1 block" if total == 1 else f"{total} blocks"
+        found.append(Evidence(kind="voided", detail=f"{blocks} repeated: {reasons}"))
+    return tuple(found)
+
+
+def _told(health: Health) -> Iterable[str]:
+    for name, clock in (("SM", health.sm_mhz), ("memory", health.memory_mhz)):
+        if clock is not None:
+            spread = f" ({clock.low}-{clock.high})" if clock.low < clock.high else ""
+            yield f"{name} {clock.median} MHz{spread}"
+    if (heat := health.temperature_c) is not None:
+        yield f"{heat.low}-{heat.high} C" if heat.low < heat.high else f"{heat.low} C"
+    if health.power_w is not None:
+        yield f"up to {health.power_w:.0f} W"
+    if health.capped:
+        share = f"{100 * health.capped_share:.0f}" if health.capped_share >= 0.01 else "under 1"
+        yield f"software power cap in {share} % of the samples"
+
+
+def _health(samples: Sequence[Sample], foreign: tuple[int, ...], doubt: str,
+            unavailable: str) -> Health:
+    # between blocks a card idles: its clocks then say nothing of the blocks
+    busy = [sample for sample in samples if not sample.reasons & IDLE] or samples
+    reasons = 0
+    for sample in samples:
+        reasons |= sample.reasons
+    powers = [sample.power_w for sample in samples if sample.power_w is not None]
+    capped = sum(bool(sample.reasons & CAPPED) for sample in busy)
+    return Health(
+        samples=len(samples), sm_mhz=_range(sample.sm_mhz for sample in busy),
+        memory_mhz=_range(sample.memory_mhz for sample in busy),
+        temperature_c=_range(sample.temperature_c for sample in samples),
+        power_w=max(powers, default=None), slowdown=slowdowns(reasons),
+        slowed_share=sum(bool(slowdowns(sample.reasons)) for sample in samples)
+        / max(len(samples), 1),
+        capped_share=capped / len(busy) if busy else 0.0, foreign=foreign,
+        unavailable=unavailable, unavailable_foreign=doubt if samples else "")
+
+
+def _range(values: Iterable[int | None]) -> Range | None:
+    known = [value for value in values if value is not None]
+    return Range(min(known), round(median(known)), max(known)) if known else None

@@ -1,0 +1,142 @@
+"""The timing half of a verdict: pairs of runners on one device, and what their calls leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from harness.compile.kernel import Kernel
+from harness.correctness import runtime_audit
+from harness.correctness.check import Check, Failed
+from harness.devices.monitoring import interference
+from harness.devices.monitoring.interference import Vigil
+from harness.errors import DeviceFault, IncumbentFault
+from harness.isolation.device_lock import DeviceLock
+from harness.isolation.rpc import Peer, PeerDied, PeerError
+from harness.runners.oracle_client import Case
+from harness.runners.session import Stage
+from harness.timing import outcome, stats
+from harness.timing.input_mutation import Contents
+from harness.timing.paired_timing import ClassTiming, Memoised, Pairs, Tampered
+from harness.timing.plan import Plan
+from harness.verdict import Evidence, Finding
+
+
+class Measurement:
+    """Times a candidate that has passed its check against the incumbent."""
+
+    def __init__(self, stage: Stage, check: Check,
+                 progress: Callable[[str, str, float | None], None]) -> None:
+        self.stage, self.check = stage, check
+        self._progress = progress
+        self._left: dict[str, tuple[object, Mapping[str, Mapping[int, int]]]] = {}
+        self.findings: list[Finding] = []
+        self.evidence: list[Evidence] = []
+
+    def run(self, candidate: Kernel, incumbent: Kernel,
+            held: DeviceLock | None) -> Mapping[str, ClassTiming]:
+        """Return the timing of every class. Raises Failed when the candidate breaks or cheats.
+
+        A gain that is certain but below the margin is measured again, in fresh processes: the
+        same direction twice in a row is no noise.
+        """
+        stage = self.stage
+        sides = {"candidate": candidate, "incumbent": incumbent}
+        self._progress("waiting", "for the device", None)
+        stage.runners.rehearsed()
+        stage.runners.settled()
+        with stage.measuring(held, lambda text: self._progress("waiting", text, None)) as owned, \
+                interference.over(stage.device) as watching:
+            cases = self.check.cases
+            timed = self._measure(sides, owned, watching, list(cases.values()))
+            if small := [cases[one.config_class] for one in timed if self._small(one)]:
+                again = {one.config_class: one.log_ratios
+                         for one in self._measure(sides, owned, watching, small)}
+                timed = [replace(one, again=again.get(one.config_class, ())) for one in timed]
+        # judged once the lock is free: the oracle makes way for timing
+        for case in self.check.cases.values():
+            self.check.recheck(case, *self._left[case.id])
+        return {timing.config_class: timing for timing in timed}
+
+    def _measure(self, sides: Mapping[str, Kernel], owned: DeviceLock,
+                 watching: Vigil | None, cases: Sequence[Case]) -> list[ClassTiming]:
+        stage = self.stage
+        plan = stage.fitted(stage.settings.plan)
+
+        def start(order: Sequence[str]) -> Sequence[Peer]:
+            return stage.runners.start_all([sides[side] for side in order], lock=owned)
+
+        pairs = Pairs(
+            plan, cases, start, at_once=stage.pairs_at_once(plan, cases),
+            quiet=any(side.tunes_itself for side in sides.values()),
+            end=None if stage.on_cpu else stage.runners.end,
+            on_pair=lambda n, of: self._progress("timing", f"pair {n} of ≤{of}", n / of),
+            alone=stage.on_cpu and not stage.in_process,
+            voids=watching.voids if watching is not None else None, cancel=stage.cancel)
+        try:
+            timed = pairs.run(self._after)
+        except Tampered as error:
+            rule = "memo" if isinstance(error, Memoised) else "clock"
+            self.findings.append(Finding(rule=rule, severity="reject", detail=error.what))
+            raise Failed(f"tampered: {error.what}") from None
+        except (PeerError, PeerDied) as error:
+            incumbent = sides["incumbent"]
+            if error.of == incumbent.name:
+                self._expect_alone(incumbent, owned, plan, cases)
+                raise Failed("failed while timed: beside it the incumbent "
+                             f"{error.what}") from None
+            raise Failed(f"failed while timed: {error.what}") from None
+        finally:  # who was on the card counts for what failed there as well
+            self.evidence = [] if watching is None else list(watching.evidence(pairs.voided))
+        if watching is not None and (why := watching.voids_all()):
+            raise DeviceFault(f"nothing of what was timed counts: {why}", where="the card",
+                              fix="try again when it is free")
+        self._tell(pairs, watching)
+        return timed
+
+    def _expect_alone(self, incumbent: Kernel, owned: DeviceLock, plan: Plan,
+                      cases: Sequence[Case]) -> None:
+        """Raise IncumbentFault if the incumbent does not run without the candidate either."""
+        runners = self.stage.runners
+        runners.abandon()
+        try:
+            with runners.start(incumbent, lock=owned) as runner:
+                for case in cases:
+                    runner.ask("prepare", case=case.id, tensors=case.tensors,
+                               copies=plan.copies(case.footprint))
+                    runner.ask("warm", case=case.id, warm_ns=plan.warm_ns)
+        except (PeerError, PeerDied) as error:
+            raise IncumbentFault(f"the incumbent fails by itself: {error.what}",
+                                 where=self.stage.target.source,
+                                 fix="begin with a kernel that runs") from None
+
+    def _after(self, peer: Peer, case: Case, contents: Contents) -> None:
+        answer = peer.ask("after", case=case.id, tensors=case.tensors, copy=contents.copy)
+        self._left[case.id] = answer.get("outputs"), contents.exchanged(contents.copy)
+        found = runtime_audit.look(peer)
+        self.findings += runtime_audit.fresh(found, [*self.check.findings, *self.findings])
+        if reason := runtime_audit.fatal(found):
+            raise Failed(reason)
+
+    def _small(self, timing: ClassTiming) -> bool:
+        plan = self.stage.settings.plan
+        return outcome.small(stats.estimate(timing.log_ratios, plan.alpha_look), plan.margin)
+
+    def _tell(self, pairs: Pairs, watching: Vigil | None) -> None:
+        if pairs.suspicion:
+            self.findings.append(Finding(rule="clock", severity="flag", detail=pairs.suspicion))
+        if pairs.memory:
+            self.findings.append(Finding(rule="memo", severity="flag", detail=pairs.memory))
+        told: list[Evidence] = []
+        if pairs.band is not None:
+            told.append(Evidence(kind="clock", detail=(
+                f"times are accounted for by the harness's own clock within {pairs.band:.1%}"
+                if pairs.band < 1 else "too few pairs to check times by the harness's own clock")))
+        told.append(Evidence(kind="cost", detail=f"{pairs.timed_ns / 1e9:.2f} s of timed calls "
+                                                 f"in {pairs.count} process pairs"))
+        if not self.stage.on_cpu:
+            told += [Evidence(kind="launch", detail=f"{name}: {launched}")
+                     for name, launched in pairs.launches.items()]
+        if watching is not None:
+            told += watching.evidence(pairs.voided)
+        self.evidence = told

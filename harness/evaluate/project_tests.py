@@ -1,0 +1,52 @@
+"""The project's own tests, which a candidate must pass before anything of it is timed."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+from harness.errors import Stopped
+from harness.formats import file_copy
+from harness.formats.text import plain
+from harness.isolation import guard
+from harness.isolation.device_lock import DeviceLock
+from harness.isolation.guard import Confine, Limits
+from harness.runners.session import Stage
+
+TEST_LIMITS = Limits(wall_s=900.0, output_bytes=16 << 20)
+
+
+def failure(command: str, tree: Path, stage: Stage, held: DeviceLock | None) -> str:
+    """Run the command in a copy of the tree; return why it failed, empty if it did not.
+
+    It may write to the copy and its own home only, and reaches no network.
+    """
+    folder = stage.folder("tests")
+    file_copy.remove(folder)
+    copy, home = folder / "tree", folder / "home"
+    home.mkdir(parents=True)
+    shutil.copytree(tree, copy, symlinks=True, ignore=shutil.ignore_patterns(".git"))
+    bin_folder = os.path.dirname(stage.place.python or sys.executable)
+    env = guard.clean_env(stage.place.env, home=home)
+    env["PATH"] = f"{bin_folder}:{env['PATH']}"
+    confine = None if stage.runners.unconfined else Confine(writable=(str(folder),),
+                                                            nodes=stage.place.nodes)
+    try:
+        argv = shlex.split(command)
+        outcome = guard.run(argv, cwd=copy, env=env, limits=TEST_LIMITS, confine=confine,
+                            lock=held, yields=stage.yields, cancel=stage.cancel)
+    except ValueError as error:
+        return f"the command is not well quoted: {error}"
+    finally:
+        file_copy.remove(copy)
+    if stage.cancel is not None and stage.cancel.is_set():
+        raise Stopped("stopped while the project's tests ran")
+    if outcome.ok:
+        return ""
+    said = [*outcome.stdout.decode(errors="replace").splitlines(),
+            *outcome.stderr.decode(errors="replace").splitlines()]
+    last = next((plain(line, 300) for line in reversed(said) if line.strip()), "")
+    return last or outcome.describe(TEST_LIMITS)

@@ -1,0 +1,141 @@
+"""From a parsed YAML document to a struct; errors name the line, the key and what was expected."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable
+from types import UnionType
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from harness.errors import InputError
+from harness.formats.json_codec import convert
+from harness.formats.yaml_document import Document, Key, kind
+
+T = TypeVar("T")
+
+_WORDS = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false",
+          "array": "a list", "object": "a mapping", "null": "nothing"}
+_SIGNS = {" of length >= 1": " that is not empty", " of length <=": " no longer than",
+          " >=": " of at least", " <=": " of at most", " >": " above", " <": " below"}
+_AT = re.compile(r" - at (?:`key` in )?`\$(?P<path>[^`]*)`$")
+_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[(\.\.\.)\]")
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*)`", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(?P<name>.*)`")
+_EXPECTED = re.compile(r"Expected `(?P<types>[^`]*)`(?P<limit>[^,]*)")
+
+
+def _strictly(value: object, wanted: type[T]) -> T:
+    return convert(value, wanted, strict=True)
+
+
+def decode(document: Document, wanted: type[T],
+           converter: Callable[[object, type[T]], T] = _strictly) -> T:
+    """Return the document as a struct; raises InputError for the first thing that does not fit.
+
+    `converter` speaks of what does not fit in the words of msgspec.
+    """
+    try:
+        return converter(document.value, wanted)
+    except ValueError as error:
+        raise explain(document, wanted, str(error)) from error
+
+
+def explain(document: Document, wanted: type, message: str) -> InputError:
+    """Turn the converter's message into one line for the person who wrote the document."""
+    at = _AT.search(message)
+    path = at["path"] if at else ""
+    message = message[: at.start()] if at else message
+    key = _key(path)
+    if unknown := _UNKNOWN.match(message):
+        name = unknown["name"]
+        known = _fields(wanted, key)
+        return InputError(f"unknown key {_dotted((*key, name))!r}",
+                          where=document.at((*key, name)), fix=suggest(name, known))
+    if missing := _MISSING.match(message):
+        return InputError(f"the key {_dotted((*key, missing['name']))!r} is missing",
+                          where=document.at(key))
+    value = _value(document, key)
+    if message.startswith("Invalid enum value"):
+        allowed = _choices(wanted, key)
+        return InputError(f"{_dotted(key)}: {value!r} is not one of {', '.join(allowed)}",
+                          where=document.at(key), fix=suggest(str(value), allowed, listed=True))
+    expected = _EXPECTED.match(message)
+    if expected is None:
+        return InputError(f"{_dotted(key)}: {message}", where=document.at(key))
+    types = " or ".join(_WORDS.get(name, name) for name in expected["types"].split(" | "))
+    if path.endswith("[...]"):
+        return InputError(f"{_dotted(key)}: every value must be {types}",
+                          where=document.at(key), fix="put it in quotes")
+    what = f"expected {types}{_limit(expected['limit'])}, got {kind(value)}"
+    return InputError(f"{_dotted(key)}: {what}", where=document.at(key))
+
+
+def _limit(text: str) -> str:
+    """Say a limit in words: " >= 1" becomes " of at least 1"."""
+    for sign, words in _SIGNS.items():
+        text = text.replace(sign, words)
+    return text.rstrip()
+
+
+def suggest(name: str, known: Iterable[str], *, listed: bool = False) -> str:
+    """Return \"did you mean 'x'?\", or the names if they are few and not yet `listed`."""
+    names = list(known)
+    folded = {one.lower(): one for one in names}
+    close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean {folded[close[0]]!r}?"
+    return "" if listed or len(names) > 12 else f"known: {', '.join(names)}"
+
+
+def _key(path: str) -> Key:
+    steps: list[str | int] = []
+    for name, index, _ in _STEP.findall(path):
+        if name:
+            steps.append(name)
+        elif index:
+            steps.append(int(index))
+    return tuple(steps)
+
+
+def _dotted(key: Key) -> str:
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in key)
+    return text.removeprefix(".")
+
+
+def _value(document: Document, key: Key) -> object:
+    value: object = document.value
+    for step in key:
+        if isinstance(value, dict) or (isinstance(value, list) and isinstance(step, int)):
+            value = value[step]  # type: ignore[index]
+    return value
+
+
+def _types_at(wanted: Any, key: Key) -> list[Any]:
+    """Return the types that may stand at a key, unions taken apart."""
+    found = _alternatives(wanted)
+    for step in key:
+        inner: list[Any] = []
+        for one in found:
+            if get_origin(one) in (tuple, list) and isinstance(step, int):
+                inner += _alternatives(get_args(one)[0])
+            elif isinstance(one, type) and isinstance(step, str):
+                inner += _alternatives(get_type_hints(one).get(step))
+        found = inner
+    return found
+
+
+def _alternatives(wanted: Any) -> list[Any]:
+    if get_origin(wanted) in (Union, UnionType):
+        return [kind_ for one in get_args(wanted) for kind_ in _alternatives(one)]
+    return [wanted]
+
+
+def _fields(wanted: type, key: Key) -> list[str]:
+    return [name for one in _types_at(wanted, key) if isinstance(one, type)
+            for name, hint in get_type_hints(one).items() if get_origin(hint) is not ClassVar]
+
+
+def _choices(wanted: type, key: Key) -> list[str]:
+    return [str(value) for one in _types_at(wanted, key)
+            if get_origin(one) is Literal for value in get_args(one)]

@@ -1,0 +1,282 @@
+"""The one way to run an untrusted process: under a supervisor with limits and a life-line.
+
+The supervisor (harness/child/supervise/supervisor.py), started afresh or forked off a zygote, outlives
+neither its owner nor its job: when this process dies, the socket between them closes and everything
+below the supervisor is killed, before the device lock that it holds is let go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from harness.formats.json_codec import from_json, to_builtins, to_json
+from harness.isolation import process_tree
+from harness.isolation.device_lock import DeviceLock, Turnstile, lock_directory
+from harness.isolation.zygote_client import PROGRAM, Forked, Zygote
+
+Ended = Literal["exit", "timeout", "output", "memory", "processes", "killed"]
+INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES",
+             "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_HOME", "ROCM_PATH",
+             "NCCL_NVLS_ENABLE", "TORCH_SYMM_MEM_DISABLE_MULTICAST", "NVSHMEM_DISABLE_NVLS")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What one guarded process may use; time spent stopped for a measurement does not count."""
+
+    wall_s: float = 60.0
+    output_bytes: int = 1 << 20
+    memory_bytes: int | None = None
+    file_bytes: int = 4 << 30
+    processes: int = 1024
+    cpu_s: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confine:
+    """Where a process may write, and whether it sees a network and GPUs; kept where the kernel can.
+
+    Of GPUs with a file each below /dev it may open those of `nodes`, or all where that is empty.
+    """
+
+    writable: tuple[str, ...] = ()
+    network: bool = False
+    cards: bool = True
+    nodes: tuple[str, ...] = ()
+    required: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a guarded process ended. `returncode` below zero is a signal, None means not started."""
+
+    ended: Ended
+    returncode: int | None
+    stdout: bytes = b""
+    stderr: bytes = b""
+    wall_s: float = 0.0
+    stopped_s: float = 0.0
+    peak_bytes: int = 0
+    leftover: int = 0
+    output_bytes: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return self.ended == "exit" and self.returncode == 0
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether SIGKILL ended it or its supervisor, as the kernel does where memory runs out; a
+        shell tells that of what it ran as 137.
+        """
+        return self.ended == "killed" or (
+            self.ended == "exit" and self.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL))
+
+    def describe(self, limits: Limits) -> str:
+        """Say in a few words how the process ended."""
+        if self.ended == "timeout":
+            return f"ran past its limit of {limits.wall_s:g} s"
+        if self.ended == "output":
+            return f"printed more than {limits.output_bytes >> 10} KiB"
+        if self.ended == "memory":
+            return f"took more than {(limits.memory_bytes or 0) >> 20} MiB of memory"
+        if self.ended == "processes":
+            return f"started more than {limits.processes} processes"
+        if self.ended == "killed":
+            return "was stopped"
+        if self.returncode is not None and self.returncode < 0:
+            return f"crashed ({signal_name(-self.returncode)})"
+        return f"exited with {self.returncode}"
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+@functools.cache
+def unconfined() -> str:
+    """Return why this machine cannot confine processes, empty when it can."""
+    program = PROGRAM.parent / "supervise" / "confine.py"
+    tried = subprocess.run([sys.executable, "-I", "-S", str(program)], stdin=subprocess.DEVNULL,
+                           capture_output=True, text=True, timeout=60, env=clean_env())
+    return "" if tried.returncode == 0 else tried.stdout.strip() or "it does not say why"
+
+
+def clean_env(extra: Mapping[str, str] | None = None, *,
+              home: Path | None = None) -> dict[str, str]:
+    """Return the allow-listed environment of an untrusted process: no secret of ours is in it."""
+    env = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    env.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
+    env["PYTHONDONTWRITEBYTECODE"] = "1"
+    if home is not None:
+        env |= {"HOME": str(home), "TMPDIR": str(home), "XDG_CACHE_HOME": str(home / ".cache")}
+    return env | dict(extra or {})
+
+
+class Guarded:
+    """A running guarded process. Use as a context manager, or call `kill` and `wait`.
+
+    With a zygote it is `program`, one of harness/child, that runs, in an image which has imported
+    all it needs; without, or if the zygote is gone, `argv` is started.
+    """
+
+    def __init__(self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str],
+                 limits: Limits | None = None, confine: Confine | None = None,
+                 lock: DeviceLock | None = None, yields: Turnstile | None = None,
+                 pass_fds: Sequence[int] = (), on_line: Callable[[bytes], None] | None = None,
+                 zygote: Zygote | None = None, program: str = "") -> None:
+        self.limits = limits or Limits()
+        self._on_line = on_line
+        self._line = b""
+        self._outputs: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
+        self._outcome: Outcome | None = None
+        self._waiting = threading.Lock()
+        self._control, theirs = socket.socketpair()
+        held = lock.fds if lock else ()
+        with theirs:
+            forked = zygote.fork(theirs, pass_fds, held) if zygote else None
+            self._process: subprocess.Popen[bytes] | Forked = forked or subprocess.Popen(
+                [sys.executable, "-I", "-S", str(PROGRAM), "supervise.supervisor", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                pass_fds=[theirs.fileno(), *pass_fds, *held], env={"PATH": env.get("PATH", "")},
+                start_new_session=True)
+        rlimits = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": self.limits.file_bytes}
+        if self.limits.cpu_s is not None:
+            rlimits["RLIMIT_CPU"] = self.limits.cpu_s
+        job = {"argv": list(argv), "program": program, "cwd": str(cwd),
+               "env": dict(env), "rlimits": rlimits,
+               "wall_s": self.limits.wall_s, "output_bytes": self.limits.output_bytes,
+               "memory_bytes": self.limits.memory_bytes, "processes": self.limits.processes,
+               "pass_fds": list(pass_fds),
+               "confine": to_builtins(confine) if confine else None,
+               "yields": list(yields.paths) if yields else None,
+               "hidden": [str(lock_directory())] if confine else []}
+        with contextlib.suppress(OSError):  # it is gone already, as `wait` will tell
+            self._control.sendall(to_json(job) + b"\n")
+
+    @property
+    def pid(self) -> int:
+        """The supervisor's pid."""
+        return self._process.pid
+
+    @property
+    def lost(self) -> bool:
+        """Whether it ended without ever having begun: the zygote that was to fork it died."""
+        return isinstance(self._process, Forked) and self._process.pid == 0
+
+    def hold(self, lock: DeviceLock) -> None:
+        """Hand the supervisor of a running program a device lock to hold until the end."""
+        with contextlib.suppress(OSError):  # it has ended: nothing is left to outlive the lock
+            socket.send_fds(self._control, [b"lock\n"], list(lock.fds))
+
+    def pause(self) -> None:
+        """Stop everything that runs here, until `resume`; its time limit goes on."""
+        process_tree.stop(self.pid)
+
+    def resume(self) -> None:
+        process_tree.resume(self.pid)
+
+    def kill(self) -> None:
+        """Ask the supervisor to end its job; `wait` then returns soon."""
+        with contextlib.suppress(OSError):  # it may have ended by itself
+            self._control.shutdown(socket.SHUT_WR)
+
+    def wait(self, *, cancel: threading.Event | None = None,
+             timeout_s: float | None = None) -> Outcome:
+        """Pump the output until the process has ended; `cancel` ends it early.
+
+        Raises TimeoutError after `timeout_s`, leaving the process as it is.
+        """
+        if not self._waiting.acquire(timeout=-1 if timeout_s is None else timeout_s):
+            raise TimeoutError  # another thread waits
+        try:
+            return self._outcome or self._pump(cancel, timeout_s)
+        finally:
+            self._waiting.release()
+
+    def _pump(self, cancel: threading.Event | None, timeout_s: float | None) -> Outcome:
+        answer = bytearray()
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        assert self._process.stdout is not None and self._process.stderr is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ, "stdout")
+            selector.register(self._process.stderr, selectors.EVENT_READ, "stderr")
+            selector.register(self._control, selectors.EVENT_READ, "control")
+            while selector.get_map():
+                for key, _ in selector.select(0.1):
+                    fd = key.fd
+                    try:
+                        data = os.read(fd, 65536)
+                    except ConnectionResetError:  # it ended with the job unread
+                        data = b""
+                    if not data:
+                        selector.unregister(key.fileobj)
+                    elif key.data == "control":
+                        answer += data
+                    else:
+                        self._take(key.data, data)
+                if cancel is not None and cancel.is_set():
+                    self.kill()
+                if deadline is not None and time.monotonic() > deadline:
+                    raise TimeoutError
+        self._process.wait()
+        self._outcome = self._read(bytes(answer))
+        self.close()
+        return self._outcome
+
+    def _read(self, answer: bytes) -> Outcome:
+        outcome = Outcome(ended="killed", returncode=None)  # if the supervisor itself was killed
+        if answer:
+            outcome = from_json(answer, Outcome)
+        return replace(outcome, stdout=bytes(self._outputs["stdout"]),
+                                       stderr=bytes(self._outputs["stderr"]))
+
+    def _take(self, name: str, data: bytes) -> None:
+        self._outputs[name] += data
+        if name == "stdout" and self._on_line is not None:
+            *lines, self._line = (self._line + data).split(b"\n")
+            for line in lines:
+                self._on_line(line)
+
+    def close(self) -> None:
+        """Let go of the process; one that still runs is killed by its supervisor."""
+        self._control.close()
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream is not None:
+                stream.close()
+        if self._process.poll() is None:
+            self._process.wait()
+
+    def __enter__(self) -> Guarded:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def run(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None,
+        limits: Limits | None = None, confine: Confine | None = None,
+        lock: DeviceLock | None = None, yields: Turnstile | None = None,
+        pass_fds: Sequence[int] = (), on_line: Callable[[bytes], None] | None = None,
+        cancel: threading.Event | None = None) -> Outcome:
+    """Run one untrusted command to its end and return how it ended; it never raises for that."""
+    with Guarded(argv, cwd=cwd, env=clean_env() if env is None else env, limits=limits,
+                 confine=confine, lock=lock, yields=yields, pass_fds=pass_fds,
+                 on_line=on_line) as guarded:
+        return guarded.wait(cancel=cancel)

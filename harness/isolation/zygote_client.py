@@ -1,0 +1,207 @@
+"""Forking guarded programs off a process with torch imported: a tenth of a second, not some.
+
+One zygote serves one interpreter, environment and language, and whoever holds its socket: the
+engine keeps it for a campaign and passes it on to its harness processes. It ends when nobody
+holds the socket any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import select
+import socket
+import subprocess
+import threading
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import harness
+from harness.formats.json_codec import to_json
+from harness.isolation.device_lock import Turnstile
+
+PROGRAM = Path(harness.__file__).parent / "child" / "__main__.py"
+VARIABLE = "KOPT_ZYGOTE"
+"""In a harness process' environment: the descriptor of the zygote that it was given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """What a zygote is made for: an interpreter, what it imports, under which environment."""
+
+    python: str
+    language: str
+    env: tuple[tuple[str, str], ...]
+
+    @property
+    def name(self) -> str:
+        """A word that is equal for equal kinds, in whatever process."""
+        return hashlib.sha256(to_json(self)).hexdigest()[:16]
+
+
+class Forked:
+    """A supervisor that a zygote has forked, as `subprocess.Popen` would show it."""
+
+    def __init__(self, stdout: int, stderr: int, life: int) -> None:
+        self.stdout, self.stderr = os.fdopen(stdout, "rb", 0), os.fdopen(stderr, "rb", 0)
+        self._life = os.fdopen(life, "rb", 0)
+        self._reading = threading.Lock()
+        self._pid = 0
+        _living.add(self)
+
+    @property
+    def pid(self) -> int:
+        """The supervisor's pid, waited for; 0 if it was gone before it could say."""
+        while not self._pid and not self._life.closed:
+            self._read(0.05, once=True)  # a thread that waits for the end may take it first
+        return self._pid
+
+    @property
+    def known_pid(self) -> int:
+        """The supervisor's pid, 0 if it has not said it yet."""
+        self._read(0.0, once=True)
+        return self._pid
+
+    def poll(self) -> int | None:
+        """Return 0 once the supervisor is gone, None before."""
+        self._read(0.0)
+        return 0 if self._life.closed else None
+
+    def wait(self) -> int:
+        """Wait until the supervisor is gone, and with it everything below it."""
+        self._read(None)
+        return 0
+
+    def _read(self, timeout_s: float | None, *, once: bool = False) -> None:
+        """Take what the pipe has: the pid, and its end, which is the supervisor's.
+
+        Without time it leaves the pipe to a thread that waits for it already.
+        """
+        if not self._reading.acquire(timeout=-1 if timeout_s is None else timeout_s):
+            return
+        try:
+            while not self._life.closed and select.select([self._life], [], [], timeout_s)[0]:
+                if line := self._life.readline():
+                    self._pid = int(line)
+                    if once:
+                        return
+                else:
+                    self._life.close()
+        finally:
+            self._reading.release()
+
+
+_living: weakref.WeakSet[Forked] = weakref.WeakSet()
+
+
+def forked() -> set[int]:
+    """Return the pids of the supervisors that this process has had forked and that may live."""
+    return {pid for one in list(_living) if one.poll() is None and (pid := one.known_pid)}
+
+
+class Zygote:
+    """A process that forks programs of one kind."""
+
+    def __init__(self, kind: Kind, channel: socket.socket,
+                 process: subprocess.Popen[bytes] | None = None, tenancy: int = -1) -> None:
+        self.kind, self._channel, self._process = kind, channel, process
+        self._tenancy = tenancy
+
+    @classmethod
+    def start(cls, kind: Kind, *, yields: Turnstile | None = None) -> Zygote:
+        """Have a zygote started; it imports by itself, and what is asked meanwhile waits."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            process = subprocess.Popen(
+                [kind.python, "-I", str(PROGRAM), "supervise.zygote", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                env=dict(kind.env), pass_fds=[theirs.fileno()], start_new_session=True)
+        ours.sendall(to_json({"language": kind.language,
+                              "yields": list(yields.paths) if yields else None}))
+        return cls(kind, ours, process)
+
+    @classmethod
+    def inherited(cls, kind: Kind) -> Zygote | None:
+        """Return the zygote that this process was given, None if it was given none of its kind."""
+        number, tenancy, name = (*os.environ.get(VARIABLE, "").split(":"), "", "")[:3]
+        if not number or name != kind.name:
+            return None
+        return cls(kind, socket.socket(fileno=os.dup(int(number))), tenancy=int(tenancy))
+
+    @property
+    def descriptor(self) -> int:
+        return self._channel.fileno()
+
+    def told(self, tenancy: int) -> str:
+        """Return what a process that is passed the descriptor is told of it, as VARIABLE.
+
+        `tenancy` is passed as well: whatever it has forked holds it until it is gone.
+        """
+        return f"{self.descriptor}:{tenancy}:{self.kind.name}"
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs still, as far as this process can tell."""
+        return self._process is None or self._process.poll() is None
+
+    def fork(self, control: socket.socket, passed: Sequence[int], held: Sequence[int],
+             ) -> Forked | None:
+        """Fork a supervisor that serves `control`; None when the zygote is gone.
+
+        `passed` are the program's own descriptors, `held` those of device locks.
+        """
+        out, err, life = os.pipe(), os.pipe(), os.pipe()
+        try:
+            socket.send_fds(self._channel, [to_json({"passed": len(passed)})],
+                            [control.fileno(), out[1], err[1], life[1], *passed, *held,
+                             *([self._tenancy] if self._tenancy >= 0 else [])])
+        except OSError:
+            for one in (out[0], err[0], life[0]):
+                os.close(one)
+            return None
+        finally:
+            for one in (out[1], err[1], life[1]):
+                os.close(one)
+        return Forked(out[0], err[0], life[0])
+
+    def close(self) -> None:
+        """Let go of it, and end it if it was started here; what it has forked goes on."""
+        with contextlib.suppress(OSError):
+            self._channel.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+class WarmStart:
+    """Keeps a zygote for as long as its owner may need it: started when it is first asked for, and
+    again when it has died. Any thread may ask.
+    """
+
+    def __init__(self, kind: Kind | None, *, yields: Turnstile | None = None) -> None:
+        self._kind, self._yields = kind, yields
+        self._zygote: Zygote | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def zygote(self) -> Zygote | None:
+        """Return the zygote; None where there is nothing to be imported, and once it is closed."""
+        with self._lock:
+            if self._closed:
+                return None
+            if self._zygote is not None and not self._zygote.alive:
+                self._zygote.close()
+                self._zygote = None
+            if self._zygote is None and self._kind is not None:
+                self._zygote = Zygote.start(self._kind, yields=self._yields)
+            return self._zygote
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            if self._zygote is not None:
+                self._zygote.close()
+            self._zygote = None

@@ -1,0 +1,65 @@
+"""The start of a loop, which every trial is timed beside: what it means when that does not run.
+
+A configuration is not to blame for it, nor may what is learnt from trials say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from harness.compile.c_compiler import BuildError
+from harness.compile.kernel import Kernel
+from harness.errors import DeviceFault, IncumbentFault, KoptError
+from harness.isolation.device_lock import DeviceLock
+from harness.isolation.rpc import PeerDied, PeerError
+from harness.runners.oracle_client import Case
+from harness.runners.session import Stage
+from harness.timing.paired_blocks import Tampered
+
+FAILURES = (BuildError, Tampered, PeerError, PeerDied)
+"""What a kernel raises that does not work."""
+TRIES = 2
+"""Processes in which it is tried: one may have been killed by somebody."""
+
+
+def fault(stage: Stage, error: KoptError, *, ran: bool) -> IncumbentFault | DeviceFault:
+    """Return why a loop cannot go on whose start fails in one process after the other.
+
+    What `ran` on a card in this loop and does not any more is the card's: another one may do.
+    """
+    if ran and not stage.on_cpu:
+        return DeviceFault(f"the loop's start ran there and does not any more: {error.what}",
+                           where=stage.device.id)
+    return IncumbentFault(f"the loop's start does not run: {error.what}", where=stage.target.source)
+
+
+class Start:
+    """The start where each side of a pair has a process of its own."""
+
+    def __init__(self, stage: Stage, kernel: Kernel, cases: Sequence[Case]) -> None:
+        self.stage, self.kernel, self.cases = stage, kernel, cases
+        self._ran = False
+
+    @contextmanager
+    def beside(self, held: DeviceLock | None) -> Iterator[None]:
+        """Let a trial fail only if the start runs alone. Raises IncumbentFault, DeviceFault."""
+        try:
+            yield
+        except (PeerError, PeerDied):
+            if self.stage.measurable:  # else it is not run beside anything
+                self._prove(held)
+            raise
+        self._ran = self.stage.measurable
+
+    def _prove(self, held: DeviceLock | None) -> None:
+        runners, yields = self.stage.runners, self.stage.yields
+        for number in range(1, TRIES + 1):
+            try:
+                with runners.start(self.kernel, lock=held, yields=yields) as runner:
+                    for case in self.cases:
+                        runner.ask("call", case=case.id, tensors=case.tensors)
+                return
+            except FAILURES as error:
+                if number == TRIES:
+                    raise fault(self.stage, error, ran=self._ran) from None

@@ -1,0 +1,240 @@
+"""What a card reaches when it has nothing else to do: measured once, cached for this machine.
+
+Evidence and no floor: a card under a power cap or beside others reaches less than it might, and a
+latency is withheld by the published peaks of `roofline` alone. Measured under the device's lock, in
+a guarded child of ours; what fails there costs the lines of evidence and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import harness
+from harness.compile.kernel import Place, scratch_inside
+from harness.devices import datasheets
+from harness.devices.device import Device
+from harness.errors import EnvironmentFault, Stopped
+from harness.formats.json_codec import ConvertError, from_json, to_json
+from harness.formats.text import plain
+from harness.isolation.device_lock import DeviceLock
+from harness.isolation.guard import Confine, Limits, clean_env
+from harness.isolation.rpc import Peer, PeerDied, PeerError
+from harness.isolation.zygote_client import Zygote
+from harness.roofline import roofline
+from harness.target import ConfigClass, Target
+from harness.verdict import Evidence, Row
+
+SOURCE = Path(harness.__file__).parent / "child" / "measure_peaks.py"
+PRECISIONS = ("bf16", "fp16", "tf32", "fp8", "fp32")
+OF_DTYPE = {"bfloat16": ("bf16",), "float16": ("fp16",), "float32": ("tf32", "fp32"),
+            "float8_e4m3fn": ("fp8",), "float8_e5m2": ("fp8",)}
+"""What products of a dtype may run at, as the floor counts it."""
+RETRY_S = 3600.0
+"""After a failure nobody tries again for so long: every verdict would wait for it."""
+TIMES_CACHE = 4
+"""A copy must be so many times larger than the last cache, or that is what is measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """Sizes to try, how long questions are begun (s), and when it is over whatever is left."""
+
+    copies: tuple[int, ...] = (1 << 28, 1 << 30, 1 << 32)
+    squares: tuple[int, ...] = (8192, 4096)
+    begin_s: float = 3.0
+    wall_s: float = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuCeilings:
+    """The best rates seen: GB/s of a copy, read and written, and TFLOP/s of products.
+
+    `missing` says why a rate is not known; `at` is UTC.
+    """
+
+    card: str
+    torch: str
+    copy_gb_per_s: float
+    tflops: dict[str, float] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    at: str = ""
+
+    def __post_init__(self) -> None:
+        if not all(0 < rate < math.inf for rate in (self.copy_gb_per_s, *self.tflops.values())):
+            raise ValueError("a rate is a positive number")
+
+    def precision(self, target: Target) -> str:
+        """Return which products of a target's dtypes are the fastest, "" where none is known."""
+        dtypes = {arg.dtype for arg in target.args if arg.kind != "scalar"}
+        known = [one for dtype in dtypes for one in OF_DTYPE.get(dtype, ()) if one in self.tflops]
+        return max(known, key=lambda one: self.tflops[one], default="")
+
+    def least_us(self, target: Target, config_class: ConfigClass) -> tuple[float, str]:
+        """Return how long a class takes at these rates (us), and which of them holds it up."""
+        flops, moved = target.work(config_class)
+        by = {"copy": moved / self.copy_gb_per_s / 1e3}
+        if which := self.precision(target):
+            by[which] = flops / self.tflops[which] / 1e6
+        limiter = max(by, key=lambda one: by[one])
+        return by[limiter], limiter
+
+
+def cached(device: Device) -> GpuCeilings | None:
+    """Return what was measured of a card on this machine before; measures nothing."""
+    try:
+        return from_json(_path(device).read_bytes(), GpuCeilings)
+    except (OSError, ConvertError):
+        return None  # not measured yet, or a file of another version
+
+
+def measured(device: Device, place: Place, held: DeviceLock, *, zygote: Zygote | None = None,
+             effort: Effort | None = None, cancel: threading.Event | None = None,
+             ) -> GpuCeilings | None:
+    """Return a card's ceilings from the cache, else measured now; None where that fails.
+
+    Raises Stopped when cancelled, and nothing else.
+    """
+    if found := cached(device):
+        return found
+    path = _path(device)
+    failed = path.with_suffix(".failed")
+    with contextlib.suppress(OSError):
+        if time.time() - failed.stat().st_mtime < RETRY_S:
+            return None
+    why, found = "", None
+    try:
+        found = _measure(device, place, held, zygote, effort or Effort(), cancel)
+    except Stopped:
+        raise
+    except (PeerError, PeerDied, EnvironmentFault, ConvertError, OSError) as error:
+        why = str(error)
+    with contextlib.suppress(OSError):  # it only costs the next measurement
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if found is None:
+            failed.write_text(f"{plain(why, 400)}\n")
+        else:
+            path.write_bytes(to_json(found))
+    return found
+
+
+def evidence(found: GpuCeilings | None, device: Device, target: Target,
+             rows: Sequence[Row]) -> Iterator[Evidence]:
+    """Yield the lines of a verdict: the rates, and what share of them the slowest class reaches."""
+    if found is None:
+        return
+    card, which = datasheets.find(device.name), found.precision(target)
+    yield Evidence(kind="ceiling", detail=f"copy {_rate(found.copy_gb_per_s, 'B/s')} measured"
+                   + _share(found.copy_gb_per_s, card.gb_per_s if card else None, "B/s"))
+    if which:
+        peak = getattr(card, which, None) or (card.bf16 if card and which == "fp16" else None)
+        tflops = found.tflops[which]
+        yield Evidence(kind="ceiling", detail=f"{which} products {_rate(tflops * 1e3, 'FLOP/s')} "
+                       "measured" + _share(tflops * 1e3, peak and peak * 1e3, "FLOP/s"))
+    reached = []
+    for row in rows:
+        least_us, limiter = found.least_us(target, target.config_class(row.config_class))
+        if row.latency_us is not None and least_us:
+            reached.append((least_us / row.latency_us, row.config_class, limiter))
+    if reached:
+        share, name, limiter = min(reached)
+        yield Evidence(kind="ceiling", detail=f"class {name} reaches {share:.0%} of the measured "
+                       f"{limiter} rate" + (", the least of all" if len(reached) > 1 else ""))
+
+
+def words(found: GpuCeilings) -> str:
+    """Return a card's ceilings in a few words, as a listing tells them."""
+    best = [name for name in ("bf16", "fp16", "fp32") if name in found.tflops][:1]
+    return ", ".join([f"copy {_rate(found.copy_gb_per_s, 'B/s')}",
+                      *(f"{name} {_rate(found.tflops[name] * 1e3, 'FLOP/s')}" for name in best)])
+
+
+def _measure(device: Device, place: Place, held: DeviceLock, zygote: Zygote | None,
+             effort: Effort, cancel: threading.Event | None) -> GpuCeilings:
+    until = time.monotonic() + effort.wall_s
+    home = scratch_inside(Path(place.scratch), "home-ceilings")
+    inside = Confine(writable=(str(home),), nodes=place.nodes)
+    for confine in (inside, None):  # some GPUs work only outside
+        limits = Limits(wall_s=max(0.1, until - time.monotonic()), output_bytes=1 << 16,
+                        memory_bytes=16 << 30)
+        with Peer("measure_peaks", cwd=home, limits=limits, python=place.python, lock=held,
+                  env=clean_env(place.env, home=home), confine=confine, zygote=zygote,
+                  cancel=cancel) as child:
+            ready = child.ask("ready", device=place.device)
+            if not ready.get("no_gpu"):
+                return _asked(child, device, str(ready.get("torch", "")), effort)
+    raise EnvironmentFault(f"torch reaches no GPU: {plain(str(ready['no_gpu']), 200)}")
+
+
+def _asked(child: Peer, device: Device, torch: str, effort: Effort) -> GpuCeilings:
+    """Ask for one rate after the other, as long as there is time; what was answered stays."""
+    until = time.monotonic() + effort.begin_s
+    best: dict[str, float] = {}
+    missing: dict[str, str] = {}
+    asked: list[tuple[str, dict[str, Any]]] = [
+        *(("copy", {"op": "copy", "bytes": size}) for size in _sizes(device, effort)),
+        *((one, {"op": "product", "precision": one, "n": n})
+          for one in PRECISIONS for n in effort.squares)]
+    alive = True
+    for name, question in asked:
+        if not alive or time.monotonic() > until:
+            missing.setdefault(name, "out of time")
+            continue
+        try:
+            best[name] = max(_rate_in(child.ask(**question)), best.get(name, 0.0))
+        except PeerError as error:
+            missing[name] = plain(error.what, 200)
+        except PeerDied as error:
+            alive, missing[name] = False, plain(error.what, 200)
+    copy = best.pop("copy", None)
+    if copy is None:
+        raise PeerError(missing["copy"])
+    return GpuCeilings(
+        card=device.name, torch=plain(torch, 60), copy_gb_per_s=copy, tflops=best,
+        missing={name: why for name, why in missing.items() if name in {*PRECISIONS} - {*best}},
+        at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+
+
+def _sizes(device: Device, effort: Effort) -> tuple[int, ...]:
+    card = datasheets.find(device.name)
+    least = TIMES_CACHE * card.cache_bytes if card is not None else 0.0
+    return tuple(size for size in effort.copies if size >= least) or effort.copies[-1:]
+
+
+def _rate_in(answer: dict[str, Any]) -> float:
+    rate = answer.get("gb_per_s", answer.get("tflops"))
+    if not isinstance(rate, float) or not 0 < rate < math.inf:
+        raise PeerError("answered something that is no answer")
+    return rate
+
+
+def _path(device: Device) -> Path:
+    """Return where a card's ceilings are: of this card, its driver, and our way to measure."""
+    told = to_json([device.name, device.uuid, _driver(device)]) + SOURCE.read_bytes()
+    key = hashlib.sha256(told).hexdigest()[:16]
+    return roofline.cache_directory() / f"ceilings-gpu-{key}.json"
+
+
+def _driver(device: Device) -> str:
+    module = {"nvidia": "nvidia", "amd": "amdgpu"}.get(device.kind, "")
+    try:
+        return Path(f"/sys/module/{module}/version").read_text().strip() if module else ""
+    except OSError:
+        return ""
+
+
+def _share(rate: float, published: float | None, unit: str) -> str:
+    return "" if not published else \
+        f", {rate / published:.0%} of the published {_rate(published, unit)}"
+
+
+def _rate(giga: float, unit: str) -> str:
+    """Return a rate given in units of 1e9 a second."""
+    return f"{giga / 1e3:.3g} T{unit}" if giga >= 1e3 else f"{giga:.3g} G{unit}"

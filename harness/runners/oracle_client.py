@@ -1,0 +1,268 @@
+"""Correctness: expected values from another process, every class, several secret seeds."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from harness.compile import stream_usage
+from harness.compile.kernel import Place
+from harness.errors import KoptError
+from harness.formats.json_codec import ConvertError, convert, to_builtins
+from harness.formats.text import plain
+from harness.isolation.device_lock import DeviceLock, Turnstile
+from harness.isolation.guard import Confine, Limits, clean_env
+from harness.isolation.rpc import Peer, PeerDied, PeerError
+from harness.isolation.zygote_client import Zygote
+from harness.runners.context_queue import ONE_QUEUE
+from harness.target import DTYPE_BYTES, MAX_ELEMENTS, ConfigClass, Target, Tensor
+
+DISTRIBUTIONS = ("normal", "wide", "heavy", "structured", "shifted", "tied", "constant")
+"""See harness/child/oracle/inputs.py."""
+ORACLE_LIMITS = Limits(wall_s=366 * 86_400.0, output_bytes=1 << 20)
+"""It lives as long as its evaluation or loop, whose own limit is shorter."""
+
+
+class OracleError(KoptError):
+    """The reference itself failed: the task is wrong, not the candidate. Exit code 2."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Control:
+    """How far off an answer that takes no work is, of one output."""
+
+    output: int
+    name: str
+    relative: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One set of inputs of one config class, written to files; `skip` says why it is not used."""
+
+    id: str
+    config_class: str
+    distribution: str
+    tensors: tuple[dict[str, Any], ...]
+    controls: tuple[Control, ...] = ()
+    skip: str = ""
+
+    @property
+    def footprint(self) -> int:
+        """The bytes of all its tensors."""
+        return sum(tensor["nbytes"] for tensor in self.tensors if tensor["role"] != "scalar")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Errors:
+    """How far a candidate's outputs are from what is expected.
+
+    `relative` is to the larger of the expected value and the root mean square of them all; `each`
+    is that by output. `bad` counts outputs that are not finite where they should be; `changed`
+    names inputs that were written to. `digests` identify the outputs' bytes.
+
+    `used` is the part of what is allowed that is taken up, `over` and `allowed` are the error and
+    what is allowed where that is most, and `basis` says where that comes from; see `against`.
+    """
+
+    absolute: float
+    relative: float | None
+    bad: int
+    changed: tuple[str, ...] = ()
+    each: tuple[float | None, ...] = ()
+    digests: tuple[str, ...] = ()
+    used: float | None = None
+    over: float | None = None
+    allowed: float | None = None
+    basis: str = ""
+
+    def against(self, allowed: Sequence[float], basis: str) -> Errors:
+        """Return the same held against what is allowed by output."""
+        each = self.each or (self.relative,)
+        limits = [*allowed, *[min(allowed)] * len(each)][:len(each)]
+        if None in each:
+            return replace(self, used=None, over=None, allowed=min(limits), basis=basis)
+        shares = [_share(error or 0.0, limit) for error, limit in zip(each, limits, strict=True)]
+        worst = max(range(len(each)), key=lambda index: shares[index])
+        return replace(self, used=shares[worst], over=each[worst], allowed=limits[worst],
+                       basis=basis)
+
+    def worse(self, other: Errors | None) -> Errors:
+        """Return the worse of both in every respect."""
+        if other is None:
+            return self
+        relative = None if self.relative is None or other.relative is None \
+            else max(self.relative, other.relative)
+        most = max(self, other, key=lambda e: math.inf if e.used is None else e.used)
+        return replace(most, absolute=max(self.absolute, other.absolute), relative=relative,
+                       bad=self.bad + other.bad, each=(), digests=(),
+                       changed=tuple(dict.fromkeys(self.changed + other.changed)))
+
+    @property
+    def right(self) -> bool:
+        """Whether these were held against something, and are within it."""
+        return (self.bad == 0 and not self.changed and self.used is not None
+                and self.used <= 1)
+
+    def within(self, tolerance: float) -> bool:
+        return self.against([tolerance], "").right
+
+
+def _share(error: float, limit: float) -> float:
+    return 0.0 if error == 0 else error / limit if limit > 0 else math.inf
+
+
+@dataclass(frozen=True)
+class _Written:
+    """What a runner says it wrote."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not all(0 <= size <= MAX_ELEMENTS for size in self.shape):
+            raise ValueError("not a shape")
+
+
+def handed_back(case: Case, written: object, *, outputs_only: bool = False,
+                ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return (outputs, inputs) as the oracle takes them, at the paths where they were wanted."""
+    try:
+        said = convert(written, tuple[_Written, ...])
+    except ConvertError:
+        raise PeerError("answered something that is no answer") from None
+    names = [one.name for one in said if one.name != "return"]
+    not_wanted = ("scalar", "input") if outputs_only else ("scalar",)
+    tensors = [tensor for tensor in case.tensors if tensor["role"] not in not_wanted]
+    if names != [tensor["name"] for tensor in tensors]:
+        raise PeerError("did not hand back every tensor it was given")
+    declared = [{"name": t["name"], "dtype": t["dtype"], "shape": list(t["shape"]),
+                 "nbytes": t["nbytes"], "path": t["after"], "role": t["role"]} for t in tensors]
+    returned = []
+    for index, one in enumerate(one for one in said if one.name == "return"):
+        if one.dtype not in DTYPE_BYTES:
+            raise PeerError(f"returned {plain(one.dtype, 40)}, which has no known dtype")
+        returned.append({"name": "return", "dtype": one.dtype, "shape": list(one.shape),
+                         "nbytes": math.prod(one.shape) * DTYPE_BYTES[one.dtype],
+                         "path": f"{case.tensors[0]['after']}.return{index}"})
+    return ([one for one in declared if one["role"] != "input"] + returned,
+            [one for one in declared if one["role"] == "input"])
+
+
+class Oracle:
+    """The process that knows the expected values. The reference comes from the baseline's tree."""
+
+    def __init__(self, target: Target, reference_tree: Path, scratch: Path, place: Place, *,
+                 lock: DeviceLock | None = None, yields: Turnstile | None = None,
+                 zygote: Zygote | None = None, cancel: threading.Event | None = None) -> None:
+        source = reference_tree / target.reference_file
+        single = target.num_gpus == 1 and stream_usage.one_stream(reference_tree, source)
+        self.target = target
+        self._interpret = place.interpret
+        self.scratch = scratch
+        self._versions: dict[str, int] = {}
+        (scratch / "out").mkdir(parents=True, exist_ok=True)
+        self._peer = Peer("oracle.oracle", cwd=reference_tree, limits=ORACLE_LIMITS,
+                          python=None if target.language == "c" else place.python,
+                          env=clean_env({**(ONE_QUEUE if single else {}), **place.env},
+                                        home=scratch),
+                          lock=lock, yields=yields, zygote=zygote, cancel=cancel,
+                          confine=Confine(writable=(str(scratch),), nodes=place.nodes))
+        library = "numpy" if target.language == "c" else "torch"
+        self._ask("load", reference=str(source),
+                  function=target.reference_function, library=library, device=place.device,
+                  float64=target.float64)
+
+    def make(self, config_class: ConfigClass, distribution: str,
+             first: Case | None = None) -> Case:
+        """Draw one case from a fresh secret seed; `first` is another one of the same class.
+
+        Raises OracleError when the reference fails, on normal inputs; others are skipped then.
+        """
+        seed = secrets.randbits(48)
+        case_id = f"{config_class.name}-{distribution}-{secrets.token_hex(4)}"
+        tensors = tuple(self._describe(tensor, case_id)
+                        for tensor in self.target.tensors(config_class))
+        answer = self._ask("make", case=case_id, seed=seed, distribution=distribution,
+                           tensors=tensors, dtypes=self.target.output_dtypes,
+                           first="" if first is None else first.id,
+                           may_skip=distribution != "normal")
+        return Case(id=case_id, config_class=config_class.name, distribution=distribution,
+                    tensors=tensors, skip=plain(answer["skip"], 200),
+                    controls=convert(answer["controls"], tuple[Control, ...]))
+
+    def judge(self, case: Case, written: object, known: Errors | None = None, *,
+              outputs_only: bool = False) -> Errors:
+        """Compare what the candidate wrote. Raises PeerError when it is not what was declared.
+
+        `written` is the runner's own word: of a declared tensor it counts only that it is there.
+        Outputs that are, bit for bit, those whose errors are known have the same errors.
+        """
+        outputs, inputs = handed_back(case, written, outputs_only=outputs_only)
+        returned = [output["dtype"] for output in outputs if output["name"] == "return"]
+        if not self._interpret:
+            for got, allowed in zip(returned, self.target.return_dtypes, strict=False):
+                if got != allowed:
+                    raise PeerError(f"returned {got}, not {allowed}")
+        answer = self._peer.ask("judge", case=case.id, outputs=outputs, inputs=inputs,
+                                known=[] if known is None else known.digests)
+        errors = convert(answer, Errors)
+        return errors if known is None or known.digests != errors.digests else replace(
+            known, changed=errors.changed)
+
+    def sensitivity(self, case: Case, part: float) -> tuple[float, ...]:
+        """Return by output how far nine in ten values move, relative to their size, when every
+        input changes by this part of itself.
+        """
+        answer = self._ask("sensitivity", case=case.id, part=part, seed=secrets.randbits(48))
+        return convert(answer["typical"], tuple[float, ...])
+
+    def exchange(self, case: Case, moves: Mapping[str, Mapping[int, int]]) -> None:
+        """Assign elements within a case's input tensors, all at once: new[to] = old[from].
+
+        Elements are counted in the flattened tensor. Files, hashes and expected values follow.
+        Raises OracleError when the reference fails on the new contents.
+        """
+        self._versions[case.id] = self.version(case) + 1
+        self._ask("exchange", case=case.id, moves={
+            name: [list(pairs), list(pairs.values())] for name, pairs in moves.items()})
+
+    def version(self, case: Case) -> int:
+        """Return how often a case's contents were changed."""
+        return self._versions.get(case.id, 0)
+
+    def drop(self, case: Case) -> None:
+        """Forget a case that is not needed any more; its inputs are files of some size."""
+        self._ask("drop", case=case.id, paths=[tensor["path"] for tensor in case.tensors])
+
+    def _describe(self, tensor: Tensor, case_id: str) -> dict[str, Any]:
+        base = self.scratch / f"{case_id}-{tensor.name}"
+        after = self.scratch / "out" / f"{case_id}-{tensor.name}"
+        return {**to_builtins(tensor), "nbytes": tensor.nbytes, "path": f"{base}.in",
+                "after": str(after)}
+
+    def _ask(self, op: str, **fields: object) -> dict[str, Any]:
+        try:
+            return self._peer.ask(op, **fields)
+        except PeerError as error:
+            raise OracleError(f"the reference failed: {error.what}",
+                              where=self.target.reference) from None
+        except PeerDied as error:
+            raise OracleError(f"the reference {error.what}", where=self.target.reference) from None
+
+    def close(self) -> None:
+        self._peer.close()
+
+    def __enter__(self) -> Oracle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

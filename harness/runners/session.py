@@ -1,0 +1,186 @@
+"""What an evaluation or a loop works with: the device and its lock, runners, the oracle."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from harness.compile import kernel
+from harness.compile.kernel import Kernel
+from harness.devices import datasheets
+from harness.devices.inventory import Device
+from harness.devices.monitoring import interference
+from harness.errors import InputError
+from harness.isolation import device_lock as lock
+from harness.isolation.device_lock import DeviceLock
+from harness.isolation.guard import Limits
+from harness.isolation.zygote_client import Zygote
+from harness.runners.oracle_client import DISTRIBUTIONS, Case, Oracle
+from harness.runners.runner_pool import BYTES_PER_CONTEXT, Runners, starts_ahead
+from harness.target import Target
+from harness.timing.plan import GPU_BLOCK_NS, Plan
+
+CALL_LIMITS = Limits(wall_s=40.0, output_bytes=1 << 20, memory_bytes=8 << 30, file_bytes=4 << 30)
+PYTHON_LIMITS = replace(CALL_LIMITS, wall_s=180.0)
+GPU_LIMITS = Limits(wall_s=300.0, output_bytes=1 << 20, memory_bytes=32 << 30, file_bytes=8 << 30)
+
+LARGEST_CACHE_MB = 256
+"""The cache of a card that is not in the table."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How to judge; the same for every candidate of a campaign but for `plan.alpha`."""
+
+    scratch: str
+    plan: Plan = field(default_factory=Plan)
+    python: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    distributions: tuple[str, ...] = DISTRIBUTIONS
+    candidate_id: str = ""
+    incumbent_tree: str = ""
+    wall_s: float | None = None
+    """Seconds that one runner of a kernel may take, None for the usual of its kind."""
+    in_process: bool = False
+    """Time both kernels in one process, as on a card that takes no second one."""
+    static_audit: bool = True
+    """Read the candidate's sources before anything runs; without it the dynamic checks show what
+    they catch alone."""
+    always_time: bool = False
+    """Also time a candidate that runs the incumbent's very code: a baseline, an A/A trial."""
+    test_command: str = ""
+    """The project's own tests, run in the candidate's tree; it must pass before it is timed."""
+    full_test_command: str = ""
+    """All of the project's tests, run after those."""
+    predict: str = ""
+    """A card, by a name of `cards`, for which latencies are predicted where none is measured."""
+    warm_cache: str = ""
+    """A kept cache of compilers that both sides of a command target start with a copy of."""
+    keep_cache: str = ""
+    """Where to keep the incumbent's as such a cache, if there is none yet."""
+    canary: bool = False
+    """The candidate is a copy broken on purpose: say whether a command's benchmark shows that."""
+
+    @property
+    def tests(self) -> tuple[tuple[str, str], ...]:
+        """The commands that test a candidate, by what to call them, in their order."""
+        both = (("own tests", self.test_command), ("full tests", self.full_test_command))
+        return tuple((name, command) for name, command in both if command)
+
+
+class Stage:
+    """Holds what both sides of a comparison share; close it to end every runner.
+
+    Triton without a GPU is interpreted, on shapes made for that, and never timed. Its processes
+    are forked off a zygote, its own if it is given none that fits.
+    """
+
+    def __init__(self, target: Target, device: Device, settings: Settings,
+                 cancel: threading.Event | None, zygote: Zygote | None = None) -> None:
+        _check_cards(target, device)
+        self.device, self.settings, self.cancel = device, settings, cancel
+        self.several = len(device.cards) > 1
+        self.on_cpu = device.kind == "cpu"
+        self.mode = interference.usable(device)
+        self.in_process = target.language != "c" and (
+            settings.in_process or self.mode.one_process)
+        """Whether both kernels are timed in one process, since the card takes no second one."""
+        self.measurable = not (self.on_cpu and target.language == "triton")
+        self.place = kernel.place_on(device, target.language, scratch=settings.scratch,
+                                     python=settings.python, env=settings.env)
+        self.target = target.interpretable() if self.place.interpret else target
+        self.yields = lock.turnstile() if self.on_cpu else None
+        kind = kernel.kind_of(self.place, target.language)
+        self._own_zygote = zygote is None or zygote.kind != kind
+        self.zygote = zygote if not self._own_zygote else \
+            Zygote.start(kind, yields=self.yields) if kind else None
+        self.runners = Runners(_limits(target, device, settings), yields=self.yields,
+                               ahead=starts_ahead(self.place, target.language,
+                                                  device.memory_bytes),
+                               zygote=self.zygote, in_process=self.in_process, cancel=cancel)
+
+    def make(self, tree: Path, name: str) -> Kernel:
+        """Turn the target's source in `tree` into something that runs. Raises BuildError."""
+        return kernel.make(self.target, tree, name, self.place, yields=self.yields,
+                           cancel=self.cancel)
+
+    def oracle(self, reference: Path, held: DeviceLock | None) -> Oracle:
+        """Start the oracle with the reference of a tree. Raises OracleError."""
+        place = replace(self.place, device="cpu") if self.in_process else self.place
+        return Oracle(self.target, reference, self.folder("io"), place, lock=held,
+                      yields=self.yields, zygote=self.zygote, cancel=self.cancel)
+
+    def fitted(self, plan: Plan) -> Plan:
+        """Return the plan for this device: the size of a GPU's cache, blocks no shorter than it
+        can be timed by; on a CPU, whose ceilings are those of its caches, calls find them warm.
+        """
+        if self.on_cpu:
+            return plan
+        card = datasheets.find(self.device.name)
+        cold = plan.cache == "cold"
+        fitted = replace(plan, block_ns=max(plan.block_ns, GPU_BLOCK_NS // 2), cache_bytes=int(
+            1e6 * (card.cache_mb if card else LARGEST_CACHE_MB)) if cold else 0)
+        return replace(fitted, score="wall", by_host=True) if self.several else fitted
+
+    def pairs_at_once(self, plan: Plan, cases: Sequence[Case]) -> int:
+        """Return how many pairs of runners may hold buffers at a time, in half of the memory."""
+        if self.on_cpu or self.in_process or self.device.memory_bytes is None:
+            return 1
+        held = sum(plan.copies(case.footprint) * case.footprint for case in cases)
+        return max(1, self.device.memory_bytes // 4 // (held + BYTES_PER_CONTEXT // 4))
+
+    def folder(self, name: str) -> Path:
+        return kernel.scratch_inside(Path(self.settings.scratch), name)
+
+    def lock(self, on_wait: Callable[[str], None] | None = None) -> DeviceLock:
+        """Take the device for a measurement."""
+        return lock.acquire(*self.device.lock_names, shared_device=self.on_cpu, cancel=self.cancel,
+                            on_wait=on_wait)
+
+    @contextmanager
+    def working(self, on_wait: Callable[[str], None] | None = None,
+                ) -> Iterator[DeviceLock | None]:
+        """Hold a GPU while anything runs on it; on the CPU work makes way for measuring."""
+        if self.on_cpu:
+            yield None
+            return
+        with self.lock(on_wait) as held:
+            yield held
+
+    @contextmanager
+    def measuring(self, held: DeviceLock | None, on_wait: Callable[[str], None] | None = None,
+                  ) -> Iterator[DeviceLock]:
+        """Hold the device alone, with the lock that is held already where there is one."""
+        if held is not None:
+            yield held
+            return
+        with self.lock(on_wait) as own:
+            yield own
+
+    def close(self) -> None:
+        self.runners.close()
+        if self._own_zygote and self.zygote is not None:
+            self.zygote.close()
+
+    def __enter__(self) -> Stage:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _check_cards(target: Target, device: Device) -> None:
+    """Raise InputError where a device is not as many cards as the target needs."""
+    if target.num_gpus > 1 and (device.kind == "cpu" or len(device.cards) != target.num_gpus):
+        raise InputError(f"the target needs {target.num_gpus} GPUs, and {device.id} is "
+                         f"{len(device.cards) if device.kind != 'cpu' else 'none'}",
+                         where="num_gpus", fix="name as many cards in gpu.device")
+
+
+def _limits(target: Target, device: Device, settings: Settings) -> Limits:
+    limits = GPU_LIMITS if device.kind != "cpu" else \
+        CALL_LIMITS if target.language == "c" else PYTHON_LIMITS
+    return limits if settings.wall_s is None else replace(limits, wall_s=settings.wall_s)

@@ -1,0 +1,165 @@
+"""The configurations that a search knows: all of a space, or of a huge one a sample that grows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from harness.search.bayesian.encoding import Encoding
+from harness.search.bayesian.gaussian_process import Array, Points
+from harness.search.space.constraints import Requirement, parse
+from harness.search.space.knobs import Value
+from harness.search.space.space import Config, Space
+
+ENUMERATED = 400_000
+"""Combinations up to which every legal configuration is listed."""
+KNOWN = 40_000
+"""Legal configurations up to which the list is kept; of more, a sample."""
+SAMPLED, SAMPLED_MOST = 4_000, 8_000
+"""How large a sample is at first, and at the end."""
+ADDED = 256
+MOST_CHARACTERS = 100_000
+"""Of a requirement in which knobs that do not move have been replaced by their values."""
+TRIES = 4
+
+
+class Table:
+    """Legal configurations as rows of choice numbers, encoded. A row never changes its number."""
+
+    def __init__(self, space: Space, rng: np.random.Generator) -> None:
+        self.space, self._rng = space, rng
+        self.requirements: tuple[Requirement, ...] = tuple(
+            parse(text, tuple(space.choices), most=MOST_CHARACTERS) for text in space.requires)
+        self._known: dict[str, dict[int, bool]] = {}
+        self._sizes = np.array([len(values) for values in space.choices.values()])
+        numbers = self._all()
+        self.complete = numbers is not None and len(numbers) <= KNOWN
+        if numbers is None:
+            numbers = self._random(SAMPLED)
+        elif not self.complete:
+            numbers = numbers[rng.choice(len(numbers), SAMPLED, replace=False)]
+        self.encoding = Encoding(space.choices, self.requirements)
+        self.encoding.learn(numbers if len(numbers) else self._numbers_of([space.default]))
+        self.numbers = numbers
+        self.points = self.encoding.points(numbers)
+        self._widths = np.maximum(self._sizes - 1, 1)
+        self._rows = {one.tobytes(): row for row, one in enumerate(numbers)}
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def places(self) -> Array:
+        """Each configuration's choices as shares of the way from a knob's first to its last."""
+        places: Array = (self.numbers / self._widths).astype(np.float32)
+        return places
+
+    def config(self, row: int) -> Config:
+        return {name: values[number] for (name, values), number
+                in zip(self.space.choices.items(), self.numbers[row], strict=True)}
+
+    def row(self, config: Mapping[str, Value]) -> int:
+        """Return a configuration's row, a new one where it has none."""
+        return int(self.add(self._numbers_of([config]))[0])
+
+    def add(self, numbers: Array) -> Array:
+        """Return the rows of some configurations, new ones where they have none."""
+        keys = [one.tobytes() for one in numbers]
+        new = list(dict.fromkeys(key for key in keys if key not in self._rows))
+        if new:
+            given = dict(zip(keys, numbers, strict=True))
+            added = np.array([given[key] for key in new])
+            points = self.encoding.points(added)
+            self._rows |= {key: len(self.numbers) + i for i, key in enumerate(new)}
+            self.numbers = np.concatenate([self.numbers, added])
+            self.points = Points(np.concatenate([self.points.features, points.features]),
+                                 np.concatenate([self.points.single, points.single]),
+                                 np.zeros((len(self.numbers), 0), np.float32))
+        return np.array([self._rows[key] for key in keys], int)
+
+    def neighbours(self, row: int) -> Array:
+        """Return the rows of the legal configurations that differ in one knob."""
+        here = self.numbers[row]
+        if self.complete:
+            return np.flatnonzero((self.numbers != here).sum(1) == 1)
+        near = [np.where(np.arange(len(here)) == knob, number, here)
+                for knob, size in enumerate(self._sizes) for number in range(size)
+                if number != here[knob]]
+        near = [near[i] for i in self._rng.permutation(len(near))[:ADDED]]
+        legal = self._legal(np.array(near, here.dtype).reshape(len(near), len(here)))
+        return self.add(legal) if len(legal) and self._room else np.zeros(0, int)
+
+    def grow(self) -> None:
+        """Look at some more of a space that is not listed whole."""
+        if not self.complete and self._room:
+            self.add(self._random(ADDED))
+
+    @property
+    def _room(self) -> bool:
+        return len(self.numbers) < SAMPLED_MOST
+
+    def _numbers_of(self, configs: Sequence[Mapping[str, Value]]) -> Array:
+        return np.array([[values.index(config[name])
+                          for name, values in self.space.choices.items()]
+                         for config in configs], np.int16)
+
+    def _all(self) -> Array | None:
+        if math.prod(int(size) for size in self._sizes) > ENUMERATED:
+            return None
+        grids = np.meshgrid(*(np.arange(size, dtype=np.int16) for size in self._sizes),
+                            indexing="ij")
+        return self._legal(np.stack([grid.ravel() for grid in grids], 1))
+
+    def _legal(self, numbers: Array) -> Array:
+        legal = np.ones(len(numbers), bool)
+        for requirement in self.requirements:
+            legal &= self._met(requirement, numbers)
+        return numbers[legal]
+
+    def _met(self, requirement: Requirement, numbers: Array) -> Array:
+        """Return which rows meet a requirement, asking once for each combination of its knobs."""
+        knobs = [knob for knob, name in enumerate(self.space.choices) if name in requirement.names]
+        if not knobs:
+            return np.full(len(numbers), requirement.met({}))
+        numbered = math.prod(int(size) for size in self._sizes[knobs]) < 1 << 62
+        combinations, where = np.unique(
+            np.ravel_multi_index(tuple(numbers[:, knobs].T.astype(int)), self._sizes[knobs])
+            if numbered else np.arange(len(numbers)), return_inverse=True)
+        known = self._known.setdefault(requirement.text, {}) if numbered else {}
+        first = np.zeros(len(combinations), int)
+        first[where.reshape(-1)] = np.arange(len(numbers))
+        names, choices = list(self.space.choices), list(self.space.choices.values())
+        for at, combination in enumerate(combinations.tolist()):
+            if combination not in known:
+                row = numbers[first[at]]
+                known[combination] = requirement.met(
+                    {names[knob]: choices[knob][row[knob]] for knob in knobs})
+        met = np.array([known[combination] for combination in combinations.tolist()], bool)
+        held: Array = met[where.reshape(-1)]
+        return held
+
+    def _random(self, wanted: int) -> Array:
+        """Draw legal configurations knob by knob: what breaks a requirement is not gone on with,
+        so that legal ones are found where they are rare.
+        """
+        names = list(self.space.choices)
+        due = {name: [one for one in self.requirements if one.names
+                      and max(map(names.index, one.names)) == knob]
+               for knob, name in enumerate(names)}
+        found = np.zeros((0, len(names)), np.int16)
+        for _ in range(TRIES):
+            rows = np.zeros((4 * wanted, len(names)), np.int16)
+            for knob, name in enumerate(names):
+                rows[:, knob] = self._rng.integers(0, self._sizes[knob], len(rows))
+                for requirement in due[name]:
+                    rows = rows[self._met(requirement, rows)]
+                if not len(rows):
+                    break
+                if len(rows) < 4 * wanted:
+                    rows = rows[self._rng.integers(0, len(rows), 4 * wanted)]
+            found = np.unique(np.concatenate([found, rows]), axis=0)
+            if len(found) >= wanted:
+                break
+        return self._rng.permutation(found)[:wanted]

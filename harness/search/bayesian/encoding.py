@@ -1,0 +1,133 @@
+"""What a configuration looks like to the model: numbers whose distances mean something.
+
+Made from the choices and the requirements alone, by what is known of such numbers: sizes act by
+their ratios, machines work in powers of two, and limits are about products of knobs.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from harness.search.bayesian.gaussian_process import Array, Points, matern
+from harness.search.space.constraints import Requirement, value
+from harness.search.space.knobs import Value
+
+SCALE_OF_A_KNOB = 0.6
+SCALE_OF_AN_AMOUNT = 1.2
+"""Prior length scales: what is derived must show that it matters."""
+SINGLE_SCALE = 0.3
+LARGEST = 1e12
+"""Amounts above it, and below its reciprocal, are not told apart."""
+MOST_WORDS = 16
+"""Words up to which each has a column of its own; more are told apart by their places alone."""
+_INSIDE = re.compile(r"(\w+)['\"]?\s*[=:]\s*(-?\d+(?:\.\d+)?)\b")
+
+
+class Encoding:
+    """Turns choice numbers (configurations x knobs) into features and additive columns."""
+
+    def __init__(self, choices: dict[str, tuple[Value, ...]],
+                 requirements: Sequence[Requirement]) -> None:
+        self._tables: list[tuple[int, Array]] = []
+        scales: list[float] = []
+        for knob, values in enumerate(choices.values()):
+            for column, scale in _columns(values):
+                self._tables.append((knob, column))
+                scales.append(scale)
+        self._names = {name: (knob, np.array(values, float)) for knob, (name, values)
+                       in enumerate(choices.items()) if _numbers(values)}
+        free = frozenset(name for name, values in choices.items() if len(values) > 1)
+        amounts = {ast.unparse(node): node for requirement in requirements
+                   for node in requirement.amounts(free)}
+        self._amounts = [node for node in amounts.values()
+                         if all(one.id in self._names for one in ast.walk(node)
+                                if isinstance(one, ast.Name))]
+        self.scales = np.array(scales + [SCALE_OF_AN_AMOUNT] * len(self._amounts))
+        self._ranges: list[tuple[float, float]] = []
+        self._singles: list[tuple[Array, Array]] = []
+
+    def learn(self, numbers: Array) -> None:
+        """Take the ranges of amounts from these configurations; once, before anything else."""
+        raw = self._raw(numbers)
+        self._ranges = [(float(column.min()), float(np.ptp(column)) or 1.0) for column in raw.T]
+        for column in self._scaled(raw).T:
+            levels = np.unique(column)
+            if len(levels) > 32:
+                levels = np.linspace(0.0, 1.0, 32)
+            kernel = matern(np.abs(levels[:, None] - levels[None]) / SINGLE_SCALE)
+            weights, vectors = np.linalg.eigh(kernel)
+            kept = weights > 1e-6 * weights.max()
+            self._singles.append((levels, vectors[:, kept] * np.sqrt(weights[kept])))
+
+    def points(self, numbers: Array, advice: Array | None = None) -> Points:
+        """Return configurations as points, with what is advised of each (none)."""
+        features = self._scaled(self._raw(numbers))
+        single = [table[np.abs(column[:, None] - levels[None]).argmin(1)]
+                  for column, (levels, table) in zip(features.T, self._singles, strict=True)]
+        width = math.sqrt(max(1, features.shape[1]))
+        return Points(features.astype(np.float32),
+                      (np.concatenate(single, 1) / width).astype(np.float32)
+                      if single else np.zeros((len(numbers), 0), np.float32),
+                      np.zeros((len(numbers), 0), np.float32) if advice is None else advice)
+
+    def _raw(self, numbers: Array) -> Array:
+        columns = [table[numbers[:, knob]] for knob, table in self._tables]
+        names = {name: values[numbers[:, knob]] for name, (knob, values) in self._names.items()}
+        with np.errstate(all="ignore"):
+            for node in self._amounts:
+                amount = np.abs(np.asarray(value(node, names), float))
+                amount = np.broadcast_to(np.nan_to_num(amount, posinf=LARGEST), len(numbers))
+                columns.append(np.log(np.clip(amount, 1.0 / LARGEST, LARGEST)))
+        return np.array(columns).T.reshape(len(numbers), len(columns))
+
+    def _scaled(self, raw: Array) -> Array:
+        low = np.array([low for low, _ in self._ranges])
+        width = np.array([width for _, width in self._ranges])
+        scaled: Array = (raw - low) / width if raw.shape[1] else raw
+        return scaled
+
+
+def _columns(values: tuple[Value, ...]) -> list[tuple[Array, float]]:
+    """Return what a knob's choices are as numbers, each with the prior of its length scale."""
+    if len(values) < 2:
+        return []
+    if _numbers(values):
+        return _of_numbers([float(one) for one in values])
+    inside = [dict(_INSIDE.findall(str(one))) for one in values]
+    if inside[0] and all(one.keys() == inside[0].keys() for one in inside):
+        found = [_of_numbers([float(one[key]) for one in inside]) for key in inside[0]
+                 if len({one[key] for one in inside}) > 1]
+        if found:
+            return [column for group in found for column in group]
+    if len(values) == 2 or len(values) > MOST_WORDS:
+        return [(np.linspace(0.0, 1.0, len(values)), SCALE_OF_A_KNOB)]
+    return [((np.arange(len(values)) == one) / math.sqrt(2.0), SCALE_OF_A_KNOB)
+            for one in range(len(values))]
+
+
+def _of_numbers(values: list[float]) -> list[tuple[Array, float]]:
+    """Place numbers by ratio and by rank alike; what is odd in them is a feature of its own."""
+    levels = sorted(set(values))
+    if len(levels) <= 2:
+        return [(np.array([float(levels.index(one)) for one in values]), SCALE_OF_A_KNOB)]
+    shift = 0.0 if levels[0] > 0 else 1.0 - levels[0]
+    logs = [math.log(max(one + shift, 1.0 / LARGEST)) for one in levels]
+    width = logs[-1] - logs[0] or math.inf
+    place = {one: 0.5 * (log - logs[0]) / width + 0.5 * rank / (len(levels) - 1)
+             for rank, (one, log) in enumerate(zip(levels, logs, strict=True))}
+    columns = [(np.array([place[one] for one in values]), SCALE_OF_A_KNOB)]
+    if all(one > 0 and one.is_integer() for one in values):
+        odd = np.array([math.log2(int(one) // (int(one) & -int(one))) for one in values])
+        if np.ptp(odd) > 0:
+            columns.append((odd, SCALE_OF_AN_AMOUNT))
+    return columns
+
+
+def _numbers(values: Sequence[Value]) -> bool:
+    return all(isinstance(one, int | float) and not isinstance(one, bool) for one in values)
+

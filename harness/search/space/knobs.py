@@ -1,0 +1,251 @@
+"""Knobs: the numbers that a kernel's source offers to be tuned, and writing them back.
+
+Three ways to declare one, in the source itself:
+
+- a comment on a `#define` or a constant: `#define TILE 32  // kopt: knob TILE in [16, 32]`
+- a `triton.autotune` list of `triton.Config`s: one knob whose choices are the configs
+- `BLOCK: tl.constexpr = 64  # kopt: knob BLOCK in [64, 128]`
+
+`# kopt: knob STAGES in [2, 3] reserved: not used yet` documents a knob that stays as it is: no
+search moves it, and a configuration that sets it to anything else is refused.
+
+`# kopt: require TILE_M * TILE_N <= 4096` on a line of its own, or behind something, is what a legal
+configuration fulfils; nothing else is proposed, built or run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+from harness.errors import InputError
+from harness.formats.text import plain
+from harness.search.space import constraints, triton_autotune
+from harness.search.space.constraints import Requirement
+
+Value = int | float | str
+MAX_CHOICES = 256
+MAX_WORD = 64
+MAX_NOTE = 200
+MOST_SHOWN = 12
+_COMMENT = re.compile(r"(?://|#|/\*)\s*kopt:\s*knob\b(?P<rest>.*)$")
+_REQUIRE = re.compile(r"(?://|#|/\*)\s*kopt:\s*require[sd]?\b(?P<rest>.*)$")
+_DECLARATION = re.compile(r"^\s*(?P<name>\w+)\s+in\s+\[(?P<choices>[^\]]*)\]"
+                          r"(?P<reserved>\s*reserved\b)?(?P<note>[^*]*)")
+_NUMBER = re.compile(r"[+-]?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?", re.ASCII)
+_AFTER = r"(?=\s*(?:[,;:)}\]]|//|/\*|\#|$))"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knob:
+    """One tunable number: where it stands (1-based line), what it is now, what it may be."""
+
+    name: str
+    line: int
+    value: Value
+    choices: tuple[Value, ...]
+    note: str = ""
+    reserved: bool = False
+
+    def choice(self, value: object) -> Value | None:
+        """Return the choice that a value means, None if it is none; 1 may stand for 1.0."""
+        for one in self.choices:
+            if value == one and (type(value) is type(one)
+                                 or (type(value) is int and type(one) is float)):
+                return one
+        return None
+
+    def fault(self, value: object) -> str:
+        """Say why it cannot be set to a value, "" if it can."""
+        found = self.choice(value)
+        if found is None:
+            shown = ", ".join(plain(str(one), MAX_WORD) for one in self.choices[:MOST_SHOWN])
+            more = ", …" if len(self.choices) > MOST_SHOWN else ""
+            return (f"knob {self.name!r} cannot be {_shown(value)} "
+                    f"({type(value).__name__}), one of {shown}{more}")
+        if self.reserved and found != self.value:
+            return f"knob {self.name!r} is reserved: it stays {plain(str(self.value), MAX_WORD)}"
+        return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """A configuration held against the knobs: what can be set, what is unknown, what is wrong."""
+
+    config: dict[str, Value]
+    dropped: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
+
+
+def _shown(value: object) -> str:
+    try:
+        return plain(repr(value), MAX_WORD)
+    except (ValueError, RecursionError):
+        return "what cannot be written"
+
+
+def check(found: Sequence[Knob], config: Mapping[str, object],
+          required: Sequence[Requirement] = ()) -> Checked:
+    """Hold a configuration against knobs and requirements; never raises, whatever its values are.
+
+    A knob that it does not name counts as it stands in the source.
+    """
+    known = {knob.name: knob for knob in found}
+    faults = [known[name].fault(value) for name, value in config.items() if name in known]
+    chosen = {name: known[name].choice(value) for name, value in config.items() if name in known}
+    if not any(faults):
+        whole = current(found) | {name: one for name, one in chosen.items() if one is not None}
+        faults += [f"does not meet the requirement {one.text}" for one in required
+                   if not one.met(whole)]
+    return Checked(config={name: one for name, one in chosen.items() if one is not None},
+                   dropped=tuple(plain(str(name), MAX_WORD) for name in config
+                                 if name not in known),
+                   faults=tuple(fault for fault in faults if fault))
+
+
+def find(source: str, *, language: str, where: str = "") -> tuple[Knob, ...]:
+    """Return the knobs that a source declares.
+
+    Raises InputError for a declaration that cannot be understood: no choices, a current value
+    that is not among them, or a name that is not on the line.
+    """
+    knobs = [_parse(line, number, where) for number, line in enumerate(triton_autotune.lines_of(source), 1)
+             if _COMMENT.search(line)]
+    if language == "triton":
+        knobs += [Knob(name=one.knob, line=one.line, value=one.texts[0], choices=one.texts,
+                       note="autotune list") for one in triton_autotune.lists(source, MAX_CHOICES)]
+    names = [knob.name for knob in knobs]
+    for knob in knobs:
+        if names.count(knob.name) > 1:
+            raise InputError(f"knob {knob.name!r} is declared twice", where=f"{where}:{knob.line}")
+    return tuple(knobs)
+
+
+def requirements(source: str, found: Sequence[Knob], where: str = "") -> tuple[Requirement, ...]:
+    """Return what a source requires of a configuration of the knobs found in it.
+
+    Raises InputError for what cannot be read, and if the source does not meet it as it stands.
+    """
+    required = []
+    for number, line in enumerate(triton_autotune.lines_of(source), 1):
+        if comment := _REQUIRE.search(line.rstrip()):
+            place = f"{where}:{number}" if where else f"line {number}"
+            one = constraints.parse(comment["rest"].strip().removesuffix("*/"),
+                                 [knob.name for knob in found], place)
+            if not one.met(current(found)):
+                raise InputError("the source itself does not meet the requirement "
+                                 f"{plain(one.text, MAX_WORD)}", where=place)
+            required.append(one)
+    return tuple(required)
+
+
+def apply(source: str, config: Mapping[str, Value], *, language: str) -> str:
+    """Return the source with the named knobs set; raises InputError for what they do not allow."""
+    knobs = {knob.name: knob for knob in find(source, language=language)}
+    lines = triton_autotune.lines_of(source)
+    for name, value in config.items():
+        if name not in knobs:
+            raise InputError(f"no knob {name!r}", fix=f"one of {', '.join(knobs) or 'none'}")
+        knob = knobs[name]
+        if fault := knob.fault(value):
+            raise InputError(fault)
+        value = knob.choices[knob.choices.index(value)]
+        if name.endswith(".config"):
+            continue
+        pattern = _assignment(name)
+        found = pattern.search(lines[knob.line - 1])
+        assert found is not None  # find() has just seen it
+        line, (begin, end) = lines[knob.line - 1], found.span("value")
+        lines[knob.line - 1] = f"{line[:begin]}{_spelled(value)}{line[end:]}"
+    text = "".join(lines)
+    for name, value in config.items():
+        if name.endswith(".config"):
+            text = triton_autotune.pinned(text, name, str(value))
+    return text
+
+
+def read(path: Path) -> str:
+    """Return a source as text, its line ends as they are. Raises InputError."""
+    try:
+        return path.read_bytes().decode()
+    except OSError as error:
+        raise InputError(f"cannot read the source: {error.strerror}", where=str(path)) from None
+    except UnicodeDecodeError:
+        raise InputError("the source is no UTF-8 text", where=str(path)) from None
+
+
+def current(knobs: Sequence[Knob]) -> dict[str, Value]:
+    """Return the configuration that the source has now."""
+    return {knob.name: knob.value for knob in knobs}
+
+
+def identity(op: str, source: str, *, language: str) -> str:
+    """Return the short name of a kernel whatever its knobs are set to; raises as `find` does."""
+    knobs = find(source, language=language)
+    lines = triton_autotune.lines_of(source)
+    for knob in knobs:
+        if not knob.name.endswith(".config"):
+            line = lines[knob.line - 1]
+            found = _assignment(knob.name).search(line)
+            assert found is not None
+            begin, end = found.span("value")
+            lines[knob.line - 1] = f"{line[:begin]}?{line[end:]}"
+    told = repr((op, language, [(k.name, k.choices, k.reserved) for k in knobs], "".join(lines)))
+    return "k" + hashlib.sha256(told.encode(errors="surrogatepass")).hexdigest()[:11]
+
+
+def _assignment(name: str) -> re.Pattern[str]:
+    head = rf"#\s*define\s+{name}\s+|\b{name}\b(?:\s*:\s*[\w.]+)?\s*=\s*"
+    return re.compile(rf"(?P<head>{head})(?P<value>[+-]?[\w.]+){_AFTER}")
+
+
+def _parse(line: str, number: int, where: str) -> Knob:
+    place = f"{where}:{number}" if where else f"line {number}"
+    comment = _COMMENT.search(line)
+    assert comment is not None
+    declaration = _DECLARATION.match(comment["rest"])
+    if declaration is None:
+        raise InputError("cannot read the knob", where=place,
+                         fix="write: kopt: knob NAME in [1, 2, 4]")
+    name = declaration["name"]
+    words = [word.strip() for word in declaration["choices"].split(",") if word.strip()]
+    if not words:
+        raise InputError(f"knob {name!r} has no choices", where=place)
+    if len(words) > MAX_CHOICES:
+        raise InputError(f"knob {name!r} has {len(words)} choices, at most {MAX_CHOICES}",
+                         where=place)
+    bad = [word for word in words if len(word) > MAX_WORD
+           or not (_NUMBER.fullmatch(word) or word.isidentifier())]
+    if bad:
+        raise InputError(f"knob {name!r}: {bad[0][:MAX_WORD]!r} is neither a number nor a name",
+                         where=place)
+    choices = tuple(dict.fromkeys(_value(word) for word in words))
+    assigned = _assignment(name).search(line[: comment.start()])
+    if assigned is None:
+        raise InputError(f"knob {name!r} is not set on its own line", where=place,
+                         fix=f"#define {name} VALUE, or {name} = VALUE")
+    value = _value(assigned["value"])
+    if value not in choices:
+        raise InputError(f"knob {name!r} is {str(value)[:MAX_WORD]}, which is not among its "
+                         "choices", where=place)
+    return Knob(name=name, line=number, value=value, choices=choices,
+                note=plain(declaration["note"].strip(" :-—"), MAX_NOTE),
+                reserved=declaration["reserved"] is not None)
+
+
+def _value(word: str) -> Value:
+    if len(word) > MAX_WORD or not _NUMBER.fullmatch(word):
+        return word
+    return float(word) if "." in word else int(word)
+
+
+def _spelled(value: Value) -> str:
+    """Write a value as a declaration may have it: never with an exponent."""
+    if not isinstance(value, float):
+        return str(value)
+    text = format(Decimal(repr(value)), "f")
+    return text if "." in text else f"{text}.0"

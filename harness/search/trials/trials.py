@@ -1,0 +1,160 @@
+"""What a loop tries and what comes of it. Trials are screening values, never verdicts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from harness.search.space.space import Config
+from harness.verdict import LatencyKind
+
+Correctness = Literal["PASS", "FAIL", "REJECTED"]
+"""Right on every class; run and found wrong, crashed or hung; refused before it could run."""
+Tag = Literal["kept", "tried", "revert", "rejected"]
+"""The new best; right and no better; wrong; refused."""
+MOST_TRIALS = 100_000
+"""Of one loop."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One configuration tried. Breaking an honesty rule raises ValueError when it is built.
+
+    `log_ratio` is ln(latency of the starting source / its own), measured beside it; `latency_us`
+    and `bound_us` are weighted geometric means over the config classes. `candidate_id` names the
+    source with the configuration set, `kernel_id` the kernel whatever its knobs are set to.
+    """
+
+    number: int
+    config: Config
+    correctness: Correctness
+    tag: Tag
+    candidate_id: str = ""
+    kernel_id: str = ""
+    log_ratio: float | None = None
+    latency_us: float | None = None
+    latency_kind: LatencyKind | None = None
+    bound_us: float | None = None
+    pct_of_roofline: float | None = None
+    reason: str = ""
+    at: str = ""
+    wall_s: float = 0.0
+    by_class: dict[str, float] = field(default_factory=dict)
+    """The log ratio of each config class, where a benchmark reports them."""
+
+    def __post_init__(self) -> None:
+        if self.latency_us is not None and not self.correct:
+            raise ValueError("only a correct trial has a latency")
+        if (self.latency_us is None) != (self.latency_kind is None):
+            raise ValueError("a latency and its kind come together")
+        if self.latency_us is not None and not 0 < self.latency_us < math.inf:
+            raise ValueError("a latency is a positive number")
+        if self.log_ratio is not None and not math.isfinite(self.log_ratio):
+            raise ValueError("a ratio is a number")
+        if self.log_ratio is not None and self.latency_kind == "predicted":
+            raise ValueError("only what was measured has a ratio")
+        if self.kept and (not self.correct or self.withheld):
+            raise ValueError("only a correct trial whose latency stands is kept")
+        if self.kept and self.latency_kind == "predicted":
+            raise ValueError("nothing is kept on a prediction")
+
+    @property
+    def correct(self) -> bool:
+        return self.correctness == "PASS"
+
+    @property
+    def kept(self) -> bool:
+        return self.tag == "kept"
+
+    @property
+    def withheld(self) -> bool:
+        """Whether its latency is not believed: nothing can be that fast."""
+        return self.correct and self.latency_us is None and bool(self.reason)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigRows:
+    """The rows of one config class: their cells in the columns that a result names."""
+
+    name: str
+    cells: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Showing:
+    """How a configuration does in one class: ln(latency of the common best / its own) there.
+
+    `stderr` is over `pairs` fresh runs beside the common best; None where it is from screening.
+    """
+
+    config_class: str
+    gain: float
+    stderr: float | None = None
+    pairs: int = 1
+
+    @property
+    def sure(self) -> float:
+        """The gain less twice its standard error; from screening alone nothing is sure."""
+        return -math.inf if self.stderr is None else self.gain - 2 * self.stderr
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contender:
+    """A configuration that may be better than the common best in some class, and all of its
+    classes.
+    """
+
+    config: Config
+    showings: tuple[Showing, ...]
+
+    def showing(self, config_class: str) -> Showing | None:
+        """Return how it does in a class, None where nobody has looked."""
+        return next((one for one in self.showings if one.config_class == config_class), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopResult:
+    """Where a loop ended: the best configuration and the whole source with it set.
+
+    `earlier` counts the trials that were recorded before it was started again. Where a benchmark
+    reports classes, `classes` are those and `columns` what tells their rows apart; `contenders`
+    are compared with `best` class by class, the source as it was among them unless it is best.
+    """
+
+    best: Config
+    log_ratio: float | None
+    source: str
+    trials: tuple[Trial, ...]
+    space_size: int
+    earlier: int = 0
+    notes: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    classes: tuple[ConfigRows, ...] = ()
+    contenders: tuple[Contender, ...] = ()
+
+    def best_in(self, config_class: str) -> tuple[Config, Showing]:
+        """Return what is best in a class and what it gains there beside the common best."""
+        found = [(one.config, showing) for one in self.contenders
+                 if (showing := one.showing(config_class)) is not None and showing.gain > 0]
+        return max(found, key=lambda pair: pair[1].gain,
+                   default=(self.best, Showing(config_class=config_class, gain=0.0, stderr=0.0)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What to search: a tree, a budget of trials, a seed, and the knobs that may move (all).
+
+    `record` is a folder of its own in which the loop keeps its trials and finds them when it is
+    started again, "" keeps none; `fresh` puts away what is there. `corpus` is the file of all
+    measured trials, which is read for advice and added to.
+    """
+
+    tree: str
+    reference: str
+    budget: int = 24
+    seed: int = 0
+    only: tuple[str, ...] = ()
+    record: str = ""
+    fresh: bool = False
+    corpus: str = ""

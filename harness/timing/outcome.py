@@ -1,0 +1,51 @@
+"""Calls a config class faster, tie, slower or undecided, from its interval."""
+
+from __future__ import annotations
+
+import math
+
+from harness.timing.stats import Estimate
+from harness.verdict import Outcome
+
+SURE = 0.05
+"""Losses are called at the ordinary 5 %: an error there costs a gain, never a wrong keep."""
+
+
+def outcome(value: Estimate, margin: float, *, again: Estimate | None = None,
+            other: Estimate | None = None) -> Outcome:
+    """Return faster, tie or slower.
+
+    Faster needs the whole interval above zero, at the verdict's share of the campaign's error
+    rate, and an estimate of at least `margin`, or two measurements in a row that say so (`again`
+    is the second). The time that is not scored (`other`) must not say the opposite.
+    """
+    if value.pairs < 2:
+        return "unmeasured"
+    threshold = math.log1p(margin)
+    if value.low > 0 and (value.mean >= threshold or (again is not None and again.low > 0)):
+        return "tie" if disagrees(other) else "faster"
+    if value.at(SURE)[1] < 0 and value.mean <= -threshold:
+        return "slower"
+    return "tie"
+
+
+def small(value: Estimate, margin: float) -> bool:
+    """Tell whether a gain is certain, and below the margin."""
+    return value.pairs > 1 and value.low > 0 and value.mean < math.log1p(margin)
+
+
+def disagrees(other: Estimate | None) -> bool:
+    """Tell whether the time that is not scored has become longer."""
+    return other is not None and other.pairs > 1 and other.at(SURE / 10)[1] < 0
+
+
+def settled(value: Estimate, margin: float, tolerance: float) -> bool:
+    """Tell whether more pairs could hardly change the outcome of this class."""
+    if value.pairs < 2:
+        return False
+    low, high = value.at(SURE)
+    if value.low > 0 and value.mean >= math.log1p(margin):
+        return True
+    if high < -math.log1p(tolerance):
+        return True
+    return high < math.log1p(margin) and low > -math.log1p(tolerance)

@@ -1,0 +1,276 @@
+"""One config class of one process pair: blocks of incumbent and candidate in strict alternation."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TypeVar
+
+from harness.errors import DeviceFault, KoptError
+from harness.formats.json_codec import ConvertError, convert
+from harness.formats.text import plain
+from harness.isolation.rpc import Peer, PeerError
+from harness.runners.oracle_client import Case
+from harness.timing.clock_check import Block
+from harness.timing.input_mutation import Contents
+from harness.timing.plan import Plan
+
+GRAPH_CALLS = 64
+GRAPH_NS = 1_000_000
+MOST_IN_GRAPH = 1024
+SINGLE_NS = 500_000
+"""Calls that take so long are launched one by one: the host is well ahead of them."""
+LENGTHENED = 4
+OTHER_BLOCKS = 2
+SHORTEST_CHAIN, LONGEST_CHAIN = 32, 256
+PROBES = 3
+MOST_VOIDED = 40
+
+_Said = TypeVar("_Said", "Warmed", "Captured")
+Voids = Callable[[int, int], str]
+"""Says why a block between two times (perf_counter_ns) does not count; empty when it does."""
+
+
+class Tampered(KoptError):
+    """A runner reported a time that this process's clock cannot account for."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Warmed:
+    """A runner's own word on how long a call of one class takes."""
+
+    call_ns: float
+
+    def __post_init__(self) -> None:
+        _check_time(self.call_ns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Captured:
+    """A runner's own words on a graph of calls: whether there is one, and what a call takes in it.
+    """
+
+    graph: bool = False
+    graph_ns: float = 0.0
+    why: str = ""
+
+    def __post_init__(self) -> None:
+        _check_time(self.graph_ns)
+
+
+def _check_time(ns: float) -> None:
+    if not 0 <= ns < 1e15:
+        raise ValueError("no time that a call can take")
+
+
+def graph_unit(call_ns: float, copies: int) -> int:
+    """Return how many calls a graph holds: enough to hide its launch, each copy as often."""
+    unit = GRAPH_CALLS if call_ns * GRAPH_CALLS < 6 * GRAPH_NS else \
+        max(1, round(GRAPH_NS / call_ns))
+    return min(MOST_IN_GRAPH // copies, math.ceil(unit / copies)) * copies
+
+
+class Duel:
+    """Times one case on both sides: `prepare` and `prepared`, `warm`, then `run`.
+
+    `alone` stops the other side while one is timed: they share a CPU.
+    """
+
+    def __init__(self, plan: Plan, case: Case, peers: Mapping[str, Peer], order: Sequence[str], *,
+                 alone: bool, voids: Voids | None = None) -> None:
+        self.plan, self.case, self.peers, self.order = plan, case, peers, tuple(order)
+        self._alone = alone
+        self._voids = voids
+        self.voided: list[str] = []
+        self.copies = plan.copies(case.footprint)
+        seed = random.Random(case.id).random()
+        self.contents = {side: Contents(case, random.Random(seed)) for side in order}
+        self.blocks: dict[str, list[Block]] = {side: [] for side in order}
+        self.others: dict[str, list[Block]] = {}
+        """Blocks of the time that is not scored."""
+        self._calls: dict[tuple[str, str], int] = {}
+
+    def prepare(self, *, beside: bool = True) -> None:
+        """Have both sides allocate their buffers and compile; `prepared` waits for it.
+
+        Not `beside` each other, one waits for the other, and there is nothing left to wait for.
+        """
+        for side in self.order:
+            self.peers[side].send("prepare", case=self.case.id, tensors=self.case.tensors,
+                                  copies=self.copies)
+            if not beside:
+                self.peers[side].receive()
+
+    def prepared(self) -> None:
+        for side in self.order:
+            self.peers[side].receive()
+
+    def warm(self) -> None:
+        """Warm one side after the other; decides how calls are launched: on both sides alike."""
+        self._call_ns = {side: _said(self.peers[side].ask(
+            "warm", case=self.case.id, warm_ns=self.plan.warm_ns), Warmed).call_ns
+            for side in self.order}
+        slowest_ns = max(1.0, *self._call_ns.values())
+        self._unit = graph_unit(slowest_ns, self.copies)
+        by_host = self._alone or self.plan.by_host
+        single = by_host or slowest_ns >= SINGLE_NS
+        self._graphs = {} if single else {side: _said(self.peers[side].ask(
+            "capture", case=self.case.id, unit=self._unit), Captured) for side in self.order}
+        graph = bool(self._graphs) and all(one.graph for one in self._graphs.values())
+        self.kernel_mode = "graph" if graph else "launch"
+        self.mode = "wall" if by_host or self.plan.score == "wall" else self.kernel_mode
+        self.other_mode = "" if by_host else "wall" if self.mode != "wall" else self.kernel_mode
+
+    def run(self) -> tuple[float, float | None]:
+        """Return the log-ratio (incumbent over candidate) of the scored time and of the other."""
+        ratios = [self._round(number, self.mode, self.plan.factor(number), self.blocks)
+                  for number in range(self.plan.blocks)]
+        for number in range(self.plan.blocks):
+            if why := self._why_void(number):
+                ratios[number] = self._again(number, why)
+        if not self.other_mode or self.plan.screening:
+            return median(ratios), None
+        self.others = {side: [] for side in self.order}
+        return median(ratios), median(self._round(number, self.other_mode, 1, self.others)
+                                      for number in range(OTHER_BLOCKS))
+
+    def us_per_call(self, side: str) -> float:
+        return _us_per_call(self.blocks[side])
+
+    def other_us(self, side: str) -> float | None:
+        """Return what a call takes by the time that is not scored, None without one."""
+        blocks = self.others.get(side)
+        return _us_per_call(blocks) if blocks else None
+
+    def _round(self, number: int, mode: str, factor: int,
+               kept: dict[str, list[Block]]) -> float:
+        """Time a block of each side; the order turns with every round."""
+        for side in self.order if number % 2 == 0 else self.order[::-1]:
+            self._alone_is(side)
+            kept[side].append(self._block(side, mode, factor))
+        per_call = {side: kept[side][-1].ns / kept[side][-1].calls for side in self.order}
+        return math.log(max(per_call["incumbent"], 1e-3) / max(per_call["candidate"], 1e-3))
+
+    def _alone_is(self, side: str) -> None:
+        if self._alone:
+            self.peers[_other(side)].pause()
+            self.peers[side].resume()
+
+    def let_go(self) -> None:
+        """Let both sides run again."""
+        for side in self.order if self._alone else ():
+            self.peers[side].resume()
+
+    def _block(self, side: str, mode: str, factor: int) -> Block:
+        """Change the inputs and time a block."""
+        self.peers[side].ask("exchange", case=self.case.id, moves=self.contents[side].draw(
+            min(self.copies, self._count(side, mode))), copy=self.contents[side].copy)
+        return self._long_enough(side, mode, factor)
+
+    def _why_void(self, number: int) -> str:
+        """Say why a round does not count, empty when it does."""
+        if self._voids is None:
+            return ""
+        blocks = [self.blocks[side][number] for side in self.order]
+        return self._voids(min(block.asked_ns for block in blocks),
+                           max(block.asked_ns + block.elapsed_ns for block in blocks))
+
+    def _again(self, number: int, why: str) -> float:
+        """Repeat a round until it counts."""
+        for _ in range(MOST_VOIDED):
+            self.voided.append(why)
+            kept: dict[str, list[Block]] = {side: [] for side in self.order}
+            ratio = self._round(number, self.mode, self.plan.factor(number), kept)
+            for side in self.order:
+                self.blocks[side][number] = kept[side][-1]
+            if not (why := self._why_void(number)):
+                return ratio
+        raise DeviceFault(f"{MOST_VOIDED} blocks in a row had to be voided: {why}",
+                          where="the card", fix="try again when it is free and cool")
+
+    def _count(self, side: str, mode: str) -> int:
+        if (side, mode) not in self._calls:
+            unit, call_ns = (self._unit, self._graphs[side].graph_ns) if mode == "graph" else \
+                (1, self._call_ns[side])
+            self._calls[side, mode] = unit * max(
+                1, round(self.plan.block_ns / max(call_ns, 1.0) / unit))
+        return self._calls[side, mode]
+
+    def _long_enough(self, side: str, mode: str, factor: int) -> Block:
+        """Time a block; one that was much too short is repeated with more calls.
+
+        A kernel that is slow while it is warmed, by chance or by intent, must not be timed by
+        fewer calls than the other.
+        """
+        peer, wanted_ns = self.peers[side], factor * self.plan.block_ns
+        for _ in range(LENGTHENED):
+            calls = factor * self._count(side, mode)
+            ns = _nanoseconds(peer.ask("block", case=self.case.id, calls=calls, mode=mode))
+            if 2 * ns >= wanted_ns:
+                break
+            self._calls[side, mode] *= min(1000, math.ceil(wanted_ns / max(ns, 1)))
+        if not 0 < ns <= peer.elapsed_ns:
+            raise Tampered(f"the {side} reports {ns} ns for a block of {peer.elapsed_ns} ns")
+        unit = self._unit if mode == "graph" else 1
+        return Block(calls, ns, peer.elapsed_ns, ns * unit // calls, peer.asked_ns)
+
+    def probe(self) -> float:
+        """Return how many times longer the candidate's calls take on contents that are new.
+
+        Before each call an element is moved, within the inputs or in memory that no call reads.
+        """
+        self._alone_is("candidate")
+        contents = self.contents["candidate"]
+        per_call_ns = 1e3 * self.us_per_call("candidate")
+        length = round(self.plan.block_ns / (per_call_ns + 1000))
+        least: dict[bool, int] = {}
+        for number in range(2 * PROBES):
+            fresh = number % 4 in (0, 3)
+            chain = contents.chain(max(SHORTEST_CHAIN, min(LONGEST_CHAIN, length)))
+            if not chain:
+                return 1.0
+            answer = self.peers["candidate"].ask(
+                "probe", case=self.case.id, chain=chain, fresh=fresh, graph=self.mode == "graph")
+            least[fresh] = min(_nanoseconds(answer), least.get(fresh, 1 << 62))
+            if fresh:
+                contents.copy = 0  # all of it is on the first copy
+                contents.note(0, chain)
+        return least[True] / max(1, least[False])
+
+    @property
+    def launched(self) -> str:
+        """How calls were launched, and on what caches, in words."""
+        cold = f"cold cache, {self.copies} copies in turn" if self.copies > 1 else \
+            "cold cache, one call's data exceed it" if self.plan.cache_bytes else "warm cache"
+        if self.mode == "graph":
+            return f"graphs of {self._unit} call{'s' if self._unit > 1 else ''}; {cold}"
+        reasons = [f"{side}: {plain(one.why, 200)}" for side, one in sorted(self._graphs.items())
+                   if one.why]
+        return f"one by one; {cold}" + (f"; no graph: {'; '.join(reasons)}" if reasons else "")
+
+
+def _said(answer: Mapping[str, object], kind: type[_Said]) -> _Said:
+    try:
+        return convert(answer, kind)
+    except ConvertError as error:
+        raise PeerError(f"the runner's answer makes no sense: {plain(str(error), 200)}") from None
+
+
+def _us_per_call(blocks: Sequence[Block]) -> float:
+    return median(block.ns / block.calls for block in blocks) / 1e3
+
+
+def _other(side: str) -> str:
+    return "incumbent" if side == "candidate" else "candidate"
+
+
+def _nanoseconds(answer: Mapping[str, object]) -> int:
+    ns = answer.get("ns")
+    if not isinstance(ns, int) or isinstance(ns, bool) or not 0 <= ns < 1 << 62:
+        raise PeerError("answered something that is no answer")
+    return ns

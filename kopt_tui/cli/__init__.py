@@ -1,0 +1,4 @@
+"""What the verbs of the `kopt` command share: parser, prompts, tables, JSON output.
+
+Face: every module.
+"""

@@ -1,0 +1,191 @@
+"""`kopt new` for a project with a benchmark of its own: parameters inferred, shown, confirmed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+import msgspec
+
+from engine.discovery.classes.proposal import Proposal
+from engine.discovery.new import draft_command
+from engine.discovery.new.parameters import Parameters
+from engine.discovery.project import benchmark, sources
+from engine.manifest.benchmark_target import command_target
+from engine.manifest.schema import Manifest, Pool
+from harness.benchmark.runs.result_table import Table
+from harness.errors import InputError, KoptError
+from kopt_tui.cli.json_output import emit
+from kopt_tui.cli.prompt import Prompt
+from kopt_tui.commands import new_parameters
+from kopt_tui.snapshot.phrases import clean
+
+
+def add_command_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that say what a benchmark's sources do not."""
+    group = parser.add_argument_group("a target that is judged by the project's own benchmark")
+    group.add_argument("--benchmark", metavar="COMMAND", default=None,
+                       help="the command that writes a CSV (default: the script it finds)")
+    group.add_argument("--csv", metavar="FILE", default=None, help="what it writes")
+    group.add_argument("--check", metavar="RULE", default=None,
+                       help="what makes a row right, such as 'err == 0' or 'ok == PASS'")
+    group.add_argument("--metrics", metavar="A,B", default=None,
+                       help="columns of times or rates; their names hold the unit")
+    group.add_argument("--edit", metavar="GLOBS", default=None,
+                       help="what candidates may change, such as 'src/*.c'")
+    group.add_argument("--set", metavar="NAME=VALUE", action="append", default=[],
+                       help="any parameter of those it lists, such as build_command='make'")
+    group.add_argument("--run", action=argparse.BooleanOptionalAction, default=None,
+                       help="run the benchmark once, in a copy, to find the config classes "
+                            "(default: ask)")
+
+
+def wanted(project: Path, args: argparse.Namespace) -> bool:
+    """Tell whether it is a benchmark that the new manifest is about, and no kernel."""
+    if args.benchmark is not None:
+        return True
+    of_kernel = (args.task, args.source, args.entry, args.reference)
+    if any(of_kernel) or args.shape or args.classes or sources.task_files(project):
+        return False
+    return bool(benchmark.benchmarks(project))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A manifest, the parameters that it was made of, the classes if the benchmark was run."""
+
+    manifest: Manifest
+    known: Parameters
+    found: Proposal | None
+
+
+def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) -> Made:
+    """Return the manifest, confirmed by the person where one is there.
+
+    Raises InputError naming the flag for what could not be inferred.
+    """
+    given = new_parameters.given(args)
+    known = draft_command.infer_all(project, given)
+    to = sys.stderr if args.json or prompt.asks else sys.stdout
+    new_parameters.show(known, to)
+    known = _confirmed(known, given, prompt, project)
+    found: Proposal | None = None
+    if _may_run(args, known, prompt):
+        try:
+            known, found = _with_run(known, given, prompt, project)
+        except KoptError as error:
+            if not prompt.asks:
+                raise
+            print(f"{clean(str(error))}; the campaign's baseline will find the classes", file=to)
+        else:
+            _show_classes(found, to)
+            known = _confirmed(known, given, prompt, project, ran=known)
+    made = draft_command.manifest(known, os.path.relpath(project, path.resolve().parent))
+    if args.backends:
+        names = tuple(name.strip() for name in args.backends.split(","))
+        made = msgspec.structs.replace(made, pool=Pool(backends=names))
+    return Made(manifest=made, known=known, found=found)
+
+
+def tell(args: argparse.Namespace, path: Path, made: Made, warning: str) -> None:
+    """Say what was written and what to do next."""
+    if args.json:
+        emit({**_told(path, made.known, made.found), "warning": warning})
+        return
+    if warning:
+        print(f"kopt: {warning}", file=sys.stderr)
+    spec = made.manifest
+    print(f"wrote {path}: {clean(spec.target_op)} by {clean(spec.benchmark_command)}, which writes "
+          f"{clean(spec.target.csv)}")
+    print(f"next: kopt run {path}")
+
+
+def _confirmed(known: Parameters, given: dict[str, str], prompt: Prompt, project: Path,
+               ran: Parameters | None = None) -> Parameters:
+    """Return the parameters after the person's changes; what hangs on them is inferred again, but
+    for what a run has shown.
+    """
+    return new_parameters.confirmed(
+        known, given, prompt,
+        lambda trial: draft_command.changed(ran, trial) if ran else
+        draft_command.infer_all(project, trial), draft_command.missing)
+
+
+def _may_run(args: argparse.Namespace, known: Parameters, prompt: Prompt) -> bool:
+    if args.run is not None or not prompt.asks:
+        return bool(args.run)
+    command = clean(known["benchmark_command"].value)
+    answer = prompt.line(f"run {command} once, in a copy, to find the config classes? [Y/n] ")
+    return answer.casefold() in ("", "y", "yes")
+
+
+def _with_run(known: Parameters, given: dict[str, str], prompt: Prompt,
+              project: Path) -> tuple[Parameters, Proposal]:
+    """Run the benchmark; return the parameters as its table completes them, and its classes."""
+    from engine.discovery.classes import sample_runs
+    from harness.benchmark.spec.command_target import Mode
+
+    if not known["benchmark_command"].value or not known["csv"].value:
+        name = "csv" if known["benchmark_command"].value else "benchmark_command"
+        raise InputError(f"{name} could not be inferred",
+                         fix=f"use {draft_command.NEEDED[name]}")
+    print("running the benchmark", file=sys.stderr)
+    mode = Mode(name="full", command=known["benchmark_command"].value, csv=known["csv"].value)
+    table = sample_runs.table(project, mode, setup=known["setup_command"].value,
+                       build=known["build_command"].value,
+                       device=known["device"].value or "auto",
+                       on_wait=lambda told: print(clean(told), file=sys.stderr))
+    known = draft_command.seen(known, table, known["edit"].value)
+    while True:
+        try:
+            found = _classes(known, table, project)
+            return draft_command.classed(known, found), found
+        except KoptError as error:
+            if not prompt.asks:
+                raise
+            print(clean(str(error)), file=sys.stderr)
+            new_parameters.show(known, sys.stderr)
+            before, known = known, _confirmed(known, given, prompt, project, ran=known)
+            if known == before:
+                raise
+
+
+def _classes(known: Parameters, table: Table, project: Path) -> Proposal:
+    from engine.discovery.classes import proposal, quick_script
+    from harness.benchmark.runs import result_table as tables
+    from harness.benchmark.spec.metric_units import Measure
+
+    target = command_target(draft_command.manifest(known, str(project)))
+    try:
+        reading = tables.judge(table, target, Measure(target), csv=target.csv)
+    except tables.Fault as fault:
+        raise InputError(fault.what, fix=fault.fix) from None
+    if reading.failed:
+        failed = reading.failed[0]
+        raise InputError(f"row {failed.row + 1} of {target.csv}: {failed.what}",
+                         fix=f"say what passes: --check '{target.check.column} <= 1e-3'")
+    files = [path.relative_to(project).as_posix() for path in sources.files(project)]
+    script = quick_script.benchmark_file(target.command, files)
+    return proposal.propose(target, [reading], sources.read(project / script) if script else "")
+
+
+def _show_classes(found: Proposal, to: TextIO) -> None:
+    lines = list(found.words[:2])
+    for one in found.strata.classes:
+        share = f"{one.share:.0%} of the weight"
+        core = ", core" if one.core else ""
+        lines.append(f"  {one.name}: {len(one.rows)} rows, {share}{core}")
+    print("\n".join(clean(line) for line in lines), file=to)
+
+
+def _told(path: Path, known: Parameters, found: Proposal | None) -> dict[str, object]:
+    classes: Sequence[dict[str, object]] = [
+        {"name": one.name, "rows": len(one.rows), "share": one.share, "core": one.core}
+        for one in found.strata.classes] if found else []
+    return {"manifest": str(path), "classes": classes, "why": found.strata.why if found else "",
+            "parameters": new_parameters.told(known)}

@@ -1,0 +1,106 @@
+"""The task file that `kopt new` drafts for a C kernel that has none yet."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from engine.discovery.new import draft_task as draft
+from engine.discovery.project import sources
+from harness.errors import InputError
+from kopt_tui.cli.prompt import Prompt
+
+EXAMPLE = "tall: rows=1024 cols=64"
+
+
+def add_task_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that say what a C signature does not."""
+    group = parser.add_argument_group("drafting a task file for a C kernel that has none")
+    group.add_argument("--source", metavar="FILE", default=None, help="the C source")
+    group.add_argument("--entry", metavar="NAME", default=None, help="its function")
+    group.add_argument("--reference", metavar="FILE:FUNCTION", default=None,
+                       help="what is right, in Python on float64 numpy arrays")
+    group.add_argument("--shape", metavar="TENSOR=DIMS", action="append", default=[],
+                       help="such as x=rows,cols; once per tensor")
+    group.add_argument("--scalar", metavar="NAME=VALUE", action="append", default=[],
+                       help="such as eps=1e-6")
+    group.add_argument("--class", dest="classes", metavar="CLASS", action="append", default=[],
+                       help=f"a config class such as '{EXAMPLE}'; at least three are good")
+
+
+def draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Prompt) -> None:
+    """Write a task file; raises InputError naming the flag for what nobody could be asked."""
+    source = _source(project, args, prompt)
+    function = _function(project / source, args, prompt)
+    reference = args.reference or _reference(project, function.name, prompt)
+    shapes, scalars = _pairs(args.shape, "--shape"), _pairs(args.scalar, "--scalar")
+    names = ", ".join(draft.sizes(function)) or "numbers"
+    for name in draft.open_shapes(function):
+        if name not in shapes:
+            shapes[name] = prompt.text(f"shape of {name} (in {names})", f"--shape {name}=DIMS")
+    for name in draft.open_scalars(function):
+        if name not in scalars:
+            scalars[name] = prompt.text(f"value of {name}", f"--scalar {name}=VALUE")
+    classes = args.classes or _classes(prompt)
+    task = draft.draft(function, source, reference, shapes, scalars, classes)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(draft.dump(task), encoding="utf-8")
+    print(f"wrote {path}: look at its tolerance, flops and weights", file=sys.stderr)
+
+
+def _source(project: Path, args: argparse.Namespace, prompt: Prompt) -> Path:
+    if args.source is not None:
+        if not (project / args.source).is_file():
+            raise InputError(f"the source {args.source!r} is not there", where=str(project))
+        return Path(args.source)
+    names = [path.relative_to(project).as_posix() for path in sources.sources(project)]
+    if not names:
+        raise InputError("no task.yaml and no C kernel to draft one for", where=str(project),
+                         fix="write a task file as in examples/*/task.yaml")
+    return Path(prompt.choice("the kernel's source", "--source", names))
+
+
+def _function(source: Path, args: argparse.Namespace, prompt: Prompt) -> sources.Function:
+    found = {one.name: one for one in sources.functions(sources.read(source))}
+    if args.entry is not None:
+        if args.entry not in found:
+            raise InputError(f"no function {args.entry!r} whose arguments kopt knows",
+                             where=str(source), fix=f"there is {', '.join(found) or 'none'}")
+        return found[args.entry]
+    if not found:
+        raise InputError("no function whose arguments kopt knows", where=str(source),
+                         fix="write a task file as in examples/*/task.yaml")
+    default = source.stem if source.stem in found else ""
+    return found[prompt.choice("the kernel's function", "--entry", list(found), default)]
+
+
+def _reference(project: Path, entry: str, prompt: Prompt) -> str:
+    """Return the reference; a reference.py that defines the entry's name needs no question."""
+    if f"def {entry}(" in sources.read(project / "reference.py"):
+        return f"reference.py:{entry}"
+    return prompt.text("the reference, FILE:FUNCTION", "--reference")
+
+
+def _classes(prompt: Prompt) -> list[str]:
+    found: list[str] = []
+    while True:
+        if found and not prompt.asks:
+            return found
+        text = prompt.line("another config class, or nothing: ") if found else \
+            prompt.text(f"a config class, such as {EXAMPLE}", "--class")
+        if not text:
+            return found
+        draft.config_class(text)
+        found.append(text)
+
+
+def _pairs(given: Sequence[str], flag: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not (name and equals and value):
+            raise InputError(f"cannot read {flag} {text}", fix=f"write {flag} NAME=...")
+        pairs[name.strip()] = value
+    return pairs

@@ -1,0 +1,194 @@
+"""Weights of shapes in verdicts of the real harness, in kernels' classes and in campaigns."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.campaign import shape_weights
+from engine.campaign.setup import open_campaign
+from engine.manifest.schema import load as load_manifest
+from engine.run.one_shot import Direct, Trial
+from harness.call_trace import weights
+from harness.errors import InputError
+from harness.formats import yaml_document
+from harness.target import Target, load
+from tests.harness.call_trace.test_weights import given
+from tests.support import benchmark_case, campaigns
+from tests.support.benchmark_case import PARTLY, target
+
+# by the real harness
+
+
+def test_a_gain_counts_by_the_calls_of_its_row(tmp_path: Path) -> None:
+    verdict = benchmark_case.judge(tmp_path, PARTLY, wanted=target(
+        weights=given("m,n,calls", "64,32,1", "128,32,1", "128,64,1", "256,64,7")))
+    assert verdict.speedup == pytest.approx(2 ** 0.7, rel=5e-3)
+    assert {row.config_class: row.weight for row in verdict.rows}["m=256 n=64"] == 7.0
+
+
+def test_a_quick_command_without_the_named_rows_leaves_it_to_the_full_one(tmp_path: Path) -> None:
+    verdict = benchmark_case.judge(
+        tmp_path, benchmark_case.kernel(50.0), wanted=target(
+            quick_command="python bench.py --quick", weights=given("m,calls", "256,7")))
+    assert verdict.speedup == pytest.approx(2, rel=1e-2) and len(verdict.rows) == 4
+    assert "the quick command has no row that the weights name: judged by the full one" \
+        in verdict.notes
+    assert any("do not name 3 of 4 rows" in note for note in verdict.notes)
+
+
+# a kernel's classes
+
+CLASSES = [{"name": "a", "shape": {"n": 100, "k": 1}}, {"name": "b", "shape": {"n": 200, "k": 1}},
+           {"name": "c", "shape": {"n": 200, "k": 2}, "weight": 99.0}]
+OF_CLASSES: list[tuple[tuple[str, ...], tuple[float, ...], int]] = [
+    (("n,k,calls", "100,1,3", "200,1,4", "200,2,5"), (3, 4, 5), 0),
+    (("k,n,calls", "2,200,5", "1,100,3"), (3, 3, 5), 1),
+    (("n,calls", "100,3", "200,5"), (3, 2.5, 2.5), 0),
+    (("n,k,calls", "200,2,5", "300,2,5"), (5, 5, 5), 2),
+]
+
+
+def task(tmp_path: Path) -> Target:
+    path = tmp_path / "task.yaml"
+    path.write_text(yaml_document.dump({**campaigns.TASK, "classes": CLASSES}))
+    return load(path)
+
+
+@pytest.mark.parametrize(("lines", "of", "notes"), OF_CLASSES)
+def test_classes_weigh_what_their_shapes_are_called(lines: tuple[str, ...], of: tuple[float, ...],
+                                                    notes: int, tmp_path: Path) -> None:
+    found, told = weights.weighted(task(tmp_path), given(*lines))
+    assert tuple(one.weight for one in found.classes) == of and len(told) == notes
+    assert found.classes[0].shape == {"n": 100, "k": 1}
+
+
+@pytest.mark.parametrize(("lines", "told"), [
+    (("n,kk,calls", "100,1,3"), "target.weights: 'kk' is a dimension of no class (did you mean 'k"),
+    (("n,zzz,calls", "100,1,3"), "target.weights: 'zzz' is a dimension of no class (known: n, k)"),
+    (("n,k,calls", "100,9,3"), "target.weights: the weights name no class: theirs are such as "
+                               "n=100 k=9, and a is n=100 k=1 (trace"),
+])
+def test_weights_of_other_shapes_are_refused(lines: tuple[str, ...], told: str,
+                                             tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        weights.weighted(task(tmp_path), given(*lines))
+    assert str(caught.value).startswith(told)
+
+
+# campaigns
+
+def command(root: Path, text: str | None, **fields: Any) -> Path:
+    made = benchmark_case.project(
+        root / "p", target={**benchmark_case.MANIFEST["target"], "weights": "calls.csv"},
+        **{"approval": "auto", "max_iterations": 1, "decision": {"alpha": 0.2, "looks": 4},
+           "pool": {"slots": 1, "backends": ["inbox"]}, **fields})
+    if text is not None:
+        (root / "p" / "calls.csv").write_text(text)
+    return made
+
+
+def kernel(root: Path, text: str) -> Path:
+    made = campaigns.project(root / "p", task={"classes": [
+        {"name": "small", "shape": {"n": 300}}, {"name": "large", "shape": {"n": 3000}}]},
+        target={"kind": "kernel", "task": "task.yaml", "weights": str(root / "calls.csv")})
+    (root / "calls.csv").write_text(text)
+    return made
+
+
+@pytest.mark.parametrize(("text", "told"), [
+    (None, "calls.csv: there is no such file of weights (set target.weights in the manifest"),
+    ("m,n\n1,2\n", "calls.csv: has no column 'calls'"),
+    ("m,calls\n64,-1\n", "calls.csv:2: calls is '-1'"),
+    ("m,fwd_us,calls\n64,1,1\n", "target.weights: 'fwd_us' is no config column")])
+def test_no_campaign_begins_with_bad_weights(text: str | None, told: str, tmp_path: Path) -> None:
+    path = command(tmp_path, text)
+    for begin in (lambda: campaigns.campaigns.create(tmp_path / "w", path), lambda: Direct(path)):
+        with pytest.raises(InputError) as caught:
+            begin()
+        assert told in str(caught.value)
+    assert not [one for one in (tmp_path / "w").glob("*") if one.is_dir()]
+
+
+@pytest.mark.parametrize(("named", "told"), [
+    ("~nosuchuser/w", "'~nosuchuser/w': the weights cannot be read: Could not determine home"),
+    (".", "the weights cannot be read: Is a directory"),
+    ("/dev/zero", "/dev/zero: is larger than 4 MiB")])
+def test_a_name_that_no_file_of_weights_has_is_one_line(named: str, told: str,
+                                                        tmp_path: Path) -> None:
+    path = benchmark_case.project(
+        tmp_path / "p", target={**benchmark_case.MANIFEST["target"], "weights": named})
+    with limited(2 << 30), pytest.raises(InputError) as caught:
+        shape_weights.read(load_manifest(path))
+    assert told in str(caught.value) and "\n" not in str(caught.value)
+
+
+@contextmanager
+def limited(more: int) -> Iterator[None]:
+    """Let this process have so many bytes more of memory, no others."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (now + more, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def test_a_campaign_keeps_the_weights_that_it_began_with(tmp_path: Path) -> None:
+    path = kernel(tmp_path, "n,calls\n3000,9\n7,1\n")
+    setup = campaigns.campaigns.create(tmp_path / "w", path)
+    with campaigns.reading(setup) as reader:
+        [event] = reader.events_of(setup.id, "weights")
+        told = b" ".join(one.payload for one in reader.events_of(setup.id, "warning"))
+    assert event.ref == given("n,calls", "3000,9", "7,1", "").sha256
+    assert b"do not name 1 of 2 rows" in told and b"10.0% of the calls, not measured" in told
+    (tmp_path / "calls.csv").write_text("n,calls\n300,1000\n")
+    setup.folder.manifest.write_text(
+        setup.folder.manifest.read_text().replace(str(tmp_path / "calls.csv"), '""'))
+    again = open_campaign(tmp_path / "w", setup.id)
+    assert again.manifest.target.weights == ""
+    for one in (setup, again):
+        assert isinstance(one.target, Target)
+        assert [found.weight for found in one.target.classes] == [9.0, 9.0]
+    for spoil in (lambda file: file.write_text("n,calls\n300,1\n"), lambda file: file.unlink()):
+        spoil(setup.folder.path / shape_weights.NAME)
+        with pytest.raises(InputError, match="not those that the campaign began with"):
+            open_campaign(tmp_path / "w", setup.id)
+
+
+def test_a_single_verdict_has_the_weights_as_they_are_now(tmp_path: Path) -> None:
+    path = kernel(tmp_path, "n,calls\n3000,9\n")
+    with Direct(path) as direct:
+        assert [one.weight for one in direct.target.classes] == [9.0, 9.0]
+        [note] = direct.notes
+        direct.candidate(Trial(config={"NO": 1}))
+        assert direct.notes == [note, "no knob 'NO': left out"]
+    (tmp_path / "calls.csv").write_text("n,calls\n3000,9\n300,1\n")
+    with Direct(path) as direct:
+        assert [one.weight for one in direct.target.classes] == [1.0, 9.0] and not direct.notes
+
+
+@pytest.mark.slow
+def test_a_campaign_on_a_benchmark_is_scored_by_calls(tmp_path: Path) -> None:
+    path = command(tmp_path, "m,n,calls\n64,32,1\n128,32,1\n128,64,1\n256,64,7\n")
+    setup = campaigns.campaigns.create(tmp_path / "w", path)
+    (tmp_path / "p" / "calls.csv").unlink()
+    benchmark_case.patch(path, setup.folder.inbox / "partly.patch", kernel_py=PARTLY)
+    campaigns.run(setup)
+    ended = campaigns.campaign(setup)
+    assert ended.speedup == pytest.approx(2 ** 0.7, rel=1e-2), ended.reason
+    assert "partly.patch" in (setup.folder.path / "performance.md").read_text()
+
+
+def test_a_campaign_whose_weights_name_no_row_ends_with_the_reason(tmp_path: Path) -> None:
+    setup = campaigns.campaigns.create(tmp_path / "w", command(tmp_path, "m,n,calls\n1,1,1\n"))
+    campaigns.run(setup)
+    ended = campaigns.campaign(setup)
+    assert "the weights name no row of the benchmark: theirs are such as m=1 n=1" in ended.reason
+    assert ended.speedup is None

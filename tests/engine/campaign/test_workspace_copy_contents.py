@@ -1,0 +1,216 @@
+"""An extracted copy is whole: submodules, LFS contents, built files; only the kernel leaves it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from engine.campaign import workspace_copy
+from engine.campaign.setup import Setup
+from engine.repository.campaign_repo import Lineage
+from engine.repository.patches.hygiene import violations
+from engine.repository.project import find
+from harness.errors import InputError
+from harness.formats import yaml_document
+from tests.engine.repository.test_checkout import BUILT, make, with_build
+from tests.support import benchmark_case, campaigns, repos
+from tests.support.command_line import kopt
+
+DATA = b"\0weights\xff" * 100
+BENCH = """\
+import csv, pathlib, random, sys, time
+sys.path.insert(0, "src/ops")
+import kernel
+
+assert len(pathlib.Path("data/w.bin").read_bytes()) == 900, "no weights"
+for name in ("build/made.txt", "third_party/outer/outer.h", "third_party/outer/deps/in/inner.h"):
+    assert pathlib.Path(name).read_text() == "whole\\n", name
+with open("bench.csv", "w", newline="") as file:
+    rows = csv.writer(file)
+    rows.writerow(["m", "at", "err", "us"])
+    for m in (64, 128):
+        rows.writerow([m, time.time(), 0, kernel.COST * m * random.uniform(0.999, 1.001)])
+"""
+WORKSPACE = {
+    "target_op": "norm", "benchmark_command": "python bench/run.py", "edit": ["src/ops/kernel.py"],
+    "target": {"kind": "command", "csv": "bench.csv", "check": "err == 0", "metrics": ["us"]},
+    "gpu": {"device": "cpu"}, "budget": {"pairs": 3}, "approval": "auto", "max_iterations": 1,
+    "pool": {"slots": 1, "backends": ["inbox"]}, "decision": {"alpha": 0.2, "looks": 4},
+    "execution_mode": "workspace", "extract": ["third_party/outer/**", "data/*.bin"],
+    "carry": ["build/**", "web/**"]}
+
+
+def user_of_all(root: Path, *, store: bool = True) -> Path:
+    """A project with a submodule in which there is another, LFS files and what was built."""
+    inner = repos.project(root / "inner", {"inner.h": "whole\n"})
+    outer = repos.project(root / "outer", {"outer.h": "whole\n"})
+    other = repos.project(root / "other", {"other.h": "never wanted\n"})
+    repos.submodule(outer, inner, "deps/in")
+    user = repos.project(root / "p", {
+        "src/ops/kernel.py": benchmark_case.KERNEL, "bench/run.py": BENCH,
+        ".gitattributes": "*.bin filter=lfs diff=lfs merge=lfs -text\n", ".gitignore": "build/\n",
+        "data/w.bin": repos.pointer(DATA), "docs/film.bin": repos.pointer(b"not wanted"),
+        "web/app.js": "tracked, so not carried\n", "manifest.yaml": yaml_document.dump(WORKSPACE)})
+    repos.submodule(user, outer, "third_party/outer", "--name", "a name")
+    repos.submodule(user, other, "third_party/other")
+    (user / "build").mkdir()
+    (user / "build" / "made.txt").write_text("whole\n")
+    (user / "third_party/outer/outer.h").write_text("changed in the user's folder\n")
+    if store:
+        repos.store(user, DATA)
+    return user
+
+
+WHOLE = {"src/ops/kernel.py", "third_party/outer/.gitmodules", "bench/run.py", ".gitattributes",
+         ".gitignore", ".gitmodules", "data/w.bin", "third_party/outer/outer.h",
+         "third_party/outer/deps/in/inner.h"}
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")
+            if path.is_file() and path.relative_to(folder).parts[0] != ".git"}
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Setup:
+    user = user_of_all(tmp_path)
+    made = campaigns.campaigns.create(tmp_path / "w", user / "manifest.yaml")
+    for name in ("inner", "outer", "other"):  # nothing more is needed of them
+        (tmp_path / name).rename(tmp_path / f"{name}.away")
+    return made
+
+
+def test_submodules_lfs_files_and_built_ones_are_in_every_checkout_of_a_copy(setup: Setup) -> None:
+    lineage, folder = setup.lineage, setup.folder.path
+    assert lineage.missing == ()
+    for place in (lineage.worktree("s", lineage.base), setup.tree(lineage.base)):
+        assert files(place) == WHOLE | {"build/made.txt"}
+        assert (place / "data/w.bin").read_bytes() == DATA
+        assert (place / "third_party/outer/outer.h").read_text() == "whole\n"
+    assert files(folder / "extracted") == WHOLE
+    assert (folder / "extracted/data/w.bin").read_bytes() == DATA
+    user = Path(setup.manifest.project)
+    assert (folder / "ORIGIN_COMMIT").read_text().strip() == repos.git(user, "rev-parse", "HEAD")
+    theirs = repos.git(user, "ls-tree", "HEAD", "third_party/outer")
+    assert theirs in repos.git(folder / "extracted", "ls-tree", "-r", "HEAD").splitlines()
+
+
+def test_only_the_kernel_leaves_a_copy(setup: Setup) -> None:
+    lineage = setup.lineage
+    tree = lineage.worktree("s", lineage.base)
+    for name in ("third_party/outer/outer.h", "third_party/outer/new.h", "build/made.txt",
+                 "third_party/outer/deps/in/inner.h", "data/w.bin"):
+        (tree / name).write_text("changed by a worker\n")
+    assert not lineage.capture(tree, lineage.base, setup.edit).files
+    (tree / "src/ops/kernel.py").write_text(benchmark_case.kernel(80.0))
+    patch = lineage.capture(tree, lineage.base, setup.edit)
+    assert [file.path for file in patch.files] == ["src/ops/kernel.py"]
+
+
+def a_patch(setup: Setup, name: str) -> bytes:
+    """Return what a worker could hand in that changes the kernel and something else."""
+    before = {"third_party/outer/outer.h": "whole", "data/w.bin": repos.pointer(DATA).rstrip()}
+    kernel = kernel_patch(setup)
+    if name == "third_party/outer":
+        sha = repos.git(Path(setup.manifest.project), "rev-parse", "HEAD:third_party/outer")
+        return kernel + (f"diff --git a/{name} b/{name}\nindex {sha[:7]}..1111111 160000\n"
+                         f"--- a/{name}\n+++ b/{name}\n@@ -1 +1 @@\n-Subproject commit {sha}\n"
+                         f"+Subproject commit {'1' * 40}\n").encode()
+    if name not in before:
+        return kernel + (f"diff --git a/{name} b/{name}\nnew file mode 100644\n--- /dev/null\n"
+                         f"+++ b/{name}\n@@ -0,0 +1 @@\n+mine\n").encode()
+    lines = before[name].splitlines()
+    return kernel + (f"diff --git a/{name} b/{name}\n--- a/{name}\n+++ b/{name}\n"
+                     f"@@ -1,{len(lines)} +1 @@\n" + "".join(f"-{line}\n" for line in lines)
+                     + "+mine\n").encode()
+
+
+def kernel_patch(setup: Setup) -> bytes:
+    user = Path(setup.manifest.project)
+    (user / "src/ops/kernel.py").write_text(benchmark_case.kernel(80.0))
+    made = repos.git(user, "diff", "src/ops/kernel.py")
+    repos.git(user, "checkout", "-q", "src/ops/kernel.py")
+    return made.encode() + b"\n"
+
+
+@pytest.mark.parametrize(("name", "came_of_it"), [
+    ("third_party/outer", "is a submodule"),
+    ("third_party/outer/outer.h", "third_party/outer/outer.h: does not exist in index"),
+    ("third_party/outer/new.h", "appears as both a file and as a directory"),
+    ("data/w.bin", "is named by no edit glob"),
+    ("build/made.txt", "left out: build folder"),
+    ("web/app.js", "left out: new file that no edit glob names")])
+def test_what_else_a_patch_brings_is_refused_or_left_out(setup: Setup, name: str,
+                                                         came_of_it: str) -> None:
+    try:
+        applied = setup.lineage.take(setup.lineage.base, a_patch(setup, name), setup.edit)
+    except InputError as error:
+        assert came_of_it in str(error)
+        return
+    broken = violations(applied.patch, setup.edit, setup.frozen)
+    if came_of_it.startswith("left out"):
+        assert not broken and [file.path for file in applied.patch.files] == ["src/ops/kernel.py"]
+        [left] = applied.patch.dropped
+        assert (left.path, f"left out: {left.reason}") == (name, came_of_it)
+    else:
+        assert (name, came_of_it) in [(one.path, one.detail) for one in broken]
+
+
+@pytest.mark.slow
+def test_a_campaign_on_such_a_copy_hands_the_kernel_over(setup: Setup) -> None:
+    (setup.folder.inbox / "given.patch").write_bytes(kernel_patch(setup))
+    (setup.folder.inbox / "more.patch").write_bytes(a_patch(setup, "third_party/outer/new.h"))
+    campaigns.run(setup)
+    ended = campaigns.campaign(setup)
+    assert 1.2 < (ended.speedup or 0.0) < 1.3, ended.reason
+    patch = kopt("merge", "--patch", workspace=setup.workspace)
+    assert patch.returncode == 0 and patch.stdout.count("diff --git") == 1
+    user = Path(setup.manifest.project)
+    subprocess.run(["git", "apply", "--index"], cwd=user, input=patch.stdout, text=True, check=True)
+    assert repos.git(user, "diff", "--cached", "--name-only") == "src/ops/kernel.py"
+    assert (user / "src/ops/kernel.py").read_text() == benchmark_case.kernel(80.0)
+
+
+def test_what_the_project_has_not_is_told_as_of_any_checkout(tmp_path: Path) -> None:
+    """Of what the copy has: the film in docs/ is no part of it."""
+    user = user_of_all(tmp_path, store=False)
+    repos.git(user, "submodule", "--quiet", "deinit", "--force", "third_party/outer")
+    repos.git(user, "submodule", "--quiet", "deinit", "--force", "third_party/other")
+    subprocess.run(["rm", "-rf", str(user / ".git/modules")], check=True)
+    made = campaigns.campaigns.create(tmp_path / "w", user / "manifest.yaml")
+    with campaigns.reading(made) as reader:
+        told = [event.payload for event in reader.events_of(made.id, "warning")]
+    [modules, stored] = made.lineage.missing
+    assert "no checkout has them: third_party/outer (run" in modules
+    assert "no checkout has them: data/w.bin (run" in stored
+    assert all(any(line[:60].encode() in one for one in told) for line in (modules, stored))
+
+
+def test_a_submodule_that_is_not_checked_out_is_found_by_its_name(tmp_path: Path) -> None:
+    user = user_of_all(tmp_path)
+    repos.git(user, "submodule", "--quiet", "deinit", "--force", "third_party/outer")
+    made = campaigns.campaigns.create(tmp_path / "w", user / "manifest.yaml")
+    assert made.lineage.missing == () and files(made.tree(made.lineage.base)) >= WHOLE
+
+
+@pytest.mark.parametrize(("edited", "to_do"), [(False, []), (True, ["kernel.c", "slow.o"])])
+def test_a_build_in_a_copy_goes_on_from_the_projects_own(tmp_path: Path, edited: bool,
+                                                         to_do: list[str]) -> None:
+    """What was built from uncommitted sources is built again."""
+    user = with_build(tmp_path)
+    if edited:
+        (user / "kernel.c").write_text("int kernel(void) { return 9; }\n")
+        make(user)
+    copied = workspace_copy.copy(find(user), ("Makefile", "kernel.c", "slow.c"), tmp_path / "extracted")
+    lineage = Lineage.create(tmp_path / "c", "rms", copied, carry=BUILT, origin=find(user))
+    assert make(lineage.worktree("s", lineage.base)) == to_do
+
+
+def test_nothing_to_carry_into_a_copy_is_one_line(tmp_path: Path) -> None:
+    user = user_of_all(tmp_path)
+    (user / "build" / "made.txt").unlink()
+    with pytest.raises(InputError, match=r"has nothing that is called build/\*\*, web/\*\*"):
+        campaigns.campaigns.create(tmp_path / "w", user / "manifest.yaml")
+    assert not [path for path in (tmp_path / "w").iterdir() if path.is_dir()]

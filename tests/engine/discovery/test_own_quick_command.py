@@ -1,0 +1,99 @@
+"""A quick command of the user's own: the shapes that are written back are what it measures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.campaign import setup as campaign
+from engine.campaign.setup import Setup
+from engine.discovery.classes import chosen_shapes, class_baseline, proposal, quick_script
+from engine.manifest import schema
+from harness.benchmark.runs.result_table import Reading, Table, judge
+from harness.benchmark.runs.run_pairs import SickIncumbent
+from harness.benchmark.spec.command_target import Check, CommandTarget, Metric
+from harness.benchmark.spec.metric_units import Measure
+from harness.formats import yaml_document
+from tests.support import benchmark_case, repos
+
+OWN = "python bench.py --quick"
+BENCH = """\
+import csv, random, sys
+
+QUICK = [(1, 512), (4, 16384)]
+ALL = [(mtp, context) for mtp in (1, 2, 4) for context in (512, 1024, 4096, 16384)]
+with open("bench.csv", "w", newline="") as file:
+    writer = csv.writer(file)
+    writer.writerow(["mtp", "context", "err", "us"])
+    for mtp, context in QUICK if "--quick" in sys.argv else ALL:
+        us = context * (4 if mtp == 1 else 1) * random.uniform(0.995, 1.005)
+        writer.writerow([mtp, context, 0, us])
+if "--quick" in sys.argv:
+    {after}
+"""
+
+
+def created(folder: Path, *, after: str = "pass", **fields: object) -> Setup:
+    target = {**benchmark_case.MANIFEST["target"], "metrics": ["us"]}
+    repos.project(folder / "p", {
+        "kernel.py": benchmark_case.KERNEL, "bench.py": BENCH.format(after=after),
+        "manifest.yaml": yaml_document.dump({**benchmark_case.MANIFEST, "target": target,
+                                       "quick_command": OWN, **fields})})
+    return campaign.create(folder / "w", folder / "p" / "manifest.yaml")
+
+
+def test_the_rows_that_it_measures_are_written_back(tmp_path: Path) -> None:
+    setup = created(tmp_path)
+    made, found = class_baseline.find(setup, setup.device)
+    assert made.manifest.representative_shapes == ({"mtp": 1, "context": 512},
+                                                   {"mtp": 4, "context": 16384})
+    assert made.manifest.quick_command == OWN and class_baseline.settled(made)
+    assert "2 representative shapes, as the quick command measures them" in found.words
+    script = (setup.folder.path / quick_script.NAME).read_text()
+    assert '{"mtp": "1", "context": "512"},' in script and script.count('"mtp": ') == 2
+
+
+def test_shapes_that_a_person_listed_stay(tmp_path: Path) -> None:
+    setup = created(tmp_path, representative_shapes=[{"mtp": 2}])
+    made, _ = class_baseline.find(setup, setup.device)
+    assert made.manifest.representative_shapes == ({"mtp": 2},)
+
+
+def test_one_that_does_not_work_is_told_before_any_candidate(tmp_path: Path) -> None:
+    setup = created(tmp_path, after="raise SystemExit(5)")
+    with pytest.raises(SickIncumbent, match="the incumbent's own benchmark: exited with 5"):
+        class_baseline.find(setup, setup.device)
+
+
+TARGET = CommandTarget(op="pa", command="python bench.py", csv="out.csv", quick_command=OWN,
+                       metrics=(Metric(name="us"),), check=Check(column="err", rule="== 0"))
+ROWS = [(str(mtp), str(context), "0", str(context * mtp)) for mtp in (1, 4)
+        for context in (512, 4096, 16384)]
+TEXT = ("target_op: pa\ntarget: {kind: command, csv: out.csv, check: err == 0, metrics: [us]}\n"
+        f"benchmark_command: python bench.py\nquick_command: {OWN}\nedit: [k.c]\n")
+
+
+def reading() -> Reading:
+    table = Table(columns=("mtp", "context", "err", "us"), rows=tuple(ROWS))
+    return judge(table, TARGET, Measure(TARGET), csv="out.csv")
+
+
+@pytest.mark.parametrize("measured", [
+    None, Table(columns=("mtp", "err", "us"), rows=(("1", "0", "5"),))])
+def test_where_its_rows_are_not_known_no_shapes_are_written(measured: Table | None,
+                                                            tmp_path: Path) -> None:
+    file = tmp_path / "manifest.yaml"
+    file.write_text(TEXT)
+    found = proposal.propose(TARGET, [reading()], measured=measured)
+    made = chosen_shapes.write(tmp_path, file, found)
+    assert (made.representative_shapes, made.quick_command) == (None, OWN)
+    assert made.target.configs and made.target.core
+    assert not (tmp_path / quick_script.NAME).exists()
+    assert schema.load(file) == made
+
+
+def test_a_row_that_it_measures_twice_is_listed_once() -> None:
+    measured = Table(columns=("us", "context", "mtp"), rows=(("5", "512", "1"), ("6", "512", "1")))
+    found = proposal.propose(TARGET, [reading()], measured=measured)
+    assert found.shapes == ({"mtp": 1, "context": 512},)

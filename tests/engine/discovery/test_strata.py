@@ -1,0 +1,328 @@
+"""Config classes from real rows: which columns explain the stratification best, and why."""
+
+from __future__ import annotations
+
+import csv
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.discovery.classes import proposal, representative, strata
+from engine.discovery.project import columns
+from harness.benchmark.runs import run_pairs
+from harness.benchmark.runs.result_table import Reading, Table, judge
+from harness.benchmark.runs.run_pairs import SickIncumbent
+from harness.benchmark.spec import row_classes
+from harness.benchmark.spec.command_target import Check, CommandTarget, Metric, faults
+from harness.benchmark.spec.metric_units import Measure
+from tests.support import strata_case as case
+from tests.support.paths import DATA
+from tests.support.strata_case import Row
+
+RECORDED = DATA / "strata" / "conv_two_cards.csv"
+
+
+def found(rows: list[dict[str, object]], costs: list[float], **given: object) -> strata.Strata:
+    return strata.find(case.looked(rows), costs, **given)  # type: ignore[arg-type]
+
+
+def test_classes_are_the_columns_that_kernels_take_different_paths_by() -> None:
+    """`block_size=1024, mtp=1` is one class; what only makes the work larger makes none."""
+    result = found(*case.table(case.decode))
+    assert result.configs == ("block_size <= 64", "mtp")
+    assert [one.name for one in result.classes] == [
+        "block_size<=64 mtp=1", "block_size<=64 mtp=2", "block_size<=64 mtp=4",
+        "block_size>64 mtp=1", "block_size>64 mtp=2", "block_size>64 mtp=4"]
+    assert result.explained > 0.95
+    assert "block_size cut at 64" in result.why and "in 6 classes of 144 rows" in result.why
+
+
+def test_columns_that_explain_better_come_before_those_that_are_commonly_looked_at() -> None:
+    """If other columns explain performance stratification better, they are in as well."""
+    given = {**case.DECODE, "swizzled": ("yes", "no")}
+    result = found(*case.table(lambda row: case.work(row) * (4 if row["swizzled"] == "no" else 1),
+                               given))
+    assert result.configs == ("swizzled",)
+
+
+@pytest.mark.parametrize(("cost", "configs"), [
+    pytest.param(lambda row: max(20.0, case.work(row)), (), id="a floor is seen as such"),
+    pytest.param(lambda row: case.work(row) * (5 if case.number(row, "context") > 4096 else 1),
+                 ("context <= 4096",), id="a path that long contexts take"),
+    pytest.param(lambda row: case.work(row) * case.number(row, "head_size"), ("head_size",),
+                 id="a choice of few values is no size"),
+])
+def test_sizes_make_a_class_where_their_law_breaks(cost: object, configs: tuple[str, ...]) -> None:
+    result = found(*case.table(cost))  # type: ignore[arg-type]
+    if configs:
+        assert result.configs == configs
+    else:
+        assert any(entry.startswith(("context <=", "batch <=")) for entry in result.configs)
+
+
+def test_a_law_that_all_rows_follow_leaves_one_class() -> None:
+    result = found(*case.table(case.work))
+    assert result.configs == ("*",)
+    assert [(one.name, len(one.rows), one.core) for one in result.classes] == [("all", 144, True)]
+    assert "no column explains" in result.why and "all rows are one class" in result.why
+
+
+def test_the_ratio_to_another_implementation_shows_what_costs_alone_do_not() -> None:
+    """Both grow with the same odd law of the context; they differ by the block's size."""
+    def odd(row: Row) -> float:
+        return case.work(row) * (1 + (case.number(row, "context") == 1024))
+
+    rows, costs = case.table(lambda row: odd(row) * (1.3 if row["block_size"] == 16 else 1.0))
+    _, other = case.table(odd, seed=2)
+    assert "block_size" in " ".join(found(rows, costs, others=[other]).configs)
+
+
+@pytest.mark.parametrize(("name", "cells", "why"), [
+    ("dtype", ["fp8"] * 6, "the same in all rows"),
+    ("shape", ["a", "b", "c", "d", "e", "f"], "different in every row"),
+    ("name", ["1x", "2x", "3x", "4x", "5x", "6x"], "different in every row"),
+    ("us_gluon", ["1.5", "2.5", "3", "4", "5", "6"], "a time or a rate"),
+    ("Forward TFLOPS", ["1.5", "2.5", "3", "4", "5", "6"], "a time or a rate"),
+    ("us_never", ["0", "1", "0", "0", "1", "0"], "a time or a rate"),
+    ("us_failing", ["OOM", "1.5", "OOM", "OOM", "nan", "2.5"], "a time or a rate"),
+    ("err_gluon", ["0", "1", "0", "0", "0", "0"], "a result"),
+    ("check", ["PASS", "PASS", "FAIL", "PASS", "PASS", "PASS"], "a result"),
+    ("occupancy", ["0.51", "0.62", "0.73", "0.84", "0.95", "0.26"], "a result: fractions that"),
+    ("timestamp", ["17", "18", "19", "20", "21", "22"], "of the run, not of the row"),
+    ("idx", ["4", "5", "6", "7", "8", "9"], "the number of the row"),
+    ("block_size", ["16", "16", "64", "64", "16", "64"], ""),
+    ("causal", ["True", "False", "True", "False", "True", "False"], ""),
+    ("context", ["512", "4096", "512", "4096", "65536", "65536"], ""),
+    ("scale", ["0.125", "0.25", "0.125", "0.25", "0.125", "0.25"], ""),
+])
+def test_what_says_nothing_of_a_row_is_left_out(name: str, cells: list[str], why: str) -> None:
+    """Columns that are constant, unique in each row, or results of the run."""
+    assert columns.look(name, cells).why.startswith(why)
+    assert bool(columns.look(name, cells).why) == bool(why)
+
+
+@pytest.mark.parametrize(("name", "cells", "role"), [
+    ("context", ["512", "4096", "65536", "512"], "size"),
+    ("batch", ["1", "64", "1", "64"], "size"),
+    ("block_size", ["16", "64", "1024", "16"], "path"),
+    ("heads_q", ["8", "64", "8", "64"], "path"),
+    ("mtp", ["1", "2", "4", "1"], "path"),
+    ("weird", ["3", "5", "3", "5"], "path"),
+    ("wide", ["1", "10", "100", "1000"], "size"),
+    ("kernel", ["paged", "ragged", "paged", "paged"], "path"),
+    ("mixed", ["auto", "128", "auto", "64"], "path"),
+])
+def test_a_choice_of_the_launch_path_is_told_from_a_size(name: str, cells: list[str],
+                                                         role: str) -> None:
+    assert columns.look(name, cells).role == role
+
+
+def test_one_row_and_one_column_are_tables_too() -> None:
+    one = found([{"m": 64}], [2.0])
+    assert (one.configs, one.classes[0].name, one.classes[0].core) == (("*",), "all", True)
+    column = found([{"m": m} for m in (64, 64, 128, 128)], [1.0, 1.0, 9.0, 9.0])
+    assert column.configs == ("m",)
+    assert [kept.name for kept in column.classes] == ["m=64", "m=128"]
+
+
+def test_few_rows_that_nothing_explains_are_classes_of_their_own() -> None:
+    result = found([{"m": 64, "n": 32}, {"m": 128, "n": 32}, {"m": 128, "n": 64}],
+                   [1.0, 1.01, 1.0])
+    assert result.configs == ("m", "n") and len(result.classes) == 3
+    assert "each row is a class of its own" in result.why
+
+
+def test_the_order_of_rows_changes_nothing() -> None:
+    rows, costs = case.table(case.decode, noise=0.1)
+    first = found(rows, costs)
+    order = list(range(len(rows)))
+    random.Random(5).shuffle(order)
+    again = found([rows[at] for at in order], [costs[at] for at in order])
+    assert again.configs == first.configs and again.why == first.why
+    assert {one.name: sorted(order[row] for row in one.rows) for one in again.classes} == \
+        {one.name: sorted(one.rows) for one in first.classes}
+    assert again.core == tuple(one.name for one in again.classes if one.name in first.core)
+
+
+@pytest.mark.parametrize(("power", "noise", "least", "most_wrong"), [
+    (0.6, 0.1, 38, 2), (0.6, 0.3, 32, 4), (0.0, 0.3, 0, 5)])
+def test_many_columns_of_few_rows_are_no_reason_for_many_classes(
+        power: float, noise: float, least: int, most_wrong: int) -> None:
+    """Of 40 tables with 14 rows and nine columns few have classes by a column that does nothing;
+    where rows are too few to say, that is told.
+    """
+    results = []
+    for seed in range(40):
+        drawn = random.Random(seed)
+        rows: list[dict[str, object]] = [
+            {"mtp": 1 + at % 2, **{f"knob_{name}": drawn.choice((3, 5)) for name in "abcdefgh"}}
+            for at in range(14)]
+        costs = [case.number(row, "mtp") ** power * drawn.lognormvariate(0, noise) for row in rows]
+        results.append(found(rows, costs))
+    assert sum(one.configs == ("mtp",) for one in results) >= least
+    assert sum("knob" in " ".join(one.configs) for one in results) <= most_wrong
+    assert any("too few to be sure" in one.why for one in results) == (noise > 0.2)
+
+
+def test_noise_alone_makes_no_classes() -> None:
+    rows, costs = case.table(case.work, noise=0.15)
+    assert found(rows, costs).configs == ("*",)
+
+
+def test_thousands_of_rows_and_many_columns() -> None:
+    given = {**case.DECODE, "heads_kv": (1, 2, 4, 8), "layout": ("a", "b", "c"),
+             "tokens": (1, 16, 256)}
+    rows, costs = case.table(case.decode, given)
+    assert len(rows) == 5184
+    result = found(rows[:4096], costs[:4096])
+    assert {row_classes.columns((entry,))[0] for entry in result.configs} == {"block_size", "mtp"}
+
+
+def test_core_classes_hold_most_of_the_time() -> None:
+    rows, costs = case.table(lambda row: 100.0 if row["block_size"] == 16 else 1.0)
+    result = found(rows, costs)
+    assert result.core == ("block_size<=16",)
+    by_weight = found(rows, costs, shares=[float(row["block_size"] == 1024) for row in rows],
+                      configs=("block_size",))
+    assert by_weight.core == ("block_size=1024",)
+
+
+def test_classes_that_a_person_confirmed_stay() -> None:
+    result = found(*case.table(case.decode), configs=("mtp", "context <= 1024"))
+    assert result.configs == ("mtp", "context <= 1024") and len(result.classes) == 6
+    assert result.why.startswith("as the manifest has it: mtp, context <= 1024; explains ")
+
+
+def test_a_recorded_table_with_another_column_of_costs() -> None:
+    """421 configurations of a convolution on two cards: shared memory and tiles explain them."""
+    with RECORDED.open(newline="") as file:
+        lines = list(csv.reader(file))
+    target = CommandTarget(op="conv", command="python b.py", csv="b.csv",
+                           metrics=(Metric(name="us_A4000"),),
+                           check=Check(column="err", rule="== 0"))
+    reading = judge(Table(columns=tuple(lines[0]), rows=tuple(map(tuple, lines[1:]))), target,
+                    Measure(target), csv="b.csv")
+    result = proposal.propose(target, [reading])
+    assert {"use_shmem", "tile_size_y"} <= set(row_classes.columns(result.strata.configs))
+    assert result.strata.said == {
+        "use_cmem": "the same in all rows", "filter_height": "the same in all rows",
+        "filter_width": "the same in all rows", "us_W6600": "a time or a rate"}
+    assert len(proposal.read(target, [reading]).others) == 1
+    assert len(result.chosen.rows) <= 3 * len(result.strata.classes)
+    assert "how that compares with the table's other times" in result.strata.why
+
+
+TARGET = CommandTarget(op="pa", command="python b.py", csv="b.csv", metrics=(Metric(name="us"),),
+                       check=Check(column="err", rule="== 0"))
+
+
+def reading(rows: list[tuple[str, ...]], names: tuple[str, ...]) -> Reading:
+    return judge(Table(columns=names, rows=tuple(rows)), TARGET, Measure(TARGET), csv="b.csv")
+
+
+def test_several_runs_are_one_table_of_medians() -> None:
+    """What changes from run to run is of no configuration; rows may come in any order."""
+    names = ("mtp", "at", "err", "us")
+    runs = [reading([("1", f"{run}.5", "0", f"{1 + run}"), ("2", f"{run}.7", "0", "9")], names)
+            for run in range(3)]
+    turned = Reading(table=Table(columns=names, rows=runs[1].table.rows[::-1]),
+                     costs=runs[1].costs[::-1])
+    seen = proposal.read(TARGET, [runs[0], turned, runs[2]])
+    assert seen.costs == (2.0, 9.0) and [one.role for one in seen.columns] == ["path", "none"]
+
+
+def test_rows_that_gain_alike_from_a_candidate_are_of_one_class() -> None:
+    """The costs of both grow with the work; only their ratio tells rows apart."""
+    names = ("block_size", "context", "err", "us")
+    cells = [(block, context) for block in (16, 64) for context in (512, 1024, 4096, 16384)]
+    mine = [(str(block), str(context), "0", f"{context}") for block, context in cells]
+    theirs = [(str(block), str(context), "0", f"{context * (0.7 if block == 16 else 1)}")
+              for block, context in cells]
+    alone = proposal.propose(TARGET, [reading(mine, names)])
+    both = proposal.propose(TARGET, [reading(mine, names)], beside=[reading(theirs, names)])
+    assert alone.strata.configs == ("*",) and both.strata.configs == ("block_size",)
+
+
+def test_what_a_table_says_of_the_measured_implementation_is_no_comparison() -> None:
+    """A rate beside a time, or another statistic of it; times of others are one, rates are not."""
+    names = ("mtp", "err", "us", "us_min", "GB/s", "us_torch", "torch GB/s", "us_never")
+    rows = [("1", "0", "2", "1", "7", "4", "9", "0"), ("2", "0", "3", "2", "7", "5", "9", "1")]
+    assert proposal.read(TARGET, [reading(rows, names)]).others == ((4.0, 5.0),)
+
+
+@pytest.mark.parametrize(("rows", "part"), [
+    ([("1", "0", "2"), ("3", "0", "2")], "missing: mtp=2; new: mtp=3"),
+    ([("1", "1", "2"), ("2", "0", "2")], "row 1: err is '1', expected == 0"),
+])
+def test_runs_that_do_not_fit_are_told(rows: list[tuple[str, ...]], part: str) -> None:
+    names = ("mtp", "err", "us")
+    target_runs = [reading([("1", "0", "2"), ("2", "0", "2")], names), reading(rows, names)]
+    with pytest.raises(SickIncumbent, match=part.split(";", maxsplit=1)[0]):
+        proposal.read(CommandTarget(**{**vars(TARGET), "configs": ("mtp",)}), target_runs)
+
+
+@pytest.mark.parametrize(("configs", "names"), [
+    (("mtp",), ["mtp=1", "mtp=2", "mtp=4"]),
+    (("mtp <= 1",), ["mtp<=1", "mtp>1"]),
+    (("mtp <= 2", "mtp <= 1"), ["mtp<=1", "1<mtp<=2", "mtp>2"]),
+    (("mtp <= 1", "mtp"), ["mtp=1", "mtp=2", "mtp=4"]),
+    (("mtp <= 1", "kind"), ["mtp<=1 kind=a", "mtp>1 kind=b"]),
+    (("len <= 1e3",), ["len=auto", "len<=1000", "len>1000"]),
+    (("*",), ["all"]),
+])
+def test_an_entry_of_configs_is_a_column_or_one_cut_at_a_number(configs: tuple[str, ...],
+                                                                names: list[str]) -> None:
+    rows = [("1", "a", "auto"), ("2", "b", "1000"), ("4", "b", "1000.5")]
+    grouped = row_classes.grouped(configs, ("mtp", "kind", "len"), rows)
+    assert list(grouped) == names
+    assert sorted(row for inside in grouped.values() for row in inside) == [0, 1, 2]
+
+
+def test_a_cut_of_a_metric_is_refused_as_the_metric_is() -> None:
+    target = CommandTarget(**{**vars(TARGET), "configs": ("us <= 5",)})
+    assert ("'us <= 5' is a metric or the check") in [what for _, what, _ in faults(target)]
+
+
+def test_the_classes_of_a_verdict_are_those_of_the_proposal() -> None:
+    """Named alike from all rows and from a few of them: history goes by the name."""
+    names = ("mtp", "context", "err", "us")
+    rows = [(str(mtp), str(context), "0", f"{mtp * context}") for mtp in (1, 2)
+            for context in (512, 1024, 4096, 16384)]
+    target = CommandTarget(**{**vars(TARGET), "configs": ("mtp", "context <= 1024")})
+    for some in (rows, rows[:2]):
+        run = reading(some, names)
+        made = run_pairs.build(target, Measure(target), [run_pairs.Pair(incumbent=run, candidate=run)])
+        proposed = proposal.propose(target, [run]).strata.classes
+        assert [one.name for one in made.classes] == [one.name for one in proposed]
+    assert [one.name for one in made.classes] == ["mtp=1 context<=1024"]
+
+
+CELLS = st.sampled_from(["0", "1", "2", "16", "1024", "-3", "0.5", "1e9", "auto", "", "nan",
+                         "[8, 9]"])
+NAMES = ["block_size", "mtp", "context", "name", "us_other", "skew", "group_sizes", "m"]
+
+
+@given(st.data())
+def test_any_table_is_divided_in_some_way(data: st.DataObject) -> None:
+    """Whatever the cells: classes hold each row once, under the names that a verdict uses, and the
+    representative shapes are rows of the table.
+    """
+    n = data.draw(st.integers(1, 30))
+    names = data.draw(st.lists(st.sampled_from(NAMES), unique=True))
+    looked = [columns.look(name, data.draw(st.lists(CELLS, min_size=n, max_size=n)))
+              for name in names]
+    costs = data.draw(st.lists(st.sampled_from([1e-9, 0.5, 1.0, 3.0, 1e12]),
+                               min_size=n, max_size=n))
+    result = strata.find(looked, costs)
+    assert result == strata.find(looked, costs)
+    assert sorted(row for one in result.classes for row in one.rows) == list(range(n))
+    assert 0 <= result.explained <= 1 and any(one.core for one in result.classes)
+    assert len(result.classes) <= max(strata.MOST_CLASSES, strata.FEW_ROWS)
+    assert sum(one.share for one in result.classes) == pytest.approx(1)
+    chosen = representative.choose(result.classes, looked, costs)
+    assert set(chosen.rows) <= set(range(n)) and chosen.rows == tuple(sorted(set(chosen.rows)))
+    assert all(set(one.rows) & set(chosen.rows) for one in result.classes)
+    if chosen.skewed is not None:
+        assert chosen.skewed in chosen.rows

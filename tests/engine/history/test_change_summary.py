@@ -1,0 +1,65 @@
+"""What a candidate changes, in a few words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.history import change_summary
+from tests.support import samples
+
+LONG = "x" * 90
+
+
+def patch(*files: tuple[str, list[str], list[str]]) -> str:
+    return "".join(
+        f"diff --git a/{path} b/{path}\n--- a/{path}\n+++ b/{path}\n"
+        f"@@ -1,{len(old)} +1,{len(new)} @@\n"
+        + "".join(f"-{line}\n" for line in old) + "".join(f"+{line}\n" for line in new)
+        for path, old, new in files)
+
+
+@pytest.mark.parametrize(("text", "told", "quoted"), [
+    (patch(("k.c", ["#define TILE 16  /* kopt: knob TILE in [16, 64] */"],
+            ["#define TILE 64  /* kopt: knob TILE in [16, 64] */"])),
+     "k.c: #define TILE 16 -> #define TILE 64", "#define TILE 16 -> #define TILE 64"),
+    (patch(("k.py", ["BLOCK = 16  # kopt: knob BLOCK in [16, 64]"],
+            ["BLOCK = 64  # kopt: knob BLOCK in [16, 64]"])),
+     "k.py: BLOCK = 16 -> BLOCK = 64", "BLOCK = 16 -> BLOCK = 64"),
+    (patch(("k.c", ["int a = 1;", "int b;"], ["int a = 2;", "int b;"])),
+     "k.c: int a = 1; -> int a = 2;", "int a = 1; -> int a = 2;"),
+    (patch(("k.c", ["prefetch();"], [])), "k.c: prefetch(); -> nothing", "prefetch(); -> nothing"),
+    (patch(("k.c", [f"a{n};" for n in range(4)], ["b;"])), "k.c +1 -4", ""),
+    (patch(("k.c", [LONG], ["b;"])), "k.c +1 -1", ""),
+    (patch(("k.c", ["a;"], ["b;"]), ("l.c", ["c;"], ["d;"])), "k.c: a; -> b;; l.c: c; -> d;", ""),
+    ("no patch at all", "", ""),
+], ids=["a knob in C", "a knob in Python", "what is the same is left out", "a line that goes",
+        "many lines", "a long line", "two files", "nothing"])
+def test_a_change_in_words(text: str, told: str, quoted: str, tmp_path: Path) -> None:
+    (tmp_path / "one.patch").write_text(text)
+    candidate = samples.candidate(patch_path="one.patch")
+    assert change_summary.told(tmp_path, candidate) == told
+    assert change_summary.quoted(tmp_path, candidate) == quoted
+
+
+@pytest.mark.parametrize(("text", "told"), [
+    (patch(("k.c", [*(f"a{n};" for n in range(9)), "int n;  // kopt: knob ODD",
+                    "#define TILE 16  // kopt: knob TILE in [16, 64]"],
+            ["#define TILE 64  // kopt: knob TILE in [16, 64]", "int m;  // kopt: knob ODD"]),
+           ("k.py", ["BLOCK = 16  # kopt: knob BLOCK in [16, 64]",
+                     "WARPS = 4  # kopt: knob WARPS in [4, 8]"],
+            ["WARPS = 4  # kopt: knob WARPS in [4, 8]", "BLOCK = 64  # kopt: knob BLOCK in [16, 64]"
+             ])), "TILE 16 -> 64, BLOCK 16 -> 64"),
+    (patch(("k.c", ["a;"], ["#define NEW 1  // kopt: knob NEW in [1, 2]"])), ""),
+    ("no patch at all", ""),
+], ids=["a long one", "a new knob", "nothing"])
+def test_knobs_are_named_however_long_a_patch_is(text: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "one.patch").write_text(text)
+    assert change_summary.knobs(tmp_path, samples.candidate(patch_path="one.patch")) == told
+
+
+def test_a_patch_that_is_gone_says_nothing(tmp_path: Path) -> None:
+    gone = samples.candidate(patch_path="gone.patch")
+    for one in (gone, None):
+        assert change_summary.files(tmp_path, one) == () and change_summary.told(tmp_path, one) == ""

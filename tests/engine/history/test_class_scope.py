@@ -1,0 +1,168 @@
+"""What a round is about: all config classes or one, as its slots were planned and as the files say.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from engine.history import round_resume
+from engine.journal.migrations import SCHEMA_VERSION
+from engine.journal.read import Reader
+from engine.journal.records import GLOBAL
+from engine.journal.write import Writer
+from engine.manifest.schema import Cli, Pool
+from engine.planning.bottlenecks import Lead
+from engine.planning.round_plan import SPLIT as SEARCHED
+from engine.planning.round_plan import plan, scope_of
+from engine.workers.protocol import Task
+from tests.engine.planning.test_round_plan import AGENT, outlook
+from tests.engine.planning.test_round_plan import lead as one_lead
+from tests.engine.records.test_records_pages import SPLIT
+from tests.support import campaigns, samples
+from tests.support import records_case as case
+from tests.support.records_case import KEPT
+
+
+def lead(rank: int, config_class: str, *names: str) -> Lead:
+    found = one_lead(rank, *names)
+    return msgspec.structs.replace(found, bottleneck=msgspec.structs.replace(
+        found.bottleneck, config_class=config_class))
+
+
+def scopes(**fields: Any) -> dict[str, str]:
+    leads = (lead(1, "tall", "A", "B"), lead(2, "odd", "C"), lead(3, "", "A"))
+    return {task.slot: task.scope for task in plan(outlook(**{"leads": leads, **fields}))}
+
+
+def test_a_slot_is_about_the_class_of_its_bottleneck() -> None:
+    found = scopes(slots=8, round=3)
+    assert [found[f"planned-{n}"] for n in (1, 2, 3, 4)] == ["tall", "odd", GLOBAL, "tall"]
+
+
+def test_what_moves_every_class_is_global() -> None:
+    """All knobs together, a known good form, a patch of somebody's, the search for a split."""
+    found = scopes(slots=4, templates=("blocked",), inbox=(Path("/in/a.patch"),), may_split=True)
+    assert {found[slot] for slot in ("fixed", "rewrite-blocked", "inbox-1", "split")} == {GLOBAL}
+    assert any(task.hypothesis == SEARCHED for task in plan(outlook(may_split=True)))
+
+
+def test_agents_are_about_the_class_of_their_bottleneck() -> None:
+    agents = Pool(mode="planned", backends=("cli",), cli=(AGENT, Cli(name="b", command="b")))
+    found = scopes(slots=3, pool=agents)
+    assert found == {"planned-1": "tall", "planned-2": "odd", "fixed": "tall"}
+    assert set(scopes(pool=agents, leads=()).values()) == {GLOBAL}
+
+
+def test_where_there_is_one_class_all_is_global() -> None:
+    assert set(scopes(leads=(lead(1, "tall", "A"), lead(2, "tall", "B"))).values()) == {GLOBAL}
+
+
+@pytest.mark.parametrize(("found", "scope"), [
+    ((), GLOBAL), (("tall",), "tall"), (("tall", "tall"), "tall"), (("tall", "odd"), GLOBAL),
+    (("tall", GLOBAL), GLOBAL), ((GLOBAL,), GLOBAL)])
+def test_a_round_is_for_one_class_only_if_all_its_slots_are(found: tuple[str, ...],
+                                                            scope: str) -> None:
+    assert scope_of([Task(slot=f"s{n}", kind="planned", backend="cli", hypothesis="h", seed=0,
+                          bottleneck="b", trials=0, scope=one)
+                     for n, one in enumerate(found)]) == scope
+
+
+def test_a_round_that_was_cut_short_stays_what_it_was(tmp_path: Path) -> None:
+    """An engine that goes on may have other slots left to begin."""
+    _, writer = case.begin(tmp_path)
+    for scope in ("tall", GLOBAL):
+        writer.start_round(msgspec.structs.replace(samples.round_(2), scope=scope))
+    assert [round.scope for round in Reader(tmp_path).rounds("rms")] == ["all", "tall"]
+
+
+def test_a_campaign_whose_round_attacks_one_class_says_so(tmp_path: Path) -> None:
+    classes = [{"name": "small", "shape": {"n": 3000}}, {"name": "large", "shape": {"n": 30000}}]
+    setup = campaigns.create(tmp_path, task={"classes": classes}, pool={
+        "slots": 1, "backends": ["cli"], "cli": [{"name": "idle", "command": "test {prompt}"}],
+        "skip_profile": True})
+    assert campaigns.run(setup).error is None
+    with campaigns.reading(setup) as reader:
+        first, second = reader.rounds(setup.id)
+        slots = reader.slots(setup.id, 2)
+    assert first.scope == GLOBAL and second.scope in ("small", "large")
+    assert [slot.scope for slot in slots] == [second.scope]
+    assert f"in {second.scope}" in slots[0].bottleneck
+    told = (setup.folder.round(2) / "summary.md").read_text()
+    assert f"- scope: {second.scope}\n" in told and "; scope: " not in told
+
+
+# The files for people
+
+def kept(workspace: Path, source: bytes = b"", **fields: Any) -> tuple[case.Records, Writer]:
+    """Record a global round with a slot for one class, whose candidate is kept."""
+    made, writer = case.begin(workspace)
+    writer.start_round(msgspec.structs.replace(samples.round_(2), scope=GLOBAL))
+    writer.put_slots([samples.slot("planned-1", round=2, hypothesis="move less", scope="tall"),
+                      samples.slot("fixed", round=2, hypothesis="all knobs", scope=GLOBAL)])
+    path = made.folder.patches / "c1.patch"
+    path.write_text(case.PATCH)
+    task = Task(slot="planned-1", kind="planned", backend="cli", hypothesis="move less", seed=0,
+                bottleneck="b1", trials=0, scope="tall")
+    writer.add_candidate(samples.candidate("c1", round=2, slot="planned-1", hypothesis="move less",
+                                           patch_path="patches/c1.patch"), round_resume.told(task))
+    case.keep(writer, made.folder, 2, "c1", KEPT, **fields)
+    writer.end_round("rms", 2, outcome="keep", best_speedup=1.5, summary="1 keep")
+    made.setup.lineage.read = lambda commit, path: (  # type: ignore[method-assign]
+        b"" if commit == "b0" else source)
+    made.agree(Reader(workspace))
+    return made, writer
+
+
+def test_a_slot_and_its_candidate_say_what_they_are_about_where_the_round_is_not(
+        tmp_path: Path) -> None:
+    made, _ = kept(tmp_path)
+    summary, log = (made.folder.round(2) / "summary.md").read_text(), made.folder.log.read_text()
+    assert "- scope: global\n" in summary and "- scope: global\n" in log
+    assert "| move less; scope: tall |" in summary and "| all knobs |" in summary
+    assert "- hypothesis: move less; scope: tall\n" in log
+    assert "| all | " in made.folder.performance.read_text()  # the baseline
+    assert "| tall | " in made.folder.performance.read_text()
+
+
+def test_another_form_of_a_candidate_is_about_what_it_was_about(tmp_path: Path) -> None:
+    """On a new best it may be in a round that has another slot of that name."""
+    _, writer = kept(tmp_path)
+    writer.add_candidate(samples.candidate("c2", round=3, slot="planned-1"), of="c1")
+    writer.add_candidate(samples.candidate("c3", round=3, slot="planned-1"), of="c2")
+    writer.add_candidate(samples.candidate("old", round=3, slot="planned-1"))
+    assert round_resume.scopes(Reader(tmp_path), "rms") == {"c1": "tall", "c2": "tall", "c3": "tall"}
+
+
+def test_a_kept_split_says_what_it_is_for(tmp_path: Path) -> None:
+    made, _ = kept(tmp_path, SPLIT.encode())
+    told = "- kept for: block_size >= 1024 && mtp == 1 (block_size=1024,mtp=1), in kkkkkkkkkkkk\n"
+    assert told in (made.folder.round(2) / "summary.md").read_text()
+    assert told in made.folder.log.read_text()
+
+
+def test_the_files_are_the_same_when_made_again(tmp_path: Path) -> None:
+    made, _ = kept(tmp_path, SPLIT.encode())
+    before = case.contents(made.folder.path)
+    for path in (made.folder.log, made.folder.performance, made.folder.round(2) / "summary.md"):
+        path.unlink()
+    again = case.Records(made.setup)
+    again.agree(Reader(tmp_path))
+    assert case.contents(made.folder.path) == before
+
+
+def test_slots_of_an_older_kopt_do_not_say_what_they_were_about(tmp_path: Path) -> None:
+    Writer(tmp_path).close()
+    old = sqlite3.connect(tmp_path / "kopt.db")
+    old.execute("ALTER TABLE slots DROP COLUMN scope")
+    old.execute("INSERT INTO slots VALUES ('rms', 2, 'fixed', 'fixed', 'search', 'h', 'b', 'cpu',"
+                " 'kept', '', NULL, 'c1', 1.0, 2.0)")
+    old.execute("PRAGMA user_version=2")
+    old.commit()
+    old.close()
+    slots = Reader(tmp_path).slots("rms", 2)
+    assert SCHEMA_VERSION >= 3 and [(slot.hypothesis, slot.scope) for slot in slots] == [("h", "")]

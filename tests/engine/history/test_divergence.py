@@ -1,0 +1,44 @@
+"""What divided the config classes on this best is told in the rounds after it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from engine.history import divergence
+from tests.engine.history.test_history import Told, mixed
+
+
+def told(*rounds: tuple[Any, ...], best: str = "b0") -> str:
+    past = Told()
+    for decisions in rounds:
+        past.round("regression", *decisions)
+    past.candidates.update({name: msgspec.structs.replace(one, base_commit=best)
+                            for name, one in past.candidates.items()})
+    return divergence.brief(divergence.of(past.past))
+
+
+def test_the_brief_says_what_needs_a_split_and_for_which_classes() -> None:
+    text = told((("reject", 0.77, mixed(0.77)),), (("split", 1.1, mixed(1.1)), ("tie", 1.0)))
+    assert text.startswith("## What needs a split\n") and "the default" in text
+    assert [line for line in text.splitlines() if line.startswith("- ")] == [
+        "- round 3: idea 2: faster in tall (+20.0%); slower in odd (-40.0%)",
+        "- round 2: idea 1: faster in tall (+20.0%); slower in odd (-40.0%)"]
+
+
+def test_a_candidate_is_told_once_and_not_without_end() -> None:
+    again = (("split", 0.8, mixed(0.8)), ("split", 0.8, mixed(0.8)))
+    past = Told().round("regression", *again)
+    past.candidates = {name: msgspec.structs.replace(one, id="c1", base_commit="b0")
+                       for name, one in past.candidates.items()}
+    past.decisions = [msgspec.structs.replace(one, candidate="c1") for one in past.decisions]
+    assert len(divergence.of(past.past)) == 1
+    text = told(*[(("reject", 0.8, mixed(0.8)),)] * 9)
+    assert text.count("\n- ") == divergence.MOST and "round 10: " in text
+
+
+def test_nothing_is_told_of_other_bests_small_losses_and_keeps() -> None:
+    assert told((("reject", 0.77, mixed(0.77)),), best="k7") == ""
+    assert told((("tie", 0.99, mixed(0.99, worst=0.97)),)) == ""
+    assert told((("regression", 0.8), ("reject", None))) == ""

@@ -1,0 +1,185 @@
+"""Leases: one engine per campaign, a dead one replaced at once, two that race never both win."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from engine.journal import lease
+from engine.journal.errors import LeaseLost
+from engine.journal.read import Reader
+from engine.journal.records import Lease
+from engine.journal.write import Writer
+from harness.errors import Refused
+from tests.support import samples
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from engine import lease
+from engine.journal.write import Writer
+from harness.errors import Refused
+writer = Writer(Path(sys.argv[1]))
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    held = lease.acquire(writer, "rms")
+except Refused as refusal:
+    print("refused", refusal, flush=True)
+else:
+    writer.event("rms", "log", message="mine")
+    print("owner", held.epoch, flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Writer:
+    made = Writer(tmp_path)
+    made.add_campaign(samples.campaign())
+    return made
+
+
+@contextmanager
+def engines(workspace: Path, count: int) -> Iterator[list[subprocess.Popen[str]]]:
+    """Start processes that wait for a line and then try to take the campaign."""
+    started = [subprocess.Popen([sys.executable, "-c", OWNER, str(workspace)], text=True,
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+               for _ in range(count)]
+    try:
+        for process in started:
+            assert said(process) == "ready"
+        yield started
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def go(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+def test_a_lease_is_taken_beaten_and_given_back(writer: Writer, tmp_path: Path) -> None:
+    held = lease.acquire(writer, "rms")
+    reader = Reader(tmp_path)
+    assert reader.lease("rms") == held
+    assert (held.epoch, held.pid) == (1, os.getpid())
+    assert lease.alive(held)
+    beaten = lease.heartbeat(writer, held)
+    assert beaten.heartbeat > held.heartbeat
+    writer.event("rms", "log")
+    lease.release(writer, beaten)
+    assert reader.lease("rms") is None
+    with pytest.raises(LeaseLost):
+        writer.event("rms", "log")
+    assert lease.acquire(writer, "rms").epoch == 2
+
+
+def test_a_living_owner_is_not_replaced(writer: Writer, tmp_path: Path) -> None:
+    with engines(tmp_path, 1) as (owner,):
+        go(owner)
+        assert said(owner) == "owner 1"
+        with pytest.raises(Refused, match=f"process {owner.pid}") as refusal:
+            lease.acquire(writer, "rms")
+        assert "\n" not in str(refusal.value)
+
+
+def test_a_killed_owner_is_replaced_at_once_even_as_a_zombie(
+    writer: Writer, tmp_path: Path
+) -> None:
+    with engines(tmp_path, 1) as (owner,):
+        go(owner)
+        assert said(owner) == "owner 1"
+        owner.send_signal(signal.SIGKILL)
+        os.waitid(os.P_PID, owner.pid, os.WEXITED | os.WNOWAIT)  # dead, and not reaped
+        assert lease.acquire(writer, "rms").epoch == 2
+    last = Reader(tmp_path).last_events("rms")[-1]
+    assert last.kind == "log"
+    assert b"taken over" in last.payload
+
+
+def test_of_many_takeovers_exactly_one_wins(writer: Writer, tmp_path: Path) -> None:
+    lease.acquire(writer, "rms")
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    writer.put_lease(Lease(campaign="rms", host=lease.this_host(), pid=dead.pid, started=1.0,
+                           epoch=7, heartbeat=time.time()))
+    with engines(tmp_path, 4) as racing:
+        for process in racing:
+            go(process)
+        answers = [said(process) for process in racing]
+        assert sorted(answer.split()[0] for answer in answers) == ["owner"] + ["refused"] * 3
+        assert "owner 8" in answers
+    mine = [e for e in Reader(tmp_path).last_events("rms") if e.payload == b'{"message":"mine"}']
+    assert len(mine) == 1
+
+
+@pytest.mark.parametrize(("change", "lives"), [
+    ({}, True),
+    ({"started": 12.5}, False),  # the process id was used again
+    ({"pid": 0}, False),  # given back
+    ({"heartbeat": 0.0}, True),  # busy, but its process is there
+    ({"host": "elsewhere b n"}, True),
+    ({"host": "elsewhere b n", "heartbeat": 0.0}, False),
+    ({"host": "elsewhere b n", "pid": 1}, True),
+])
+def test_who_counts_as_alive(writer: Writer, change: dict[str, object], lives: bool) -> None:
+    held = lease.acquire(writer, "rms")
+    assert lease.alive(msgspec.structs.replace(held, **change)) is lives
+
+
+def test_a_silent_owner_elsewhere_loses_and_notices(writer: Writer, tmp_path: Path) -> None:
+    held = lease.acquire(writer, "rms")
+    writer.put_lease(msgspec.structs.replace(
+        held, host="elsewhere b n", heartbeat=time.time() - lease.STALE_S + 5))
+    other = Writer(tmp_path)
+    with pytest.raises(Refused, match="on elsewhere"):
+        lease.acquire(other, "rms")
+    writer.put_lease(msgspec.structs.replace(
+        held, host="elsewhere b n", heartbeat=time.time() - lease.STALE_S - 5))
+    assert lease.acquire(other, "rms").epoch == 2
+    for attempt in (lambda: lease.heartbeat(writer, held), lambda: writer.event("rms", "log"),
+                    lambda: lease.release(writer, held)):
+        with pytest.raises(LeaseLost):
+            attempt()
+    other.event("rms", "log")
+
+
+def test_a_host_is_named_by_boot_and_namespace() -> None:
+    name, boot, namespace = lease.this_host().split(" ")
+    assert name
+    assert boot == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert namespace == os.readlink("/proc/self/ns/pid")
+
+
+def test_the_start_time_of_a_process_with_an_odd_name(tmp_path: Path) -> None:
+    odd = tmp_path / "a ) R 1 ("
+    odd.symlink_to("/bin/sleep")
+    process = subprocess.Popen([str(odd), "30"])
+    try:
+        started = lease._started(process.pid)
+        own = lease._started(os.getpid())
+        assert started is not None
+        assert own is not None
+        assert started >= own
+    finally:
+        process.kill()
+        process.wait()
+    assert lease._started(process.pid) is None

@@ -1,0 +1,86 @@
+"""The format command: it may touch every file, and changes those only that a candidate may."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.campaign import setup as campaigns
+from engine.campaign.setup import Setup
+from engine.judge import candidate, format_command
+from engine.judge.candidate import Entry
+from engine.judge.judge import breach
+from engine.repository.patches.patch import parse
+from harness.errors import InputError
+from harness.formats import yaml_document
+from tests.support import repos
+from tests.support.benchmark_case import FILES, MANIFEST, kernel
+
+OTHERS = {"agent.py": "x  = 1\n", "other.py": "y  = 1\n", "setup.py": "z  = 1\n"}
+TIDY = "for f in *.py; do sed -i 's/  *=/ =/' $f; done"
+"""Of every file, as `black .` does."""
+
+
+def create(root: Path, **fields: Any) -> Setup:
+    repos.project(root / "p", {**FILES, **OTHERS, "manifest.yaml": yaml_document.dump(
+        {**MANIFEST, **fields})})
+    return campaigns.create(root / "w", root / "p" / "manifest.yaml")
+
+
+def entry(setup: Setup, **files: str) -> Entry:
+    """Return the candidate that gives files other contents; `_` stands for `.`."""
+    user = setup.lineage.project
+    for name, text in files.items():
+        (user / name.replace("_", ".")).write_text(text)
+    patch = parse(repos.git(user, "diff") + "\n")
+    repos.git(user, "checkout", "-q", ".")
+    return candidate.make(setup, patch, setup.lineage.base, round=2, slot="fixed",
+                           hypothesis="less", bottleneck="")
+
+
+def changed(setup: Setup, made: Entry) -> set[str]:
+    before = setup.lineage.base
+    return {name for name in setup.lineage.files(made.tree)
+            if setup.lineage.read(made.tree, name) != setup.lineage.read(before, name)}
+
+
+@pytest.mark.parametrize(("edit", "frozen", "touched"), [
+    (["kernel.py"], [], {"kernel.py"}),
+    (["*.py"], ["agent.py", "bench.py"], {"kernel.py", "other.py"}),
+])
+def test_what_the_formatter_may_not_change_is_as_it_was(
+        tmp_path: Path, edit: list[str], frozen: list[str], touched: set[str]) -> None:
+    setup = create(tmp_path, edit=edit, frozen=frozen)
+    before = entry(setup, kernel_py=kernel(50.0, "a  = 1\n"))
+    made = format_command.run(setup, before, TIDY, round=2)
+    assert breach(made.violations) is None and changed(setup, made) == touched
+    assert b"a = 1" in setup.lineage.read(made.tree, "kernel.py")
+    assert made.id != before.id and made.candidate.hypothesis == "less"
+
+
+def test_a_formatter_of_other_files_makes_the_same_candidate(tmp_path: Path) -> None:
+    setup = create(tmp_path)
+    before = entry(setup, kernel_py=kernel(50.0))
+    made = format_command.run(setup, before, TIDY, round=2)
+    assert (made.tree, made.id) == (before.tree, before.id)
+
+
+def test_what_the_candidate_changed_itself_is_formatted_and_judged(tmp_path: Path) -> None:
+    """A person may be asked about a file outside of `edit`: it is formatted like the others."""
+    setup = create(tmp_path)
+    before = entry(setup, kernel_py=kernel(50.0), other_py="y  = 2\n")
+    made = format_command.run(setup, before, TIDY, round=2)
+    assert changed(setup, made) == {"kernel.py", "other.py"}
+    assert setup.lineage.read(made.tree, "other.py") == b"y = 2\n" and made.violations
+
+
+@pytest.mark.parametrize(("command", "why"), [
+    ("exit 3", "exit"), ("git init -q . && false", "exit"),
+    ("printf 'COST = 100.0\\n\\ndef err(m):\\n    return 0\\n' > kernel.py", "leaves nothing"),
+])
+def test_one_that_fails_or_undoes_the_change(tmp_path: Path, command: str, why: str) -> None:
+    setup = create(tmp_path)
+    with pytest.raises(InputError, match=why):
+        format_command.run(setup, entry(setup, kernel_py=kernel(50.0)), command, round=2)

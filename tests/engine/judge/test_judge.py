@@ -1,0 +1,107 @@
+"""Every ruling of the judge, and why."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from engine.judge.judge import Policy, rule
+from engine.repository.patches.hygiene import Violation, ViolationKind
+from harness.verdict import KERNEL_TIME, Finding, Outcome, Row, Severity, Verdict, rejected
+
+AUTO, REVIEW, FLAGGED = Policy(approval="auto"), Policy(approval="review"), Policy()
+
+
+def row(gain: float, outcome: Outcome = "faster", *, name: str = "tall", core: bool = False,
+        stderr: float = 0.001) -> Row:
+    """A class that became faster by `gain` (a share), measured well unless said otherwise."""
+    ratio = math.log1p(gain)
+    return Row(config_class=name, correct=True, outcome=outcome, latency_us=10.0, core=core,
+               incumbent_us=10.0 * (1 + gain), log_ratio=ratio, low=ratio - 5 * stderr,
+               high=ratio + 5 * stderr, stderr=stderr, pairs=6)
+
+
+def verdict(*rows: Row, speedup: float = 1.5, low: float | None = None,
+            audit: tuple[Finding, ...] = ()) -> Verdict:
+    return Verdict(valid=True, correct=all(r.correct for r in rows), latency_us=10.0,
+                   latency_kind="measured-cpu", speedup=speedup, rows=rows, audit=audit,
+                   speedup_low=speedup - 0.05 if low is None else low, speedup_high=speedup + 0.05)
+
+
+@pytest.mark.parametrize(("given", "policy", "kind", "words"), [
+    (verdict(row(0.5)), AUTO, "keep", "1.50x [1.45, 1.55]; tall faster +50.0%"),
+    (verdict(row(0.5)), FLAGGED, "keep", "1.50x"),
+    (verdict(row(0.5)), REVIEW, "ask", "1.50x"),
+    (verdict(row(1.2), speedup=2.2), FLAGGED, "ask", "2.20x"),
+    (verdict(row(1.2), speedup=2.2), AUTO, "keep", "2.20x"),
+    (verdict(row(0.5), row(-0.004, "tie", name="odd")), AUTO, "keep", "odd tie -0.4%"),
+    (verdict(row(0.5), row(-0.03, "slower", name="odd")), AUTO, "ask", "odd slower"),
+    (verdict(row(0.5), row(-0.03, "slower", name="odd", core=True)), AUTO, "ask", "odd slower"),
+    (verdict(row(0.5), row(-0.06, "slower", name="odd", core=True)), AUTO, "reject",
+     "core class odd loses 6.4%; needs a split"),
+    (verdict(row(0.5), row(-0.06, "slower", name="odd")), AUTO, "reject", "needs a split"),
+    (verdict(row(0.5), row(-0.06, "tie", name="odd", stderr=0.2)), AUTO, "keep", "tall faster"),
+    (verdict(row(0.02), speedup=1.0, low=0.97), AUTO, "tie", "no gain over all classes"),
+    (verdict(row(0.02), row(-0.04, "slower", name="odd"), speedup=0.97), AUTO, "regression",
+     "no gain over all classes"),
+    (verdict(row(0.0, "tie"), speedup=1.0), AUTO, "tie", "tall tie"),
+    (verdict(row(-0.2, "slower"), speedup=0.8), AUTO, "regression", "tall slower -20.0%"),
+    (verdict(row(-0.2, "slower", stderr=1.0), speedup=0.8), AUTO, "tie", ""),
+    (rejected("does not compile: expected ';'"), AUTO, "reject", "does not compile"),
+    (Verdict(valid=True, rows=(Row(config_class="odd", correct=False, note="error 0.1"),)), AUTO,
+     "reject", "wrong result: class odd: error 0.1"),
+    (Verdict(valid=True, correct=True, rows=(Row(config_class="tall", correct=True),),
+             notes=("no GPU here",)), AUTO, "tie", "no GPU here"),
+])
+def test_rulings(given: Verdict, policy: Policy, kind: str, words: str) -> None:
+    ruling = rule(given, policy)
+    assert (ruling.kind, words in ruling.reason) == (kind, True), ruling
+
+
+@pytest.mark.parametrize(("policy", "given", "doubt"), [
+    (REVIEW, verdict(row(0.5)), "every keep is reviewed"),
+    (FLAGGED, verdict(row(2.0), speedup=3.0), "3.00x is more than 2x"),
+    (AUTO, verdict(row(0.5), row(-0.03, "slower", name="odd")), "a class loses 3.1%"),
+    (AUTO, verdict(row(0.5), audit=(Finding(rule=KERNEL_TIME, severity="flag",
+                                            detail="kernels take longer"),)),
+     "audit: kernels take longer"),
+])
+def test_who_is_asked_is_told_why(policy: Policy, given: Verdict, doubt: str) -> None:
+    assert rule(given, policy).doubts == (doubt,)
+
+
+@pytest.mark.parametrize(("severity", "policy", "kind"), [
+    ("reject", AUTO, "reject"), ("flag", FLAGGED, "ask"), ("flag", AUTO, "keep"),
+    ("note", FLAGGED, "keep"),
+])
+def test_audit(severity: Severity, policy: Policy, kind: str) -> None:
+    found = Finding(rule="clock", severity=severity, detail="odd clocks")
+    ruling = rule(verdict(row(0.5), audit=(found,)), policy)
+    assert ruling.kind == kind
+    assert kind == "keep" or "odd clocks" in f"{ruling.reason} {ruling.doubts}"
+
+
+@pytest.mark.parametrize(("kind", "policy", "expected"), [
+    ("frozen", AUTO, "reject"), ("dependency", AUTO, "reject"), ("symlink", AUTO, "reject"),
+    ("start-up", FLAGGED, "reject"), ("outside", FLAGGED, "ask"), ("outside", AUTO, "keep"),
+])
+def test_what_a_patch_must_not_touch(kind: ViolationKind, policy: Policy,
+                                     expected: str) -> None:
+    found = Violation(kind, "setup.py", "is not for you")
+    ruling = rule(verdict(row(0.5)), policy, violations=(found,))
+    assert ruling.kind == expected
+    assert expected == "keep" or "setup.py" in f"{ruling.reason} {ruling.doubts}"
+
+
+def test_the_scope_of_a_hypothesis() -> None:
+    rows = (row(0.5), row(0.0, "tie", name="odd"), row(0.0, "tie", name="square"))
+    assert rule(verdict(*rows, speedup=1.1), AUTO, scope=("tall",)).kind == "keep"
+    assert rule(verdict(*rows, speedup=1.1), AUTO, scope=("odd",)).kind == "tie"
+    assert rule(verdict(*rows, speedup=1.0, low=0.9), AUTO, scope=("tall",)).kind == "keep"
+
+
+def test_tolerance_of_the_manifest() -> None:
+    given = verdict(row(0.5), row(-0.02, "slower", name="odd"))
+    assert rule(given, Policy(approval="auto", tolerance=0.03)).kind == "keep"
+    assert rule(given, Policy(approval="auto", tolerance=0.01)).kind == "ask"

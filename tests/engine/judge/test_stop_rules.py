@@ -1,0 +1,121 @@
+"""What counts towards an end, and which end it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.journal.records import Round, RoundOutcome
+from engine.judge.stop_rules import Spent, Tally, reason_to_stop, tally
+from engine.manifest.schema import Budget, Manifest, Stop
+
+
+def rounds(*outcomes: RoundOutcome | None) -> list[Round]:
+    return [Round(campaign="c", n=n, scope="all", incumbent="b", started_at=1.0, outcome=outcome)
+            for n, outcome in enumerate(outcomes, 1)]
+
+
+@pytest.mark.parametrize(("outcomes", "done", "regressions", "gainless"), [
+    (("baseline",), 0, 0, 0),
+    (("baseline", None), 0, 0, 0),
+    (("baseline", "regression", None), 1, 1, 1),
+    (("baseline", "regression", "regression"), 2, 2, 2),
+    (("baseline", "regression", "tie", "regression"), 3, 1, 3),
+    (("baseline", "regression", "failed"), 2, 0, 2),
+    (("baseline", "regression", "failed", "regression"), 3, 1, 3),
+    (("baseline", "regression", "keep"), 2, 0, 0),
+    (("baseline", "keep", "tie"), 2, 0, 1),
+    (("baseline", "keep", "regression", "regression", "regression"), 4, 3, 3),
+])
+def test_only_a_measured_regression_counts_and_all_else_resets(
+        outcomes: tuple[RoundOutcome | None, ...], done: int, regressions: int,
+        gainless: int) -> None:
+    """Keep, tie within noise, failed benchmark, failed repair: CONSECUTIVE_REGRESSIONS = 0."""
+    expected = Tally(rounds=done, consecutive_regressions=regressions, without_gain=gainless)
+    assert tally(rounds(*outcomes)) == expected
+    assert tally(rounds(*outcomes)[::-1]) == expected
+
+
+def test_a_keep_by_a_person_resets_like_any_other() -> None:
+    lost = rounds("baseline", "regression", "regression", "regression")
+    assert tally(lost, kept={3}) == Tally(rounds=3, consecutive_regressions=1, without_gain=1)
+    assert tally(lost, kept={4}) == Tally(rounds=3)
+
+
+def test_a_gain_that_waits_for_a_person_is_no_rollback() -> None:
+    assert tally(rounds("baseline", "tie", "tie"), asked={3}).without_gain == 0
+    assert tally(rounds("baseline", "tie", "tie"), asked={2}).without_gain == 1
+
+
+outcome_lists = st.lists(st.sampled_from(["keep", "tie", "regression", "failed", None]),
+                         max_size=30)
+
+
+@given(outcome_lists)
+def test_the_counters_are_the_lengths_of_the_last_runs(outcomes: list[RoundOutcome | None]) -> None:
+    counts = tally(rounds("baseline", *outcomes))
+    ended = [one for one in outcomes if one is not None]
+    assert counts.rounds == len(ended)
+    streak = counts.consecutive_regressions
+    assert ended[len(ended) - streak:] == ["regression"] * streak
+    assert streak == len(ended) or ended[-streak - 1] != "regression"
+    assert "keep" not in ended[len(ended) - counts.without_gain:]
+    assert counts.without_gain == len(ended) or ended[-counts.without_gain - 1] == "keep"
+    assert streak <= counts.without_gain <= counts.rounds
+
+
+@given(outcome_lists, st.integers(0, 30))
+def test_a_resume_changes_no_counter(outcomes: list[RoundOutcome | None], at: int) -> None:
+    """A round that an engine was killed in is unended and counts nothing, wherever that was."""
+    whole = rounds("baseline", *outcomes)
+    ended = [one for one in whole if one.outcome is not None]
+    assert tally(whole) == tally(ended)
+    assert tally(ended[:at] + ended[at:]) == tally(ended)
+
+
+WALL = Budget(wall_s=100)
+
+
+@pytest.mark.parametrize(("fields", "counts", "now", "words"), [
+    ({}, Tally(), {}, ""),
+    ({"max_iterations": 3}, Tally(rounds=2), {}, ""),
+    ({"max_iterations": 3}, Tally(rounds=3), {}, "max_iterations: 3 rounds done"),
+    ({}, Tally(rounds=119), {}, ""),
+    ({}, Tally(consecutive_regressions=4), {}, ""),
+    ({}, Tally(consecutive_regressions=5), {}, "5 consecutive measured regressions"),
+    ({"stop": Stop(consecutive_regressions=2)}, Tally(consecutive_regressions=2), {}, "2 conse"),
+    ({}, Tally(without_gain=100), {}, ""),
+    ({"stop": Stop(no_gain_rounds=2)}, Tally(without_gain=1), {}, ""),
+    ({"stop": Stop(no_gain_rounds=2)}, Tally(without_gain=2), {}, "no gain in 2 rounds"),
+    ({"stop": Stop(efficiency_pct=80)}, Tally(), {"pct_of_roofline": 81.0}, "81% of the roof"),
+    ({"stop": Stop(efficiency_pct=80)}, Tally(), {"pct_of_roofline": 79.0}, ""),
+    ({"stop": Stop(efficiency_pct=80)}, Tally(), {"pct_of_roofline": None}, ""),
+    ({"performance_target": "1.5x"}, Tally(), {"reached": "at least 1.52x"},
+     "performance_target 1.5x: at least 1.52x"),
+    ({"performance_target": "1.5x", "max_iterations": 1}, Tally(rounds=1),
+     {"reached": "at least 1.52x"}, "performance_target"),
+    ({"budget": WALL}, Tally(), {"spent": Spent(wall_s=99)}, ""),
+    ({"budget": WALL}, Tally(), {"spent": Spent(wall_s=101)}, "budget: 101 s of 100 s used"),
+    ({"budget": WALL}, Tally(), {"spent": Spent(wall_s=70), "margin_s": 29}, ""),
+    ({"budget": WALL}, Tally(), {"spent": Spent(wall_s=70), "margin_s": 30},
+     "70 s of 100 s used; a round's verdicts would not fit into the other 30 s"),
+    ({"budget": Budget(trials=8)}, Tally(), {"spent": Spent(trials=7)}, ""),
+    ({"budget": Budget(trials=8)}, Tally(), {"spent": Spent(trials=9)}, "9 of 8 trials used"),
+    ({"budget": Budget(cost=2.5)}, Tally(), {"spent": Spent(cost=2.25)}, ""),
+    ({"budget": Budget(cost=2.5)}, Tally(), {"spent": Spent(cost=2.5)}, "a cost of 2.5 of 2.5"),
+    ({"budget": Budget(pairs=4)}, Tally(), {"spent": Spent(wall_s=1e6, trials=999)}, ""),
+])
+def test_reasons(fields: dict[str, Any], counts: Tally, now: dict[str, Any], words: str) -> None:
+    said = reason_to_stop(Manifest(target_op="x", **fields), counts, **now)
+    assert words in said and bool(said) == bool(words)
+
+
+@given(wall_s=st.floats(1, 1e4), used=st.floats(0, 2e4), margin=st.floats(0, 1e4))
+def test_with_a_margin_it_never_stops_later(wall_s: float, used: float, margin: float) -> None:
+    manifest = Manifest(target_op="x", budget=Budget(wall_s=wall_s))
+    strict = reason_to_stop(manifest, Tally(), spent=Spent(wall_s=used))
+    soft = reason_to_stop(manifest, Tally(), spent=Spent(wall_s=used), margin_s=margin)
+    assert soft or not strict

@@ -1,0 +1,138 @@
+"""What the best comes to against the baseline: accepted scores do not decrease."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.campaign.setup import Setup
+from engine.context import Desk
+from engine.history import history
+from engine.lineage import headline
+from harness.verdict import Row
+from tests.engine.lineage import test_rollback
+from tests.engine.lineage.test_rollback import best, hand_in, kept, told
+from tests.support import samples
+from tests.support.campaigns import campaign, reading, run
+from tests.support.falling_host import falling
+from tests.support.paths import SUPPORT
+
+HOST = SUPPORT / "falling_host.py"
+
+
+def row(log_ratio: float, **fields: Any) -> Row:
+    given: dict[str, Any] = {"config_class": "tall", "correct": True, "log_ratio": log_ratio,
+                             "stderr": 0.001, "pairs": 5, "core": True}
+    return Row(**(given | fields))
+
+
+@pytest.mark.parametrize(("fields", "said"), [
+    ({}, ""),
+    ({"speedup": 0.99, "speedup_low": 0.97, "speedup_high": 1.01}, ""),
+    ({"speedup": 0.97, "speedup_low": 0.95, "speedup_high": 0.99},
+     "the best is slower than the baseline for sure: 0.97x [0.95, 0.99]"),
+    ({"rows": (row(0.3), row(-0.06, config_class="wide"))},
+     "against the baseline core class wide loses 6.2%"),
+    ({"rows": (row(-0.06, core=False),)}, ""), ({"rows": (row(-0.04),)}, ""),
+    ({"rows": (row(-0.06, stderr=0.1),)}, ""),
+    ({"speedup": None, "speedup_low": None, "speedup_high": None}, ""),
+])
+def test_what_is_a_loss_for_sure(fields: dict[str, Any], said: str) -> None:
+    assert headline.losing(samples.verdict(**fields)) == said
+
+
+def create(root: Path) -> Setup:
+    """Make a campaign that has accepted three gains and is to keep one more."""
+    setup = test_rollback.create(root, "D", full_test_command="python -c pass")
+    assert run(setup).error is None and len(kept(setup)) == 3
+    hand_in(setup, "D")
+    return setup
+
+
+def killed(setup: Setup, step: str) -> int:
+    return subprocess.run(
+        [sys.executable, str(HOST), str(setup.workspace), setup.id], timeout=200, check=False,
+        env={**os.environ, "KOPT_FAILPOINT": step,
+             "PYTHONPATH": str(HOST.parents[1])}).returncode
+
+
+def warnings(setup: Setup) -> list[str]:
+    return [one["message"] for one in told(setup, "warning")]
+
+
+@pytest.mark.slow
+def test_a_best_that_falls_twice_gives_way_and_the_campaign_goes_on(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = create(tmp_path)
+    before, accepted = campaign(setup), best(setup)
+    monkeypatch.setattr(Desk, "verdict", falling())
+    assert run(setup).error is None
+    fallen = kept(setup)[-1]
+    assert best(setup) == accepted != fallen and campaign(setup).speedup == before.speedup
+    [rollback] = told(setup, "rollback")
+    assert (rollback["before"], rollback["commit"], rollback["ends"]) == (fallen, accepted, False)
+    assert rollback["reason"].startswith("the best is not accepted, measured twice: the best "
+                                         "measures 1.25")
+    assert "accepted scores may not fall by more than 1 %" in rollback["reason"]
+    assert "not accepted" not in campaign(setup).reason and campaign(setup).state == "finished"
+    summary = (setup.folder.round(3) / "summary.md").read_text()
+    assert f"rolled back to {accepted[:12]}, which passes it" in summary
+    assert f"- rolled back: from {fallen[:12]}: the best is not" in \
+        setup.folder.performance.read_text()
+    assert f"## Rolled back to {accepted[:12]}" in setup.folder.log.read_text()
+    snapshot = setup.folder.round(3) / "kernel_snapshot" / "kernel.py"
+    assert "D = 60.0" in snapshot.read_text()
+    assert warnings(setup) == []
+
+
+@pytest.mark.slow
+def test_one_that_fell_once_is_measured_again_and_stays(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = create(tmp_path)
+    before = campaign(setup)
+    monkeypatch.setattr(Desk, "verdict", falling(1))
+    assert run(setup).error is None
+    assert best(setup) == kept(setup)[-1] != before.best_commit
+    assert (campaign(setup).speedup or 0.0) > (before.speedup or 0.0)
+    assert told(setup, "rollback") == []
+    assert [one["message"] for one in told(setup, "log") if "once more" in one.get("message", "")]
+
+
+@pytest.mark.slow
+def test_one_that_may_have_fallen_by_noise_alone_stays_and_is_told(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its gain was sure when it was kept; a roll back on less would be decided by noise."""
+    setup = create(tmp_path)
+    before = campaign(setup)
+    monkeypatch.setattr(Desk, "verdict", falling(sure=False))
+    assert run(setup).error is None
+    assert best(setup) == kept(setup)[-1] != before.best_commit
+    assert told(setup, "rollback") == []
+    [warning] = warnings(setup)
+    assert "accepted scores may not fall" in warning and warning.endswith("it stays")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["headline.doubted", "headline.again", "rollback.recorded",
+                                  "rollback.restored", "rollback.over"])
+def test_killed_on_the_way_back(tmp_path: Path, step: str,
+                                monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = create(tmp_path)
+    accepted = best(setup)
+    monkeypatch.setattr(Desk, "verdict", falling())
+    assert killed(setup, step) == -signal.SIGKILL, campaign(setup)
+    assert run(setup).error is None
+    assert best(setup) == accepted and len(told(setup, "rollback")) == 1
+    with reading(setup) as reader:
+        rounds = reader.rounds(setup.id)
+        verdicts = [row.purpose for row in reader.verdicts(setup.id)]
+        assert history.read(reader, setup.id).undone == {kept(setup)[-1]}
+    assert verdicts.count("headline-doubted") == 1 and verdicts.count("headline") == 2
+    assert rounds[-1].summary.endswith(f"rolled back to {accepted[:12]}, which passes it")
+    assert (campaign(setup).state, warnings(setup)) == ("finished", [])

@@ -1,0 +1,330 @@
+"""A best that fails its final acceptance gives way to the newest kept commit that passes it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.campaign import setup as campaigns_of
+from engine.campaign.setup import Setup
+from engine.context import Desk
+from engine.history import history
+from engine.journal.write import request
+from engine.lineage import commit
+from engine.lineage import rollback as acceptance
+from engine.planning.planner import Steering
+from engine.records.writer import Records
+from engine.run import end_to_end
+from engine.verify.fleet import NoIdleGpu
+from engine.verify.verifier import Job
+from harness.errors import KoptError
+from harness.formats import yaml_document
+from harness.verdict import Verdict
+from tests.support import benchmark_case, campaigns, repos
+from tests.support.campaigns import campaign, reading, run
+from tests.support.paths import ROOT
+
+KERNEL = "\n".join(["A = 60.0", *["# a"] * 8, "B = 60.0", *["# b"] * 8, "C = 60.0", *["# c"] * 8,
+                    "D = 60.0", *["# d"] * 8, "COST = A + B + C + D", "",
+                    "def err(m):", "    return 0", ""])
+GAINS = {"A": "A = 5.0", "B": "B = 20.0", "C": "C = 40.0", "D": "D = 50.0"}
+"""Each less than the one before: they are kept in this order."""
+FILES = ("performance.md", "report.md", "report.html", "BEST_COMMIT", "logs/optimize.md",
+         "logs/performance_trend.md", "results.tsv")
+RECORDS = [name for name in FILES if name != "BEST_COMMIT"]
+
+
+def create(root: Path, fails: str, **fields: Any) -> Setup:
+    """Make a campaign in whose one round A, B and C are kept; all tests fail with `fails`."""
+    repos.project(root / "p", {**benchmark_case.FILES, "kernel.py": KERNEL, "manifest.yaml":
+                  yaml_document.dump({
+                      **benchmark_case.MANIFEST, "approval": "auto", "max_iterations": 3,
+                      "pool": {"slots": 1, "backends": ["inbox"]},
+                      "decision": {"alpha": 0.2, "looks": 4}, "full_test_command":
+                          f"python -c 'import kernel; assert kernel.{fails} == 60'", **fields})})
+    setup = campaigns_of.create(root / "w", root / "p" / "manifest.yaml")
+    for name in "ABC":
+        hand_in(setup, name)
+    return setup
+
+
+def hand_in(setup: Setup, name: str) -> None:
+    benchmark_case.patch(Path(setup.manifest.project) / "manifest.yaml",
+                        setup.folder.inbox / f"{name}.patch",
+                        kernel_py=KERNEL.replace(f"{name} = 60.0", GAINS[name]))
+
+
+def kept(setup: Setup) -> list[str]:
+    """Return the commits that were kept, in their order."""
+    with reading(setup) as reader:
+        return [d.commit for d in history.read(reader, setup.id).keeps]
+
+
+def best(setup: Setup) -> str:
+    """Return the best commit, on which all that names one agrees."""
+    noted = (setup.folder.path / "BEST_COMMIT").read_text().strip()
+    assert noted == setup.lineage.best == campaign(setup).best_commit
+    with reading(setup) as reader:
+        assert history.read(reader, setup.id).best == noted
+    user = setup.lineage.project
+    assert repos.git(user, "rev-parse", f"refs/heads/optimize/{setup.id}") == noted
+    return noted
+
+
+def told(setup: Setup, kind: str) -> list[dict[str, Any]]:
+    with reading(setup) as reader:
+        return [json.loads(event.payload) for event in reader.events_of(setup.id, kind)]
+
+
+def headlines(setup: Setup) -> dict[str, bool]:
+    with reading(setup) as reader:
+        return {row.candidate: row.correct for row in reversed(reader.verdicts(setup.id))
+                if row.purpose == "headline"}
+
+
+@pytest.mark.slow
+def test_the_newest_kept_commit_that_passes_becomes_the_best(tmp_path: Path) -> None:
+    setup = create(tmp_path, "C")
+    assert run(setup).error is None
+    first, second, third = kept(setup)
+    assert best(setup) == second
+    assert headlines(setup) == {third[:12]: False, second[:12]: True}
+    assert 1.6 < (campaign(setup).speedup or 0.0) < 1.7  # 240 against 145, measured
+    ended = campaign(setup)
+    assert ended.state == "finished" and ended.reason.startswith(
+        "the best fails its final acceptance against the baseline: the project's own tests fail")
+    assert ended.reason.endswith(f"rolled back to {second[:12]}, which passes it")
+    [rollback] = told(setup, "rollback")
+    assert (rollback["before"], rollback["commit"], rollback["undone"]) == (third, second, [third])
+    assert told(setup, "warning") == []
+    performance = setup.folder.performance.read_text()
+    assert performance.count("| rolled back |") == 1 and performance.count("| keep |") == 2
+    assert f"- current BEST_COMMIT: {second}\n- rolled back: from {third[:12]}: " in performance
+    log = setup.folder.log.read_text()
+    assert f"## Rolled back to {second[:12]}" in log
+    assert f"kept before, and not in the result: {third[:12]}" in log
+    assert "rolled back" in setup.folder.report.read_text()
+    assert repos.git(setup.lineage.git_dir, "cat-file", "-t", third) == "commit"
+    before = {name: (setup.folder.path / name).read_bytes() for name in RECORDS}
+    for name in RECORDS:
+        (setup.folder.path / name).unlink()
+    with reading(setup) as reader:
+        Records(setup).agree(reader)
+    assert {name: (setup.folder.path / name).read_bytes() for name in RECORDS} == before
+
+    code, _, err = campaigns.ended(campaigns.kopt(
+        "merge", setup.id, workspace=setup.workspace))
+    assert code == 0, err
+    said = repos.git(setup.lineage.project, "log", "-1", "--format=%B")
+    assert third[:12] not in said and second[:12] in said and "C = 60.0" in (
+        setup.lineage.project / "kernel.py").read_text()
+    repos.git(setup.lineage.project, "reset", "-q", "--hard", "HEAD^1")
+
+    hand_in(setup, "D")  # and the line goes on from there, be it after a kill in its next keep
+    assert killed(setup, "keep.push") == -signal.SIGKILL
+    assert run(setup).error is None and told(setup, "warning") == []
+    fourth = kept(setup)[-1]
+    assert best(setup) == fourth
+    assert setup.lineage.log(fourth, setup.lineage.base) == [first, second, fourth]
+    assert "final acceptance" not in campaign(setup).reason and len(told(setup, "rollback")) == 1
+
+
+@pytest.mark.slow
+def test_each_earlier_one_is_verified_until_one_passes(tmp_path: Path) -> None:
+    setup = create(tmp_path, "B")
+    assert run(setup).error is None
+    first, second, third = kept(setup)
+    assert best(setup) == first
+    assert headlines(setup) == {third[:12]: False, second[:12]: False, first[:12]: True}
+    assert campaign(setup).reason.endswith("which passes it; 1 more failed it")
+
+
+@pytest.mark.slow
+def test_where_none_passes_it_is_the_baseline(tmp_path: Path) -> None:
+    setup = create(tmp_path, "A", e2e_command="python -c 'raise SystemExit(3)'")
+    assert run(setup).error is None
+    assert best(setup) == setup.lineage.base
+    assert campaign(setup).speedup is None and len(headlines(setup)) == 3
+    assert "rolled back to the baseline: no kept commit is known to pass it; 2 more failed it" in \
+        campaign(setup).reason
+    assert told(setup, "e2e") == [] and told(setup, "warning") == []
+    assert f"- current BEST_COMMIT: {setup.lineage.base}" in setup.folder.performance.read_text()
+
+
+@pytest.mark.slow
+def test_no_more_are_tried_than_there_is_time_for(tmp_path: Path,
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Steering, "may_accept", lambda _: False)
+    setup = create(tmp_path, "C")
+    assert run(setup).error is None
+    assert best(setup) == setup.lineage.base and len(headlines(setup)) == 1
+    assert campaign(setup).reason.endswith("no kept commit is known to pass it; 2 could not be "
+                                           "tried")
+
+
+STEPS = ("rollback.recorded", "rollback.restored", "rollback.taken-back", "rollback.over")
+
+
+def killed(setup: Setup, step: str) -> int:
+    """Run a host that dies at a step, if it comes to it; returns its exit status."""
+    return subprocess.run([sys.executable, "-m", "engine.run.host", str(setup.workspace), setup.id],
+                          env={**os.environ, "KOPT_FAILPOINT": step}, timeout=120, check=False,
+                          cwd=ROOT).returncode
+
+
+def test_every_step_is_one_of_the_source() -> None:
+    source = Path(acceptance.__file__).read_text()
+    assert [source.count(f'failpoint("{step}")') for step in STEPS] == [1] * len(STEPS)
+    assert source.count("    failpoint(") == len(STEPS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", STEPS)
+def test_a_roll_back_that_was_killed_is_finished(tmp_path: Path, step: str) -> None:
+    setup = create(tmp_path, "C")
+    assert killed(setup, step) == -signal.SIGKILL, campaign(setup)
+    lock = setup.lineage.git_dir / f"{setup.lineage.ref}.lock"  # of a git that died with it
+    lock.touch()
+    os.utime(lock, (1.0, 1.0))
+    assert run(setup).error is None
+    assert best(setup) == kept(setup)[1]
+    assert len(told(setup, "rollback")) == 1 and told(setup, "warning") == []
+    assert campaign(setup).state == "finished"
+    assert campaign(setup).reason.endswith("which passes it")
+    with reading(setup) as reader:
+        [rollback] = history.rollbacks(reader, setup.id)
+        assert (rollback.round, len(reader.rounds(setup.id))) == (2, 2)
+
+
+@pytest.mark.slow
+def test_a_branch_of_the_user_that_has_gone_on_is_left_alone(tmp_path: Path) -> None:
+    setup = create(tmp_path, "C")
+    user, branch = setup.lineage.project, f"optimize/{setup.id}"
+    before = run_until_recorded(setup)
+    repos.git(user, "switch", "-q", branch)
+    (user / "own.txt").write_text("mine\n")
+    repos.git(user, "add", "own.txt")
+    repos.git(user, "commit", "-q", "-m", "mine")
+    mine = repos.git(user, "rev-parse", "HEAD")
+    repos.git(user, "switch", "-q", "main")
+    assert run(setup).error is None
+    assert repos.git(user, "rev-parse", branch) == mine
+    [warning] = told(setup, "warning")
+    assert "it is not where the campaign has left it" in warning["message"]
+    assert setup.lineage.best == kept(setup)[1] != before
+
+
+def run_until_recorded(setup: Setup) -> str:
+    killed(setup, STEPS[0])
+    return setup.lineage.best
+
+
+@pytest.mark.slow
+def test_what_ends_a_campaign_ends_it_though_another_stop_came_first(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = create(tmp_path, "C", e2e_command="python -c pass")
+
+    def occupied(_: Desk, *, left_s: float | None = None) -> None:
+        raise NoIdleGpu("no idle GPU for 60:00 min")
+
+    with monkeypatch.context() as cards:
+        cards.setattr(end_to_end, "end_to_end", occupied)
+        assert run(setup).error is None
+    assert (campaign(setup).state, campaign(setup).reason) == (
+        "stopped", "no idle GPU for 60:00 min")
+    hand_in(setup, "D")
+    assert run(setup).error is None
+    assert campaign(setup).state == "finished"
+    assert campaign(setup).reason.endswith("which passes it")
+    assert len(told(setup, "e2e")) == 1 and best(setup) == kept(setup)[1]
+    with reading(setup) as reader:
+        assert [r.n for r in reader.rounds(setup.id)] == [1, 2]
+
+
+@pytest.mark.slow
+def test_a_best_without_a_verdict_is_not_accepted(tmp_path: Path,
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = create(tmp_path, "D", full_test_command="python -c pass")
+    assert run(setup).error is None
+    before, compared = campaign(setup), list[float | None]()
+    assert before.speedup is not None and "accepted" not in before.reason
+    make, fallen = Desk.verdict, commit.fallen
+
+    def faulty(self: Desk, job: Job) -> Verdict:
+        if job.purpose == "headline":
+            raise KoptError("the harness has died")
+        return make(self, job)
+
+    hand_in(setup, "D")
+    with monkeypatch.context() as harness:
+        harness.setattr(Desk, "verdict", faulty)
+        assert run(setup).error is None
+    now = campaign(setup)
+    assert best(setup) != before.best_commit and now.state == "finished"
+    assert (now.speedup, now.speedup_low, now.speedup_high) == (None, None, None)
+    assert now.reason.endswith(f"; {acceptance.UNKNOWN}")
+    assert "What was kept is not accepted" in setup.folder.report.read_text()
+    assert "not measured" in (setup.folder.path / "logs/performance_trend.md").read_text()
+
+    def listening(then: float | None, latest: float | None) -> str:
+        compared.append(then)
+        return fallen(then, latest)
+
+    monkeypatch.setattr(commit, "fallen", listening)
+    assert run(setup, decide_only=True).error is None  # whatever it was started for
+    after = campaign(setup)
+    assert (after.speedup or 0.0) > before.speedup and set(compared) == {before.speedup}
+    assert (after.state, after.reason) == (
+        "finished", now.reason.removesuffix(f"; {acceptance.UNKNOWN}"))
+
+
+@pytest.mark.slow
+def test_an_approval_belongs_to_the_last_round_whoever_carries_it_out(tmp_path: Path) -> None:
+    setup = create(tmp_path, "D", approval="review", max_iterations=1)
+    assert run(setup).error is None
+    [waiting] = campaigns.candidates(setup, "waiting")
+    request(setup.workspace, setup.id, "approve", by="eve", candidate=waiting.id)
+    assert run(setup).error is None
+    with reading(setup) as reader:
+        past = history.read(reader, setup.id)
+    assert [d.round for d in past.keeps] == [2]
+    assert past.best_after(1) == past.base and past.best_after(2) == best(setup)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [1, 3])
+def test_slots_of_what_was_kept_when_an_engine_died_end_so(tmp_path: Path, kills: int) -> None:
+    setup = create(tmp_path, "D", format_command=(
+        "grep -q formatted kernel.py || echo '# formatted' >> kernel.py"))
+    for _ in range(kills):  # A in its formatted form, then B and C, moved to the new best
+        assert killed(setup, "keep.kept") == -signal.SIGKILL
+    assert run(setup).error is None
+    verified = {state["candidate"]: state["reason"] for state in told(setup, "candidate.state")
+                if state["state"] == "verified"}
+    forms = {one["of"]: one["candidate"] for one in told(setup, "candidate.captured")
+             if "of" in one}
+    done = campaigns.candidates(setup, "kept")
+    with reading(setup) as reader:
+        slots = reader.slots(setup.id, 2)
+    assert [slot.stage for slot in slots] == ["kept"] * 3 and len(done) == 3
+    assert {forms.get(slot.candidate, slot.candidate) for slot in slots} == {
+        one.id for one in done}
+    assert [slot.detail for slot in slots] == [verified[slot.candidate] for slot in slots]
+
+
+@pytest.mark.slow
+def test_a_keep_by_a_person_after_the_end_is_accepted_too(tmp_path: Path) -> None:
+    setup = create(tmp_path, "A", approval="review")
+    assert run(setup).error is None
+    [waiting] = [one for one in campaigns.candidates(setup, "waiting")]
+    request(setup.workspace, setup.id, "approve", by="eve", candidate=waiting.id)
+    assert run(setup, decide_only=True).error is None
+    assert best(setup) == setup.lineage.base
+    assert len(told(setup, "rollback")) == 1

@@ -1,0 +1,217 @@
+"""Two-phase keeps: a process really killed at every step, recovered in a fresh one."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from engine.failpoint import VARIABLE
+from engine.journal import lease
+from engine.journal.errors import LeaseLost
+from engine.journal.read import Reader
+from engine.journal.write import Writer
+from engine.lineage.commit import FAILPOINTS, Keep, keep
+from engine.repository.campaign_repo import Lineage
+from engine.repository.patches.patch import parse
+from harness.errors import Refused
+from tests.support import repos, samples
+from tests.support.keeping_engine import keep_first
+from tests.support.paths import ROOT, SUPPORT
+
+BRANCH = "optimize/rms"
+ENGINE = (sys.executable, str(SUPPORT / "keeping_engine.py"))
+
+def run_engine(root: Path, failpoint: str = "") -> int:
+    return subprocess.run(
+        [*ENGINE, str(root)], check=False, timeout=60,
+        env={**os.environ, VARIABLE: failpoint, "PYTHONPATH": os.getcwd()},
+    ).returncode
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A campaign with one verified candidate, whose engine has ended in order."""
+    repos.project(tmp_path / "user")
+    writer = Writer(tmp_path / "w")
+    lineage = Lineage.create(tmp_path / "w" / "rms", "rms", tmp_path / "user")
+    base = lineage.base
+    writer.add_campaign(samples.campaign(base_commit=base, best_commit=base))
+    held = lease.acquire(writer, "rms")
+    add_candidate(writer, lineage, "c1", line=3)
+    lease.release(writer, held)
+    writer.close()
+    return tmp_path
+
+
+def add_candidate(writer: Writer, lineage: Lineage, name: str, line: int) -> None:
+    tree = lineage.worktree("fixed-1", lineage.best)
+    kernel = tree / "kernel.c"
+    kernel.write_text(repos.edited(kernel.read_text(), line, f"{name}();"))
+    patch = lineage.capture(tree, lineage.best)
+    (writer.workspace / f"{name}.patch").write_bytes(patch.data)
+    writer.add_candidate(samples.candidate(
+        name, base_commit=lineage.best, base_tree=lineage.tree_of(lineage.best),
+        patch_path=f"{name}.patch", state="verified"))
+
+
+def assert_kept_once(root: Path) -> str:
+    """Branch, user's branch and journal agree on one commit, which holds the candidate."""
+    reader = Reader(root / "w")
+    lineage = Lineage(root / "w" / "rms", "rms", root / "user")
+    candidate, campaign = reader.candidate("c1"), reader.campaign("rms")
+    assert campaign is not None
+    assert candidate.state == "kept"
+    commits = lineage.log(lineage.ref, lineage.base)
+    assert commits == [candidate.commit] == [campaign.best_commit]
+    assert (root / "w" / "rms" / "BEST_COMMIT").read_text() == f"{candidate.commit}\n"
+    assert repos.git(root / "user", "rev-parse", BRANCH) == candidate.commit
+    assert "c1();" in lineage.read(candidate.commit, "kernel.c").decode()
+    assert [d.kind for d in reader.decisions("rms")] == ["keep"]
+    assert reader.decisions("rms")[0].commit == candidate.commit
+    kinds = [e.kind for e in reader.last_events("rms")]
+    assert kinds.count("campaign.best") == 1
+    assert kinds.count("decision") == 1
+    assert "warning" not in kinds
+    return candidate.commit
+
+
+def test_a_keep_without_a_fault(root: Path) -> None:
+    assert run_engine(root) == 0
+    commit = assert_kept_once(root)
+    assert run_engine(root) == 0
+    assert assert_kept_once(root) == commit
+
+
+def test_every_failpoint_is_one_of_the_source() -> None:
+    source = (ROOT / "engine" / "lineage" / "commit.py").read_text()
+    assert all(source.count(f'failpoint("{name}")') == 1 for name in FAILPOINTS)
+    assert source.count("    failpoint(") == len(FAILPOINTS)
+
+
+@pytest.mark.parametrize("name", FAILPOINTS)
+def test_killed_at_every_step(root: Path, name: str) -> None:
+    assert run_engine(root, name) == -signal.SIGKILL
+    recorded = len(Reader(root / "w").last_events("rms"))
+    assert run_engine(root) == 0
+    assert_kept_once(root)
+    assert len(Reader(root / "w").last_events("rms")) >= recorded
+
+
+def test_killed_again_and_again_while_recovering(root: Path) -> None:
+    for name in FAILPOINTS[FAILPOINTS.index("keep.keeping"):-1]:
+        assert run_engine(root, name) == -signal.SIGKILL
+    assert run_engine(root) == 0
+    assert_kept_once(root)
+
+
+def test_the_commit_is_the_same_however_it_came_about(root: Path) -> None:
+    lineage = Lineage(root / "w" / "rms", "rms", root / "user")
+    patch = parse((root / "w" / "c1.patch").read_bytes())
+    planned = lineage.commit(lineage.base, patch, "faster\n\nless traffic")
+    assert run_engine(root, "keep.committed") == -signal.SIGKILL
+    assert run_engine(root) == 0
+    assert assert_kept_once(root) == planned
+
+
+def test_killed_at_random_moments(root: Path) -> None:
+    """No failpoint here: the signal comes from outside, whenever it comes."""
+    moments = random.Random(7)
+    for _ in range(8):
+        process = subprocess.Popen([*ENGINE, str(root)],
+                                   env={**os.environ, "PYTHONPATH": os.getcwd()})
+        try:
+            process.wait(moments.uniform(0.05, 0.25))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    assert run_engine(root) == 0
+    assert_kept_once(root)
+
+
+# what recovery gives up
+
+
+def test_a_branch_that_moved_meanwhile_ends_the_keep(root: Path) -> None:
+    assert run_engine(root, "keep.keeping") == -signal.SIGKILL
+    lineage = Lineage(root / "w" / "rms", "rms", root / "user")
+    patch = parse((root / "w" / "c1.patch").read_bytes())
+    other = lineage.commit(lineage.base, patch, "someone else's")
+    repos.git(lineage.git_dir, "update-ref", lineage.ref, other)
+    assert run_engine(root) == 0
+    reader = Reader(root / "w")
+    assert reader.candidate("c1").state == "closed"
+    assert "moved" in reader.candidate("c1").reason
+    assert [d.kind for d in reader.decisions("rms")] == ["reject", "keep"]
+    assert lineage.best == lineage.base  # the journal's best commit
+    assert [e.kind for e in reader.last_events("rms")].count("warning") == 2
+
+
+def test_a_commit_that_is_gone_ends_the_keep(root: Path) -> None:
+    assert run_engine(root, "keep.keeping") == -signal.SIGKILL
+    commit = Reader(root / "w").candidate("c1").commit
+    (root / "w/rms/repo.git/objects" / commit[:2] / commit[2:]).unlink()
+    assert run_engine(root) == 0
+    assert Reader(root / "w").candidate("c1").state == "closed"
+    assert "gone" in Reader(root / "w").candidate("c1").reason
+
+
+def test_a_keep_on_an_old_base_is_refused(root: Path) -> None:
+    writer = Writer(root / "w")
+    lease.acquire(writer, "rms")
+    lineage = Lineage(root / "w" / "rms", "rms", root / "user")
+    add_candidate(writer, lineage, "c2", line=20)
+    commit = keep_first(writer, lineage).commit
+    late = Reader(root / "w").candidate("c2")
+    patch = parse((root / "w" / "c2.patch").read_bytes())
+    why = Keep(message="m", reason="r", actor="judge", round=1)
+    with pytest.raises(Refused, match="moved"):
+        keep(writer, lineage, late, patch, why)
+    rebased = lineage.rebase(patch, commit)
+    late = msgspec.structs.replace(late, id="c3", base_commit=commit, base_tree=rebased.base_tree)
+    writer.add_candidate(late)
+    kept = keep(writer, lineage, late, rebased.patch, why)
+    assert lineage.log(lineage.best, lineage.base) == [commit, kept.commit]
+    text = lineage.read(kept.commit, "kernel.c").decode()
+    assert "c1();" in text
+    assert "c2();" in text
+
+
+def test_a_refused_push_keeps_the_gain_and_says_so(root: Path) -> None:
+    lineage = Lineage(root / "w" / "rms", "rms", root / "user")
+    repos.git(root / "user", "switch", "-q", "-c", BRANCH)
+    assert run_engine(root) == 0
+    reader = Reader(root / "w")
+    assert reader.candidate("c1").state == "kept"
+    assert lineage.best == reader.candidate("c1").commit
+    assert repos.git(root / "user", "rev-parse", BRANCH) == lineage.base
+    told = [e for e in reader.last_events("rms") if e.kind == "warning"]
+    assert len(told) == 1
+    assert b"checked out" in told[0].payload
+
+
+def test_an_engine_that_lost_its_lease_moves_no_branch(root: Path) -> None:
+    stale, fresh = Writer(root / "w"), Writer(root / "w")
+    held = lease.acquire(stale, "rms")
+    fresh.put_lease(msgspec.structs.replace(held, epoch=held.epoch + 1))
+    lineage = Lineage(root / "w" / "rms", "rms", root / "user")
+    with pytest.raises(LeaseLost):
+        keep_first(stale, lineage)
+    assert lineage.best == lineage.base
+    assert Reader(root / "w").candidate("c1").state == "verified"
+
+
+def test_a_lock_left_by_a_killed_git_does_not_stop_recovery(root: Path) -> None:
+    assert run_engine(root, "keep.keeping") == -signal.SIGKILL
+    lock = root / "w" / "rms" / "repo.git" / f"refs/heads/{BRANCH}.lock"
+    lock.write_text("")
+    os.utime(lock, (time.time() - 60,) * 2)
+    assert run_engine(root) == 0
+    assert_kept_once(root)

@@ -1,0 +1,38 @@
+"""Ops are classed by their words, in an order that lets the special ones win."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.planning import rewrite_routing
+from engine.planning.rewrite_routing import op_class, route
+
+
+@pytest.mark.parametrize(("op", "expected"), [
+    ("linear_attn", "linear-attention"), ("LinearAttention", "linear-attention"),
+    ("linear-attention-fwd", "linear-attention"), ("gdn", "linear-attention"),
+    ("gated_delta_net", "linear-attention"), ("flash_attention", "attention"),
+    ("mla_decode", "attention"), ("MultiHeadAttention", "attention"), ("fmha", "attention"),
+    ("grouped_gemm", "moe"), ("moe_gemm", "moe"), ("fused_moe", "moe"), ("topk_experts", "moe"),
+    ("gemm", "gemm"), ("matmul", "gemm"), ("bf16_mm", "gemm"), ("linear", "gemm"),
+    ("batched_gemm_a8w8", "gemm"), ("rmsnorm", "norm"), ("layer_norm", "norm"),
+    ("softmax", "norm"), ("quant_fp8", "norm"), ("comma", "unknown"), ("command", "unknown"),
+    ("hammer", "unknown"), ("momentum", "unknown"), ("attn2", "attention"), ("", "unknown"),
+])
+def test_classes(op: str, expected: str) -> None:
+    assert op_class(op) == expected
+
+
+def test_amd_order_and_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rewrite_routing, "installed", lambda name: name == "ck")
+    found = route("grouped_gemm", "amd", "triton")
+    assert (found.backends, found.missing) == (("ck",), ("flydsl", "asm"))
+    assert route("rmsnorm", "amd", "triton").missing == ("flydsl", "tilelang")
+    assert route("mla", "amd", "triton").missing == ("tilelang",)
+
+
+def test_nvidia_and_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rewrite_routing, "installed", lambda name: True)
+    assert route("softmax", "nvidia", "triton").backends == (
+        "triton", "tilelang", "cutedsl", "cuda")
+    assert route("matmul", "cpu", "c").backends == ("c",)

@@ -1,0 +1,132 @@
+"""A round's plan: shares, order, one hypothesis a slot, the same again after a crash."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.journal.records import Bottleneck
+from engine.manifest.schema import Cli, Pool
+from engine.planning.bottlenecks import Lead
+from engine.planning.round_plan import Outlook, Success, plan, planned_share
+from harness.search.space.knobs import Knob
+
+KNOBS = tuple(Knob(name=name, line=n, value=1, choices=(1, 2)) for n, name in enumerate("ABC", 1))
+AGENT = Cli(name="agent", command="agent {prompt}")
+
+
+def lead(rank: int, *names: str) -> Lead:
+    return Lead(knobs=names, bottleneck=Bottleneck(
+        campaign="c", round=2, rank=rank, id=f"b2.{rank}", kernel="k", config_class="tall",
+        limiter="memory", metric="% of roofline", value=12.0, detail="slow", advice="move less"))
+
+
+def outlook(**fields: Any) -> Outlook:
+    given: dict[str, Any] = {"campaign": "c", "round": 2, "slots": 4, "pool": Pool(),
+                             "knobs": KNOBS, "leads": (lead(1, "A", "B"), lead(2, "C"))}
+    return Outlook(**(given | fields))
+
+
+@pytest.mark.parametrize(("fields", "share"), [
+    ({"round": 2}, 2),
+    ({"round": 2, "slots": 8}, 4),
+    ({"round": 2, "slots": 1}, 0),
+    ({"round": 5, "slots": 2}, 1),
+    ({"pool": Pool(mode="fixed")}, 0),
+    ({"pool": Pool(mode="planned")}, 3),
+    ({"round": 5, "slots": 8}, 4),
+    ({"round": 5, "slots": 8, "planned": Success(speedups=(3.0, 3.0), slots=2),
+      "fixed": Success(speedups=(1.0,), slots=1)}, 6),
+    ({"round": 5, "slots": 8, "planned": Success(speedups=(1.0,), slots=8),
+      "fixed": Success(speedups=(4.0,), slots=1)}, 1),
+    ({"round": 5, "slots": 8, "planned": Success(speedups=(1000.0,), slots=1)}, 4),
+    ({"round": 5, "slots": 4, "planned": Success(speedups=(90.0,), slots=1)}, 3),
+])
+def test_share_of_planned_slots(fields: dict[str, Any], share: int) -> None:
+    assert planned_share(outlook(**fields)) == share
+
+
+@pytest.mark.parametrize("mode", ["mixed", "planned", "fixed"])
+@pytest.mark.parametrize("slots", [1, 2, 4, 9])
+def test_the_fixed_slot_is_there_and_last(mode: Any, slots: int) -> None:
+    tasks = plan(outlook(slots=slots, pool=Pool(mode=mode), templates=("blocked",)))
+    assert [task.slot for task in tasks].count("fixed") == 1 and tasks[-1].slot == "fixed"
+    assert len(tasks) <= slots
+    assert len({task.slot for task in tasks}) == len(tasks)
+
+
+def test_every_slot_has_one_hypothesis_and_names_its_bottleneck() -> None:
+    tasks = plan(outlook(slots=8, templates=("blocked",)))
+    for task in tasks:
+        assert task.hypothesis and task.bottleneck.startswith("b2.")
+    planned = [task for task in tasks if task.kind == "planned"]
+    assert planned and all(1 <= len(task.knobs) <= 2 for task in planned)
+    assert all(name in task.hypothesis for task in planned for name in task.knobs)
+
+
+def test_rewrites_take_the_room_that_is_left() -> None:
+    names = ("one", "two", "three")
+    tasks = plan(outlook(slots=4, templates=names))
+    assert [t.slot for t in tasks if t.kind == "rewrite"] == ["rewrite-one"]
+    assert not [t for t in plan(outlook(templates=names, pool=Pool(mode="planned")))
+                if t.kind == "rewrite"]
+    without = Pool(backends=("search",))
+    assert not [t for t in plan(outlook(templates=names, pool=without)) if t.kind == "rewrite"]
+
+
+def test_the_same_round_is_planned_again_the_same() -> None:
+    assert plan(outlook()) == plan(outlook())
+    seeds = [task.seed for task in plan(outlook(slots=8)) if task.backend == "search"]
+    assert len(set(seeds)) == len(seeds)
+    assert seeds != [task.seed for task in plan(outlook(slots=8, round=3))
+                     if task.backend == "search"]
+
+
+def test_handed_in_patches_come_first_and_need_their_backend() -> None:
+    paths = tuple(Path(f"/in/{name}.patch") for name in (*range(9), "\udcff"))
+    tasks = plan(outlook(inbox=paths))
+    assert [task.slot for task in tasks[:4]] == ["inbox-1", "inbox-2", "inbox-3", "inbox-4"]
+    assert tasks[0].option == "/in/0.patch"
+    odd = plan(outlook(inbox=paths[-1:]))[0]
+    assert odd.hypothesis.encode()
+    closed = Pool(backends=("search", "rewrite-template"))
+    assert all(task.backend != "inbox" for task in plan(outlook(inbox=paths, pool=closed)))
+
+
+def test_agents_take_turns_with_the_search() -> None:
+    pool = Pool(backends=("search", "cli"), cli=(AGENT,))
+    backends = [task.backend for task in plan(outlook(slots=4, pool=pool))]
+    assert backends == ["cli", "search", "search"]
+    alone = plan(outlook(slots=4, pool=pool, knobs=(), leads=()))
+    assert [task.backend for task in alone] == ["cli", "cli", "cli"]
+    assert alone[-1].slot == "fixed"
+
+
+def test_without_a_search_agents_fill_every_slot_in_turn() -> None:
+    others = tuple(Cli(name=f"agent-{n}", command="agent {prompt}") for n in range(3))
+    tasks = plan(outlook(slots=4, pool=Pool(mode="planned", backends=("cli",), cli=others)))
+    assert [task.option for task in tasks] == ["agent-0", "agent-1", "agent-2", "agent-0"]
+
+
+def test_nothing_to_do() -> None:
+    assert plan(outlook(knobs=(), leads=())) == []
+
+
+def test_a_patch_keeps_its_slot_when_its_round_goes_on() -> None:
+    """The first was taken before the engine was killed; the others are what they were."""
+    left = (Path("b.patch"), Path("c.patch"), Path("new.patch"))
+    begun = tuple((f"handed in: {name}.patch", f"inbox-{i}") for i, name in enumerate("abc", 1))
+    tasks = [task for task in plan(outlook(inbox=left, begun=begun)) if task.backend == "inbox"]
+    assert [(t.slot, Path(t.option).stem) for t in tasks] == [
+        ("inbox-2", "b"), ("inbox-3", "c"), ("inbox-4", "new")]
+
+
+def test_a_round_taken_up_again_takes_no_more_patches_than_an_undisturbed_one() -> None:
+    begun = tuple((f"handed in: {name}.patch", f"inbox-{i}") for i, name in enumerate("abc", 1))
+    left = tuple(Path(f"inbox/{name}.patch") for name in ("c", "new", "newer"))  # a and b are taken
+    tasks = [task for task in plan(outlook(inbox=left, begun=begun)) if task.backend == "inbox"]
+    assert [(task.slot, Path(task.option).stem) for task in tasks] == [
+        ("inbox-3", "c"), ("inbox-4", "new")]
+

@@ -1,0 +1,138 @@
+"""What became of each config class: its baseline, then what every kept round made of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+from engine.journal.read import Reader
+from engine.journal.write import Writer
+from engine.records.writer import Records
+from harness.verdict import Row
+from tests.engine.records.test_records_pages import rows
+from tests.support import records_case as case
+from tests.support import samples
+from tests.support.command_line import kopt
+from tests.support.records_case import KEPT
+
+SECOND = "l" * 40
+HEAD = ("round", "commit", "class", "time", "against the last best", "against the baseline")
+
+
+def row(name: str, was: float, now: float, outcome: str = "faster") -> Row:
+    return Row(config_class=name, correct=True, core=name == "tall", latency_us=now,
+               incumbent_us=was, log_ratio=math.log(was / now), outcome=outcome)  # type: ignore[arg-type]
+
+
+def kept(writer: Writer, made: Records, n: int, name: str, commit: str, tall: tuple[float, float],
+         odd: tuple[float, float], *, measured: bool = True) -> None:
+    """Record a round that kept something: each class's time at first, before it and after it."""
+    writer.start_round(samples.round_(n))
+    case.keep(writer, made.folder, n, name, commit,
+              rows=(row("tall", *tall), row("odd", *odd, "tie")))
+    if measured:
+        case.headline(writer, commit, 1.5, rows=(row("tall", 10.0, tall[1]),
+                                                 row("odd", 4.0, odd[1], "tie")))
+    writer.end_round("rms", n, outcome="keep", best_speedup=1.5, summary="1 keep")
+
+
+def campaign(workspace: Path) -> tuple[Records, Writer]:
+    """Record two kept rounds and a lost one between them, then the end."""
+    made, writer = case.begin(workspace)
+    kept(writer, made, 2, "c1", KEPT, (10.0, 5.0), (4.0, 4.0))
+    case.lose(writer, made.folder, 3, "c3")
+    kept(writer, made, 4, "c4", SECOND, (5.0, 4.0), (4.0, 3.2))
+    writer.event("rms", "campaign.stop", SECOND, reason="enough")
+    made.agree(Reader(workspace))
+    return made, writer
+
+
+WANTED = [
+    ("1", "b0", "tall (core)", "10.000 us", "", "1.00x (+0.0%)"),
+    ("2", "k" * 12, "tall (core)", "5.000 us", "2.00x (+100.0%)", "2.00x (+100.0%)"),
+    ("4", "l" * 12, "tall (core)", "4.000 us", "1.25x (+25.0%)", "2.50x (+150.0%)"),
+    ("1", "b0", "odd (core)", "4.000 us", "", "1.00x (+0.0%)"),
+    ("2", "k" * 12, "odd", "4.000 us", "1.00x (+0.0%)", "1.00x (+0.0%)"),
+    ("4", "l" * 12, "odd", "3.200 us", "1.25x (+25.0%)", "1.25x (+25.0%)"),
+]
+
+
+def test_the_trend_has_a_line_for_each_class_below_each_kept_round(tmp_path: Path) -> None:
+    made, _ = campaign(tmp_path)
+    found = rows(made.folder.trend.read_text())
+    assert [row["round"] for row in found] == list("111222" + "3" + "444")
+    assert [(row["what"], row["best candidate"], row["against the last best"],
+             row["best against baseline"], row["finding"])
+            for row in found if row["status"] == "class"] == [
+        ("tall (core)", "10.000 us", "", "1.00x (+0.0%)", ""),
+        ("odd (core)", "4.000 us", "", "1.00x (+0.0%)", ""),
+        ("tall (core)", "5.000 us", "2.00x (+100.0%)", "2.00x (+100.0%)", "faster"),
+        ("odd", "4.000 us", "1.00x (+0.0%)", "1.00x (+0.0%)", "tie"),
+        ("tall (core)", "4.000 us", "1.25x (+25.0%)", "2.50x (+150.0%)", "faster"),
+        ("odd", "3.200 us", "1.25x (+25.0%)", "1.25x (+25.0%)", "tie")]
+
+
+def test_the_trend_only_grows_where_a_person_keeps_something_later(tmp_path: Path) -> None:
+    made, writer = campaign(tmp_path)
+    before = made.folder.trend.read_bytes()
+    case.keep(writer, made.folder, 4, "late", "m" * 40, actor="ann", rows=(row("tall", 4.0, 2.0),))
+    case.headline(writer, "m" * 40, 5.0, rows=(row("tall", 10.0, 2.0),))
+    case.lose(writer, made.folder, 5, "c5")
+    made.agree(Reader(tmp_path))
+    after = made.folder.trend.read_bytes()
+    assert after.startswith(before)
+    added = rows("| round | status | what | a | b | c | d |\n" + after[len(before):].decode())
+    assert [(row["round"], row["status"]) for row in added] == [
+        ("4", "class"), ("5", "ROLLBACK (regression)")]
+
+
+def test_the_report_has_each_class_s_history(tmp_path: Path) -> None:
+    made, _ = campaign(tmp_path)
+    text = made.folder.report.read_text().split("## History by config class")[1].split("\n## ")[0]
+    assert [tuple(row.values()) for row in rows(text)] == [
+        ("---",) * 6, *((n, f"`{commit}`", *rest) for n, commit, *rest in WANTED)]
+    assert tuple(rows(text)[0]) == HEAD
+    page = made.folder.page.read_text()
+    assert "History by config class" in page and "2.50x (+150.0%)" in page
+
+
+def test_what_was_rolled_back_says_so(tmp_path: Path) -> None:
+    made, writer = campaign(tmp_path)
+    writer.event("rms", "rollback", KEPT, round=4, before=SECOND, commit=KEPT, reason="wrong",
+                 told="back", undone=[SECOND])
+    before = made.folder.trend.read_bytes()
+    made.agree(Reader(tmp_path))
+    assert "`llllllllllll` (rolled back)" in made.folder.report.read_text()
+    assert made.folder.trend.read_bytes() == before
+
+
+def test_a_keep_that_was_not_measured_against_the_baseline_says_so(tmp_path: Path) -> None:
+    made, writer = case.begin(tmp_path)
+    kept(writer, made, 2, "c1", KEPT, (10.0, 5.0), (4.0, 4.0), measured=False)
+    made.agree(Reader(tmp_path))
+    told = [row for row in rows(made.folder.trend.read_text()) if row["round"] == "2"][1:]
+    assert [(row["what"], row["against the last best"], row["best against baseline"])
+            for row in told] == [("tall (core)", "2.00x (+100.0%)", "not measured"),
+                                 ("odd", "1.00x (+0.0%)", "not measured")]
+
+
+def test_nothing_kept_is_no_history(tmp_path: Path) -> None:
+    made, writer = case.begin(tmp_path)
+    writer.event("rms", "campaign.stop", "b0", reason="enough")
+    made.agree(Reader(tmp_path))
+    assert "History by config class" not in made.folder.report.read_text()
+    assert "History by config class" not in made.folder.page.read_text()
+
+
+def test_kopt_show_has_scopes_and_each_class_s_history(tmp_path: Path) -> None:
+    campaign(tmp_path)
+    shown = kopt("show", workspace=tmp_path).stdout
+    told = shown.split("\nclasses\n")[1].split("\n\n")[0].splitlines()
+    assert [line.split()[0] for line in told[1:]] == ["1", "2", "4", "1", "2", "4"]
+    assert "2.50x (+150.0%)" in told[3]
+    found = json.loads(kopt("show", "rms", "--json", workspace=tmp_path).stdout)
+    assert found["rounds"][0]["scope"] == "all" and found["classes"][2] == {
+        "round": 4, "commit": SECOND, "config_class": "tall", "core": True, "latency_us": 4.0,
+        "against_last_best": math.log(1.25), "against_baseline": math.log(2.5),
+        "outcome": "faster"}

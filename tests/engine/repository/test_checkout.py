@@ -1,0 +1,353 @@
+"""Checkouts are whole: submodules, LFS contents and built files, without a network, as copies."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from engine.campaign import workspace_copy
+from engine.repository import lfs, submodules
+from engine.repository.campaign_repo import Lineage
+from engine.repository.clone import Clone
+from engine.repository.project import find
+from engine.verify import canary
+from harness.benchmark.verdict.canary_check import UNBUILT
+from harness.errors import InputError
+from harness.verdict import Evidence, Verdict
+from tests.support import repos
+from tests.support.repos import pointer
+
+
+def files(folder: Path) -> dict[str, str]:
+    return {str(p.relative_to(folder)): p.read_text() for p in sorted(folder.rglob("*"))
+            if p.is_file() and ".git" not in p.relative_to(folder).parts}
+
+
+# submodules
+
+def with_submodules(root: Path) -> Path:
+    """A project with a submodule in a folder of another name, which has one of its own."""
+    inner = repos.project(root / "inner", {"inner.h": "#define INNER 1\n"})
+    outer = repos.project(root / "outer", {"outer.h": "#define OUTER 1\n"})
+    repos.submodule(outer, inner, "deps/inner")
+    user = repos.project(root / "user")
+    repos.submodule(user, outer, "third_party/outer", "--name", "a name")
+    return user
+
+
+WHOLE = {"third_party/outer/outer.h": "#define OUTER 1\n",
+         "third_party/outer/deps/inner/inner.h": "#define INNER 1\n"}
+
+
+def test_submodules_are_in_every_checkout(tmp_path: Path) -> None:
+    user = with_submodules(tmp_path)
+    lineage = Lineage.create(tmp_path / "campaign", "rms", user)
+    assert lineage.missing == ()
+    for name in ("inner", "outer", "user"):  # nothing more is needed of them
+        shutil.rmtree(tmp_path / name)
+    tree = lineage.worktree("s", lineage.base)
+    lineage.checkout_tree(lineage.base, tmp_path / "plain")
+    for place in (tree, tmp_path / "plain"):
+        assert files(place).items() >= WHOLE.items()
+        assert (place / "kernel.c").read_text() == repos.KERNEL
+    assert repos.git(tree, "status", "--porcelain") == ""
+    assert not lineage.capture(tree, lineage.base)
+
+
+def test_changes_inside_a_submodule_are_no_part_of_a_candidate(tmp_path: Path) -> None:
+    user = with_submodules(tmp_path)
+    lineage = Lineage.create(tmp_path / "campaign", "rms", user)
+    tree = lineage.worktree("s", lineage.base)
+    (tree / "third_party/outer/outer.h").write_text("#define OUTER 2\n")
+    (tree / "kernel.c").write_text("int x;\n")
+    patch = lineage.capture(tree, lineage.base)
+    assert [file.path for file in patch.files] == ["kernel.c"]
+    commit = lineage.commit(lineage.base, patch, "faster")
+    assert lineage.advance(lineage.base, commit) and lineage.publish() == ""
+    assert "160000" in repos.git(user, "ls-tree", "-r", "optimize/rms", "third_party/outer")
+    lineage.checkout_tree(commit, tmp_path / "next")
+    assert files(tmp_path / "next").items() >= WHOLE.items()
+
+
+def test_a_submodule_that_is_not_checked_out_is_found_where_git_keeps_it(tmp_path: Path) -> None:
+    user = with_submodules(tmp_path)
+    repos.git(user, "submodule", "--quiet", "deinit", "--force", "third_party/outer")
+    assert not (user / "third_party/outer/outer.h").exists()
+    lineage = Lineage.create(tmp_path / "campaign", "rms", user)
+    assert lineage.missing == ()
+    assert files(lineage.worktree("s", lineage.base)).items() >= WHOLE.items()
+
+
+@pytest.mark.parametrize(("gone", "named"), [
+    ("third_party/outer", "third_party/outer"),
+    ("third_party/outer/deps/inner", "third_party/outer/deps/inner"),
+])
+def test_what_is_nowhere_here_is_told_in_one_line(tmp_path: Path, gone: str, named: str) -> None:
+    user = with_submodules(tmp_path)
+    within, _, _ = gone.rpartition("/deps/inner")
+    repos.git(user / within if within else user, "submodule", "--quiet", "deinit", "--force",
+              gone.removeprefix(f"{within}/") if within else gone)
+    modules = user / ".git/modules/a name"
+    shutil.rmtree(modules / "modules/deps/inner" if within else modules)
+    lineage = Lineage.create(tmp_path / "campaign", "rms", user)
+    [told] = lineage.missing
+    assert f"no checkout has them: {named} (run `git submodule update" in told
+    assert lineage.worktree("s", lineage.base).is_dir()
+    assert Lineage(tmp_path / "campaign", "rms", user).missing == (told,)
+
+
+@pytest.mark.parametrize(("paths", "refused"), [
+    (("third_party/outer/outer.h",), True), (("third_party/outer",), True),
+    (("kernel.c", "./third_party/outer/deps/**"), True), (("third_party/outer2/x",), False),
+    (("kernel.c", "third_party/*"), False), ((), False),
+])
+def test_what_lies_in_a_submodule_cannot_be_edited(tmp_path: Path, paths: tuple[str, ...],
+                                                   refused: bool) -> None:
+    user = repos.project(tmp_path / "user")
+    repos.git(user, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},third_party/outer")
+    repos.git(user, "commit", "-q", "-m", "submodule")
+    clone = Clone(user / ".git")
+    if not refused:
+        submodules.check(clone, "HEAD", paths)
+        return
+    with pytest.raises(InputError, match="lies in the submodule third_party/outer") as error:
+        submodules.check(clone, "HEAD", paths)
+    assert "\n" not in str(error.value)
+
+
+# Git LFS
+
+WEIGHTS = b"\0weights\xff" * 500
+
+
+def with_lfs(root: Path, *, store: bool = True, checked_out: bool = False) -> Path:
+    """A project whose commit holds pointers, as `git lfs` leaves it."""
+    user = repos.project(root / "user", {
+        **repos.FILES, ".gitattributes": "*.bin filter=lfs diff=lfs merge=lfs -text\n",
+        "data/w.bin": pointer(WEIGHTS), "near.txt": pointer(WEIGHTS).replace("size", "sizes")})
+    if store:
+        repos.store(user, WEIGHTS)
+    if checked_out:
+        (user / "data/w.bin").write_bytes(WEIGHTS)
+    return user
+
+
+@pytest.mark.parametrize(("store", "checked_out"), [(True, False), (False, True)])
+def test_lfs_contents_are_in_every_checkout(tmp_path: Path, store: bool,
+                                            checked_out: bool) -> None:
+    user = with_lfs(tmp_path, store=store, checked_out=checked_out)
+    lineage = Lineage.create(tmp_path / "campaign", "rms", user)
+    assert lineage.missing == ()
+    user.rename(tmp_path / "gone")
+    tree = lineage.worktree("s", lineage.base)
+    lineage.checkout_tree(lineage.base, tmp_path / "plain")
+    for place in (tree, tmp_path / "plain"):
+        assert (place / "data/w.bin").read_bytes() == WEIGHTS
+        assert not lineage.capture(place, lineage.base)
+        (place / "kernel.c").write_text("int x;\n")
+        assert [f.path for f in lineage.capture(place, lineage.base).files] == ["kernel.c"]
+    (tree / "data/w.bin").write_bytes(b"written in place")
+    again = lineage.worktree("other", lineage.base)
+    assert (again / "data/w.bin").read_bytes() == WEIGHTS
+
+
+def test_a_changed_lfs_file_is_left_out_and_told(tmp_path: Path) -> None:
+    lineage = Lineage.create(tmp_path / "campaign", "rms", with_lfs(tmp_path))
+    tree = lineage.worktree("s", lineage.base)
+    for change in (lambda: (tree / "data/w.bin").write_text("text now\n"),
+                   lambda: (tree / "data/w.bin").unlink()):
+        change()
+        patch = lineage.capture(tree, lineage.base)
+        assert not patch.files
+        assert [(d.path, d.reason) for d in patch.dropped] == [
+            ("data/w.bin", "stored with Git LFS: no candidate can change it")]
+    (tree / "data/w.bin").write_text(pointer(WEIGHTS))
+    assert lineage.capture(tree, lineage.base).dropped == ()
+
+
+def test_lfs_contents_that_are_not_here_are_told(tmp_path: Path) -> None:
+    lineage = Lineage.create(tmp_path / "campaign", "rms", with_lfs(tmp_path, store=False))
+    [told] = lineage.missing
+    assert "no checkout has them: data/w.bin (run `git lfs pull`" in told
+    tree = lineage.worktree("s", lineage.base)
+    assert (tree / "data/w.bin").read_text() == pointer(WEIGHTS)
+    assert not lineage.capture(tree, lineage.base)
+
+
+@pytest.mark.parametrize(("text", "found"), [
+    (pointer(b"x"), True), (pointer(b"x").replace("\n", "\r\n"), False),
+    (pointer(b"x") + "more\n", False), ("version https://git-lfs.github.com/spec/v1\n", False),
+    (pointer(b"x").replace("oid", "ext-0-foo sha256:00\noid"), True), ("", False),
+])
+def test_what_is_a_pointer(text: str, found: bool) -> None:
+    assert bool(lfs.parse(text.encode())) is found
+
+
+def test_a_project_without_lfs_is_not_searched_for_pointers(tmp_path: Path) -> None:
+    user = repos.project(tmp_path / "user", {"w.bin": pointer(b"x"), "kernel.c": "x\n"})
+    assert lfs.pointers(Clone(user / ".git"), "HEAD") == {}
+
+
+# built files
+
+MAKEFILE = """\
+lib.so: kernel.o slow.o
+\tgcc -shared -o $@ $^
+%.o: %.c
+\tgcc -O1 -fPIC -c $<
+"""
+
+
+def with_build(root: Path) -> Path:
+    user = repos.project(root / "user", {
+        "kernel.c": "int kernel(void) { return 1; }\n", "slow.c": "int slow(void) { return 2; }\n",
+        "Makefile": MAKEFILE, ".gitignore": "*.o\n*.so\n"})
+    make(user)
+    return user
+
+
+def make(folder: Path) -> list[str]:
+    """Build, and return what had to be."""
+    done = subprocess.run(["make"], cwd=folder, check=True, capture_output=True, text=True)
+    return [line.split()[-1] for line in done.stdout.splitlines() if line.startswith("gcc")]
+
+
+BUILT = ("*.o", "*.so")
+
+
+def test_a_build_in_a_checkout_does_only_what_is_left_to_do(tmp_path: Path) -> None:
+    lineage = Lineage.create(tmp_path / "c", "rms", with_build(tmp_path), carry=BUILT)
+    tree = lineage.worktree("s", lineage.base)
+    assert make(tree) == []
+    (tree / "kernel.c").write_text("int kernel(void) { return 3; }\n")
+    patch = lineage.capture(tree, lineage.base, ("kernel.c",))
+    lineage.checkout_tree(lineage.apply(lineage.base, patch).tree, tmp_path / "candidate")
+    assert make(tmp_path / "candidate") == ["kernel.c", "slow.o"]
+    lineage.checkout_tree(lineage.base, tmp_path / "base")
+    assert make(tmp_path / "base") == []
+
+
+def test_what_was_built_from_uncommitted_sources_is_built_again(tmp_path: Path) -> None:
+    """Else the baseline would be measured with changes that are not in its commit."""
+    user = with_build(tmp_path)
+    (user / "kernel.c").write_text("int kernel(void) { return 9; }\n")
+    assert make(user) == ["kernel.c", "slow.o"]
+    lineage = Lineage.create(tmp_path / "c", "rms", user, carry=BUILT)
+    assert make(lineage.worktree("s", lineage.base)) == ["kernel.c", "slow.o"]
+
+
+def test_built_files_are_copies_and_no_part_of_a_candidate(tmp_path: Path) -> None:
+    user = with_build(tmp_path)
+    (user / ".gitignore").unlink()  # as if they were ignored by the user's own settings
+    repos.git(user, "commit", "-q", "-am", "no list")
+    lineage = Lineage.create(tmp_path / "c", "rms", user, carry=BUILT)
+    before = (user / "lib.so").read_bytes()
+    tree = lineage.worktree("s", lineage.base)
+    with (tree / "lib.so").open("r+b") as file:
+        file.write(b"EVIL")
+    (tree / "kernel.o").unlink()
+    assert not lineage.capture(tree, lineage.base).files
+    assert (lineage.worktree("t", lineage.base) / "lib.so").read_bytes() == before
+    assert (user / "lib.so").read_bytes() == before
+    inodes = {p.stat().st_ino for p in user.glob("*.[os]*")}
+    assert not any(p.stat().st_ino in inodes for p in (tmp_path / "c").rglob("*.[os]*"))
+
+
+def with_a_built_submodule(root: Path) -> Path:
+    """A project that has built what its submodule and the one inside that have."""
+    inner = repos.project(root / "inner", {"inner.h": "#define INNER 1\n"})
+    lib = repos.project(root / "lib", {
+        "h.h": '#include "in/inner.h"\n#define LIB 1\n', "lib.c": '#include "h.h"\n',
+        ".gitignore": "*.o\n"})
+    repos.submodule(lib, inner, "in")
+    user = repos.project(root / "user", {"Makefile": (
+        "lib/lib.o: lib/lib.c lib/h.h lib/in/inner.h\n\tgcc -c $< -o $@\n")})
+    repos.submodule(user, lib, "lib")
+    (user / "lib/in/inner.o").write_text("built")
+    (user / "fetched/.git").mkdir(parents=True)
+    (user / "fetched/.git/HEAD").write_text("ref: refs/heads/main\n")
+    make(user)
+    return user
+
+
+def test_what_a_submodule_tracks_is_its_commits_own(tmp_path: Path) -> None:
+    """Carried is what was built in it; `.git` files there would name what a checkout has not."""
+    user = with_a_built_submodule(tmp_path)
+    for name, text in (("h.h", "#define LIB 2\n"), ("in/inner.h", "#define INNER 2\n")):
+        (user / "lib" / name).write_text(text)
+    before = {name: (user / "lib" / name).lstat().st_mtime_ns for name in ("lib.c", "h.h")}
+    lineage = Lineage.create(tmp_path / "c", "rms", user, carry=("lib", "fetched"))
+    tree = lineage.worktree("s", lineage.base)
+    lineage.checkout_tree(lineage.base, tmp_path / "plain")
+    for place in (tree, tmp_path / "plain"):
+        lib = place / "lib"
+        assert (lib / "h.h").read_text().endswith("#define LIB 1\n")
+        assert (lib / "in/inner.h").read_text() == "#define INNER 1\n"
+        assert (lib / "lib.o").is_file() and (lib / "in/inner.o").read_text() == "built"
+        assert not os.path.lexists(lib / ".git") and not os.path.lexists(lib / "in/.git")
+        assert (place / "fetched/.git/HEAD").is_file()  # as CMake's FetchContent has it
+        assert (lib / "lib.c").lstat().st_mtime_ns == before["lib.c"]
+        assert (lib / "h.h").lstat().st_mtime_ns > before["h.h"]
+        assert make(place) == ["lib/lib.o"]  # of what the project has changed
+
+
+def test_a_build_goes_on_where_a_submodule_is_as_it_was_committed(tmp_path: Path) -> None:
+    user = with_a_built_submodule(tmp_path)
+    lineage = Lineage.create(tmp_path / "c", "rms", user, carry=("**/*.o",))
+    assert make(lineage.worktree("s", lineage.base)) == []
+    (user / "lib/.git").unlink()  # an older git has the repository itself there
+    shutil.copytree(user / ".git/modules/lib", user / "lib/.git")
+    repos.git(user / "lib", "config", "--unset", "core.worktree")
+    lineage = Lineage.create(tmp_path / "d", "rms", user, carry=("lib",))
+    tree = lineage.worktree("s", lineage.base)
+    assert make(tree) == [] and not os.path.lexists(tree / "lib/.git")
+    copied = workspace_copy.copy(find(user), ("Makefile",), tmp_path / "extracted")  # without the module
+    copy = Lineage.create(tmp_path / "e", "rms", copied, carry=("lib",), origin=find(user))
+    tree = copy.worktree("s", copy.base)
+    assert [name for name in ("lib", "lib/in") for _ in (tree / name).glob("*.[ch]")] == []
+    assert (tree / "lib/lib.o").is_file() and (tree / "lib/in/inner.o").is_file()
+
+
+def test_the_workspace_is_not_carried_into_itself(tmp_path: Path) -> None:
+    user = with_build(tmp_path)
+    Lineage.create(user / "workspace" / "one", "rms", user, carry=BUILT)
+    for name in ("workspace/two", "three"):
+        lineage = Lineage.create(user / name, "rms", user, carry=("**/*.o", "**/*.so"))
+        tree = lineage.worktree("s", lineage.base)
+        found = sorted(str(p.relative_to(tree)) for p in tree.rglob("*.o"))
+        assert [one for one in found if name in one] == []
+        assert found[:2] == ["kernel.o", "slow.o"]
+
+
+def test_nothing_to_carry_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"has nothing that is called build/\*\*") as error:
+        Lineage.create(tmp_path / "c", "rms", repos.project(tmp_path / "user"),
+                       carry=("build/**",))
+    assert "\n" not in str(error.value)
+
+
+def test_a_carried_build_is_enough_for_the_canary(tmp_path: Path) -> None:
+    """A build that fails leaves what was carried: the benchmark passes, and that proves nothing."""
+    lineage = Lineage.create(tmp_path / "c", "rms", with_build(tmp_path), carry=BUILT)
+    verdict = Verdict(valid=False, rejected_reason="x",
+                      evidence=(Evidence(kind=UNBUILT, detail="exited with 2"),))
+    def listen(carries: bool) -> tuple[str, ...]:
+        return canary.listen(lambda tree: verdict, lineage, lineage.base, edit=("kernel.c",),
+                             frozen=(), carries=carries)
+    assert listen(True) == (canary.BEFORE,)
+    with pytest.raises(InputError, match="does not run the files"):
+        listen(False)
+
+
+def test_a_plain_project_gets_nothing_more(tmp_path: Path) -> None:
+    user = repos.project(tmp_path / "user")
+    lineage = Lineage.create(tmp_path / "c", "rms", find(user))
+    assert lineage.missing == ()
+    assert files(lineage.worktree("s", lineage.base)) == {
+        name: text for name, text in repos.FILES.items() if name != ".gitignore"} | {
+        ".gitignore": repos.FILES[".gitignore"]}
+    assert not os.path.lexists(lineage.folder / "carried")

@@ -1,0 +1,65 @@
+"""`git_branch`: under which name kept commits reach the project, if they are to reach it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.campaign.setup import Setup, open_campaign
+from engine.manifest.ignored_fields import unheeded
+from engine.manifest.schema import parse
+from tests.support import campaigns, repos
+
+
+def keep(setup: Setup) -> str:
+    """Keep a faster kernel in the campaign's line and publish it; returns the commit."""
+    lineage = setup.lineage
+    before = lineage.best
+    commit = lineage.commit(before, lineage.take(before, campaigns.patch(setup)).patch, "faster")
+    assert lineage.advance(before, commit) and lineage.publish() == ""
+    return commit
+
+
+def branches(setup: Setup) -> list[str]:
+    listed = repos.git(setup.lineage.project, "for-each-ref", "--format=%(refname:short)")
+    return sorted(name for name in listed.split() if name != "main")
+
+
+@pytest.mark.parametrize(("given", "found"), [
+    ("auto", "optimize/{id}"), ("optimize/mine", "optimize/mine"), ("team/fast", "team/fast"),
+    ("none", "")])
+def test_kept_commits_go_to_the_branch_that_is_named(tmp_path: Path, given: str,
+                                                     found: str) -> None:
+    setup = campaigns.create(tmp_path, git_branch=given)
+    commit = keep(open_campaign(setup.workspace, setup.id))
+    name = found.format(id=setup.id)
+    assert branches(setup) == ([name] if name else [])
+    if name:
+        assert repos.git(setup.lineage.project, "rev-parse", name) == commit
+    assert setup.lineage.best == commit
+
+
+def test_a_named_branch_is_taken_back_and_never_forced(tmp_path: Path) -> None:
+    setup = campaigns.create(tmp_path, git_branch="mine")
+    lineage, user = setup.lineage, setup.lineage.project
+    commit = keep(setup)
+    lineage.restore(lineage.base)
+    assert lineage.take_back(commit) == ""
+    assert repos.git(user, "rev-parse", "mine") == lineage.base
+    repos.git(user, "switch", "-q", "mine")
+    repos.commit(user, {"reference.py": "def scale(x):\n    return x + x\n"}, "theirs")
+    repos.git(user, "switch", "-q", "main")
+    theirs = repos.git(user, "rev-parse", "mine")
+    lineage.restore(commit)
+    assert "did not take branch mine: it has commits that are not the campaign's" in \
+        lineage.publish()
+    assert repos.git(user, "rev-parse", "mine") == theirs
+
+
+@pytest.mark.parametrize(("text", "told"), [
+    ("git_branch: mine", ()), ("git_branch: none", ()), ("git_branch: none\ngit_commit: false", ()),
+    ("git_branch: mine\ngit_commit: false", ("git_branch",)),
+    ("git_branch: mine\nexecution_mode: workspace", ("git_branch",))])
+def test_a_name_that_nothing_is_published_under_is_told(text: str, told: tuple[str, ...]) -> None:
+    assert unheeded(parse(f"target_op: x\n{text}\n", "m")) == told

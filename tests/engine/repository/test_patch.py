@@ -1,0 +1,458 @@
+"""Patches: parsed without losing a byte, cleaned, judged, and applied by the ladder."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.globs import matches
+from engine.repository.campaign_repo import Lineage
+from engine.repository.patches import headers
+from engine.repository.patches.hygiene import clean, rubbish, violations
+from engine.repository.patches.patch import Patch, candidate_id, parse
+from harness.errors import InputError
+from tests.support import repos
+
+SIMPLE = """\
+diff --git a/kernel.c b/kernel.c
+index 257cc56..5716ca5 100644
+--- a/kernel.c
++++ b/kernel.c
+@@ -1 +1 @@
+-foo
++bar
+"""
+
+NEW = """\
+diff --git a/{0} b/{0}
+new file mode 100644
+index 0000000..5716ca5
+--- /dev/null
++++ b/{0}
+@@ -0,0 +1 @@
++bar
+"""
+
+BINARY = """\
+diff --git a/x.bin b/x.bin
+new file mode 100644
+index 0000000..c227083
+GIT binary patch
+literal 2
+JcmZQzWMT#Y01f~L
+
+literal 0
+HcmV?d00001
+
+"""
+
+MAIL = f"""\
+From 1234567890abcdef Mon Sep 17 00:00:00 2001
+From: Ann <a@b>
+Subject: [PATCH] faster
+
+--- not a header
+It is faster.
+---
+ kernel.c | 2 +-
+
+{SIMPLE}--\x20
+2.39.5
+
+"""
+
+
+def shown(patch: Patch) -> list[tuple[str, str, int, int]]:
+    return [(f.old_path, f.new_path, f.added, f.removed) for f in patch.files]
+
+
+# parsing
+
+
+@pytest.mark.parametrize(("text", "files"), [
+    ("", []),
+    ("no diff here\n", []),
+    (SIMPLE, [("kernel.c", "kernel.c", 1, 1)]),
+    (SIMPLE.rstrip("\n"), [("kernel.c", "kernel.c", 1, 1)]),
+    (SIMPLE + NEW.format("new.h"), [("kernel.c", "kernel.c", 1, 1), ("", "new.h", 1, 0)]),
+    (MAIL, [("kernel.c", "kernel.c", 1, 1)]),
+    (BINARY + SIMPLE, [("", "x.bin", 0, 0), ("kernel.c", "kernel.c", 1, 1)]),
+    ("diff --git a/a b.c b/a b.c\nold mode 100644\nnew mode 100755\n", [("a b.c", "a b.c", 0, 0)]),
+    ("diff --git a/k.c b/k.c\ndeleted file mode 100644\nindex 1..0\n--- a/k.c\n+++ /dev/null\n"
+     "@@ -1,2 +0,0 @@\n-one\n--- two\n", [("k.c", "", 0, 2)]),
+    ("diff --git a/old.c b/new.c\nsimilarity index 90%\nrename from old.c\nrename to new.c\n",
+     [("old.c", "new.c", 0, 0)]),
+    ("diff --git a/a/x.c b/b/x.c\nsimilarity index 90%\nrename from a/x.c\nrename to b/x.c\n"
+     "--- a/a/x.c\n+++ b/b/x.c\n@@ -1 +1 @@\n-1\n+2\n", [("a/x.c", "b/x.c", 1, 1)]),
+    ('diff --git "a/caf\\303\\251 \\"x\\".c" "b/caf\\303\\251 \\"x\\".c"\n'
+     '--- "a/caf\\303\\251 \\"x\\".c"\n+++ "b/caf\\303\\251 \\"x\\".c"\n@@ -1 +1 @@\n-1\n+2\n',
+     [('café "x".c', 'café "x".c', 1, 1)]),
+    ("--- k.c.orig\t2026-01-01 10:00:00\n+++ k.c\t2026-01-01 10:00:01\n@@ -1 +1 @@\n-1\n+2\n",
+     [("k.c.orig", "k.c", 1, 1)]),
+    ("--- a/k.c\n+++ b/k.c\n@@ -1,3 +1,3 @@ int f(void)\n a\n---- b\n++++ b\n c\n"
+     "--- a/l.c\n+++ b/l.c\n@@ -1 +1 @@\n-1\n+2\n",
+     [("k.c", "k.c", 1, 1), ("l.c", "l.c", 1, 1)]),
+    ("diff --git a/k.c b/k.c\n--- a/k.c\n+++ b/k.c\n@@ -1 +1 @@\n-a\n"
+     "\\ No newline at end of file\n+b\n\\ No newline at end of file\n", [("k.c", "k.c", 1, 1)]),
+    ("diff --git a/k.c b/k.c\r\n--- a/k.c\r\n+++ b/k.c\r\n@@ -1,2 +1,2 @@\r\n-a\r\n+b\r\n \r\n",
+     [("k.c", "k.c", 1, 1)]),
+    ("diff --git a/k.c b/k.c\n--- a/k.c\n+++ b/k.c\n@@ -1,3 +1,3 @@\n a\n\n-b\n+c\n",
+     [("k.c", "k.c", 1, 1)]),
+])
+def test_patches_are_parsed_and_rendered(
+    text: str, files: list[tuple[str, str, int, int]]
+) -> None:
+    patch = parse(text)
+    assert shown(patch) == files
+    assert patch.text == text
+    assert patch.data == text.encode()
+    assert bool(patch) == bool(files)
+
+
+@pytest.mark.parametrize(("text", "told"), [
+    ("diff --git a/k b/k\n--- a/k\n+++ b/k\n@@ -1,4 +1,4 @@\n-a\n+b\n", "patch:7: the hunk of l"),
+    ("--- a/k\n+++ b/k\n@@ -1 +1 @@\n*a\n", "patch:4: the hunk of line 3 ends early"),
+    ("--- a/k\n+++ b/k\n@@ -1,2 +1,1 @@\n a\n b\n c\n", "longer than it says"),
+    ("diff --cc k.c\nindex 1,2..3\n", "patch:1: a merge's"),
+    (SIMPLE.replace("bar", "\ud800"), "not valid text"),
+])
+def test_torn_patches_are_told_with_their_line(text: str, told: str) -> None:
+    with pytest.raises(InputError) as error:
+        parse(text)
+    assert told in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_modes_are_read() -> None:
+    def modes(text: str) -> tuple[str, str]:
+        return (parse(text).files[0].old_mode, parse(text).files[0].new_mode)
+
+    assert modes(SIMPLE) == ("100644", "100644")
+    assert modes(NEW.format("k")) == ("", "100644")
+    assert modes("diff --git a/k b/k\nold mode 100644\nnew mode 120000\n") == ("100644", "120000")
+
+
+names = st.text(st.characters(codec="utf-8", exclude_characters="\0\n\r\t/"), min_size=1,
+                max_size=12).filter(lambda name: name.strip() == name and name not in (".", ".."))
+paths = st.lists(names, min_size=1, max_size=3).map("/".join)
+lines = st.text(st.characters(codec="utf-8", exclude_characters="\n"), max_size=20)
+
+
+@st.composite
+def sections(draw: st.DrawFn) -> str:
+    """A well-formed section, with the names and lines that confuse parsers."""
+    path = draw(paths)
+    old, new = headers.quote(f"a/{path}"), headers.quote(f"b/{path}")
+    tab = "\t" if " " in path and not old.startswith('"') else ""
+    text = f"diff --git {old} {new}\nindex 1234567..89abcde 100644\n"
+    text += f"--- {old}{tab}\n+++ {new}{tab}\n"
+    for _ in range(draw(st.integers(1, 3))):
+        body = draw(st.lists(st.tuples(st.sampled_from(" +-"), lines), min_size=1, max_size=6))
+        before = sum(sign != "+" for sign, _ in body)
+        after = sum(sign != "-" for sign, _ in body)
+        text += f"@@ -1,{before} +1,{after} @@ {draw(lines)}\n"
+        text += "".join(f"{sign}{line}\n" for sign, line in body)
+    return text
+
+
+@given(st.lists(sections(), max_size=4))
+@settings(max_examples=150, deadline=None)
+def test_well_formed_patches_keep_their_sections(texts: list[str]) -> None:
+    patch = parse("".join(texts))
+    assert [file.text for file in patch.files] == texts
+    assert patch.text == "".join(texts)
+
+
+@given(st.lists(st.sampled_from([
+    "diff --git a/k b/k", "--- a/k", "+++ b/k", "@@ -1 +1 @@", "@@ -1,2 +0,0 @@", "-a", "+b", " c",
+    "", "\\ No newline at end of file", "GIT binary patch", "new file mode 100644", "rename to x",
+    "diff --git", "--- ", "+++ ", "@@ ", "diff --git \"a/x", "Binary files a/x and b/x differ",
+]), max_size=14), st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_any_text_is_parsed_whole_or_refused(parts: list[str], ended: bool) -> None:
+    text = "\n".join(parts) + ("\n" if ended and parts else "")
+    try:
+        patch = parse(text)
+    except InputError:
+        return
+    assert patch.text == text
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_come_back(data: bytes) -> None:
+    try:
+        assert parse(data).data == data
+    except InputError:
+        return
+
+
+@given(paths)
+def test_quoting_is_undone(path: str) -> None:
+    assert headers.unquote(headers.quote(path)) == path
+    for line, prefix in ((f"--- {headers.quote('a/' + path)}", "a/"),):
+        assert headers.header_name(line) == prefix + path
+
+
+# rubbish and breaches
+
+
+@pytest.mark.parametrize(("path", "told"), [
+    ("build/x.c", "build"), ("build_harness/k.py", "build"), ("src/build/k.c", ""),
+    (".triton/x/k.json", "cache"), (".triton_jit/k", "cache"), ("torchinductor_root/k.py", "cache"),
+    ("a/flydsl_cache_1/k.py", "cache"), ("__pycache__/k.py", "cache"), ("my_Cache/k.py", "cache"),
+    ("cache_utils.py", ""), ("src/cache_kernels.cu", ""), ("kernel.c", ""), ("src/k.cu", ""),
+    ("k.hsaco", "compiled"), ("k.ptx", "compiled"), ("k.ttgir", "compiled"), ("k.o", "compiled"),
+    ("k.so", "compiled"), ("solver.sol", ""), ("k.cubin", "compiled"),
+    ("run.sh", "helper"), ("test_my_harness.py", "helper"), ("k.c.bak", "helper"),
+    ("k_standalone", "helper"), ("Makefile", "helper"), ("out.log", "helper"), ("k.c~", "helper"),
+    ("core", "helper"), ("core.c", ""), ("logger.c", ""),
+])
+def test_rubbish_is_told_by_folder_suffix_and_name(path: str, told: str) -> None:
+    assert told in rubbish(path)
+    assert bool(rubbish(path)) == bool(told)
+
+
+def changed(path: str) -> str:
+    return SIMPLE.replace("kernel.c", path)
+
+
+@pytest.mark.parametrize(("edit", "text", "kept"), [
+    (("kernel.c",), NEW.format("notes.md") + SIMPLE, ["kernel.c"]),
+    ((), NEW.format("notes.md") + SIMPLE, ["notes.md", "kernel.c"]),
+    (("**",), NEW.format("build/x.c") + SIMPLE, ["kernel.c"]),
+    (("build/x.c",), NEW.format("build/x.c"), ["build/x.c"]),
+    (("kv_cache/**",), NEW.format("kv_cache/k.cuh"), ["kv_cache/k.cuh"]),
+    (("kv_cache/**",), NEW.format("kv_cache/.triton/k.cuh"), []),
+    (("kv_cache",), changed("kv_cache/k.cuh"), ["kv_cache/k.cuh"]),
+    ((), changed("kv_cache/k.cuh"), ["kv_cache/k.cuh"]),
+    (("kernel.c",), changed("kv_cache/k.cuh"), []),
+    (("kernel.c",), changed("other.c"), ["other.c"]),
+    (("*.bin", "x.bin"), BINARY, []),
+])
+def test_what_is_left_out_of_a_patch(edit: tuple[str, ...], text: str, kept: list[str]) -> None:
+    patch = parse(text)
+    cleaned = clean(patch, edit)
+    assert [f.path for f in cleaned.files] == kept
+    assert {d.path for d in cleaned.dropped} == {f.path for f in patch.files} - set(kept)
+    assert all(d.reason for d in cleaned.dropped)
+    assert clean(cleaned, edit) == cleaned
+
+
+def mode(path: str, old: str, new: str) -> str:
+    return f"diff --git a/{path} b/{path}\nold mode {old}\nnew mode {new}\n"
+
+
+@pytest.mark.parametrize(("text", "kinds"), [
+    (SIMPLE, []),
+    (changed("reference.py"), ["frozen"]),
+    (changed("src/other.c"), ["outside"]),
+    (changed("requirements.txt"), ["dependency"]),
+    (NEW.format("sub/requirements-dev.txt"), ["dependency"]),
+    (changed("pyproject.toml"), ["dependency"]), (changed("setup.py"), ["dependency"]),
+    (changed("environment.yml"), ["dependency"]), (changed("uv.lock"), ["dependency"]),
+    (NEW.format("sitecustomize.py"), ["start-up"]), (NEW.format("a/evil.pth"), ["start-up"]),
+    (changed("../kernel.c"), ["path", "outside"]), (changed("a/../kernel.c"), ["path", "outside"]),
+    (changed("/etc/passwd"), ["path", "outside"]), (changed("x/.git/config"), ["path", "outside"]),
+    (changed(".GIT/hooks/x"), ["path", "outside"]), (changed("a//b"), ["path", "outside"]),
+    (changed(f"{'n' * 256}.c"), ["path", "outside"]),
+    (NEW.format("kernel.c").replace("100644", "120000"), ["symlink"]),
+    (mode("kernel.c", "100644", "120000"), ["symlink"]),
+    (mode("kernel.c", "120000", "100644"), ["symlink"]),
+    (NEW.format("kernel.c").replace("100644", "160000"), ["submodule"]),
+    (NEW.format("kernel.c").replace("100644", "100755"), ["executable"]),
+    (mode("kernel.c", "100644", "100755"), ["executable"]),
+    (mode("kernel.c", "100755", "100644"), []),
+    (mode("kernel.c", "100644", "104755"), ["mode"]),
+    ("diff --git a/reference.py b/kernel.c\nsimilarity index 90%\nrename from reference.py\n"
+     "rename to kernel.c\n", ["frozen"]),
+    ("diff --git a/reference.py b/reference.py\ndeleted file mode 100644\n", ["frozen"]),
+])
+def test_breaches_are_listed(text: str, kinds: list[str]) -> None:
+    found = violations(parse(text), ("kernel.c",), ("reference.py", "task.yaml"))
+    assert [v.kind for v in found] == kinds
+    assert all(v.path and v.detail for v in found)
+
+
+@pytest.mark.parametrize(("glob", "yes", "no"), [
+    ("kernel.c", ["kernel.c"], ["a/kernel.c", "kernel.cu", "kernelxc"]),
+    ("*.c", ["a.c", ".c"], ["a/b.c", "a.cc"]),
+    ("**/*.c", ["a.c", "x/y/a.c"], ["a.h"]),
+    ("src/**", ["src/a", "src/x/y"], ["src2/a", "a/src/b"]),
+    ("src/", ["src/a", "src/x/y"], ["src2"]),
+    ("src/*.cu", ["src/a.cu"], ["src/x/a.cu"]),
+    ("a/**/z.c", ["a/z.c", "a/b/c/z.c"], ["az.c", "b/a/z.c"]),
+    ("k[0-9].c", ["k1.c"], ["ka.c", "k12.c"]),
+    ("k[!0-9].c", ["ka.c"], ["k1.c"]),
+    ("k?.c", ["k1.c"], ["k.c", "k/.c"]),
+    ("./kernel.c", ["kernel.c"], []),
+    ("**", ["a", "a/b"], []),
+    ("a+(b).c", ["a+(b).c"], ["aab.c"]),
+    ("odd[.c", ["odd[.c"], []),
+])
+def test_globs(glob: str, yes: list[str], no: list[str]) -> None:
+    assert [path for path in yes if not matches(path, (glob,))] == []
+    assert [path for path in no if matches(path, (glob,))] == []
+
+
+def test_a_candidate_is_named_by_base_and_patch() -> None:
+    patch = parse(SIMPLE)
+    assert candidate_id("t0", patch) == candidate_id("t0", parse(SIMPLE.encode()))
+    assert len({candidate_id("t0", patch), candidate_id("t1", patch),
+                candidate_id("t0", parse(SIMPLE + "\n"))}) == 3
+    assert len(candidate_id("t0", patch)) == 12
+
+
+# applying
+
+
+@pytest.fixture(scope="module")
+def lineage(tmp_path_factory: pytest.TempPathFactory) -> Lineage:
+    root = tmp_path_factory.mktemp("apply")
+    return Lineage.create(root / "campaign", "rms", repos.project(root / "user"))
+
+
+def edited_tree(lineage: Lineage, line: int, new: str, base: str = "") -> Patch:
+    tree = lineage.worktree("s", base or lineage.base)
+    kernel = tree / "kernel.c"
+    kernel.write_text(repos.edited(kernel.read_text(), line, new))
+    return lineage.capture(tree, base or lineage.base)
+
+
+def renamed(text: str, old: str, new: str) -> str:
+    return text.replace("a/kernel.c", old).replace("b/kernel.c", new)
+
+
+def foreign(lineage: Lineage) -> Iterator[tuple[str, str, bool]]:
+    """One change, said in the ways in which people and tools say it."""
+    text = edited_tree(lineage, 5, "faster();").text
+    index = next(line for line in text.splitlines() if line.startswith("index "))
+    bare = text.replace(f"{index}\n", "")
+    unnamed = "".join(bare.splitlines(keepends=True)[1:])
+    yield "plain", text, True
+    yield "plain", text.rstrip("\n"), True
+    yield "plain", bare, True
+    yield "plain", renamed(text, "i/kernel.c", "w/kernel.c"), True
+    yield "normalised", renamed(bare, "kernel.c", "kernel.c"), True
+    yield "normalised", renamed(bare, "a/home/ann/kernel.c", "b/home/ann/kernel.c"), True
+    yield "normalised", renamed(unnamed, "/tmp/one/kernel.c\t2026", "/tmp/two/kernel.c"), True
+    yield "normalised", renamed(unnamed, "kernel.c.orig", "kernel.c"), True
+    yield "sanitised", text + NEW.format("task.yaml"), False
+    yield "sanitised", text + NEW.format("src/deep/helper.h"), False
+
+
+def test_the_ladder_finds_the_same_change_in_every_spelling(lineage: Lineage) -> None:
+    truth = lineage.apply(lineage.base, edited_tree(lineage, 5, "faster();"))
+    for rung, text, whole in foreign(lineage):
+        applied = lineage.apply(lineage.base, parse(text))
+        assert applied.rung == rung, text
+        assert applied.patch.text == truth.patch.text
+        assert applied.tree == truth.tree
+        assert bool(applied.patch.dropped) != whole
+
+
+def test_a_patch_that_is_handed_in_is_cleaned(lineage: Lineage) -> None:
+    good = edited_tree(lineage, 5, "faster();").text
+    truth = lineage.apply(lineage.base, parse(good))
+    rubbish = BINARY + NEW.format("notes.md") + NEW.format("__pycache__/k.py")
+    foreign = renamed(good, "a/home/ann/kernel.c", "b/home/ann/kernel.c")
+    for text in (good, good + rubbish, foreign + rubbish, MAIL.replace(SIMPLE, good)):
+        taken = lineage.take(lineage.base, text.encode(), ("kernel.c",))
+        assert taken.tree == truth.tree
+        assert taken.patch.text == truth.patch.text
+        assert len(taken.patch.dropped) == (3 if rubbish in text else 0)
+    for text, told in ((rubbish, "nothing of the patch is left"), (BINARY, "no diff"),
+                       ("hello\n", "no diff")):
+        with pytest.raises(InputError, match=told) as error:
+            lineage.take(lineage.base, text, ("kernel.c",))
+        assert "\n" not in str(error.value)
+
+
+def test_a_patch_from_inside_a_folder_finds_its_file(lineage: Lineage) -> None:
+    text = "--- a/helper.h\n+++ b/helper.h\n@@ -1 +1 @@\n-#define N 4\n+#define N 8\n"
+    applied = lineage.apply(lineage.base, parse(text))
+    assert applied.rung == "normalised"
+    assert [f.path for f in applied.patch.files] == ["src/deep/helper.h"]
+
+
+def test_new_files_follow_their_siblings_out_of_a_foreign_folder(lineage: Lineage) -> None:
+    text = edited_tree(lineage, 5, "faster();").text.replace("/kernel.c", "/work/proj/kernel.c")
+    applied = lineage.apply(lineage.base, parse(text + NEW.format("work/proj/src/new.h")))
+    assert [f.path for f in applied.patch.files] == ["kernel.c", "src/new.h"]
+
+
+@pytest.mark.parametrize("path", ["../evil.c", "/etc/evil.c", "a/../../evil.c", ".git/config",
+                                  "x/.git/hooks/post-checkout"])
+def test_nothing_is_ever_written_outside_of_the_tree(lineage: Lineage, path: str) -> None:
+    with pytest.raises(InputError) as error:
+        lineage.apply(lineage.base, parse(NEW.format(path)))
+    assert "\n" not in str(error.value)
+
+
+def test_a_header_that_lies_is_refused(lineage: Lineage) -> None:
+    text = edited_tree(lineage, 5, "faster();").text
+    lying = text.replace("+++ b/kernel.c", "+++ b/reference.py")
+    try:
+        applied = lineage.apply(lineage.base, parse(lying))
+    except InputError:
+        return
+    assert [v.kind for v in violations(applied.patch, ("kernel.c",), ("reference.py",))]
+
+
+def test_a_moved_base_is_merged_and_a_conflict_refused(lineage: Lineage) -> None:
+    far = edited_tree(lineage, 30, "far();")
+    near = edited_tree(lineage, 7, "near();")
+    same = edited_tree(lineage, 5, "other();")
+    patch = edited_tree(lineage, 5, "faster();")
+    for other, rung in ((far, "plain"), (near, "3-way")):
+        base = lineage.commit(lineage.base, other, "moved")
+        rebased = lineage.rebase(patch, base)
+        assert rebased.rung == rung
+        assert (rebased.patch.files[0].added, rebased.patch.files[0].removed) == (1, 1)
+        text = lineage.read(rebased.tree, "kernel.c").decode()
+        assert "faster();" in text
+        assert "<<<<<<<" not in text
+    with pytest.raises(InputError, match="does not apply"):
+        lineage.rebase(patch, lineage.commit(lineage.base, same, "moved"))
+
+
+def test_a_change_that_the_base_holds_is_empty(lineage: Lineage) -> None:
+    patch = edited_tree(lineage, 5, "faster();")
+    base = lineage.commit(lineage.base, patch, "kept")
+    assert not lineage.rebase(patch, base).patch
+    with pytest.raises(InputError, match="changes nothing"):
+        lineage.commit(base, patch, "again")
+
+
+@pytest.mark.parametrize("text", ["", "just words\n", changed("nowhere.c"), SIMPLE])
+def test_what_does_not_apply_is_one_line(lineage: Lineage, text: str) -> None:
+    with pytest.raises(InputError) as error:
+        lineage.apply(lineage.base, parse(text))
+    assert "\n" not in str(error.value)
+
+
+def test_git_agrees_with_the_parser(lineage: Lineage, tmp_path: Path) -> None:
+    """A patch of every shape, made by git from a tree of odd files, applied by plain git."""
+    tree = lineage.worktree("odd", lineage.base)
+    for n, name in enumerate((" lead", "sp ace.c", 'quo"te.c', "tab\tx.c", "new\nline.c", "ünï.c",
+                              "b/b b/x.c", "-dash", "--- a")):
+        (tree / name).parent.mkdir(exist_ok=True, parents=True)
+        (tree / name).write_text(f"--- a/{n}\n+++ b/{n}\n@@ -1 +1 @@\n" + "\r\n\x0c\u2028\n" * n)
+    (tree / "kernel.c").write_text(repos.KERNEL.rstrip("\n"))
+    patch = lineage.capture(tree, lineage.base)
+    assert len(patch.files) == 10
+    plain = tmp_path / "plain"
+    lineage.checkout_tree(lineage.base, plain)
+    for one in patch.files:  # each section stands alone
+        done = subprocess.run(["git", "apply", "-"], input=one.text.encode(), cwd=plain,
+                              check=False, capture_output=True, env=repos.ENVIRONMENT)
+        assert done.returncode == 0, done.stderr
+    whole = tmp_path / "whole"
+    lineage.checkout_tree(lineage.apply(lineage.base, patch).tree, whole)
+    found = [{str(p.relative_to(top)): p.read_bytes() for p in top.rglob("*") if p.is_file()}
+             for top in (plain, whole)]
+    assert found[0] == found[1]

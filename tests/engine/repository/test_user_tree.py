@@ -1,0 +1,339 @@
+"""A user's working tree is never touched: whatever state it is in, whatever a campaign does."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.journal.write import Writer
+from engine.lineage import commit as keep
+from engine.repository import project
+from engine.repository.campaign_repo import BEST_FILE, Lineage
+from engine.repository.git import Git, GitFailed
+from engine.repository.patches.patch import Patch
+from harness.errors import EnvironmentFault, InputError, KoptError, Refused
+from kopt_tui.commands import merge
+from tests.support import repos, samples
+from tests.support.command_line import NAME, kopt, told
+
+BRANCH = f"optimize/{NAME}"
+MINE = repos.edited(repos.KERNEL, 3, "// mine")
+THEIRS = repos.edited(repos.KERNEL, 3, "// theirs")
+
+
+def quietly(user: Path, *arguments: str) -> None:
+    """Run git where it is to stop in the middle."""
+    subprocess.run(["git", *arguments], cwd=user, env=repos.ENVIRONMENT, check=False,
+                   capture_output=True)
+
+
+def dirty(user: Path) -> None:
+    (user / "kernel.c").write_text(MINE)
+    (user / "untracked.txt").write_text("mine\n")
+    (user / "task.yaml").unlink()
+
+
+def staged(user: Path) -> None:
+    (user / "kernel.c").write_text(MINE)
+    repos.git(user, "add", "kernel.c")
+    (user / "kernel.c").write_text(THEIRS)
+    repos.git(user, "rm", "-q", "--cached", "task.yaml")
+
+
+def diverged(user: Path) -> None:
+    repos.git(user, "switch", "-q", "-c", "other")
+    repos.commit(user, {"kernel.c": THEIRS}, "theirs")
+    repos.git(user, "switch", "-q", "main")
+    repos.commit(user, {"kernel.c": MINE}, "mine")
+
+
+def rebasing(user: Path) -> None:
+    diverged(user)
+    quietly(user, "rebase", "other")
+    assert (user / ".git" / "rebase-merge").is_dir()
+
+
+def merging(user: Path) -> None:
+    diverged(user)
+    quietly(user, "merge", "other")
+    assert (user / ".git" / "MERGE_HEAD").is_file()
+
+
+def merging_without_a_change(user: Path) -> None:
+    """A merge that is not concluded and whose tree looks clean: `reset --merge` would end it."""
+    diverged(user)
+    repos.git(user, "merge", "-q", "-s", "ours", "--no-commit", "other")
+    assert repos.git(user, "status", "--porcelain") == ""
+
+
+def picking(user: Path) -> None:
+    diverged(user)
+    quietly(user, "cherry-pick", "other")
+    assert (user / ".git" / "CHERRY_PICK_HEAD").is_file()
+
+
+def bisecting(user: Path) -> None:
+    diverged(user)
+    repos.git(user, "bisect", "start")
+
+
+def stashed(user: Path) -> None:
+    (user / "kernel.c").write_text(MINE)
+    repos.git(user, "stash", "push", "-q")
+
+
+def detached(user: Path) -> None:
+    repos.git(user, "switch", "-q", "--detach")
+    dirty(user)
+
+
+def locked(name: str) -> Callable[[Path], None]:
+    def act(user: Path) -> None:
+        (user / ".git" / name).parent.mkdir(parents=True, exist_ok=True)
+        (user / ".git" / name).write_text("")
+        (user / "kernel.c").write_text(MINE)
+    act.__name__ = name
+    return act
+
+
+STATES = [dirty, staged, rebasing, merging, merging_without_a_change, picking, bisecting, stashed,
+          detached, locked("index.lock"), locked("HEAD.lock"), locked("config.lock"),
+          locked("packed-refs.lock"), locked("refs/heads/main.lock")]
+
+
+def everything(user: Path) -> dict[str, tuple[bytes, int, int]]:
+    """Every file of the user's folder but the objects and our branch: contents, time, inode."""
+    found = {}
+    for path in sorted(user.rglob("*")):
+        name = str(path.relative_to(user))
+        if path.is_file() and ".git/objects/" not in name and "optimize" not in name:
+            found[name] = (path.read_bytes(), path.stat().st_mtime_ns, path.stat().st_ino)
+    return found
+
+
+def change(lineage: Lineage, line: int = 20) -> Patch:
+    tree = lineage.worktree("s", lineage.best)
+    text = (tree / "kernel.c").read_text()
+    (tree / "kernel.c").write_text(repos.edited(text, line, f"faster_{line}();"))
+    return lineage.capture(tree, lineage.best)
+
+
+def advance(lineage: Lineage, line: int = 20) -> str:
+    best = lineage.best
+    commit = lineage.commit(best, change(lineage, line), f"faster {line}")
+    assert lineage.advance(best, commit)
+    return commit
+
+
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
+def test_a_campaign_touches_nothing_of_the_users_tree(tmp_path: Path,
+                                                      state: Callable[[Path], None]) -> None:
+    user = repos.project(tmp_path / "user")
+    state(user)
+    before = everything(user)
+    found = project.find(user)
+    lineage = Lineage.create(tmp_path / "campaign", NAME, found)
+    for line in (20, 25):
+        commit = advance(lineage, line)
+        assert lineage.publish() == ""
+        assert repos.git(user, "rev-parse", BRANCH) == commit
+    lineage.remove_all()
+    assert everything(user) == before
+
+
+@pytest.mark.parametrize("name", [f"refs/heads/{BRANCH}.lock"])
+def test_a_lock_on_our_branch_is_told_and_the_gain_kept(tmp_path: Path, name: str) -> None:
+    user = repos.project(tmp_path / "user")
+    locked(name)(user)
+    lineage = Lineage.create(tmp_path / "campaign", NAME, user)
+    commit = advance(lineage)
+    before = everything(user)
+    refusal = lineage.publish()
+    assert "did not take branch" in refusal and "\n" not in refusal
+    assert lineage.best == commit and everything(user) == before
+    (user / ".git" / name).unlink()
+    assert lineage.publish() == "" and repos.git(user, "rev-parse", BRANCH) == commit
+
+
+def campaign(tmp_path: Path, *, publishes: bool = True) -> tuple[Path, Lineage]:
+    """A finished campaign with one kept commit, as its journal and its folder have it."""
+    user = repos.project(tmp_path / "user")
+    lineage = Lineage.create(tmp_path / "w" / NAME, NAME, user, publishes=publishes)
+    base, commit = lineage.base, advance(lineage)
+    assert lineage.publish() == ""
+    writer = Writer(tmp_path / "w")
+    writer.add_campaign(samples.campaign(
+        NAME, path=str(lineage.folder), project=str(user), base_commit=base, best_commit=commit,
+        state="finished"))
+    writer.close()
+    (lineage.folder / "manifest.yaml").write_text(
+        f"target_op: rmsnorm\nproject: {user}\ngit_commit: {str(publishes).lower()}\n")
+    return user, lineage
+
+
+@pytest.mark.parametrize(("state", "words"), [
+    (dirty, "are not committed"), (staged, "are not committed"), (rebasing, "a rebase is under"),
+    (merging, "a merge is under way"), (merging_without_a_change, "a merge is under way"),
+    (picking, "a cherry-pick is under way"), (bisecting, "a bisection is under way"),
+    (detached, "no branch is checked out"), (locked("index.lock"), "another git command holds"),
+], ids=lambda value: getattr(value, "__name__", ""))
+def test_merge_refuses_and_touches_nothing(tmp_path: Path, state: Callable[[Path], None],
+                                           words: str) -> None:
+    user = repos.project(tmp_path / "user")
+    state(user)
+    before = everything(user)
+    with pytest.raises(Refused, match=words):
+        merge.Project(user).check_clean()
+    assert everything(user) == before
+
+
+@pytest.mark.parametrize("form", ["branch", "squash"])
+def test_a_refused_merge_leaves_the_users_own_one_standing(tmp_path: Path, form: str) -> None:
+    user, _ = campaign(tmp_path)
+    merging_without_a_change(user)
+    before = everything(user)
+    done = kopt("merge", "--as", form, workspace=tmp_path / "w")
+    assert done.returncode == 1 and "a merge is under way" in told(done)
+    assert everything(user) == before
+
+
+# git_commit: false
+
+def test_without_commits_nothing_reaches_the_users_repository(tmp_path: Path) -> None:
+    user = repos.project(tmp_path / "user")
+    before = {str(p): p.read_bytes() for p in user.rglob("*") if p.is_file()}
+    lineage = Lineage.create(tmp_path / "campaign", NAME, user, publishes=False)
+    commit = advance(lineage)
+    assert lineage.publish() == ""
+    assert {str(p): p.read_bytes() for p in user.rglob("*") if p.is_file()} == before
+    assert lineage.best == commit and lineage.log(commit, lineage.base) == [commit]
+
+
+def test_without_commits_the_patch_is_there_and_a_merge_must_be_asked_for(tmp_path: Path) -> None:
+    user, lineage = campaign(tmp_path, publishes=False)
+    before = everything(user)
+    done = kopt("merge", workspace=tmp_path / "w")
+    assert done.returncode == 1 and "git_commit: false" in told(done)
+    printed = kopt("merge", "--patch", workspace=tmp_path / "w").stdout
+    assert everything(user) == before and repos.git(user, "branch", "--list", BRANCH) == ""
+    (tmp_path / "out.patch").write_text(printed)
+    repos.git(user, "apply", str(tmp_path / "out.patch"))
+    assert (user / "kernel.c").read_bytes() == lineage.read(lineage.best, "kernel.c")
+    repos.git(user, "checkout", "-q", ".")
+    assert kopt("merge", "--as", "squash", workspace=tmp_path / "w").returncode == 0
+    assert "faster_20();" in (user / "kernel.c").read_text()
+
+
+def test_the_patch_does_not_need_the_project(tmp_path: Path) -> None:
+    user, _ = campaign(tmp_path)
+    shutil.rmtree(user)
+    assert "+faster_20();" in kopt("merge", "--patch", workspace=tmp_path / "w").stdout
+    done = kopt("merge", workspace=tmp_path / "w")
+    assert done.returncode == 3 and "folder is gone" in told(done)
+
+
+# what is deleted in the middle
+
+def test_a_linked_worktree_of_the_user_deleted_in_the_middle(tmp_path: Path) -> None:
+    user = repos.project(tmp_path / "user")
+    repos.git(user, "worktree", "add", "-q", str(tmp_path / "linked"), "-b", "side")
+    lineage = Lineage.create(tmp_path / "campaign", NAME, tmp_path / "linked")
+    advance(lineage, 20)
+    assert lineage.publish() == ""
+    shutil.rmtree(tmp_path / "linked")
+    commit, before = advance(lineage, 25), everything(user)
+    refusal = lineage.publish()
+    assert refusal and "\n" not in refusal
+    assert lineage.best == commit and everything(user) == before
+
+
+@pytest.mark.parametrize("gone", ["worktrees/s", "worktrees", "worktrees/s/.git",
+                                  "repo.git/kopt/slots", "repo.git/kopt"])
+def test_a_slots_worktree_deleted_in_the_middle(tmp_path: Path, gone: str) -> None:
+    """By the worker, by a cleaner of old files, by hand: the slot fails or is captured, and the
+    next one works.
+    """
+    lineage = Lineage.create(tmp_path / "campaign", NAME, repos.project(tmp_path / "user"))
+    tree = lineage.worktree("s", lineage.base)
+    (tree / "kernel.c").write_text(MINE)
+    shutil.rmtree(lineage.folder / gone)
+    if tree.is_dir():
+        assert [f.path for f in lineage.capture(tree, lineage.base).files] == ["kernel.c"]
+    else:
+        with pytest.raises(InputError, match="removed its worktree"):
+            lineage.capture(tree, lineage.base)
+    lineage.remove("s")
+    assert advance(lineage) == lineage.best
+
+
+def test_a_clone_that_is_gone_is_one_line(tmp_path: Path) -> None:
+    lineage = Lineage.create(tmp_path / "campaign", NAME, repos.project(tmp_path / "user"))
+    shutil.rmtree(lineage.git_dir)
+    with pytest.raises(KoptError) as error:
+        lineage.worktree("s", "HEAD")
+    assert "\n" not in str(error.value)
+    with pytest.raises(InputError, match="no clone"):
+        Lineage(tmp_path / "campaign", NAME, tmp_path / "user")
+
+
+def test_a_lock_in_the_campaigns_clone_is_cleared_when_it_is_taken_over(tmp_path: Path) -> None:
+    """An index, a reference and the packed references: whatever a killed git held."""
+    lineage = Lineage.create(tmp_path / "campaign", NAME, repos.project(tmp_path / "user"))
+    repos.git(lineage.git_dir, "config", "core.filesRefLockTimeout", "0")
+    for name in (f"{lineage.ref}.lock", "packed-refs.lock", "HEAD.lock", "index.lock",
+                 "shallow.lock"):
+        lock = lineage.git_dir / name
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        lock.write_text("")
+        os.utime(lock, (1, 1))
+    commit = lineage.commit(lineage.base, change(lineage), "faster")
+    with pytest.raises((GitFailed, EnvironmentFault)):
+        lineage.advance(lineage.base, commit)
+    lineage.unlock()
+    assert lineage.advance(lineage.base, commit)
+    assert not list(lineage.git_dir.rglob("*.lock"))
+
+
+# the best commit and the scores
+
+def test_the_best_commit_is_a_file_for_people(tmp_path: Path) -> None:
+    lineage = Lineage.create(tmp_path / "campaign", NAME, repos.project(tmp_path / "user"))
+    path = lineage.folder / BEST_FILE
+    assert BEST_FILE == "BEST_COMMIT" and path.read_text() == f"{lineage.base}\n"
+    commit = advance(lineage)
+    lineage.note_best()
+    assert path.read_text() == f"{commit}\n"
+    path.unlink()
+    Lineage(lineage.folder, NAME, tmp_path / "user").note_best()
+    assert path.read_text() == f"{commit}\n"
+    assert [p.name for p in lineage.folder.iterdir() if ".new" in p.name] == []
+
+
+def test_the_history_of_keeps_is_linear(tmp_path: Path) -> None:
+    lineage = Lineage.create(tmp_path / "campaign", NAME, repos.project(tmp_path / "user"))
+    commits = [advance(lineage, line) for line in (5, 15, 25, 35)]
+    assert lineage.log(lineage.best, lineage.base) == commits
+    before = lineage.base
+    for commit in commits:
+        assert lineage.parents(commit) == [before]
+        before = commit
+    assert Git(lineage.git_dir).line("rev-list", "--min-parents=2", lineage.best) == ""
+
+
+@pytest.mark.parametrize(("before", "now", "falls"), [
+    (None, 1.2, False), (1.2, None, False), (1.2, 1.3, False), (1.2, 1.2, False),
+    (1.2, 1.2 * 0.991, False), (1.2, 1.2 * 0.99, False), (1.2, 1.2 * 0.989, True),
+    (1.0, 0.9, True), (3.0, 2.5, True),
+])
+def test_accepted_scores_do_not_fall_by_more_than_a_percent(
+    before: float | None, now: float | None, falls: bool
+) -> None:
+    said = keep.fallen(before, now)
+    assert bool(said) == falls and "\n" not in said
+    if falls:
+        assert "1 %" in said and f"{before:.3f}x" in said

@@ -1,0 +1,132 @@
+"""Room on the disk: measured, made, and asked for in one line before a round."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from engine.repository.campaign_repo import Lineage
+from engine.rounds import disk_space
+from harness.errors import EnvironmentFault
+from tests.support import repos
+
+KIB = 1024
+
+
+def fill(path: Path, kib: int) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(os.urandom(kib * KIB))
+    return path
+
+
+def campaign(root: Path, *trees: str) -> Path:
+    folder = root / "campaign"
+    for tree in trees:
+        fill(folder / "trees" / tree / "kernel.c", 100)
+    return folder
+
+
+def test_what_a_folder_takes(tmp_path: Path) -> None:
+    one = fill(tmp_path / "here" / "deep" / "one", 100)
+    (tmp_path / "here" / "link").symlink_to(fill(tmp_path / "elsewhere", 500))
+    assert 100 * KIB <= disk_space.used(tmp_path / "here") < 120 * KIB
+    os.link(one, tmp_path / "here" / "again")  # the same blocks
+    assert disk_space.used(tmp_path / "here") < 120 * KIB
+    assert disk_space.used(tmp_path / "nowhere") == 0
+
+
+def test_between_rounds_only_the_trees_in_use_stay(tmp_path: Path) -> None:
+    folder = campaign(tmp_path, "base", "best", "old", "older")
+    fill(folder / "worktrees" / "fixed-1" / "kernel.c", 50)
+    (folder / "worktrees" / "fixed-1").chmod(0o500)
+    (folder / "trees" / "out").symlink_to(tmp_path)
+    precious = fill(folder / "patches" / "kept.patch", 1)
+    freed = disk_space.trim(folder, {"base", "best"})
+    assert sorted(p.name for p in (folder / "trees").iterdir()) == ["base", "best"]
+    assert not list((folder / "worktrees").iterdir()) and precious.exists()
+    assert 250 * KIB <= freed < 300 * KIB and tmp_path.is_dir()
+
+
+def test_a_trimmed_tree_is_made_again(tmp_path: Path) -> None:
+    lineage = Lineage.create(tmp_path / "campaign", "rms", repos.project(tmp_path / "user"))
+    tree = lineage.tree_of(lineage.base)
+    place = lineage.folder / "trees" / tree
+    for _ in range(2):
+        lineage.checkout_tree(tree, place)
+        assert (place / "kernel.c").read_text() == repos.KERNEL
+        assert disk_space.trim(lineage.folder, ()) > 0 and not place.exists()
+
+
+def test_what_a_round_needs_grows_with_what_it_runs(tmp_path: Path) -> None:
+    folder = campaign(tmp_path, "base")
+    one = disk_space.need(folder, base_tree="base", slots=1)
+    assert one >= 600 * KIB
+    assert disk_space.need(folder, base_tree="base", slots=11) - one >= 2000 * KIB
+    assert disk_space.need(folder, base_tree="base", slots=1, cards=8) - one >= 2800 * KIB
+    fill(folder / "jit" / "warm" / "k", 1000)
+    assert disk_space.need(folder, base_tree="base", slots=1) - one >= 3000 * KIB
+
+
+def test_room_that_is_there_is_no_news(tmp_path: Path) -> None:
+    folder = campaign(tmp_path, "base", "best", "old")
+    assert disk_space.make_room(folder, base_tree="base", slots=4, keep=("best",)) == ""
+    assert not (folder / "trees" / "old").exists() and (folder / "trees" / "best").exists()
+
+
+def test_what_had_to_go_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_space, "TOLD_BYTES", 90 * KIB)
+    said = disk_space.make_room(campaign(tmp_path, "base", "old"), base_tree="base", slots=1)
+    assert said.startswith("removed 0 MiB of checkouts") and "\n" not in said
+
+
+def test_too_little_room_is_told_before_the_round(tmp_path: Path) -> None:
+    folder = campaign(tmp_path, "base")
+    fill(folder / "scratch" / "verify-0" / "left", 100)
+    with pytest.raises(EnvironmentFault, match="a round of 1000000000 slots needs about") as error:
+        disk_space.make_room(folder, base_tree="base", slots=10**9)
+    assert "kopt prune" in str(error.value) and "\n" not in str(error.value)
+    assert not list((folder / "scratch").iterdir()), "it tried to make some"
+
+
+@pytest.mark.parametrize(("most_kib", "fits"), [(10_000, True), (900, True), (500, False)])
+def test_a_campaigns_own_budget(tmp_path: Path, most_kib: int, fits: bool) -> None:
+    folder = campaign(tmp_path, "base", "old")  # 100 KiB stay, a round of one slot needs 600
+    fill(folder / "scratch" / "left", 100)
+
+    def ask() -> str:
+        return disk_space.make_room(folder, base_tree="base", slots=1, most_bytes=most_kib * KIB)
+
+    if fits:
+        ask()
+    else:
+        with pytest.raises(EnvironmentFault, match=r"its budget is 0 MiB"):
+            ask()
+    assert (folder / "scratch" / "left").exists() is fits
+
+
+def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(small)],
+                             capture_output=True, text=True, check=False)
+    if mounted.returncode != 0:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
+    try:
+        folder = campaign(small, "base")
+        with pytest.raises(EnvironmentFault, match=r"needs about \d+ MiB, and 8 MiB are free"):
+            disk_space.make_room(folder, base_tree="base", slots=1)
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=False)
+
+
+def test_what_an_ended_campaign_does_not_need(tmp_path: Path) -> None:
+    folder = tmp_path / "campaign"
+    for name in (*disk_space.NEEDLESS, "repo.git/kopt/index-dead", "patches", "rounds", "carried"):
+        (folder / name).mkdir(parents=True)
+    (folder / "scratch").rmdir()
+    (folder / "scratch").symlink_to(tmp_path)
+    found = {str(path.relative_to(folder)) for path in disk_space.needless(folder)}
+    assert found == {"worktrees", "trees", "jit", "repo.git/kopt/index-dead"}

@@ -1,0 +1,86 @@
+"""The disk while workers write: who takes more than there is room for is ended, with the reason."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from engine.rounds import disk_space, disk_watch
+from engine.rounds.disk_watch import DiskWatch
+from tests.engine.rounds.test_disk_space import KIB, fill
+from tests.support import campaigns
+
+
+def test_who_has_written_most_is_ended(tmp_path: Path) -> None:
+    watch = DiskWatch(tmp_path, 1000 * KIB)
+    for name in "ab":
+        fill(tmp_path / name / "tree", 100)
+    with watch.slot(tmp_path / "a") as one, watch.slot(tmp_path / "b") as other:
+        fill(tmp_path / "a" / "new", 300)
+        watch.look()
+        assert not one.cancel.is_set() and not other.cancel.is_set()
+        fill(tmp_path / "b" / "new", 800)
+        watch.look()
+        assert other.cancel.is_set() and not one.cancel.is_set()
+        assert (one.why, other.why) == ("", (
+            "ended: it has written 1 MiB, and the campaign takes 1 MiB of the 1 MiB of "
+            "budget.disk_gb"))
+        watch.look()
+        assert not one.cancel.is_set(), "the first one's files are going"
+
+
+def test_nobody_is_ended_for_what_no_worker_wrote(tmp_path: Path) -> None:
+    watch = DiskWatch(tmp_path, 100 * KIB)
+    fill(tmp_path / "a" / "tree", 500)
+    with watch.slot(tmp_path / "a") as one:
+        fill(tmp_path / "trees" / "verdict", 500)
+        fill(tmp_path / "a" / "new", 10)
+        watch.look()
+        assert not one.cancel.is_set()
+
+
+def test_a_disk_that_fills_up_ends_one_without_a_budget(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = DiskWatch(tmp_path, None)
+    with watch.slot(tmp_path / "a") as one:
+        watch.look()
+        assert not one.cancel.is_set()
+        fill(tmp_path / "a" / "new", 100)
+        left = SimpleNamespace(free=disk_space.RESERVE_BYTES - 50 * KIB)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: left)
+        watch.look()
+        assert one.why.endswith("8 MiB are free on the disk")
+
+
+def test_stopping_ends_all_and_those_to_come(tmp_path: Path) -> None:
+    watch = DiskWatch(tmp_path, None, beat_s=0.01)
+    watch.start()
+    with watch.slot(tmp_path) as one:
+        watch.stop()
+        assert one.cancel.is_set() and not one.why
+    with watch.slot(tmp_path) as late:
+        assert late.cancel.is_set()
+
+
+@pytest.mark.slow
+def test_a_worker_that_fills_the_disk_is_ended_in_the_middle(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_watch, "BEAT_S", 0.2)
+    command = "sh -c 'dd if=/dev/zero of={worktree}/junk bs=1M count=80; sleep 500' {prompt}"
+    setup = campaigns.given(tmp_path, budget={"pairs": 4, "disk_gb": 0.05}, pool={
+        "slots": 2, "workers": 2, "backends": ["inbox", "cli"],
+        "cli": [{"name": "writer", "command": command}]})
+    began = time.monotonic()
+    assert campaigns.run(setup).error is None
+    assert time.monotonic() - began < 150
+    told = campaigns.slots(setup)
+    writers = {slot: one for slot, one in told.items() if "inbox" not in slot}
+    assert writers, told
+    for stage, detail in writers.values():
+        assert stage == "failed" and "ended: it has written" in detail, told
+        assert "of the 48 MiB of budget.disk_gb" in detail, told
+    assert len(campaigns.candidates(setup, "kept")) == 1

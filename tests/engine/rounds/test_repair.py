@@ -1,0 +1,89 @@
+"""Repairs: up to three attempts with the hypothesis kept, each gated and recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.campaign.setup import Setup
+from engine.history import history
+from engine.rounds import repair
+from harness.verdict import Evidence, Row, Verdict, rejected
+from tests.support import campaigns
+from tests.support.paths import SUPPORT
+
+AGENT = SUPPORT / "mending_agent.py"
+
+
+def create(root: Path, *words: str, **fields: Any) -> Setup:
+    command = " ".join(["{python}", str(AGENT), "{prompt}", *words])
+    return campaigns.create(root, pool={
+        "slots": 1, "workers": 1, "backends": ["cli"],
+        "cli": [{"name": "mender", "command": command, "cost": 1.0}]}, **fields)
+
+
+def decisions(setup: Setup) -> list[tuple[str, str]]:
+    with campaigns.reading(setup) as reader:
+        return [(d.kind, d.reason) for d in reversed(reader.decisions(setup.id))]
+
+
+def test_what_is_wrong_goes_back_and_is_kept_once_it_is_mended(tmp_path: Path) -> None:
+    setup = create(tmp_path)
+    campaigns.run(setup)
+    made = decisions(setup)
+    assert [kind for kind, _ in made] == ["repair", "repair", "keep"], made
+    assert "wrong result" in made[0][1] and made[0][1].endswith("repair 1 of 3")
+    assert "does not compile" in made[1][1] and made[1][1].endswith("repair 2 of 3")
+    found = campaigns.candidates(setup)
+    assert len({c.hypothesis for c in found}) == 1 and len(found) == 3
+    with campaigns.reading(setup) as reader:
+        assert len({d.verdict for d in reader.decisions(setup.id)}) == 3  # each was gated
+        assert history.read(reader, setup.id).tally.consecutive_regressions == 0
+        assert sum(r.cost for r in reader.rounds(setup.id)) == 3.0
+    stage, detail = campaigns.slots(setup)["fixed"]
+    assert stage == "kept" and detail.endswith("; left out my_cache/fast.h (cache folder)")
+    summary = (setup.folder.round(2) / "summary.md").read_text()
+    assert "left out my_cache/fast.h (cache folder)" in summary
+
+
+@pytest.mark.slow
+def test_the_third_repair_is_the_last_and_no_regression(tmp_path: Path) -> None:
+    setup = create(tmp_path, "--never")
+    campaigns.run(setup)
+    assert [kind for kind, _ in decisions(setup)] == ["repair", "repair", "repair", "reject"]
+    with campaigns.reading(setup) as reader:
+        assert [r.outcome for r in reader.rounds(setup.id)] == ["baseline", "failed"]
+        assert history.read(reader, setup.id).tally.consecutive_regressions == 0
+
+
+@pytest.mark.slow
+def test_a_repair_that_the_budget_does_not_pay_for_is_none(tmp_path: Path) -> None:
+    setup = create(tmp_path, "--never", budget={"pairs": 4, "cost": 2.5})
+    campaigns.run(setup)
+    assert [kind for kind, _ in decisions(setup)] == ["repair", "reject"]
+
+
+WRONG = Row(config_class="one", correct=False)
+RIGHT = Row(config_class="one", correct=True, latency_us=1.0, outcome="tie")
+
+
+def faulty(kind: str, detail: str) -> Verdict:
+    from dataclasses import replace
+
+    return replace(rejected("it failed"), evidence=(Evidence(kind=kind, detail=detail),))
+
+
+@pytest.mark.parametrize(("verdict", "mendable"), [
+    (Verdict(valid=True, correct=False, rows=(WRONG,)), True),
+    (faulty("fault", "build"), True), (faulty("fault", "tests"), True),
+    (faulty("fault", "crash"), True), (faulty("benchmark-fault", "build"), True),
+    (faulty("benchmark-fault", "exit"), True), (faulty("benchmark-fault", "timeout"), True),
+    (faulty("benchmark-fault", "changed-files"), False),
+    (faulty("benchmark-fault", "stale-file"), False),
+    (rejected("audit: it reads the clock"), False), (rejected("tampered"), False),
+    (Verdict(valid=True, correct=True, rows=(RIGHT,)), False)])
+def test_what_is_wrong_or_broken_is_mended_and_what_cheats_is_not(
+        verdict: Verdict, mendable: bool) -> None:
+    assert repair.mendable(verdict) is mendable

@@ -1,0 +1,169 @@
+"""Repairs that `kill -9` cut short go on: their hypothesis and their number are kept."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine.campaign.setup import Setup
+from engine.history import round_resume
+from engine.journal.write import request
+from engine.judge import candidate
+from engine.repository.campaign_repo import Lineage
+from tests.engine.rounds.test_repair import create, decisions
+from tests.engine.run import test_kill_command_campaign
+from tests.support import campaigns
+from tests.support.paths import ROOT
+
+ROOT = ROOT
+
+
+def start(setup: Setup, **env: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", "engine.run.host", str(setup.workspace), setup.id],
+                            env={**os.environ, **env}, cwd=ROOT, start_new_session=True)
+
+
+def kill(setup: Setup, running: subprocess.Popen[bytes]) -> None:
+    running.send_signal(signal.SIGKILL)
+    running.wait(30)
+    campaigns.until(lambda: not campaigns.processes(setup.workspace), 30.0, "nothing is left")
+
+
+def attempts(setup: Setup) -> list[int]:
+    """Return the number of the attempt that each candidate came of."""
+    with campaigns.reading(setup) as reader:
+        tasks = [round_resume.task_of(reader, setup.id, one.id) for one in reader.candidates(setup.id)]
+    return [task.mend.attempt if task.mend else 0 for task in tasks if task is not None]
+
+
+@pytest.mark.slow
+def test_a_repair_that_was_killed_goes_on_as_the_attempt_it_was(tmp_path: Path) -> None:
+    hold = tmp_path / "hold"
+    hold.touch()
+    setup = create(tmp_path, "--hold", str(hold))
+    running = start(setup)
+    campaigns.until(lambda: len(decisions(setup)) == 2 and campaigns.slots(setup)["fixed"][0] ==
+                    "working" and any("mending_agent" in one for one in
+                                      campaigns.processes(setup.workspace)))
+    kill(setup, running)
+    before = decisions(setup)
+    assert [kind for kind, _ in before] == ["repair", "repair"]
+    hold.unlink()
+    assert campaigns.run(setup).error is None
+    made = decisions(setup)
+    assert made[:2] == before and [kind for kind, _ in made[2:]] == ["keep"]
+    assert attempts(setup) == [0, 1, 2]
+    assert len({c.hypothesis for c in campaigns.candidates(setup)}) == 1
+    assert campaigns.slots(setup)["fixed"][0] == "kept"
+    with campaigns.reading(setup) as reader:
+        assert [r.outcome for r in reader.rounds(setup.id)] == ["baseline", "keep"]
+        assert sum(r.cost for r in reader.rounds(setup.id)) == 4.0  # one attempt was made twice
+    campaigns.consistent(setup)
+
+
+@pytest.mark.slow
+def test_kills_after_every_decision_give_no_attempt_more(tmp_path: Path) -> None:
+    setup = create(tmp_path, "--never")
+    for count in (1, 2, 3):
+        assert start(setup, KOPT_FAILPOINT="second-try.begun").wait(120) == -signal.SIGKILL
+        assert [kind for kind, _ in decisions(setup)] == ["repair"] * count
+    assert campaigns.run(setup).error is None
+    assert [kind for kind, _ in decisions(setup)] == ["repair", "repair", "repair", "reject"]
+    assert attempts(setup) == [0, 1, 2, 3]
+    assert campaigns.campaign(setup).state == "finished"
+
+
+@pytest.mark.slow
+def test_controls_are_looked_at_while_a_repair_is_checked_out_again(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = create(tmp_path)
+    assert start(setup, KOPT_FAILPOINT="second-try.begun").wait(120) == -signal.SIGKILL
+    [one] = campaigns.candidates(setup)
+    wrong = candidate.load(setup, one).tree
+    shutil.rmtree(setup.folder.trees)
+    seen: list[int] = []
+    plain = Lineage.checkout_tree
+
+    def slow(lineage: Lineage, commit: str, directory: Path) -> None:
+        if commit == wrong and not seen:
+            control = request(setup.workspace, setup.id, "pause", by="eve")
+            campaigns.until(lambda: applied(setup, control), 20.0, "the pause is looked at")
+            seen.append(request(setup.workspace, setup.id, "resume", by="eve"))
+        plain(lineage, commit, directory)
+
+    monkeypatch.setattr(Lineage, "checkout_tree", slow)
+    assert campaigns.run(setup).error is None
+    assert seen and [kind for kind, _ in decisions(setup)] == ["repair", "repair", "keep"]
+
+
+def applied(setup: Setup, control: int) -> bool:
+    with campaigns.reading(setup) as reader:
+        return any(one.id == control and one.applied_at for one in reader.controls(setup.id))
+
+
+@pytest.mark.slow
+def test_what_was_captured_and_not_judged_is_repaired_all_the_same(tmp_path: Path) -> None:
+    setup = create(tmp_path)
+    running = start(setup)
+    campaigns.until(lambda: campaigns.candidates(setup, "captured"))
+    kill(setup, running)
+    assert campaigns.run(setup).error is None
+    assert [kind for kind, _ in decisions(setup)] == ["repair", "repair", "keep"]
+    assert attempts(setup) == [0, 1, 2]
+
+
+@pytest.mark.slow
+def test_a_repair_that_the_budget_pays_for_no_more_is_not_taken_up(tmp_path: Path) -> None:
+    setup = create(tmp_path, "--never", budget={"pairs": 4, "cost": 2.5})
+    assert start(setup, KOPT_FAILPOINT="second-try.begun").wait(120) == -signal.SIGKILL
+    assert campaigns.run(setup).error is None
+    assert [kind for kind, _ in decisions(setup)] == ["repair"]
+    stage, detail = campaigns.slots(setup)["fixed"]
+    assert stage == "ended" and "does not pay for it" in detail
+
+
+BY_COMMAND = """\
+import sys
+from pathlib import Path
+
+attempt = Path(sys.argv[1]).read_text().partition("Repair, attempt ")[2][:1]
+wrong = {"": "return 1", "1": "return 2"}.get(attempt, "return 0")
+Path("kernel.py").write_text("COST = 80.0\\n\\ndef err(m):\\n    " + wrong + "\\n")
+"""
+
+
+def same_when_killed(root: Path, by_command: str, kinds: list[str]) -> None:
+    """Compare a campaign whose agent's second tries are each killed with one that is not killed:
+    where every measurement and the clock are the same, killed engines leave no trace.
+    """
+    agent = root / "agent.py"
+    agent.write_text(by_command)
+    manifest = {**test_kill_command_campaign.MANIFEST, "max_iterations": 1, "pool": {
+        "slots": 1, "workers": 1, "backends": ["cli"], "cli": [
+            {"name": "mender", "command": f"{{python}} {agent} {{prompt}}"}]}}
+    found = {}
+    for name, kills in (("undisturbed", 0), ("killed", kinds.count("repair"))):
+        with pytest.MonkeyPatch.context() as given:
+            given.setattr(test_kill_command_campaign, "MANIFEST", manifest)
+            setup = test_kill_command_campaign.create(root / name)
+        for path in setup.folder.inbox.iterdir():
+            path.unlink()
+        for _ in range(kills):
+            with pytest.MonkeyPatch.context() as given:
+                given.setenv("KOPT_FAILPOINT", "second-try.begun")
+                assert test_kill_command_campaign.host(setup).wait(120) == -signal.SIGKILL
+        assert test_kill_command_campaign.host(setup).wait(120) == 0
+        assert [kind for kind, _ in decisions(setup)] == kinds
+        found[name] = test_kill_command_campaign.records(setup)
+    assert found["killed"] == found["undisturbed"] and len(found["killed"]) >= 7
+
+
+@pytest.mark.slow
+def test_records_of_repairs_are_those_of_an_undisturbed_run(tmp_path: Path) -> None:
+    same_when_killed(tmp_path, BY_COMMAND, ["repair", "repair", "keep"])

@@ -1,0 +1,119 @@
+"""A repair that brings nothing is one of the three attempts, and the hypothesis goes on."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.campaign.setup import Setup
+from engine.rounds import repair
+from tests.engine.rounds.test_repair import decisions
+from tests.engine.rounds.test_repair_resumed import same_when_killed, start
+from tests.engine.rounds.test_split_retry import TASK, entry
+from tests.support import campaigns
+
+AGENT = """\
+import re, sys
+from pathlib import Path
+
+said, ways = Path(sys.argv[1]).read_text(), sys.argv[2].split(",")
+found = re.search(r"Repair, attempt (\\d) of 3", said)
+way = ways[int(found[1]) if found else 0]
+if way == "exits":
+    print(said)
+    sys.exit("the model cannot be reached")
+source = Path("scale.c")
+if way == "undoes":
+    source.write_text(source.read_text().replace("x[i]*3.0f", "x[i] * 2.0f").replace(
+        "PASSES 1 ", "PASSES 16 "))
+elif way != "idles":
+    source.write_text(re.sub(r"x\\[i\\] ?\\S ?[^;]+;", f"{way};", source.read_text()).replace(
+        "PASSES 16 ", "PASSES 1 "))
+"""
+WRONG, RIGHT = "x[i]*3.0f", "x[i]+x[i]"
+
+
+def create(root: Path, *ways: str, **fields: Any) -> Setup:
+    """Make a campaign of one agent: what it writes, or does, attempt by attempt."""
+    agent = root / "agent.py"
+    agent.write_text(AGENT)
+    words = ",".join(way.replace(" ", "") for way in ways)
+    return campaigns.create(root, pool={
+        "slots": 1, "workers": 1, "backends": ["cli"], "cli": [
+            {"name": "mender", "command": f"{{python}} {agent} {{prompt}} {words}", "cost": 1.0}]},
+        **fields)
+
+
+@pytest.mark.slow
+def test_attempts_that_bring_nothing_leave_the_others(tmp_path: Path) -> None:
+    setup = create(tmp_path, WRONG, "exits", "idles", RIGHT)
+    campaigns.run(setup)
+    made = decisions(setup)
+    assert [kind for kind, _ in made] == ["repair", "repair", "repair", "keep"], made
+    assert made[1][1].startswith("repair 1 of 3: mender exited with 1 the model cannot be reached")
+    assert made[1][1].endswith("; repair 2 of 3")
+    assert made[2][1].startswith("repair 2 of 3: the same change as candidate ")
+    found = campaigns.candidates(setup)
+    assert len({c.hypothesis for c in found}) == 1 and len(found) == 2
+    with campaigns.reading(setup) as reader:
+        assert sum(r.cost for r in reader.rounds(setup.id)) == 4.0
+    assert campaigns.slots(setup)["fixed"][0] == "kept"
+
+
+@pytest.mark.slow
+def test_the_third_is_the_last_whatever_it_brings(tmp_path: Path) -> None:
+    setup = create(tmp_path, WRONG, "undoes", "exits", "exits")
+    campaigns.run(setup)
+    assert [kind for kind, _ in decisions(setup)] == ["repair"] * 3
+    assert campaigns.slots(setup)["fixed"][0] == "failed"
+    with campaigns.reading(setup) as reader:
+        assert [r.outcome for r in reader.rounds(setup.id)] == ["baseline", "failed"]
+
+
+@pytest.mark.slow
+def test_the_budget_pays_for_each(tmp_path: Path) -> None:
+    setup = create(tmp_path, WRONG, "exits", "exits", RIGHT, budget={"pairs": 4, "cost": 3.0})
+    campaigns.run(setup)
+    assert [kind for kind, _ in decisions(setup)] == ["repair", "repair"]
+    assert campaigns.slots(setup)["fixed"][0] == "failed"
+
+
+@pytest.mark.slow
+def test_killed_after_each_it_goes_on_as_the_attempt_it_was(tmp_path: Path) -> None:
+    setup = create(tmp_path, WRONG, "exits", "exits", RIGHT)
+    for count in (1, 2, 3):
+        assert start(setup, KOPT_FAILPOINT="second-try.begun").wait(120) == -signal.SIGKILL
+        assert [kind for kind, _ in decisions(setup)] == ["repair"] * count
+    assert campaigns.run(setup).error is None
+    assert [kind for kind, _ in decisions(setup)] == ["repair"] * 3 + ["keep"]
+
+
+BY_COMMAND = """\
+import sys
+from pathlib import Path
+
+attempt = Path(sys.argv[1]).read_text().partition("Repair, attempt ")[2][:1]
+if attempt in ("1", "2"):
+    sys.exit(1)
+Path("kernel.py").write_text(
+    f"COST = 80.0\\n\\ndef err(m):\\n    return {0 if attempt else 1}\\n")
+"""
+
+
+@pytest.mark.slow
+def test_records_are_those_of_an_undisturbed_run(tmp_path: Path) -> None:
+    same_when_killed(tmp_path, BY_COMMAND, ["repair", "repair", "repair", "keep"])
+
+
+def test_an_agent_is_told_how_often_it_brought_nothing() -> None:
+    first = repair.again(TASK, entry("total.c"), Path("/t"), "wrong")
+    third = repair.again(TASK, entry("total.c"), Path("/t"), "wrong", tries=2)
+    assert first is not None and third is not None and first.mend is not None
+    assert (first.mend.attempt, first.mend.complaint) == (1, "wrong")
+    assert third.mend is not None and third.mend.attempt == 3
+    assert third.mend.complaint == "wrong. Attempts to mend it that brought nothing: 2"
+    assert repair.again(TASK, entry("total.c"), Path("/t"), "wrong", tries=3) is None
+    assert repair.again(first, entry("total.c"), Path("/t"), "wrong", tries=2) is None

@@ -1,0 +1,169 @@
+"""A decision and the end of its slot are one: killed between them, a campaign's records are those
+of an undisturbed one; and a slot's name is that of slots in other rounds too.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from engine.campaign import setup as campaigns_of
+from engine.campaign.setup import Setup
+from engine.context import Desk
+from engine.history import round_resume
+from engine.journal.read import Reader
+from engine.journal.records import Candidate, DecisionRow, Slot
+from engine.journal.write import Writer
+from engine.lineage.promote import Keeper
+from engine.rounds.slots import Slots
+from engine.workers.protocol import Task
+from harness.formats import yaml_document
+from tests.engine.lineage.test_rollback import GAINS, KERNEL
+from tests.engine.run import test_kill_command_campaign
+from tests.support import benchmark_case, campaigns, clocked_host, repos
+
+GAIN_A, GAIN_B = (KERNEL.replace(f"{name} = 60.0", GAINS[name]) for name in "AB")
+TASK = Task(slot="fixed", kind="fixed", backend="cli", hypothesis="h", bottleneck="", seed=1,
+            trials=0)
+
+
+def create(root: Path, handed_in: dict[str, dict[str, str]], **fields: Any) -> Setup:
+    """Make a campaign, the same as ever, with patches that give files other contents."""
+    manifest = {**test_kill_command_campaign.MANIFEST, "max_iterations": 1, **fields}
+    repos.project(root / "p", {"bench.py": test_kill_command_campaign.BENCH, "kernel.py": KERNEL,
+                               "manifest.yaml": yaml_document.dump(manifest)})
+    with pytest.MonkeyPatch.context() as clock:
+        clock.setattr(time, "time", lambda: clocked_host.AT)
+        setup = campaigns_of.create(root / "w", root / "p" / "manifest.yaml")
+    for name, files in handed_in.items():
+        hand_in(setup, name, **files)
+    return setup
+
+
+def hand_in(setup: Setup, name: str, **files: str) -> None:
+    benchmark_case.patch(Path(setup.manifest.project) / "manifest.yaml",
+                        setup.folder.inbox / f"{name}.patch", **files)
+
+
+def decisions(setup: Setup) -> list[DecisionRow]:
+    with campaigns.reading(setup) as reader:
+        return reader.decisions(setup.id)[::-1]
+
+
+def same_when_killed(root: Path, handed_in: dict[str, dict[str, str]], kills: tuple[str, ...],
+                     **fields: Any) -> Setup:
+    """Run a campaign that is killed at each of the steps and one that is not; compare them."""
+    made = {}
+    for name, steps in (("undisturbed", ()), ("killed", kills)):
+        setup = create(root / name, handed_in, **fields)
+        for step in steps:
+            with pytest.MonkeyPatch.context() as given:
+                given.setenv("KOPT_FAILPOINT", step)
+                assert test_kill_command_campaign.host(setup).wait(120) == -signal.SIGKILL, step
+        assert test_kill_command_campaign.host(setup).wait(120) == 0
+        assert not campaigns.candidates(setup, "captured", "keeping")
+        made[name] = (campaigns.slots(setup), [(d.kind, d.reason) for d in decisions(setup)],
+                      test_kill_command_campaign.records(setup))
+    assert made["killed"] == made["undisturbed"] and len(made["killed"][2]) >= 7
+    return setup
+
+
+@pytest.mark.slow
+def test_killed_between_a_decision_and_its_slot_leaves_no_trace(tmp_path: Path) -> None:
+    setup = same_when_killed(tmp_path, {
+        "a": {"kernel_py": GAIN_A}, "b": {"kernel_py": GAIN_B},
+        "frozen": {"bench_py": test_kill_command_campaign.BENCH + "# mine\n"},
+        "slower": {"kernel_py": KERNEL.replace("D = 60.0", "D = 90.0")},
+    }, ("decided.reject", "decided.regression", "retry.captured"))
+    stages = sorted(stage for stage, _ in campaigns.slots(setup).values())
+    assert stages == ["kept", "kept", "regression", "reject"]
+    reasons = [d.reason for d in decisions(setup) if d.kind == "runner-up"]
+    assert sum("tried again on the new best" in reason for reason in reasons) == 1
+    assert not any("already" in reason for reason in reasons)
+
+
+@pytest.mark.slow
+def test_killed_while_it_is_asked_who_waits_and_who_stands_back(tmp_path: Path) -> None:
+    setup = same_when_killed(tmp_path, {
+        "a": {"kernel_py": GAIN_A}, "b": {"kernel_py": GAIN_B},
+    }, ("decided.ask", "decided.stands-back"), approval="review")
+    assert [d.kind for d in decisions(setup)] == ["ask", "runner-up"]
+    assert [stage for stage, _ in campaigns.slots(setup).values()] == ["waiting", "runner-up"]
+
+
+@pytest.mark.slow
+def test_what_was_rolled_back_is_refused_in_another_form(tmp_path: Path) -> None:
+    spaced = {cost: KERNEL.replace("A = 60.0", f"A{' ' * cost}= 5.0") for cost in (2, 3)}
+    setup = create(tmp_path, {"first": {"kernel_py": spaced[2]}}, max_iterations=3,
+                   format_command="sed -i 's/  */ /' kernel.py",
+                   full_test_command="python -c 'import kernel; assert kernel.A == 60'")
+    assert campaigns.run(setup).error is None
+    [kept] = campaigns.candidates(setup, "kept")
+    assert campaigns.campaign(setup).best_commit == setup.lineage.base != kept.commit
+    hand_in(setup, "second", kernel_py=spaced[3])
+    assert campaigns.run(setup).error is None
+    last = decisions(setup)[-1]
+    assert (last.kind, last.reason) == (
+        "reject", f"its formatted form is known as {kept.id}, which is rolled back")
+    slots = campaigns.slots(setup, 3)
+    assert [stage for stage, _ in slots.values()] == ["reject"]
+
+
+def journal(setup: Setup, writer: Writer) -> dict[str, Candidate]:
+    """Record a round whose slot `fixed` works, and what was approved meanwhile on a moved base."""
+    writer.put_slots([Slot(campaign=setup.id, round=n, slot="fixed", kind="fixed", backend="cli",
+                           hypothesis="h", bottleneck="", device="cpu", stage="working",
+                           started_at=1.0) for n in (2, 3)])
+    made = {name: Candidate(
+        campaign=setup.id, id=name * 12, round=n, slot="fixed", base_commit=base, base_tree=base,
+        patch_path="x", patch_sha256="x", hypothesis="h", bottleneck="", state="captured",
+        created_at=float(n)) for name, n, base in (("a", 2, "0"), ("b", 3, "1"), ("c", 3, "2"))}
+    assert writer.add_candidate(made["a"], round_resume.told(TASK))
+    return made
+
+
+def test_what_another_round_brought_leaves_a_slot_of_that_name_alone(tmp_path: Path) -> None:
+    setup = campaigns.create(tmp_path)
+    writer, reader = Writer(setup.workspace), Reader(setup.workspace)
+    made = journal(setup, writer)
+    assert writer.add_candidate(made["c"], of=made["a"].id)  # approved, on a base that has moved
+    assert round_resume.begun(reader, setup.id, 3) == round_resume.Begun()  # it is still to do its work
+    assert round_resume.begun(reader, setup.id, 2).undecided == {"fixed"}
+    assert writer.add_candidate(made["b"], round_resume.told(TASK))  # now it has, and is to mend that
+    writer.add_decision(setup.id, made["b"].id, "repair", "wrong", round=3, actor="engine")
+    writer.set_candidate_state(setup.id, made["b"].id, "closed")
+    begun = round_resume.begun(reader, setup.id, 3)
+    assert begun.through == {"fixed"} and [one.id for one in begun.again] == [made["b"].id]
+    assert not begun.undecided
+
+    desk = Desk.__new__(Desk)
+    desk.setup, desk.writer, desk.reader, desk.round = setup, writer, reader, 3
+    slots = Slots(desk, Keeper(desk), 3)
+    for name, stage in (("a", "working"), ("c", "working"), ("b", "tie")):
+        slots.end_of(made[name], "tie", "no gain")
+        assert campaigns.slots(setup, 3)["fixed"][0] == stage
+    formatted = msgspec.structs.replace(made["b"], id="d" * 12)
+    assert writer.add_candidate(formatted, of=made["b"].id)
+    slots.end_of(formatted, "kept", "faster")
+    assert campaigns.slots(setup, 3)["fixed"][0] == "kept"
+    reader.close()
+    writer.close()
+
+
+def test_slots_that_begin_anew_stay_in_their_order(tmp_path: Path) -> None:
+    setup = campaigns.create(tmp_path)
+    writer = Writer(setup.workspace)
+    planned = [Slot(campaign=setup.id, round=2, slot=name, kind="fixed", backend="cli",
+                    hypothesis="h", bottleneck="", device="cpu") for name in "abc"]
+    writer.put_slots(planned)
+    writer.end_slot(setup.id, 2, "a", stage="ended", candidate="x")
+    writer.put_slots(planned[:1])
+    with campaigns.reading(setup) as reader:
+        assert [slot.slot for slot in reader.slots(setup.id, 2)] == ["a", "b", "c"]
+        assert reader.slots(setup.id, 2)[0].stage == planned[0].stage
+    writer.close()

@@ -1,0 +1,173 @@
+"""A candidate that divides the classes, and that kopt cannot split, goes back to its agent once."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from engine.campaign.setup import Setup
+from engine.manifest.schema import Cli
+from engine.rounds import split_retry
+from engine.workers.cli import CliWorker
+from engine.workers.protocol import LOG, Divide, Mend
+from harness.verdict import Finding
+from tests.engine.rounds.test_repair import decisions
+from tests.engine.rounds.test_split_retry import TASK, entry, verdict
+from tests.engine.run import test_kill_command_campaign
+from tests.engine.workers import test_class_split
+from tests.support import campaigns, split_case
+from tests.support.split_case import KERNEL
+
+DIVERGED = verdict(a="faster", b="slower", c="tie")
+WANTED = Divide(candidate="c1", tree="", faster=("context=1024",), slower=("context=8",),
+                others=("context=64",), changed=("total.c", "src/wide.h"), deleted=("old.h",),
+                told="a class loses 30.0%; needs a split")
+
+
+@pytest.mark.parametrize(("paths", "split", "backends"), [
+    (["total.c"], True, ["split", "cli"]),
+    (["total.c"], False, ["cli"]),
+    (["total.c", "x.c"], True, ["cli"]),  # more than kopt can divide by itself
+])
+def test_kopt_tries_itself_and_then_asks_the_agent(paths: list[str], split: bool,
+                                                   backends: list[str]) -> None:
+    tried = [split_retry.again(TASK, entry(*paths), Path("/t"), DIVERGED, "total.c", split=split,
+                          tries=tries, complaint="needs a split") for tries in range(3)]
+    assert [one.backend for one in tried if one is not None] == backends
+    last = tried[len(backends) - 1]
+    assert last is not None and last.divide is not None and last.slot == TASK.slot
+    assert last.divide.faster == ("a",) and last.divide.told == "needs a split"
+    assert last.divide.changed == tuple(paths) and last.option == TASK.option
+    assert split_retry.again(last, entry(*paths), Path("/t"), DIVERGED, "total.c") is None
+
+
+def test_a_cheat_is_not_divided() -> None:
+    cheat = replace(DIVERGED, audit=(Finding(rule="audit", severity="reject", detail="sleeps"),))
+    assert split_retry.again(TASK, entry("total.c"), Path("/t"), cheat, "total.c") is None
+
+
+def test_only_agents_are_asked() -> None:
+    search = msgspec.structs.replace(TASK, backend="search")
+    assert split_retry.again(search, entry("total.c"), Path("/t"), DIVERGED, "total.c", split=False) \
+        is None
+
+
+def asked(folder: Path, wanted: Divide, target: Any = split_case.TARGET,
+          mend: Mend | None = None) -> tuple[str, Path]:
+    """Return what an agent is told, and the folder of the change that is to be split."""
+    bench = msgspec.structs.replace(split_case.bench(folder), target=target)
+    tree = split_case.project(folder / "candidate", total_c=KERNEL.replace("TILE 32", "TILE 256"))
+    (tree / "src").mkdir()
+    (tree / "src/wide.h").write_text("wide")
+    command = f"{sys.executable} -c 'print(open(\"{{prompt}}\").read())'"
+    task = msgspec.structs.replace(
+        TASK, option="agent", mend=mend, divide=msgspec.structs.replace(wanted, tree=str(tree)))
+    report = CliWorker([Cli(name="agent", command=command)]).work(
+        task, bench, lambda *_: None, threading.Event())
+    assert report.ok, report
+    assert (Path(bench.worktree) / "total.c").read_text() == KERNEL
+    return (Path(bench.scratch) / LOG).read_text(), Path(bench.scratch) / "home" / "candidate"
+
+
+def test_the_agent_is_told_who_gains_and_on_what_to_dispatch(tmp_path: Path) -> None:
+    said, folder = asked(tmp_path, WANTED)
+    for words in ("## Kernel split", str(folder), "- faster: context=1024\n",
+                  "- slower: context=8\n", "- neither: context=64\n", "the default",
+                  "dispatch on context", "a class loses 30.0%; needs a split",
+                  "It deletes old.h", "All classes are measured again"):
+        assert words in said, words
+    assert "TILE 256" in (folder / "total.c").read_text()
+    assert (folder / "src/wide.h").read_text() == "wide" and not (folder / "bench.py").exists()
+
+
+def test_a_kernels_classes_are_told_with_their_sizes(tmp_path: Path) -> None:
+    said, _ = asked(tmp_path, msgspec.structs.replace(WANTED, faster=("large",), slower=("small",),
+                                                      others=(), deleted=()),
+                    test_class_split.TARGET)
+    assert "- faster: large (n=40000)\n" in said and "- slower: small (n=60)\n" in said
+    assert "dispatch on n," in said and "neither" not in said and "It deletes" not in said
+
+
+def test_a_split_that_is_mended_lies_in_the_folder_already(tmp_path: Path) -> None:
+    said, _ = asked(tmp_path, WANTED, mend=Mend(attempt=1, of=3, candidate="c2", tree="",
+                                                changed=(), deleted=(), complaint="wrong"))
+    assert "## Repair, attempt 1 of 3" in said and "your split of it lies in this folder" in said
+
+
+AGENT = """\
+import sys
+from pathlib import Path
+
+split = "## Kernel split" in Path(sys.argv[1]).read_text()
+Path("kernel.py").write_text('''COST = 100.0
+
+def err(m):
+    return 0
+
+def spoil(rows):
+    for row in rows:
+        share = 0.5 if row["n"] == 32 else %s
+        row.update({name: float(row[name]) * share for name in ("fwd_us", "bwd_us")})
+    return rows
+''' % (1.0 if split else 1.5))
+"""
+
+
+def create(root: Path, agent: Path, *backends: str, rounds: int = 1) -> Setup:
+    agent.write_text(AGENT)
+    given = test_kill_command_campaign.MANIFEST
+    manifest = {**given, "max_iterations": rounds, "kernel_source": "kernel.py",
+                "pool": {"slots": 1, "workers": 1, "backends": ["cli", *backends], "cli": [
+                    {"name": "agent", "command": f"{{python}} {agent} {{prompt}}"}]}}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(test_kill_command_campaign, "MANIFEST", manifest)
+        setup = test_kill_command_campaign.create(root)
+    for path in setup.folder.inbox.iterdir():
+        path.unlink()
+    return setup
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("backends", "count"), [((), 1), (("split",), 2)])
+def test_its_split_is_kept_and_kills_leave_no_trace(tmp_path: Path, backends: tuple[str, ...],
+                                                    count: int) -> None:
+    found = {}
+    for name, kills in (("undisturbed", 0), ("killed", count)):
+        setup = create(tmp_path / name, tmp_path / "agent.py", *backends)
+        for _ in range(kills):
+            with pytest.MonkeyPatch.context() as given:
+                given.setenv("KOPT_FAILPOINT", "second-try.begun")
+                assert test_kill_command_campaign.host(setup).wait(120) == -signal.SIGKILL
+        assert test_kill_command_campaign.host(setup).wait(120) == 0
+        made = decisions(setup)
+        assert [kind for kind, _ in made] == ["split"] * count + ["keep"], made
+        assert made[count - 1][1].endswith("its agent is asked to split it")
+        if count == 2:
+            assert "not split: " in made[1][1]
+        found[name] = test_kill_command_campaign.records(setup)
+    assert found["killed"] == found["undisturbed"]
+
+
+@pytest.mark.slow
+def test_later_rounds_are_told_what_needs_a_split(tmp_path: Path) -> None:
+    """Its agent, asked once, does not do it."""
+    setup = create(tmp_path, tmp_path / "agent.py", rounds=2)
+    (tmp_path / "agent.py").write_text(AGENT.replace("1.0 if split else 1.5", "1.5").replace(
+        "split =", "print(Path(sys.argv[1]).read_text())\nsplit ="))
+    assert test_kill_command_campaign.host(setup).wait(200) == 0
+    assert [kind for kind, _ in decisions(setup)] == ["split"]
+    assert campaigns.slots(setup)["fixed"][0] == "repeat"
+    logs = {n: "".join(path.read_text() for path in setup.folder.round(n).rglob("*.log"))
+            for n in (2, 3)}
+    assert "## Kernel split" in logs[2] and "## What needs a split" not in logs[2]
+    assert "## What needs a split" in logs[3] and "faster in n=32 (+100.0%); slower in n=64" \
+        in logs[3]
+    with campaigns.reading(setup) as reader:
+        assert [r.outcome for r in reader.rounds(setup.id)][:2] == ["baseline", "tie"]

@@ -1,0 +1,52 @@
+"""A divided second try that `kill -9` cut short goes on: for the classes that gain, once."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.engine.rounds.test_repair import decisions
+from tests.engine.rounds.test_repair_resumed import start
+from tests.support import campaigns
+
+KERNEL = """\
+#include <stdint.h>
+
+#define LARGE 64  /* kopt: knob LARGE in [2, 64] turns of sign for large inputs */
+#define SMALL 16  /* kopt: knob SMALL in [2, 16, 256] turns for small ones */
+
+void scale(const float *x, float *out, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        float value = x[i] * 2.0f;
+        for (int64_t turn = 0; turn < (n > 10000 ? LARGE : SMALL); turn++) {
+            value *= -1.0f;
+            __asm__ volatile("" : "+x"(value));
+        }
+        out[i] = value;
+    }
+}
+"""
+DIVERGES = KERNEL.replace("LARGE 64", "LARGE 2").replace("SMALL 16", "SMALL 256").replace(
+    "x[i] * 2.0f", "x[i] + x[i]")
+
+
+@pytest.mark.slow
+def test_a_split_that_was_killed_is_made_by_the_next_engine(tmp_path: Path) -> None:
+    setup = campaigns.given(
+        tmp_path, kernel=KERNEL, pool={"slots": 1, "backends": ["inbox", "split"]},
+        task={"classes": [{"name": "small", "shape": {"n": 3000}},
+                          {"name": "large", "shape": {"n": 40000}}]})
+    campaigns.hand_in(setup, DIVERGES)
+    assert start(setup, KOPT_FAILPOINT="second-try.begun").wait(120) == -signal.SIGKILL
+    [(kind, why)] = decisions(setup)
+    assert kind == "split" and why.endswith("tried again for the classes that gain")
+    assert campaigns.run(setup).error is None
+    made = decisions(setup)
+    assert [kind for kind, _ in made] == ["split", "keep"], made
+    [kept] = campaigns.candidates(setup, "kept")
+    assert kept.hypothesis.endswith("where it gains alone")
+    source = setup.lineage.read(setup.lineage.best, "scale.c").decode()
+    assert "n >= 40000" in source and "LARGE_v1 2" in source
+    campaigns.consistent(setup)

@@ -1,0 +1,184 @@
+"""A candidate that some classes gain by and others lose by is taken where it gains alone."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from engine.journal.records import Candidate
+from engine.judge.candidate import Entry
+from engine.repository.patches.patch import FilePatch, Patch
+from engine.rounds import split_retry
+from engine.split import regions
+from engine.split.languages import c_dispatch, conditions
+from engine.split.merge import merge
+from engine.workers import class_split as dividing
+from engine.workers.kernel_split import SplitWorker
+from engine.workers.protocol import Divide, Mend, Task
+from harness.errors import Refused
+from harness.verdict import Row, Verdict
+from tests.engine.workers import test_class_split
+from tests.support import split_case
+from tests.support.split_case import built, divided, group, start, tile_taken
+
+OLD = split_case.KERNEL
+WIDE = OLD.replace("#include <stdint.h>", "#include <stdint.h>\n#include <string.h>").replace(
+    "TILE 32", "TILE 256").replace(
+    "    double sum = 0;\n", "    double sum = 0, kept[1];\n    memset(kept, 0, sizeof kept);\n")
+"""What an author may hand in: other code, other knobs, one more header."""
+ONCE = divided(OLD, group("context <= 8", {"context": 8, "heads": 1}, TILE=4))
+TASK = Task(slot="planned-1", kind="planned", backend="cli", hypothesis="wide tiles",
+            bottleneck="", seed=1, trials=0)
+SEARCH = msgspec.structs.replace(TASK, backend="search")
+
+
+def merged(old: str, new: str, condition: str = "context >= 1024", **point: int) -> str:
+    return merge(old, new, conditions.parse(condition), [{"context": 1024, "heads": 1, **point}],
+                 ["context=1024"])
+
+
+def test_a_candidates_kernel_is_taken_where_it_gains(tmp_path: Path) -> None:
+    source = merged(OLD, WIDE)
+    library = built(tmp_path, source)
+    assert [tile_taken(library, size, 2) for size in (8, 1023, 1024, 4096)] == [32, 32, 256, 256]
+    assert start(source) == {"TILE": 32, "START": 16, "TILE_v1": 256}
+    assert source.count("memset") == 1 and source.count("count_head(int64_t") == 1
+    assert "context >= 1024: total_v1 (a candidate's own), class context=1024" in source
+
+
+def test_a_candidate_for_a_split_source_is_one_more_branch(tmp_path: Path) -> None:
+    twice = merged(ONCE, ONCE.replace("TILE 32", "TILE 256"))
+    library = built(tmp_path, twice)
+    assert [tile_taken(library, size, 1) for size in (8, 64, 1024)] == [4, 32, 256]
+    thrice = merged(twice, twice.replace("TILE_v2 256", "TILE_v2 4"), "heads >= 3", heads=3)
+    library = built(tmp_path, thrice)
+    assert [tile_taken(library, 1024, heads) for heads in (1, 3)] == [256, 4]
+
+
+REFUSED = {
+    "nothing": (OLD, OLD, "changes no function"),
+    "a comment": (OLD, OLD.replace("The one entry", "An entry"), "changes no function"),
+    "the signature": (OLD, WIDE.replace("const int64_t heads", "int64_t heads"),
+                      "changes what total is called with"),
+    "a pragma for all": (OLD, "#pragma GCC optimize(\"O3\")\n" + WIDE, "a pragma for the whole"),
+    "the dispatch": (ONCE, WIDE, "changes the dispatch itself"),
+    "a kernel that the class does not take": (
+        ONCE, ONCE.replace("TILE_v1 4", "TILE_v1 256"), "does not change the kernel"),
+    "a function without the column": (
+        OLD.replace("int64_t context", "int64_t length").replace("context", "length"),
+        WIDE.replace("int64_t context", "int64_t length").replace("context", "length"),
+        "takes context as whole numbers"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_variant_is_refused(name: str) -> None:
+    old, new, words = REFUSED[name]
+    with pytest.raises(Refused, match=words):
+        merged(old, new)
+
+
+@pytest.mark.parametrize(("name", "wanted"), [
+    ("context=4096", ({"context": 4096},)),
+    ("context=4096 heads=3 dtype=fp16", ({"context": 4096, "heads": 3},)),
+    ("context=4096.0", ({"context": 4096},)), ("a=-1", ({"a": -1},)), ("a=0.5", ()),
+    ("context<=64", ({"context": -regions.FAR}, {"context": 64})),
+    ("64<context<=1024", ({"context": 65}, {"context": 1024})),
+    ("context>1024", ({"context": 1025}, {"context": regions.FAR})),
+    ("mtp=4 context>1024", ({"mtp": 4, "context": 1025}, {"mtp": 4, "context": regions.FAR})),
+    ("small", ()), ("all", ()), ("", ())])
+def test_a_classs_name_gives_its_rows(name: str, wanted: tuple[dict[str, int], ...]) -> None:
+    assert regions.corners(name) == wanted
+
+
+WANTED = {
+    "values": (("context=1024", "context=4096"), ("context=8",), (), "context >= 1024"),
+    "ranges": (("context>64",), ("context<=8", "8<context<=64"), (), "context >= 65"),
+    "the middle of ranges": (("8<context<=64",), ("context<=8", "context>64"), (),
+                             "context >= 9 && context <= 64"),
+    "two columns": (("context=1024 heads=3",), ("context=1024 heads=1", "context=8 heads=3"), (),
+                    "context >= 1024 && heads >= 3"),
+    "a tie stays with the old kernel": (("context=4096",), ("context=8",), ("context=1024",),
+                                        "context >= 4096"),
+    "or goes along where nothing else is to be had": (
+        ("context=8", "context=1024"), ("context=4096",), ("context=64",), "context <= 1024"),
+}
+
+
+@pytest.mark.parametrize("name", WANTED)
+def test_the_condition_is_found_from_the_classes_names(name: str) -> None:
+    faster, slower, others, wanted = WANTED[name]
+    given = Divide(candidate="c1", tree="", faster=faster, slower=slower, others=others)
+    _, condition = dividing.divided(OLD, WIDE, given, split_case.TARGET)
+    assert str(condition) == wanted
+
+
+def test_classes_that_nothing_tells_apart_are_not_split() -> None:
+    given = Divide(candidate="c1", tree="", faster=("tall",), slower=("wide",))
+    with pytest.raises(Refused, match="no condition on a parameter tells tall from wide"):
+        dividing.divided(OLD, WIDE, given, split_case.TARGET)
+
+
+def test_a_kernels_classes_are_told_by_their_sizes() -> None:
+    old = test_class_split.KERNEL
+    given = Divide(candidate="c1", tree="", faster=("large",), slower=("small",))
+    text, condition = dividing.divided(old, old.replace("TILE 64", "TILE 4096"), given,
+                              test_class_split.TARGET)
+    assert str(condition) == "n >= 40000" and len(c_dispatch.read(text)[1]) == 1
+
+
+def test_the_worker_writes_it_without_a_search(tmp_path: Path) -> None:
+    given = split_case.bench(tmp_path)
+    tree = split_case.project(tmp_path / "candidate", total_c=WIDE)
+    task = Task(slot="p", kind="planned", backend="split", hypothesis="", bottleneck="", seed=1,
+                trials=0, divide=Divide(candidate="c1", tree=str(tree), faster=("context=1024",),
+                                        slower=("context=8",)))
+    report = SplitWorker().work(task, given, lambda *_: None, threading.Event())
+    assert report.ok and report.summary == \
+        "candidate c1 where context >= 1024, the kernel as it was elsewhere"
+    assert (Path(given.worktree) / "total.c").read_text() == merged(OLD, WIDE)
+
+
+def verdict(**outcomes: Any) -> Verdict:
+    return Verdict(valid=True, correct="broken" not in outcomes.values(), rows=tuple(
+        Row(config_class=name.replace("_", "="), correct=outcome != "broken", outcome=outcome)
+        for name, outcome in outcomes.items()))
+
+
+def entry(*paths: str) -> Entry:
+    files = tuple(FilePatch(text="", old_path=path, new_path=path, names=(path,))
+                  for path in paths)
+    return Entry(candidate=Candidate(
+        campaign="k", id="c1", round=2, slot="p", base_commit="b", base_tree="t", patch_path="",
+        patch_sha256="", hypothesis="", bottleneck="", state="verified", created_at=0.0),
+        patch=Patch(files=files), tree="t")
+
+
+AGAIN = {
+    "one gains and one loses": (TASK, verdict(a="faster", b="slower", c="tie"), ["total.c"], True),
+    "nobody loses": (TASK, verdict(a="faster", b="tie"), ["total.c"], False),
+    "nobody gains": (TASK, verdict(a="tie", b="slower"), ["total.c"], False),
+    "it is wrong": (TASK, verdict(a="faster", b="slower", c="broken"), ["total.c"], False),
+    "it changes two files": (SEARCH, verdict(a="faster", b="slower"), ["total.c", "x.c"], False),
+    "it changes another file": (SEARCH, verdict(a="faster", b="slower"), ["x.c"], False),
+}
+
+
+@pytest.mark.parametrize("name", AGAIN)
+def test_what_diverges_is_given_to_the_split(name: str) -> None:
+    task, found, paths, wanted = AGAIN[name]
+    again = split_retry.again(task, entry(*paths), Path("/t"), found, "total.c")
+    assert (again is not None) == wanted
+    if again is not None:
+        assert again.divide == Divide(candidate="c1", tree="/t", faster=("a",), slower=("b",),
+                                      others=("c",), changed=("total.c",))
+        assert again.backend == "split" and again.slot == TASK.slot
+        mended = msgspec.structs.replace(task, mend=Mend(
+            attempt=1, of=3, candidate="c0", tree="/wrong", changed=("total.c",), deleted=(),
+            complaint="it was wrong"))  # what was wrong is not what the old kernel was
+        assert split_retry.again(mended, entry(*paths), Path("/t"), found, "total.c") == again
+        assert split_retry.again(again, entry(*paths), Path("/t"), found, "total.c") is None

@@ -1,0 +1,28 @@
+"""A candidate whose own files cannot be written ends as a candidate, and no campaign with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support import campaigns, repos
+
+
+@pytest.mark.slow
+def test_a_file_in_the_place_of_a_built_folder_is_the_candidates_fault(tmp_path: Path) -> None:
+    manifest = campaigns.project(tmp_path / "p", carry=["lib/**"], edit=["scale.c", "lib"],
+                                 pool={"slots": 1, "backends": ["inbox"]})
+    repos.commit(tmp_path / "p", {".gitignore": "lib/\n"}, "built files are ignored")
+    (tmp_path / "p" / "lib").mkdir()
+    (tmp_path / "p" / "lib" / "built.txt").write_text("built\n")
+    setup = campaigns.campaigns.create(tmp_path / "w", manifest)
+    campaigns.hand_in(setup)
+    (setup.folder.inbox / "clash.patch").write_text(
+        "diff --git a/lib b/lib\nnew file mode 100644\n--- /dev/null\n+++ b/lib\n"
+        "@@ -0,0 +1 @@\n+no folder any more\n")
+    campaigns.run(setup)
+    ended = campaigns.campaign(setup)
+    assert ended.state == "finished" and ended.speedup is not None, ended.reason
+    clash = next(one for one in campaigns.candidates(setup) if "clash" in one.hypothesis)
+    assert clash.state == "closed" and "cannot be written" in clash.reason, clash

@@ -1,0 +1,64 @@
+"""The full tests of a project: the unmodified code has to pass them before anybody improves it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.campaign import setup as campaigns_of
+from engine.campaign.setup import Setup
+from engine.manifest.schema import Manifest
+from engine.verify.verifier import commands_of
+from tests.support import benchmark_case, campaigns
+from tests.support.campaigns import campaign, candidates, reading, run
+
+FAILS = "python -c 'raise SystemExit(3)'"
+Create = Callable[..., Setup]
+
+
+def command(root: Path, **fields: Any) -> Setup:
+    manifest = benchmark_case.project(root / "p", approval="auto", max_iterations=1,
+                                     pool={"slots": 1, "backends": ["inbox"]}, **fields)
+    setup = campaigns_of.create(root / "w", manifest)
+    benchmark_case.patch(manifest, setup.folder.inbox / "faster.patch",
+                        kernel_py=benchmark_case.kernel(50.0))
+    return setup
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("create", [command, campaigns.given])
+def test_a_baseline_that_fails_its_full_tests_ends_the_campaign(create: Create,
+                                                                tmp_path: Path) -> None:
+    setup = create(tmp_path, full_test_command=FAILS)
+    for _ in range(2):  # whoever starts it again is told again
+        engine = run(setup)
+        ended = campaign(setup)
+        assert ended.state == "failed" and "\n" not in ended.reason
+        assert "the baseline does not pass its own check: the project's full tests fail: exited " \
+            "with 3" in ended.reason, ended.reason
+        assert "full_test_command" in str(engine.error), engine.error
+    assert candidates(setup) == [] and setup.lineage.best == setup.lineage.base
+    with reading(setup) as reader:
+        assert [one.n for one in reader.rounds(setup.id)] == [1]
+
+
+@pytest.mark.parametrize("create", [command, campaigns.given])
+def test_the_commands_of_each_candidate_run_on_the_baseline_besides(create: Create,
+                                                                 tmp_path: Path) -> None:
+    setup = create(tmp_path, test_command=FAILS, full_test_command="true")
+    run(setup)
+    assert "the project's own tests fail: exited with 3" in campaign(setup).reason
+
+
+@pytest.mark.parametrize(("purpose", "commands"), [
+    ("baseline", ("few", "all")), ("headline", ("all", "")), ("verify", ("few", "")),
+    ("canary", ("few", "")), ("final", ("few", ""))])
+def test_full_tests_are_for_the_baseline_and_the_best_alone(purpose: str,
+                                                            commands: tuple[str, str]) -> None:
+    manifest = Manifest(target_op="x", test_command="few", full_test_command="all")
+    assert commands_of(manifest, purpose) == commands
+    few = Manifest(target_op="x", test_command="few")
+    assert commands_of(few, purpose) == ("few", "")

@@ -1,0 +1,336 @@
+"""Budgets: counted over all engines of a campaign, with time left to judge what is in flight."""
+
+from __future__ import annotations
+
+import dataclasses
+import sqlite3
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.context import Desk
+from engine.history import spending
+from engine.history.history import Past
+from engine.history.spending import BEAT_S, ENDING_S, Meter, Takes
+from engine.journal import migrations
+from engine.journal.read import Reader
+from engine.journal.records import DecisionKind, DecisionRow, Round, VerdictRow
+from engine.journal.write import Writer
+from engine.judge.stop_rules import Spent
+from engine.manifest.schema import Budget, parse
+from engine.planning.planner import Steering
+from engine.workers.protocol import Task
+from tests.support import campaigns, samples
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Book:
+    """A journal's rounds, as far as a meter sees them."""
+
+    def __init__(self) -> None:
+        self.open = True
+        self.seconds, self.trials, self.cost, self.writes = 0.0, 0, 0.0, 0
+
+    def __call__(self, seconds: float, trials: int, cost: float) -> None:
+        if not self.open:
+            raise LookupError("no round")
+        self.seconds += seconds
+        self.trials += trials
+        self.cost += cost
+        self.writes += 1
+
+
+def test_time_goes_into_the_journal_every_few_seconds() -> None:
+    clock, book = Clock(), Book()
+    meter = Meter(book, clock=clock)
+    for _ in range(100):
+        clock.now += BEAT_S / 10
+        meter.beat()
+    assert book.writes == pytest.approx(10, abs=1)
+    assert meter.spent.wall_s == pytest.approx(10 * BEAT_S)
+    assert meter.spent.wall_s - book.seconds < BEAT_S
+
+
+def test_what_is_spent_before_the_first_round_counts_in_it() -> None:
+    clock, book = Clock(), Book()
+    book.open = False
+    meter = Meter(book, clock=clock)
+    clock.now += 20
+    meter.beat()
+    assert (book.seconds, meter.spent.wall_s) == (0.0, 20.0)
+    book.open = True
+    meter.beat()
+    assert book.seconds == 20.0
+
+
+def test_a_pause_costs_nothing() -> None:
+    clock, book = Clock(), Book()
+    meter = Meter(book, clock=clock)
+    clock.now += 3
+    meter.pause()
+    clock.now += 5000
+    meter.note(trials=1)
+    meter.resume()
+    clock.now += 4
+    meter.note()
+    assert (book.seconds, meter.spent) == (7.0, Spent(wall_s=7.0, trials=1))
+
+
+def test_a_host_that_only_decides_spends_nothing() -> None:
+    clock, book = Clock(), Book()
+    meter = Meter(book, Spent(wall_s=9.0), running=False, clock=clock)
+    clock.now += 50
+    meter.note()
+    assert (book.seconds, meter.spent.wall_s) == (0.0, 9.0)
+
+
+steps = st.lists(st.tuples(st.sampled_from(["work", "note", "beat", "pause", "resume", "killed"]),
+                           st.floats(0, 30)), max_size=40)
+
+
+@given(steps)
+def test_engine_after_engine_loses_no_more_than_a_beat(steps: list[tuple[str, float]]) -> None:
+    """What the journal holds is never more than what was worked, nor less but for the kills."""
+    clock, book = Clock(), Book()
+    meter = Meter(book, clock=clock)
+    worked, paused, kills = 0.0, False, 0
+    for step, seconds in steps:
+        if step == "work":
+            clock.now += seconds
+            worked += 0.0 if paused else seconds
+            meter.beat()
+        elif step == "killed":
+            meter = Meter(book, Spent(wall_s=book.seconds), clock=clock)
+            paused, kills = False, kills + 1
+        elif step in ("pause", "resume") and paused != (step == "pause"):
+            getattr(meter, step)()
+            paused = step == "pause"
+        elif step in ("note", "beat"):
+            getattr(meter, step)()
+    assert book.seconds <= worked + 1e-6
+    assert meter.spent.wall_s >= worked - kills * BEAT_S - 1e-6
+
+
+def test_a_round_that_starts_again_keeps_what_it_spent(tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    writer.add_campaign(samples.campaign())
+    with pytest.raises(LookupError):
+        writer.spend("rms", 1, seconds=1.0)
+    writer.start_round(samples.round_(1))
+    writer.spend("rms", 1, seconds=2.5, trials=4, cost=0.5)
+    writer.start_round(samples.round_(1))
+    writer.spend("rms", 1, seconds=1.5, trials=1)
+    writer.start_round(samples.round_(2))
+    writer.spend("rms", 2, seconds=1.0)
+    rounds = Reader(tmp_path).rounds("rms")
+    assert spending.spent(rounds) == Spent(wall_s=5.0, trials=5, cost=0.5)
+
+
+def test_campaigns_of_an_older_kopt_have_spent_what_their_rounds_lasted(tmp_path: Path) -> None:
+    Writer(tmp_path).close()
+    old = sqlite3.connect(tmp_path / "kopt.db")
+    for column in ("spent_s", "trials", "cost"):
+        old.execute(f"ALTER TABLE rounds DROP COLUMN {column}")
+    old.execute("ALTER TABLE slots DROP COLUMN scope")
+    old.execute("INSERT INTO rounds VALUES ('rms', 1, 'all', 'b', 10.0, 14.5, 'tie', '', NULL)")
+    old.execute("INSERT INTO rounds VALUES ('rms', 2, 'all', 'b', 15.0, NULL, NULL, '', NULL)")
+    old.execute("PRAGMA user_version=1")
+    old.commit()
+    old.close()
+    rounds = Reader(tmp_path).rounds("rms")
+    assert migrations.SCHEMA_VERSION >= 2 and [r.spent_s for r in rounds] == [4.5, 0.0]
+
+
+EACH = Takes(verdict=10.0, final=20.0, end_to_end=60.0)
+
+
+@pytest.mark.parametrize(("wall_s", "each", "candidates", "more", "margin"), [
+    (None, EACH, 4, {}, 0.0),
+    (1000.0, Takes(verdict=10.0, final=10.0), 0, {}, ENDING_S + 10.0),
+    (1000.0, Takes(verdict=10.0, final=10.0), 4, {}, ENDING_S + 50.0),
+    (1000.0, Takes(), 4, {}, ENDING_S),
+    (1000.0, EACH, 0, {}, ENDING_S + 80.0),
+    (1000.0, EACH, 8, {"cards": 4}, ENDING_S + 20.0 + 80.0),
+    (1000.0, EACH, 9, {"cards": 4}, ENDING_S + 30.0 + 80.0),
+    (1000.0, EACH, 2, {"gains": 1}, ENDING_S + 20.0 + 80.0),
+    (1000.0, EACH, 2, {"gains": 3}, ENDING_S + 20.0 + 20.0 + 80.0),
+    (1000.0, EACH, 2, {"gains": 3, "formats": True}, ENDING_S + 20.0 + 50.0 + 80.0),
+    (1000.0, EACH, 2, {"work": 2}, ENDING_S + 40.0 + 80.0),
+    (100.0, EACH, 16, {}, 50.0),
+    (2.0, EACH, 1, {}, 1.0),
+])
+def test_the_margin_holds_a_verdict_for_all_in_flight_and_what_comes_after(
+        wall_s: float | None, each: Takes, candidates: int, more: dict[str, Any],
+        margin: float) -> None:
+    assert spending.margin_s(Budget(wall_s=wall_s), each, candidates, **more) == margin
+
+
+@given(st.floats(1, 1e5), st.floats(0, 1e4), st.integers(0, 64), st.integers(1, 8),
+       st.integers(0, 9))
+def test_the_margin_grows_with_what_is_in_flight(wall_s: float, each_s: float, flying: int,
+                                                 cards: int, gains: int) -> None:
+    of, each = Budget(wall_s=wall_s), Takes(verdict=each_s, final=each_s, end_to_end=each_s)
+
+    def margin(flying: int, cards: int, gains: int) -> float:
+        return spending.margin_s(of, each, flying, cards=cards, gains=gains)
+
+    least = margin(flying, cards, gains)
+    assert least <= margin(flying + 1, cards, gains) and least <= margin(flying, cards, gains + 1)
+    assert margin(flying, cards + 1, gains) <= least <= wall_s / 2
+
+
+def recorded(folder: Path, *verdicts: tuple[str, float]) -> dict[int, VerdictRow]:
+    writer = Writer(folder)
+    writer.add_campaign(samples.campaign())
+    for number, (purpose, wall_s) in enumerate(verdicts):
+        writer.add_verdict("rms", f"c{number}", samples.verdict(wall_s=wall_s), purpose=purpose)
+    return {row.id: row for row in Reader(folder).verdicts("rms")}
+
+
+def test_how_long_a_verdict_takes_is_what_the_newest_took(tmp_path: Path) -> None:
+    assert spending.takes({}) == Takes()
+    rows = recorded(tmp_path, *(("verify", 99.0 if number == 0 else 3.0 if number == 9 else 2.0)
+                                for number in range(spending.LAST + 3)))
+    assert spending.takes(rows) == Takes(verdict=3.0, final=3.0)
+
+
+@pytest.mark.parametrize(("verdicts", "each"), [
+    ([("baseline", 7.0)], Takes(verdict=7.0, final=7.0, end_to_end=7.0)),
+    ([("baseline", 7.0), ("verify", 2.0)], Takes(verdict=2.0, final=7.0, end_to_end=7.0)),
+    ([("baseline", 7.0), ("verify", 2.0), ("headline", 30.0)],
+     Takes(verdict=2.0, final=30.0, end_to_end=30.0)),
+    ([("baseline", 7.0), ("canary", 500.0), ("format", 3.0), ("headline", 9.0), ("e2e", 80.0)],
+     Takes(verdict=3.0, final=9.0, end_to_end=80.0)),
+])
+def test_each_kind_of_verdict_has_its_own_time(verdicts: list[tuple[str, float]], each: Takes,
+                                               tmp_path: Path) -> None:
+    rows = recorded(tmp_path, *verdicts)
+    assert spending.takes(rows, end_to_end=True) == each
+    assert spending.takes(rows).end_to_end == 0.0
+
+
+def decided(*kinds: DecisionKind) -> Past:
+    return Past(folder=Path("/nowhere"), base="b", decisions=tuple(
+        DecisionRow(id=n, campaign="c", candidate=f"c{n}", verdict=n, round=2, kind=kind,
+                    reason="", actor="engine", commit="", at=0.0)
+        for n, kind in enumerate(kinds)))
+
+
+@pytest.mark.parametrize(("kinds", "candidates", "gains"), [
+    ((), 8, 0), (("tie", "reject"), 8, 0), (("keep", "tie"), 3, 2), (("keep", "runner-up"), 3, 3),
+    (("ask", "tie", "repair", "split"), 4, 1), (("keep",), 0, 0)])
+def test_candidates_in_flight_are_gains_as_often_as_those_before(
+        kinds: tuple[DecisionKind, ...], candidates: int, gains: int) -> None:
+    assert spending.gains_of(decided(*kinds), candidates) == gains
+
+
+@pytest.mark.parametrize(("flying", "found", "cards"), [
+    (0, 0, 1), (1, 0, 1), (4, 1, 1), (4, 3, 2), (9, 5, 4), (2, 8, 8)])
+def test_what_comes_after_the_last_round_ends_before_the_deadline(
+        tmp_path: Path, flying: int, found: int, cards: int) -> None:
+    """The clock runs as long as work may go on, and then for all that is still to be done."""
+    setup = campaigns.create(tmp_path, budget={"wall_s": 2000}, e2e_command="true",
+                             format_command="true")
+    setup = dataclasses.replace(setup, devices=setup.devices * cards)
+    writer, took = Writer(setup.workspace), {"baseline": 25.0, "verify": 8.0, "headline": 40.0,
+                                             "e2e": 300.0}
+    for purpose, wall_s in took.items():
+        writer.add_verdict(setup.id, purpose, samples.verdict(wall_s=wall_s), purpose=purpose)
+    writer.add_decision(setup.id, "c0", "keep", "", round=2, actor="engine")
+    writer.add_decision(setup.id, "c1", "tie", "", round=2, actor="engine")
+    writer.close()
+    clock, book = Clock(), Book()
+    meter = Meter(book, clock=clock)
+    with campaigns.reading(setup) as reader:
+        desk = cast(Desk, SimpleNamespace(setup=setup, reader=reader))
+        late = Steering(desk, meter).late()
+        while not late(flying, found):
+            clock.now += 0.5
+    gains = found + -(-flying // 2)
+    clock.now += ENDING_S + -(-flying // cards) * took["verify"]
+    clock.now += max(0, gains - 1) * took["verify"]  # runners-up, on the new best
+    clock.now += gains * took["verify"]  # as they were formatted
+    clock.now += took["headline"] + took["e2e"]
+    assert 1990 < meter.spent.wall_s <= 2000.5
+
+
+def tasks(*trials: int, agents: int = 0) -> list[Task]:
+    made = [Task(slot=f"agent-{n}", kind="planned", backend="cli", hypothesis="h", bottleneck="b",
+                 seed=1, trials=0, option="agent") for n in range(agents)]
+    return made + [Task(slot=f"s{n}", kind="planned", backend="search", hypothesis="h",
+                        bottleneck="b", seed=1, trials=count) for n, count in enumerate(trials)]
+
+
+def past(*rounds: tuple[float, int]) -> Past:
+    return Past(folder=Path("/nowhere"), base="b", rounds=tuple(
+        Round(campaign="c", n=n, scope="global", incumbent="b", started_at=1.0, ended_at=2.0,
+              outcome="tie", spent_s=spent_s, trials=trials)
+        for n, (spent_s, trials) in enumerate(rounds, 2)))
+
+
+@pytest.mark.parametrize(("given", "used", "before", "kept_s", "allowed"), [
+    ({}, {}, (), 0.0, [24, 24, 24]),
+    ({"trials": 100}, {"trials": 0}, (), 0.0, [24, 24, 24]),
+    ({"trials": 100}, {"trials": 70}, (), 0.0, [10, 10, 10]),
+    ({"trials": 100}, {"trials": 90}, (), 0.0, [3, 3, 4]),
+    ({"trials": 100}, {"trials": 99}, (), 0.0, [1]),
+    ({"trials": 100}, {"trials": 120}, (), 0.0, []),
+    ({"wall_s": 100}, {"wall_s": 0}, (), 0.0, [24, 24, 24]),
+    ({"wall_s": 100}, {"wall_s": 60}, ((20.0, 20),), 10.0, [10, 10, 10]),
+    ({"wall_s": 100}, {"wall_s": 99}, ((20.0, 20),), 10.0, [1]),
+    ({"wall_s": 100, "trials": 50}, {"wall_s": 0, "trials": 44}, ((1.0, 90),), 0.0, [2, 2, 2]),
+])
+def test_searches_get_what_trials_and_time_are_left(
+        given: dict[str, Any], used: dict[str, Any], before: tuple[tuple[float, int], ...],
+        kept_s: float, allowed: list[int]) -> None:
+    found = spending.afford(tasks(24, 24, 24), Budget(**given), Spent(**used), past(*before),
+                          kept_s, {})
+    assert [task.trials for task in found] == allowed
+    assert not found or found[-1].slot == "s2", "the canonical slot is the last to go"
+
+
+def test_before_the_first_round_a_trial_is_taken_for_half_a_verdict(tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    writer.add_campaign(samples.campaign())
+    writer.add_verdict("rms", "c1", samples.verdict(wall_s=6.0), purpose="baseline")
+    known = msgspec.structs.replace(past(), verdicts={
+        row.id: row for row in Reader(tmp_path).verdicts("rms")})
+    found = spending.afford(tasks(24, 24), Budget(wall_s=60), Spent(wall_s=10), known, 20.0, {})
+    assert [task.trials for task in found] == [5, 5]
+
+
+@pytest.mark.parametrize(("limit", "used", "agents"), [
+    (None, 1e9, 3), (10.0, 0.0, 3), (10.0, 5.0, 2), (10.0, 8.5, 0), (10.0, 8.0, 1)])
+def test_attempts_that_cost_more_than_is_left_are_not_begun(limit: float | None, used: float,
+                                                            agents: int) -> None:
+    found = spending.afford(tasks(24, agents=3), Budget(cost=limit), Spent(cost=used), past(), 0.0,
+                          {"agent": 2.0})
+    assert sum(task.backend == "cli" for task in found) == agents
+    assert found[-1].trials == 24
+
+
+@given(st.lists(st.integers(1, 40), max_size=6), st.integers(1, 300), st.integers(0, 300))
+def test_no_trial_budget_is_overdrawn(wanted: list[int], limit: int, used: int) -> None:
+    found = spending.afford(tasks(*wanted), Budget(trials=limit), Spent(trials=used), past(), 0.0, {})
+    assert sum(task.trials for task in found) <= max(0, limit - used)
+    assert all(task.trials > 0 for task in found)
+    if sum(wanted) <= limit - used:
+        assert [task.trials for task in found] == wanted
+
+
+def test_a_manifest_can_say_what_an_attempt_costs() -> None:
+    manifest = parse("target_op: x\nbudget: {cost: 5}\npool:\n  backends: [cli]\n  cli:\n"
+                     "    - {name: a, command: 'a {prompt}', cost: 0.4}\n", "m")
+    assert (manifest.budget.cost, manifest.pool.cli[0].cost) == (5.0, 0.4)
+    assert msgspec.json.decode(msgspec.json.encode(manifest), type=type(manifest)) == manifest

@@ -1,0 +1,117 @@
+"""What a campaign makes sure of at its start: a canary, a cache, room, and that it may commit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from engine.campaign import baseline_cache
+from engine.campaign import setup as campaigns
+from engine.repository.campaign_repo import BEST_FILE
+from engine.verify import canary
+from harness.benchmark.verdict.canary_check import SHOWN
+from harness.errors import InputError
+from harness.formats import yaml_document
+from harness.verdict import Verdict
+from tests.support import benchmark_case, repos
+from tests.support import campaigns as kernels
+from tests.support.campaigns import campaign, candidates, reading, run
+
+MANIFEST: dict[str, Any] = {
+    **benchmark_case.MANIFEST, "approval": "auto", "max_iterations": 1,
+    "pool": {"slots": 1, "backends": ["inbox"]}, "decision": {"alpha": 0.2, "looks": 4}}
+
+
+def create(root: Path, files: dict[str, str] | None = None, **fields: Any) -> campaigns.Setup:
+    repos.project(root / "p", {**benchmark_case.FILES, **(files or {}),
+                               "manifest.yaml": yaml_document.dump({**MANIFEST, **fields})})
+    return campaigns.create(root / "w", root / "p" / "manifest.yaml")
+
+
+def hand_in(setup: campaigns.Setup, cost: float) -> None:
+    benchmark_case.patch(Path(setup.manifest.project) / "manifest.yaml",
+                        setup.folder.inbox / "faster.patch",
+                        kernel_py=benchmark_case.kernel(cost))
+
+
+def canaries(setup: campaigns.Setup) -> list[Verdict]:
+    with reading(setup) as reader:
+        return [msgspec.json.decode(row.body, type=Verdict) for row in reader.verdicts(setup.id)
+                if row.purpose == canary.PURPOSE]
+
+
+def warnings(setup: campaigns.Setup) -> str:
+    with reading(setup) as reader:
+        return "\n".join(event.payload.decode() for event in reader.events(campaign=setup.id)
+                         if event.kind == "warning")
+
+
+@pytest.mark.slow
+def test_a_benchmark_that_runs_another_copy_ends_the_campaign_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "kernel.py").write_text(benchmark_case.KERNEL)
+    first = f"import sys\nsys.path.insert(0, {str(tmp_path / 'site')!r})\n"
+    setup = create(tmp_path, {"bench.py": first + benchmark_case.BENCH})
+    hand_in(setup, 50.0)
+    for _ in range(2):  # whoever starts it again is told again
+        engine = run(setup)
+        assert isinstance(engine.error, InputError)
+        ended = campaign(setup)
+        assert ended.state == "failed" and "\n" not in ended.reason
+        assert "the benchmark does not run the files that candidates change" in ended.reason
+    assert candidates(setup) == []
+
+
+@pytest.mark.slow
+def test_a_campaign_asks_once_keeps_its_cache_and_commits_where_it_may(tmp_path: Path) -> None:
+    compiles = ("import os\nplace = os.environ['TRITON_CACHE_DIR']\nos.makedirs(place, "
+                "exist_ok=True)\nopen(os.path.join(place, 'compiled'), 'w').write('x')\n")
+    setup = create(tmp_path, {"kernel.py": benchmark_case.kernel(100.0, compiles)},
+                   git_commit=False)
+    hand_in(setup, 50.0)
+    user = tmp_path / "p"
+    before = {p: p.read_bytes() for p in user.rglob("*") if p.is_file()}
+    assert run(setup).error is None
+    [kept] = candidates(setup, "kept")
+    assert (setup.folder.path / BEST_FILE).read_text() == f"{kept.commit}\n"
+    assert {p: p.read_bytes() for p in user.rglob("*") if p.is_file()} == before
+    [verdict] = canaries(setup)
+    assert [one.kind for one in verdict.evidence] == [SHOWN] and not verdict.valid
+    assert (baseline_cache.kept(setup.folder.path) / "triton" / "compiled").read_text() == "x"
+    assert run(campaigns.open_campaign(setup.workspace, setup.id)).error is None
+    assert len(canaries(setup)) == 1 and "canary" not in warnings(setup)
+
+
+@pytest.mark.slow
+def test_a_budget_of_disk_ends_the_campaign_before_a_round(tmp_path: Path) -> None:
+    setup = kernels.given(tmp_path, budget={"pairs": 4, "disk_gb": 0.00001})
+    run(setup)
+    ended = campaign(setup)
+    assert ended.state == "failed" and "its budget is 0 MiB" in ended.reason
+    assert kernels.slots(setup) == {}
+
+
+def test_what_a_checkout_lacks_is_told_when_the_campaign_is_made(tmp_path: Path) -> None:
+    manifest = kernels.project(tmp_path / "p", carry=["*.o"])
+    user = manifest.parent
+    repos.git(user, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},deps/lib")
+    repos.git(user, "commit", "-q", "-m", "submodule")
+    with pytest.raises(InputError, match=r"has nothing that is called \*\.o"):
+        campaigns.create(tmp_path / "w", manifest)
+    assert not list((tmp_path / "w").glob("scale*"))
+    (user / "built.o").write_text("object")
+    setup = campaigns.create(tmp_path / "w", manifest)
+    assert "no checkout has them: deps/lib" in warnings(setup)
+    assert (setup.tree(setup.lineage.base) / "built.o").read_text() == "object"
+
+
+def test_a_source_in_a_submodule_is_refused(tmp_path: Path) -> None:
+    manifest = kernels.project(tmp_path / "p", task={"source": "deps/lib/scale.c"})
+    repos.git(manifest.parent, "update-index", "--add", "--cacheinfo",
+              f"160000,{'1' * 40},deps/lib")
+    repos.git(manifest.parent, "commit", "-q", "-m", "submodule")
+    with pytest.raises(InputError, match="lies in the submodule deps/lib"):
+        campaigns.create(tmp_path / "w", manifest)

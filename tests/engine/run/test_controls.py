@@ -1,0 +1,249 @@
+"""What people ask of a campaign, from other processes, while it runs and after it has ended."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from engine.campaign.setup import Setup
+from engine.journal.records import Candidate
+from engine.journal.write import request
+from engine.run import host
+from tests.support import campaigns
+from tests.support.paths import ROOT
+
+TWO_LOOPS = """\
+#include <stdint.h>
+
+#define FIRST 4
+
+/* Computes all of the output, so many times over. */
+static void first(const float *x, float *out, int64_t n) {
+    for (int pass = 0; pass < FIRST; pass++) {
+        for (int64_t i = 0; i < n; i++) out[i] = x[i] * 2.0f;
+        __asm__ volatile("" ::: "memory");
+    }
+}
+
+/* And all of that several times over as well. */
+
+#define SECOND 64
+
+void scale(const float *x, float *out, int64_t n) {
+    for (int pass = 0; pass < SECOND; pass++) first(x, out, n);
+}
+"""
+
+
+def edited(**values: int) -> str:
+    text = TWO_LOOPS
+    for name, value in values.items():
+        text = re.sub(rf"#define {name} \d+", f"#define {name} {value}", text)
+    return text
+
+
+def answer(setup: Setup, number: int, limit_s: float = 90.0) -> str:
+    """Wait for the engine's answer to a control."""
+    def outcome() -> str:
+        with campaigns.reading(setup) as reader:
+            return next(c.outcome for c in reader.controls(setup.id) if c.id == number)
+
+    return campaigns.until(outcome, limit_s, f"an answer to control {number}")
+
+
+def ask(setup: Setup, verb: str, candidate: str = "", **expected: object) -> str:
+    """Ask through the journal, as a dashboard would, and return the answer."""
+    number = request(setup.workspace, setup.id, verb, by="ann@test",  # type: ignore[arg-type]
+                     candidate=candidate, **expected)  # type: ignore[arg-type]
+    return answer(setup, number)
+
+
+def waiting(setup: Setup, count: int = 1) -> list[Candidate]:
+    def found() -> list[Candidate]:
+        there = campaigns.candidates(setup, "waiting")
+        return there if len(there) >= count else []
+
+    try:
+        return campaigns.until(found)
+    except AssertionError:
+        states = [(c.state, c.reason) for c in campaigns.candidates(setup)]
+        raise AssertionError(f"{count} waiting: {states}, {campaigns.slots(setup)}") from None
+
+
+def paused(setup: Setup) -> bool:
+    return campaigns.campaign(setup).state == "paused"
+
+
+@pytest.mark.slow
+def test_four_wait_and_are_decided_on_after_the_end(tmp_path: Path) -> None:
+    setup = campaigns.create(
+        tmp_path, kernel=TWO_LOOPS, approval="review", max_iterations=4, budget={"pairs": 9},
+        pool={"slots": 1, "backends": ["inbox"]})
+    # 4, 16, 64 and 256 times as fast: only what is better than all that wait waits too
+    changes: tuple[dict[str, int], ...] = (
+        {"FIRST": 1}, {"FIRST": 2, "SECOND": 8}, {"SECOND": 1}, {"FIRST": 1, "SECOND": 1})
+    with campaigns.running(setup) as engine:
+        for number, change in enumerate(changes, 1):
+            campaigns.hand_in(setup, edited(**change), str(number))
+            if number > 1:
+                assert ask(setup, "resume") == "resumed"
+            campaigns.until(lambda: campaigns.slots(setup, number + 1))  # noqa: B023
+            assert ask(setup, "pause").startswith("paused")
+            waiting(setup, number)
+            campaigns.until(lambda: paused(setup))
+        ask(setup, "resume")
+        engine.join(90)
+    assert campaigns.campaign(setup).state == "waiting"
+    first, worse, second, both = (
+        next(c for c in campaigns.candidates(setup, "waiting") if c.round == n)
+        for n in (2, 3, 4, 5))
+
+    refused = ask_short(setup, "approve", second.id, expected_base="0" * 40)
+    assert refused == "refused: the candidate's base is not the one that was shown"
+    refused = ask_short(setup, "approve", second.id, expected_verdict=987654)
+    assert refused == "refused: the candidate's verdict is not the one that was shown"
+
+    people = [campaigns.kopt("approve", second.id, "--wait", "90", workspace=setup.workspace)
+              for _ in range(2)]
+    answers = [campaigns.ended(one) for one in people]
+    assert sorted(code for code, _, _ in answers) == [0, 1], answers
+    assert campaigns.campaign(setup).state == "waiting"
+
+    code, out, err = campaigns.ended(campaigns.kopt(
+        "approve", both.id, "--wait", "90", workspace=setup.workspace))
+    assert code == 0 and "measured again on the new best" in out, (out, err)
+    moved = next(c for c in campaigns.candidates(setup, "kept") if c.id != second.id)
+    assert moved.id != both.id and moved.id in out
+
+    code, out, _ = campaigns.ended(campaigns.kopt(
+        "approve", first.id, "--wait", "90", workspace=setup.workspace))
+    assert code == 1 and "the best has this change already" in out
+    code, out, _ = campaigns.ended(campaigns.kopt(
+        "approve", worse.id, "--wait", "90", workspace=setup.workspace))
+    assert code == 1 and "conflicts with what was kept since" in out
+
+    campaigns.until(lambda: host.owner(setup.workspace, setup.id) is None)
+    assert campaigns.campaign(setup).state == "finished"
+    assert len(campaigns.consistent(setup)) == 2
+    assert campaigns.candidates(setup, "waiting", "keeping", "verified", "captured") == []
+    assert "by ann" not in setup.lineage.message(setup.lineage.best)
+    assert campaigns.campaign(setup).speedup is not None
+    assert setup.folder.performance.read_text().count("| keep |") == 2
+
+
+def ask_short(setup: Setup, verb: str, candidate: str, **expected: object) -> str:
+    number = request(setup.workspace, setup.id, verb, by="ann@test",  # type: ignore[arg-type]
+                     candidate=candidate, **expected)  # type: ignore[arg-type]
+    campaigns.run(setup, decide_only=True)
+    return answer(setup, number, 1.0)
+
+
+def test_review_waits_and_is_decided_while_the_engine_runs(tmp_path: Path) -> None:
+    setup = campaigns.given(tmp_path, approval="review", max_iterations=3)
+    with campaigns.running(setup):
+        campaigns.until(lambda: campaigns.slots(setup))
+        ask(setup, "pause")
+        one = waiting(setup)[0]
+        campaigns.until(lambda: paused(setup))
+        assert ask(setup, "approve", one.id, expected_base=one.base_commit) == "kept"
+        assert ask(setup, "reject", one.id).startswith("refused: candidate")
+        assert ask(setup, "approve", "nobody") == "refused: no candidate 'nobody'"
+        assert paused(setup)
+        assert campaigns.consistent(setup)
+        stopped = ask(setup, "stop")
+        assert stopped == "stopping"
+    state = campaigns.campaign(setup)
+    assert (state.state, state.reason) == ("stopped", "stopped by ann@test")
+    assert state.speedup is not None
+    assert "Stop Summary" in setup.folder.performance.read_text()
+
+
+def test_what_is_flagged_waits_and_may_be_rejected(tmp_path: Path) -> None:
+    setup = campaigns.given(tmp_path, approval="flagged")
+    campaigns.run(setup)
+    assert campaigns.campaign(setup).state == "waiting"
+    one = waiting(setup)[0]
+    assert "more than 2x" in one.reason
+    code, out, err = campaigns.ended(campaigns.kopt(
+        "reject", one.id[:8], "--wait", "90", workspace=setup.workspace))
+    assert (code, err) == (0, "") and "rejected" in out
+    campaigns.until(lambda: host.owner(setup.workspace, setup.id) is None)
+    assert campaigns.candidates(setup, "kept") == []
+    assert campaigns.campaign(setup).best_commit == setup.lineage.base
+
+
+def in_a_terminal(argv: list[str]) -> tuple[int, int]:
+    """Start a command as the leader of a terminal's session; returns its pid and the terminal."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        try:
+            os.execvpe(argv[0], argv, {
+                **os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"})
+        finally:
+            os._exit(127)
+    return pid, terminal
+
+
+def test_a_run_survives_its_terminal_and_can_be_controlled(tmp_path: Path) -> None:
+    manifest = campaigns.project(tmp_path / "p", pool={"slots": 1, "backends": ["inbox"]})
+    workspace = tmp_path / "w"
+    pid, terminal = in_a_terminal([sys.executable, "-m", "kopt_tui.main", "--workspace",
+                                   str(workspace), "run", str(manifest), "--wait"])
+    said = b""
+    while b"kopt attach" not in said:
+        said += os.read(terminal, 4096)
+    from engine.campaign.setup import open_campaign
+
+    name = re.search(rb"(\S+) runs in process (\d+)", said)
+    assert name is not None, said
+    setup = open_campaign(workspace, name[1].decode())
+    os.kill(pid, signal.SIGHUP)
+    os.close(terminal)
+    os.waitpid(pid, 0)
+    time.sleep(0.3)  # longer than the hang-up takes to reach whoever it would reach
+    assert host.owner(workspace, setup.id) == int(name[2])
+
+    code, out, err = campaigns.ended(campaigns.kopt("run", setup.id, workspace=workspace))
+    assert code == 1 and out == ""
+    assert err.count("\n") == 1 and f"runs already, in process {int(name[2])}" in err
+
+    assert campaigns.ended(campaigns.kopt("pause", workspace=workspace))[0] == 0
+    campaigns.until(lambda: paused(setup))
+    campaigns.hand_in(setup)
+    assert campaigns.ended(campaigns.kopt("resume", workspace=workspace))[0] == 0
+    campaigns.until(lambda: not paused(setup))
+
+    os.kill(int(name[2]), signal.SIGKILL)
+    campaigns.until(lambda: host.owner(workspace, setup.id) is None)
+    code, out, err = campaigns.ended(campaigns.kopt("run", setup.id, "--wait",
+                                                    workspace=workspace))
+    assert code == 0, (out, err)
+    assert "taken over from process" in out and "finished" in out
+    assert len(campaigns.consistent(setup)) == 1
+
+
+def test_stop_ends_in_order_and_resume_goes_on(tmp_path: Path) -> None:
+    setup = campaigns.create(tmp_path, pool={"slots": 1, "trials": 2, "workers": 1})
+    campaigns.hand_in(setup)  # a gain that is sure
+    host.spawn(setup.workspace, setup.id)
+    campaigns.until(lambda: campaigns.slots(setup))
+    code, out, err = campaigns.ended(campaigns.kopt("stop", setup.id, workspace=setup.workspace))
+    assert code == 0 and "stopping" in out, err
+    campaigns.until(lambda: host.owner(setup.workspace, setup.id) is None)
+    assert campaigns.campaign(setup).state == "stopped"
+    campaigns.until(lambda: campaigns.processes(setup.workspace) == [], 30.0)
+    assert "reason: stopped by" in setup.folder.performance.read_text()
+    # a stop that nobody answered any more does not end the next engine
+    number = request(setup.workspace, setup.id, "stop", by="ann@test")
+    code, out, err = campaigns.ended(campaigns.kopt("resume", setup.id, workspace=setup.workspace))
+    assert code == 0 and "resumed" in out, (out, err)
+    assert answer(setup, number).startswith("refused: the engine that it was meant for")
+    campaigns.until(lambda: campaigns.campaign(setup).state == "finished")
+    assert campaigns.consistent(setup)

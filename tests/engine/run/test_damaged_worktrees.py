@@ -1,0 +1,74 @@
+"""Whole campaigns amid vandals: worktrees that vanish, locks left behind, a user in mid-rebase."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from engine.repository.campaign_repo import BEST_FILE
+from tests.support import campaigns, repos
+
+
+def mine(user: Path) -> dict[str, tuple[bytes, int]]:
+    """Every file of the user's folder but the objects and our branch."""
+    return {str(p): (p.read_bytes(), p.stat().st_mtime_ns) for p in sorted(user.rglob("*"))
+            if p.is_file() and ".git/objects/" not in str(p) and "optimize" not in str(p)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("company", "stages"), [
+    ("rm -rf {worktree}/* {worktree}/.git", {"reject", "repeat", "kept"}),
+    ("cd {worktree} && mkdir -p build .triton && touch build/x.c .triton/k a.o run.sh",
+     {"no change", "kept"}),
+], ids=["vandal", "litterer"])
+def test_a_campaign_in_bad_company_keeps_its_gain(tmp_path: Path, company: str,
+                                                  stages: set[str]) -> None:
+    setup = campaigns.given(tmp_path, pool={
+        "slots": 3, "workers": 1, "backends": ["inbox", "cli"],
+        "cli": [{"name": "guest", "command": f"sh -c '{company}' {{prompt}}"}]})
+    user = setup.lineage.project
+    repos.git(user, "switch", "-q", "-c", "other")
+    repos.commit(user, {"scale.c": "// theirs\n"}, "theirs")
+    repos.git(user, "switch", "-q", "main")
+    repos.git(user, "branch", "-q", "start")
+    repos.commit(user, {"scale.c": "// mine\n"}, "mine")
+    subprocess.run(["git", "rebase", "other"], cwd=user, env=repos.ENVIRONMENT, check=False,
+                   capture_output=True)
+    (user / ".git" / "index.lock").write_text("")
+    before = mine(user)
+    for name in (f"{setup.lineage.ref}.lock", "packed-refs.lock"):
+        (setup.lineage.git_dir / name).write_text("")
+        os.utime(setup.lineage.git_dir / name, (1, 1))
+    assert campaigns.run(setup).error is None
+    [kept] = campaigns.candidates(setup, "kept")
+    assert (setup.folder.path / BEST_FILE).read_text() == f"{kept.commit}\n"
+    assert repos.git(user, "rev-parse", f"optimize/{setup.id}") == kept.commit
+    assert mine(user) == before
+    told = campaigns.slots(setup)
+    assert {stage for stage, _ in told.values()} == stages, told
+
+
+@pytest.mark.slow
+def test_worktrees_deleted_by_a_cleaner_in_the_middle(tmp_path: Path) -> None:
+    """What runs in them fails in one line each, and the campaign ends in order."""
+    setup = campaigns.create(tmp_path, pool={"slots": 2, "trials": 3, "workers": 2})
+    gone = threading.Event()
+
+    def clean() -> None:
+        campaigns.until(lambda: list((setup.folder.path / "worktrees").glob("*/scale.c")))
+        shutil.rmtree(setup.folder.path / "worktrees", ignore_errors=True)
+        gone.set()
+
+    thread = threading.Thread(target=clean)
+    thread.start()
+    engine = campaigns.run(setup)
+    thread.join()
+    assert gone.is_set() and engine.error is None
+    assert campaigns.campaign(setup).state == "finished"
+    assert all("\n" not in detail for _, detail in campaigns.slots(setup).values())
+    campaigns.consistent(setup)

@@ -1,0 +1,110 @@
+"""What a campaign's end does for the best, also where a person approves it after that end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from engine.context import Desk
+from engine.history.campaign_view import NOT_RUN
+from engine.journal.write import request
+from engine.records.writer import Records
+from engine.run import end_to_end
+from engine.verify.verifier import Job
+from harness.benchmark.verdict.whole_program import LEFT_OUT
+from harness.verdict import Evidence, Verdict
+from tests.support import campaigns, samples
+from tests.support.campaigns import reading, run
+
+
+@pytest.mark.slow
+def test_an_approval_after_the_end_is_an_end_of_its_own(tmp_path: Path) -> None:
+    """The whole program is run with what was kept then, and all records say what came of it."""
+    setup = campaigns.given(tmp_path, approval="review", e2e_command="python -c pass")
+    assert run(setup).error is None
+    [one] = campaigns.candidates(setup, "waiting")
+    with reading(setup) as reader:
+        assert [row for row in reader.verdicts(setup.id) if row.purpose == "e2e"] == []
+    assert "nothing was kept" in setup.folder.log.read_text()
+
+    request(setup.workspace, setup.id, "approve", by="ann@test", candidate=one.id)
+    assert run(setup, decide_only=True).error is None
+    found = campaigns.campaign(setup)
+    best = setup.lineage.best
+    assert found.state == "finished" and best == found.best_commit != found.base_commit
+    with reading(setup) as reader:
+        [program] = [row for row in reader.verdicts(setup.id) if row.purpose == "e2e"]
+        first, second = reader.events_of(setup.id, "campaign.stop")
+        assert program.candidate == best[:12] and program.correct
+        assert (first.ref, second.ref) == (found.base_commit, best)
+        assert (json.loads(first.payload)["waiting"], json.loads(second.payload)["waiting"]) == \
+            (1, 0)
+    performance, log = setup.folder.performance.read_text(), setup.folder.log.read_text()
+    last = performance.split("## Stop Summary")[-1]
+    assert f"current BEST_COMMIT: {best}" in last and "waiting for a person: 0" in last
+    assert "nothing was kept" not in log.split("## Final Report")[-1]
+    assert log.index("## End to end") < log.rindex("## Stop Summary")
+    stop = setup.folder.page.read_text().split("Stop summary")[-1]
+    assert best in stop and "nothing was kept" not in stop
+
+    assert run(setup, decide_only=True).error is None  # there is nothing new to say
+    with reading(setup) as reader:
+        assert len(reader.events_of(setup.id, "campaign.stop")) == 2
+        assert len([r for r in reader.verdicts(setup.id) if r.purpose == "e2e"]) == 1
+        before = setup.folder.log.read_bytes()
+        setup.folder.log.unlink()
+        Records(setup).agree(reader)
+    assert setup.folder.log.read_bytes() == before
+
+
+class Book:
+    """What is recorded of a program's runs."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        self.verdict, self.jobs = verdict, list[Job]()
+        self.told: list[tuple[str, dict[str, Any]]] = []
+        lineage = SimpleNamespace(best="b" * 40, base="a" * 40, tree_of=lambda commit: "t")
+        decision = SimpleNamespace(alpha=0.05)
+        self.desk = cast(Desk, SimpleNamespace(
+            setup=SimpleNamespace(lineage=lineage, id="rms",
+                                  manifest=SimpleNamespace(decision=decision)),
+            verdict=self.answer, writer=SimpleNamespace(
+                event=lambda _, kind, ref, **payload: self.told.append((kind, payload)))))
+
+    def answer(self, job: Job) -> Verdict:
+        self.jobs.append(job)
+        return self.verdict
+
+
+def test_with_nothing_left_of_the_budget_no_program_is_run() -> None:
+    book = Book(samples.verdict())
+    end_to_end.end_to_end(book.desk, left_s=0.0)
+    assert book.jobs == [] and book.told == [(NOT_RUN, {
+        "commit": "b" * 12, "message": "not run: nothing is left of the wall time"})]
+
+
+def test_what_there_was_no_time_for_is_no_verdict_on_the_best() -> None:
+    why = "not run: 5 s are left, one run takes about 8 s"
+    book = Book(Verdict(valid=False, rejected_reason=why,
+                        evidence=(Evidence(kind=LEFT_OUT, detail=why),)))
+    end_to_end.end_to_end(book.desk, left_s=5.0)
+    assert [job.left_s for job in book.jobs] == [5.0]
+    assert book.told == [(NOT_RUN, {"commit": "b" * 12, "message": why})]
+
+
+@pytest.mark.slow
+def test_a_slow_program_costs_the_gain_nothing(tmp_path: Path) -> None:
+    """It has what is left of the wall time, is due again, and the campaign ends as it would."""
+    setup = campaigns.given(tmp_path, budget={"pairs": 4, "wall_s": 60.0}, e2e_command="sleep 100")
+    assert run(setup).error is None
+    found = campaigns.campaign(setup)
+    assert found.state == "finished" and found.best_commit != found.base_commit and found.speedup
+    with reading(setup) as reader:
+        [event] = reader.events_of(setup.id, NOT_RUN)
+        assert sum(one.spent_s for one in reader.rounds(setup.id)) < 70
+    assert "not run: " in json.loads(event.payload)["message"]
+    assert "not run: " in setup.folder.report.read_text()

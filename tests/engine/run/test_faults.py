@@ -1,0 +1,212 @@
+"""Bad input and broken machines: one clear line, the right exit code, the state recorded."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.campaign.setup import create
+from engine.journal.read import Reader
+from engine.run import host
+from tests.support import campaigns, repos
+
+WIDE = "".join(f"{n}, " for n in range(300))
+
+
+def told(words: list[str], workspace: Path, **env: str) -> tuple[int, str]:
+    """Run kopt; returns its exit code and its one line on stderr."""
+    code, _, err = campaigns.ended(campaigns.kopt(*words, workspace=workspace, **env))
+    assert "Traceback" not in err
+    assert len(err.splitlines()) <= 1, err
+    return code, err.strip()
+
+
+def without_compiler(folder: Path) -> str:
+    """Return a PATH that has git and what it needs, but no compiler."""
+    folder.mkdir()
+    for name in ("git", "sh", "rm", "chmod"):
+        found = shutil.which(name)
+        assert found is not None
+        (folder / name).symlink_to(found)
+    return str(folder)
+
+
+def nothing_begun(workspace: Path) -> None:
+    reader = Reader(workspace)
+    assert reader.campaigns() == []
+    reader.close()
+    assert not [path for path in workspace.glob("*") if path.is_dir()]
+
+
+def append(name: str, text: str) -> Callable[[Path], None]:
+    def act(project: Path) -> None:
+        with (project / name).open("a") as file:
+            file.write(text)
+    return act
+
+
+def drop(name: str) -> Callable[[Path], None]:
+    def act(project: Path) -> None:
+        shutil.rmtree(project / name) if (project / name).is_dir() else (project / name).unlink()
+    return act
+
+
+def uncommit(name: str) -> Callable[[Path], None]:
+    def act(project: Path) -> None:
+        repos.git(project, "rm", "-q", "--cached", name)
+        repos.git(project, "commit", "-q", "-m", "gone")
+    return act
+
+
+@pytest.mark.parametrize(("breaking", "code", "words"), [
+    (append("manifest.yaml", "aproval: auto\n"), 2, "unknown key 'aproval'"),
+    (append("manifest.yaml", "max_iterations: often\n"), 2, "max_iterations"),
+    (append("manifest.yaml", "\t- [\n"), 2, "manifest.yaml:"),
+    (drop("manifest.yaml"), 2, "manifest.yaml"),
+    (drop("task.yaml"), 2, "no task file"),
+    (append("task.yaml", "tolerancy: 1\n"), 2, "tolerancy"),
+    (uncommit("scale.c"), 2, "scale.c is not committed"),
+    (uncommit("reference.py"), 2, "reference.py is not committed"),
+    (drop(".git"), 2, "the project is no git repository"),
+    (append("manifest.yaml", "python: 3\n"), 2, "python"),
+])
+def test_what_cannot_start(tmp_path: Path, breaking: Callable[[Path], None], code: int,
+                           words: str) -> None:
+    manifest = campaigns.project(tmp_path / "p")
+    breaking(manifest.parent)
+    got, line = told(["run", str(manifest)], tmp_path / "w")
+    assert (got, words in line) == (code, True), line
+    nothing_begun(tmp_path / "w")
+
+
+def test_an_empty_repository(tmp_path: Path) -> None:
+    manifest = campaigns.project(tmp_path / "p")
+    shutil.rmtree(tmp_path / "p" / ".git")
+    repos.git(tmp_path / "p", "init", "-q")
+    code, line = told(["run", str(manifest)], tmp_path / "w")
+    assert code == 2 and "no commit yet" in line
+
+
+def test_a_missing_compiler(tmp_path: Path) -> None:
+    manifest = campaigns.project(tmp_path / "p")
+    code, line = told(["run", str(manifest)], tmp_path / "w",
+                      PATH=without_compiler(tmp_path / "bin"))
+    assert code == 3 and "no C compiler found" in line
+    nothing_begun(tmp_path / "w")
+
+
+def test_a_compiler_that_goes_missing_later(tmp_path: Path) -> None:
+    setup = campaigns.create(tmp_path)
+    code, line = told(["run", "--here", setup.id], setup.workspace,
+                      PATH=without_compiler(tmp_path / "bin"))
+    assert code == 3 and "no C compiler found" in line
+    campaign = campaigns.campaign(setup)
+    assert campaign.state == "failed" and "no C compiler" in campaign.reason
+    assert "no C compiler" in setup.folder.performance.read_text()
+    with campaigns.reading(setup) as reader:
+        assert reader.lease(setup.id) is None
+
+
+def test_a_workspace_that_cannot_be_written(tmp_path: Path) -> None:
+    manifest = campaigns.project(tmp_path / "p")
+    (tmp_path / "file").write_text("")
+    code, line = told(["run", str(manifest)], tmp_path / "file" / "w")
+    assert code == 3 and line.startswith("kopt: ")
+
+
+@pytest.mark.parametrize(("given", "code", "words"), [
+    ({"kernel": "void scale( {\n"}, 2, "the baseline does not pass its own check: does not comp"),
+    ({"kernel": campaigns.KERNEL.replace("2.0f", "3.0f")}, 2, "class small: error"),
+    pytest.param({"kernel": campaigns.KERNEL.replace("x[i] * 2.0f", "*(volatile float *)0")}, 2,
+                 "SIGSEGV", marks=pytest.mark.slow),
+    ({"reference": "def scale(x):\n    raise ValueError('no \\x1b[31mway')\n"}, 2, "no way"),
+    pytest.param({"reference": "def other(x):\n    return x\n"}, 2, "reference",
+                 marks=pytest.mark.slow),
+    pytest.param({"reference": "import nowhere_to_be_found\n"}, 2, "nowhere_to_be_found",
+                 marks=pytest.mark.slow),
+    ({"task": {"classes": [{"name": "small", "shape": {"m": 3}}]}}, 2, ""),
+    ({"task": {"args": [{"name": "x", "dtype": "float32", "shape": ["n"]},
+                        {"name": "out", "dtype": "float32", "shape": ["n", 2],
+                         "role": "output"},
+                        {"name": "n", "dtype": "int64", "value": "n"}]}}, 2, "shape"),
+])
+def test_a_baseline_that_is_no_good(tmp_path: Path, given: dict[str, Any], code: int,
+                                    words: str) -> None:
+    manifest = campaigns.project(tmp_path / "p", **given)
+    got, line = told(["run", "--here", str(manifest)], tmp_path / "w")
+    assert (got, words in line) == (code, True), line
+    assert line.isprintable()
+    reader = Reader(tmp_path / "w")
+    for campaign in reader.campaigns():
+        assert campaign.state == "failed" and words in campaign.reason
+        assert reader.lease(campaign.id) is None
+    reader.close()
+    assert campaigns.processes(tmp_path / "w") == []
+
+
+@pytest.mark.parametrize("knob", [
+    "#define PASSES 16  /* kopt: knob PASSES in [] */",
+    pytest.param(f"#define PASSES 16  /* kopt: knob PASSES in [{WIDE}] */",
+                 marks=pytest.mark.slow, id="wide"),
+    "#define PASSES 16",
+])
+def test_knobs_that_are_none(tmp_path: Path, knob: str) -> None:
+    kernel = "\n".join(knob if "define PASSES" in line else line
+                       for line in campaigns.KERNEL.splitlines() if "FORWARD" not in line)
+    setup = campaigns.create(tmp_path, kernel=kernel + "\n")
+    assert campaigns.run(setup).error is None
+    campaign = campaigns.campaign(setup)
+    assert campaign.state == "finished" and "nothing left to try" in campaign.reason
+    said = "cannot be read" if "kopt:" in knob else "scale.c declares no knobs"
+    assert said in campaign.reason and "pool.cli" in campaign.reason
+    with campaigns.reading(setup) as reader:
+        warned = [e for e in reader.events(campaign=setup.id) if e.kind == "warning"]
+    assert len(warned) == ("kopt:" in knob)
+
+
+def test_a_dirty_project_is_told_of_and_left_alone(tmp_path: Path) -> None:
+    manifest = campaigns.project(tmp_path / "p")
+    append("scale.c", "#error this is not committed\n")(tmp_path / "p")
+    setup = create(tmp_path / "w", manifest)
+    with campaigns.reading(setup) as reader:
+        warned = [e for e in reader.events() if e.kind == "warning"]
+    assert b"uncommitted changes in scale.c" in warned[0].payload
+    assert "#error" not in (setup.tree(setup.lineage.best) / "scale.c").read_text()
+    assert "#error" in (tmp_path / "p" / "scale.c").read_text()
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    """A workspace on a file system of its own that fills up in the middle of a campaign."""
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "none", str(small)],
+                             capture_output=True, text=True, check=False)
+    if mounted.returncode != 0:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
+    try:
+        manifest = campaigns.project(tmp_path / "p", pool={"slots": 1, "backends": ["inbox"]})
+        setup = create(small / "w", manifest)
+        campaigns.hand_in(setup)
+        pid = host.spawn(setup.workspace, setup.id)
+        campaigns.until(lambda: campaigns.slots(setup))
+        with contextlib.suppress(OSError), (small / "ballast").open("wb", buffering=0) as file:
+            while file.write(b"x" * 65536):
+                pass
+        os.waitpid(pid, 0)
+        log = (setup.folder.logs / "host.log").read_text()
+        assert "Traceback" not in log
+        assert log.startswith("kopt: ") and log.count("\n") == 1, log
+        assert campaigns.processes(setup.workspace) == []
+        (small / "ballast").unlink(missing_ok=True)  # the campaign may have filled it by itself
+        assert campaigns.run(setup).error is None
+        assert campaigns.campaign(setup).state == "finished"
+        campaigns.consistent(setup)  # with or without a keep: the round may have lost its disk
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=False)

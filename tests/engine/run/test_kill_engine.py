@@ -1,0 +1,127 @@
+"""`kill -9` of the host at any moment: nothing recorded is lost, left behind or done twice."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from engine.campaign.setup import Setup
+from engine.run import host
+from harness.isolation import device_lock
+from tests.support import campaigns
+from tests.support.paths import ROOT
+
+BUDGET_S = 60.0
+SEED = 20261120
+
+
+@pytest.fixture
+def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
+
+
+def recorded(setup: Setup) -> dict[str, Sequence[object]]:
+    """Return what must never be lost: events, verdicts, decisions, candidates."""
+    with campaigns.reading(setup) as reader:
+        return {
+            "events": [event.seq for event in reader.events(campaign=setup.id, limit=100_000)],
+            "verdicts": sorted((row.id, row.body) for row in reader.verdicts(setup.id)),
+            "decisions": sorted((row.id, row.kind) for row in reader.decisions(setup.id)),
+            "candidates": sorted(one.id for one in reader.candidates(setup.id)),
+        }
+
+
+def kill(setup: Setup, pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, ChildProcessError):  # it may have ended just now
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    left: list[str] = []
+
+    def gone() -> bool:
+        nonlocal left
+        left = campaigns.processes(setup.workspace)
+        return not left
+
+    try:
+        campaigns.until(gone, 30.0)
+    except AssertionError:
+        raise AssertionError(f"left behind: {left}") from None
+    with device_lock.acquire("cpu", timeout_s=30.0, shared_device=True):
+        pass
+
+
+@pytest.mark.parametrize("wanted", [2, pytest.param(30, marks=pytest.mark.slow)])
+def test_a_campaign_killed_again_and_again(wanted: int, tmp_path: Path, own_lock: None) -> None:
+    """Each time after so many more events, so that the moments lie all over the campaign."""
+    chance = random.Random(SEED)
+    kills = number = kept = 0
+    began = time.monotonic()
+    while kills < wanted and time.monotonic() - began < BUDGET_S:
+        number += 1
+        setup = campaigns.create(tmp_path / str(number), pool={"slots": 2, "trials": 2})
+        campaigns.hand_in(setup)
+        before = recorded(setup)
+        while kills < wanted and campaigns.campaign(setup).state not in ("finished", "failed"):
+            pid = host.spawn(setup.workspace, setup.id)
+            assert campaigns.processes(setup.workspace), "the search for processes finds none"
+            later = len(before["events"]) + chance.randrange(8)
+            campaigns.until(lambda: len(recorded(setup)["events"]) >= later or  # noqa: B023
+                            host.owner(setup.workspace, setup.id) is None)  # noqa: B023
+            time.sleep(chance.uniform(0.0, 1.0))
+            if host.owner(setup.workspace, setup.id) is None:
+                break
+            kill(setup, pid)
+            kills += 1
+            now = recorded(setup)
+            for name, rows in before.items():
+                assert [row for row in rows if row not in now[name]] == [], name
+            before = now
+        engine = campaigns.run(setup)
+        assert engine.error is None
+        assert campaigns.campaign(setup).state == "finished", campaigns.campaign(setup).reason
+        kept += len(campaigns.consistent(setup))
+        assert campaigns.candidates(setup, "captured", "verified", "keeping") == []
+        complete(setup)
+    print(f"{kills} kills over {number} campaigns in {time.monotonic() - began:.0f} s")
+    assert kills >= wanted // 2 and kept >= 1
+
+
+def complete(setup: Setup) -> None:
+    """Check that what an uninterrupted campaign leaves is there, and once."""
+    with campaigns.reading(setup) as reader:
+        purposes = [row.purpose for row in reader.verdicts(setup.id)]
+        keeps = [row.candidate for row in reader.decisions(setup.id) if row.kind == "keep"]
+        assert all(round.ended_at for round in reader.rounds(setup.id))
+    assert purposes.count("baseline") == 1
+    assert len(keeps) == len(set(keeps))
+    assert (campaigns.campaign(setup).speedup is None) == (not keeps)
+    text = setup.folder.performance.read_text()
+    assert text.count("| baseline |") == 1
+    assert text.count("| keep |") == len(keeps)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [
+    "keep.keeping", pytest.param("keep.kept", marks=pytest.mark.slow)])  # all steps: test_keep
+def test_a_host_that_dies_at_a_step_of_its_keep(tmp_path: Path, step: str) -> None:
+    setup = campaigns.given(tmp_path)  # nothing else is left to do after it is resumed
+    died = subprocess.run([sys.executable, "-m", "engine.run.host", str(setup.workspace), setup.id],
+                          env={**os.environ, "KOPT_FAILPOINT": step}, timeout=120, check=False,
+                          cwd=ROOT)
+    assert died.returncode == -signal.SIGKILL, campaigns.slots(setup)
+    before = recorded(setup)
+    engine = campaigns.run(setup)
+    assert engine.error is None
+    now = recorded(setup)
+    assert all(row in now[name] for name, rows in before.items() for row in rows)
+    assert len(campaigns.consistent(setup)) >= 1
+    complete(setup)

@@ -1,0 +1,76 @@
+"""A slot that finds no idle card ends the campaign once what others have in flight is recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.campaign.setup import Setup
+from engine.rounds.round import UNENDED
+from engine.verify.fleet import Fleet, NoIdleGpu
+from tests.support import campaigns
+
+AGENT = "sh -c 'test -f {prompt}; sleep SECONDS; sed -i \"s/PASSES 16/PASSES 1/\" scale.c'"
+NONE = "no idle GPU for 60:00 min"
+occupied = Fleet.run
+
+
+def create(root: Path, seconds: float) -> Setup:
+    """Make a campaign with a search, and an agent that needs no card while it works."""
+    return campaigns.create(root, pool={
+        "slots": 2, "trials": 3, "workers": 2, "backends": ["search", "cli"],
+        "cli": [{"name": "agent", "command": AGENT.replace("SECONDS", str(seconds))}]})
+
+
+def without_cards(monkeypatch: pytest.MonkeyPatch, *uses: str, after: int = 0) -> list[str]:
+    """Let all cards be busy for some uses, but for the first ones."""
+    asked: list[str] = []
+
+    def run(self: Fleet, use: Any, work: Any, **more: Any) -> Any:
+        asked.append(use)
+        if use in uses and asked.count(use) > after:
+            raise NoIdleGpu(NONE)
+        return occupied(self, use, work, **more)
+
+    monkeypatch.setattr(Fleet, "run", run)
+    return asked
+
+
+@pytest.mark.slow
+def test_what_others_have_in_flight_is_finished_and_judged(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = create(tmp_path, 3.0)
+    with monkeypatch.context() as cards:
+        asked = without_cards(cards, "loop")
+        assert campaigns.run(setup).error is None
+        assert "loop" in asked
+    ended = campaigns.campaign(setup)
+    assert (ended.state, ended.reason) == ("stopped", NONE)
+    [found] = campaigns.candidates(setup)
+    assert found.state == "verified" and found.slot != "fixed"
+    assert campaigns.run(setup).error is None
+    assert campaigns.campaign(setup).state == "finished"
+    assert found.id in {one.id for one in campaigns.candidates(setup, "kept")}
+    stages = {slot: stage for slot, (stage, _) in campaigns.slots(setup).items()}
+    assert stages[found.slot] == "kept" and stages["fixed"] not in ("queued", "waiting")
+    campaigns.consistent(setup)
+
+
+@pytest.mark.slow
+def test_what_no_card_is_left_to_judge_is_judged_by_the_next_engine(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = create(tmp_path, 0.0)
+    with monkeypatch.context() as cards:
+        without_cards(cards, "verdict", after=1)  # the baseline's
+        assert campaigns.run(setup).error is None
+    assert campaigns.campaign(setup).reason == NONE
+    undecided = campaigns.candidates(setup)
+    assert undecided and {one.state for one in undecided} == {"captured"}
+    assert campaigns.slots(setup)["fixed"][0] not in UNENDED  # it had come to its end as well
+    assert campaigns.run(setup).error is None
+    assert campaigns.campaign(setup).state == "finished"
+    assert not campaigns.candidates(setup, "captured", "verified")
+    assert campaigns.candidates(setup, "kept")
+    campaigns.consistent(setup)

@@ -1,0 +1,128 @@
+"""A whole campaign: what it keeps, what it records, and what it leaves alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine import context
+from engine.campaign.setup import Setup
+from tests.support import campaigns, repos
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Setup, dict[str, str]]:
+    """One campaign of two rounds at its end, and how the user's repository was before."""
+    root = tmp_path_factory.mktemp("engine")
+    setup = campaigns.create(root, max_iterations=2)
+    (root / "p" / "notes.txt").write_text("mine\n")
+    (root / "p" / "staged.txt").write_text("mine too\n")
+    repos.git(root / "p", "add", "staged.txt")
+    before = state_of(root / "p")
+    engine = campaigns.run(setup)
+    assert engine.error is None
+    return setup, before
+
+
+def state_of(user: Path) -> dict[str, str]:
+    return {"head": repos.git(user, "rev-parse", "HEAD"),
+            "branch": repos.git(user, "symbolic-ref", "HEAD"),
+            "status": repos.git(user, "status", "--porcelain"),
+            "index": repos.git(user, "ls-files", "-s"),
+            "source": (user / "scale.c").read_text()}
+
+
+def test_it_keeps_a_gain_and_says_so(ended: tuple[Setup, dict[str, str]]) -> None:
+    setup, _ = ended
+    campaign = campaigns.campaign(setup)
+    assert campaign.state == "finished" and "max_iterations" in campaign.reason
+    assert len(campaigns.consistent(setup)) >= 1
+    assert campaign.speedup is not None and campaign.speedup > 2
+
+
+def test_the_knob_is_written_back_and_the_commit_says_why(
+        ended: tuple[Setup, dict[str, str]]) -> None:
+    setup, _ = ended
+    first = campaigns.consistent(setup)[0]
+    assert b"#define PASSES 1 " in setup.lineage.read(first, "scale.c")
+    message = setup.lineage.message(first)
+    for word in ("Why it is faster:", "What it changes: PASSES 16 -> 1",
+                 "It attacks:", "Measured:", "Classes: small faster",
+                 "Candidate:"):
+        assert word in message
+    assert setup.lineage.files(first) == setup.lineage.files(setup.lineage.base)
+
+
+def test_the_user_s_files_are_untouched(ended: tuple[Setup, dict[str, str]]) -> None:
+    setup, before = ended
+    assert state_of(setup.lineage.project) == before
+    branches = repos.git(setup.lineage.project, "branch", "--format=%(refname:short)").split()
+    assert sorted(branches) == ["main", f"optimize/{setup.id}"]
+
+
+def test_the_headline_is_a_verdict_against_the_baseline(
+        ended: tuple[Setup, dict[str, str]]) -> None:
+    setup, _ = ended
+    lineage = setup.lineage
+    with campaigns.reading(setup) as reader:
+        row = reader.verdict(setup.id, lineage.best[:12], purpose="headline",
+                             incumbent_tree=lineage.tree_of(lineage.base), harness_version="1")
+    assert row is not None and row.correct
+    assert row.speedup == campaigns.campaign(setup).speedup
+
+
+def test_an_engine_that_goes_on_has_spent_what_the_first_one_did(
+        ended: tuple[Setup, dict[str, str]]) -> None:
+    setup, _ = ended
+    with campaigns.reading(setup) as reader:
+        purposes = [row.purpose for row in reader.verdicts(setup.id)]
+        spent = context.judged(reader, setup.id)
+    assert {"baseline", "headline"} <= set(purposes)
+    assert spent == purposes.count("verify")
+
+
+def test_the_fixed_slot_is_last_and_every_slot_has_ended(
+        ended: tuple[Setup, dict[str, str]]) -> None:
+    setup, _ = ended
+    with campaigns.reading(setup) as reader:
+        for round in reader.rounds(setup.id):
+            assert round.ended_at is not None
+            slots = reader.slots(setup.id, round.n)
+            assert round.n == 1 or slots[-1].slot == "fixed"
+            assert all(slot.stage not in ("queued", "searching", "verifying") for slot in slots)
+            assert all(slot.hypothesis and slot.bottleneck for slot in slots)
+
+
+def test_the_files_for_people(ended: tuple[Setup, dict[str, str]]) -> None:
+    setup, _ = ended
+    folder = setup.folder.path
+    performance = (folder / "performance.md").read_text()
+    for commit in campaigns.consistent(setup):
+        assert performance.count(commit[:12]) == 1 + (commit == setup.lineage.best)
+    assert performance.count("| baseline |") == 1
+    assert performance.count("Stop Summary") == 1 and "max_iterations" in performance
+    for n in (1, 2, 3):
+        summary = folder / "rounds" / f"round-{n}" / "summary.md"
+        assert f"# Round {n}" in summary.read_text()
+        assert (summary.parent / "kernel_snapshot" / "scale.c").is_file()
+    rows = (folder / "results.tsv").read_text().splitlines()
+    assert len(rows) > 4 and all(len(row.split("\t")) == 12 for row in rows)
+    assert "Round 2: keep" in (folder / "logs" / "optimize.md").read_text()
+    trend = (folder / "logs" / "performance_trend.md").read_text()
+    lines = [[cell.strip() for cell in line.split("|")] for line in trend.splitlines()[4:]]
+    assert [cells[1] for cells in lines if cells[2] != "class"] == ["1", "2", "3"]
+    assert [cells[1] for cells in lines if cells[2] == "class"][:2] == ["1", "2"]
+    kept = campaigns.candidates(setup, "kept")[0]
+    place = folder / "rounds" / "round-2" / "candidates" / kept.slot
+    assert (place / f"{kept.id}.patch").is_file()
+    assert (place / f"{kept.id}.verdict.json").is_file()
+
+
+def test_nothing_is_left_behind(ended: tuple[Setup, dict[str, str]]) -> None:
+    setup, _ = ended
+    assert campaigns.processes(setup.workspace) == []
+    assert list((setup.folder.path / "worktrees").iterdir()) == []
+    with campaigns.reading(setup) as reader:
+        lease = reader.lease(setup.id)
+    assert lease is None

@@ -1,0 +1,228 @@
+"""A Python source that is split: it runs, computes the same, and takes the right kernel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from engine.split import dispatch_columns, specialise
+from engine.split.class_preferences import Group
+from engine.split.languages.conditions import parse
+from engine.split.languages.python_language import Python
+from engine.split.merge import merge
+from engine.workers import class_search
+from harness import target
+from harness.errors import InputError, Refused
+from harness.search.space import knobs
+from tests.support.paths import EXAMPLES
+from tests.support.split_case import group, start_of
+
+PY = Python()
+KERNEL = '''\
+"""The sum of some numbers, tile by tile."""
+
+import math
+
+TILE = 32  # kopt: knob TILE in [4, 32, 256] numbers at once
+START = 16  # kopt: knob START in [16, 64]
+# kopt: require TILE <= 8 * START or TILE == 256
+MASK, LESS = TILE - 1, TILE // 2
+taken = []
+
+
+def part(x, TILE):
+    return math.fsum(x[:TILE])
+
+
+def tile_of(x):
+    return TILE if len(x) else MASK
+
+
+def keep(tile):
+    taken.append(tile)
+
+
+def total(x, context, *, scale=1.0):
+    """The one entry point."""
+    keep(TILE)
+    return scale * math.fsum(part(x[i:], tile_of(x)) for i in range(0, context, TILE))
+'''
+
+
+def divided(source: str, *groups: Group, language: Python = PY, **names: str) -> str:
+    own = start_of(source, language.knobs)
+    whole = [Group(config={**own, **one.config}, classes=one.classes, points=one.points,
+                   gain=one.gain, condition=one.condition) for one in groups]
+    named = names or {column: column for one in groups for column in one.points[0]}
+    return specialise.split(source, whole, named, start=own, language=language)
+
+
+def tile_taken(source: str, context: int) -> int:
+    """Return the tile of the kernel that a call takes, and see that its result is right."""
+    module: dict[str, Any] = {}
+    exec(compile(source, "kernel.py", "exec"), module)
+    assert module["total"](list(range(context)), context, scale=2.0) == context * (context - 1)
+    taken: int = module["taken"][-1]
+    return taken
+
+
+LONG = group("context >= 1024", {"context": 1024}, TILE=256)
+SHORT = group("context <= 8", {"context": 8}, TILE=4)
+AGAIN = group("context >= 4096", {"context": 4096}, TILE_v1=4)
+SPLITS = {
+    "not at all": ([], {8: 32, 1024: 32}),
+    "once": ([[LONG]], {8: 32, 1023: 32, 1024: 256}),
+    "two at once": ([[LONG, SHORT]], {8: 4, 64: 32, 1024: 256}),
+    "again, off the default path": ([[LONG], [SHORT]], {8: 4, 64: 32, 1024: 256}),
+    "again, off a variant": ([[LONG], [AGAIN]], {8: 32, 1024: 256, 4096: 4}),
+}
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_each_call_takes_its_kernel_and_is_right(name: str) -> None:
+    steps, wanted = SPLITS[name]
+    source = KERNEL
+    for groups in steps:
+        source = divided(source, *groups)
+    assert {context: tile_taken(source, context) for context in wanted} == wanted
+
+
+def test_a_comment_says_which_class_takes_which_kernel() -> None:
+    source = divided(KERNEL, LONG)
+    assert source.endswith("""\
+# kopt split: total takes the first of these kernels whose condition holds
+#   context >= 1024: total_v1 (TILE=256), class context >= 1024
+#   otherwise: total_base, the kernel that is not specialised
+def total(x, context, *, scale=1.0):
+    if context >= 1024:
+        return total_v1(x, context, scale=scale)
+    return total_base(x, context, scale=scale)
+# kopt split: end
+""")
+    assert source.startswith(KERNEL.replace("def total(", "def total_base(").rstrip())
+    assert "def part_v1" not in source and source.count("def tile_of_v1(x)") == 1
+    required = knobs.requirements(source, knobs.find(source, language="python"))
+    assert [one.text for one in required][1:] == ["TILE_v1 <= 8 * START or TILE_v1 == 256"]
+    assert dispatch_columns.columns(PY, source, ["context", "x", "impl"], ["TILE", "TILE_v1"]) == {
+        "context": "context", "x": "x"}
+
+
+FORMS = {
+    "an argument called as the knob": ("def g(K):\n    return K\ndef f(n):\n    return g(n * K)",
+                                       "    return g(n * K_v1)"),
+    "a variable called as the knob": (
+        "def g(n):\n    K = n\n    return K\ndef f(n):\n    return g(n) + K", "return g(n) + K_v1"),
+    "a keyword called as the knob": ("def g(m, K):\n    return m + K\ndef f(n):\n    "
+                                     "return g(n, K=K)", "return g(n, K=K_v1)"),
+    "a member called as the knob": ("def f(n):\n    return K + n.K if n is None else K",
+                                    "K_v1 + n.K"),
+    "a default value": ("def g(m, by=K):\n    return m + by\ndef f(n):\n    return g(n)",
+                        "def g_v1(m, by=K_v1)"),
+    "a lambda": ("g = lambda m: m * K\ndef f(n):\n    return g(n)", "g_v1 = lambda m: m * K_v1"),
+    "a class": ("class G:\n    size = K\ndef f(n):\n    return G.size + n", "class G_v1:"),
+    "a decorated helper": ("def twice(g):\n    return lambda m: 2 * g(m)\n@twice\ndef g(m):\n    "
+                           "return m * K\ndef f(n):\n    return g(n)", "@twice\ndef g_v1(m):"),
+    "a global that is written": ("seen = K\ndef f(n):\n    global seen\n    seen = n\n    return K",
+                                 "global seen_v1"),
+    "two on a line": ("a = K; b = 2\ndef f(n):\n    return a + b", "a_v1 = K_v1; b_v1 = 2"),
+    "a branch of the module": ("if K > 2:\n    a = 1\nelse:\n    a = 2\ndef f(n):\n    return a",
+                               "if K_v1 > 2:\n    a_v1 = 1"),
+    "an f-string": ("def f(n):\n    return f'{n} of {K}'", "{n} of {K_v1}"),
+    "letters of any kind": ("def f(n):\n    return 'äöü' * 0 + str(K)", "'äöü' * 0 + str(K_v1)"),
+    "what may be left out": ("def f(n, *more, by=1, **rest):\n    return K * by",
+                             "return f_v1(n, *more, by=by, **rest)"),
+    "no line end at the end": ("def f(n):\n    return n * K", "    return f_v1(n)"),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_any_plain_module_is_split(name: str) -> None:
+    code, words = FORMS[name]
+    done = divided(f"K = 2  # kopt: knob K in [2, 4]\n{code}", group("n >= 8", {"n": 8}, K=4))
+    assert words in done
+    again = divided(done, group("n >= 16", {"n": 16}, K_v1=2))
+    module: dict[str, Any] = {}
+    exec(compile(again, "kernel.py", "exec"), module)
+    if name not in ("a member called as the knob", "letters of any kind"):
+        assert module["f"](1) == module["f_base"](1)
+        assert module["f"](8) == module["f_v1"](8) and module["f"](16) == module["f_v2"](16)
+
+
+REFUSED = {
+    "no such argument": ("def f(m):\n    return K", {"n": 8}, Refused, "takes n as whole numbers"),
+    "a decorated entry": ("@staticmethod\ndef f(n):\n    return K", {"n": 8}, Refused, "takes n"),
+    "a function of its own": ("def _f(n):\n    return K", {"n": 8}, Refused, "takes n as whole"),
+    "no Python": ("def f(n:\n    return K", {"n": 8}, InputError, "the source is no Python"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_split_is_refused(name: str) -> None:
+    code, point, kind, words = REFUSED[name]
+    with pytest.raises(kind, match=words):
+        divided(f"K = 2  # kopt: knob K in [2, 4]\n{code}", group("n >= 8", point, K=4))
+
+
+def test_a_default_that_is_a_knob_is_not_handed_on() -> None:
+    """A dispatcher would give the variant the old kernel's value of it."""
+    source = KERNEL.replace("scale=1.0", "scale=float(TILE)")
+    with pytest.raises(Refused):
+        divided(source, LONG)
+
+
+def test_a_form_feed_ends_no_line() -> None:
+    source = KERNEL.replace("def part", "\f\ndef part")
+    assert {context: tile_taken(divided(source, LONG), context) for context in (8, 1024)} == {
+        8: 32, 1024: 256}
+
+
+@pytest.mark.parametrize("changed", [("if context >= 1024:", "if context >= 1000:"),
+                                     ("#   context >= 1024:", "#   context >= 1000:"),
+                                     ("return total_base(", "return total_v1(")])
+def test_a_dispatch_that_was_changed_is_not_split_again(changed: tuple[str, str]) -> None:
+    source = divided(KERNEL, LONG).replace(*changed)
+    with pytest.raises(Refused, match="the dispatch of total was changed"):
+        divided(source, SHORT)
+
+
+def test_a_candidate_is_merged_with_its_imports() -> None:
+    new = KERNEL.replace("import math", "import math\nimport operator").replace(
+        "TILE = 32", "TILE = 256").replace("    keep(TILE)\n", "    keep(operator.index(TILE))\n")
+    source = merge(KERNEL, new, parse("context >= 1024"), [{"context": 1024}], ["long"], PY)
+    assert [tile_taken(source, context) for context in (8, 1024)] == [32, 256]
+    assert source.count("import operator") == 1 and source.count("import math") == 1
+
+
+EXAMPLE = {
+    "softmax_triton": ("cols >= 16384", {"cols": 16384}, {"BLOCK": 1024, "VARIANT": "online"},
+                       "if x.shape[1] >= 16384:"),
+    "matmul_triton": ("k >= 1024", {"k": 1024}, {"BLOCK_M": 64}, "if a.shape[1] >= 1024:"),
+    "paged_attention_triton": ("context >= 4096", {"context": 4096}, {"TILE": 64},
+                               "if context >= 4096:"),
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLE)
+def test_the_triton_examples_are_split_by_their_tasks_sizes(name: str) -> None:
+    condition, point, config, words = EXAMPLE[name]
+    triton = Python("triton")
+    task = target.load(EXAMPLES / name / "task.yaml")
+    source = (EXAMPLES / name / "kernel.py").read_text()
+    names = class_search.parameters(triton, source, task)
+    done = divided(source, group(condition, point, **config), language=triton, **names)
+    assert words in done
+    compile(done, "kernel.py", "exec")
+    assert class_search.parameters(triton, done, task) == names
+    knobs.requirements(done, knobs.find(done, language="triton"))
+
+
+def test_a_tasks_sizes_are_those_of_its_tensors() -> None:
+    task = target.load(EXAMPLES / "softmax_triton" / "task.yaml")
+    assert class_search.parameters(PY, "def softmax(a, b):\n    pass\n", task) == {
+        "rows": "a.shape[0]", "cols": "a.shape[1]"}
+    assert class_search.parameters(PY, "def softmax(a):\n    pass\n", task) == {}
+    assert class_search.parameters(PY, "def other(a, b):\n    pass\n", task) == {}
+    two = replace(task, entry="other")
+    assert class_search.parameters(PY, "def other(a, b):\n    pass\n", two) != {}

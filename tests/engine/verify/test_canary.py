@@ -1,0 +1,288 @@
+"""The canary: a campaign whose verdicts would all be on the baseline is refused at its start."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine.campaign.setup import create
+from engine.repository.campaign_repo import Lineage
+from engine.verify import canary, harness_client
+from harness.benchmark.spec.command_target import CommandTarget
+from harness.benchmark.verdict import canary_check as harness_canary
+from harness.devices import inventory
+from harness.errors import InputError
+from harness.evaluate.evaluate import Settings, Trees
+from harness.formats import yaml_document
+from harness.requests import EvaluateRequest, ReportedRequest
+from harness.target import Target
+from harness.verdict import Evidence, Row, Verdict, rejected
+from tests.support import campaigns, repos
+from tests.support.benchmark_case import BENCH, FILES, KERNEL, PLAN, TARGET
+
+EDIT = ("kernel.py",)
+
+
+def commit(root: Path, files: dict[str, str]) -> Lineage:
+    repos.project(root / "user", files)
+    return Lineage.create(root / "campaign", "rms", root / "user")
+
+
+def listen(lineage: Lineage, root: Path, target: CommandTarget = TARGET, *,
+           edit: tuple[str, ...] = EDIT, test_command: str = "",
+           frozen: tuple[str, ...] = ("bench.py",), kernel: str = "", runs: int = 1,
+           ) -> tuple[str, ...]:
+    """Do what a campaign does at its baseline, with the real harness in this process."""
+    def ask(tree: str) -> Verdict:
+        asked.append(tree)
+        folders = {name: root / f"{name}-{len(asked)}" for name in ("candidate", "incumbent")}
+        for name, of in (("candidate", tree), ("incumbent", lineage.base)):
+            lineage.checkout_tree(of, folders[name])
+        trees = Trees(candidate=str(folders["candidate"]), incumbent=str(folders["incumbent"]),
+                      reference=str(folders["incumbent"]))
+        return harness_canary.listen(target, trees, inventory.find("cpu"), Settings(
+            scratch=str(root / "scratch"), plan=PLAN, canary=True, test_command=test_command))
+
+    asked: list[str] = []
+    warnings = canary.listen(ask, lineage, lineage.base, edit=edit, frozen=frozen, kernel=kernel)
+    assert len(asked) == runs
+    return warnings
+
+
+def test_a_benchmark_that_runs_what_is_edited_costs_one_run(tmp_path: Path) -> None:
+    assert listen(commit(tmp_path, FILES), tmp_path) == ()
+
+
+def installed(root: Path) -> str:
+    """Install the kernel as a package would be, and return the lines that find it first."""
+    (root / "site").mkdir()
+    (root / "site" / "kernel.py").write_text(KERNEL)
+    return f"import sys\nsys.path.insert(0, {str(root / 'site')!r})\n"
+
+
+def test_a_benchmark_that_runs_an_installed_package_is_refused(tmp_path: Path) -> None:
+    """The classic: every candidate is 1.00x, since none of them is ever imported."""
+    lineage = commit(tmp_path, {**FILES, "bench.py": installed(tmp_path) + BENCH})
+    with pytest.raises(InputError, match="the benchmark does not run the files that candidates "
+                                         r"change: it passes with kernel\.py broken") as refusal:
+        listen(lineage, tmp_path)
+    assert "\n" not in str(refusal.value) and "edit" in str(refusal.value)
+
+
+def test_one_of_several_edited_files_is_enough(tmp_path: Path) -> None:
+    lineage = commit(tmp_path, {**FILES, "other.py": "x = 1\n", "third.py": "y = 1\n"})
+    assert [text.partition(":")[0] for text in listen(
+        lineage, tmp_path, edit=("*.py",), kernel="kernel.py", runs=4)] == [
+        "the benchmark does not read other.py", "the benchmark does not read third.py"]
+    with pytest.raises(InputError, match=r"with other\.py, third\.py broken"):
+        listen(lineage, tmp_path / "again", edit=("other.py", "third.py"))
+
+
+def test_a_live_file_does_not_vouch_for_a_dead_one(tmp_path: Path) -> None:
+    """A helper is read from here, the kernel as it was installed: no candidate is ever measured."""
+    lineage = commit(tmp_path, {**FILES, "helper.py": "X = 1\n", "bench.py": (
+        "import helper\n" + installed(tmp_path) + BENCH)})
+    with pytest.raises(InputError, match=r"it passes with kernel\.py broken"):
+        listen(lineage, tmp_path, edit=("kernel.py", "helper.py"), kernel="kernel.py")
+    [warning] = listen(lineage, tmp_path / "b", edit=("kernel.py", "helper.py"),
+                       kernel="helper.py", runs=3)
+    assert warning.startswith("the benchmark does not read kernel.py: what candidates change there")
+
+
+def test_no_more_than_a_handful_is_broken_alone_and_the_kernel_first(tmp_path: Path) -> None:
+    files = ["README.md", *(f"a{n}.py" for n in range(9)), "k.py"]
+    lineage = commit(tmp_path, dict.fromkeys(files, "x\n"))
+    asked: list[set[str]] = []
+
+    def ask(tree: str) -> Verdict:
+        asked.append({name for name in files
+                      if lineage.read(tree, name) != lineage.read(lineage.base, name)})
+        return rejected("no")
+
+    assert canary.listen(ask, lineage, lineage.base, edit=("**",), frozen=(), kernel="k.py") == ()
+    assert asked == [set(files), {"k.py"}, *({f"a{n}.py"} for n in range(canary.ALONE - 1))]
+
+
+def test_a_cache_that_hides_one_file_is_dropped_before_it_is_called_dead(tmp_path: Path) -> None:
+    lineage = commit(tmp_path, {"k.py": "x\n", "helper.py": "y\n"})
+    alone, dropped = canary.broken(lineage, lineage.base, ("k.py",)), list[bool]()
+
+    def drop() -> bool:
+        dropped.append(not dropped)
+        return dropped[-1]
+
+    def ask(tree: str) -> Verdict:
+        passes = tree == alone and not dropped
+        return Verdict(valid=True, correct=True) if passes else rejected("no")
+
+    assert canary.listen(ask, lineage, lineage.base, edit=("*.py",), frozen=(), kernel="k.py",
+                         drop_cache=drop) == (canary.STALE,)
+    assert dropped == [True]
+
+
+GCC = "gcc -O1 -shared -fPIC -o {out} scale.c"
+C_BENCH = """\
+import ctypes, csv
+scale = ctypes.CDLL({lib!r}).scale
+scale.restype = ctypes.c_double
+with open("bench.csv", "w", newline="") as file:
+    writer = csv.writer(file)
+    writer.writerow(["n", "err", "fwd_us", "bwd_us"])
+    for n in (1, 2):
+        writer.writerow([n, 0, scale() * n, scale() * n])
+"""
+
+
+@pytest.mark.parametrize(("lib", "seen"), [("./lib.so", True), ("{root}/lib.so", False)])
+def test_a_broken_build_proves_nothing_of_the_benchmark(tmp_path: Path, lib: str,
+                                                        seen: bool) -> None:
+    """The build reads the source in both; in one the benchmark links what was installed."""
+    lib = lib.format(root=tmp_path)
+    files = {"scale.c": "double scale(void) { return 100.0; }\n",
+             "bench.py": C_BENCH.format(lib=lib)}
+    lineage = commit(tmp_path, files)
+    subprocess.run(GCC.format(out=tmp_path / "lib.so").split(), cwd=tmp_path / "user", check=True)
+    target = replace(TARGET, build_command=GCC.format(out="lib.so"))
+    if seen:
+        assert listen(lineage, tmp_path, target, edit=("scale.c",)) == ()
+    else:
+        with pytest.raises(InputError, match=r"passes with scale\.c broken"):
+            listen(lineage, tmp_path, target, edit=("scale.c",))
+
+
+CAUGHT = """\
+try:
+    import kernel
+except Exception:
+    class kernel:
+        COST = 100.0
+        err = staticmethod(lambda m: {err})
+        spoil = staticmethod(lambda rows: {rows})
+"""
+
+
+@pytest.mark.parametrize(("err", "rows", "seen"), [
+    ("1", "rows", True),             # a row that says FAIL
+    ("0", "rows[:-1]", True),        # a row that is left out
+    ("0", "rows", False),            # an implementation to fall back on
+])
+def test_a_benchmark_that_catches_errors(tmp_path: Path, err: str, rows: str, seen: bool) -> None:
+    caught = BENCH.replace("import kernel\n", CAUGHT.format(err=err, rows=rows))
+    lineage = commit(tmp_path, {**FILES, "bench.py": caught})
+    if seen:
+        assert listen(lineage, tmp_path) == ()
+    else:
+        with pytest.raises(InputError, match="does not run the files"):
+            listen(lineage, tmp_path)
+
+
+def test_tests_that_look_at_another_copy_are_told_of(tmp_path: Path) -> None:
+    files = {**FILES, "check.py": installed(tmp_path) + "import kernel\n",
+             "honest.py": "import kernel\n"}
+    lineage = commit(tmp_path, files)
+    [warning] = listen(lineage, tmp_path, test_command="python check.py")
+    assert "does not test them" in warning
+    assert listen(lineage, tmp_path / "b", test_command="python honest.py") == ()
+
+
+def test_the_request_reaches_the_harness_process(tmp_path: Path) -> None:
+    """Through the file and the process that a campaign uses."""
+    lineage = commit(tmp_path, FILES)
+    tree = canary.broken(lineage, lineage.base, EDIT)
+    folders = []
+    for name, of in (("candidate", tree), ("incumbent", lineage.base)):
+        lineage.checkout_tree(of, tmp_path / name)
+        folders.append(str(tmp_path / name))
+    verdict = harness_client.evaluate(ReportedRequest(
+        target=TARGET, device=inventory.find("cpu").id,
+        trees=Trees(candidate=folders[0], incumbent=folders[1], reference=folders[1]),
+        settings=Settings(scratch=str(tmp_path / "scratch"), canary=True)))
+    assert not canary.unseen(verdict) and not verdict.valid
+    assert "SyntaxError" in (verdict.rejected_reason or "")
+
+
+# the broken copy
+
+@pytest.mark.parametrize("name", ["k.py", "k.c", "k.sh", "k.yaml", "k.json", "k.toml", "k.cpp"])
+def test_no_language_takes_the_broken_copy(tmp_path: Path, name: str) -> None:
+    import json
+    import tomllib
+
+    path = tmp_path / name
+    path.write_bytes(canary.BROKEN)
+    text = path.read_text()
+    checks = {
+        "py": lambda: ast.parse(text), "json": lambda: json.loads(text),
+        "toml": lambda: tomllib.loads(text), "yaml": lambda: yaml_document.parse(text, name),
+        "sh": lambda: subprocess.run(["sh", "-n", path], check=True, capture_output=True),
+        **dict.fromkeys(("c", "cpp"), lambda: subprocess.run(
+            ["gcc", "-fsyntax-only", path], check=True, capture_output=True)),
+    }
+    with pytest.raises((SyntaxError, ValueError, InputError, subprocess.CalledProcessError)):
+        checks[name.rpartition(".")[2]]()
+
+
+def test_only_what_candidates_may_change_is_broken(tmp_path: Path) -> None:
+    lineage = commit(tmp_path, {"src/a.py": "a\n", "src/ü b.py": "b\n", "bench.py": "c\n",
+                                "kv_cache/k.cu": "k\n", "src/frozen.py": "f\n"})
+    names = canary.watched(lineage, lineage.base, ("src/**", "kv_cache/**"), ("src/frozen.py",))
+    assert set(names) == {"src/a.py", "src/ü b.py", "kv_cache/k.cu"}
+    tree = canary.broken(lineage, lineage.base, names)
+    differ = {name for name in lineage.files(tree)
+              if lineage.read(tree, name) != lineage.read(lineage.base, name)}
+    assert differ == set(names) and set(lineage.files(tree)) == set(lineage.files(lineage.base))
+    assert lineage.best == lineage.base and not lineage.log(lineage.best, lineage.base)
+
+
+def test_a_kernels_own_source_needs_no_canary(tmp_path: Path) -> None:
+    """kopt loads it itself, by path and hash; it is what lies beside it that may be shadowed."""
+    lineage = commit(tmp_path, {"kernel.py": "k\n", "lib/helper.py": "h\n"})
+    def asked(tree: str) -> Verdict:
+        raise AssertionError("nothing was to be asked")
+    assert canary.listen(asked, lineage, lineage.base, edit=("kernel.py",), frozen=(),
+                         source="kernel.py") == ()
+    right = Verdict(valid=True, correct=True, rows=(Row(config_class="a", correct=True),))
+    [warning] = canary.listen(lambda tree: right, lineage, lineage.base, edit=("**/*.py",),
+                              frozen=(), source="kernel.py")
+    assert warning.startswith("the kernel does not use lib/helper.py: what candidates change there")
+
+
+@pytest.mark.parametrize(("verdict", "unseen"), [
+    (rejected("no", ), False),
+    (Verdict(valid=True, correct=False), False),
+    (Verdict(valid=True, correct=True), True),
+    (replace(rejected("x"), evidence=(Evidence(kind=harness_canary.SHOWN, detail=""),)), False),
+    (replace(rejected("x"), evidence=(Evidence(kind=harness_canary.UNSEEN, detail=""),)), True),
+])
+def test_what_a_verdict_on_the_broken_copy_shows(verdict: Verdict, unseen: bool) -> None:
+    assert canary.unseen(verdict) is unseen
+
+
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("used", [True, False])
+def test_a_kernels_header_that_nothing_includes_is_told(tmp_path: Path, used: bool) -> None:
+    """With a real campaign's setup and a real verdict on the broken tree."""
+    include = '#include "util.h"\n' if used else ""
+    manifest = campaigns.project(tmp_path / "p", kernel=include + campaigns.KERNEL,
+                                 edit=["scale.c", "util.h"])
+    repos.commit(manifest.parent, {"util.h": "#define UTIL 1\n"}, "a header")
+    setup = create(tmp_path / "w", manifest)
+
+    def ask(tree: str) -> Verdict:
+        assert isinstance(setup.target, Target)
+        return harness_client.evaluate(EvaluateRequest(
+            target=setup.target, device=setup.device.id,
+            trees=Trees(candidate=str(setup.tree(tree)), incumbent=str(setup.tree(base)),
+                        reference=str(setup.tree(base))),
+            settings=Settings(scratch=str(tmp_path / "scratch"), canary=True)))
+
+    base = setup.lineage.base
+    warnings = canary.of_campaign(setup, ask)
+    assert [text.partition(":")[0] for text in warnings] == (
+        [] if used else ["the kernel does not use util.h"])

@@ -1,0 +1,43 @@
+"""What a card that cannot be reached ends: a campaign where none can, else its own work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.compile import kernel
+from harness.compile.kernel import Place
+from harness.devices import inventory
+from harness.errors import DeviceFault, EnvironmentFault
+from harness.runners.runner_pool import Runners
+from harness.runners.session import PYTHON_LIMITS
+from harness.runners.startup import unreachable
+from tests.support.kernel_case import target, tree
+
+PLACE = Place(device="cuda:0", scratch="/nowhere")
+
+
+@pytest.mark.parametrize(("why", "of_the_card"), [
+    ("Torch not compiled with CUDA enabled", False),
+    ("The NVIDIA driver on your system is too old (found version 11040)", False),
+    ("Found no NVIDIA driver on your system", False),
+    ("No CUDA GPUs are available", True),
+    ("CUDA error: uncorrectable ECC error encountered", True),
+    ("CUDA unknown error - this may be due to an incorrectly set up environment", True)])
+def test_only_what_may_be_one_card_s_fault_is(why: str, of_the_card: bool) -> None:
+    fault = unreachable(why, PLACE)
+    assert isinstance(fault, DeviceFault) == of_the_card and why in str(fault)
+
+
+def test_a_card_that_torch_does_not_reach_is_one_line(tmp_path: Path) -> None:
+    """Neither inside of namespaces nor outside; here torch has no CUDA at all."""
+    at = Path(tree(tmp_path / "tree", "def double(x, out):\n    out.copy_(2 * x)\n"))
+    of = target(language="python")
+    place = kernel.place_on(inventory.find("cpu"), "python", scratch=str(tmp_path / "scratch"),
+                            python=None, env={})
+    made = kernel.make(of, at, "candidate", replace(place, device="cuda:0"))
+    with Runners(PYTHON_LIMITS) as runners, \
+            pytest.raises(EnvironmentFault, match="torch reaches no GPU: Torch not compiled"):
+        runners.start(made)

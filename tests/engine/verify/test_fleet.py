@@ -1,0 +1,187 @@
+"""Who gets which card, in which order, and what becomes of work that loses its cards."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import context
+from engine.verify import harness_client
+from engine.verify.fleet import Card, Fleet, Gated, NoIdleGpu, TakesCards, Use
+from engine.verify.harness_client import HarnessFault
+from harness.devices import inventory
+from harness.devices.device import Device, DeviceState, Listing
+from harness.devices.monitoring.tenants import Neighbours
+from harness.errors import DeviceFault, InputError, Stopped
+from harness.isolation.zygote_client import WarmStart
+from harness.requests import ErrorLine, EvaluateRequest
+from harness.verdict import Verdict
+from tests.support import campaigns
+from tests.support.processes import until
+
+
+def cards(count: int) -> list[tuple[Device, WarmStart]]:
+    return [(Device(id=f"cuda:{index}", kind="nvidia", name="NVIDIA H200", index=index,
+                    uuid=f"GPU-fleet-{index}", arch="sm_90"), WarmStart(None))
+            for index in range(count)]
+
+
+def lost(card: Card) -> str:
+    raise HarnessFault(ErrorLine(what=f"{card.device.id} is not there", of_device=True))
+
+
+def test_a_look_that_began_before_a_card_was_lost_does_not_put_it_back() -> None:
+    """A loop's look at the card goes on while a verdict loses it."""
+    looking, go_on, stop = threading.Event(), threading.Event(), threading.Event()
+    news: list[Gated] = []
+
+    def look(device: Device, *, just_left: bool, near: Neighbours | None) -> str:
+        if threading.current_thread().name == "loop":
+            looking.set()
+            assert go_on.wait(30)
+        return ""
+
+    fleet = Fleet(cards(1), retry_s=600.0, limit_s=3600.0, look=look, news=news.append,
+                  tick_s=0.01)
+
+    def ends(use: Use, work: Callable[[Card], str]) -> None:
+        with contextlib.suppress(Stopped):
+            fleet.run(use, work, cancel=stop)
+
+    loop = threading.Thread(name="loop", target=ends, args=("loop", lost))
+
+    def verdict(card: Card) -> str:
+        loop.start()
+        assert looking.wait(30)
+        return lost(card)
+
+    judged = threading.Thread(target=ends, args=("verdict", verdict))
+    judged.start()
+    until(lambda: fleet.cards[0].closed)
+    go_on.set()
+    until(lambda: not fleet.cards[0].users["loop"])
+    assert fleet.cards[0].closed == "cuda:0 is not there"
+    assert [one.text.partition(";")[0] for one in news] == ["not used: cuda:0 is not there"]
+    stop.set()
+    loop.join()
+    judged.join()
+
+
+def test_who_waits_longest_for_a_card_is_next() -> None:
+    """As many threads as cards take verdicts in order; one card is closed."""
+    fleet = Fleet(cards(2), retry_s=600.0, limit_s=3600.0, tick_s=0.01, look=lambda one, **_: (
+        "50 % in use" if one.id == "cuda:0" else ""))
+    jobs: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for number in range(8):
+        jobs.put(number)
+    began: list[int] = []
+    turn = threading.Semaphore(0)
+
+    def judge(number: int, _: Card) -> bool:
+        began.append(number)
+        return turn.acquire(timeout=30)
+
+    def work() -> None:
+        while True:
+            try:
+                number = jobs.get_nowait()
+            except queue.Empty:
+                return
+            fleet.run("verdict", partial(judge, number))
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for count in range(1, 9):
+        until(lambda: len(began) == count)  # noqa: B023
+        until(lambda: bool(fleet._waiting) or count == 8)  # noqa: B023
+        turn.release()
+    for thread in threads:
+        thread.join()
+    assert all(abs(number - place) <= 1 for place, number in enumerate(began)), began
+
+
+def test_a_candidate_that_takes_every_card_ends_no_campaign(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel so hot that its card slows down, whichever it is on."""
+    monkeypatch.setitem(inventory._READERS, "nvidia", lambda asked: [
+        DeviceState(device=one.id, at=0.0, utilization_pct=0.0, memory_used=0,
+                    memory_total=1 << 37, processes=()) for one in asked])
+    monkeypatch.setattr(context, "_fleet", lambda _, messages: Fleet(
+        cards(2), retry_s=0.1, limit_s=60.0, news=messages.put, tick_s=0.01))
+    real = harness_client.evaluate
+
+    def evaluate(request: EvaluateRequest, **given: Any) -> Verdict:
+        if request.trees.candidate != request.trees.incumbent:
+            raise HarnessFault(ErrorLine(what="blocks had to be voided: hardware power brake",
+                                         of_device=True))
+        return real(replace(request, device="cpu"), **given)
+
+    monkeypatch.setattr(harness_client, "evaluate", evaluate)
+    setup = campaigns.given(tmp_path)
+    assert campaigns.run(setup).error is None
+    assert campaigns.campaign(setup).state == "finished"
+    assert [one.state for one in campaigns.candidates(setup)] == ["closed"]
+    stage, detail = campaigns.slots(setup)["inbox-1"]
+    assert stage == "failed" and "hardware power brake" in detail
+
+
+@pytest.mark.parametrize(("count", "stranger", "kind"), [
+    (1, False, NoIdleGpu), (3, False, TakesCards), (3, True, NoIdleGpu)])
+def test_work_under_which_several_fit_cards_fail_may_be_why(
+        count: int, stranger: bool, kind: type[NoIdleGpu]) -> None:
+    """Not where a stranger is there when the work is over, once at least."""
+    now, work = [0.0], [0]
+
+    def fails(card: Card) -> str:
+        work[0] += 1
+        return lost(card)
+
+    def look(device: Device, *, just_left: bool, near: Neighbours | None) -> str:
+        return "process 7 computes there" if stranger and near is not None and work[0] == 3 else ""
+
+    def wait(_: str) -> None:
+        now[0] += 100.0
+
+    fleet = Fleet(cards(count), retry_s=600.0, limit_s=3600.0, tick_s=0.0,
+                  look=look, clock=lambda: now[0])
+    with pytest.raises(NoIdleGpu, match="5 times the card was lost") as raised:
+        fleet.run("verdict", fails, on_wait=wait)
+    assert type(raised.value) is kind
+    assert not fleet._waiting
+
+
+def box(monkeypatch: pytest.MonkeyPatch, *models: str) -> None:
+    """Have a machine with cards of these models."""
+    found = tuple(
+        Device(id=f"cuda:{index}", kind="nvidia", name=name, index=index, uuid=f"GPU-0000{index}",
+               memory_bytes=80 << 30, arch="sm_90") for index, name in enumerate(models))
+    monkeypatch.setitem(inventory._LISTERS, "nvidia", lambda: Listing(found))
+
+
+def test_a_campaign_goes_on_on_its_own_model_of_card_alone(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a card is lost, or the workspace is another host's, cuda:0 may be another model."""
+    box(monkeypatch, "NVIDIA H100")
+    setup = campaigns.create(tmp_path, gpu={"device": "cuda:0"})
+    box(monkeypatch, "NVIDIA A100", "NVIDIA H100")
+    with pytest.raises(DeviceFault, match="are those of NVIDIA H100, and cuda:0 is NVIDIA A100"):
+        campaigns.campaigns.open_campaign(setup.workspace, setup.id)
+    box(monkeypatch, "NVIDIA H100", "NVIDIA A100")
+    assert campaigns.campaigns.open_campaign(setup.workspace, setup.id).device.id == "cuda:0"
+
+
+@pytest.mark.parametrize("names", ["cuda:0,cuda:1", "cuda:0+cuda:1"])
+def test_cards_of_two_models_are_no_campaign_s(
+        names: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    box(monkeypatch, "NVIDIA H100", "NVIDIA A100")
+    with pytest.raises(InputError, match="cuda:1 is not of the model of cuda:0"):
+        campaigns.create(tmp_path, gpu={"device": names})

@@ -1,0 +1,508 @@
+"""The gate and the fleet: which cards may be used, who waits how long, what a lost card costs."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from engine.campaign import device_choice
+from engine.context import Desk
+from engine.context import Stopped as EngineStopped
+from engine.journal import lease
+from engine.journal.write import Writer
+from engine.rounds.pool import Ticked
+from engine.verify import gate
+from engine.verify.fleet import LOSSES, Card, Fleet, Gated, NoIdleGpu
+from engine.verify.harness_client import HarnessFault
+from engine.verify.verifier import Job, Verified, Verifier
+from harness.devices import inventory
+from harness.devices.device import Device, DeviceState, Process, joined
+from harness.devices.monitoring import tenants
+from harness.devices.monitoring.foreign_processes import NOT_LISTED
+from harness.devices.monitoring.interference import COMPANY, STRANGER
+from harness.devices.monitoring.tenants import Neighbours
+from harness.errors import DeviceFault, EnvironmentFault, InputError, Stopped
+from harness.isolation.zygote_client import WarmStart
+from harness.requests import ErrorLine
+from harness.verdict import Evidence, Verdict, rejected
+from tests.support import campaigns
+
+GIB = 1 << 30
+IDLE = DeviceState(device="cuda:0", at=0.0, utilization_pct=0.0, memory_used=GIB // 2,
+                   memory_total=141 * GIB, processes=())
+names = itertools.count()
+
+
+def card(index: int = 0) -> Device:
+    """Return a card with a lock of its own."""
+    return Device(id=f"cuda:{index}", kind="nvidia", name="NVIDIA H200", index=index,
+                  uuid=f"GPU-test-{next(names)}", memory_bytes=141 * GIB, arch="sm_90")
+
+
+@pytest.mark.parametrize(("change", "before", "words"), [
+    ({}, None, ""),
+    ({"utilization_pct": 5.0}, None, ""),
+    ({"utilization_pct": 6.0}, None, "6 % in use"),
+    ({"utilization_pct": None, "processes": None, "memory_used": None}, None, "cannot tell"),
+    ({"utilization_pct": None, "processes": None}, None, "cannot tell"),
+    ({"utilization_pct": None}, None, ""),
+    ({"processes": None}, None, ""),
+    ({"processes": None, "memory_used": 80 * GIB}, {"memory_used": 80 * GIB}, "80.0 GiB"),
+    ({"processes": None, "utilization_pct": 40.0}, None, "40 % in use"),
+    ({"processes": (Process(pid=41, name="python"),)}, None, "process 41 (python) computes there"),
+    ({"processes": (Process(pid=41), Process(pid=42))}, None, "process 41 and 1 more computes"),
+    ({"memory_used": 14 * GIB}, None, ""),
+    ({"memory_used": 80 * GIB}, None, "80.0 GiB of its memory in use"),
+    ({"memory_used": 80 * GIB}, {"memory_used": 80 * GIB}, ""),
+    ({"memory_used": 80 * GIB}, {"memory_used": 79 * GIB}, "and it changes"),
+    ({"memory_used": 80 * GIB}, {"memory_used": 81 * GIB}, "and it changes"),
+    ({"memory_used": 80 * GIB, "memory_total": None}, None, ""),
+    ({"problem": "NVML: GPU is lost"}, None, "GPU is lost"),
+    ({"throttle": ("hw-thermal",)}, None, "slowed down: hw-thermal"),
+    ({"throttle": ("sw-power-cap", "idle")}, None, ""),
+])
+def test_a_card_is_idle_when_nothing_computes_and_memory_is_low_or_stable(
+        change: dict[str, Any], before: dict[str, Any] | None, words: str) -> None:
+    earlier = None if before is None else replace(IDLE, **before)
+    why = gate.why_busy(replace(IDLE, **change), earlier)
+    assert why == words if not words else words in why
+
+
+def test_what_was_just_left_may_show_a_utilization_but_no_process() -> None:
+    assert not gate.why_busy(replace(IDLE, utilization_pct=90.0), just_left=True)
+    assert gate.why_busy(replace(IDLE, processes=(Process(pid=1),)), just_left=True)
+
+
+@pytest.mark.parametrize(("states", "looks", "idle"), [
+    ([IDLE], 1, True),
+    ([replace(IDLE, processes=(Process(pid=9),)), IDLE], 2, True),
+    ([replace(IDLE, memory_used=80 * GIB)] * 2, 2, True),
+    ([replace(IDLE, utilization_pct=50.0)] * 3, 3, False),
+])
+def test_a_busy_card_is_looked_at_again_before_it_is_called_busy(
+        states: list[DeviceState], looks: int, idle: bool) -> None:
+    seen = iter(states)
+    pauses: list[float] = []
+    why = gate.look(card(), pause=pauses.append, state=lambda _: next(seen))
+    assert (not why, len(pauses)) == (idle, looks - 1)
+    assert next(seen, None) is None
+
+
+def test_the_cpu_is_never_busy() -> None:
+    assert gate.look(inventory.find("cpu"), state=lambda _: pytest.fail("was asked")) == ""
+
+
+class Hour:
+    """A fleet of cards whose idleness is a table, and a clock that waiting moves on."""
+
+    def __init__(self, count: int, busy: Callable[[str, float], str], step_s: float = 10.0,
+                 **given: float) -> None:
+        self.now, self.step_s, self.told = 0.0, step_s, list[str]()
+        self.news: list[Gated] = []
+        self.looks: list[tuple[str, float]] = []
+        self.beside: list[bool] = []
+        """Whether a look was at a card that kopts work on."""
+        self.fleet = Fleet([(card(i), WarmStart(None)) for i in range(count)],
+                           **{"retry_s": 600.0, "limit_s": 3600.0, **given},
+                           news=self.news.append, look=self._look, clock=lambda: self.now,
+                           tick_s=0.0)
+        self._busy = busy
+
+    def _look(self, device: Device, *, just_left: bool, near: Neighbours | None) -> str:
+        self.looks.append((device.id, self.now))
+        self.beside.append(near is not None)
+        return self._busy(device.id, self.now)
+
+    def wait(self, text: str) -> None:
+        self.told.append(text)
+        self.now += self.step_s
+
+
+def test_a_busy_card_is_looked_at_every_ten_minutes_for_an_hour() -> None:
+    hour = Hour(1, lambda _, __: "process 7 (train) computes there")
+    with pytest.raises(NoIdleGpu, match=r"no idle GPU for 60:00 min: cuda:0: process 7 \(train\)"):
+        hour.fleet.run("verdict", lambda _: "", on_wait=hour.wait)
+    assert [at for _, at in hour.looks] == [0, 600, 1200, 1800, 2400, 3000, 3600]
+    assert len(hour.news) == 1, "a card that stays busy is told of once"
+
+
+def test_the_countdown_is_told() -> None:
+    hour = Hour(1, lambda _, at: "" if at >= 600 else "50 % in use", step_s=1.0)
+    with hour.fleet.occupy("loop", on_wait=hour.wait):
+        assert hour.now == 600
+    assert hour.told[0] == ("no idle GPU, looks again in 10:00 min, gives up in 60:00 min: "
+                            "cuda:0: 50 % in use")
+    assert hour.told[75].startswith("no idle GPU, looks again in 8:45 min, gives up in 58:45 min")
+    assert [n.text for n in hour.news] == [
+        "not used: 50 % in use; looked at again in 10:00 min", "idle again: back in the pool"]
+
+
+def test_the_hour_begins_anew_once_a_card_was_idle() -> None:
+    hour = Hour(1, lambda _, at: "" if 3000 <= at < 3601 else "50 % in use")
+    with hour.fleet.occupy("loop", on_wait=hour.wait):
+        pass
+    hour.now = 4000.0
+    with pytest.raises(NoIdleGpu):
+        hour.fleet.run("loop", lambda _: "", on_wait=hour.wait)
+    assert hour.now == 7600
+
+
+def test_one_busy_card_leaves_the_work_to_the_others() -> None:
+    hour = Hour(3, lambda device, _: "50 % in use" if device == "cuda:1" else "")
+    used = [hour.fleet.run("verdict", lambda one: one.device.id, on_wait=hour.wait)
+            for _ in range(4)]
+    assert "cuda:1" not in used and not hour.told
+
+
+def test_verdicts_have_a_card_each_and_loops_share() -> None:
+    hour = Hour(2, lambda _, __: "")
+    fleet = hour.fleet
+    with fleet.occupy("verdict") as first, fleet.occupy("verdict") as second:
+        assert first is not second
+        with pytest.raises(TimeoutError):
+            fleet.run("verdict", lambda _: "", on_wait=_give_up)
+        with fleet.occupy("loop") as third, fleet.occupy("loop") as fourth:
+            assert {third, fourth} == {first, second}
+            with fleet.occupy("loop") as fifth:
+                assert fifth.users["loop"] == 2
+
+
+def _give_up(text: str) -> None:
+    raise TimeoutError(text)
+
+
+def test_a_card_that_we_work_on_already_is_looked_at_before_each_piece_of_work() -> None:
+    hour = Hour(1, lambda _, at: "process 7 (train) computes there" if 100 <= at < 900 else "")
+    with hour.fleet.occupy("loop"):
+        with hour.fleet.occupy("verdict"):
+            assert hour.beside == [False, True]
+        hour.now = 100.0
+        with hour.fleet.occupy("verdict", on_wait=hour.wait):
+            assert hour.now == 1300
+    assert "process 7 (train)" in hour.news[0].text and "back" in hour.news[1].text
+
+
+def test_another_kopt_on_a_card_is_no_stranger() -> None:
+    hour = Hour(1, lambda _, __: "")
+    name = hour.fleet.cards[0].device.lock_name
+    with tenants.tenancy(name), hour.fleet.occupy("verdict") as one:
+        assert hour.beside == [True] and one.device.id == "cuda:0"
+    assert not tenants.present(name)
+    hour = Hour(1, lambda _, __: "process 7 (python) computes there")
+    with pytest.raises(NoIdleGpu):
+        hour.fleet.run("verdict", lambda _: "", on_wait=hour.wait)
+    assert not tenants.present(hour.fleet.cards[0].device.lock_name), \
+        "a card that was not admitted has no tenant"
+
+
+def test_beside_a_kopt_only_a_stranger_or_a_fault_closes_a_card() -> None:
+    """Its use and its memory are ours, and so is one of the processes."""
+    one = card()
+    busy = replace(IDLE, utilization_pct=100.0, memory_used=90 * GIB, throttle=("hw-thermal",),
+                   processes=(Process(pid=os.getpid(), name="python"),))
+    stranger = Process(pid=os.getppid(), name="train")
+
+    def look(now: DeviceState) -> str:
+        return gate.look(one, near=near, pause=lambda _: None, state=lambda _: now)
+
+    with tenants.tenancy(one.lock_name):
+        near = Neighbours(one.lock_name)
+        assert look(busy) == ""
+        assert look(replace(busy, processes=None)) == ""
+        assert look(replace(busy, problem="NVML: GPU is lost")) == "NVML: GPU is lost"
+        assert look(replace(busy, processes=(Process(pid=os.getpid()), stranger))) == \
+            f"process {os.getppid()} (train) computes there"
+
+
+def test_an_answer_in_doubt_does_not_count_beside_a_stranger() -> None:
+    hour = Hour(2, lambda device, at: "process 7 (train) computes there"
+                if device == "cuda:0" and at else "")
+
+    def work(one: Card) -> str:
+        hour.now += 1.0
+        return one.device.id
+
+    answer = hour.fleet.run("verdict", work, on_wait=hour.wait,
+                            doubtful=lambda found: found == "cuda:0")
+    assert answer == "cuda:1" and [one.device for one in hour.news] == ["cuda:0"]
+    assert hour.beside == [False, True, False]
+
+
+@pytest.mark.parametrize(("stays", "used", "news"), [
+    (False, ["cuda:0", "cuda:0"], "measured again: timed beside process 7"),
+    (True, ["cuda:0", "cuda:1"], "process 7 (train) computes there")])
+def test_what_was_timed_beside_a_stranger_is_measured_again(
+        stays: bool, used: list[str], news: str) -> None:
+    """Also where the stranger is gone again when the card is looked at."""
+    hour = Hour(2, lambda device, at: "process 7 (train) computes there"
+                if stays and device == "cuda:0" and at else "")
+    tried: list[str] = []
+
+    def work(one: Card) -> str:
+        hour.now += 1.0
+        tried.append(one.device.id)
+        return "timed beside process 7" if len(tried) == 1 else ""
+
+    assert hour.fleet.run("verdict", work, on_wait=hour.wait, spoilt=str) == ""
+    assert tried == used and [one.device for one in hour.news] == ["cuda:0"]
+    assert news in hour.news[0].text
+
+
+def test_work_that_always_finds_a_stranger_beside_it_ends() -> None:
+    hour = Hour(1, lambda _, __: "")
+    with pytest.raises(NoIdleGpu, match="last because of: timed beside process 7"):
+        hour.fleet.run("verdict", lambda _: "timed beside process 7", on_wait=hour.wait, spoilt=str)
+
+
+def test_what_is_done_again_has_the_time_that_is_left() -> None:
+    job = Job(purpose="e2e", candidate="c", slot="e2e", candidate_tree="t", incumbent_tree="t",
+              alpha=0.05)
+    assert job.after(9.0) is job
+    timed = msgspec.structs.replace(job, left_s=60.0)
+    assert (timed.after(20.0).left_s, timed.after(70.0).left_s) == (40.0, 0.0)
+
+
+def test_a_verdict_that_was_never_alone_on_its_card_is_in_doubt() -> None:
+    alone = Verdict(valid=True, correct=True)
+    beside = replace(alone, evidence=(Evidence(kind=COMPANY, detail="process 7"),))
+    unknown = replace(alone, evidence=(Evidence(kind="foreign", detail=NOT_LISTED),))
+    assert [gate.doubtful(one) for one in (alone, beside, unknown, replace(alone, correct=False),
+                                           rejected("no"))] == [False, True, False, True, True]
+    stranger = replace(beside, evidence=(*beside.evidence, Evidence(
+        kind=STRANGER, detail="timed beside process 7, of no kopt")))
+    assert [gate.spoilt(one) for one in (alone, beside, stranger)] == [
+        "", "", "timed beside process 7, of no kopt"]
+
+
+def lost(what: str = "cuda:0 is not there") -> HarnessFault:
+    return HarnessFault(ErrorLine(what=what, of_device=True))
+
+
+def test_what_a_lost_card_takes_with_it_is_done_again_on_another() -> None:
+    hour = Hour(2, lambda _, __: "")
+    tried: list[str] = []
+
+    def work(one: Card) -> str:
+        tried.append(one.device.id)
+        if one.device.id == "cuda:0":
+            raise lost()
+        return "a verdict"
+
+    assert hour.fleet.run("verdict", work, on_wait=hour.wait) == "a verdict"
+    assert tried == ["cuda:0", "cuda:1"]
+    assert [n.device for n in hour.news] == ["cuda:0"]
+    assert hour.fleet.run("verdict", work, on_wait=hour.wait) and tried[2:] == ["cuda:1"]
+
+
+def test_a_fault_that_is_not_the_cards_closes_none() -> None:
+    hour = Hour(2, lambda _, __: "")
+
+    def work(one: Card) -> str:
+        raise HarnessFault(ErrorLine(what="no space left"))
+
+    hour.fleet.cards[0].device = inventory.find("cpu")
+    with pytest.raises(HarnessFault, match="no space left"):
+        hour.fleet.run("verdict", work)
+    assert not hour.news
+
+
+def test_work_that_loses_card_after_card_is_given_up() -> None:
+    hour = Hour(1, lambda _, __: "", step_s=600.0)
+
+    def work(one: Card) -> str:
+        raise lost("NVML: GPU is lost")
+
+    with pytest.raises(NoIdleGpu, match=f"{LOSSES} times the card was lost"):
+        hour.fleet.run("verdict", work, on_wait=hour.wait)
+
+
+def test_a_card_whose_lock_cannot_be_had_is_closed_and_given_out_again() -> None:
+    faults = iter([EnvironmentFault("cannot open the device lock"), None])
+
+    def busy(_: str, __: float) -> str:
+        if fault := next(faults):
+            raise fault
+        return ""
+
+    hour = Hour(1, busy)
+    with hour.fleet.occupy("verdict", on_wait=hour.wait) as one:
+        assert hour.now == 600 and one.device.id == "cuda:0"
+    assert "cannot open the device lock" in hour.news[0].text
+
+
+def test_a_fault_of_ours_while_looking_gives_the_card_back() -> None:
+    hour = Hour(1, lambda _, at: "" if at else 1 // 0)  # type: ignore[arg-type, return-value]
+    with pytest.raises(ZeroDivisionError):
+        hour.fleet.run("verdict", lambda _: "")
+    hour.now = 1.0
+    assert hour.fleet.run("verdict", lambda _: "done") == "done"
+
+
+def test_of_a_joined_device_each_card_is_looked_at_for_itself() -> None:
+    pair = joined([card(0), card(1)])
+    asked: dict[str, bool] = {}
+
+    def look(one: Device, *, just_left: bool, near: Neighbours | None) -> str:
+        asked[one.id] = near is not None
+        return ""
+
+    fleet = Fleet([(pair, WarmStart(None))], retry_s=1.0, limit_s=1.0, look=look)
+    with tenants.tenancy(pair.lock_names[0]), fleet.occupy("verdict"):
+        pass
+    assert asked == {one.id: one.lock_name == pair.lock_names[0] for one in pair.cards}
+
+
+def test_a_card_is_joined_once() -> None:
+    one = card(0)
+    with pytest.raises(InputError, match="named twice"):
+        joined([one, one])
+
+
+def test_waiting_for_a_card_ends_with_the_campaign() -> None:
+    hour, ended = Hour(1, lambda _, __: "50 % in use"), threading.Event()
+
+    def wait(text: str) -> None:
+        ended.set()
+
+    with pytest.raises(Stopped):
+        hour.fleet.run("loop", lambda _: "", on_wait=wait, cancel=ended)
+    assert not hour.fleet.cards[0].users.total()
+
+
+def test_many_threads_never_share_a_card_for_verdicts() -> None:
+    hour, inside = Hour(3, lambda _, __: ""), list[str]()
+    clash, guard = list[str](), threading.Lock()
+
+    def work(one: Card) -> str:
+        with guard:
+            clash.extend([one.device.id] * (one.device.id in inside))
+            inside.append(one.device.id)
+        with guard:
+            inside.remove(one.device.id)
+        return one.device.id
+
+    def many() -> None:
+        for _ in range(50):
+            hour.fleet.run("verdict", work)
+
+    threads = [threading.Thread(target=many) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not clash and not any(one.users.total() for one in hour.fleet.cards)
+
+
+def test_a_device_of_several_cards_is_idle_when_each_of_them_is() -> None:
+    pair = joined([card(0), card(1)])
+    busy = {"cuda:0": IDLE, "cuda:1": replace(IDLE, processes=(Process(pid=9),))}
+    asked: list[str] = []
+
+    def state(one: Device) -> DeviceState:
+        asked.append(one.id)
+        return busy[one.id]
+
+    assert "process 9" in gate.look(pair, pause=lambda _: None, state=state)
+    assert asked == ["cuda:0", "cuda:1"] * 3
+    busy["cuda:1"] = IDLE
+    assert gate.look(pair, pause=lambda _: None, state=state) == ""
+
+
+def test_every_card_of_a_device_has_its_tenant() -> None:
+    pair = joined([card(0), card(1)])
+    fleet = Fleet([(pair, WarmStart(None))], retry_s=1.0, limit_s=1.0, look=lambda *_, **__: "")
+    with fleet.occupy("verdict"):
+        assert all(map(tenants.present, pair.lock_names))
+    assert not any(map(tenants.present, pair.lock_names))
+
+
+@pytest.mark.parametrize(("count", "size", "groups"), [
+    (1, 1, ["cuda:0"]), (3, 1, ["cuda:0", "cuda:1", "cuda:2"]), (2, 2, ["cuda:0+cuda:1"]),
+    (5, 2, ["cuda:0+cuda:1", "cuda:2+cuda:3"]), (4, 4, ["cuda:0+cuda:1+cuda:2+cuda:3"]),
+])
+def test_cards_are_joined_for_a_target_that_needs_several(count: int, size: int,
+                                                          groups: list[str]) -> None:
+    made = device_choice.grouped([card(index) for index in range(count)], size)
+    assert [one.id for one in made] == groups
+    assert [len(one.cards) for one in made] == [size] * len(groups)
+    for one in made:
+        assert one.visible_env["CUDA_VISIBLE_DEVICES"].split(",") == [c.uuid for c in one.cards]
+        assert list(one.lock_names) == sorted(c.lock_name for c in one.cards)
+        assert one.cards[0].id == "cuda:0" or one is not made[0]
+
+
+@pytest.mark.parametrize("cards", [[inventory.find("cpu")], [card(0)]])
+def test_a_target_that_needs_more_cards_than_there_are_is_refused(cards: list[Device]) -> None:
+    with pytest.raises(DeviceFault, match="the target needs 2 GPUs of one model"):
+        device_choice.grouped(cards, 2)
+
+
+def test_a_real_verdict_comes_from_the_other_device_when_one_is_gone(tmp_path: Path) -> None:
+    """One of two devices does not exist: its harness process says so, and the CPU answers."""
+    setup = campaigns.create(tmp_path)
+    gone = Device(id="cuda:7", kind="nvidia", name="gone", uuid="GPU-gone", arch="sm_90")
+    setup = replace(setup, devices=(gone, *setup.devices))
+    messages: queue.Queue[object] = queue.Queue()
+    fleet = Fleet([(one, WarmStart(None)) for one in setup.devices], retry_s=600.0, limit_s=3600.0,
+                  news=messages.put, look=lambda *_, **__: "")  # it is lost after the gate
+    verifier = Verifier(setup, messages, fleet)
+    tree = setup.lineage.tree_of(setup.lineage.base)
+    try:
+        verifier.submit(Job(purpose="baseline", candidate="baseline", slot="baseline",
+                            candidate_tree=tree, incumbent_tree=tree, alpha=0.2,
+                            always_time=True))
+        told: list[object] = []
+        while not told or not isinstance(told[-1], Verified):
+            told.append(messages.get(timeout=200))
+    finally:
+        verifier.stop()
+        fleet.close()
+    assert isinstance(told[-1], Verified) and told[-1].verdict is not None
+    assert told[-1].verdict.correct
+    assert [one.device for one in told if isinstance(one, Gated)] == ["cuda:7"]
+
+
+def test_a_campaign_shows_what_it_waits_for_while_it_does(tmp_path: Path) -> None:
+    setup = campaigns.create(tmp_path)
+    tree = setup.lineage.tree_of(setup.lineage.base)
+    job = Job(purpose="baseline", candidate="baseline", slot="baseline", candidate_tree=tree,
+              incumbent_tree=tree, alpha=0.2)
+    writer = Writer(setup.workspace)
+    desk = Desk(setup, writer, lease.acquire(writer, setup.id), threading.Event())
+    try:
+        writer.set_campaign(setup.id, kind="campaign.state", payload={}, phase="baseline")
+        desk.messages.put(Ticked(slot="baseline", stage="waiting", detail="no idle GPU"))
+        assert desk.wait() is None
+        assert campaigns.campaign(setup).phase == "no idle GPU"
+        assert desk.verdict(job).correct
+        assert campaigns.campaign(setup).phase == "baseline"
+    finally:
+        desk.close()
+        writer.close()
+
+
+def test_what_a_stop_ends_half_way_is_no_answer(tmp_path: Path) -> None:
+    """A format command that a stop has killed has not refused the gain that it was run on."""
+    setup, stop = campaigns.create(tmp_path), threading.Event()
+    writer = Writer(setup.workspace)
+    desk = Desk(setup, writer, lease.acquire(writer, setup.id), stop)
+    try:
+        with pytest.raises(EngineStopped):
+            desk.aside(stop.set)
+    finally:
+        desk.close()
+        writer.close()
+
+
+def test_a_manifest_may_name_several_devices(tmp_path: Path) -> None:
+    setup = campaigns.create(tmp_path, gpu={"device": "cpu, cpu,cuda:99"})
+    assert [one.id for one in setup.devices] == ["cpu"]

@@ -1,0 +1,80 @@
+"""A C kernel target whose classes want different knobs is split by its sizes, and judged."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from engine.split.languages import c_dispatch
+from engine.split.languages.language import C
+from engine.verify.fleet import Fleet
+from engine.workers import class_search
+from engine.workers.kernel_split import SplitWorker
+from engine.workers.protocol import Bench, Task
+from harness.devices import inventory
+from harness.evaluate.evaluate import Settings, Trees, evaluate
+from harness.formats.json_codec import convert
+from harness.isolation.zygote_client import WarmStart
+from harness.target import Target
+from harness.timing.plan import Plan
+from tests.support import campaigns
+
+KERNEL = """\
+#include <stdint.h>
+
+#define TILE 64  /* kopt: knob TILE in [16, 64, 4096] elements at once */
+
+static void one(const float *x, float *out, int64_t count) {
+    volatile int started = 0;
+    while (started < 200) started++;
+    for (int i = 0; i < TILE; i++) {
+        float v = i < count ? x[i] : 0.0f;
+        __asm__ volatile("" ::: "memory");
+        if (i < count) out[i] = v * 2.0f;
+    }
+}
+
+void scale(const float *x, float *out, int64_t n) {
+    for (int64_t i = 0; i < n; i += TILE) one(x + i, out + i, n - i);
+}
+"""
+TARGET = convert({**campaigns.TASK, "classes": [{"name": "small", "shape": {"n": 60}},
+                                                {"name": "large", "shape": {"n": 40000}}]}, Target)
+
+
+@pytest.mark.slow
+def test_sizes_that_want_other_knobs_get_kernels_of_their_own(tmp_path: Path) -> None:
+    trees = {name: tmp_path / name for name in ("work", "before")}
+    for tree in trees.values():
+        tree.mkdir()
+        (tree / "scale.c").write_text(KERNEL)
+        (tree / "reference.py").write_text(campaigns.REFERENCE)
+    device = inventory.find("cpu")
+    given = Bench(target=TARGET, device=device, worktree=str(trees["work"]),
+                  fleet=Fleet([(device, WarmStart(None))], retry_s=600.0, limit_s=3600.0),
+                  baseline=str(trees["before"]), scratch=str(tmp_path / "s"), base_commit="c0")
+    task = Task(slot="fixed", kind="fixed", backend="split", hypothesis="", bottleneck="", seed=1,
+                trials=6)
+    report = SplitWorker().work(task, given, lambda *_: None, threading.Event())
+    assert report.ok and "class with n >= 40000: TILE=4096" in report.summary, report.summary
+    source = (trees["work"] / "scale.c").read_text()
+    _, (block,) = c_dispatch.read(source)
+    assert block.entry == "scale" and block.kernel_for({"n": 60}) != block.kernel_for({"n": 40000})
+    verdict = evaluate(TARGET, Trees(candidate=str(trees["work"]), incumbent=str(trees["before"]),
+                                     reference=str(trees["before"])), device,
+                       Settings(scratch=str(tmp_path / "v"), plan=Plan(looks=(6,), alpha=0.05)))
+    outcomes = {row.config_class: row.outcome for row in verdict.rows}
+    assert verdict.correct and outcomes["large"] == "faster" and outcomes["small"] != "slower"
+    assert not verdict.audit, verdict.audit
+
+
+@pytest.mark.parametrize(("signature", "wanted"), [
+    ("const float *x, float *out, int64_t n", {"n": "n"}),
+    ("const float *a, float *b, long length", {"n": "length"}),
+    ("const float *x, float *out, float n", {}), ("const float *x, int64_t n", {})])
+def test_a_tasks_scalars_are_parameters_by_their_places(signature: str,
+                                                        wanted: dict[str, str]) -> None:
+    source = f"void other(int n) {{}}\nvoid scale({signature}) {{ (void)x; }}\n"
+    assert class_search.parameters(C(), source, TARGET) == wanted

@@ -1,0 +1,42 @@
+"""Which cards a coding agent sees: none, unless the manifest says that it may."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from engine.manifest.schema import Cli
+from engine.verify.fleet import Fleet
+from engine.verify.harness_client import WarmStart
+from engine.workers.cli import HIDDEN, CliWorker
+from engine.workers.protocol import LOG, Bench, Task
+from tests.support import campaigns
+
+SHOW = "import json, os; print(json.dumps({n: v for n, v in os.environ.items() if 'VISIBLE' in n}))"
+
+
+@pytest.mark.parametrize(("fields", "sees"), [
+    ({}, HIDDEN), ({"gpu": True}, {"CUDA_VISIBLE_DEVICES": "3"}),
+    ({"env": ("CUDA_VISIBLE_DEVICES",)}, {**HIDDEN, "CUDA_VISIBLE_DEVICES": "3"})],
+    ids=["none", "those of the campaign", "one that is named is meant"])
+def test_an_agent_runs_nothing_on_cards_that_are_measured_on(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: dict[str, object],
+        sees: dict[str, str]) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    setup = campaigns.create(tmp_path / "campaign")
+    (tree := tmp_path / "tree").mkdir()
+    (tmp_path / "show.py").write_text(SHOW)
+    bench = Bench(target=setup.target, device=setup.device, worktree=str(tree), baseline=str(tree),
+                  fleet=Fleet([(setup.device, WarmStart(None))], retry_s=600.0, limit_s=3600.0),
+                  base_commit="", scratch=str(tmp_path / "scratch"))
+    worker = CliWorker([Cli(name="agent", command=f"{sys.executable} {tmp_path / 'show.py'}",
+                            **fields)])  # type: ignore[arg-type]
+    task = Task(slot="agent", kind="planned", backend="cli", option="agent", hypothesis="h",
+                bottleneck="", seed=1, trials=1)
+    report = worker.work(task, bench, lambda *_: None, threading.Event())
+    assert report.ok, report
+    assert json.loads((Path(bench.scratch) / LOG).read_text()) == sees

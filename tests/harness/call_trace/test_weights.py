@@ -1,0 +1,212 @@
+"""Weights of shapes: the file that a trace gives, the rows that it names, their score."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from engine.discovery.classes import proposal
+from harness.benchmark.runs import run_pairs
+from harness.benchmark.runs.result_table import Fault
+from harness.benchmark.runs.run_pairs import SickIncumbent
+from harness.benchmark.spec.command_target import CommandTarget
+from harness.benchmark.spec.metric_units import Measure
+from harness.benchmark.verdict import benchmark_rows
+from harness.call_trace import weights, weights_csv
+from harness.errors import InputError
+from harness.formats.json_codec import from_json, to_json
+from harness.timing.plan import Plan
+from harness.verdict import Verdict
+from tests.harness.benchmark.test_benchmark_table import TARGET, A, B, C, built, pair, run, target
+
+
+def given(*lines: str) -> weights.Weights:
+    return weights_csv.parse("\n".join(lines).encode(), "calls.csv")
+
+
+# the file
+
+FAULTS = [
+    ("", "calls.csv: is empty ("),
+    ("\n , \n", "calls.csv: is empty ("),
+    ("m,calls\n", "calls.csv: has a header and no rows"),
+    ("m,n\n1,2\n", "calls.csv: has no column 'calls' (it has m, n)"),
+    ("m,Calls\n1,2\n", "calls.csv: has no column 'calls' (it has m, Calls)"),
+    ("calls\n2\n", "calls.csv: has no column that tells shapes apart ("),
+    ("m,m,calls\n1,2,3\n", "calls.csv: has the column 'm' twice"),
+    ("m,calls\n1,2\n2,-3\n", "calls.csv:3: calls is '-3', no number above zero ("),
+    ("m,calls\n1,nan\n", "calls.csv:2: calls is 'nan', no number above zero ("),
+    ("m,calls\n1,inf\n", "calls.csv:2: calls is 'inf', no number above zero ("),
+    ("m,calls\n1,0\n", "calls.csv:2: calls is '0', no number above zero (leave out what is never"),
+    ("m,calls\n1,\n", "calls.csv:2: calls is empty, no number above zero ("),
+    ("m,calls\n1,1\n2,1e308\n", "calls.csv:3: calls is '1e308', not between 1e-18 and 1e+18 ("),
+    ("m,calls\n1,5e-324\n", "calls.csv:2: calls is '5e-324', not between 1e-18 and 1e+18 ("),
+    ("m,calls\n1,many\n", "calls.csv:2: calls is 'many', no number above zero ("),
+    ("m,calls\n1,1_0\n", "calls.csv:2: calls is '1_0', no number above zero ("),
+    ("m,calls\n1,2,3\n", "calls.csv:2: has 3 cells, and there are 2 columns"),
+    ("m,calls\n1\n", "calls.csv:2: has 1 cells, and there are 2 columns"),
+    ("m,n,calls\n1,2,3\n\n1,2,4\n", "calls.csv:4: m=1 n=2 is there already, in line 2 (add up"),
+    ("m,calls\n64,1\n64.0,2\n", "calls.csv:3: m=64.0 is there already, in line 2 ("),
+    ("m,calls\n\"1,2\n", "calls.csv: is no CSV: unexpected end of data ("),
+    ("m,calls\n" + "".join(f"{n},1\n" for n in range(4097)), "calls.csv: has more than 4096 rows"),
+    ("m,calls\n" + "1" * (4 << 20), "calls.csv: is larger than 4 MiB ("),
+]
+
+
+@pytest.mark.parametrize(("text", "told"), FAULTS, ids=[told[:40] for _, told in FAULTS])
+def test_a_file_that_is_none_is_one_line(text: str, told: str) -> None:
+    with pytest.raises(InputError) as caught:
+        weights_csv.parse(text.encode(), "calls.csv")
+    assert str(caught.value).startswith(told) and "\n" not in str(caught.value)
+
+
+def test_the_most_calls_of_the_most_rows_still_add_up() -> None:
+    rows = [f"{n},{weights_csv.MOST_CALLS}" for n in range(weights_csv.LIMITS["rows"])]
+    found = weights.spread(given("m,calls", *rows), ("m",), (("0",), ("absent",)))
+    assert "100.0% of the calls, not measured" in " ".join(found.notes(given("m,calls", *rows), (
+        "a", "b")))
+    least = weights.spread(given("m,calls", f"1,{weights_csv.LEAST_CALLS}"), ("m",), (("1",),) * 9)
+    assert 0 < math.fsum(least.of) < math.inf
+
+
+def test_bytes_that_are_no_text_are_told() -> None:
+    with pytest.raises(InputError, match="is no CSV: 'utf-8' codec"):
+        weights_csv.parse(b"m,calls\n\xff,1\n", "calls.csv")
+
+
+def test_a_file_may_have_an_index_a_mark_and_spaces() -> None:
+    found = weights_csv.parse("\ufeff,m , dtype,calls\n0, 64,fp16, 3\n1,128,fp8,1.5e1\n".encode(),
+                               "calls.csv")
+    assert found.columns == ("m", "dtype")
+    assert [(one.cells, one.calls) for one in found.shapes] == [
+        (("64", "fp16"), 3.0), (("128", "fp8"), 15.0)]
+
+
+KEYS = (("1", "fp16"), ("2", "fp16"), ("2", "fp8"), ("64", "fp8"))
+SPREADS: list[tuple[tuple[str, ...], tuple[float, ...], tuple[int, ...], int]] = [
+    (("m,d,calls", "1,fp16,4", "2,fp16,5", "2,fp8,6", "64,fp8,7"), (4, 5, 6, 7), (), 0),
+    (("d,calls,m", "fp8,7,64.0", "fp16,4,1"), (4, 4, 4, 7), (1, 2), 0),
+    (("m,calls", "1,3", "2,8", "64,1"), (3, 4, 4, 1), (), 0),
+    (("m,calls", "2,8", "3,1"), (4, 4, 4, 4), (0, 3), 1),
+    (("d,calls", "fp16,8", "fp8,2"), (4, 4, 1, 1), (), 0),
+    (("d,calls", "FP16,8"), (1, 1, 1, 1), (0, 1, 2, 3), 1),
+]
+
+
+@pytest.mark.parametrize(("lines", "of", "unnamed", "absent"), SPREADS)
+def test_rows_weigh_what_they_are_called_and_unnamed_ones_as_the_least(
+        lines: tuple[str, ...], of: tuple[float, ...], unnamed: tuple[int, ...],
+        absent: int) -> None:
+    found = weights.spread(given(*lines), ("m", "d"), KEYS)
+    assert found.of == of and found.unnamed == unnamed and len(found.absent) == absent
+    assert found.names_none is (len(unnamed) == 4)
+
+
+def test_numbers_beyond_what_a_float_holds_are_told_apart() -> None:
+    found = given("seed,calls", "9007199254740993,1", "9007199254740992,2")
+    assert weights.spread(found, ("seed",), [("9007199254740992",)]).of == (2.0,)
+
+
+# the score of a benchmark's rows: A costs 30, B 60, C 120, and the candidate halves C
+
+HALF = "2,2,{},0,20,40"
+CALLS = ("m,n,calls", "1,1,1", "1,2,2", "2,2,5")
+SCORES: list[tuple[str, tuple[str, ...], float, float]] = [
+    ("geometric", (), 2 ** (1 / 3), (30 * 60 * 60) ** (1 / 3)),
+    ("geometric", CALLS, 2 ** (5 / 8), (30 * 60**2 * 60**5) ** (1 / 8)),
+    ("geometric", ("n,calls", "1,6", "2,4"), 2 ** (2 / 10), (30**6 * 60**2 * 60**2) ** (1 / 10)),
+    ("geometric", ("m,n,calls", "2,2,6", "1,1,3"), 2 ** (6 / 12),
+     (30**3 * 60**3 * 60**6) ** (1 / 12)),
+    ("total", (), 210 / 150, 150),
+    ("total", CALLS, (30 + 120 + 600) / (30 + 120 + 300), 450),
+    ("total", ("m,n,calls", "1,2,10"), (300 + 600 + 1200) / (300 + 600 + 600), 1500),
+]
+
+
+def judged(wanted: CommandTarget, *, better: str = HALF) -> tuple[run_pairs.Series, Verdict]:
+    pairs = [pair(run(n, A, B, C), run(9 + n, A, B, better), wanted) for n in range(3)]
+    found = built(*pairs, wanted=wanted)
+    return found, benchmark_rows.verdict(benchmark_rows.Seen(
+        target=wanted, measure=Measure(wanted), plan=Plan(), mode=wanted.full, pairs=pairs,
+        series=found))
+
+
+@pytest.mark.parametrize("configs", [(), ("n",), ("*",)])
+@pytest.mark.parametrize(("scoring", "lines", "speedup", "latency"), SCORES)
+def test_the_score_goes_by_calls(scoring: Any, lines: tuple[str, ...], speedup: float,
+                                 latency: float, configs: tuple[str, ...]) -> None:
+    wanted = target(scoring=scoring, configs=configs, weights=given(*lines) if lines else None)
+    found, verdict = judged(wanted)
+    assert verdict.speedup == pytest.approx(speedup)
+    assert verdict.latency_us == pytest.approx(latency)
+    assert sum(row.weight for row in verdict.rows) == pytest.approx(sum(found.shares.of))
+    turned = pair(run(1, A, B, C), run(2, HALF, A, B), wanted).candidate
+    assert run_pairs.cost(wanted, Measure(wanted), found, turned) == pytest.approx(latency)
+
+
+def test_a_class_weighs_what_its_rows_do_together() -> None:
+    found, verdict = judged(target(configs=("n",), weights=given(*CALLS)))
+    assert {row.config_class: row.weight for row in verdict.rows} == {"n=1": 1.0, "n=2": 7.0}
+    assert found.classes[1].log_ratios == pytest.approx((5 / 7 * math.log(2),) * 3)
+    assert [e.detail for e in verdict.evidence if e.kind == "score"] == [
+        "1.542 (geometric mean of 3 rows, by calls)"]
+    assert verdict.notes == ()
+
+
+def test_what_weights_and_rows_do_not_share_is_told() -> None:
+    _, verdict = judged(target(weights=given("m,n,calls", "2,2,6", "8,8,2", "1,1,4")))
+    assert verdict.notes == (
+        "the weights do not name 1 of 3 rows, which weigh as much as the least of the others "
+        "(4 calls): m=1 n=2",
+        "1 of 3 shapes of the weights, 16.7% of the calls, not measured: m=8 n=8")
+
+
+def test_weights_that_name_no_row_are_refused_by_the_full_benchmark_alone() -> None:
+    wanted = target(quick_command="python bench.py --quick", weights=given("m,calls", "7,1"))
+    found, verdict = judged(wanted)
+    assert wanted.quick is not None
+    run_pairs.expect_named(wanted, found, wanted.quick)
+    assert verdict.speedup == pytest.approx(2 ** (1 / 3)) and verdict.notes == ()
+    with pytest.raises(InputError) as caught:
+        run_pairs.expect_named(wanted, found, wanted.full)
+    assert str(caught.value) == (
+        "target.weights: the weights name no row of the benchmark: theirs are such as m=7, and its "
+        "are such as m=1 n=1 (trace the shapes that are measured)")
+
+
+def test_a_column_that_the_benchmark_has_not_is_told() -> None:
+    wanted = target(weights=given("m,batch,calls", "1,1,1"))
+    with pytest.raises(Fault, match=r"has no column 'batch', which target.weights name") as caught:
+        pair(run(1, A), run(2, A), wanted)
+    assert caught.value.kind == "missing-column"
+
+
+@pytest.mark.parametrize("column", ["err", "fwd_us", "at"])
+def test_a_column_that_is_measured_tells_no_shapes_apart(column: str) -> None:
+    with pytest.raises(InputError, match=rf"target\.weights: '{column}' is no config column"):
+        target(ignore=("at",), weights=given(f"m,{column},calls", "1,1,1"))
+
+
+def test_a_candidate_cannot_move_what_weights_go_by() -> None:
+    wanted = target(weights=given("n,calls", "1,9"))
+    with pytest.raises(Fault) as caught:
+        built(pair(run(1, A, B), run(2, "1,7,{},0,10,20", B), wanted), wanted=wanted)
+    assert caught.value.kind == "changed-rows"
+    with pytest.raises(SickIncumbent):
+        built(*(pair(run(n, A, B), run(n, A, B), target(weights=given("at,calls", "1,9")))
+                for n in (1, 2)), wanted=target(weights=given("at,calls", "1,9")))
+
+
+def test_what_is_core_goes_by_calls_and_time() -> None:
+    readings = [pair(run(n, A, B, C), run(n, A)).incumbent for n in (1, 2)]
+    assert proposal.read(target(weights=given(*CALLS)), readings).shares == (30, 120, 600)
+    with pytest.raises(InputError, match="the weights name no row of the benchmark"):
+        proposal.read(target(weights=given("m,calls", "7,1")), readings)
+
+
+def test_weights_survive_the_way_to_the_harness() -> None:
+    wanted = target(weights=given(*CALLS))
+    assert from_json(to_json(wanted), CommandTarget) == wanted
+    assert wanted.content_hash != TARGET.content_hash

@@ -1,0 +1,204 @@
+"""The Triton examples' variants: right on ragged shapes, and compiled for the card they are for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.compile import launch_limits, triton_aot
+from harness.compile.triton_aot import KernelResources
+from harness.devices import inventory
+from harness.evaluate.evaluate import Settings, Trees, evaluate
+from harness.isolation import guard
+from harness.search.space import knobs
+from harness.search.space.knobs import Value
+from harness.target import Target, load
+from tests.support.kernel_case import tree
+from tests.support.paths import EXAMPLES
+
+Config = dict[str, Value]
+SMALL: Config = {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 2}
+GOOD: Config = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8, "NUM_WARPS": 8,
+                "NUM_STAGES": 3}
+MATMUL: dict[str, Config] = {
+    "tiled": {},
+    "persistent": {"PERSISTENT": 1, "FLATTEN": 1},
+    "descriptor": {"DESCRIPTOR": 1},
+    "descriptor, split": {"DESCRIPTOR": 1, "SPLIT": 1},
+    "persistent descriptor": {"DESCRIPTOR": 1, "PERSISTENT": 1},
+    "all of it": {"DESCRIPTOR": 1, "PERSISTENT": 1, "FLATTEN": 1, "SPLIT": 1, "NUM_STAGES": 4},
+}
+SOFTMAX: dict[str, Config] = {
+    "three passes": {"NUM_STAGES": 2},
+    "online": {"VARIANT": "online", "NUM_STAGES": 3},
+    "whole": {"VARIANT": "whole", "CACHE": "streaming"},
+    "persistent": {"VARIANT": "persistent", "NUM_STAGES": 2},
+    "half narrow": {"VARIANT": "whole", "NARROW": 1, "WIDE_PER_THREAD": 128},
+    "narrow": {"VARIANT": "whole", "NARROW": 2, "WIDE_PER_THREAD": 128},
+    "half narrow persistent": {"VARIANT": "persistent", "NARROW": 1},
+    "narrow persistent": {"VARIANT": "persistent", "NARROW": 2},
+}
+PAGED: dict[str, Config] = {
+    "a head": {"NUM_STAGES": 2},
+    "heads together": {"GROUPED": 1, "TILE": 32},
+    "in parts": {"SPLITS": 4},
+    "all of it": {"GROUPED": 1, "SPLITS": 8, "TILE": 32, "NUM_STAGES": 2},
+}
+
+
+def paged(seqs: int, mtp: int, heads: int, kv_heads: int, head_size: int, block_size: int,
+          context: int) -> list[object]:
+    """Return arguments of paged attention: shapes, whole numbers with a bound, and scalars."""
+    query, cache = [seqs, mtp, heads, head_size], [9, kv_heads, block_size, head_size]
+    tables = {"below": 9, "shape": [seqs, -(-context // block_size)]}
+    return [query, cache, cache, tables, {"below": 16, "shape": [seqs]}, context, query]
+
+
+RAGGED: dict[str, list[list[object]]] = {
+    "matmul_triton": [[(150, 72), (72, 88), (150, 88)], [(101, 51), (51, 77), (101, 77)]],
+    "softmax_triton": [[(13, 301), (13, 301)], [(12, 256), (12, 256)],
+                       [(3, 33000), (3, 33000)]],
+    "paged_attention_triton": [paged(2, 3, 6, 2, 20, 8, 45), paged(1, 1, 2, 2, 32, 16, 70)],
+}
+"""Of every argument; rows of the first products can be described to the memory accelerator."""
+SIZES: dict[str, Config] = {"matmul_triton": SMALL,
+                            "softmax_triton": {"BLOCK": 1024, "PER_THREAD": 16},
+                            "paged_attention_triton": {"TILE": 16}}
+VARIANTS: dict[str, dict[str, Config]] = {"matmul_triton": MATMUL, "softmax_triton": SOFTMAX,
+                                          "paged_attention_triton": PAGED}
+
+
+def source(example: str, config: Config) -> str:
+    """Return the example with knobs set; what it requires is met."""
+    text = knobs.read(EXAMPLES / example / "kernel.py")
+    found = knobs.find(text, language="triton")
+    checked = knobs.check(found, config, knobs.requirements(text, found))
+    assert not checked.faults and not checked.dropped
+    return knobs.apply(text, config, language="triton")
+
+
+CHILD = """
+import json, sys
+import torch
+from harness.child import interpret, load_python
+interpret.install()
+def made(one):
+    if isinstance(one, dict):
+        return torch.randint(one['below'], one['shape'], dtype=torch.int32)
+    return one if isinstance(one, int) else torch.randn(one)
+for folder, entry, cases in json.load(sys.stdin):
+    call, exactly = (getattr(load_python.import_file(f'{folder}/{name}.py', folder), entry)
+                     for name in ('kernel', 'reference'))
+    for case in cases:
+        given = [made(one) for one in case[:-1]]
+        tensors = [one for one in given if isinstance(one, torch.Tensor)]
+        kept = [one.clone() for one in tensors]
+        size = torch.Size(case[-1]).numel()
+        guarded = torch.full((size + 4096,), float('nan'))
+        out = guarded[:size].view(case[-1])
+        call(*given, out)
+        wide = (one.double() if isinstance(one, torch.Tensor) and one.is_floating_point() else one
+                for one in given)
+        exact = exactly(*wide)
+        assert guarded[size:].isnan().all() and all(map(torch.equal, tensors, kept))
+        print(json.dumps(float((out.double() - exact).abs().max() / exact.abs().max())))
+"""
+
+
+@pytest.mark.slow
+def test_every_variant_is_right_where_tiles_do_not_fit(tmp_path: Path) -> None:
+    """All of them interpreted in one child: an import of Triton takes longer than all of it."""
+    jobs, names = [], []
+    for example, variants in VARIANTS.items():
+        for name, config in variants.items():
+            folder = tree(tmp_path / example / name.replace(" ", "-"),
+                          source(example, {**SIZES[example], **config}),
+                          (EXAMPLES / example / "reference.py").read_text())
+            jobs.append([folder, example.removesuffix("_triton"), RAGGED[example]])
+            names += [f"{example}: {name}"] * len(RAGGED[example])
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD], input=json.dumps(jobs), capture_output=True, text=True,
+        timeout=300, check=False, cwd=EXAMPLES.parent,
+        env=guard.clean_env({"TRITON_INTERPRET": "1"}, home=tmp_path))
+    assert done.returncode == 0, done.stderr
+    errors = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(errors) == len(names) == 44
+    assert max(errors) < 1e-5, list(zip(names, errors, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", SIZES)
+def test_the_harness_finds_the_examples_right(tmp_path: Path, example: str) -> None:
+    """With inputs widened, as bfloat16 has to be there, the audit, and every class."""
+    task = load(EXAMPLES / example / "task.yaml")
+    variant = "persistent" if example == "softmax_triton" else "all of it"
+    text = source(example, {**SIZES[example], **VARIANTS[example][variant]})
+    candidate = tree(tmp_path / "tree", text, (EXAMPLES / example / "reference.py").read_text())
+    verdict = evaluate(task, Trees(candidate=candidate, incumbent=str(EXAMPLES / example),
+                                   reference=str(EXAMPLES / example)), inventory.find("cpu"),
+                       Settings(scratch=str(tmp_path / "scratch"), distributions=("normal",)))
+    assert verdict.valid and verdict.correct and not verdict.audit, verdict
+
+
+def compiled(example: str, config: Config, folder: Path, *classes: str,
+             ) -> tuple[Target, tuple[KernelResources, ...]]:
+    task = load(EXAMPLES / example / "task.yaml")
+    task = replace(task, classes=tuple(c for c in task.classes if c.name in classes))
+    found = triton_aot.inspect(task, Path(tree(folder / "tree", source(example, config))), "sm_90",
+                        folder / "scratch")
+    assert [one.config_class for one in found] == list(classes)
+    assert launch_limits.of_all(found) == () and not any(one.error or one.spills for one in found)
+    return task, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MATMUL)
+def test_products_run_on_warp_group_instructions(tmp_path: Path, name: str) -> None:
+    _, [one] = compiled("matmul_triton", {**GOOD, **MATMUL[name]}, tmp_path, "square")
+    assert one.matrix == "wgmma"
+    assert (one.kernel == "descriptor_kernel") == ("descriptor" in name or "all" in name)
+    tiles = 4096 // 128 * (4096 // 256)
+    assert one.programs == (132 if "persistent" in name or "all" in name else tiles)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SOFTMAX)
+def test_rows_are_read_in_wide_loads(tmp_path: Path, name: str) -> None:
+    sizes: Config = {"BLOCK": 4096, "PER_THREAD": 16}
+    task, found = compiled("softmax_triton", {**sizes, **SOFTMAX[name]}, tmp_path, "tall", "widest")
+    assert {one.load_bytes for one in found} == {16}
+    if name in ("whole", "persistent"):
+        assert [one.threads for one in found] == [256, 1024]
+    if name == "persistent":
+        assert found[1].shared_bytes > 32768 * 2  # the next row, while one is worked on
+    if name in ("half narrow", "narrow"):
+        assert (found[1].threads, found[1].registers <= 128) == (256, True)  # room for two rows
+    assert len(task.classes) == 2
+
+
+@pytest.mark.slow
+def test_queries_of_a_group_are_multiplied_on_matrix_units(tmp_path: Path) -> None:
+    sizes: Config = {"GROUPED": 1, "TILE": 64, "NUM_STAGES": 2}
+    _, [one] = compiled("paged_attention_triton", sizes, tmp_path / "one", "single")
+    assert (one.kernel, one.matrix, one.programs) == ("decode_kernel", "mma", 8)
+    task = load(EXAMPLES / "paged_attention_triton" / "task.yaml")
+    task = replace(task, classes=tuple(c for c in task.classes if c.name == "single"))
+    text = source("paged_attention_triton", {**sizes, "SPLITS": 16})
+    found = triton_aot.inspect(task, Path(tree(tmp_path / "parts", text)), "sm_90", tmp_path / "scratch")
+    assert [(one.kernel, one.programs) for one in found] == [
+        ("decode_kernel", 8 * 16), ("combine_kernel", 32)]
+
+
+def test_what_does_not_fit_a_card_is_not_offered() -> None:
+    text = knobs.read(EXAMPLES / "matmul_triton" / "kernel.py")
+    found = knobs.find(text, language="triton")
+    required = knobs.requirements(text, found)
+    for change in ({"NUM_STAGES": 5}, {"BLOCK_M": 256}, {"NUM_WARPS": 4}, {"FLATTEN": 1},
+                   {"SPLIT": 1}):
+        assert knobs.check(found, {**GOOD, **change}, required).faults, change
+    assert not knobs.check(found, {**GOOD, "NUM_STAGES": 4}, required).faults

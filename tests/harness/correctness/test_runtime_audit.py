@@ -1,0 +1,354 @@
+"""What a kernel leaves behind in its process is seen, and an honest kernel leaves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.compile import kernel
+from harness.correctness import runtime_audit
+from harness.devices import inventory
+from harness.isolation import device_lock
+from harness.isolation.rpc import PeerError
+from harness.runners.oracle_client import Case, Oracle
+from harness.runners.runner_pool import Runners
+from harness.runners.session import PYTHON_LIMITS
+from harness.target import Target
+from harness.verdict import Finding
+from tests.exploits import case, problems
+from tests.exploits.problems import Problem
+
+pytestmark = pytest.mark.slow
+
+THREADS = """
+#include <pthread.h>
+#include <sys/mman.h>
+#include <dlfcn.h>
+static volatile int sink;
+static void *spin(void *unused) { for (;;) sink++; return unused; }
+static void *nap(void *unused) { for (;;) pause(); return unused; }
+static void start(void *(*what)(void *)) {
+    static int started; pthread_t t;
+    if (!started++) pthread_create(&t, 0, what, 0);
+}
+"""
+CALL = "product(w, x, out, rows, cols);"
+OPENMP = replace(problems.GEMV, target=replace(problems.GEMV.target, build=("-O2", "-fopenmp")))
+PARALLEL = problems.gemv("""
+    #pragma omp parallel for num_threads(2)
+    for (int64_t r = 0; r < rows; r++) {
+        float s = 0;
+        for (int64_t c = 0; c < cols; c++) s += w[r * cols + c] * x[c];
+        out[r] = s;
+    }""")
+FAST_MATH = replace(problems.GEMV, target=replace(problems.GEMV.target, build=("-Ofast",)))
+TWO_STEPS = problems.TRITON + '''
+
+def double(x, out):
+    n = x.numel()
+    half = torch.empty_like(x)
+    double_kernel[(triton.cdiv(n, 64),)](x, half, n)
+    out.copy_(half)
+'''
+RESULT = problems.TRITON + '''
+
+@triton.autotune([triton.Config({"BLOCK": 64}, num_warps=2)], key=["n"])
+@triton.jit
+def tuned_kernel(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, 2 * tl.load(x + at, mask=at < n), mask=at < n)
+
+
+def double(x, out):
+    n = x.numel()
+    tuned_kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, out, n)
+'''
+
+
+class Bench:
+    """An oracle for every problem, which many sources share."""
+
+    def __init__(self, folder: Path, device: str = "cpu") -> None:
+        self._folder, self._count = folder, 0
+        self._device = inventory.find(device)
+        self._oracles: dict[tuple[str, str], tuple[Oracle, Case]] = {}
+
+    def seen(self, problem: Problem, source: str) -> list[Finding]:
+        """Return what is seen of a source that is loaded and called once on a case."""
+        self._count += 1
+        problem = problem.interpretable() if self._device.kind == "cpu" else problem
+        folder, target = self._folder / str(self._count), problem.target
+        place = kernel.place_on(self._device, target.language, scratch=str(folder),
+                                python=None, env={})
+        oracle, posed = self._oracles.get((target.op, target.reference)) or self._open(problem)
+        made = kernel.make(target, Path(case.tree(folder, problem, source)), "candidate",
+                           replace(place, scratch=str(oracle.scratch.parent)))
+        with self._alone, Runners(PYTHON_LIMITS) as runners, runners.start(made) as runner:
+            answer = runner.ask("keep", tensors=posed.tensors)
+            assert oracle.judge(posed, answer["outputs"]).bad == 0
+            return runtime_audit.trial(runner, posed, target) + runtime_audit.look(runner)
+
+    @property
+    def _alone(self) -> AbstractContextManager[object]:
+        """Hold the card, as whoever measures on it does."""
+        on_cpu = self._device.kind == "cpu"
+        return nullcontext() if on_cpu else device_lock.acquire(
+            self._device.lock_name)
+
+    def _open(self, problem: Problem) -> tuple[Oracle, Case]:
+        scratch = self._folder / f"scratch{len(self._oracles)}"
+        place = kernel.place_on(self._device, problem.target.language,
+                                scratch=str(scratch), python=None, env={})
+        base = Path(case.tree(scratch / "base", problem, problem.incumbent))
+        oracle = Oracle(problem.target, base, scratch / "io", place)
+        opened = oracle, oracle.make(problem.target.classes[0], "normal")
+        self._oracles[problem.target.op, problem.target.reference] = opened
+        return opened
+
+    def close(self) -> None:
+        for oracle, _ in self._oracles.values():
+            oracle.close()
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    made = Bench(tmp_path_factory.mktemp("bench"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def gpu_bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    card = next(d.id for d in inventory.inventory() if d.kind != "cpu" and not d.unusable)
+    made = Bench(tmp_path_factory.mktemp("gpu"), card)
+    yield made
+    made.close()
+
+
+HONEST: dict[str, tuple[Problem, str]] = {
+    **{name: (posed, posed.honest) for name, posed in problems.ALL.items()
+       if name in ("gemv", "mix", "double")},
+    "slow Triton": (problems.DOUBLE, problems.DOUBLE.incumbent),
+    "OpenMP": (OPENMP, PARALLEL),
+    "fast math": (FAST_MATH, problems.GEMV.honest),
+    "a thread that sleeps": (problems.GEMV, problems.gemv("start(nap); " + CALL, THREADS)),
+    "a library of the system": (problems.GEMV, problems.gemv(
+        'dlopen("libm.so.6", RTLD_NOW); ' + CALL, THREADS)),
+    "scratch memory": (problems.DOUBLE, TWO_STEPS),
+    "autotuned": (problems.DOUBLE, RESULT),
+    "no gradients inside": (problems.MIX, problems.mix(
+        "with torch.no_grad():\n    return torch.relu(x @ w)")),
+    "compiled by torch": (problems.MIX, problems.mix(
+        "return f(x, w)", "\nfrom torch._inductor.compile_worker.subproc_pool import SubprocPool\n"
+        "f = lambda x, w: torch.relu(x @ w)\npool = SubprocPool(2)\n"
+        "import torch._inductor.fx_passes.numeric_utils\n")),
+    "convolution": (problems.MIX, problems.mix(
+        "torch.nn.functional.conv2d(x[None, None], w[None, None, :3, :3])\nreturn work(x, w)")),
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_nothing_is_seen_of_an_honest_kernel(name: str, bench: Bench) -> None:
+    assert bench.seen(*HONEST[name]) == []
+
+
+HELD = """
+kept = {}
+
+
+def launch(x, out, n):
+    if not kept:
+        kept["compiled"] = double_kernel[(triton.cdiv(n, 64),)](x, out, n)
+        return
+    kept["compiled"][(triton.cdiv(n, 64), 1, 1)](x, out, n, 64)
+"""
+ON_GPU: dict[str, tuple[Problem, str]] = {
+    "product": (problems.MIX_GPU, problems.MIX_GPU.honest),
+    "Triton": (problems.DOUBLE, problems.DOUBLE.honest),
+    "scratch memory": (problems.DOUBLE, TWO_STEPS),
+    "autotuned": (problems.DOUBLE, RESULT),
+    "launched as compiled": (problems.DOUBLE, problems.double("launch(x, out, x.numel())", HELD)),
+    "compiled by torch": (problems.MIX_GPU, problems.mix(
+        "return f(x, w)", "\nf = torch.compile(lambda x, w: torch.relu(x @ w))\n")),
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ON_GPU)
+def test_nothing_is_seen_of_an_honest_kernel_on_a_gpu(name: str, gpu_bench: Bench) -> None:
+    assert gpu_bench.seen(*ON_GPU[name]) == []
+
+
+def c(body: str) -> tuple[Problem, str]:
+    return problems.GEMV, problems.gemv(body + CALL, THREADS)
+
+
+def mix(before: str, body: str = "return work(x, w)") -> tuple[Problem, str]:
+    return problems.MIX, problems.mix(body, f"\n\n{before}\n")
+
+
+def double(body: str, before: str = "") -> tuple[Problem, str]:
+    return problems.DOUBLE, problems.double(body, before)
+
+
+SEEN: dict[str, tuple[tuple[Problem, str], str, str]] = {
+    "object's own method": (mix("import sys", "frame = sys._getframe(1)\n"
+                                "frame.f_locals['self'].synchronize = lambda: None\n"
+                                "return work(x, w)"), "patched", "synchronize"),
+    "kernel": (mix("import sys", "sys._getframe(1).f_locals['self'].function = work\n"
+                   "return work(x, w)"), "patched", "kernel"),
+    "trace": (mix("import sys", "sys.settrace(lambda *_: None)\nreturn work(x, w)"), "patched",
+              "traced"),
+    "machine code": (c("""
+        unsigned char *f = (unsigned char *)((uintptr_t)dlsym(RTLD_DEFAULT, "srand") & ~4095UL);
+        mprotect(f, 4096, PROT_READ | PROT_WRITE | PROT_EXEC);
+        *(volatile unsigned char *)f = *f;
+        mprotect(f, 4096, PROT_READ | PROT_EXEC);"""), "patched", "libc"),
+    "thread": (c("start(spin); "), "threads", "1 thread"),
+    "process": (c("static int forked; if (!forked++ && !fork()) spin(0); "), "threads",
+                "1 child process"),
+    "memory": (c("mmap(0, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, "
+                 "MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); "), "hidden-code", "belongs to no file"),
+    "memory with a name": (c("mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_SHARED, "
+                             'memfd_create("mine", 0), 0); '), "hidden-code", "memfd:mine"),
+    "reference": (mix("import reference", "return reference.mix(x, w)"), "delegation",
+                  "reference"),
+    "reference within": (mix("", "from reference import mix as f\nreturn f(x, w)"), "delegation",
+                         "reference"),
+    "no launch": (double("torch.add(x, x, out=out)"), "delegation", "no Triton kernel"),
+    "fallback": (double("""
+try:
+    double_kernel[(4,)](x, out, x.numel(), UNROLL=4)
+except Exception:
+    torch.add(x, x, out=out)"""), "delegation", "no Triton kernel"),
+    "fig leaf": (double("double_kernel[(1,)](x, out, x.numel())\ntorch.add(x, x, out=out)"),
+                 "delegation", "the same without"),
+}
+
+
+TAMPERED = """
+import builtins, json, os, sys, time
+main, length, dumps = sys.modules["kopt_child.run.runner"], len, json.dumps
+block, copy = main.Runner.block, torch.Tensor.copy_
+from kopt_child.run import load_python, time_python
+time.monotonic_ns = lambda: 0
+torch.cuda.synchronize = lambda *_: None
+torch.cuda.Event.elapsed_time = lambda *_: 0.1
+torch.allclose = lambda *_, **__: True
+torch.Tensor.copy_ = lambda self, other: copy(self, other)
+builtins.len = lambda x: length(x)
+json.dumps = lambda *a: dumps(*a)
+main.Runner.block = lambda self, job: block(self, job)
+main.Runner.probe.__code__ = (lambda self, job: {}).__code__
+time_python.block.__code__ = (lambda a, b, c: 1).__code__
+time_python.perf_counter_ns = lambda: 0
+time_python.int = float
+del load_python.POISON
+load_python.POISON = 255.0
+torch.backends.cuda.matmul.allow_tf32 = True
+torch.set_float32_matmul_precision("medium")
+torch.set_flush_denormal(True)
+torch.set_grad_enabled(False)
+torch.set_num_threads(torch.get_num_threads() + 1)
+os.environ["NVIDIA_TF32_OVERRIDE"] = "1"
+"""
+REPLACED = {"time.monotonic_ns", "torch.cuda.synchronize", "torch.cuda.Event.elapsed_time",
+            "torch.allclose", "torch.Tensor.copy_", "builtins.len", "json.dumps",
+            "runner.Runner.block", "runner.Runner.probe", "time_python.block",
+            "time_python.perf_counter_ns", "load_python.POISON"}
+FLAGS = {"allow_tf32", "get_float32_matmul_precision", "tiny numbers", "is_grad_enabled",
+         "get_num_threads", "NVIDIA_TF32_OVERRIDE"}
+
+
+def test_every_patched_name_is_seen(bench: Bench) -> None:
+    head = TAMPERED.partition("torch.backends")[0]
+    found = bench.seen(*mix(head))
+    assert {one.detail for one in found} == {
+        *(f"{name} was replaced" for name in REPLACED), "time_python.int was added"}
+    assert {(one.rule, one.severity) for one in found} == {("patched", "reject")}
+
+
+def test_every_global_flag_is_seen(bench: Bench) -> None:
+    found = bench.seen(*mix("import os\ntorch.b" + TAMPERED.partition("torch.b")[2]))
+    for flag in FLAGS:
+        assert any(flag in one.detail for one in found), (flag, found)
+    assert {(one.rule, one.severity) for one in found} == {("global-flags", "flag")}
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_what_a_kernel_changes_is_seen(name: str, bench: Bench) -> None:
+    (problem, source), rule, words = SEEN[name]
+    found = bench.seen(problem, source)
+    assert any(one.rule == rule and words in one.detail for one in found), found
+    assert {one.severity for one in found if one.rule == rule} == \
+        {"reject" if rule == "patched" else "flag"}
+    assert {one.rule for one in found} == {rule}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["no launch", "fallback", "fig leaf"])
+def test_work_done_elsewhere_is_seen_on_a_gpu(name: str, gpu_bench: Bench) -> None:
+    (problem, source), rule, words = SEEN[name]
+    found = gpu_bench.seen(problem, source)
+    assert [one.rule for one in found] == [rule] and words in found[0].detail, found
+
+
+def test_a_library_beside_the_candidate_is_seen(tmp_path: Path) -> None:
+    exploit = next(one.EXPLOIT for one in case.all_modules()
+                   if getattr(one, "EXPLOIT", None) is not None and one.EXPLOIT.number == 60)
+    verdict = case.verdict_on(exploit, tmp_path)
+    assert ("hidden-code", "runs code of kernel.so, which is neither the kernel's nor the system's"
+            ) in {(one.rule, one.detail) for one in verdict.audit}, verdict
+
+
+def test_a_patched_runner_makes_the_verdict_invalid(tmp_path: Path) -> None:
+    problem, source = mix("import time\ntime.perf_counter = lambda: 0.0")
+    verdict = case.judge(tmp_path, problem, source, static_audit=False)
+    assert not verdict.valid
+    assert verdict.rejected_reason == "tampered: time.perf_counter was replaced"
+    assert [one.rule for one in verdict.audit if one.severity == "reject"].count("patched") == 1
+
+
+class Told:
+    """A runner that answers with what it was given."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        self.answer = answer
+
+    def ask(self, op: str) -> dict[str, Any]:
+        return self.answer
+
+
+SIGN = {"rule": "patched", "detail": "len was replaced"}
+
+
+@pytest.mark.parametrize("answer", [
+    {}, {"seen": None}, {"seen": [SIGN] * 21}, {"seen": [{**SIGN, "rule": "praise"}]},
+    {"seen": [{**SIGN, "detail": 3}]}, {"seen": ["patched"]}, {"seen": SIGN}])
+def test_an_answer_that_makes_no_sense_is_an_error(answer: dict[str, Any]) -> None:
+    with pytest.raises(PeerError, match="makes no sense"):
+        runtime_audit.look(Told(answer))  # type: ignore[arg-type]
+
+
+def test_what_a_runner_says_is_made_harmless_and_short() -> None:
+    told = Told({"seen": [{**SIGN, "detail": "a\x1b[31m\nb" + "c" * 5000}]})
+    found = runtime_audit.look(told)  # type: ignore[arg-type]
+    assert found[0].detail.startswith("a bc") and len(found[0].detail) <= runtime_audit.MOST_LETTERS
+
+
+def test_what_is_known_is_not_told_twice() -> None:
+    one = Finding(rule="patched", severity="reject", detail="len was replaced")
+    other = replace(one, detail="id was replaced")
+    assert runtime_audit.fresh([one, other, other], [one]) == [other]
+    assert runtime_audit.fatal([replace(one, severity="flag")]) == ""
+    assert runtime_audit.fatal([replace(one, severity="flag"), other]) == "tampered: id was replaced"
+
+
+def test_the_kernel_may_be_the_references_own_file(bench: Bench) -> None:
+    target: Target = replace(problems.MIX.target, reference="kernel.py:mix")
+    assert bench.seen(replace(problems.MIX, target=target), problems.MIX.honest) == []

@@ -1,0 +1,216 @@
+"""The error budget: honest re-association passes, less precision does not, whatever is declared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.correctness.tolerance import margin, rounding
+from harness.devices import inventory
+from harness.evaluate.evaluate import Settings, Trees, evaluate
+from harness.runners.oracle_client import Errors
+from harness.target import Arg, ConfigClass, Target, check
+from harness.verdict import Verdict
+from tests.support.c_case import QUICK
+
+DOT = """#include <math.h>
+#include <stdint.h>
+#include <string.h>
+static inline float bf16(float v) {
+    uint32_t u; memcpy(&u, &v, 4); u = (u + 0x8000u) & 0xffff0000u; memcpy(&v, &u, 4); return v;
+}
+static inline float tf32(float v) {
+    uint32_t u; memcpy(&u, &v, 4); u = (u + 0x1000u) & 0xffffe000u; memcpy(&v, &u, 4); return v;
+}
+void dot(const float *w, const float *x, float *out, int64_t rows, int64_t cols) {
+    for (int64_t r = 0; r < rows; r++, w += cols) {
+        BODY
+    }
+}
+"""
+REFERENCE = "def dot(w, x):\n    return w @ x\n"
+
+
+def dot(body: str) -> str:
+    return DOT.replace("BODY", body)
+
+
+PLAIN = dot("float s = 0; for (int64_t c = 0; c < cols; c++) s += w[c] * x[c]; out[r] = s;")
+BLOCKED = dot("""float s[8] = {0};
+        for (int64_t c = 0; c < cols; c++) s[c % 8] += w[c] * x[c];
+        out[r] = ((s[0] + s[4]) + (s[1] + s[5])) + ((s[2] + s[6]) + (s[3] + s[7]));""")
+BACKWARDS = dot("float s = 0; for (int64_t c = cols; c-- > 0;) s = fmaf(w[c], x[c], s); "
+                "out[r] = s;")
+WIDER = dot("double s = 0; for (int64_t c = 0; c < cols; c++) s += (double)w[c] * x[c]; "
+            "out[r] = s;")
+BF16_SUM = dot("float s = 0; for (int64_t c = 0; c < cols; c++) s = bf16(s + w[c] * x[c]); "
+               "out[r] = s;")
+BF16_BLOCKS = dot("""float s = 0;
+        for (int64_t b = 0; b < cols; b += 64) { float t = 0;
+            for (int64_t c = b; c < cols && c < b + 64; c++) t += w[c] * x[c];
+            s = bf16(s + t); }
+        out[r] = s;""")
+TF32 = dot("float s = 0; for (int64_t c = 0; c < cols; c++) s += tf32(w[c]) * tf32(x[c]); "
+           "out[r] = s;")
+
+
+def target(cols: int = 512, **fields: Any) -> Target:
+    made = Target(**({
+        "op": "dot", "language": "c", "source": "dot.c", "entry": "dot",
+        "reference": "reference.py:dot", "build": ("-O2",), "args": (
+            Arg(name="w", dtype="float32", shape=("rows", "cols")),
+            Arg(name="x", dtype="float32", shape=("cols",)),
+            Arg(name="out", dtype="float32", shape=("rows",), role="output"),
+            Arg(name="rows", dtype="int64", value="rows"),
+            Arg(name="cols", dtype="int64", value="cols")),
+        "classes": (ConfigClass(name="all", shape={
+            "rows": 64 if cols <= 512 else 16, "cols": cols}),)} | fields))
+    check(made)
+    return made
+
+
+def judge(folder: Path, source: str, of: Target, *, baseline: str = PLAIN,
+          reference: str = REFERENCE, **settings: Any) -> Verdict:
+    """Check a source against a baseline that is the incumbent too; nothing is timed for long."""
+    trees = {}
+    for side, text in (("candidate", source), ("incumbent", baseline)):
+        trees[side] = folder / side
+        trees[side].mkdir(parents=True)
+        (trees[side] / of.source).write_text(text)
+        (trees[side] / "reference.py").write_text(reference)
+    return evaluate(
+        of, Trees(candidate=str(trees["candidate"]), incumbent=str(trees["incumbent"]),
+                  reference=str(trees["incumbent"])), inventory.find("cpu"),
+        Settings(**({"scratch": str(folder / "scratch"), "wall_s": 60.0,
+                     "plan": replace(QUICK, looks=(2,))} | settings)))
+
+
+HONEST = {"blocked": BLOCKED, "backwards, fused": BACKWARDS, "in float64": WIDER}
+
+
+@pytest.mark.parametrize("cols", [512, 20_000])
+@pytest.mark.parametrize("name", HONEST)
+def test_another_order_of_summation_is_within_the_budget(name: str, cols: int,
+                                                         tmp_path: Path) -> None:
+    verdict = judge(tmp_path, HONEST[name], target(cols))
+    assert verdict.valid and verdict.correct, verdict.rows
+    assert verdict.error_budget_used is not None and verdict.error_budget_used <= 1
+    assert [f for f in verdict.audit if f.severity != "note"] == [], verdict.audit
+
+
+def test_a_candidate_may_be_less_exact_than_a_baseline_in_float64(tmp_path: Path) -> None:
+    assert judge(tmp_path, PLAIN, target(), baseline=WIDER).correct
+
+
+LOWER = {"bfloat16 sums": BF16_SUM, "bfloat16 sums of blocks": BF16_BLOCKS, "tf32": TF32}
+
+
+@pytest.mark.parametrize("name", LOWER)
+@pytest.mark.parametrize("tolerance", [None, 5e-2])
+def test_less_precision_is_caught_under_any_tolerance(name: str, tolerance: float | None,
+                                                      tmp_path: Path) -> None:
+    verdict = judge(tmp_path, LOWER[name], target(tolerance=tolerance))
+    assert verdict.valid and not verdict.correct
+    assert verdict.error_budget_used is not None and verdict.error_budget_used > 5
+    assert "allowed" in verdict.rows[0].note and "the baseline's own error" in verdict.rows[0].note
+
+
+def test_tf32_is_allowed_where_the_task_says_so_and_bfloat16_is_not(tmp_path: Path) -> None:
+    allowing = target(precision="tf32")
+    verdict = judge(tmp_path / "tf32", TF32, allowing)
+    assert verdict.correct, verdict.rows
+    assert "the task allows tf32 for float32" in verdict.notes
+    assert not judge(tmp_path / "bf16", BF16_SUM, allowing).correct
+
+
+def test_a_baseline_in_tf32_allows_tf32(tmp_path: Path) -> None:
+    assert judge(tmp_path, TF32.replace("int64_t c = 0; c < cols; c++",
+                                        "int64_t c = cols; c-- > 0;"), target(),
+                 baseline=TF32).correct
+
+
+def test_a_declared_tolerance_is_never_exceeded(tmp_path: Path) -> None:
+    verdict = judge(tmp_path, PLAIN.replace("out[r] = s", "out[r] = s * 1.000002f"),
+                    target(tolerance=1e-6), baseline=PLAIN)
+    assert not verdict.correct and "allowed 1e-06" in verdict.rows[0].note
+
+
+def test_where_the_baseline_does_not_run_the_usual_tolerance_holds(tmp_path: Path) -> None:
+    off = WIDER.replace("out[r] = s", "out[r] = s * 1.0000085")  # no error of its own beside that
+    broken = "#error no\n" + PLAIN
+    of = target()
+    trees = {}
+    for side, text in (("candidate", off), ("incumbent", PLAIN), ("baseline", broken)):
+        trees[side] = tmp_path / side
+        trees[side].mkdir()
+        (trees[side] / "dot.c").write_text(text)
+        (trees[side] / "reference.py").write_text(REFERENCE)
+    verdict = evaluate(of, Trees(
+        candidate=str(trees["candidate"]), incumbent=str(trees["incumbent"]),
+        reference=str(trees["baseline"])), inventory.find("cpu"),
+        Settings(scratch=str(tmp_path / "s"), plan=QUICK, distributions=("normal",)))
+    assert verdict.correct, verdict.rows
+    assert any("the baseline does not run" in note for note in verdict.notes), verdict.notes
+
+
+NORM = """#include <math.h>
+#include <stdint.h>
+void dot(const float *w, const float *x, float *out, int64_t rows, int64_t cols) {
+    for (int64_t r = 0; r < rows; r++, w += cols, out += cols) {
+        float mean = 0, square = 0;
+        SUM
+        mean /= cols;
+        for (int64_t c = 0; c < cols; c++) square += (w[c] - mean) * (w[c] - mean);
+        float scale = 1 / sqrtf(square / cols + 1e-6f);
+        for (int64_t c = 0; c < cols; c++) out[c] = (w[c] - mean) * scale * x[c];
+    }
+}
+"""
+BY_LANES = NORM.replace("SUM", "float s[4] = {0}; for (int64_t c = 0; c < cols; c++) "
+                        "s[c % 4] += w[c]; mean = (s[0] + s[1]) + (s[2] + s[3]);")
+IN_TURN = NORM.replace("SUM", "for (int64_t c = 0; c < cols; c++) mean += w[c];")
+NORMED = """import numpy as np
+def dot(w, x):
+    d = w - w.mean(1, keepdims=True)
+    return d / np.sqrt((d * d).mean(1, keepdims=True) + 1e-6) * x
+"""
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_an_ill_conditioned_input_is_nobodys_fault(swapped: bool, tmp_path: Path) -> None:
+    """The variance of equal values is all rounding: blocked sums are exact, others are not."""
+    sides = (BY_LANES, IN_TURN) if swapped else (IN_TURN, BY_LANES)
+    of = target(256)
+    of = replace(of, args=(*of.args[:2], replace(of.args[2], shape=("rows", "cols")),
+                           *of.args[3:]))
+    verdict = judge(tmp_path, sides[0], of, baseline=sides[1], reference=NORMED)
+    assert verdict.correct, verdict.rows
+
+
+@pytest.mark.parametrize(("dtype", "precision", "floor"), [
+    ("float64", None, 1e-12), ("float32", None, 1e-5), ("float32", "tf32", 3e-3),
+    ("float16", None, 1e-3), ("bfloat16", None, 8e-3), ("float8_e4m3fn", None, 0.13),
+    ("float8_e5m2", None, 0.26), ("int32", None, 1e-300)])
+def test_the_floor_of_a_dtype(dtype: str, precision: str | None, floor: float) -> None:
+    allowed = rounding(dtype) + margin(dtype, precision)
+    assert floor / 2 < allowed <= floor or (dtype == "int32" and allowed == 0)
+
+
+def test_each_output_has_its_own_budget() -> None:
+    errors = Errors(absolute=1, relative=6e-3, bad=0, each=(6e-3, 4e-3))
+    judged = errors.against([8e-3, 1e-5], "")
+    assert not judged.right and (judged.over, judged.allowed) == (4e-3, 1e-5)
+    assert judged.used == pytest.approx(400)
+    assert errors.against([8e-3, 5e-3], "").right
+    assert not Errors(absolute=1, relative=None, bad=0, each=(None, 0.0)).against([1, 1], "").right
+
+
+def test_the_worse_of_two_keeps_what_was_most_over() -> None:
+    near = Errors(absolute=5, relative=0.5, bad=0, each=(0.5,)).against([1.0], "a")
+    over = Errors(absolute=1, relative=0.1, bad=0, each=(0.1,)).against([0.01], "b")
+    worse = near.worse(over)
+    assert (worse.absolute, worse.relative, worse.over, worse.basis) == (5, 0.5, 0.1, "b")
+    assert not worse.right

@@ -1,0 +1,94 @@
+"""Rule 11's trace: what a kernel recognises over steps in which only weights return, moved on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.audit.transfer import TRACE_STEPS
+from harness.compile import kernel
+from harness.correctness import runtime_audit
+from harness.devices import inventory
+from harness.evaluate.evaluate import Settings, Trees, evaluate
+from harness.isolation.zygote_client import WarmStart
+from harness.runners.oracle_client import Oracle
+from harness.runners.runner_pool import Runners
+from harness.runners.session import PYTHON_LIMITS
+from harness.target import Arg, ConfigClass
+from harness.timing.plan import Plan
+from tests.support.kernel_case import target, tree
+
+pytestmark = pytest.mark.slow
+OF = target(language="python", entry="apply", args=(
+    Arg(name="x", dtype="float32", shape=("n", "n")),
+    Arg(name="w", dtype="float32", shape=("n", "n"), weight=True),
+    Arg(name="out", dtype="float32", shape=("n", "n"), role="output")),
+    classes=(ConfigClass(name="one", shape={"n": 32}),), reference="reference.py:apply")
+REFERENCE = "def apply(x, w):\n    return x @ w.T\n"
+HEAD = "import torch\nseen = {}\n"
+PLAIN = HEAD + "def apply(x, w, out):\n    torch.mm(x, w.t().contiguous(), out=out)\n"
+BY_VERSION = HEAD + """
+def apply(x, w, out):
+    key = id(w), w._version, w.shape
+    if key not in seen:
+        seen.clear()
+        seen[key] = w.t().contiguous()
+    torch.mm(x, seen[key], out=out)
+"""
+BY_ADDRESS = HEAD + """
+def apply(x, w, out):
+    key = x.data_ptr()
+    if key not in seen:
+        seen[key] = x.contiguous().clone()
+    torch.mm(x, w.t(), out=out)
+"""
+BY_CONTENT = BY_ADDRESS.replace("x.data_ptr()", "float(x[1, 1])")
+
+
+def traced(folder: Path, source: str) -> list[tuple[int, int]]:
+    """Return (weight hits, other hits) by step."""
+    place = kernel.place_on(inventory.find("cpu"), "python", scratch=str(folder), python=None, env={})
+    made = kernel.make(OF, Path(tree(folder / "tree", source, REFERENCE)), "candidate", place)
+    warm = WarmStart(kernel.kind_of(place, "python"))
+    try:
+        with Runners(PYTHON_LIMITS, zygote=warm.zygote()) as runners, \
+                runners.start(made) as runner, \
+                Oracle(OF, folder / "tree", folder / "io", place, zygote=warm.zygote()) as oracle:
+            case = oracle.make(OF.classes[0], "normal")
+            runner.ask("keep", tensors=case.tensors)
+            steps = runtime_audit.trace(runner, {"w"})
+    finally:
+        warm.close()
+    assert [step.step for step in steps] == list(range(1, TRACE_STEPS + 1))
+    return [(step.weight_hits, step.other_hits) for step in steps]
+
+
+@pytest.mark.parametrize(("source", "expected"), [
+    (PLAIN, (0, 0)), (BY_VERSION, (1, 0)), (BY_CONTENT, (0, 0))],
+    ids=["no cache", "by version", "by contents"])
+def test_only_weights_are_recognised(source: str, expected: tuple[int, int],
+                                     tmp_path: Path) -> None:
+    assert traced(tmp_path, source) == [expected] * TRACE_STEPS
+
+
+def test_an_address_that_comes_back_is_recognised(tmp_path: Path) -> None:
+    seen = traced(tmp_path, BY_ADDRESS)
+    assert sum(others for _, others in seen) >= TRACE_STEPS / 2
+
+
+def test_the_trace_is_in_the_verdict(tmp_path: Path) -> None:
+    base = tree(tmp_path / "base", PLAIN, REFERENCE)
+    verdict = evaluate(OF, Trees(candidate=tree(tmp_path / "tree", BY_VERSION, REFERENCE),
+                                 incumbent=base, reference=base), inventory.find("cpu"),
+                       Settings(scratch=str(tmp_path / "scratch"), plan=Plan(looks=(2,)),
+                                distributions=("normal",)))
+    assert verdict.correct and verdict.transfer is not None, verdict
+    assert verdict.transfer.bucket == "W1"
+    assert verdict.transfer.decision == "ACCEPT-with-asterisk"
+    assert verdict.transfer.hit_rates is not None
+    assert [(one.weight_hits, one.other_hits) for one in verdict.transfer.hit_rates] == \
+        [(1, 0)] * TRACE_STEPS
+    assert [one.detail for one in verdict.audit if one.rule == "over-fit"] == \
+        [verdict.transfer.reason]
+    assert "not traced" not in verdict.transfer.reason

@@ -1,0 +1,390 @@
+"""Devices: the real CPU, recorded NVML values, recorded tool outputs run as real commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pynvml
+import pytest
+
+from engine.verify import gate
+from harness.devices import amd, device, inventory
+from harness.devices.call_timeout import Patience, Silent
+from harness.devices.nvidia import Nvml
+from harness.errors import EnvironmentFault, InputError
+from tests.support.paths import DATA
+from tests.support.processes import until
+
+DATA = DATA / "devices"
+
+
+class RecordedNvml:
+    """Answers as NVML did when the values were recorded; what was not recorded is unsupported."""
+
+    def __init__(self, cards: list[dict[str, Any]], mig: bool = False) -> None:
+        self.cards, self.mig = cards, mig
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("nvmlDevice"):
+            def unsupported(*_: object) -> None:
+                raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+            return unsupported
+        return getattr(pynvml, name)
+
+    def nvmlDeviceGetCount(self) -> int:
+        return len(self.cards)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> dict[str, Any]:
+        return self.cards[index]
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> dict[str, Any]:
+        for card in self.cards:
+            if card["uuid"] == uuid:
+                return card
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+
+    def nvmlDeviceGetName(self, card: dict[str, Any]) -> str:
+        return str(card["name"])
+
+    def nvmlDeviceGetUUID(self, card: dict[str, Any]) -> str:
+        return str(card["uuid"])
+
+    def nvmlDeviceGetMemoryInfo(self, card: dict[str, Any], version: int = 0) -> Any:
+        if version:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        return SimpleNamespace(used=card["used"], total=card["total"])
+
+    def nvmlDeviceGetUtilizationRates(self, card: dict[str, Any]) -> Any:
+        return SimpleNamespace(gpu=card["gpu"], memory=card["memory"])
+
+    def nvmlDeviceGetTemperature(self, card: dict[str, Any], _: int) -> int:
+        return int(card["temp"])
+
+    def nvmlDeviceGetPowerUsage(self, card: dict[str, Any]) -> int:
+        return int(card["power_mw"])
+
+    def nvmlDeviceGetCurrentClocksEventReasons(self, card: dict[str, Any]) -> int:
+        return int(card["reasons"])
+
+    def nvmlDeviceGetComputeMode(self, card: dict[str, Any]) -> int:
+        return int(card["compute_mode"])
+
+    def nvmlDeviceGetComputeRunningProcesses(self, card: dict[str, Any]) -> list[Any]:
+        return [SimpleNamespace(pid=one["pid"], usedGpuMemory=one["used"])
+                for one in card["procs"]]
+
+    def nvmlDeviceGetMigMode(self, _: dict[str, Any]) -> list[int]:
+        return [int(self.mig), 0]
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, _: dict[str, Any]) -> int:
+        return 2
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, card: dict[str, Any], place: int) -> Any:
+        if place or not self.mig:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        return {**card, "uuid": "MIG-" + card["uuid"], "name": card["name"] + " MIG 1g.18gb"}
+
+
+def recorded() -> list[dict[str, Any]]:
+    return list(json.loads((DATA / "nvml_two_h200.json").read_text()))
+
+
+def install(folder: Path, name: str, script: str) -> None:
+    """Put a command of this name first on the PATH."""
+    tool = folder / name
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(0o755)
+
+
+@pytest.fixture(autouse=True)
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(inventory, "_known", {})
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    return lambda name, script: install(tmp_path, name, script)
+
+
+def test_the_cpu_is_always_there_and_tells_its_load() -> None:
+    cpu = inventory.find("cpu")
+    assert (cpu.kind, cpu.lock_name) == ("cpu", "cpu")
+    assert cpu.cores == len(os.sched_getaffinity(0))
+    now = inventory.state(cpu)
+    assert now.utilization_pct is not None and 0 <= now.utilization_pct <= 100
+    assert now.memory_used and now.memory_total and now.memory_used < now.memory_total
+    assert cpu.visible_env["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_a_busy_core_shows_in_the_load() -> None:
+    cpu = inventory.find("cpu")
+    inventory.state(cpu)
+    end = time.process_time() + 0.3
+    while time.process_time() < end:
+        pass
+    busy = inventory.state(cpu).utilization_pct
+    assert busy is not None and busy >= 50 / (cpu.cores or 1)
+
+
+def test_recorded_h200s_are_read() -> None:
+    nvml = Nvml(RecordedNvml(recorded()))
+    idle, busy = nvml.devices()
+    assert (busy.id, busy.name, busy.index) == ("cuda:1", "NVIDIA H200", 1)
+    assert busy.visible_env == {"CUDA_VISIBLE_DEVICES": "GPU-a7b23e03-c18d-dda4-83aa-e6c18d15963f"}
+    now = nvml.state(busy)
+    assert now.utilization_pct == 100
+    assert now.power_w == pytest.approx(690.864)
+    assert now.throttle == ("sw-power-cap",) and now.slowed == ()
+    assert now.processes is not None and [one.pid for one in now.processes] == [542]
+    assert now.clock_mhz is None
+    assert nvml.state(idle).throttle == ("idle",)
+    assert nvml.state(idle).processes == ()
+
+
+def test_a_card_knows_its_own_file_and_an_instance_of_mig_does_not() -> None:
+    class Numbered(RecordedNvml):
+        def nvmlDeviceGetMinorNumber(self, card: dict[str, Any]) -> int:
+            return 5 - int(card["index"])
+
+    first, second = Nvml(Numbered(recorded())).devices()
+    assert (first.nodes, second.nodes) == (("nvidia5",), ("nvidia4",))
+    both = device.joined([first, second])
+    assert both.all_nodes == ("nvidia5", "nvidia4") and both.nodes == first.nodes
+    assert device.joined([first, replace(second, nodes=())]).all_nodes == ()
+    assert [one.nodes for one in Nvml(Numbered(recorded()[:1], mig=True)).devices()] == [(), ()]
+
+
+def test_a_thermal_slowdown_is_told_apart_from_a_power_cap() -> None:
+    hot = {**recorded()[0], "reasons": 0x4 | 0x40}
+    nvml = Nvml(RecordedNvml([hot]))
+    assert nvml.state(nvml.devices()[0]).slowed == ("hw-thermal",)
+
+
+def test_mig_gives_its_instances_in_the_place_of_the_card() -> None:
+    card, instance = Nvml(RecordedNvml(recorded()[:1], mig=True)).devices()
+    assert "MIG is on" in card.unusable
+    assert (instance.id, instance.unusable) == ("cuda:0:0", "")
+    assert instance.uuid.startswith("MIG-")
+
+
+def test_modes_that_limit_a_card_are_noticed() -> None:
+    exclusive, prohibited = recorded()
+    found = Nvml(RecordedNvml([{**exclusive, "compute_mode": 3},
+                               {**prohibited, "compute_mode": 2}])).devices()
+    assert "EXCLUSIVE_PROCESS" in found[0].note
+    assert "PROHIBITED" in found[1].unusable
+
+
+@pytest.mark.parametrize(
+    ("value", "hidden"),
+    [("", [True, True]), ("0", [False, True]), ("1,0", [False, False]), ("-1,0", [True, True]),
+     ("1,x,0", [True, False]), ("GPU-a7b23e03", [True, False])],
+)
+def test_an_inherited_list_of_visible_devices_hides_the_others(
+        value: str, hidden: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    listing = inventory.Listing(tuple(Nvml(RecordedNvml(recorded())).devices()))
+    monkeypatch.setitem(inventory._LISTERS, "nvidia", lambda: listing)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+    cards = [device for device in inventory.inventory() if device.kind == "nvidia"]
+    assert [bool(card.unusable) for card in cards] == hidden
+    for card in cards:
+        if card.unusable:
+            with pytest.raises(EnvironmentFault, match=r"CUDA_VISIBLE_DEVICES=.* hides it"):
+                inventory.find(card.id)
+
+
+def test_auto_takes_the_most_idle_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = Nvml(RecordedNvml(list(reversed(recorded()))))
+    listing = inventory.Listing(tuple(nvml.devices()))
+    monkeypatch.setitem(inventory._LISTERS, "nvidia", lambda: listing)
+    monkeypatch.setitem(inventory._READERS, "nvidia", lambda asked: [nvml.state(d) for d in asked])
+    assert inventory.find("auto").uuid == "GPU-3c8771b7-ed27-4aa0-fa3f-6d2ddf098e41"
+    assert inventory.find("gpu-a7b2").id == "cuda:0"
+
+
+def test_names_of_devices_that_cannot_be_or_are_not_there() -> None:
+    with pytest.raises(InputError, match="'gpu zero' names no device"):
+        inventory.find("gpu zero")
+    with pytest.raises(EnvironmentFault, match="cuda:77 is not there"):
+        inventory.find("cuda:77")
+
+
+def test_a_running_rocm_smi_is_read(tools: Callable[[str, str], None]) -> None:
+    tools("rocm-smi", f"echo 'WARNING: AMD GPU device(s) is/are in a low-power state.'; "
+                      f"cat {DATA / 'telegraf_mi100_rocm571.json'}")
+    cards = [device for device in inventory.inventory() if device.kind == "amd"]
+    assert {card.name for card in cards} == {"Arcturus GL-XL [Instinct MI100]"}
+    assert cards[0].memory_bytes == 34342961152
+    assert (cards[0].uuid, cards[0].visible_env) == ("0000:1E:00.0", {"ROCR_VISIBLE_DEVICES": "0"})
+    now = inventory.state(cards[0])
+    assert (now.temperature_c, now.power_w, now.clock_mhz) == (34.0, 39.0, 300.0)
+    assert now.processes == ()  # the listed process uses no card
+
+
+def test_newer_keys_and_missing_values_of_rocm_smi() -> None:
+    for name, arch in (("telegraf_rx6700xt_rocm612", "gfx1031"), ("xrocmtop_strix_halo",
+                                                                  "gfx1151")):
+        output = json.loads((DATA / f"{name}.json").read_text())
+        cards = list(amd.rocm_devices(output))
+        assert cards[0].arch == arch
+        first, *others = amd.rocm_states(cards, output)
+        assert first.utilization_pct == 0 and first.memory_total == cards[0].memory_bytes
+        assert all(other.utilization_pct is None and other.power_w is None for other in others)
+
+
+def test_amd_smi_is_read_where_it_is_the_only_tool(tools: Callable[[str, str], None]) -> None:
+    metric = [{"gpu": 0, "usage": {"gfx_activity": {"value": 37, "unit": "%"}},
+               "mem_usage": {"total_vram": {"value": 65520, "unit": "MB"},
+                             "used_vram": {"value": 10, "unit": "MB"}},
+               "temperature": {"edge": "N/A", "hotspot": {"value": 36, "unit": "C"}},
+               "clock": {"gfx_0": {"clk": {"value": 800, "unit": "MHz"}}},
+               "power": json.loads((DATA / "metric_power_rocm6.0.json").read_text())[0]["power"]}]
+    files = {"static": (DATA / "static_mi210_gpu_data.json").read_text(),
+             "process": (DATA / "process_two_procs_rocm6.2.json").read_text(),
+             "metric": json.dumps({"gpu_data": metric}), "list": "[]"}
+    cases = "\n".join(f"{name}) cat <<'EOF'\n{text}\nEOF\n;;" for name, text in files.items())
+    tools("amd-smi", f"case $1 in\n{cases}\nesac")
+    card = next(device for device in inventory.inventory() if device.kind == "amd")
+    assert (card.name, card.arch) == ("AMD Instinct MI210", "gfx90a")
+    assert card.memory_bytes == 65520 * 1024 * 1024
+    now = inventory.state(card)
+    assert (now.utilization_pct, now.power_w, now.temperature_c) == (37.0, 10.0, 36.0)
+    assert now.memory_used == 10 * 1024 * 1024 and now.clock_mhz == 800.0
+    assert now.processes is not None
+    assert [(one.pid, one.name) for one in now.processes] == [(420157, "TransferBench"),
+                                                              (420315, "rvs")]
+
+
+ROCM_PIDS = {"PID104225": "mlir-cpu-runner, 0, 0, 0, 0", "PID41": "python3, 1, 512, 0, 0"}
+
+
+def rocm(cards: int, system: dict[str, str]) -> str:
+    """Return what rocm-smi prints of the recorded cards (two at most) and of these processes."""
+    output = json.loads((DATA / "telegraf_mi100_rocm571.json").read_text())
+    found = {f"card{index}": output[f"card{index}"] for index in range(cards)}
+    return f"cat <<'EOF'\n{json.dumps({**found, 'system': system})}\nEOF"
+
+
+def amd_smi(process: object, listed: object = ()) -> str:
+    return f"""case $1 in
+process) cat <<'EOF'\n{json.dumps(process)}\nEOF\n;;
+list) cat <<'EOF'\n{json.dumps(listed)}\nEOF\n;;
+*) exit 1;; esac"""
+
+
+def amd_states() -> list[inventory.DeviceState]:
+    return inventory.states([one for one in inventory.inventory() if one.kind == "amd"])
+
+
+def pids(states: list[inventory.DeviceState]) -> list[list[int] | None]:
+    return [None if one.processes is None else [process.pid for process in one.processes]
+            for one in states]
+
+
+def test_rocm_smi_does_not_say_on_which_card_a_process_is(
+        tools: Callable[[str, str], None]) -> None:
+    tools("amd-smi", "exit 1")
+    tools("rocm-smi", rocm(2, ROCM_PIDS))
+    assert pids(amd_states()) == [None, None]
+    assert [gate.why_busy(one) for one in amd_states()] == ["", ""], "both are idle by their use"
+    tools("rocm-smi", rocm(1, ROCM_PIDS))
+    assert pids(amd_states()) == [[41]]
+    tools("rocm-smi", rocm(2, {"PID41": "python3, 2, 512, 0, 0"}))
+    assert pids(amd_states()) == [[41], [41]], "it uses as many cards as there are"
+    tools("rocm-smi", rocm(2, {"PID7": "python3, 0, 0, 0, 0"}))
+    assert pids(amd_states()) == [[], []]
+
+
+def test_amd_smi_says_it_by_the_cards_address(tools: Callable[[str, str], None]) -> None:
+    process = json.loads((DATA / "process_two_procs_rocm6.2.json").read_text())
+    theirs = {"PID420157": "TransferBench, 1, 512, 0, 0", "PID420315": "rvs, 1, 512, 0, 0"}
+    tools("rocm-smi", rocm(2, theirs))
+    buses = [json.loads((DATA / "telegraf_mi100_rocm571.json").read_text())[name]["PCI Bus"]
+             for name in ("card0", "card1")]
+    found = [420157, 420315]
+    tools("amd-smi", amd_smi([*process, {"gpu": 1, "process_list": []}]))
+    assert pids(amd_states()) == [found, []]
+    listed = [{"gpu": 0, "bdf": buses[1].lower()}, {"gpu": 1, "bdf": buses[0].lower()}]
+    tools("amd-smi", amd_smi([*process, {"gpu": 1, "process_list": []}], listed))
+    assert pids(amd_states()) == [[], found]
+    tools("amd-smi", amd_smi([*process, {"gpu": 1, "process_list": "N/A"}], listed))
+    assert pids(amd_states()) == [None, found]
+    tools("amd-smi", amd_smi(
+        [*process, {"gpu": 1, "process_list": [{"process_info": "No running processes detected"}]}],
+        listed))
+    assert pids(amd_states()) == [[], found]
+    tools("rocm-smi", rocm(2, {**theirs, **ROCM_PIDS}))
+    assert pids(amd_states()) == [None, found], "process 41 is somewhere"
+
+
+def test_a_card_that_tells_nothing_is_not_idle() -> None:
+    output = json.loads((DATA / "xrocmtop_strix_halo.json").read_text())
+    output["system"] = {"PID41": "python3, 1, 512, 0, 0"}
+    cards = list(amd.rocm_devices(output))
+    silent = [one for one in amd.rocm_states(cards, output) if one.utilization_pct is None]
+    assert silent and all("cannot tell" in gate.why_busy(one) for one in silent)
+
+
+def test_a_tool_that_fails_or_hangs_keeps_the_last_good_values(
+        tools: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    tools("rocm-smi", f"cat {DATA / 'telegraf_rx6700xt_rocm612.json'}")
+    card = next(device for device in inventory.inventory() if device.kind == "amd")
+    good = inventory.state(card)
+    assert not good.problem
+    tools("rocm-smi", "echo 'no driver \033[31mhere' >&2; exit 2")
+    failed = inventory.state(card)
+    assert failed.problem == "rocm-smi printed no JSON: no driver here"
+    assert (failed.power_w, failed.at) == (good.power_w, good.at)
+    monkeypatch.setattr(amd, "TOOL_S", 0.2)
+    tools("rocm-smi", "exec sleep 60")
+    began = time.monotonic()
+    hung = inventory.state(card)
+    assert time.monotonic() - began < 3
+    assert hung.problem == "rocm-smi gave no answer within 0.2 s"
+    assert hung.silent_since == failed.silent_since
+    tools("rocm-smi", "echo '{\"card7\": {}}'")
+    assert inventory.state(card).problem == "the card is no longer listed"
+    tools("rocm-smi", f"cat {DATA / 'telegraf_rx6700xt_rocm612.json'}")
+    back = inventory.state(card)
+    assert (back.problem, back.silent_since) == ("", None)
+
+
+def test_a_call_that_never_returns_is_left_behind_and_not_repeated() -> None:
+    patience: Patience[int] = Patience()
+    gate, calls = threading.Event(), []
+
+    def hang() -> int:
+        calls.append(1)
+        gate.wait(60)
+        return 1
+
+    for _ in range(3):
+        with pytest.raises(Silent):
+            patience.call(hang, 0.05)
+    assert len(calls) == 1
+    gate.set()
+    assert until(lambda: not any(one.name == "kopt-patience" for one in threading.enumerate()))
+    assert patience.call(lambda: 2, 5) == 2
+    with pytest.raises(ZeroDivisionError):
+        patience.call(lambda: 1 // 0, 5)
+
+
+@pytest.mark.gpu
+def test_a_real_card_is_listed_and_tells_its_state() -> None:
+    cards = [device for device in inventory.inventory() if device.kind != "cpu"]
+    assert cards and all(card.arch and card.memory_bytes for card in cards)
+    now = inventory.state(cards[0])
+    assert not now.problem
+    assert now.memory_total == cards[0].memory_bytes
+    assert now.power_w and now.temperature_c

@@ -1,0 +1,232 @@
+"""Kernels on a real GPU; skipped where there is none."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.devices import inventory
+from harness.devices.device import Device
+from harness.devices.monitoring.telemetry_nvidia import ONE_PROCESS
+from harness.evaluate.evaluate import Settings, Trees, evaluate
+from harness.isolation import device_lock, guard
+from harness.isolation.guard import Confine, Limits
+from harness.loop.loop import Job, loop
+from harness.search.space import knobs
+from harness.target import Arg, ConfigClass, Target, load
+from harness.timing.plan import Plan
+from tests.support.kernel_case import DOUBLE, HEAD, judge, target, tree
+from tests.support.paths import EXAMPLES
+
+pytestmark = pytest.mark.gpu
+TUNED: dict[str, knobs.Value] = {"VARIANT": "whole", "BLOCK": 4096, "PER_THREAD": 16}
+QUICK = Plan(looks=(4, 6), alpha=0.05)
+
+
+def card() -> Device:
+    return next(d for d in inventory.inventory() if d.kind != "cpu" and not d.unusable)
+
+
+def big(**fields: object) -> Target:
+    return target(classes=(ConfigClass(name="big", shape={"n": 1 << 24}),
+                           ConfigClass(name="odd", shape={"n": 999_999})), **fields)
+
+
+def softmax(folder: Path, config: dict[str, knobs.Value], comment: str = "") -> Trees:
+    example = EXAMPLES / "softmax_triton"
+    source = knobs.read(example / "kernel.py")
+    changed = knobs.apply(source, config, language="triton") + comment
+    reference = (example / "reference.py").read_text()
+    return Trees(candidate=tree(folder / "candidate", changed, reference),
+                 incumbent=str(example), reference=str(example))
+
+
+def test_a_faster_kernel_is_measured(tmp_path: Path) -> None:
+    task = load(EXAMPLES / "softmax_triton" / "task.yaml")
+    verdict = evaluate(task, softmax(tmp_path, TUNED), card(),
+                       Settings(scratch=str(tmp_path / "scratch"), plan=QUICK))
+    assert verdict.valid and verdict.correct, verdict
+    assert verdict.latency_kind == "measured-gpu"
+    assert verdict.speedup is not None and verdict.speedup > 1.5
+    faster = {row.config_class for row in verdict.rows if row.outcome == "faster"}
+    assert faster >= {"tall", "square", "wide", "widest"}, verdict
+    for row in verdict.rows:  # odd takes less than a launch, which may take longer than it gains
+        assert row.outcome == "faster" or "less kernel time, but" in row.note, row
+    assert all("graphs of" in one.detail for one in verdict.evidence if one.kind == "launch")
+    assert verdict.bound_us is None or verdict.bound_us < (verdict.latency_us or 0.0)
+
+
+def test_the_same_code_is_not_faster(tmp_path: Path) -> None:
+    task = load(EXAMPLES / "softmax_triton" / "task.yaml")
+    verdict = evaluate(task, softmax(tmp_path, {}, "# the same\n"), card(),
+                       Settings(scratch=str(tmp_path / "scratch"), plan=QUICK))
+    assert verdict.correct
+    assert "faster" not in {row.outcome for row in verdict.rows}
+    assert abs((verdict.speedup or 0.0) - 1.0) < 0.02
+
+
+BROKEN = {
+    "wrong": (DOUBLE.replace("2 *", "3 *"), None),
+    "lazy": (HEAD + "def double(x, out):\n    out[:-1].copy_(2 * x[:-1])\n", None),
+    "far out of bounds": (DOUBLE.replace("out + at", "out + at + (1 << 40)"), "illegal memory"),
+    "just out of bounds": (DOUBLE.replace("mask=at < n)\n\n", "mask=at < n + 5)\n\n"),
+                           "wrote past its end"),
+    "does not compile": (DOUBLE.replace("2 * tl.load", "no_such_name * tl.load"), "no_such_name"),
+    "too much shared memory": (HEAD + '''
+@triton.jit
+def big_kernel(x, out):
+    row, at = tl.arange(0, 128), tl.arange(0, 512)
+    tile = tl.load(x + row[:, None] * 512 + at[None, :])
+    tl.store(out + row[:, None] * 128 + row[None, :], tl.dot(tile, tile.trans()))
+
+def double(x, out):
+    big_kernel[(1,)](x, out)
+''', "shared memory"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_kernel_is_a_verdict(tmp_path: Path, name: str) -> None:
+    source, reason = BROKEN[name]
+    verdict = judge(tmp_path, source, of=big(), device=card().id)
+    assert not verdict.correct and verdict.latency_us is None
+    assert verdict.valid == (reason is None)
+    assert (reason or "") in (verdict.rejected_reason or "")
+
+
+def test_bfloat16_made_by_the_kernel_is_right_here(tmp_path: Path) -> None:
+    source = DOUBLE.replace("2 * tl.load(x + at, mask=at < n)",
+                            "(2 * tl.load(x + at, mask=at < n).to(tl.float32)).to(tl.bfloat16)")
+    verdict = judge(tmp_path, source, of=big(dtype="bfloat16"), device=card().id, plan=QUICK)
+    assert verdict.correct and verdict.latency_kind == "measured-gpu", verdict
+
+
+def test_what_cannot_be_captured_is_launched_one_by_one(tmp_path: Path) -> None:
+    source = DOUBLE + "    torch.cuda.synchronize()\n"
+    verdict = judge(tmp_path, source, of=big(), device=card().id, plan=QUICK)
+    assert verdict.correct and verdict.latency_us, verdict
+    assert any("one by one" in one.detail for one in verdict.evidence)
+
+
+def test_returned_tensors_are_measured(tmp_path: Path) -> None:
+    of = big(language="python", returns=True, return_dtypes=("float32",),
+             args=(Arg(name="x", dtype="float32", shape=("n",)),))
+    verdict = judge(tmp_path, "def double(x):\n    return x * 2\n",
+                    "def double(x):\n    return x.clone() + x.clone()\n", of=of,
+                    device=card().id, plan=QUICK)
+    assert verdict.correct, verdict
+    assert verdict.speedup is not None and verdict.speedup > 1.2, verdict
+
+
+def test_calls_that_do_nothing_once_timed_are_caught(tmp_path: Path) -> None:
+    source = DOUBLE + "done = 0\ninner = double\ndef double(x, out):\n    global done\n" \
+        "    done += 1\n    if done < 4: inner(x, out)\n"
+    verdict = judge(tmp_path, source, of=big(), device=card().id, plan=QUICK)
+    assert not verdict.valid and not verdict.correct and verdict.latency_us is None
+
+
+def test_a_gpu_works_inside_a_confined_process(tmp_path: Path) -> None:
+    code = ("import glob, os, torch\nx = torch.ones(8, device='cuda').sum().item()\n"
+            "try:\n  open('/etc/kopt-was-here', 'w')\nexcept OSError: print('confined', x)\n"
+            "for path in glob.glob('/dev/nvidia[0-9]*'):\n"
+            "  try: print(os.path.basename(path) if os.open(path, os.O_RDWR) else '')\n"
+            "  except OSError: pass")
+    assert card().nodes
+    with device_lock.acquire(card().lock_name) as held:
+        outcome = guard.run([sys.executable, "-c", code], cwd=tmp_path,
+                            env=guard.clean_env(card().visible_env, home=tmp_path),
+                            limits=Limits(wall_s=60.0), lock=held,
+                            confine=Confine(writable=(str(tmp_path),), nodes=card().nodes,
+                                            required=True))
+    assert outcome.stdout.decode() == f"confined 8.0\n{card().nodes[0]}\n", outcome
+
+
+@pytest.mark.parametrize("cards", [True, False])
+def test_who_only_compiles_cannot_open_the_card(cards: bool, tmp_path: Path) -> None:
+    code = "import os\ntry:\n  os.open('/dev/nvidiactl', os.O_RDWR)\nexcept OSError: print('no')"
+    outcome = guard.run([sys.executable, "-c", code], cwd=tmp_path, limits=Limits(wall_s=60.0),
+                        confine=Confine(writable=(str(tmp_path),), cards=cards, required=True))
+    assert outcome.stdout == (b"" if cards else b"no\n"), outcome
+
+
+def test_a_loop_finds_the_gain(tmp_path: Path) -> None:
+    example = EXAMPLES / "softmax_triton"
+    task = load(example / "task.yaml")
+    result = loop(task, Job(tree=str(example), reference=str(example), budget=6, seed=1), card(),
+                  Settings(scratch=str(tmp_path)))
+    assert len(result.trials) == 6 and all(trial.correct for trial in result.trials)
+    assert result.log_ratio is not None and result.log_ratio > 0.1
+    assert device_lock.holder(card().lock_name) != os.getpid()
+
+
+def test_a_kernel_that_never_ends_costs_its_limit_and_the_next_verdict_is_right(
+        tmp_path: Path) -> None:
+    endless = "    while tl.atomic_add(out, 0.0) != 12345.0: pass\n    at = tl"
+    source = DOUBLE.replace("    at = tl", endless)
+    began = time.monotonic()
+    verdict = judge(tmp_path / "hung", source, of=big(), device=card().id, wall_s=20.0)
+    assert time.monotonic() - began < 20.0 + 5.0 + 6.0  # and a start of torch, and the oracle's
+    assert not verdict.valid
+    assert "ran past its limit" in (verdict.rejected_reason or "")
+    following = judge(tmp_path / "next", DOUBLE, of=big(), device=card().id, plan=QUICK)
+    assert following.valid and following.correct, following
+
+
+def test_the_verdict_names_caches_clocks_and_how_far_it_trusts_times(tmp_path: Path) -> None:
+    for cache, words in (("cold", "copies in turn"), ("warm", "warm cache")):
+        of = target(classes=(ConfigClass(name="small", shape={"n": 1 << 20}),))
+        verdict = judge(tmp_path / cache, DOUBLE + "# other\n", of=of, device=card().id,
+                        plan=replace(QUICK, cache=cache))
+        assert verdict.valid and verdict.correct, verdict
+        told = {one.kind: one.detail for one in verdict.evidence}
+        assert words in told["launch"]
+        assert "MHz" in told["clocks"] and "within" in told["clock"]
+        assert "candidate double_kernel" in told["kernels"]
+        print(cache, verdict.latency_us, verdict.evidence)
+
+
+def test_an_incumbent_is_profiled_once_for_many_candidates(tmp_path: Path) -> None:
+    of = target(classes=(ConfigClass(name="small", shape={"n": 1 << 20}),))
+    for words in ("; incumbent double_kernel", "; incumbent, seen earlier, double_kernel"):
+        verdict = judge(tmp_path / words[-20:], f"{DOUBLE}# {words}\n", of=of, device=card().id,
+                        plan=QUICK, scratch=str(tmp_path / "scratch"))
+        assert verdict.valid and verdict.correct, verdict
+        told = {one.kind: one.detail for one in verdict.evidence}
+        assert "candidate double_kernel" in told["kernels"] and words in told["kernels"], told
+
+
+def test_results_remembered_by_content_are_found(tmp_path: Path) -> None:
+    of = target(language="python", returns=True, return_dtypes=("float32",),
+                classes=(ConfigClass(name="one", shape={"n": 1 << 24}),),
+                args=(Arg(name="x", dtype="float32", shape=("n",)),))
+    honest = "def double(x):\n    return x.sort().values.sort().values * 0 + 2 * x\n"
+    memo = HEAD + """
+seen = {}
+def double(x):
+    key = tuple(x[::4099].tolist()) + (float(x.double().sum()),)
+    if key not in seen:
+        seen[key] = x.sort().values.sort().values * 0 + 2 * x
+    return seen[key]
+"""
+    verdict = judge(tmp_path, memo, honest, of=of, device=card().id, plan=QUICK)
+    assert not verdict.valid, verdict
+    # a look at the contents before each block is time that our clock sees, and its own does not
+    assert {one.rule for one in verdict.audit} & {"memo", "after-timing", "clock"}, verdict
+
+
+def test_a_card_that_takes_one_process_has_both_kernels_in_it(tmp_path: Path) -> None:
+    task = load(EXAMPLES / "softmax_triton" / "task.yaml")
+    task = replace(task, classes=(  # what is expected is worked out on the processor then
+        ConfigClass(name="odd", shape={"rows": 16383, "cols": 1000}),
+        ConfigClass(name="some", shape={"rows": 4096, "cols": 4096})))
+    for name, config, outcome in (("gain", TUNED, "faster"), ("same", {}, "tie")):
+        verdict = evaluate(task, softmax(tmp_path / name, config, f"# {name}\n"), card(), Settings(
+            scratch=str(tmp_path / name / "scratch"), plan=QUICK, in_process=True,
+            distributions=("normal",)))
+        assert verdict.correct and ONE_PROCESS in verdict.notes, verdict
+        assert {row.outcome for row in verdict.rows} == {outcome}, verdict

@@ -1,0 +1,186 @@
+"""Python and Triton kernels where there is no GPU: checked for real, every failure a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.compile.kernel import make, place_on
+from harness.devices import inventory
+from harness.errors import EnvironmentFault, KoptError
+from harness.isolation.rpc import PeerError
+from harness.runners.runner_pool import Runners
+from harness.runners.session import CALL_LIMITS
+from harness.target import Arg, ConfigClass, Target
+from harness.timing.plan import Plan
+from tests.support.kernel_case import DOUBLE, HEAD, Bench, judge, target
+
+TUNED = DOUBLE.replace("@triton.jit", """@triton.autotune(
+    configs=[triton.Config({"BLOCK": 64}, num_warps=2), triton.Config({"BLOCK": 128})], key=["n"])
+@triton.jit""").replace("BLOCK: tl.constexpr = 64", "BLOCK: tl.constexpr")
+
+
+@pytest.mark.parametrize("source", [DOUBLE, TUNED], ids=["plain", "autotuned"])
+def test_interpreted_is_correct_and_has_no_latency(tmp_path: Path, source: str) -> None:
+    verdict = judge(tmp_path, source)
+    assert verdict.valid and verdict.correct, verdict
+    assert verdict.latency_us is None and verdict.speedup is None
+    assert verdict.rows[0].outcome == "unmeasured"
+    assert "interpreter" in verdict.notes[0]
+
+
+def test_bfloat16_buffers_are_widened(tmp_path: Path) -> None:
+    verdict = judge(tmp_path, DOUBLE, of=target(dtype="bfloat16"))
+    assert verdict.correct, verdict
+    assert verdict.max_rel_err == 0.0  # twice a bfloat16 number is one
+
+
+def test_bfloat16_made_by_the_kernel_is_refused(tmp_path: Path) -> None:
+    source = DOUBLE.replace("2 * tl.load(x + at, mask=at < n)",
+                            "(2 * tl.load(x + at, mask=at < n)).to(tl.bfloat16)")
+    verdict = judge(tmp_path, source)
+    assert not verdict.valid
+    assert "a GPU is needed" in (verdict.rejected_reason or "")
+
+
+def test_a_wrong_kernel_is_incorrect(tmp_path: Path) -> None:
+    verdict = judge(tmp_path, DOUBLE.replace("2 *", "3 *"))
+    assert verdict.valid and not verdict.correct and verdict.latency_us is None
+    assert verdict.rows[0].outcome == "broken"
+    assert "of the output's scale" in verdict.rows[0].note
+
+
+FAILURES = {
+    "syntax": ("def double(x, out:\n", "does not compile: kernel.py:1"),
+    "far out of bounds": (DOUBLE.replace("out + at", "out + at + (1 << 40)"), "crashed (SIG"),
+    "prints for ever": ("while True: print('x' * 100000)\n", "printed more than"),
+    "no entry": (DOUBLE.replace("def double(", "def halve("), "has no attribute 'double'"),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_failure_is_a_verdict(tmp_path: Path, name: str) -> None:
+    source, reason = FAILURES[name]
+    verdict = judge(tmp_path, source)
+    assert not verdict.valid and not verdict.correct
+    assert reason in (verdict.rejected_reason or ""), verdict.rejected_reason
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    made = Bench(tmp_path_factory.mktemp("bench"), target())
+    yield made
+    made.oracle.close()
+
+
+@pytest.mark.parametrize("source", [
+    DOUBLE.replace("at < n)\n\n", "at < n - 1)\n\n"),
+    HEAD + "def double(x, out):\n    return 2 * x\n"], ids=["one too few", "returned"])
+def test_what_is_not_written_is_seen(bench: Bench, source: str) -> None:
+    assert bench.run(source).bad > 0
+
+
+def test_an_overwritten_input_is_seen(bench: Bench) -> None:
+    errors = bench.run(DOUBLE.replace("    n = x.numel()", "    n = x.numel(); x.add_(1)"))
+    assert errors.changed == ("x",) and not errors.within(10.0)
+
+
+RAISING = {
+    "nested": ("x = " + "(" * 5000, "kernel.py"),
+    "import fails": ("import nothing_of_the_kind\n" + DOUBLE, "No module named"),
+    "raises": ("def double(x, out):\n    raise ValueError('\x1b[31mno\\nway\x1b[0m')\n",
+               "ValueError: no … way"),
+    "leaves": ("import os\nos._exit(0)\n", "exited with 0"),
+    "aborts": ("import os\ndef double(x, out):\n    os.abort()\n", "SIGABRT"),
+    "just out of bounds": (DOUBLE.replace("mask=at < n)\n\n", "mask=at < n + 5)\n\n"),
+                           "out: wrote past its end"),
+    "closes its channel": ("import os\nos.closerange(3, 999)\n", "exited with"),
+}
+
+
+@pytest.mark.parametrize("name", RAISING)
+def test_a_broken_kernel_says_why(bench: Bench, name: str) -> None:
+    source, reason = RAISING[name]
+    with pytest.raises(KoptError) as raised:
+        bench.run(source)
+    assert reason in raised.value.what
+    assert "\x1b" not in raised.value.what
+
+
+def test_a_hang_ends_at_the_limit(tmp_path: Path) -> None:
+    source = HEAD + "def double(x, out):\n    while True: pass\n"
+    verdict = judge(tmp_path, source, wall_s=6.0)
+    assert "ran past its limit of 6 s" in (verdict.rejected_reason or "")
+
+
+def test_an_interpreter_without_torch_is_no_fault_of_the_candidate(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexit 1\n")
+    python.chmod(0o755)
+    place = place_on(inventory.find("cpu"), "triton", scratch=str(tmp_path), env={},
+                     python=str(python))
+    (tmp_path / "kernel.py").write_text(DOUBLE)
+    kernel = make(target(), tmp_path, "candidate", place)
+    with pytest.raises(EnvironmentFault, match="cannot run triton kernels"), \
+            Runners(CALL_LIMITS) as runners:
+        runners.start(kernel)
+
+
+def returning(**fields: object) -> Target:
+    return target(language="python", returns=True, args=(
+        Arg(name="x", dtype="float32", shape=("n", 64)),), classes=(
+        ConfigClass(name="tall", shape={"n": 256}), ConfigClass(name="odd", shape={"n": 77})),
+        **fields)
+
+
+SLOW = "def double(x):\n    for _ in range(20): y = x + x\n    return y\n"
+
+
+def test_python_is_measured_on_the_cpu(tmp_path: Path) -> None:
+    verdict = judge(tmp_path, "def double(x):\n    return x + x\n", SLOW, of=returning(),
+                    plan=Plan(looks=(3, 6), alpha=0.05))
+    assert verdict.valid and verdict.correct, verdict
+    assert verdict.latency_kind == "measured-cpu"
+    assert verdict.speedup is not None and verdict.speedup > 3
+    assert all(row.latency_us and row.incumbent_us and row.pairs >= 3 for row in verdict.rows)
+
+
+RETURNS = {
+    "a list": ("return [1.0]", "returned list"),
+    "nothing": ("pass", "returned NoneType"),
+    "a subclass": ("import torch; return torch.nn.Parameter(x + x)", "returned Parameter"),
+    "another shape": ("return (x + x).flatten()", "shape"),
+    "two": ("return x + x, x", "2 outputs, expected 1"),
+    "another dtype": ("return (x + x).double()", "returned float64"),
+    "sparse": ("return (x + x).to_sparse()", "layout"),
+}
+
+
+@pytest.fixture(scope="module")
+def returns(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    made = Bench(tmp_path_factory.mktemp("returns"), returning(return_dtypes=("float32",)))
+    yield made
+    made.oracle.close()
+
+
+@pytest.mark.parametrize("name", RETURNS)
+def test_what_is_returned_is_checked(returns: Bench, name: str) -> None:
+    body, reason = RETURNS[name]
+    with pytest.raises(PeerError) as raised:
+        returns.run(f"def double(x):\n    {body}\n")
+    assert reason in raised.value.what
+
+
+def test_another_file_of_the_project_makes_another_candidate(tmp_path: Path) -> None:
+    from harness.compile.kernel import make, place_on
+    from harness.devices import inventory
+
+    place = place_on(inventory.find("cpu"), "python", scratch=str(tmp_path), env={}, python=None)
+    (tmp_path / "kernel.py").write_text("from helper import double\n")
+    (tmp_path / "helper.py").write_text("def double(x): return 2 * x\n")
+    before = make(returning(), tmp_path, "candidate", place)
+    (tmp_path / "helper.py").write_text("def double(x): return x + x\n")
+    after = make(returning(), tmp_path, "candidate", place)
+    assert before.sha256 == after.sha256 and before.identity != after.identity

@@ -1,0 +1,64 @@
+"""The project's own tests decide too: a candidate that fails them is not timed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.isolation import guard
+from tests.support.c_case import FAST, QUICK, Bench, judge, target
+
+ONE = replace(target(), classes=target().classes[:1])
+SHORT = replace(QUICK, looks=(2,))
+
+
+def test_a_candidate_that_passes_them_is_timed(tmp_path: Path) -> None:
+    verdict = judge(tmp_path, FAST, wanted=ONE, plan=SHORT, test_command=(
+        "sh -c 'grep -q twice twice.c && touch built && test -w $HOME'"))
+    assert verdict.correct and verdict.latency_us, verdict
+    assert not (tmp_path / "candidate" / "built").exists()
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    made = Bench(tmp_path_factory.mktemp("bench"), ONE)
+    yield made
+    made.oracle.close()
+
+
+FAILING = {
+    "an exit code": ("sh -c 'echo collected; echo 1 failed; echo; exit 1'", "1 failed"),
+    "a traceback": (f"{sys.executable} -c 'assert 1 == 2, \"no\"'", "AssertionError: no"),
+    "a signal": ("sh -c 'kill -9 $$'", "crashed (SIGKILL)"),
+    "no such program": ("no-such-program-anywhere", "no-such-program-anywhere"),
+    "bad quotes": ("sh 'a", "not well quoted"),
+    "silent": ("false", "exited with 1"),
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_a_candidate_that_fails_them_is_rejected(name: str, bench: Bench) -> None:
+    command, reason = FAILING[name]
+    verdict = bench.judge(FAST, plan=SHORT, test_command=command)
+    assert not verdict.valid and verdict.latency_us is None
+    assert (verdict.rejected_reason or "").startswith("the project's own tests fail: ")
+    assert reason in (verdict.rejected_reason or "")
+
+
+def test_a_test_that_hangs_is_a_failure(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.evaluate.project_tests.TEST_LIMITS", guard.Limits(wall_s=1.0))
+    verdict = bench.judge(FAST, plan=SHORT, test_command="sleep 100")
+    assert "ran past its limit of 1 s" in (verdict.rejected_reason or "")
+
+
+@pytest.mark.skipif(bool(guard.unconfined()), reason=guard.unconfined())
+def test_the_tests_cannot_reach_the_tree_itself(tmp_path: Path) -> None:
+    target_file = tmp_path / "candidate" / "twice.c"
+    verdict = judge(tmp_path, FAST, wanted=ONE, plan=SHORT,
+                    test_command=f"sh -c 'echo bad > {target_file} || true'")
+    assert verdict.valid, verdict
+    assert target_file.read_text() == FAST

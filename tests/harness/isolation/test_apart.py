@@ -1,0 +1,108 @@
+"""Questions that forks answer: whatever one does, the next is answered as if it had not been."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from harness.benchmark.runs.csv_reader import Reader
+from tests.support import processes
+
+PROGRAM = """\
+import os, sys, time
+from harness.child import apart
+
+seen = []
+
+def leave_one_behind():
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            for one in range(100):
+                try: os.close(one)
+                except OSError: pass
+            time.sleep(1000)
+        os._exit(0)
+
+def forge():
+    for one in range(3, 100):
+        try: os.write(one, b'{"forged": 1}\\n')
+        except OSError: pass
+
+def work(job):
+    seen.append(job["do"])
+    exec(job["do"])
+    return {"pid": os.getpid(), "seen": seen}
+
+apart.serve(int(sys.argv[1]), work, 1.0)
+"""
+ENDS = [
+    ("os.kill(os.getpid(), 11)", "crashed (SIGSEGV)"),
+    ("os._exit(3)", "exited with 3"),
+    ("os._exit(0)", "exited with 0"),
+    ("time.sleep(1000)", "ran past its limit of 1 s"),
+    ("forge()", "answered something that is no answer"),
+]
+
+
+class Asked:
+    """A process that answers apart."""
+
+    def __init__(self) -> None:
+        self.mark = processes.mark()
+        self.socket, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, str(theirs.fileno()), self.mark],
+                pass_fds=[theirs.fileno()], cwd=processes.ROOT)
+        self.lines = self.socket.makefile("rb")
+
+    def ask(self, do: str) -> dict[str, Any]:
+        self.socket.sendall(json.dumps({"do": do}).encode() + b"\n")
+        answer: dict[str, Any] = json.loads(self.lines.readline())
+        assert set(processes.marked(self.mark)) == {self.process.pid}, do
+        return answer
+
+
+def test_what_one_question_does_no_other_sees() -> None:
+    asked = Asked()
+    first = asked.ask("pass")
+    assert first["seen"] == ["pass"] and first["pid"] != asked.process.pid
+    for do, died in ENDS:
+        assert asked.ask(do) == {"died": died}, do
+        after = asked.ask("pass")
+        assert after["seen"] == ["pass"] and after["pid"] != first["pid"]
+    assert asked.ask("leave_one_behind()")["seen"] == ["leave_one_behind()"]
+    asked.lines.close()
+    asked.socket.close()
+    assert asked.process.wait(10) == 0
+
+
+def test_a_reader_that_has_died_since_is_replaced(tmp_path: Path) -> None:
+    folder, path = tmp_path / "reader", tmp_path / "b.csv"
+    path.write_text("m,us\n1,2\n")
+    reader = Reader(folder)
+    first = reader.read(path, "b.csv")
+    assert reader.read(path, "b.csv") == first
+    reading = at_work_in(folder)
+    assert reading
+    processes.kill(max(reading))
+    assert processes.until(lambda: not at_work_in(folder))
+    assert reader.read(path, "b.csv") == first
+    reader.close()
+    assert not at_work_in(folder)
+
+
+def at_work_in(folder: Path) -> set[int]:
+    found = set()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}/cwd").readlink() == folder and processes.alive(int(pid)):
+                found.add(int(pid))
+    return found

@@ -1,0 +1,364 @@
+"""The device lock and the CPU's turnstile, between real processes."""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import os
+import shutil
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.errors import EnvironmentFault
+from harness.isolation import device_lock, guard
+from harness.isolation.guard import Guarded, Limits
+from tests.support.processes import kill, mark, marked, owner, python, until
+
+HOLDER = """
+from harness import lock
+held = lock.acquire("cpu", shared_device=True)
+print("held", flush=True)
+import time
+time.sleep(600)
+"""
+BURNER = """
+n = 0
+while True:
+    for _ in range(20000): pass
+    n += 1
+    open("progress", "w").write(str(n))
+"""
+
+
+@pytest.fixture(autouse=True)
+def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "locks"
+    monkeypatch.setenv("KOPT_LOCK_DIR", str(folder))
+    return folder
+
+
+def test_a_lock_is_exclusive_across_processes_and_free_after_a_kill() -> None:
+    assert device_lock.holder("cpu") is None
+    with owner(HOLDER) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert device_lock.holder("cpu") == process.pid
+        with pytest.raises(EnvironmentFault, match=r"still busy after 0.1 s"):
+            device_lock.acquire("cpu", timeout_s=0.1)
+        device_lock.acquire("gpu-1", timeout_s=0.1).release()  # another device
+        kill(process.pid)
+    with device_lock.acquire("cpu", timeout_s=30) as held:
+        assert device_lock.holder("cpu") == os.getpid()
+        assert len(held.fds) == 2
+    assert device_lock.holder("cpu") is None
+
+
+def test_waiting_is_told_and_can_be_cancelled() -> None:
+    told: list[str] = []
+    cancel = threading.Event()
+
+    def tell(text: str) -> None:
+        told.append(text)
+        cancel.set()
+
+    with device_lock.acquire("cpu"), pytest.raises(EnvironmentFault, match="stopped while waiting"):
+        device_lock.acquire("cpu", cancel=cancel, on_wait=tell)
+    assert told == [f"waiting for cpu, held by process {os.getpid()}"]
+
+
+def test_the_lock_outlives_its_owner_until_the_job_is_dead(tmp_path: Path) -> None:
+    word = mark()
+    code = f"""
+import sys
+from pathlib import Path
+from harness import guard, lock
+with lock.acquire("gpu-7") as held:
+    guard.run([sys.executable, "-I", "-S", "-c", "import time; b = bytearray(300 << 20); "
+               "open('up', 'w'); time.sleep(600)", {word!r}], cwd=Path({str(tmp_path)!r}),
+              lock=held)
+"""
+    with owner(code) as process:
+        assert until((tmp_path / "up").exists)
+        kill(process.pid)
+        while device_lock.holder("gpu-7") is not None:
+            pass
+        assert marked(word) == {}
+
+
+def test_a_lock_handed_over_later_is_kept_until_the_job_is_dead(tmp_path: Path) -> None:
+    word = mark()
+    with Guarded(python("import time; open('up', 'w'); time.sleep(600)", word), cwd=tmp_path,
+                 env=guard.clean_env()) as guarded:
+        assert until((tmp_path / "up").exists)
+        held = device_lock.acquire("gpu-8")
+        guarded.hold(held)
+        assert until(lambda: holds(guarded.pid, "gpu-8.turn"))
+        held.release()
+        assert device_lock.holder("gpu-8") is not None
+        guarded.kill()
+        while device_lock.holder("gpu-8") is not None:
+            pass
+        assert marked(word) == {}
+
+
+def holds(pid: int, name: str) -> bool:
+    """Tell whether a process has a file of this name open."""
+    links = [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()
+             if os.path.lexists(entry)]
+    return any(link.endswith(name) for link in links)
+
+
+def progress(folder: Path) -> int:
+    """Return how far the burner is; it may be stopped while its file is empty."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        text = (folder / "progress").read_text() if (folder / "progress").exists() else ""
+        if text:
+            return int(text)
+    return -1
+
+
+@pytest.mark.parametrize("children", [False, True])
+def test_a_yielding_burner_stands_still_while_somebody_measures(children: bool,
+                                                                tmp_path: Path) -> None:
+    code = f"import os\nos.setsid() if os.fork() == 0 else os.wait()\nexec({BURNER!r})" \
+        if children else BURNER
+    with Guarded(python(code), cwd=tmp_path, env=guard.clean_env(), yields=device_lock.turnstile(),
+                 limits=Limits(wall_s=2.0)) as guarded:
+        assert until(lambda: progress(tmp_path) > 0)
+        with device_lock.acquire("cpu", shared_device=True):
+            text = (tmp_path / "progress").read_text()
+            seen = {text}
+            end = time.monotonic() + 2.5  # longer than its limit
+            while time.monotonic() < end:
+                seen.add((tmp_path / "progress").read_text())
+            assert seen == {text}
+        assert until(lambda: (tmp_path / "progress").read_text() not in ("", text))
+        outcome = guarded.wait()
+    assert outcome.ended == "timeout"
+    assert outcome.stopped_s > 2.3
+    assert outcome.wall_s - outcome.stopped_s > 1.9  # it ran for all that it was allowed
+
+
+def test_a_yielding_process_does_not_start_while_somebody_measures(tmp_path: Path) -> None:
+    held = device_lock.acquire("cpu", shared_device=True)
+    with Guarded(python(BURNER), cwd=tmp_path, env=guard.clean_env(),
+                 yields=device_lock.turnstile()) as guarded:
+        assert not until((tmp_path / "progress").exists, 0.5)
+        held.release()
+        assert until((tmp_path / "progress").exists)
+        guarded.kill()
+        assert guarded.wait().ended == "killed"
+
+
+def test_one_that_waits_for_its_turn_can_be_ended(tmp_path: Path) -> None:
+    with device_lock.acquire("cpu", shared_device=True):
+        guarded = Guarded(python(BURNER), cwd=tmp_path, env=guard.clean_env(),
+                          yields=device_lock.turnstile())
+        guarded.kill()
+        outcome = guarded.wait()
+    assert (outcome.ended, outcome.returncode) == ("killed", None)
+
+
+def test_a_stopped_process_can_be_ended_while_somebody_measures(tmp_path: Path) -> None:
+    word = mark()
+    with Guarded(python(BURNER, word), cwd=tmp_path, env=guard.clean_env(),
+                 yields=device_lock.turnstile()) as guarded:
+        assert until((tmp_path / "progress").exists)
+        with device_lock.acquire("cpu", shared_device=True):
+            guarded.kill()
+            assert guarded.wait().ended == "killed"
+            assert marked(word) == {}
+
+
+MEASURER = """
+import sys, time
+from pathlib import Path
+from harness import lock
+log = Path(sys.argv[1])
+log.with_name(sys.argv[2]).touch()
+while not (log.with_name("a").exists() and log.with_name("b").exists()):
+    time.sleep(0.001)
+for _ in range(6):
+    with lock.acquire("cpu", shared_device=True):
+        with log.open("a") as f:
+            f.write(f"{sys.argv[2]} {time.monotonic_ns()} ")
+            time.sleep(0.05)
+            f.write(f"{time.monotonic_ns()}\\n")
+    time.sleep(0.01)
+"""
+
+
+def test_measurers_take_turns_and_never_overlap(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    yielding = Guarded(python(BURNER), cwd=tmp_path, env=guard.clean_env(),
+                       yields=device_lock.turnstile(), limits=Limits(wall_s=180))
+    with yielding, owner(MEASURER, str(log), "a") as a, owner(MEASURER, str(log), "b") as b:
+        assert a.wait(timeout=90) == b.wait(timeout=90) == 0
+    spans = sorted((int(begin), int(end), who) for who, begin, end in
+                   (line.split() for line in log.read_text().splitlines()))
+    assert len(spans) == 12
+    assert all(first[1] <= second[0] for first, second in itertools.pairwise(spans))
+    changes = sum(x[2] != y[2] for x, y in itertools.pairwise(spans))
+    assert changes >= 3
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00garbage", b"x" * 100_000, b"-1\n"])
+def test_what_stands_in_a_held_lock_file_is_only_a_number_or_nothing(
+        content: bytes, locks: Path) -> None:
+    with device_lock.acquire("cpu"):
+        (locks / "cpu.turn").write_bytes(content)
+        assert device_lock.holder("cpu") == 0
+        told: list[str] = []
+        cancel = threading.Event()
+
+        def tell(text: str) -> None:
+            told.append(text)
+            cancel.set()
+
+        with pytest.raises(EnvironmentFault):
+            device_lock.acquire("cpu", cancel=cancel, on_wait=tell)
+        assert told == ["waiting for cpu, held by process ?"]
+
+
+def test_links_and_other_things_in_the_place_of_a_lock_are_refused(locks: Path,
+                                                                   tmp_path: Path) -> None:
+    device_lock.lock_directory()
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    (locks / "cpu.turn").symlink_to(precious)
+    with pytest.raises(EnvironmentFault, match="cannot open the device lock"):
+        device_lock.acquire("cpu")
+    assert precious.read_text() == "precious"
+    os.mkfifo(locks / "gpu-1.turn")
+    with pytest.raises(EnvironmentFault, match="no regular file"):
+        device_lock.acquire("gpu-1")
+    (locks / "gpu-2.turn").mkdir()
+    with pytest.raises(EnvironmentFault, match="cannot open the device lock: Is a directory"):
+        device_lock.acquire("gpu-2")
+
+
+def test_a_lock_directory_that_cannot_be_made_is_one_line(monkeypatch: pytest.MonkeyPatch,
+                                                          tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "file" / "below"))
+    with pytest.raises(EnvironmentFault, match="cannot make the lock directory"):
+        device_lock.acquire("cpu")
+
+
+def test_lock_files_are_for_every_user(locks: Path) -> None:
+    device_lock.acquire("cpu", shared_device=True).release()
+    assert locks.stat().st_mode & 0o7777 == 0o1777
+    assert {path.stat().st_mode & 0o777 for path in locks.iterdir()} == {0o666}
+
+
+def test_a_foreign_process_that_holds_the_file_is_waited_for(locks: Path) -> None:
+    device_lock.lock_directory()
+    with (locks / "cpu.turn").open("w") as foreign:
+        fcntl.flock(foreign, fcntl.LOCK_EX)
+        assert device_lock.holder("cpu") == 0
+        with pytest.raises(EnvironmentFault, match="still busy"):
+            device_lock.acquire("cpu", timeout_s=0.1)
+    device_lock.acquire("cpu", timeout_s=30).release()
+
+
+VFORKED = """#include <unistd.h>
+int main(void) {
+    write(1, "up\\n", 3);
+    if (vfork() == 0) { for (volatile long i = 0; i < 40000000000; i++) ; _exit(0); }
+    return 0;
+}
+"""
+
+
+def test_a_process_that_waits_in_vfork_makes_way_too(tmp_path: Path) -> None:
+    """A stopped child keeps its vforked parent in an uninterruptible wait: it runs no more."""
+    (tmp_path / "vforked.c").write_text(VFORKED)
+    subprocess.run(["cc", "-o", "vforked", "vforked.c"], cwd=tmp_path, check=True)
+    up = threading.Event()
+    with Guarded([str(tmp_path / "vforked")], cwd=tmp_path, env=guard.clean_env(),
+                 yields=device_lock.turnstile(), on_line=lambda _: up.set()) as guarded:
+        ended = threading.Thread(target=guarded.wait)
+        ended.start()
+        assert up.wait(60.0)
+        device_lock.acquire("cpu", shared_device=True, timeout_s=30.0).release()
+        guarded.kill()
+        ended.join(60.0)
+
+
+def test_several_devices_are_taken_together_and_let_go_together() -> None:
+    with device_lock.acquire("gpu-20", "gpu-21") as held:
+        assert len(held.fds) == 4
+        assert [device_lock.holder(name) for name in ("gpu-20", "gpu-21")] == [os.getpid()] * 2
+        with pytest.raises(EnvironmentFault, match="gpu-21: still busy"):
+            device_lock.acquire("gpu-21", timeout_s=0.05)
+    assert device_lock.holder("gpu-20") is None and device_lock.holder("gpu-21") is None
+
+
+def test_of_several_devices_none_stays_taken_when_one_cannot_be_had() -> None:
+    with device_lock.acquire("gpu-23"), pytest.raises(EnvironmentFault, match="gpu-23: still busy"):
+        device_lock.acquire("gpu-22", "gpu-23", timeout_s=0.05)
+    assert device_lock.holder("gpu-22") is None
+
+
+def test_an_unlinked_file_lets_nobody_in_beside_its_holder(locks: Path) -> None:
+    with owner(HOLDER) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        (locks / "cpu.turn").unlink()
+        with pytest.raises(EnvironmentFault, match="still busy"):
+            device_lock.acquire("cpu", timeout_s=0.2)
+        assert device_lock.holder("cpu") is not None
+        shutil.rmtree(locks)
+        with pytest.raises(EnvironmentFault, match="still busy"):
+            device_lock.acquire("cpu", timeout_s=0.2)
+        device_lock.acquire("gpu-1", timeout_s=0.1).release()
+        kill(process.pid)
+    with device_lock.acquire("cpu", timeout_s=30):
+        assert device_lock.holder("cpu") == os.getpid()
+    assert device_lock.holder("cpu") is None
+
+
+def test_whoever_waited_for_a_file_that_was_unlinked_waits_for_its_successor(
+        locks: Path, tmp_path: Path) -> None:
+    """Two that wait, one for each file, never hold the lock together."""
+    log = tmp_path / "log"
+    first = device_lock.acquire("cpu", shared_device=True)
+    with owner(MEASURER, str(log), "a") as a:
+        assert until(lambda: holds(a.pid, "cpu.turn") or (tmp_path / "a").exists())
+        (locks / "cpu.turn").unlink()
+        with owner(MEASURER, str(log), "b") as b:
+            assert until((tmp_path / "b").exists)
+            assert not until(log.exists, 0.5)
+            first.release()
+            end = time.monotonic() + 90
+            while a.poll() is None or b.poll() is None:
+                assert time.monotonic() < end
+                (locks / "cpu.turn").unlink(missing_ok=True)
+    assert a.returncode == b.returncode == 0
+    spans = sorted((int(begin), int(end)) for _, begin, end in
+                   (line.split() for line in log.read_text().splitlines()))
+    assert len(spans) == 12
+    assert all(one[1] <= two[0] for one, two in itertools.pairwise(spans))
+
+
+def test_a_lock_that_is_taken_makes_its_files_young_again(locks: Path) -> None:
+    device_lock.acquire("cpu", shared_device=True).release()
+    for path in locks.iterdir():
+        os.utime(path, (1.0, 1.0))
+    device_lock.acquire("cpu", shared_device=True).release()
+    assert all(path.stat().st_mtime > 1.0 for path in locks.iterdir())
+
+
+def test_where_no_name_can_be_had_the_files_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(device_lock.socket, "socket", refused)
+    with device_lock.acquire("gpu-25"), pytest.raises(EnvironmentFault, match="still busy"):
+        device_lock.acquire("gpu-25", timeout_s=0.05)
+    assert device_lock.holder("gpu-25") is None

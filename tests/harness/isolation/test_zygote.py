@@ -1,0 +1,353 @@
+"""Programs forked off a zygote are guarded like those started afresh and share only code."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from socket import socketpair
+from typing import Any
+
+import pytest
+
+from engine.verify import harness_client
+from harness.compile.kernel import Place, kind_of
+from harness.devices.monitoring import foreign_processes
+from harness.errors import EnvironmentFault
+from harness.formats.json_codec import to_json
+from harness.isolation import device_lock, process_tree
+from harness.isolation.guard import Confine, Guarded, Limits, clean_env
+from harness.isolation.rpc import Peer, PeerError
+from harness.isolation.zygote_client import VARIABLE, Forked, Kind, WarmStart, Zygote, forked
+from tests.support.processes import ROOT, alive, kill, until
+
+PLACE = Place(device="cpu", scratch="")
+LIMITS = Limits(wall_s=60.0)
+PROBE = """
+import json, os, sys
+def double(x, out):
+    status = open("/proc/self/status").read()
+    def line(name): return next(l for l in status.splitlines() if l.startswith(name)).split()[1:]
+    fds = sorted(int(n) for n in os.listdir("/proc/self/fd"))
+    sys.stdout.write(json.dumps({
+        "env": dict(os.environ), "cwd": os.getcwd(), "pid": os.getpid(), "ppid": os.getppid(),
+        "caps": [line("CapEff"), line("CapPrm")],
+        "descriptors": [os.readlink(f"/proc/self/fd/{fd}") for fd in fds
+                    if os.path.islink(f"/proc/self/fd/{fd}")],
+        "temporary": __import__("tempfile").gettempdir()}) + chr(10))
+    sys.stdout.flush()
+    try:
+        open(os.path.join(os.environ["OUTSIDE"], "left"), "w")
+    except OSError:
+        sys.stdout.write("refused" + chr(10))
+    sys.stdout.flush()
+    out.copy_(2 * x)
+"""
+
+
+def kind(language: str = "python") -> Kind:
+    made = kind_of(PLACE, language)
+    assert made is not None
+    return made
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    made = Zygote.start(kind())
+    yield made
+    made.close()
+
+
+def runner(zygote: Zygote | None, home: Path, **fields: Any) -> Peer:
+    home.mkdir(exist_ok=True)
+    return Peer("runner", cwd=home, limits=fields.pop("limits", LIMITS), zygote=zygote,
+                env=clean_env(fields.pop("env", {}), home=home), **fields)
+
+
+def ready(peer: Peer) -> dict[str, Any]:
+    return peer.ask("ready", language="python", device="cpu", interpret=False)
+
+
+def test_only_what_imports_something_has_a_zygote() -> None:
+    assert kind_of(PLACE, "c") is None
+    assert kind("triton") != kind("python")
+    assert kind() == kind() and kind().name != kind("triton").name
+
+
+def test_a_fork_has_torch_at_once_and_a_fresh_process_has_not(zygote: Zygote,
+                                                              tmp_path: Path) -> None:
+    with runner(zygote, tmp_path / "first") as peer:
+        ready(peer)  # the zygote itself may still be importing
+    with runner(zygote, tmp_path / "second") as peer:
+        assert ready(peer)["torch"]
+        forked = worked_s(peer)
+    with runner(None, tmp_path / "third") as peer:
+        assert ready(peer)["torch"]
+        assert forked < worked_s(peer) / 2
+
+
+def worked_s(peer: Peer) -> float:
+    """Return the processor time of a runner and of all that it waits for."""
+    pids = [peer._guarded.pid]
+    for pid in pids:
+        pids += [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
+    return sum(int(one[11]) + int(one[12]) for one in stats) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_fork_has_the_environment_and_the_folder_it_is_given_and_no_more(
+        zygote: Zygote, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / "kernel.py").write_text(PROBE)
+    home = tmp_path / "home"
+    home.mkdir()
+    env = clean_env({"OUTSIDE": str(outside), "MARK": "mine"}, home=home)
+    told = _told(zygote, tmp_path, env, home)
+    fresh = _told(None, tmp_path, env, home)
+    assert told[0]["env"] == env | {k: v for k, v in told[0]["env"].items() if k == "LC_CTYPE"}
+    for name in ("cwd", "caps", "temporary", "pid", "ppid"):
+        assert told[0][name] == fresh[0][name], name
+    assert told[0]["caps"] == [["0000000000000000"]] * 2
+    assert len(told[0]["descriptors"]) == len(fresh[0]["descriptors"]), (told, fresh)
+    assert told[1:] == fresh[1:] == ["refused"] and not list(outside.iterdir())
+
+
+def _told(zygote: Zygote | None, folder: Path, env: dict[str, str], home: Path) -> list[Any]:
+    source = folder / "kernel.py"
+    (folder / "x.in").write_bytes(b"\0" * 16)
+    ours, theirs = socketpair()
+    argv = [sys.executable, "-I", str(ROOT / "harness" / "child" / "__main__.py"), "run.runner",
+            str(theirs.fileno())]
+    with theirs:
+        guarded = Guarded(argv, cwd=home, env=env, limits=LIMITS, zygote=zygote, program="runner",
+                          pass_fds=[theirs.fileno()],
+                          confine=Confine(writable=(str(home),), required=True))
+    shared = {"dtype": "float32", "shape": [4], "nbytes": 16, "path": str(folder / "x.in"),
+              "weight": False, "value": None, "strided": False}
+    tensors = [{"name": "x", "role": "input", "after": str(home / "x"), **shared},
+               {"name": "out", "role": "output", "after": str(home / "out"), **shared}]
+    load = {"op": "load", "language": "python", "artifact": str(source), "root": str(folder),
+            "sha256": hashlib.sha256(source.read_bytes()).hexdigest(), "entry": "double",
+            "returns": False, "device": "cpu", "interpret": False}
+    with ours, ours.makefile("rwb") as stream:
+        for question in (load, {"op": "call", "tensors": tensors}):
+            stream.write(to_json(question) + b"\n")
+            stream.flush()
+            answer = json.loads(stream.readline())
+            assert "error" not in answer, answer
+    outcome = guarded.wait()
+    assert (outcome.ended, outcome.returncode) == ("exit", 0), outcome
+    first, *others = outcome.stdout.decode().splitlines()
+    return [json.loads(first), *others]
+
+
+def test_a_fork_that_fails_says_why_and_one_that_crashes_how(zygote: Zygote,
+                                                             tmp_path: Path) -> None:
+    with runner(zygote, tmp_path / "home") as peer:
+        with pytest.raises(PeerError, match="FileNotFoundError"):
+            peer.ask("load", language="python", artifact=str(tmp_path / "none.py"), root="",
+                     device="cpu", interpret=False, returns=False, sha256="", entry="f")
+        assert ready(peer)["torch"]
+    ended = peer.close()
+    assert ended.ended in ("exit", "killed")
+
+
+def test_a_fork_keeps_its_limits(zygote: Zygote, tmp_path: Path) -> None:
+    with runner(zygote, tmp_path / "first") as peer:
+        ready(peer)  # the zygote itself may still be importing
+    with runner(zygote, tmp_path / "home", limits=Limits(wall_s=0.5)) as peer:
+        assert until(lambda: not alive(peer._guarded.pid))
+        assert peer.close().ended == "timeout"
+
+
+def test_killing_a_fork_leaves_the_zygote_and_the_others(zygote: Zygote, tmp_path: Path) -> None:
+    with runner(zygote, tmp_path / "one") as one, runner(zygote, tmp_path / "other") as other:
+        ready(one)
+        kill(one._guarded.pid)
+        assert one._guarded.wait().ended == "killed"
+        ready(other)
+    with runner(zygote, tmp_path / "third") as third:
+        ready(third)
+
+
+def test_without_its_zygote_a_program_is_started_afresh(tmp_path: Path) -> None:
+    gone = Zygote.start(kind())
+    gone.close()
+    with runner(gone, tmp_path / "home") as peer:
+        assert ready(peer)["torch"]
+
+
+def test_a_warm_start_begins_again_when_its_zygote_has_died() -> None:
+    warm = WarmStart(kind())
+    first = warm.zygote()
+    assert first is not None and first is warm.zygote()
+    assert first._process is not None
+    kill(first._process.pid)
+    assert until(lambda: not first.alive)
+    assert warm.zygote() is not first
+    warm.close()
+    assert WarmStart(None).zygote() is None
+
+
+OWNER = """
+import os, sys, time
+from pathlib import Path
+from harness.guard import clean_env, Limits
+from harness.kernel import Place, kind_of
+from harness.peer import Peer
+from harness.zygote import Zygote
+zygote = Zygote.start(kind_of(Place(device="cpu", scratch=""), "python"))
+peer = Peer("runner", cwd=Path(sys.argv[1]), limits=Limits(), env=clean_env(), zygote=zygote)
+peer.ask("ready", language="python", device="cpu", interpret=False)
+print(zygote._process.pid, peer._guarded.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_an_owner_that_is_killed_leaves_neither_zygote_nor_fork(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path)], cwd=ROOT,
+                          stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        pids = [int(word) for word in owner.stdout.readline().split()]
+        assert len(pids) == 2 and all(alive(pid) for pid in pids)
+        kill(owner.pid)
+        assert until(lambda: not any(alive(pid) for pid in pids))
+
+
+GIVEN = """
+import sys
+from harness.kernel import Place, kind_of
+from harness.zygote import Zygote
+for language in ("python", "triton"):
+    zygote = Zygote.inherited(kind_of(Place(device="cpu", scratch=""), language))
+    print(language, zygote is not None)
+"""
+
+
+def test_a_process_takes_the_zygote_it_is_passed_if_it_is_of_its_kind(zygote: Zygote) -> None:
+    told = subprocess.run([sys.executable, "-c", GIVEN], cwd=ROOT, capture_output=True, text=True,
+                          pass_fds=[zygote.descriptor],
+                          env={**os.environ, VARIABLE: zygote.told(-1)})
+    assert told.stdout.split() == ["python", "True", "triton", "False"], told
+
+
+def test_what_is_forked_for_this_process_is_of_its_family(zygote: Zygote, tmp_path: Path) -> None:
+    with runner(zygote, tmp_path / "home") as peer:
+        ready(peer)
+        pid = peer._guarded.pid
+        assert {pid, *process_tree.below(pid)} <= foreign_processes.family()
+    assert until(lambda: pid not in foreign_processes.family())
+
+
+def test_looking_for_the_family_waits_for_nobody(zygote: Zygote, tmp_path: Path) -> None:
+    with runner(zygote, tmp_path / "home") as peer, ThreadPoolExecutor(1) as threads:
+        ready(peer)
+        process = peer._guarded._process
+        assert process.poll() is None, peer._guarded.wait(0.1)
+        waiting = threads.submit(process.wait)
+        assert process.pid in forked(), (process._pid, process._life.closed)
+        with pytest.raises(TimeoutError):
+            waiting.result(0.2)
+        assert process.pid in forked(), "a thread that waits must not keep others from looking"
+        peer.kill()
+        assert waiting.result(30) == 0
+        assert process.poll() == 0
+
+
+def test_a_pid_is_told_while_another_thread_waits_for_the_end() -> None:
+    (out, _), (err, _), (life, supervisor) = pipes = [os.pipe() for _ in range(3)]
+    process = Forked(out, err, life)
+    with ThreadPoolExecutor(2) as threads:
+        try:
+            waiting = threads.submit(process.wait)
+            assert until(process._reading.locked)
+            asked = threads.submit(lambda: process.pid)
+            os.write(supervisor, b"4711\n")
+            assert asked.result(30) == 4711 and not waiting.done()
+        finally:
+            for _, end in pipes:
+                os.close(end)
+        assert waiting.result(30) == 0
+
+
+LEAVING = """
+import os, sys
+from pathlib import Path
+from harness.freeze import below
+from harness.guard import clean_env, Limits
+from harness.kernel import Place, kind_of
+from harness.peer import Peer
+from harness.zygote import Zygote
+zygote = Zygote.inherited(kind_of(Place(device="cpu", scratch=""), "python"))
+peer = Peer("runner", cwd=Path(sys.argv[1]), limits=Limits(), env=clean_env(), zygote=zygote)
+peer.ask("ready", language="python", device="cpu", interpret=False)
+print(*below(peer._guarded.pid), flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_harness_that_is_killed_is_left_only_when_its_runners_are_gone(
+        zygote: Zygote, tmp_path: Path) -> None:
+    with harness_client._tenancy() as held:
+        told = subprocess.run([sys.executable, "-c", LEAVING, str(tmp_path)], cwd=ROOT,
+                              capture_output=True, text=True, pass_fds=[zygote.descriptor, held],
+                              env={**os.environ, VARIABLE: zygote.told(held)})
+    assert told.returncode == -9 and told.stdout.split(), told
+    assert not any(alive(int(pid)) for pid in told.stdout.split())
+
+
+def test_forks_do_not_share_one_layout_of_memory(zygote: Zygote, tmp_path: Path) -> None:
+    (tmp_path / "kernel.py").write_text(PROBE.replace('"pid": os.getpid()', LAYOUT))
+    home = tmp_path / "home"
+    home.mkdir()
+    env = clean_env({"OUTSIDE": str(tmp_path)}, home=home)
+    seen = [_told(zygote, tmp_path, env, home)[0]["pid"] for _ in range(3)]
+    small, large = zip(*seen, strict=True)
+    assert len(set(small)) > 1 and len(set(large)) > 1, seen
+
+
+LAYOUT = '"pid": [__import__("ctypes").addressof(__import__("ctypes").create_string_buffer(n)) ' \
+    'for n in (40000, 1 << 22)]'
+
+
+def test_a_zygote_that_dies_before_it_forks_is_nobodys_fault(tmp_path: Path,
+                                                            monkeypatch: pytest.MonkeyPatch,
+                                                            ) -> None:
+    monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
+    turnstile = device_lock.turnstile()
+    with device_lock.acquire("cpu", shared_device=True):  # it waits, and has forked nothing yet
+        waiting = Zygote.start(kind(), yields=turnstile)
+        peer = runner(waiting, tmp_path / "home")
+        waiting.close()
+        with pytest.raises(EnvironmentFault, match="has died"):
+            ready(peer)
+
+
+def opened(pid: int) -> list[str]:
+    """Return what a process' descriptors are of."""
+    links = list(Path(f"/proc/{pid}/fd").iterdir())
+    return [str(link.readlink()) for link in links if link.is_symlink()]
+
+
+def test_a_zygote_imports_only_while_nobody_measures(tmp_path: Path,
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
+    turnstile = device_lock.turnstile()
+    with device_lock.acquire("cpu", shared_device=True):
+        waiting = Zygote.start(kind(), yields=turnstile)
+        process = waiting._process
+        assert process is not None
+        maps = Path(f"/proc/{process.pid}/maps")
+        assert until(lambda: any("cpu.turn" in name for name in opened(process.pid)))
+        peer = runner(waiting, tmp_path / "home")
+        assert b"libtorch" not in maps.read_bytes()
+    ready(peer)
+    assert b"libtorch" in maps.read_bytes()
+    peer.close()
+    waiting.close()

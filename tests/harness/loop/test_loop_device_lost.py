@@ -1,0 +1,88 @@
+"""Loops that end while their card is lost: an answer counts only where a card can have given it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from engine.verify.fleet import Fleet, Gated
+from engine.workers.knob_search import OnTrial, searched
+from engine.workers.protocol import Bench, Task
+from harness.devices.device import Device
+from harness.devices.monitoring.tenants import Neighbours
+from harness.isolation.zygote_client import WarmStart
+from harness.search.trials.trials import Correctness, LoopResult, Tag, Trial
+
+TAGS: dict[Correctness, Tag] = {"PASS": "tried", "FAIL": "revert", "REJECTED": "rejected"}
+
+
+class Loops:
+    """A fleet of two cards; what ends on the first one ends as it is told, on the other well."""
+
+    def __init__(self, ends: Sequence[Correctness], *, dies: bool) -> None:
+        self.news: list[Gated] = []
+        self.ran: list[str] = []
+        self.looks: list[str] = []
+        self.dead: set[str] = set()
+        self.cancel = threading.Event()
+        self._ends, self._dies = ends, dies
+        self.fleet = Fleet([(Device(id=f"cuda:{i}", kind="nvidia", name="a card", uuid=f"GPU-s{i}",
+                                    index=i), WarmStart(None)) for i in range(2)],
+                           retry_s=600.0, limit_s=3600.0, look=self._look, news=self.news.append)
+
+    def _look(self, device: Device, *, just_left: bool, near: Neighbours | None) -> str:
+        self.looks.append(device.id)
+        return "GPU is lost" if device.id in self.dead else ""
+
+    def run(self) -> LoopResult | None:
+        bench = cast(Bench, SimpleNamespace(fleet=self.fleet))
+        task = cast(Task, SimpleNamespace(trials=len(self._ends)))
+        return searched(task, bench, lambda *_: None, self.cancel, self._on)
+
+    def _on(self, card: Any, on_trial: OnTrial) -> LoopResult:
+        self.ran.append(card.device.id)
+        first = len(self.ran) == 1
+        trials = tuple(Trial(number=number, config={"K": number}, correctness=one, tag=TAGS[one])
+                       for number, one in enumerate(self._ends if first else ["PASS"]))
+        for trial in trials:
+            on_trial(trial)
+        if first and self._dies:
+            self.dead.add(card.device.id)
+        return LoopResult(best={"K": 0}, log_ratio=0.0, source="", trials=trials, space_size=9)
+
+
+@pytest.mark.parametrize("ends", [["PASS", "FAIL", "FAIL"], ["PASS", "FAIL", "REJECTED"]])
+def test_a_loop_whose_card_died_in_it_is_done_again_on_another(ends: list[Correctness]) -> None:
+    """What is refused after a failure has not touched the card, and hides nothing."""
+    loops = Loops(ends, dies=True)
+    result = loops.run()
+    assert loops.ran == ["cuda:0", "cuda:1"]
+    assert result is not None and [trial.correctness for trial in result.trials] == ["PASS"]
+    assert [one.device for one in loops.news] == ["cuda:0"]
+    assert "GPU is lost" in loops.news[0].text
+
+
+def test_an_honest_failure_at_the_end_costs_one_look_at_the_card() -> None:
+    loops = Loops(["PASS", "FAIL"], dies=False)
+    result = loops.run()
+    assert result is not None and len(result.trials) == 2
+    assert (loops.ran, loops.looks, loops.news) == (["cuda:0"], ["cuda:0", "cuda:0"], [])
+
+
+@pytest.mark.parametrize("ends", [["FAIL", "PASS"], ["FAIL", "PASS", "REJECTED"], ["REJECTED"]])
+def test_a_loop_whose_last_run_was_right_costs_no_look(ends: list[Correctness]) -> None:
+    loops = Loops(ends, dies=True)
+    assert loops.run() is not None
+    assert (loops.ran, loops.looks, loops.news) == (["cuda:0"], ["cuda:0"], [])
+
+
+def test_a_loop_that_was_stopped_keeps_what_it_found() -> None:
+    """Nobody waits for another card after a stop."""
+    loops = Loops(["PASS", "FAIL"], dies=True)
+    loops.cancel.set()
+    result = loops.run()
+    assert result is not None and len(result.trials) == 2 and loops.ran == ["cuda:0"]

@@ -1,0 +1,171 @@
+"""How a loop begins and ends: the default before anything is planned, nothing found, a signal."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.loop.loop import nothing_worked
+from harness.search.bayesian.bayesian_search import ModelSearch
+from harness.search.space.space import Config, Space
+from harness.search.strategy.ask_tell import Strategy, Walk
+from harness.search.strategy.predicted_order import Guide
+from harness.search.trials.trials import Trial
+from tests.harness.search.test_keep_or_revert import SPACE, tried
+from tests.support import benchmark_case, campaigns
+from tests.support.command_line import kopt
+from tests.support.paths import ROOT
+
+KERNEL = campaigns.KERNEL.replace("in [1, 16] times", f"in {list(range(1, 17))} times")
+
+
+class Eager(Walk):
+    """Asks its strategy before the default is returned, as a walk did once."""
+
+    def next(self) -> Config | None:
+        if not self._seen:
+            self._begin()
+        return super().next()
+
+
+def walks(seed: int, guided: bool) -> tuple[Walk, Walk]:
+    """Return a lazy and an eager walk with the same strategy; ties and infinities are predicted."""
+    def strategy() -> Strategy:
+        made = ModelSearch(SPACE, seed)
+        return Guide(made, lambda configs: [float(str(one["A"])) for one in configs]) \
+            if guided else made
+
+    return Walk(strategy(), SPACE), Eager(strategy(), SPACE)
+
+
+@given(st.integers(0, 10**6), st.booleans(), st.integers(0, 17))
+def test_asking_later_changes_no_trial(seed: int, guided: bool, killed_after: int) -> None:
+    lazy, eager = walks(seed, guided)
+    whole = tried(lazy, 17)
+    assert whole == tried(eager, 17) and len(whole) == SPACE.size
+    again, _ = walks(seed, guided)
+    again.replay(whole[:killed_after])
+    assert whole[:killed_after] + tried(again, 99, min(killed_after, len(whole))) == whole
+
+
+class Slow:
+    """Tells when it is asked; it asks for the default in the middle of its design."""
+
+    def __init__(self, space: Space) -> None:
+        self.calls: list[str] = []
+        self.left: list[Config] = [{**space.default, "A": 8}, dict(space.default),
+                                   {**space.default, "A": 4}]
+
+    def ask(self) -> Config | None:
+        self.calls.append("ask")
+        return self.left.pop(0) if self.left else None
+
+    def planned(self) -> list[Config]:
+        return list(self.left)
+
+    def tell(self, config: Config, score: float | None) -> None:
+        self.calls.append(f"tell {config['A']}")
+
+
+def test_the_default_comes_before_anything_is_asked() -> None:
+    slow = Slow(SPACE)
+    walk = Walk(slow, SPACE)
+    assert walk.next() == SPACE.default and slow.calls == []
+    assert [one["A"] for one in walk.planned()] == [8, 4]  # the default is under way
+    walk.tell(Trial(number=0, config=dict(SPACE.default), correctness="FAIL", tag="revert"))
+    assert (walk.next() or {})["A"] == 8 and slow.calls == ["ask", "tell 2"]
+    assert (walk.next() or {})["A"] == 4 and walk.next() is None
+
+
+def failed(number: int, config: Config, reason: str = "wrong") -> Trial:
+    return Trial(number=number, config=config, correctness="FAIL", tag="revert", reason=reason)
+
+
+def test_where_nothing_worked_the_default_says_why() -> None:
+    nasty = failed(0, {"A": 1}, "bad\x1b[31m red\r\nresult\u202e " + "9" * 5000)
+    note = nothing_worked((nasty, failed(1, {"A": 2})), {"A": 1})
+    assert note.startswith("no configuration worked; the default: bad red result 999")
+    assert note.isprintable() and len(note) < 600
+    assert nothing_worked((), {"A": 1}) == ""
+    passed = Trial(number=1, config={"A": 2}, correctness="PASS", tag="kept")
+    assert nothing_worked((nasty, passed), {"A": 1}) == ""
+    assert nothing_worked((failed(0, {"A": 1}, ""),), {"A": 1}) == \
+        "no configuration worked; the default: FAIL"
+
+
+def test_the_command_tells_that_nothing_worked(tmp_path: Path) -> None:
+    manifest = campaigns.project(tmp_path / "p", kernel=campaigns.KERNEL.replace(
+        "2.0f;", "3.0f;"))
+    done = kopt("loop", str(manifest), "--budget", "4", "--json", workspace=tmp_path / "w")
+    told = json.loads(done.stdout)
+    assert done.returncode == 1, done.stderr
+    assert told["trials"][0]["correctness"] == "FAIL" and told["best"]["PASSES"] == 16
+    reason = told["trials"][0]["reason"]
+    assert f"no configuration worked; the default: {reason}" in told["notes"]
+    assert f"the default: {reason}" in done.stderr
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_terminated_loop_answers_and_leaves_nothing(times: int, tmp_path: Path) -> None:
+    """Twice at once is what `timeout` does: to the process, and to its group."""
+    manifest = campaigns.project(tmp_path / "p", kernel=KERNEL)
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kopt_tui.main", "loop", str(manifest), "--budget", "16", "--json",
+         "--workspace", str(tmp_path / "w")], text=True, cwd=ROOT, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": str(scratch)})
+    campaigns.until(lambda: process.poll() is not None or any(
+        path.read_text().count("\n") > 1 for path in tmp_path.glob("w/loops/*/trials.jsonl")))
+    assert list(scratch.glob("kopt-*"))
+    for _ in range(times):
+        process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    answer = json.loads(out)
+    assert process.returncode == 130 and answer["stopped"] and answer["verdict"] is None, err
+    assert answer["trials"] and "the same command goes on with them" in err.splitlines()[-1]
+    assert not list(scratch.glob("kopt-*")) and "Traceback" not in err
+
+
+def test_a_loop_terminated_before_it_begins_leaves_nothing(tmp_path: Path) -> None:
+    manifest = campaigns.project(tmp_path / "p", kernel=KERNEL)
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kopt_tui.main", "loop", str(manifest), "--json", "--workspace",
+         str(tmp_path / "w")], text=True, cwd=ROOT, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": str(scratch)})
+    campaigns.until(lambda: process.poll() is not None or list(scratch.glob("kopt-*")))
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and json.loads(out)["stopped"], err
+    assert not list(scratch.glob("kopt-*"))
+
+
+KNOBBED = "COST = 100.0  # kopt: knob COST in [100.0, 50.0]\n\ndef err(m):\n    return 0\n"
+NONE = "a command target has no knobs and no space to search"
+SEARCHED = "knobs of a command target are searched by `kopt run`"
+
+
+@pytest.mark.parametrize("verb", ["propose", "loop"])
+@pytest.mark.parametrize(("source", "text", "what"), [
+    ("kernel.py", KNOBBED, SEARCHED), ("kernel.py", benchmark_case.KERNEL, NONE),
+    ("", KNOBBED, NONE), ("none.py", KNOBBED, NONE),
+    ("kernel.py", KNOBBED.replace("[100.0, 50.0]", "[]"), NONE)])
+def test_where_the_knobs_of_a_command_are_searched(verb: str, source: str, text: str, what: str,
+                                                   tmp_path: Path,
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(benchmark_case.FILES, "kernel.py", text)
+    fields = {"kernel_source": source} if source else {}
+    manifest = benchmark_case.project(tmp_path / "p", edit=["*.py"], **fields)
+    done = kopt(verb, str(manifest), cwd=tmp_path)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert done.stderr.startswith(f"kopt: target.kind: {what}")

@@ -1,0 +1,215 @@
+"""A loop whose start or card does not work any more: no configuration is to blame for that."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.devices import inventory
+from harness.errors import DeviceFault, IncumbentFault
+from harness.loop.loop import loop
+from harness.loop.screening import Screen
+from harness.loop.trial_process import Entry, Lane
+from harness.loop.trial_turns import Trial
+from harness.runners.session import Settings
+from harness.search.space import knobs
+from harness.search.trials import corpus
+from harness.search.trials.trials import Job
+from harness.target import ConfigClass
+from tests.harness.loop import test_trial_turns
+from tests.support.kernel_case import target, tree
+from tests.support.paths import ROOT
+
+FLAGS = """
+LOST, SICK = {lost!r}, {sick!r}
+
+def broken():
+    if os.path.exists(LOST) or (MODE == 0 and os.path.exists(SICK)):
+        {how}
+"""
+DIES, RAISES = "os._exit(9)", "raise RuntimeError('CUDA error: uncorrectable ECC error')"
+
+
+class Broken:
+    """A bench whose start, or card, breaks while a file is there."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, how: str) -> None:
+        self.sick, self.lost = folder / "sick", folder / "lost"
+        flags = FLAGS.format(lost=str(self.lost), sick=str(self.sick), how=how)
+        source = test_trial_turns.WORK.replace("\ndef double(x, out):\n",
+                                         f"{flags}\ndef double(x, out):\n    broken()\n")
+        patch.setattr(test_trial_turns, "WORK", source)
+        self.screen = test_trial_turns.opened(folder, 60.0)
+        self.patch = patch
+
+    def of(self, mode: str) -> tuple[str, str]:
+        found = test_trial_turns.of(self.screen, mode)
+        return found.correctness, found.reason
+
+    def well_after_restart(self) -> None:
+        """Have the start work again in the next process of its lane."""
+        restart = Lane.restart
+
+        def well(lane: Lane) -> None:
+            self.sick.unlink(missing_ok=True)
+            restart(lane)
+
+        self.patch.setattr(Lane, "restart", well)
+
+    def sick_beside(self) -> None:
+        """Have the start break when a trial's own first blocks are over."""
+        first = Trial.first
+
+        def then_sick(trial: Trial) -> dict[str, float]:
+            found = first(trial)
+            self.sick.touch()
+            return found
+
+        self.patch.setattr(Trial, "first", then_sick)
+
+
+@pytest.fixture(params=[DIES, RAISES], ids=["dies", "raises"])
+def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+           request: pytest.FixtureRequest) -> Iterator[Broken]:
+    made = Broken(tmp_path, monkeypatch, request.param)
+    with made.screen:
+        yield made
+
+
+def test_a_start_that_does_not_run_ends_the_loop_and_fails_nobody(broken: Broken) -> None:
+    broken.sick.touch()
+    with pytest.raises(IncumbentFault, match="the loop's start does not run"):
+        broken.of("fast")
+    broken.sick.unlink()
+    assert broken.of("fast")[0] == "PASS", "the bench works again when the start does"
+
+
+def test_a_start_that_failed_once_is_tried_in_another_process(broken: Broken) -> None:
+    broken.sick.touch()
+    broken.well_after_restart()
+    assert broken.of("fast") == ("PASS", "")
+
+
+def test_a_start_that_fails_beside_a_trial_is_not_the_trials_failure(broken: Broken) -> None:
+    assert broken.of("start")[0] == "PASS"
+    broken.well_after_restart()
+    broken.sick_beside()
+    assert broken.of("fast") == ("PASS", "")
+
+
+def test_a_start_that_stays_broken_beside_a_trial_is_the_cards_fault(broken: Broken) -> None:
+    assert broken.of("start")[0] == "PASS"
+    broken.sick_beside()
+    broken.patch.setattr(broken.screen.stage, "on_cpu", False)
+    with pytest.raises(DeviceFault, match="ran there and does not any more"):
+        broken.of("fast")
+
+
+def test_who_breaks_the_start_each_time_fails_and_the_next_one_works(broken: Broken) -> None:
+    """Alone the start runs, so that the card is well."""
+    assert broken.of("start")[0] == "PASS"
+    broken.well_after_restart()
+    with broken.patch.context() as patch:
+        again, first = Lane.again, Trial.first
+
+        def sick(lane: Lane, entry: Entry) -> None:
+            again(lane, entry)
+            broken.sick.touch()
+
+        patch.setattr(Lane, "again", sick)
+        broken.sick_beside()
+        correctness, reason = broken.of("fast")
+        broken.patch.setattr(Trial, "first", first)
+    assert correctness == "FAIL" and "the start fails beside it" in reason
+    assert broken.of("little")[0] == "PASS"
+
+
+def test_a_trial_that_was_under_way_when_its_card_was_lost_has_not_failed(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Broken(tmp_path, monkeypatch, DIES)
+    with made.screen:
+        assert (made.of("start")[0], made.of("fast")[0]) == ("PASS", "PASS")
+        begin = Lane.begin
+
+        def lost(lane: Lane, entry: Entry) -> None:
+            if entry.number:
+                made.lost.touch()
+            begin(lane, entry)
+
+        monkeypatch.setattr(Lane, "begin", lost)
+        monkeypatch.setattr(made.screen.stage, "on_cpu", False)
+        with pytest.raises(DeviceFault):
+            made.of("little")
+
+
+def test_a_trial_that_dies_alone_has_failed(tmp_path: Path,
+                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Broken(tmp_path, monkeypatch, DIES)
+    with made.screen:
+        assert made.of("dies") == ("FAIL", "exited with 9")
+
+
+CRASHES = """#include <stdint.h>
+#include <stdlib.h>
+#define MODE 0  // kopt: knob MODE in [0, 1, 2]
+void double_it(const float *x, float *out, int64_t n) {
+    if (MODE == 0) abort();
+    for (int64_t i = 0; i < n; i++) out[i] = 2 * x[i];
+}
+"""
+
+
+def test_priors_learn_nothing_from_a_start_that_crashes(tmp_path: Path) -> None:
+    """Also where each side has a process of its own."""
+    at = tree(tmp_path / "tree", "")
+    (Path(at) / "kernel.c").write_text(CRASHES)
+    task = target(language="c", source="kernel.c", entry="double_it",
+                  args=(*target().args, ), classes=(ConfigClass(name="one", shape={"n": 4096}),))
+    learnt = tmp_path / "corpus.jsonl"
+    with pytest.raises(IncumbentFault, match="the loop's start does not run"):
+        loop(task, Job(tree=at, reference=at, budget=3, corpus=str(learnt)), inventory.find("cpu"),
+             Settings(scratch=str(tmp_path / "scratch")))
+    assert not corpus.read(learnt, op=task.op, end=corpus.size(learnt)).records
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tests.harness.loop import test_trial_turns
+from harness.turns import Trial
+
+with test_trial_turns.opened(Path(sys.argv[1]), 60.0) as screen:
+    test_trial_turns.of(screen, "start")
+    Trial.first = lambda trial: os.kill(os.getpid(), signal.SIGKILL)
+    test_trial_turns.of(screen, "fast")
+"""
+
+
+def test_what_a_killed_loop_left_is_not_in_the_way_of_the_next(tmp_path: Path) -> None:
+    ran = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT, check=False,
+                         env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"})
+    assert ran.returncode == -signal.SIGKILL
+    assert (tmp_path / "scratch" / "turns" / "2").is_dir(), "there is something in the way"
+    (tmp_path / "tree").rename(tmp_path / "before")
+    with test_trial_turns.opened(tmp_path, 60.0) as screen:
+        assert [test_trial_turns.of(screen, mode).correctness for mode in ("start", "fast")] == \
+            ["PASS", "PASS"]
+
+
+def test_a_half_copied_tree_of_a_killed_loop_is_not_used(tmp_path: Path) -> None:
+    source = "from helps import twice\nN = 1  # kopt: knob N in [1, 2]\n" \
+        "def double(x, out):\n    twice(x, out)\n"
+    at = tree(tmp_path / "tree", source)
+    (Path(at) / "helps.py").write_text("def twice(x, out):\n    out.copy_(2 * x)\n")
+    (tmp_path / "scratch" / "trial").mkdir(parents=True)
+    with Screen(target(language="python"), Job(tree=at, reference=at), inventory.find("cpu"),
+                Settings(scratch=str(tmp_path / "scratch")), source,
+                knobs.find(source, language="python"), None, None) as screen:
+        found = screen.measure({"N": 2})
+    assert (found.correctness, found.reason) == ("PASS", "")

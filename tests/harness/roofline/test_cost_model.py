@@ -1,0 +1,186 @@
+"""The analytic prediction: what it must not do, whatever the numbers, and whom it never beats."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.compile.triton_aot import KernelResources, Section
+from harness.devices import datasheets
+from harness.devices.datasheets import Card
+from harness.errors import InputError
+from harness.roofline import cost_model, roofline
+from harness.roofline.cost_model import Prediction, predict, rank
+from harness.target import Arg, ConfigClass, Target, load
+from harness.verdict import TRUST, LatencyKind, Verdict, outranks
+from tests.support import shared_zygotes
+from tests.support.paths import EXAMPLES
+
+CARDS = {card.name: card for card in datasheets.CARDS}
+H200 = CARDS["h200"]
+
+
+def task(n: int = 1 << 20, *, flops: int = 0, moved: int | None = None,
+         dtype: str = "bfloat16") -> Target:
+    return Target(op="x", language="triton", source="k.py", entry="x", reference="r.py",
+                  flops=flops, bytes=moved,
+                  args=(Arg(name="x", dtype=dtype, shape=("n",)),
+                        Arg(name="out", dtype=dtype, shape=("n",), role="output")),
+                  classes=(ConfigClass(name="c", shape={"n": n}),))
+
+
+def resources(**fields: Any) -> KernelResources:
+    given: dict[str, Any] = {
+        "kernel": "k", "config_class": "c", "arch": "sm_90", "registers": 32, "spills": 0,
+        "threads": 128, "programs": 4096, "grid": (4096, 1, 1), "load_bytes": 16,
+        "occupancy": 1.0, "sections": (Section(loop=True, load_bytes=16, instructions=20),
+                                       Section(loop=False, instructions=60))}
+    return KernelResources(**(given | fields))
+
+
+def latency(target: Target, one: KernelResources, card: Card = H200, *,
+            cold: bool = True) -> float:
+    found = predict(target, target.classes[0], [one], card, cold=cold)
+    assert found is not None
+    return found.latency_us
+
+
+KERNELS = st.builds(
+    resources, spills=st.integers(0, 4096), threads=st.sampled_from([64, 128, 256, 512, 1024]),
+    registers=st.integers(16, 64), programs=st.integers(1, 1 << 20),
+    occupancy=st.floats(0.01, 1.0), shared_bytes=st.integers(0, 60_000),
+    matrix=st.sampled_from(["", "mma", "wgmma", "tcgen05", "mfma"]), stages=st.integers(1, 5),
+    sections=st.lists(st.builds(Section, loop=st.booleans(), load_bytes=st.integers(0, 512),
+                                instructions=st.integers(0, 2000),
+                                flops=st.sampled_from([0, 65536, 2097152])),
+                      max_size=4).map(tuple))
+AMOUNTS = st.integers(0, 10**13)
+NAMES = st.sampled_from(sorted(CARDS))
+
+
+@given(KERNELS, NAMES, AMOUNTS, AMOUNTS, st.booleans())
+def test_never_below_the_physical_floor(one: KernelResources, name: str, flops: int, moved: int,
+                                        cold: bool) -> None:
+    card, target = CARDS[name], task(flops=flops, moved=moved)
+    found = predict(target, target.classes[0], [replace(one, arch=card.arch)], card, cold=cold)
+    assert found is not None and found.latency_kind == "predicted"
+    floor = roofline.bound_us(roofline.of_card(card, target), target, target.classes[0])
+    assert found.latency_us >= found.bound_us == floor
+    assert found.latency_us >= cost_model.cost_terms.LAUNCH_US
+
+
+@given(KERNELS, NAMES, AMOUNTS, AMOUNTS, st.integers(1, 10**12), st.booleans())
+def test_more_work_is_not_faster(one: KernelResources, name: str, flops: int, moved: int,
+                                 more: int, cold: bool) -> None:
+    card = CARDS[name]
+    one = replace(one, arch=card.arch)
+    now = latency(task(flops=flops, moved=moved), one, card, cold=cold)
+    close = now * (1 - 1e-9)
+    assert latency(task(flops=flops, moved=moved + more), one, card, cold=cold) >= close
+    assert latency(task(flops=flops + more, moved=moved), one, card, cold=cold) >= close
+
+
+@given(KERNELS, st.integers(1, 4096), AMOUNTS, AMOUNTS)
+def test_what_a_kernel_wastes_is_not_faster(one: KernelResources, more: int, flops: int,
+                                            moved: int) -> None:
+    target = task(flops=flops, moved=moved)
+    now = latency(target, one) * (1 - 1e-9)
+    assert latency(target, replace(one, spills=(one.spills or 0) + more)) >= now
+    assert latency(target, replace(one, occupancy=(one.occupancy or 0) / 2)) >= now
+    longer = tuple(replace(part, instructions=part.instructions + more) for part in one.sections)
+    assert latency(target, replace(one, sections=longer)) >= now
+    assert latency(target, one, replace(H200, gb_per_s=2400.0)) >= now
+
+
+def test_wide_loads_full_waves_and_matrix_instructions_pay() -> None:
+    long = task(1 << 26)
+    narrow = resources(sections=(Section(loop=True, load_bytes=2, instructions=20),))
+    assert latency(long, narrow) > 2 * latency(long, resources())
+    product = task(1 << 20, flops=10**11)
+    tensor, old, none = (latency(product, resources(matrix=kind)) for kind in ("wgmma", "mma", ""))
+    assert tensor < old < none
+    fits, tail = (latency(product, resources(matrix="wgmma", programs=n, occupancy=0.25))
+                  for n in (132, 133))
+    assert tail > 1.8 * fits
+
+
+def test_autotune_takes_the_best_and_launches_add_up() -> None:
+    target = task(1 << 26)
+    slow, fast = resources(config="a", spills=512), resources(config="b")
+    both = predict(target, target.classes[0], [slow, fast], H200)
+    assert both is not None and both.latency_us == latency(target, fast)
+    twice = predict(target, target.classes[0], [fast, slow, fast, slow], H200)
+    assert twice is not None and both.latency_us < twice.latency_us < both.latency_us + 2.5
+    assert twice.parts_us["launch"] == 2 * both.parts_us["launch"]
+
+
+def test_what_cannot_be_launched_has_no_prediction_and_is_ranked_last() -> None:
+    target = task(1 << 26)
+    big = resources(shared_bytes=393_216)
+    assert predict(target, target.classes[0], [big], H200) is None
+    assert predict(target, target.classes[0], [], H200) is None
+    found = rank(target, {"big": [big], "spills": [resources(spills=999)], "none": [],
+                          "good": [resources()]}, H200)
+    assert [one.key for one in found] == ["good", "spills", "none", "big"]
+    assert found[-1].latency_us is None and "393216" in found[-1].reasons[0]
+    assert all(a.latency_us <= b.latency_us for a, b in pairwise(found[:2])
+               if a.latency_us and b.latency_us)
+    with pytest.raises(InputError, match="sm_90"):
+        predict(target, target.classes[0], [resources()], CARDS["mi300x"])
+
+
+KINDS: tuple[LatencyKind, ...] = ("measured-gpu", "measured-cpu", "reported", "predicted")
+
+
+def claim(kind: LatencyKind, us: float) -> Verdict:
+    return Verdict(valid=True, correct=True, latency_us=us, latency_kind=kind)
+
+
+def test_a_prediction_never_outranks_a_measurement() -> None:
+    assert set(KINDS) == set(TRUST)
+    for better, worse in pairwise(KINDS):
+        assert outranks(claim(better, 1e6), claim(worse, 1e-3))
+        assert not outranks(claim(worse, 1e-3), claim(better, 1e6))
+    predicted = Prediction(config_class="c", card="h200", latency_us=1e-3, bound_us=0.0,
+                           limiter="memory")
+    for kind in KINDS[:3]:
+        assert outranks(claim(kind, 1e6), predicted) and not outranks(predicted, claim(kind, 1e6))
+    assert outranks(claim("predicted", 1.0), claim("predicted", 2.0))
+    nothing = Verdict(valid=False, rejected_reason="?")
+    assert outranks(predicted, nothing) and not outranks(nothing, predicted)
+    assert not outranks(nothing, nothing)
+
+
+def test_a_prediction_cannot_call_itself_anything_else() -> None:
+    made = Prediction(config_class="c", card="h200", latency_us=1.0, bound_us=0.5, limiter="memory")
+    with pytest.raises(TypeError):
+        Prediction(**{"config_class": "c", "card": "h", "latency_us": 1.0, "bound_us": 0.5,
+                      "limiter": "m", "latency_kind": "measured-gpu"})
+    with pytest.raises(ValueError, match="init=False"):
+        replace(made, **{"latency_kind": "measured-gpu"})
+    with pytest.raises(FrozenInstanceError):
+        made.latency_kind = "measured-gpu"  # type: ignore[misc, assignment]
+    with pytest.raises(ValueError, match="no measured speedup"):
+        replace(claim("predicted", 1.0), speedup=2.0)
+
+
+def test_an_example_on_cards_that_are_not_here(tmp_path: Path) -> None:
+    example = EXAMPLES / "softmax_triton"
+    target = load(example / "task.yaml")
+    chosen = [CARDS[name] for name in ("h200", "l4", "mi300x")]
+    found = shared_zygotes.inspect(target, example, sorted({card.arch for card in chosen}), tmp_path)
+    times = {}
+    for card in chosen:
+        mine = [one for one in found if one.arch == card.arch]
+        assert all(sum(part.loop and part.load_bytes > 0 for part in one.sections) == 3
+                   for one in mine if one.arch.startswith("sm"))
+        [best] = rank(target, {0: mine}, card)
+        assert len(best.predictions) == 5 and best.latency_us is not None
+        times[card.name] = best.latency_us
+    assert times["l4"] > 2 * times["h200"] and times["mi300x"] < times["l4"]

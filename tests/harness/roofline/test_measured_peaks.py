@@ -1,0 +1,194 @@
+"""What a card was measured to reach: by a real child on torch's CPU device, cached, told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.compile.kernel import Place, kind_of
+from harness.devices import datasheets, inventory
+from harness.devices.device import Device
+from harness.evaluate.evaluate import Evaluation, Settings, Trees
+from harness.formats.json_codec import ConvertError, from_json, to_json
+from harness.isolation import device_lock
+from harness.isolation.device_lock import DeviceLock
+from harness.isolation.zygote_client import Zygote
+from harness.roofline import measured_peaks, roofline
+from harness.roofline.measured_peaks import Effort, GpuCeilings
+from harness.target import ConfigClass, Target
+from harness.timing.plan import Plan
+from harness.verdict import Row
+from tests.support.kernel_case import DOUBLE, judge, target
+
+CARD = Device(id="cuda:0", kind="nvidia", name="NVIDIA H200", uuid="GPU-1", arch="sm_90")
+TINY = Effort(copies=(1 << 16, 1 << 20), squares=(64, 32), begin_s=60.0, wall_s=120.0)
+H200 = GpuCeilings(card="NVIDIA H200", torch="2.13", copy_gb_per_s=4200.0,
+                   tflops={"bf16": 740.0, "tf32": 400.0, "fp32": 50.0})
+
+
+@pytest.fixture
+def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DeviceLock]:
+    """Hold the lock of a card that is not here, with a cache of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
+    with device_lock.acquire(CARD.lock_name) as taken:
+        yield taken
+
+
+def place(folder: Path, **fields: Any) -> Place:
+    return Place(**({"device": "cpu", "scratch": str(folder)} | fields))
+
+
+def test_measured_once_by_a_real_child_then_read(tmp_path: Path, held: DeviceLock) -> None:
+    assert measured_peaks.cached(CARD) is None
+    found = measured_peaks.measured(CARD, place(tmp_path), held, effort=TINY)
+    assert found is not None and found.card == CARD.name and found.torch
+    assert found.copy_gb_per_s > 0 and {"bf16", "fp32"} <= found.tflops.keys()
+    assert found.tflops.keys() | found.missing.keys() == set(measured_peaks.PRECISIONS)
+    assert found.at.endswith("Z")
+    nowhere = place(tmp_path, python="/nonexistent/python")
+    assert measured_peaks.measured(CARD, nowhere, held) == found == measured_peaks.cached(CARD)
+    for other in (replace(CARD, uuid="GPU-2"), replace(CARD, name="NVIDIA L4")):
+        assert measured_peaks.cached(other) is None  # what one card reaches says nothing of another
+    path = measured_peaks._path(CARD)
+    path.write_bytes(path.read_bytes().replace(b'"copy_gb_per_s":', b'"copy_gb_per_s":-'))
+    assert measured_peaks.cached(CARD) is None
+
+
+@pytest.mark.slow
+def test_forked_off_a_zygote_it_keeps_its_time_and_what_was_answered_in_it(
+        tmp_path: Path, held: DeviceLock) -> None:
+    """As an evaluation asks for it: products that take too long cost themselves alone."""
+    kind = kind_of(place(tmp_path), "python")
+    assert kind is not None
+    zygote = Zygote.start(kind)
+    try:
+        other = replace(CARD, uuid="GPU-2")  # by whose end the zygote has imported torch
+        few = replace(TINY, squares=(32,), begin_s=0.5)
+        assert measured_peaks.measured(other, place(tmp_path), held, zygote=zygote, effort=few)
+        began = time.monotonic()
+        long = replace(TINY, squares=(6000,), begin_s=2.0, wall_s=Effort().wall_s)
+        found = measured_peaks.measured(CARD, place(tmp_path), held, zygote=zygote, effort=long)
+        assert time.monotonic() - began < Effort().wall_s + 2.0
+    finally:
+        zygote.close()
+    assert found is not None and found.copy_gb_per_s > 0 and not found.tflops
+    assert "past its limit" in found.missing["bf16"] and found.missing["fp32"] == "out of time"
+
+
+@pytest.mark.parametrize(("fields", "effort"), [
+    ({"python": "/bin/false"}, TINY),
+    ({"device": "cuda:0"}, TINY),                         # torch finds no GPU
+    ({}, replace(TINY, wall_s=0.05)),                     # before torch is imported
+])
+def test_a_failure_costs_the_line_and_is_not_tried_again_at_once(
+        fields: dict[str, Any], effort: Effort, tmp_path: Path, held: DeviceLock) -> None:
+    assert measured_peaks.measured(CARD, place(tmp_path, **fields), held, effort=effort) is None
+    failed = measured_peaks._path(CARD).with_suffix(".failed")
+    assert failed.read_text().strip()
+    assert measured_peaks.measured(CARD, place(tmp_path), held, effort=TINY) is None
+    assert measured_peaks.cached(CARD) is None
+    assert list(measured_peaks.evidence(None, CARD, target(), ())) == []
+
+
+def test_an_evaluation_asks_the_cache_and_leaves_a_card_alone_that_takes_one_process(
+        tmp_path: Path, held: DeviceLock) -> None:
+    trees = Trees(candidate="", incumbent="", reference="")
+    settings = Settings(scratch=str(tmp_path), in_process=True)
+    one_process = Evaluation(target(language="python"), trees, CARD, settings, None, None)
+    with one_process.stage:
+        assert one_process._reached(held) is None  # nor is a failure noted: nobody tried
+        assert not (tmp_path / "cache").exists()
+        path = measured_peaks._path(CARD)
+        path.parent.mkdir(parents=True)
+        path.write_bytes(to_json(H200))
+        assert one_process._reached(held) == H200
+        assert one_process._ceilings() == roofline.of_gpu(CARD, one_process.target)
+
+
+def test_what_is_no_rate_is_refused() -> None:
+    for field in ({"copy_gb_per_s": 0.0}, {"tflops": {"bf16": float("inf")}}):
+        with pytest.raises(ValueError, match="positive"):
+            replace(H200, **field)
+    with pytest.raises(ConvertError):
+        from_json(to_json({"card": "x", "torch": "y", "copy_gb_per_s": -1.0}), GpuCeilings)
+
+
+@pytest.mark.gpu
+def test_a_verdict_measures_its_card_once_in_its_time(tmp_path: Path,
+                                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    card = next(one for one in inventory.inventory() if one.kind != "cpu" and not one.unusable)
+    of = target(classes=(ConfigClass(name="big", shape={"n": 1 << 26}),))
+    quick = Plan(looks=(2,), alpha=0.05)
+    first = judge(tmp_path / "first", DOUBLE + "# other\n", of=of, device=card.id, plan=quick)
+    found = measured_peaks.cached(card)
+    lines = [one.detail for one in first.evidence if one.kind == "ceiling"]
+    print(found, *lines, sep="\n")
+    assert found is not None and {"bf16", "fp16", "fp32"} <= found.tflops.keys(), found
+    published = datasheets.find(card.name)
+    if published is not None:
+        assert 0.5 < found.copy_gb_per_s / published.gb_per_s < 1.02
+        assert 0.3 < found.tflops["bf16"] / published.bf16 < 1.02 * published.over
+    assert len(lines) == 3 and "copy" in lines[0] and "class big reaches" in lines[2]
+    again = judge(tmp_path / "again", DOUBLE + "# other\n", of=of, device=card.id, plan=quick)
+    assert measured_peaks.cached(card) == found
+    assert [one.detail for one in again.evidence if one.kind == "ceiling"][:2] == lines[:2]
+
+
+def row(us: float | None, name: str = "odd") -> Row:
+    return Row(config_class=name, correct=True, latency_us=us)
+
+
+def product(dtype: str = "bfloat16", flops: int = 0, moved: int = 0) -> Target:
+    return target(dtype=dtype, flops=flops, bytes=moved)
+
+
+@pytest.mark.parametrize(("of", "us", "lines"), [
+    (product(moved=4_200_000), 2.0, [
+        "copy 4.2 TB/s measured, 88% of the published 4.8 TB/s",
+        "bf16 products 740 TFLOP/s measured, 75% of the published 990 TFLOP/s",
+        "class odd reaches 50% of the measured copy rate"]),
+    (product(flops=740_000_000), 4.0, ["class odd reaches 25% of the measured bf16 rate"]),
+    (product("float32", flops=400_000_000), 1.0, ["class odd reaches 100% of the measured tf32"]),
+    (product("float64", moved=4_200_000), 10.0, ["class odd reaches 10% of the measured copy"]),
+    (product(moved=4_200_000), None, ["copy 4.2 TB/s measured"]),
+])
+def test_the_lines_of_a_verdict(of: Target, us: float | None, lines: list[str]) -> None:
+    told = [one.detail for one in measured_peaks.evidence(H200, CARD, of, (row(us),))]
+    assert all(any(line in one for one in told) for line in lines), told
+    assert any("class" in one for one in told) == (us is not None)
+    unknown = [one.detail for one in measured_peaks.evidence(H200, replace(CARD, name="NVIDIA X"), of,
+                                                       (row(us),))]
+    assert len(unknown) == len(told) and not any("published" in one for one in unknown)
+
+
+def test_the_slowest_class_is_told_and_the_floor_is_not_touched() -> None:
+    of = product(moved=4_200_000)
+    of = replace(of, classes=(of.classes[0], replace(of.classes[0], name="tall")))
+    *_, last = measured_peaks.evidence(H200, CARD, of, (row(2.0), row(8.0, "tall")))
+    assert last.detail == "class tall reaches 12% of the measured copy rate, the least of all"
+    floor = roofline.of_gpu(CARD, of)
+    assert floor is not None and floor.copy_gb_per_s == 4800.0
+
+
+def test_a_listing_tells_what_is_in_the_cache_and_measures_nothing(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.support.command_line import (  # the engine is not on every machine with a card
+        answer,
+        kopt,
+    )
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    listed = answer(kopt("gpus", "--json"))["devices"]
+    assert all(one["ceilings"] is None for one in listed) and not list(tmp_path.iterdir())
+    path = measured_peaks._path(inventory.find("cpu"))
+    path.parent.mkdir(parents=True)
+    path.write_bytes(to_json(H200))
+    assert answer(kopt("gpus", "--json"))["devices"][0]["ceilings"]["copy_gb_per_s"] == 4200.0
+    assert "measured: copy 4.2 TB/s, bf16 740 TFLOP/s" in kopt("gpus").stdout

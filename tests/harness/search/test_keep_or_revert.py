@@ -1,0 +1,144 @@
+"""Which trial is kept, in which order configurations are tried, and going on with both."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.search.bayesian.bayesian_search import ModelSearch
+from harness.search.space.space import Config, Space, simplicity
+from harness.search.strategy.ask_tell import Walk
+from harness.search.strategy.incumbent import Ruling
+from harness.search.trials.trials import Trial
+
+SPACE = Space(choices={"A": (1, 2, 4, 8), "B": (0.5, 0.25), "C": ("off", "on")},
+              default={"A": 2, "B": 0.5, "C": "off"})
+
+
+def trial(gain: float | None, config: Config | None = None, *, number: int = 0,
+          **fields: Any) -> Trial:
+    """A trial that is faster than the start by a factor; None is one that failed."""
+    given: dict[str, Any] = {"number": number, "config": {**SPACE.default, **(config or {})},
+                             "correctness": "PASS", "tag": "tried"}
+    if gain is None:
+        given |= {"correctness": "FAIL", "tag": "revert", "reason": "wrong"}
+    else:
+        given |= {"log_ratio": math.log(gain), "latency_us": 10 / gain,
+                  "latency_kind": "measured-cpu"}
+    return Trial(**(given | fields))
+
+
+def predicted(us: float, config: Config | None = None) -> Trial:
+    return trial(1.0, config, log_ratio=None, latency_us=us, latency_kind="predicted")
+
+
+def ruled(*trials: Trial) -> int | None:
+    """Return which of some trials is the best in the end."""
+    ruling = Ruling(SPACE, 0.01)
+    taken = [index for index, one in enumerate(trials) if ruling.take(one)]
+    assert ruling.best is (trials[taken[-1]] if taken else None)
+    return taken[-1] if taken else None
+
+
+UNTIMED = trial(1.0, log_ratio=None, latency_us=None, latency_kind=None)
+WITHHELD = trial(1.0, {"A": 8}, log_ratio=None, latency_us=None, latency_kind=None,
+                 reason="latency withheld")
+
+
+@pytest.mark.parametrize(("trials", "best"), [
+    ((trial(None), trial(0.5), trial(None)), 1),  # correct first
+    ((trial(None), trial(None)), None),
+    ((trial(1), trial(1.0101, {"A": 4})), 1),  # by the margin
+    ((trial(1), trial(1.009, {"A": 4})), 0),
+    ((trial(1.2, {"A": 4, "C": "on"}), trial(1.195, {"A": 4})), 1),  # fewer knobs moved
+    ((trial(1.2, {"A": 4}), trial(1.195, {"A": 1})), 1),  # smaller values
+    ((trial(1.2, {"A": 4}), trial(1.195, {"A": 8})), 0),
+    ((trial(1.2, {"A": 4}), trial(1.195, {"A": 4})), 0),
+    ((trial(1.2, {"A": 4}), trial(1.18)), 0),  # simpler, and slower than the margin lets it be
+    ((trial(1.2, {"A": 8, "B": 0.25, "C": "on"}), trial(1.192, {"A": 8, "C": "on"}),
+      trial(1.184, {"A": 8})), 1),  # small losses do not add up
+    ((trial(1.0), predicted(0.1, {"A": 4})), 0),  # a prediction never beats a measurement
+    ((predicted(0.1, {"A": 4}), trial(1.0)), 1),
+    ((predicted(2.0), predicted(1.0, {"A": 4}), predicted(1.5, {"A": 8})), 1),
+    ((UNTIMED, UNTIMED, predicted(5.0, {"A": 4})), 2),
+    ((trial(1.0), UNTIMED), 0),
+    ((WITHHELD, trial(0.3)), 1),  # what nothing can be is never kept
+    ((WITHHELD,), None),
+])
+def test_the_best_is_correct_measured_faster_or_simpler(trials: tuple[Trial, ...],
+                                                        best: int | None) -> None:
+    assert ruled(*trials) == best
+
+
+def test_fewer_knobs_then_smaller_values_are_simpler() -> None:
+    order = [{}, {"A": 1}, {"C": "on"}, {"A": 4}, {"A": 8}, {"A": 1, "B": 0.25},
+             {"A": 8, "B": 0.25, "C": "on"}]
+    ranks = [simplicity(SPACE, {**SPACE.default, **one}) for one in order]
+    assert [away for away, _ in ranks] == [0, 1, 1, 1, 1, 2, 3]
+    assert ranks[1] < ranks[3] < ranks[4] and ranks[0] == min(ranks)
+
+
+@pytest.mark.parametrize("fields", [
+    {"correctness": "FAIL", "tag": "revert", "log_ratio": None},
+    {"latency_kind": None}, {"latency_us": None}, {"latency_us": 0.0}, {"latency_us": math.inf},
+    {"latency_kind": "predicted"},
+    {"tag": "kept", "latency_us": None, "latency_kind": None, "log_ratio": None, "reason": "x"}])
+def test_a_dishonest_trial_cannot_be_made(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        trial(1.0, **fields)
+
+
+def tried(walk: Walk, budget: int, first: int = 0) -> list[Trial]:
+    """Walk on, with results that depend on the configuration alone."""
+    trials: list[Trial] = []
+    while len(trials) < budget and (config := walk.next()) is not None:
+        rng = random.Random(repr(sorted(config.items())))
+        made = trial(None if rng.random() < 0.3 else 0.5 + rng.random(), config,
+                     number=first + len(trials))
+        walk.tell(made)
+        trials.append(made)
+    return trials
+
+
+@given(st.integers(0, 10**6), st.integers(0, 16), st.integers(0, 16))
+def test_going_on_is_as_if_it_had_never_ended(seed: int, killed_after: int, budget: int) -> None:
+    whole = tried(Walk(ModelSearch(SPACE, seed), SPACE), budget)
+    first = tried(Walk(ModelSearch(SPACE, seed), SPACE), min(killed_after, budget))
+    again = Walk(ModelSearch(SPACE, seed), SPACE)
+    again.replay(first)
+    assert first + tried(again, budget - len(first), len(first)) == whole
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 16))
+def test_a_strategy_that_has_changed_loses_and_repeats_nothing(seed: int, other: int,
+                                                               done: int) -> None:
+    first = tried(Walk(ModelSearch(SPACE, seed), SPACE), done)
+    again = Walk(ModelSearch(SPACE, other), SPACE)
+    again.replay(first)
+    rest = tried(again, 99, len(first))
+    keys = [SPACE.key(one.config) for one in [*first, *rest]]
+    assert len(keys) == len(set(keys)) == SPACE.size
+    assert SPACE.key(SPACE.default) == keys[0]
+
+
+class Stubborn:
+    """Asks for the same for ever, and not for the default."""
+
+    def ask(self) -> Config | None:
+        return {"A": 8, "B": 0.5, "C": "on"}
+
+    def planned(self) -> list[Config]:
+        return []
+
+    def tell(self, config: Config, score: float | None) -> None:
+        pass
+
+
+def test_the_default_comes_first_and_nothing_twice_whatever_is_asked() -> None:
+    assert [one.config for one in tried(Walk(Stubborn(), SPACE), 9)] == [SPACE.default,
+                                                                         Stubborn().ask()]

@@ -1,0 +1,61 @@
+"""No module of kopt loads a framework when it is imported; also a script, for `make lint`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tests.support.paths import ROOT
+
+HEAVY = ("torch", "triton", "pandas", "numpy", "scipy", "textual", "rich", "litellm")
+OWN_ROOMS = ("harness.child", "harness.search.bayesian")
+"""What runs in processes of its own, and what a search imports when it starts."""
+LISTED = "import sys, {module}; print(*(name for name in {heavy!r} if name in sys.modules))"
+
+
+def modules(package: str) -> list[str]:
+    """Return the dotted names of a package's modules, those of OWN_ROOMS excepted."""
+    files = sorted((ROOT / package).rglob("*.py"))
+    inside = [file.relative_to(ROOT).with_suffix("") for file in files]
+    names = [".".join(path.parts).removesuffix(".__init__") for path in inside]
+    return [name for name in names if not name.startswith(OWN_ROOMS)]
+
+
+def loaded_by(imported: list[str]) -> list[str]:
+    """Return which heavy packages a fresh interpreter has loaded after importing these modules."""
+    code = LISTED.format(module=", ".join(imported), heavy=HEAVY)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
+                          check=False, timeout=60)
+    if done.returncode:
+        raise AssertionError(done.stderr)
+    return done.stdout.split()
+
+
+def light_modules() -> list[str]:
+    """Return what must stay light: engine, harness and the command line, not the screens."""
+    commands = [name for name in modules("kopt_tui") if ".commands" in name]
+    runnable = ("__main__",)
+    names = ["kopt_tui.main", *commands, *modules("engine"), *modules("harness")]
+    return [name for name in names if not name.endswith(runnable)]
+
+
+def culprits() -> list[str]:
+    """Return one line per module that loads a heavy package, an empty list when all are light."""
+    if not loaded_by(light_modules()):
+        return []
+    found = {name: loaded_by([name]) for name in light_modules()}
+    return [f"{name} loads {', '.join(heavy)}" for name, heavy in found.items() if heavy]
+
+
+def test_no_module_loads_a_framework() -> None:
+    assert culprits() == []
+
+
+def test_a_culprit_would_be_found() -> None:
+    assert loaded_by(["numpy"]) == ["numpy"]
+
+
+if __name__ == "__main__":
+    lines = culprits()
+    print("\n".join(lines) or f"import hygiene: {len(light_modules())} modules stay light")
+    sys.exit(bool(lines))

@@ -1,0 +1,176 @@
+"""`kopt evaluate` and `kopt loop` wait for an idle card as a campaign does."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.verify import harness_client
+from harness.devices import inventory
+from harness.devices.device import Device, DeviceState, Listing, Process
+from harness.devices.monitoring import tenants
+from harness.devices.monitoring.interference import COMPANY, STRANGER
+from harness.requests import EvaluateRequest, LoopRequest
+from harness.search.trials.trials import LoopResult
+from harness.verdict import Evidence, Verdict
+from kopt_tui.commands.evaluate import beside
+from kopt_tui.main import main
+from tests.support import campaigns
+
+CARDS = tuple(Device(id=f"cuda:{index}", kind="nvidia", name="NVIDIA H200", index=index,
+                     uuid=f"GPU-verbs-{os.getpid()}-{index}", memory_bytes=141 << 30, arch="sm_90")
+              for index in range(2))
+GPU = {"device": "auto", "retry_s": 0.05, "limit_s": 0.3}
+Machine = Callable[..., list[str]]
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Give the machine two cards, `busy` ones among them for so many readings; returns on which
+    devices the harness was asked to work.
+    """
+    monkeypatch.setattr("engine.verify.gate.SETTLE_S", 0.0)
+    monkeypatch.setattr("harness.devices.inventory._known", {})
+    monkeypatch.setitem(inventory._LISTERS, "nvidia", lambda: Listing(CARDS))
+    asked: list[str] = []
+
+    def evaluate(request: EvaluateRequest, **_: object) -> Verdict:
+        asked.append(request.device)
+        assert all(tenants.present(one.lock_name) for one in CARDS if one.id == request.device)
+        evidence = (Evidence(kind=COMPANY, detail="process 9 was there"),)
+        return Verdict(valid=True, correct=True, evidence=evidence[:len(asked) > 1])
+
+    def loop(request: LoopRequest, **_: object) -> LoopResult:
+        asked.append(request.device)
+        return LoopResult(best={}, source="", log_ratio=None, trials=(), space_size=2)
+
+    monkeypatch.setattr(harness_client, "evaluate", evaluate)
+    monkeypatch.setattr(harness_client, "loop", loop)
+
+    def make(*busy: str, readings: float = float("inf")) -> list[str]:
+        left = readings
+
+        def read(wanted: list[Device]) -> list[DeviceState]:
+            nonlocal left
+            left -= 1
+            there = (Process(pid=41, name="train"),)
+            return [DeviceState(device=one.id, at=0.0, utilization_pct=0.0, memory_used=0,
+                                memory_total=141 << 30,
+                                processes=there if one.id in busy and left >= 0 else ())
+                    for one in wanted]
+
+        monkeypatch.setitem(inventory._READERS, "nvidia", read)
+        return asked
+
+    return make
+
+
+def manifest(root: Path, **gpu: Any) -> Path:
+    return campaigns.project(root / "p", gpu={**GPU, **gpu})
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "loop"])
+def test_no_idle_card_is_one_line_and_no_run(verb: str, machine: Machine, tmp_path: Path,
+                                             capsys: pytest.CaptureFixture[str]) -> None:
+    asked = machine("cuda:0", "cuda:1")
+    path = manifest(tmp_path, device="cuda:0")
+    code = main([verb, str(path), "--workspace", str(tmp_path / "w")])
+    told = capsys.readouterr()
+    assert (code, asked, told.out) == (3, [], "")
+    assert "cuda:0 not used: process 41 (train) computes there" in told.err
+    last = told.err.splitlines()[-1]
+    assert "no idle GPU for" in last and "process 41 (train)" in last and "resume" not in last
+
+
+def test_stdout_is_json_whatever_is_waited_for(machine: Machine, tmp_path: Path,
+                                               capsys: pytest.CaptureFixture[str]) -> None:
+    asked = machine("cuda:0", readings=6)
+    path = manifest(tmp_path, device="cuda:0", limit_s=60.0)
+    assert main(["evaluate", str(path), "--json"]) == 0
+    told = capsys.readouterr()
+    assert asked == ["cuda:0"] and json.loads(told.out)["correct"]
+    assert [line.split(";")[0] for line in told.err.splitlines()] == [
+        "kopt: cuda:0 not used: process 41 (train) computes there",
+        "kopt: cuda:0 idle again: back in the pool"]
+
+
+def test_the_card_that_is_idle_is_taken_and_a_named_one_waited_for(
+        machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = machine("cuda:0", readings=40)
+    both = manifest(tmp_path, device="cuda:0,cuda:1", limit_s=60.0)
+    assert main(["evaluate", str(both), "--json"]) == 0
+    assert asked == ["cuda:1"]
+    (tmp_path / "q").mkdir()
+    one = manifest(tmp_path / "q", device="cuda:0", limit_s=60.0)
+    assert main(["evaluate", str(one), "--json"]) == 0
+    assert asked == ["cuda:1", "cuda:0"]
+    assert json.loads(capsys.readouterr().out.split("\n", 1)[1] or "null") is not None
+
+
+def test_a_verdict_beside_a_stranger_says_so(machine: Machine, tmp_path: Path,
+                                             capsys: pytest.CaptureFixture[str]) -> None:
+    machine()
+    path = manifest(tmp_path, device="cuda:0")
+    for expected in (False, True):
+        assert main(["evaluate", str(path), "--json"]) == 0
+        notes = json.loads(capsys.readouterr().out)["notes"]
+        assert any("process 9 was there" in note for note in notes) == expected
+
+
+def test_a_verdict_beside_a_stranger_says_what_to_do() -> None:
+    company = Evidence(kind=COMPANY, detail="process 9 was there")
+    stranger = Evidence(kind=STRANGER, detail="timed beside process 9, of no kopt")
+    assert beside(Verdict(valid=True, correct=True, evidence=(company, stranger))) == [
+        "timed beside process 9, of no kopt: judge again when it is gone"]
+    assert beside(Verdict(valid=True, correct=True)) == []
+
+
+def test_a_loop_and_its_verdict_are_gated_each(machine: Machine, tmp_path: Path,
+                                               capsys: pytest.CaptureFixture[str]) -> None:
+    asked = machine("cuda:1", readings=1e9)
+    path = manifest(tmp_path, device="cuda:1,cuda:0")
+    assert main(["loop", str(path), "--json", "--workspace", str(tmp_path / "w")]) == 0
+    assert asked == ["cuda:0", "cuda:0"]
+    verdict = json.loads(capsys.readouterr().out)["verdict"]
+    assert verdict["correct"] and verdict["notes"] == ["process 9 was there"]
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "loop"])
+def test_ctrl_c_ends_the_wait(verb: str, machine: Machine, tmp_path: Path,
+                              capsys: pytest.CaptureFixture[str]) -> None:
+    asked = machine("cuda:0")
+    path = manifest(tmp_path, device="cuda:0", retry_s=600.0, limit_s=3600.0)
+    before, began = signal.getsignal(signal.SIGINT), time.monotonic()
+    ended = threading.Event()
+
+    def interrupt() -> None:
+        while not ended.wait(1.0):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        code = main([verb, str(path), "--workspace", str(tmp_path / "w")])
+    finally:
+        ended.set()
+        thread.join()
+    assert (code, asked) == (130, []) and time.monotonic() - began < 60
+    assert signal.getsignal(signal.SIGINT) == before
+    assert "cuda:0 not used" in capsys.readouterr().err
+
+
+def test_on_the_cpu_nothing_is_waited_for(machine: Machine, tmp_path: Path,
+                                          monkeypatch: pytest.MonkeyPatch,
+                                          capsys: pytest.CaptureFixture[str]) -> None:
+    asked = machine("cuda:0", "cuda:1")
+    monkeypatch.setattr("engine.verify.gate.look", lambda *_, **__: pytest.fail("was looked at"))
+    assert main(["evaluate", str(manifest(tmp_path, device="cpu")), "--json"]) == 0
+    assert asked == ["cpu"] and capsys.readouterr().err == ""

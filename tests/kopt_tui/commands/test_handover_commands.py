@@ -1,0 +1,170 @@
+"""Commands that hand things over: patches in, results out, room back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.journal import lease
+from engine.journal.write import Writer
+from engine.repository.campaign_repo import Lineage
+from engine.repository.patches.patch import parse
+from tests.support import repos, samples
+from tests.support.command_line import NAME, PATCH, answer, kopt, told, write_campaign
+
+LINE = "float line_3(float x) { return x + x + x; }"
+
+
+def kept_campaign(tmp_path: Path) -> tuple[Path, Path]:
+    """Make a project and a campaign on it whose clone has one kept commit."""
+    project = repos.project(tmp_path / "project")
+    workspace = tmp_path / "workspace"
+    folder = workspace / NAME
+    lineage = Lineage.create(folder, NAME, project)
+    base = lineage.base
+    tree = lineage.worktree("fixed-1", base)
+    (tree / "kernel.c").write_text(repos.edited(repos.KERNEL, 3, LINE))
+    commit = lineage.commit(base, lineage.capture(tree, base), "Make line 3 faster")
+    assert lineage.advance(base, commit)
+    writer = Writer(workspace)
+    writer.add_campaign(samples.campaign(
+        NAME, path=str(folder), project=str(project), base_commit=base, best_commit=commit,
+        state="finished", speedup=1.5, speedup_low=1.4, speedup_high=1.6))
+    writer.add_candidate(samples.candidate("cc" * 10, NAME))
+    writer.add_decision(NAME, "cc" * 10, "keep", "sums instead of a product", round=1,
+                        actor="judge", commit=commit)
+    writer.close()
+    return project, workspace
+
+
+def state_of(project: Path) -> tuple[str, ...]:
+    return (repos.git(project, "rev-parse", "HEAD"), repos.git(project, "status", "--porcelain"),
+            repos.git(project, "branch", "--list"), (project / "kernel.c").read_text())
+
+
+def test_merge_brings_the_commits_over(tmp_path: Path) -> None:
+    project, workspace = kept_campaign(tmp_path)
+    before = repos.git(project, "rev-parse", "HEAD")
+    done = kopt("merge", workspace=workspace)
+    assert done.returncode == 0, done.stderr
+    assert LINE in (project / "kernel.c").read_text()
+    message = repos.git(project, "log", "-1", "--format=%B")
+    assert message.startswith("Make rmsnorm faster: 1.50x [1.40, 1.60]")
+    assert "- sums instead of a product (" in message
+    assert len(repos.git(project, "log", "--format=%s", f"{before}..").splitlines()) == 2
+    assert repos.git(project, "status", "--porcelain") == ""
+    again = kopt("merge", workspace=workspace)
+    assert again.returncode == 1 and "in this branch already" in told(again)
+
+
+def test_merge_as_one_commit(tmp_path: Path) -> None:
+    project, workspace = kept_campaign(tmp_path)
+    before = repos.git(project, "rev-parse", "HEAD")
+    assert kopt("merge", "--as", "squash", workspace=workspace).returncode == 0
+    assert repos.git(project, "rev-parse", "HEAD~1") == before
+    assert LINE in (project / "kernel.c").read_text()
+
+
+def test_merge_as_a_patch_touches_nothing(tmp_path: Path) -> None:
+    project, workspace = kept_campaign(tmp_path)
+    (project / "kernel.c").write_text("dirty\n")
+    before = state_of(project)
+    printed = kopt("merge", "--as", "patch", workspace=workspace).stdout
+    assert f"+{LINE}" in printed
+    file = tmp_path / "out.patch"
+    assert kopt("merge", "--as", "patch", "--output", str(file), workspace=workspace).stdout == ""
+    assert file.read_text() == printed
+    assert state_of(project) == before
+
+
+@pytest.mark.parametrize("form", ["branch", "squash"])
+def test_merge_never_touches_a_dirty_tree(form: str, tmp_path: Path) -> None:
+    project, workspace = kept_campaign(tmp_path)
+    (project / "reference.py").write_text("my own work\n")
+    before = state_of(project)
+    done = kopt("merge", "--as", form, workspace=workspace)
+    assert done.returncode == 1
+    assert "1 changed files are not committed, first reference.py" in told(done)
+    assert state_of(project) == before
+
+
+@pytest.mark.parametrize("form", ["branch", "squash"])
+def test_a_conflict_leaves_everything_as_it_was(form: str, tmp_path: Path) -> None:
+    project, workspace = kept_campaign(tmp_path)
+    repos.commit(project, {"kernel.c": repos.edited(repos.KERNEL, 3, "// mine")}, "mine")
+    (project / "untracked").write_text("kept\n")
+    before = state_of(project)
+    done = kopt("merge", "--as", form, workspace=workspace)
+    assert done.returncode == 1 and "nothing was changed" in told(done)
+    assert state_of(project) == before
+
+
+def test_nothing_kept_is_nothing_to_merge(tmp_path: Path) -> None:
+    write_campaign(tmp_path, best_commit="b" * 40)
+    done = kopt("merge", workspace=tmp_path)
+    assert done.returncode == 1 and "has kept nothing yet" in told(done)
+
+
+def test_a_submitted_patch_lands_whole_in_the_inbox(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path, state="running")
+    file = tmp_path / "my idea!.patch"
+    file.write_bytes(PATCH)
+    value = answer(kopt("submit", str(file), "--hypothesis", "wider \x1b[1mloads", "--json",
+                        workspace=tmp_path))
+    [dropped] = (folder / "inbox").iterdir()
+    assert Path(value["path"]) == dropped and dropped.name.endswith("-my-idea.patch")
+    assert dropped.read_bytes() == b"Hypothesis: wider loads\n\n" + PATCH
+    assert kopt("submit", "-", NAME, workspace=tmp_path, stdin=PATCH).returncode == 0
+    assert len(list((folder / "inbox").iterdir())) == 2
+    assert parse(dropped.read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [(b"", "no diff is in it"), (b"just words\n", "no diff is in it"),
+     (b"\0" * (5 << 20), "larger than 4 MiB")],
+    ids=["empty", "prose", "huge"],
+)
+def test_what_is_no_patch_is_not_submitted(content: bytes, part: str, tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path, state="running")
+    done = kopt("submit", "-", workspace=tmp_path, stdin=content)
+    assert done.returncode == 2 and part in told(done)
+    assert not (folder / "inbox").exists()
+
+
+def test_an_ended_campaign_takes_no_patch(tmp_path: Path) -> None:
+    write_campaign(tmp_path)
+    done = kopt("submit", "-", workspace=tmp_path, stdin=PATCH)
+    assert done.returncode == 1 and "takes no more patches" in told(done)
+
+
+def test_prune_removes_only_what_an_ended_campaign_can_make_again(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path)
+    live = write_campaign(tmp_path, "live_c_cpu_20261120", state="running")
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    for where in (folder, live):
+        (where / "worktrees" / "slot").mkdir(parents=True)
+        (where / "worktrees" / "slot" / "kernel.c").write_bytes(b"x" * 100_000)
+        (where / "worktrees" / "slot" / "out").symlink_to(precious)
+        (where / "worktrees" / "slot").chmod(0o500)
+        (where / "scratch").symlink_to(precious)
+    told_only = answer(kopt("prune", "--dry-run", "--json", workspace=tmp_path))
+    assert told_only["bytes"] >= 100_000 and (folder / "worktrees").is_dir()
+    done = kopt("prune", workspace=tmp_path)
+    assert f"removed {folder / 'worktrees'}" in done.stdout
+    assert not (folder / "worktrees").exists() and (folder / "patches" / "kept.patch").exists()
+    assert (live / "worktrees" / "slot" / "kernel.c").exists() and precious.is_dir()
+    refused = kopt("prune", "live", workspace=tmp_path)
+    assert refused.returncode == 1 and "still needs its folders" in told(refused)
+
+
+def test_prune_leaves_an_engine_that_is_still_ending_alone(tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path)
+    (folder / "worktrees").mkdir()
+    writer = Writer(tmp_path)
+    held = lease.acquire(writer, NAME)
+    assert answer(kopt("prune", "--json", workspace=tmp_path))["removed"] == []
+    lease.release(writer, held)
+    writer.close()

@@ -1,0 +1,188 @@
+"""`kopt propose`, `evaluate` and `loop` themselves: what they refuse, and going on after a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.verify import harness_client
+from harness.requests import EvaluateRequest
+from harness.verdict import Verdict
+from kopt_tui.main import main
+from tests.support import campaigns, processes, repos
+from tests.support.command_line import kopt, told
+from tests.support.paths import ROOT
+
+KERNEL = campaigns.KERNEL.replace("in [1, 16] times", f"in {list(range(1, 17))} times").replace(
+    "in [1, 2] steps", "in [1, 2] reserved: steps")
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return campaigns.project(tmp_path_factory.mktemp("loop") / "p", kernel=KERNEL)
+
+
+def asked(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, Any]:
+    """Run the command in this process; its standard output must be one JSON document."""
+    code = main([*map(str, words), "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_propose_documents_the_space(manifest: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, told = asked(capsys, "propose", manifest)
+    assert code == 0 and told["size"] == 16 and told["latency_kind"] == "measured-cpu"
+    assert told["search_space"] == {
+        "PASSES": {"type": "int", "choices": list(range(1, 17)), "default": 16, "line": 3,
+                   "desc": "times that all is computed", "reserved": False},
+        "FORWARD": {"type": "int", "choices": [1, 2], "default": 1, "line": 4, "desc": "steps",
+                    "reserved": True}}
+    assert told["incumbent"] == {"PASSES": 16, "FORWARD": 1}
+    assert told["frozen"] == ["reference.py", "task.yaml"]
+
+
+@pytest.mark.parametrize(("config", "words"), [
+    ({"PASSES": 17}, "'PASSES' cannot be 17 (int), one of 1, 2,"),
+    ({"PASSES": True}, "cannot be True (bool)"), ({"PASSES": "1"}, "cannot be '1' (str)"),
+    ({"PASSES": 1.0}, "cannot be 1.0 (float)"), ({"PASSES": None}, "cannot be None"),
+    ({"PASSES": [1]}, "cannot be [1] (list)"), ({"PASSES": {"PASSES": 1}}, "(dict)"),
+    ({"PASSES": "\x1b[31m" + "9" * 5000}, "…"), ({"PASSES": -1}, "cannot be -1"),
+    ({"FORWARD": 2}, "'FORWARD' is reserved: it stays 1"),
+    ({"PASSES": 0, "FORWARD": 2}, "reserved"), ({"PASSES": 0, "NONE": 2}, "cannot be 0")])
+def test_a_bad_configuration_is_rejected(config: dict[str, object], words: str, manifest: Path,
+                                         capsys: pytest.CaptureFixture[str]) -> None:
+    code, verdict = asked(capsys, "evaluate", manifest, "--config", json.dumps(config))
+    assert code == 1
+    assert (verdict["valid"], verdict["correct"], verdict["latency_us"]) == (False, False, None)
+    assert words in verdict["rejected_reason"] and verdict["rejected_reason"].isprintable()
+    assert len(verdict["rejected_reason"]) < 400 and verdict["candidate_id"]
+
+
+@pytest.mark.parametrize("config", ["[1]", "1", "{", "", "nul", '{"A": NaN}'])
+def test_what_is_no_configuration_is_bad_usage(config: str, manifest: Path,
+                                               capsys: pytest.CaptureFixture[str]) -> None:
+    code, told = asked(capsys, "evaluate", manifest, f"--config={config}")
+    assert code == 2 and told["error"]["what"].startswith("--config: ")
+
+
+def test_unknown_knobs_are_left_out_and_noted(
+        manifest: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+        ) -> None:
+    def harness(request: EvaluateRequest, **_: object) -> Verdict:
+        source = (Path(request.trees.candidate) / "scale.c").read_text()
+        assert source == KERNEL.replace("PASSES 16", "PASSES 1")
+        return Verdict(valid=True, correct=True, notes=("harness",))
+
+    monkeypatch.setattr(harness_client, "evaluate", harness)
+    code, verdict = asked(capsys, "evaluate", manifest, "--config",
+                          '{"PASSES": 1, "FORWARD": 1, "LATER": [1]}')
+    assert code == 0 and verdict["notes"] == ["no knob 'LATER': left out", "harness"]
+
+
+def test_a_folder_inside_a_repository_is_a_target(tmp_path: Path,
+                                                  capsys: pytest.CaptureFixture[str]) -> None:
+    """As the examples are: what is committed of it is judged, and nothing is written there."""
+    inner = campaigns.project(tmp_path / "outer" / "kernels" / "scale", kernel=KERNEL).parent
+    shutil.rmtree(inner / ".git")
+    outer = tmp_path / "outer"
+    repos.git(outer, "init", "-q")
+    code, refused = asked(capsys, "propose", inner / "manifest.yaml")
+    assert code == 2 and "lies inside the repository" in refused["error"]["what"]
+    repos.git(outer, "add", "-A")
+    repos.git(outer, "commit", "-q", "-m", "start")
+    (inner / "scale.c").write_text("not committed\n")
+    before = sorted(path for path in outer.rglob("*"))
+    code, told = asked(capsys, "propose", inner / "manifest.yaml")
+    assert code == 0 and told["size"] == 16
+    assert sorted(path for path in outer.rglob("*")) == before
+
+
+class Started:
+    """A `kopt loop` that runs, and the record that it keeps."""
+
+    def __init__(self, manifest: Path, workspace: Path, *words: str) -> None:
+        self.workspace = workspace
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "kopt_tui.main", "loop", str(manifest), "--budget", "16",
+             "--json", "--workspace", str(workspace), *words], text=True, cwd=ROOT,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ})
+
+    def trials(self) -> list[dict[str, Any]]:
+        found = list(self.workspace.glob("loops/*/trials.jsonl"))
+        text = found[0].read_text() if found else ""
+        return [json.loads(line) for line in text.split("\n")[1:-1] if line.endswith("}")]
+
+    def ended_by(self, number: int, trials: int) -> tuple[int, str, str]:
+        """Send it a signal after so many trials; returns how it ended and what it printed."""
+        campaigns.until(lambda: len(self.trials()) >= trials or self.process.poll() is not None)
+        assert self.process.poll() is None, self.process.communicate()
+        self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=60)
+        return self.process.returncode, out, err
+
+
+def test_a_killed_loop_goes_on_where_it_was(manifest: Path, tmp_path: Path) -> None:
+    started = Started(manifest, tmp_path)
+    code, out, _ = started.ended_by(signal.SIGKILL, 2)
+    assert (code, out) == (-signal.SIGKILL, "")
+    campaigns.until(lambda: not processes.marked(str(tmp_path)))
+    before = started.trials()
+    [record] = tmp_path.glob("loops/*")
+    with (record / "trials.jsonl").open("a") as file:
+        file.write('{"number": 99, "config": {"PAS')
+    (record / "results.tsv").write_text("")
+    again = Started(manifest, tmp_path)
+    code, out, err = again.ended_by(signal.SIGINT, len(before) + 2)
+    done = json.loads(out)
+    after = done["trials"]
+    assert (code, after) == (130, again.trials()) and after[:len(before)] == before
+    assert f"going on after {len(before)} recorded trials" in err and "1 torn line left out" in err
+    assert [one["number"] for one in after] == list(range(len(after)))
+    assert len({one["config"]["PASSES"] for one in after}) == len(after) >= len(before) + 2
+    assert after[0]["config"] == {"PASSES": 16} and after[0]["tag"] == "kept"
+    rows = (record / "results.tsv").read_text().splitlines()[1:]
+    assert sorted(int(row.split("\t")[0]) for row in rows) == list(range(len(after)))
+    assert (record / "results.tsv") == Path(done["results_tsv"])
+    corpus = [json.loads(line) for line in (tmp_path / "corpus.jsonl").read_text().splitlines()]
+    assert {one["candidate_id"] for one in corpus} >= {one["candidate_id"] for one in after}
+    assert done["best"] == [one for one in after if one["tag"] == "kept"][-1]["config"]
+
+
+@pytest.mark.slow
+def test_two_at_once_and_an_interrupted_one(manifest: Path, tmp_path: Path) -> None:
+    started = Started(manifest, tmp_path)
+    campaigns.until(lambda: started.trials() or started.process.poll() is not None)
+    second = kopt("loop", str(manifest), "--budget", "2", "--json", workspace=tmp_path)
+    assert second.returncode == 1
+    assert "another loop works on these trials" in second.stderr.splitlines()[-1]
+    assert json.loads(second.stdout)["error"]["exit_code"] == 1
+    code, out, err = started.ended_by(signal.SIGINT, 1)
+    stopped = json.loads(out)
+    assert code == 130 and stopped["stopped"] and stopped["verdict"] is None
+    assert stopped["trials"] == started.trials() and stopped["space_size"] == 16
+    assert "the same command goes on with them" in err.splitlines()[-1]
+    assert "Traceback" not in err
+
+
+def test_a_loop_ends_with_a_verdict_on_its_best(manifest: Path, tmp_path: Path) -> None:
+    process = Started(manifest, tmp_path, "--budget", "2").process
+    out, err = process.communicate(timeout=200)
+    done = json.loads(out)
+    assert process.returncode == 0 and done["verdict"]["correct"] and not done["stopped"], err
+    assert done["verdict"]["latency_kind"] == "measured-cpu" and len(done["trials"]) == 2
+    assert done["best"] == [one for one in done["trials"] if one["tag"] == "kept"][-1]["config"]
+    assert Path(done["results_tsv"]).is_file() and done["results_tsv"] in err
+
+
+def test_no_loop_without_a_knob(tmp_path: Path) -> None:
+    manifest = campaigns.project(tmp_path / "p", kernel=campaigns.KERNEL.replace("kopt:", ""))
+    done = kopt("loop", str(manifest), workspace=tmp_path / "w")
+    assert done.returncode == 2 and "declares no knob" in done.stderr.splitlines()[-1]
+    assert told(kopt("loop", str(manifest), "--budget", "0")) == "--budget must be from 1 to 100000"

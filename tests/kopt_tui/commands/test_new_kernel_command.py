@@ -1,0 +1,196 @@
+"""`kopt new`: what it infers, what it asks for at a terminal, what it refuses."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from engine.discovery.project import sources
+from engine.manifest import schema
+from harness import target
+from tests.support import repos
+from tests.support.command_line import answer, kopt, told
+from tests.support.paths import ROOT
+
+EXAMPLE = ROOT / "examples" / "rmsnorm_c"
+SHAPES = ("--shape", "x=rows,cols", "--shape", "weight=cols", "--shape", "out=rows,cols")
+DRAFTED = (*SHAPES, "--scalar", "eps=1e-6", "--class", "tall: rows=64 cols=8",
+           "--class", "wide: rows=8,cols=512")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    shutil.copytree(EXAMPLE, tmp_path / "rmsnorm")
+    (tmp_path / "rmsnorm" / "manifest.yaml").unlink(missing_ok=True)
+    return tmp_path / "rmsnorm"
+
+
+def test_a_described_kernel_needs_no_answer(project: Path) -> None:
+    repos.git(project, "init", "-q")
+    repos.git(project, "add", "-A")
+    repos.git(project, "commit", "-q", "-m", "start")
+    done = kopt("new", "--project", str(project))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "rmsnorm in c, rmsnorm.c, 3 config classes" in done.stdout
+    assert "knobs: LANES (6), CHUNK (5); 30 settings" in done.stdout
+    written = schema.load(project / "manifest.yaml")
+    assert (written.target_op, written.target_lang, written.gpu.device) == ("rmsnorm", "c", "cpu")
+    assert (written.project, written.approval) == (str(project), "flagged")
+
+
+def test_flags_say_the_rest_and_the_manifest_may_lie_elsewhere(
+        project: Path, tmp_path: Path) -> None:
+    path = tmp_path / "campaigns" / "mine.yaml"
+    path.parent.mkdir()
+    value = answer(kopt("new", str(path), "--project", str(project), "--approval", "review",
+                        "--rounds", "3", "--backends", "search,inbox", "--json"))
+    assert [knob["name"] for knob in value["knobs"]] == ["LANES", "CHUNK"]
+    assert "no git repository" in value["warning"]
+    written = schema.load(path)
+    assert (written.project, written.max_iterations) == (str(project), 3)
+    assert (written.approval, written.pool.backends) == ("review", ("search", "inbox"))
+
+
+def test_an_existing_manifest_is_not_overwritten(project: Path) -> None:
+    path = project / "manifest.yaml"
+    path.write_text("target_op: mine\n")
+    done = kopt("new", str(path))
+    assert done.returncode == 1 and "--force overwrites it" in told(done)
+    assert path.read_text() == "target_op: mine\n"
+    assert kopt("new", str(path), "--force").returncode == 0
+    assert schema.load(path).target_op == "rmsnorm"
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [(("--rounds", "500"), "max_iterations: expected a whole number of at most 119, got the "
+                           "number 500"),
+     (("--backends", "search,magic"), "pool.backends: unknown backend 'magic'"),
+     (("--approval", "maybe"), "invalid choice: 'maybe'")],
+)
+def test_bad_values_are_refused_before_anything_is_written(
+        words: tuple[str, ...], part: str, project: Path) -> None:
+    done = kopt("new", str(project / "manifest.yaml"), *words)
+    assert done.returncode == 2 and part in told(done)
+    assert not (project / "manifest.yaml").exists()
+
+
+def test_a_task_is_drafted_from_a_signature(project: Path) -> None:
+    (project / "task.yaml").unlink()
+    done = kopt("new", "--project", str(project), *DRAFTED)
+    assert done.returncode == 0, done.stderr
+    drafted, original = target.load(project / "task.yaml"), target.load(EXAMPLE / "task.yaml")
+    assert drafted.args == original.args
+    assert (drafted.entry, drafted.reference) == ("rmsnorm", "reference.py:rmsnorm")
+    assert [one.name for one in drafted.classes] == ["tall", "wide"]
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [((), "shape of x (in rows, cols) is not given (use --shape x=DIMS)"),
+     (SHAPES, "value of eps is not given (use --scalar eps=VALUE)"),
+     ((*SHAPES, "--scalar", "eps=tiny", "--class", "a: rows=1 cols=1"),
+      "the value of eps is missing or no number (--scalar eps=1e-6)"),
+     ((*SHAPES, "--scalar", "eps=1"), "a config class, such as tall: rows=1024 cols=64 is not "
+                                      "given (use --class)"),
+     ((*SHAPES, "--scalar", "eps=1", "--class", "a: rows=0"), "cannot read 'rows=0'"),
+     ((*SHAPES, "--scalar", "eps=1", "--class", "a: rows=1"), "unknown name 'cols'"),
+     (("--entry", "other"), "no function 'other' whose arguments kopt knows"),
+     (("--source", "gone.c"), "the source 'gone.c' is not there")],
+)
+def test_without_a_terminal_the_missing_flag_is_named(
+        words: tuple[str, ...], part: str, project: Path) -> None:
+    (project / "task.yaml").unlink()
+    done = kopt("new", "--project", str(project), *words)
+    assert done.returncode == 2 and part in told(done)
+    assert not (project / "task.yaml").exists()
+
+
+def test_several_tasks_are_a_question(project: Path) -> None:
+    (project / "sub").mkdir()
+    shutil.copy(project / "task.yaml", project / "sub")
+    done = kopt("new", "--project", str(project))
+    assert done.returncode == 2
+    assert told(done) == "the task file could be task.yaml, sub/task.yaml (use --task)"
+    assert kopt("new", "--project", str(project), "--task", "task.yaml").returncode == 0
+
+
+def test_an_empty_project_says_what_is_missing(tmp_path: Path) -> None:
+    done = kopt("new", "--project", str(tmp_path))
+    assert done.returncode == 2 and "no task.yaml and no C kernel" in told(done)
+    assert kopt("new", "--project", str(tmp_path / "gone")).returncode == 2
+
+
+def test_a_person_at_a_terminal_is_asked(project: Path) -> None:
+    (project / "task.yaml").unlink()
+    answers = {"shape of x": "rows, cols", "shape of weight": "cols", "shape of out": "rows,cols",
+               "value of eps": "1e-6", "such as tall": "square: rows=32 cols=32",
+               "another config class": "", "NAME=VALUE changes": "max_iterations=4",
+               "max_iterations     4": "approval=sometimes",
+               "'sometimes' is not one of": "approval=review", "approval           review": ""}
+    status, screen = converse(["new", "--project", str(project)], answers)
+    assert status == 0, screen
+    written = schema.load(project / "manifest.yaml")
+    assert (written.max_iterations, written.approval) == (4, "review")
+    assert target.load(project / "task.yaml").classes[0].shape == {"rows": 32, "cols": 32}
+
+
+def test_end_of_input_at_a_question_is_one_line(project: Path) -> None:
+    status, screen = converse(["new", "--project", str(project)], {"NAME=VALUE changes": "\x04"})
+    assert status == 2 and "nothing was answered" in screen and "Traceback" not in screen
+
+
+def converse(words: list[str], answers: dict[str, str]) -> tuple[int, str]:
+    """Run kopt on a terminal of its own, answering each question when it appears, in order."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen([sys.executable, "-m", "kopt_tui.main", *words], cwd=ROOT,
+                               stdin=follower, stdout=follower, stderr=follower,
+                               start_new_session=True)
+    os.close(follower)
+    screen, seen, waiting = "", 0, list(answers.items())
+    deadline = time.monotonic() + 40
+    while time.monotonic() < deadline:
+        if waiting and (at := screen.find(waiting[0][0], seen)) >= 0:
+            reply = waiting.pop(0)[1]
+            seen = at + 1
+            os.write(leader, reply.encode() + (b"" if reply == "\x04" else b"\n"))
+        if select.select([leader], [], [], 0.05)[0]:
+            try:
+                screen += os.read(leader, 4096).decode(errors="replace")
+            except OSError:
+                break
+    os.close(leader)
+    process.kill() if process.poll() is None and time.monotonic() >= deadline else None
+    return process.wait(20), screen
+
+
+SIGNATURES = """
+#include <math.h>
+// float commented(float *x) { }
+static void hidden(float *x, int n) { }
+int main(int argc, char **argv) { return 0; }
+void unknown(struct thing *x) { }
+const char *text = "void quoted(float *x) {";
+extern void good(const float *restrict a, double b[], unsigned char *c, size_t n,
+                 float scale)
+{
+    if (n) { }
+}
+"""
+
+
+def test_only_visible_functions_with_known_types_are_found() -> None:
+    [found] = sources.functions(SIGNATURES)
+    assert found.name == "good"
+    assert [(arg.name, arg.dtype, arg.kind, arg.value) for arg in found.args] == [
+        ("a", "float32", "input", None), ("b", "float64", "output", None),
+        ("c", "uint8", "output", None), ("n", "int64", "scalar", "n"),
+        ("scale", "float32", "scalar", None)]

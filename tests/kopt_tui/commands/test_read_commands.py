@@ -1,0 +1,169 @@
+"""Commands that read the journal."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from engine.journal import lease
+from engine.journal.write import Writer
+from tests.support.command_line import NAME, PATCH, answer, harmless, kopt, told, write_campaign
+from tests.support.paths import ROOT
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    write_campaign(tmp_path)
+    return tmp_path
+
+
+def test_an_empty_workspace_is_no_error_for_a_list(tmp_path: Path) -> None:
+    done = kopt("status", workspace=tmp_path)
+    assert done.returncode == 0 and "no campaign" in done.stdout
+    assert answer(kopt("status", "--json", workspace=tmp_path))["campaigns"] == []
+    assert kopt("events", workspace=tmp_path).stdout == ""
+    done = kopt("report", workspace=tmp_path)
+    assert done.returncode == 2 and "there is no campaign yet" in told(done)
+
+
+def test_status_lists_campaigns_with_best_and_waiting(workspace: Path) -> None:
+    write_campaign(workspace, "matmul_c_cpu_20261120", state="running", speedup=None,
+                   speedup_low=None, speedup_high=None, reason="")
+    table = kopt("status", workspace=workspace).stdout
+    rows = {line.split()[0]: line for line in table.splitlines()}
+    assert "✓ finished" in rows[NAME] and "2.50x [2.40, 2.60]" in rows[NAME]
+    assert "1/8" in rows[NAME] and "max_iterations reached" in rows[NAME]
+    assert "its engine is gone" in rows["matmul_c_cpu_20261120"]
+    one = answer(kopt("status", "rms", "--json", workspace=workspace))["campaigns"][0]
+    assert one["waiting"] == 1 and one["live"] is False and one["campaign"]["speedup"] == 2.5
+
+
+def test_status_knows_a_live_engine(workspace: Path) -> None:
+    writer = Writer(workspace)
+    held = lease.acquire(writer, NAME)
+    one = answer(kopt("status", "--json", workspace=workspace))["campaigns"][0]
+    assert one["live"] is True and one["engine"].endswith(f" {os.getpid()}")
+    lease.release(writer, held)
+    writer.close()
+
+
+def test_show_tells_everything_and_no_escape_sequence(workspace: Path) -> None:
+    shown = kopt("show", workspace=workspace).stdout
+    assert harmless(shown)
+    for expected in ("rmsnorm in c", "2.50x", "one kept", "bb33bb33bb33", "crash: signal 11",
+                     "memory", "vectorise", "unroll red | <b>bold</b>"):
+        assert expected in shown, expected
+    value = answer(kopt("show", "rmsnorm", "--json", workspace=workspace))
+    assert len(value["candidates"]) == 4 and value["rounds"][0]["outcome"] == "keep"
+
+
+def test_show_of_a_candidate_has_its_verdict_class_by_class(workspace: Path) -> None:
+    shown = kopt("show", "aa11", workspace=workspace).stdout
+    assert harmless(shown)
+    assert "✓ correct, 2.50x [2.40, 2.60], 10.0 us (measured-cpu)" in shown
+    assert "tall (core)" in shown and "✓ faster" in shown and "= tie" in shown
+    value = answer(kopt("show", "aa11", "--json", workspace=workspace))
+    assert value["verdicts"][0]["verdict"]["rows"][0]["config_class"] == "tall"
+    assert [one["kind"] for one in value["decisions"]] == ["keep"]
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [(("show", "zz"), "no campaign and no candidate 'zz'"), (("show", "bb"), "ambiguous"),
+     (("diff", "zz"), "no candidate 'zz'"), (("report", "matmul"), "no campaign 'matmul'"),
+     (("report", "rmsnrom_c_cpu_20261120"), "did you mean"),
+     (("logs", "rms"), "there is no log yet")],
+)
+def test_names_that_are_none(words: tuple[str, ...], part: str, workspace: Path) -> None:
+    done = kopt(*words, workspace=workspace)
+    assert done.returncode == 2 and part in told(done)
+
+
+def test_diff_is_harmless_unless_the_exact_bytes_are_asked_for(workspace: Path) -> None:
+    shown = kopt("diff", "aa11", workspace=workspace).stdout
+    assert shown.endswith("-a\n+b \n") and harmless(shown)
+    assert kopt("diff", "aa11", "--raw", workspace=workspace).stdout == PATCH.decode()
+    (workspace / NAME / "patches" / "kept.patch").write_bytes(PATCH + b"+more\n")
+    done = kopt("diff", "aa11", workspace=workspace)
+    assert done.returncode == 3 and "has changed since it was judged" in told(done)
+    (workspace / NAME / "patches" / "kept.patch").unlink()
+    assert "cannot be read" in told(kopt("diff", "aa11", workspace=workspace))
+
+
+def test_logs_show_the_end_and_no_escape_sequence(workspace: Path) -> None:
+    logs = workspace / NAME / "logs"
+    logs.mkdir()
+    (logs / "optimize.md").write_text("".join(f"line {n} \x1b[2J\n" for n in range(500)))
+    (logs / "host.log").write_text("the host\n")
+    shown = kopt("logs", "-n", "3", workspace=workspace).stdout
+    assert shown == "line 497 \nline 498 \nline 499 \n"
+    assert kopt("logs", "--file", "host.log", workspace=workspace).stdout == "the host\n"
+    done = kopt("logs", "--file", "../manifest.yaml", workspace=workspace)
+    assert done.returncode == 2 and "there is host.log, optimize.md" in told(done)
+
+
+def test_events_as_lines_and_as_json(workspace: Path) -> None:
+    lines = kopt("events", "-n", "0", workspace=workspace).stdout
+    assert harmless(lines) and "campaign created" in lines and "decision" in lines
+    printed = kopt("events", "-n", "0", "--json", workspace=workspace).stdout
+    events = [json.loads(line) for line in printed.splitlines()]
+    assert [one["seq"] for one in events] == sorted(one["seq"] for one in events)
+    assert all(isinstance(one["payload"], dict) for one in events)
+    last = [json.loads(line)["seq"] for line in
+            kopt("events", "-n", "2", "--json", workspace=workspace).stdout.splitlines()]
+    assert last == [one["seq"] for one in events[-2:]]
+    after = kopt("events", "--after", str(last[0]), "--json", workspace=workspace).stdout
+    assert json.loads(after)["seq"] == last[1]
+    kinds = kopt("events", "--kind", "decision", "-n", "0", "--json", workspace=workspace).stdout
+    assert {json.loads(line)["kind"] for line in kinds.splitlines()} == {"decision"}
+
+
+def test_following_events_ends_with_the_engine(workspace: Path) -> None:
+    writer = Writer(workspace)
+    held = lease.acquire(writer, NAME)
+    process = subprocess.Popen([sys.executable, "-m", "kopt_tui.main", "events", NAME, "--follow",
+                                "--lines", "1", "--workspace", str(workspace)], cwd=ROOT,
+                               text=True, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    watchdog = threading.Timer(60, process.kill)
+    watchdog.start()
+    process.stdout.readline()
+    writer.event(NAME, "log", message="while it is followed")
+    assert "while it is followed" in process.stdout.readline()
+    lease.release(writer, held)
+    writer.close()
+    assert process.wait(30) == 0
+    watchdog.cancel()
+
+
+def test_the_report_says_what_was_kept_and_why(workspace: Path, tmp_path: Path) -> None:
+    report = kopt("report", workspace=workspace).stdout
+    assert harmless(report)
+    assert "**2.50x [2.40, 2.60]** as fast as where it began" in report
+    assert "faster in every class; decided by judge" in report
+    assert "1 keep, 1 tie, 1 reject, 1 ask" in report
+    assert "| tall (core) | faster | 25 | 10 | 2.50x [2.40, 2.60] |" in report
+    assert "kopt approve dd44dd44dd44" in report and "crash: signal 11 second line" in report
+    assert "finished after round 1 of 8: max\\_iterations reached." in report
+    file = tmp_path / "report.md"
+    kopt("report", "--output", str(file), workspace=workspace)
+    assert file.read_text() == report
+
+
+def test_text_of_workers_is_no_markup_in_the_report(workspace: Path) -> None:
+    report = kopt("report", workspace=workspace).stdout
+    assert "<b>" not in report.replace("\\<", "") and "](http" not in report.replace("\\]", "")
+    assert all(line.count("|") - line.count("\\|") == 8
+               for line in report.split("## What was tried")[1].split("\n## ")[0].splitlines()
+               if line.startswith("| 1 |"))
+
+
+def test_a_campaign_without_gain_says_so(tmp_path: Path) -> None:
+    write_campaign(tmp_path, best_commit="b" * 40)
+    assert "No gain was kept" in kopt("report", workspace=tmp_path).stdout

@@ -1,0 +1,227 @@
+"""Asking an engine from the dashboard: dialogs, what lands in the journal, outcomes, leaving."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from engine.journal.read import Reader
+from engine.journal.records import Control, Lease
+from engine.journal.write import Writer
+from kopt_tui.dashboard.dashboard import Dashboard
+from kopt_tui.screens.confirm import ConfirmScreen
+from tests.support.dashboard_journal import CAMPAIGN, candidate_id, make, own
+from tests.support.dashboard_pilot import open_app, shown, until
+
+NARROW = (80, 24)
+WAITING = candidate_id(3, "plan-1")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """A campaign whose engine lives on another host."""
+    make(tmp_path)
+    own(tmp_path, Lease(campaign=CAMPAIGN, host="box boot ns", pid=4121, started=1.0, epoch=1,
+                        heartbeat=time.time() + 1e6))
+    return tmp_path
+
+
+def engine_writer(workspace: Path) -> Writer:
+    """Return the journal as that engine writes it."""
+    writer = Writer(workspace)
+    writer.hold(CAMPAIGN, 1)
+    return writer
+
+
+def controls(workspace: Path) -> list[Control]:
+    reader = Reader(workspace)
+    try:
+        return reader.controls(CAMPAIGN)
+    finally:
+        reader.close()
+
+
+async def opened(pilot: Pilot[None], keys: str, wanted: str) -> None:
+    """Wait for the data, press keys, wait for a dialog with a text."""
+    await until(pilot, "waits for you")
+    await pilot.press(*keys)
+    await until(pilot, wanted)
+    assert isinstance(pilot.app.screen, ConfirmScreen)
+
+
+async def test_approve_names_the_candidate_and_lands_in_the_journal(workspace: Path) -> None:
+    app = open_app(workspace, campaign=CAMPAIGN)
+    async with app.run_test(size=NARROW) as pilot:
+        await opened(pilot, "a", f"Approve candidate {WAITING}?")
+        text = shown(app)
+        for part in ("fuse both passes", "2.31x [2.25, 2.37]", "above 2x", CAMPAIGN):
+            assert part in text
+        assert "▸  Let it wait" in text, "the safe answer has the focus"
+        await pilot.press("right")
+        await until(pilot, f"▸  Approve {WAITING}")
+        await pilot.press("enter")
+        await until(pilot, "is recorded")
+        asked = controls(workspace)
+        assert [(one.verb, one.candidate, one.expected_base, one.expected_verdict)
+                for one in asked] == [("approve", WAITING, "b" * 40, 10)]
+        assert "@" in asked[0].by
+        writer = engine_writer(workspace)
+        writer.set_candidate_state(CAMPAIGN, WAITING, "kept", commit="d" * 40)
+        writer.finish_control(asked[0].id, "kept as dddddddd")
+        writer.close()
+        await until(pilot, f"» approve {WAITING[:8]}: kept as dddddddd")
+        await until(pilot, lambda: "waits for you" not in shown(app))
+
+
+@pytest.mark.parametrize("answer", [["enter"], ["escape"], ["q"], ["right", "left", "enter"],
+                                    ["right", "escape"], ["a"], ["x", "y", "space"]])
+async def test_stray_keys_never_approve(workspace: Path, answer: list[str]) -> None:
+    app = open_app(workspace, campaign=CAMPAIGN)
+    async with app.run_test(size=NARROW) as pilot:
+        await opened(pilot, "a", "Approve candidate")
+        await pilot.press(*answer)
+        await pilot.press("escape")
+        await until(pilot, lambda: not isinstance(app.screen, ConfirmScreen))
+        await app.workers.wait_for_complete()
+        assert controls(workspace) == []
+
+
+async def test_reject_from_review_and_from_the_candidate(workspace: Path) -> None:
+    app = open_app(workspace)
+    async with app.run_test(size=NARROW) as pilot:
+        await until(pilot, "finished")
+        await pilot.press("3")
+        await until(pilot, "claim")
+        await pilot.press("enter")
+        await until(pilot, "patch +11 -3")
+        await pilot.press("x")
+        await until(pilot, f"Reject candidate {WAITING}?")
+        await pilot.press("l", "enter")
+        await until(pilot, "not answered yet")
+        assert [one.verb for one in controls(workspace)] == ["reject"]
+
+
+async def test_a_candidate_that_does_not_wait_cannot_be_approved(workspace: Path) -> None:
+    app = open_app(workspace, campaign=CAMPAIGN)
+    async with app.run_test(size=NARROW) as pilot:
+        await until(pilot, "waits for you")
+        app.open_candidate(CAMPAIGN, candidate_id(2, "rewrite"))
+        await until(pilot, "all 3 classes faster")
+        await pilot.press("a")
+        await until(pilot, "does not wait for approval")
+        assert controls(workspace) == []
+
+
+async def test_a_candidate_decided_meanwhile_cannot_be_approved(workspace: Path) -> None:
+    app = open_app(workspace, campaign=CAMPAIGN)
+    async with app.run_test(size=NARROW) as pilot:
+        await opened(pilot, "a", "Approve candidate")
+        await pilot.press("right")
+        writer = engine_writer(workspace)
+        writer.set_candidate_state(CAMPAIGN, WAITING, "closed", reason="rejected elsewhere")
+        writer.close()
+        await until(pilot, "decided meanwhile")
+        await pilot.press("right", "enter")
+        await until(pilot, lambda: not isinstance(app.screen, ConfirmScreen))
+        assert controls(workspace) == []
+
+
+@pytest.mark.parametrize(("key", "verb", "title"), [
+    ("p", "pause", "Pause campaign"), ("S", "stop", "Stop campaign")])
+async def test_pause_and_stop_ask_first(
+        tmp_path: Path, key: str, verb: str, title: str) -> None:
+    workspace = make(tmp_path)
+    app = open_app(workspace)
+    async with app.run_test(size=NARROW) as pilot:
+        await until(pilot, "finished")
+        await pilot.press(key)
+        await until(pilot, f"{title} {CAMPAIGN}?")
+        await pilot.press("tab", "enter")
+        await until(pilot, "is recorded; no engine runs to answer it")
+        assert [one.verb for one in controls(workspace)] == [verb]
+
+
+async def test_a_paused_campaign_is_resumed_and_a_finished_one_is_not(workspace: Path) -> None:
+    writer = engine_writer(workspace)
+    writer.set_campaign(CAMPAIGN, kind="campaign.state", payload={}, state="paused")
+    writer.close()
+    app = open_app(workspace)
+    async with app.run_test(size=NARROW) as pilot:
+        await until(pilot, "‖ paused")
+        await pilot.press("p")
+        await until(pilot, f"Resume campaign {CAMPAIGN}?")
+        await pilot.press("escape", "j", "p")
+        await until(pilot, "nothing to pause")
+        assert controls(workspace) == []
+
+
+async def test_readonly_refuses_and_says_so(workspace: Path) -> None:
+    app = open_app(workspace, campaign=CAMPAIGN, readonly=True)
+    async with app.run_test(size=NARROW) as pilot:
+        text = await until(pilot, "waits for you")
+        assert "read-only" in text and "approve" not in text.splitlines()[-1]
+        for key, verb in (("a", "approve"), ("x", "reject"), ("p", "pause"), ("S", "stop")):
+            await pilot.press(key)
+            await until(pilot, f"read-only: {verb} is refused")
+        await pilot.press("j")
+        await until(pilot, lambda: "is refused" not in shown(app))
+        assert controls(workspace) == []
+
+
+async def test_a_request_that_cannot_be_recorded_is_told(workspace: Path) -> None:
+    app = open_app(workspace, campaign=CAMPAIGN)
+    async with app.run_test(size=NARROW) as pilot:
+        await opened(pilot, "a", "Approve candidate")
+        app.workspace = workspace / "kopt.db"  # a file where the workspace should be
+        await pilot.press("right", "enter")
+        await until(pilot, f"✗ approve {WAITING[:8]} failed")
+
+
+class Engine(threading.Thread):
+    """A thread that runs until it is told to stop, as the engine of `--here` does."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.told = threading.Event()
+
+    def run(self) -> None:
+        self.told.wait()
+
+    def stop(self) -> None:
+        self.told.set()
+
+
+async def test_leaving_with_the_engine_inside_stops_it_in_order(workspace: Path) -> None:
+    engine = Engine()
+    engine.start()
+    app = open_app(workspace, campaign=CAMPAIGN, engine=engine)
+    async with app.run_test(size=NARROW) as pilot:
+        text = await until(pilot, "waits for you")
+        assert "engine inside" in text
+        await pilot.press("q")
+        await until(pilot, "Quit and stop the campaign?")
+        await pilot.press("enter")
+        await until(pilot, lambda: not isinstance(app.screen, ConfirmScreen))
+        assert engine.is_alive() and app.is_running
+        await pilot.press("q")
+        await until(pilot, "Quit and stop the campaign?")
+        await pilot.press("right", "enter")
+        await until(pilot, lambda: not app.is_running or app._exit)
+    assert not engine.is_alive()
+
+
+async def test_leaving_is_immediate_without_an_engine_or_after_its_end(workspace: Path) -> None:
+    for engine in (None, Engine()):
+        if engine is not None:
+            engine.start()
+            engine.stop()
+            engine.join()
+        app: Dashboard = open_app(workspace, engine=engine)
+        async with app.run_test(size=NARROW) as pilot:
+            await until(pilot, "finished")
+            await pilot.press("q")
+            await until(pilot, lambda app=app: app._exit)  # type: ignore[misc]

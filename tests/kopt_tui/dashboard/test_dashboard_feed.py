@@ -1,0 +1,225 @@
+"""The feed: one thread, snapshots only of what changed, faults told and survived."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.json import encode
+
+from engine.journal import lease
+from engine.journal.read import Reader
+from engine.journal.records import Lease, VerdictRow
+from engine.journal.write import Writer
+from kopt_tui.snapshot import feed as feeds
+from kopt_tui.snapshot.builder import Builder
+from kopt_tui.snapshot.cache import harmless
+from kopt_tui.snapshot.feed import Feed
+from kopt_tui.snapshot.snapshot import Focus, Snapshot
+from tests.support.dashboard_journal import (
+    CAMPAIGN,
+    HOSTILE,
+    LONG,
+    NOW,
+    Journal,
+    campaign,
+    candidate_id,
+    make,
+    verdict_of,
+)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    return make(tmp_path)
+
+
+class Listening:
+    """A feed and the snapshots that it posts."""
+
+    def __init__(self, workspace: Path, focus: Focus) -> None:
+        self.posted: queue.Queue[Snapshot] = queue.Queue()
+        self.feed = Feed(workspace, self.posted.put, focus=focus)
+        self.feed.start()
+
+    def next(self, limit: float = 30.0) -> Snapshot:
+        return self.posted.get(timeout=limit)
+
+    def nothing(self, seconds: float) -> bool:
+        """Return whether nothing is posted for some time."""
+        try:
+            self.posted.get(timeout=seconds)
+        except queue.Empty:
+            return True
+        return False
+
+    def close(self) -> None:
+        self.feed.stop()
+        self.feed.join(30)
+        assert not self.feed.is_alive()
+
+
+@pytest.fixture
+def listening(workspace: Path) -> Iterator[Listening]:
+    heard = Listening(workspace, Focus(CAMPAIGN))
+    yield heard
+    heard.close()
+
+
+def built(workspace: Path, focus: Focus) -> Snapshot:
+    reader = Reader(workspace)
+    try:
+        return Builder(workspace, reader, lambda: NOW).snapshot(focus)
+    finally:
+        reader.close()
+
+
+def test_a_snapshot_holds_what_the_screens_show(workspace: Path) -> None:
+    snapshot = built(workspace, Focus(CAMPAIGN, candidate_id(3, "plan-1")))
+    row, view, candidate = snapshot.campaigns[0], snapshot.view, snapshot.candidate
+    assert (row.id, row.waiting, row.trend) == (CAMPAIGN, 1, (1.0, 1.81, 3.12))
+    assert view is not None and candidate is not None and candidate.candidate is not None
+    assert [slot.slot for slot in view.slots] == ["search", "plan-1", "rewrite", "fixed"]
+    assert [line.outcome for line in view.verdicts[:4]] == ["ask", "regression", "reject", "keep"]
+    assert view.classes is not None and view.classes.title.endswith("kept")
+    assert [(p.round, p.best) for p in view.chart] == [(0, 1.0), (1, 1.81), (2, 3.12)]
+    assert candidate.patch.startswith("diff --git a/rmsnorm.c") and not candidate.patch_note
+    assert candidate.waiting is not None and candidate.waiting.verdict == 10
+    assert snapshot.waiting == (candidate.waiting,)
+
+
+def test_what_was_rolled_back_is_not_the_best_so_far(workspace: Path) -> None:
+    journal = Journal(workspace)
+    verdict = verdict_of(1.0, 0.01, "")
+    journal.put(VerdictRow(
+        id=99, campaign=CAMPAIGN, candidate="baseline", purpose="baseline", body=encode(verdict),
+        incumbent_tree="t" * 40, harness_version="1", valid=True, correct=True, at=NOW - 2000,
+        latency_us=verdict.latency_us, speedup=1.0, low=0.99, high=1.01))
+    with journal.db:
+        journal.db.execute("UPDATE campaigns SET best_commit = base_commit WHERE id = ?",
+                           (CAMPAIGN,))
+    journal.event(CAMPAIGN, NOW, "rollback", CAMPAIGN, commit="b" * 40, undone=["c" * 40])
+    journal.close()
+    view = built(workspace, Focus(CAMPAIGN)).view
+    assert view is not None and view.classes is not None
+    assert view.classes.title == "baseline, which is the best again"
+    assert view.classes.rows == verdict.rows
+
+
+def test_hostile_texts_are_one_harmless_line(workspace: Path) -> None:
+    snapshot = built(workspace, Focus(CAMPAIGN, candidate_id(2, "fixed")))
+    assert snapshot.candidate is not None and snapshot.candidate.candidate is not None
+    claim = snapshot.candidate.candidate.hypothesis
+    assert claim.startswith("[red]x[/]") and claim != HOSTILE
+    texts = msgspec.json.encode(snapshot).decode()
+    assert "\\u001b" not in texts and "\\u0007" not in texts and "\u202e" not in texts
+    assert snapshot.view is not None
+    assert max(len(slot.hypothesis) for slot in snapshot.view.slots) < len(LONG)
+
+
+def test_harmless_cleans_records_inside_records(workspace: Path) -> None:
+    row = msgspec.structs.replace(campaign(), reason="a\x1b[31mb\nc")
+    assert harmless((row, 3, None)) == (msgspec.structs.replace(row, reason="ab c"), 3, None)
+
+
+def test_a_patch_that_was_changed_or_is_gone_is_told(workspace: Path) -> None:
+    patch = next((workspace / CAMPAIGN / "patches").iterdir())
+    patch.write_text("something else")
+    focus = Focus(CAMPAIGN, candidate_id(3, "plan-1"))
+    changed = built(workspace, focus).candidate
+    patch.unlink()
+    gone = built(workspace, focus).candidate
+    assert changed is not None and "hash" in changed.patch_note
+    assert gone is not None and "cannot be read" in gone.patch_note and gone.patch == ""
+
+
+def test_a_candidate_that_does_not_exist_is_a_note(workspace: Path) -> None:
+    found = built(workspace, Focus(CAMPAIGN, "nosuch")).candidate
+    assert found is not None and found.candidate is None and "nosuch" in found.missing
+
+
+def test_the_feed_posts_first_then_only_changes(workspace: Path, listening: Listening) -> None:
+    first = listening.next()
+    assert first.view is not None and first.view.row.id == CAMPAIGN
+    assert listening.nothing(0.8)
+    writer = Writer(workspace)
+    writer.tick_slot(CAMPAIGN, 3, "fixed", detail="trial 14 of 24")
+    second = listening.next()
+    assert second.view is not None and second.view.slots[3].detail == "trial 14 of 24"
+    writer.tick_slot(CAMPAIGN, 3, "fixed", detail="trial 14 of 24")
+    assert listening.nothing(1.5), "a tick that changes nothing to see is no snapshot"
+    writer.close()
+
+
+def test_many_writes_are_few_snapshots(workspace: Path, listening: Listening) -> None:
+    listening.next()
+    writer, began, ticks = Writer(workspace), time.monotonic(), 0
+    while ticks < 40 or time.monotonic() - began < 1.0:
+        ticks += 1
+        writer.tick_slot(CAMPAIGN, 3, "fixed", detail=f"tick {ticks}")
+        writer.event(CAMPAIGN, "log", message=f"line {ticks}")
+    writer.close()
+    count, last = 0, Snapshot()
+    while last.view is None or last.view.slots[3].detail != f"tick {ticks}":
+        last, count = listening.next(), count + 1
+    elapsed = time.monotonic() - began
+    assert count <= elapsed / feeds.EVENT_GAP_S + 1
+
+
+def test_looking_elsewhere_is_answered_at_once(workspace: Path, listening: Listening) -> None:
+    listening.next()
+    listening.feed.look_at(Focus("matmul_c_cpu_20261119"))
+    snapshot = listening.next()
+    assert snapshot.view is not None and snapshot.view.row.target == "matmul"
+
+
+def test_a_workspace_without_a_journal_is_empty_until_one_appears(tmp_path: Path) -> None:
+    heard = Listening(tmp_path / "new", Focus())
+    assert heard.next().campaigns == ()
+    make(tmp_path / "new")
+    assert len(heard.next().campaigns) == 3
+    heard.close()
+
+
+def test_a_newer_schema_is_a_problem_not_a_crash(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.db.execute("PRAGMA user_version = 99")
+    journal.close()
+    heard = Listening(tmp_path, Focus())
+    assert "newer kopt" in heard.next().problem
+    heard.close()
+
+
+def test_the_last_good_state_stays_when_the_journal_breaks(
+        workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "PULSE_S", 0.1)
+    heard = Listening(workspace, Focus(CAMPAIGN))
+    good = heard.next()
+    journal = Journal(workspace)
+    journal.db.execute("PRAGMA user_version = 99")
+    journal.db.execute("UPDATE campaigns SET state = 'nonsense'")
+    journal.event(CAMPAIGN, NOW, "log", message="nonsense was written")
+    broken = heard.next()
+    assert broken.problem and broken.campaigns == good.campaigns
+    journal.db.execute("UPDATE campaigns SET state = 'running'")
+    journal.close()
+    assert heard.next().problem == ""
+    heard.close()
+
+
+def test_a_dead_engine_is_noticed_although_nobody_writes(
+        workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "PULSE_S", 0.2)
+    journal = Journal(workspace)
+    journal.put(Lease(campaign=CAMPAIGN, host="elsewhere boot ns", pid=77, started=1.0, epoch=1,
+                      heartbeat=time.time()))
+    journal.close()
+    heard = Listening(workspace, Focus())
+    assert heard.next().campaigns[0].engine.word == "alive"
+    monkeypatch.setattr(lease, "STALE_S", 0.0)
+    assert heard.next().campaigns[0].said == "lost"
+    heard.close()

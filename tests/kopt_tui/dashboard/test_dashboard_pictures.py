@@ -1,0 +1,55 @@
+"""A few pictures of the whole screen with fixed data and a clock that stands still."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from engine.journal.records import Lease
+from tests.support.dashboard_journal import CAMPAIGN, make, own
+from tests.support.dashboard_pilot import open_app, until
+
+Compare = Callable[..., bool]
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    make(tmp_path)
+    own(tmp_path, Lease(campaign=CAMPAIGN, host="box boot ns", pid=4121, started=1.0, epoch=1,
+                        heartbeat=time.time() + 1e6))
+    return tmp_path
+
+
+@pytest.mark.parametrize(("size", "campaign", "keys", "wanted"), [
+    ((80, 24), "", [], ["engine process 4121", "▁▄█"]),
+    ((80, 24), CAMPAIGN, [], ["LANES in 4..32", "✓2"]),
+    ((200, 50), CAMPAIGN, [], ["LANES in 4..32", "✓2", "1.89x", "AMD EPYC", "mask the last"]),
+    ((80, 24), CAMPAIGN, ["a"], ["Let it wait"]),
+], ids=["campaigns", "campaign", "campaign-wide", "approve"])
+def test_picture(workspace: Path, snap_compare: Compare, size: tuple[int, int], campaign: str,
+                 keys: list[str], wanted: list[str]) -> None:
+    async def settled(pilot: Pilot[None]) -> None:
+        await until(pilot, "rmsnorm_c_cpu_20261120")
+        await until(pilot, lambda: pilot.app.snapshot.view)  # type: ignore[attr-defined]
+        for key in keys:
+            await until(pilot, "waits for you")
+            await pilot.press(key)
+        for text in wanted:
+            await until(pilot, text)
+        await pilot.pause()
+
+    assert snap_compare(open_app(workspace, campaign=campaign), terminal_size=size,
+                        run_before=settled)

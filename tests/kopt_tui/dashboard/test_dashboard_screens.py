@@ -1,0 +1,302 @@
+"""The screens, driven by keys: modes, panes, filter, zoom, help, hostile texts, widths."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+from engine.journal.records import Lease
+from engine.journal.write import Writer
+from kopt_tui.widgets import keys
+from kopt_tui.widgets.log import LogPane
+from kopt_tui.widgets.pane import Pane, changed_cells, fit
+from kopt_tui.widgets.stream import StreamPane
+from tests.support.dashboard_journal import CAMPAIGN, Journal, campaign, candidate_id, make, own
+from tests.support.dashboard_pilot import open_app, shown, until
+
+NARROW, WIDE = (80, 24), (200, 50)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    make(tmp_path)
+    own(tmp_path, Lease(campaign=CAMPAIGN, host="box boot ns", pid=4121, started=1.0, epoch=1,
+                        heartbeat=time.time() + 1e6))
+    return tmp_path
+
+
+async def test_campaigns_are_told_in_one_line_each(workspace: Path) -> None:
+    app = open_app(workspace)
+    async with app.run_test(size=NARROW) as pilot:
+        text = await until(pilot, "engine process 4121 on box")
+        rows = text.splitlines()
+        running = next(row for row in rows if "► running" in row)
+        for part in ("rmsnorm c", "cpu", "3/12", "3.12x [3.05, 3.19]", "1 ?", "13:59"):
+            assert part in running
+        assert "■ stopped" in text and "Nov 18" in text
+        await pilot.press("j")
+        await until(pilot, "12 rounds done")
+
+
+async def test_no_campaigns_says_what_to_do(tmp_path: Path) -> None:
+    app = open_app(tmp_path)
+    async with app.run_test(size=NARROW) as pilot:
+        await until(pilot, "kopt demo")
+
+
+async def test_a_campaign_without_its_engine_is_lost(tmp_path: Path) -> None:
+    make(tmp_path)
+    app = open_app(tmp_path)
+    async with app.run_test(size=NARROW) as pilot:
+        await until(pilot, "kopt run` resumes it")
+        await until(pilot, "✗ lost")
+
+
+async def test_enter_opens_the_campaign_and_escape_goes_back(workspace: Path) -> None:
+    app = open_app(workspace)
+    async with app.run_test(size=NARROW) as pilot:
+        await until(pilot, "finished")
+        await pilot.press("enter")
+        for part in ("waits for you: " + candidate_id(3, "plan-1")[:8], "50% measuring",
+                     "▼ regression", "0.97x [0.96, 0.98]", "tall 3% slower", "best so far"):
+            await until(pilot, part)
+        await pilot.press("escape")
+        await until(pilot, "finished")
+
+
+async def test_a_wide_terminal_shows_all_panes(workspace: Path) -> None:
+    app = open_app(workspace, campaign=CAMPAIGN)
+    async with app.run_test(size=WIDE) as pilot:
+        for part in ("slots", "verdicts", "best so far", "classes of", "bottlenecks", "log",
+                     "device", "1.89x [1.85, 1.94]", "not vectorised", "rewrite…",
+                     "AMD EPYC"):
+            await until(pilot, part)
+
+
+async def test_tab_brings_the_panes_of_the_deck_to_the_front(workspace: Path) -> None:
+    app = open_app(workspace, campaign=CAMPAIGN)
+    async with app.run_test(size=NARROW) as pilot:
+        await until(pilot, "tall 3% slower")
+        await pilot.press("tab")
+        for wanted in ("1.00x ─", "tall*", "share of peak flops", "gate", "AMD EPYC"):
+            await pilot.press("tab")
+            await until(pilot, wanted)
+        await pilot.press("shift+tab")
+        await until(pilot, "gate")
+
+
+async def test_the_deck_unfolds_when_the_terminal_grows(workspace: Path) -> None:
+    app = open_app(workspace, campaign=CAMPAIGN)
+    async with app.run_test(size=NARROW) as pilot:
+        await until(pilot, "tall 3% slower")
+        assert "tall*" not in shown(app)
+        await pilot.resize_terminal(*WIDE)
+        await until(pilot, "tall*")
+        await pilot.resize_terminal(*NARROW)
+        await until(pilot, lambda: "tall*" not in shown(app))
+
+
+async def test_zoom_gives_one_pane_the_screen(workspace: Path) -> None:
+    app = open_app(workspace, campaign=CAMPAIGN)
+    async with app.run_test(size=NARROW) as pilot:
+        await until(pilot, "tall 3% slower")
+        await pilot.press("tab", "z")
+        await until(pilot, lambda: "━ verdicts" in shown(app) and "best so far" not in shown(app))
+        assert "runner-up" in shown(app)
+        await pilot.press("escape")
+        await until(pilot, "best so far")
+
+
+async def test_filter_keeps_matching_rows_and_escape_drops_it(workspace: Path) -> None:
+    app = open_app(workspace, campaign=CAMPAIGN)
+    async with app.run_test(size=NARROW) as pilot:
+        await until(pilot, "tall 3% slower")
+        await pilot.press("tab", "slash", *"keep")
+        await until(pilot, "/keep 2 of 10")
+        assert "regression" not in shown(app)
+        await pilot.press("enter", "j", "escape")
+        await until(pilot, "regression")
+        await pilot.press("slash", *"!keep", "enter")
+        text = await until(pilot, "/!keep 8 of 10")
+        assert "✓ keep" not in text
+
+
+async def test_typing_a_filter_starts_no_action(workspace: Path) -> None:
+    app = open_app(workspace)
+    async with app.run_test(size=NARROW) as pilot:
+        await until(pilot, "finished")
+        await pilot.press("slash", "q", "2", "question_mark")
+        text = await until(pilot, "/q2?")
+        assert "no row matches" in text and app.current_mode == "campaigns"
+
+
+async def test_help_is_made_from_the_key_table_and_searched(workspace: Path) -> None:
+    app = open_app(workspace)
+    async with app.run_test(size=WIDE) as pilot:
+        await until(pilot, "finished")
+        await pilot.press("question_mark")
+        text = await until(pilot, "type to search")
+        assert all(key.help in text for key in keys.KEYS)
+        await pilot.press(*"whole")
+        await until(pilot, lambda: "Give the pane" in shown(app)
+                    and "Leave the dashboard" not in shown(app))
+        await pilot.press("escape", "escape")
+        await until(pilot, lambda: "Give the pane" not in shown(app))
+
+
+async def test_the_palette_starts_the_same_actions(workspace: Path) -> None:
+    app = open_app(workspace)
+    async with app.run_test(size=NARROW) as pilot:
+        await until(pilot, "finished")
+        await pilot.press("ctrl+p", *"trace")
+        await until(pilot, "What limits the best kernel")
+        await pilot.press("enter")
+        await until(pilot, lambda: app.current_mode == "trace")
+
+
+async def test_every_mode_that_has_a_key_opens(workspace: Path) -> None:
+    app = open_app(workspace)
+    async with app.run_test(size=NARROW) as pilot:
+        await until(pilot, "finished")
+        for key, name, title in keys.MODES:
+            await pilot.press(key)
+            await until(pilot, lambda name=name: app.current_mode == name)  # type: ignore[misc]
+            assert f"{key} {title}" in shown(app)
+        assert {name for _, name, _ in keys.MODES} == set(app.MODES)
+
+
+async def test_the_cursor_stays_on_its_verdict_when_new_ones_come(workspace: Path) -> None:
+    app = open_app(workspace, campaign=CAMPAIGN)
+    async with app.run_test(size=NARROW) as pilot:
+        await until(pilot, "tall 3% slower")
+        stream = app.screen.query_one(StreamPane)
+        await pilot.press("tab", "j")
+        chosen = stream.current
+        writer = Writer(workspace)
+        writer.hold(CAMPAIGN, 1)
+        writer.add_decision(CAMPAIGN, candidate_id(3, "rewrite"), "tie", "a new one", round=3,
+                            actor="judge")
+        await until(pilot, lambda: len(stream.items) == 11)
+        assert stream.current == chosen and stream.cursor == stream.items.index(chosen) > 0
+        await pilot.press("g")
+        writer.add_decision(CAMPAIGN, candidate_id(3, "rewrite"), "tie", "another", round=3,
+                            actor="judge")
+        await until(pilot, lambda: len(stream.items) == 12)
+        assert stream.cursor == 0, "at the top it follows the newest"
+        writer.close()
+
+
+async def test_the_log_holds_still_while_it_is_read(workspace: Path) -> None:
+    app = open_app(workspace, campaign=CAMPAIGN)
+    async with app.run_test(size=WIDE) as pilot:
+        await until(pilot, "idle, lock taken")
+        log = app.screen.query_one(LogPane)
+        app.screen.set_focus(log)
+        await pilot.press("k", "k")
+        await until(pilot, "held; G follows")
+        first = log.shown[log.top]
+        journal = Journal(workspace)
+        for number in range(5):
+            journal.event(CAMPAIGN, time.time(), "log", message=f"line {number}")
+        journal.close()
+        await until(pilot, lambda: log.events[-1].text.endswith("line 4"))
+        assert log.shown[log.top] == first and "line 4" not in shown(app)
+        await pilot.press("G")
+        await until(pilot, "line 4")
+
+
+@pytest.mark.parametrize("size", [NARROW, WIDE, (60, 18), (20, 6)])
+async def test_hostile_texts_stay_texts_and_nothing_overflows(
+        workspace: Path, size: tuple[int, int]) -> None:
+    app = open_app(workspace, campaign=CAMPAIGN)
+    async with app.run_test(size=size) as pilot:
+        await until(pilot, lambda: app.snapshot.at)
+        for key in "123456":
+            await pilot.press(key)
+            await pilot.pause()
+        app.open_candidate(CAMPAIGN, candidate_id(2, "fixed"))
+        await until(pilot, lambda: app.snapshot.candidate)
+        await pilot.pause()
+        for line in shown(app).splitlines():
+            assert cell_len(line) <= size[0] and line.isprintable()
+        if size[0] >= 80:
+            await until(pilot, "[red]x[/]")
+
+
+async def test_the_report_is_the_one_of_the_command_line(workspace: Path) -> None:
+    app = open_app(workspace, campaign=CAMPAIGN)
+    async with app.run_test(size=(120, 60)) as pilot:
+        await until(pilot, "waits for you")
+        await pilot.press("6")
+        text = await until(pilot, "What was kept, and why")
+        assert "rmsnorm on" in text and "[red]x[/]" in text
+
+
+async def test_a_candidate_shows_claim_verdict_audit_patch_and_history(workspace: Path) -> None:
+    app = open_app(workspace, campaign=CAMPAIGN)
+    async with app.run_test(size=WIDE) as pilot:
+        await until(pilot, "tall 3% slower")
+        await pilot.press("tab", "enter")
+        for part in ("+11 -3", "fuse both passes", "scalar-reduction", "2.31x [2.25, 2.37]",
+                     "! flag", "above-2x", "vectorised: loop at", "by judge", "18 + "):
+            await until(pilot, part)
+        await pilot.press("escape")
+        await until(pilot, "best so far")
+
+
+async def test_an_unreadable_journal_is_told_at_the_bottom(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.put(campaign())
+    journal.db.execute("PRAGMA user_version = 99")
+    journal.close()
+    app = open_app(tmp_path)
+    async with app.run_test(size=NARROW) as pilot:
+        assert "! " in (await until(pilot, "newer kopt")).splitlines()[-1]
+
+
+async def test_no_color_is_readable(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    app = open_app(workspace, campaign=CAMPAIGN)
+    async with app.run_test(size=NARROW) as pilot:
+        await until(pilot, "tall 3% slower")
+        for line in app.screen._compositor.render_strips():
+            for segment in line:
+                colours = (segment.style.color, segment.style.bgcolor) if segment.style else ()
+                assert all(colour is None or colour.is_default for colour in colours)
+        assert "✗ reject" in shown(app)
+
+
+def test_the_key_table_has_no_key_twice_in_a_scope() -> None:
+    for scope in ("campaigns", "campaign", "candidate", "review", "gpus", "trace", "report"):
+        here = [name for key in keys.KEYS if scope in key.scopes or "app" in key.scopes
+                for name in key.keys.split(",")]
+        assert sorted(here) == sorted(set(here)), scope
+
+
+def test_fit_counts_cells_not_characters() -> None:
+    assert fit("日本語", 4) == "日 …" or cell_len(fit("日本語", 4)) == 4
+    assert fit("abc", 5, right=True) == "  abc" and fit("abcdef", 3) == "ab…" and fit("a", 0) == ""
+
+
+async def test_only_changed_cells_are_repainted(workspace: Path) -> None:
+    app = open_app(workspace, campaign=CAMPAIGN)
+    async with app.run_test(size=NARROW) as pilot:
+        await until(pilot, "tall 3% slower")
+        panes = [pane for pane in app.screen.query(Pane) if pane.display]
+        await until(pilot, "LANES in 4..32")
+        await until(pilot, lambda: all(len(pane._drawn) == pane.size.height for pane in panes))
+        before = {pane: list(pane._drawn) for pane in panes}
+        writer = Writer(workspace)
+        writer.hold(CAMPAIGN, 1)
+        writer.tick_slot(CAMPAIGN, 3, "fixed", progress=0.75)
+        await until(pilot, " 75%")
+        changes = {pane.TITLE: [changed_cells(a, b) for a, b in zip(before[pane], pane._drawn,
+                                                                    strict=True) if a != b]
+                   for pane in panes}
+        assert {title: spans for title, spans in changes.items() if spans} == \
+            {"slots": [(10, 12)]}
+        writer.close()
+

@@ -1,0 +1,99 @@
+"""Texts of the dashboard: Markdown, patches, events, words; what is wrapped stays whole."""
+
+from __future__ import annotations
+
+import pytest
+from rich.cells import cell_len
+
+from engine.journal.records import Event
+from engine.journal.rows import payload
+from kopt_tui.snapshot import phrases
+from kopt_tui.snapshot.snapshot import Speedup
+from kopt_tui.widgets.patch import patch_lines, wrapped
+from kopt_tui.widgets.report import markdown_lines
+from kopt_tui.widgets.tones import Line
+from tests.support.dashboard_journal import CAMPAIGN, HOSTILE, PATCH
+
+REPORT = """\
+# rmsnorm on a card
+
+**2.10x [2.05, 2.15]** as fast as where it began, measured best against baseline over and over.
+
+- round 2, `7635ad4b`: a known good form of the op, which is a rather long thing to say here
+  It attacks b2.1.
+
+| class | speedup | why |
+| --- | --- | --- |
+| tall\\_one | 2.1x | because it reads every row once and keeps it in registers until the end |
+| odd \\| even | 1.0x | |
+"""
+
+
+def plain(lines: list[Line]) -> list[str]:
+    return ["".join(text for text, _ in line).rstrip() for line in lines]
+
+
+def event(kind: str, ref: str = "", /, **facts: object) -> str:
+    return phrases.event(Event(seq=1, campaign=CAMPAIGN, at=0.0, kind=kind, ref=ref,
+                             payload=payload(facts)))
+
+
+@pytest.mark.parametrize("width", [40, 60, 120])
+def test_markdown_fits_and_loses_no_word(width: int) -> None:
+    lines = plain(markdown_lines(REPORT, width))
+    assert all(cell_len(line) <= width for line in lines)
+    text = " ".join(" ".join(lines).split())
+    for part in ("rmsnorm on a card", "2.10x [2.05, 2.15] as fast as where it began",
+                 "• round 2, 7635ad4b: a known good form", "It attacks b2.1.", "tall_one",
+                 "odd | even"):
+        assert part in text
+    assert "**" not in text and "---" not in text
+
+
+def test_a_patch_is_numbered_and_no_line_of_it_is_lost() -> None:
+    lines = patch_lines(PATCH, highlighted=False)
+    assert plain(lines)[4].endswith("int64_t rows, int64_t cols, float eps)")
+    assert plain(lines)[4].startswith("  14 ") and plain(lines)[-1] == "  32  }"
+    assert [line[1][0] for line in lines if len(line) > 1].count("+") == 11
+    assert plain(patch_lines(PATCH, highlighted=True)) == plain(lines)
+
+
+@pytest.mark.parametrize("patch", ["", "@@", "@@ -1 +1 @@", "+++ b/x.c", "\\ No newline",
+                                   "Binary files differ", "diff --git a b\n" * 3, HOSTILE])
+def test_odd_patches_are_shown_as_they_are(patch: str) -> None:
+    for highlighted in (False, True):
+        lines = patch_lines(patch, highlighted=highlighted)
+        assert len(lines) == len([one for one in patch.split("\n") if one])
+
+
+def test_wrapping_keeps_every_character() -> None:
+    line: Line = (("   7 ", "dim"), ("+", "good"), ("日本語 and a long line of code", "plain"))
+    parts = plain(wrapped(line, 16, 6))
+    assert all(cell_len(part) <= 16 for part in parts)
+    assert "".join(part.strip() for part in parts).replace(" ", "") == \
+        "7+日本語andalonglineofcode"
+
+
+def test_events_are_one_line_a_person_can_read() -> None:
+    assert event("verdict", "abcdef123456", slot="fixed", valid=True, correct=True, speedup=1.5,
+                 low=1.4, high=1.6) == "verdict  abcdef12  fixed  1.50x [1.40, 1.60]"
+    assert event("decision", "abcdef123456", slot="fixed", kind="tie", reason="too close") == \
+        "decision  abcdef12  fixed  = tie: too close"
+    assert event("campaign.state", CAMPAIGN, state="running", phase="") == "campaign state  running"
+    assert event("bottlenecks", "2", top=[{"limiter": "memory"}, {"limiter": "memory"}]) == \
+        "bottlenecks  memory"
+    assert event("trials", "fixed", rows=[["2.fixed.0", "kept"], ["2.fixed.1", "tried"]]) == \
+        "trials  fixed  2 screened"
+    assert "\x1b" not in event("log", message=HOSTILE)
+    odd = Event(seq=1, campaign="c", at=0.0, kind="log", ref="", payload=b"{not json")
+    assert phrases.event(odd) == "log"
+
+
+def test_numbers_are_said_with_what_is_known() -> None:
+    assert phrases.speedup(Speedup(1.524, 1.49, 1.553)) == "1.52x [1.49, 1.55]"
+    assert phrases.speedup(Speedup(12.04)) == "12.0x" and phrases.speedup(None) == ""
+    assert [phrases.micros(n) for n in (5.1, 91.84, 212.0, 1500.0, 2.5e6, None)] == \
+        ["5.10 us", "91.8 us", "212 us", "1.50 ms", "2.50 s", ""]
+    assert phrases.unprefixed("1.05x [1.01, 1.09]; tall faster") == "tall faster"
+    assert phrases.spark([1.0], 8) == "" and phrases.spark([1.0, 1.0], 8) == "▁▁"
+    assert all(phrases.sign(word) for word in phrases.SIGNS)

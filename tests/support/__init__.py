@@ -1,0 +1,1 @@
+"""Helpers that tests share: small projects, journals, agents, real processes."""

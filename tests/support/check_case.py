@@ -1,0 +1,54 @@
+"""The checking half of a verdict alone: what running shows; nothing is read or timed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.correctness.check import Check, Failed
+from harness.correctness.tolerance import Budget
+from harness.devices import inventory
+from harness.runners.oracle_client import Errors
+from harness.runners.session import Settings, Stage
+from harness.target import Target
+from harness.verdict import Finding
+from tests.support import shared_zygotes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """What a check says: whether it is right, why it ended, what it found on the way."""
+
+    right: bool
+    reason: str
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+    errors: dict[str, Errors]
+
+    @property
+    def rules(self) -> dict[str, str]:
+        return {finding.rule: finding.severity for finding in self.findings}
+
+
+def check(folder: Path, source: str, of: Target, *, reference: str, baseline: str | None = None,
+          **settings: Any) -> Checked:
+    """Check a source against a baseline, its own by default."""
+    trees = {}
+    for side, text in (("candidate", source), ("baseline", baseline or source)):
+        trees[side] = folder / side
+        trees[side].mkdir(parents=True)
+        (trees[side] / of.source).write_text(text)
+        (trees[side] / "reference.py").write_text(reference)
+    given = Settings(**({"scratch": str(folder / "scratch"), "wall_s": 60.0} | settings))
+    with Stage(of, inventory.find("cpu"), given, None, shared_zygotes.zygote(of.language)) as stage, \
+            stage.oracle(trees["baseline"], None) as oracle:
+        made = Check(stage, oracle, Budget(stage, oracle, trees["baseline"]), lambda *_: None)
+        reason = ""
+        right = False
+        try:
+            right = made.run(stage.make(trees["candidate"], "candidate"), None)
+        except Failed as failed:
+            reason = str(failed)
+        return Checked(right=right, reason=reason, findings=tuple(made.findings),
+                       notes=tuple(made.notes), errors=dict(made.errors))

@@ -1,0 +1,34 @@
+"""What an engine does after a start: take the campaign, recover, keep what is not kept yet."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from engine.journal import lease
+from engine.journal.read import Reader
+from engine.journal.write import Writer
+from engine.lineage.commit import Keep, Kept, keep, recover
+from engine.repository.campaign_repo import Lineage
+from engine.repository.patches.patch import parse
+
+
+def keep_first(writer: Writer, lineage: Lineage) -> Kept:
+    candidate = Reader(writer.workspace).candidate("c1", "rms")
+    patch = parse((writer.workspace / candidate.patch_path).read_bytes())
+    why = Keep(message="faster\n\nless traffic", reason="1.5x", actor="judge", round=1, verdict=1)
+    return keep(writer, lineage, candidate, patch, why)
+
+
+def main(root: Path) -> None:
+    writer = Writer(root / "w")
+    lease.acquire(writer, "rms")
+    lineage = Lineage(root / "w" / "rms", "rms", root / "user")
+    lineage.unlock()
+    recover(writer, lineage)
+    if Reader(root / "w").candidates("rms", states=("verified",)):
+        keep_first(writer, lineage)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,56 @@
+"""Processes with torch imported, one of each kind for all tests of a worker: an import is seconds.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from harness.compile import kernel, triton_aot
+from harness.compile.kernel import Place
+from harness.compile.triton_aot import KernelResources
+from harness.devices import inventory
+from harness.isolation.zygote_client import Kind, Zygote
+
+
+def zygote(language: str, device: str = "cpu",
+           env: Mapping[str, str] | None = None) -> Zygote | None:
+    """Return what forks programs of a language on the CPU; None for C, and on a GPU."""
+    if device != "cpu":
+        return None
+    return for_place(kernel.place_on(inventory.find(device), language, scratch="", python=None,
+                                     env=env or {}), language)
+
+
+def compiler() -> Zygote:
+    """Return what forks programs that compile Triton for cards that are not here."""
+    found = for_place(Place(device="cpu", scratch=""), "triton")
+    assert found is not None
+    return found
+
+
+def for_place(place: Place, language: str) -> Zygote | None:
+    kind = kernel.kind_of(place, language)
+    return None if kind is None else _kept(kind)
+
+
+def inspect(*given: Any, **fields: Any) -> tuple[KernelResources, ...]:
+    """Do what `aot.inspect` does, in a process that is forked."""
+    return triton_aot.inspected(*given, **fields, zygote=compiler()).resources
+
+
+def _kept(kind: Kind) -> Zygote:
+    kept = _started(kind)
+    if not kept.alive:
+        _started.cache_clear()
+        kept = _started(kind)
+    return kept
+
+
+@functools.cache
+def _started(kind: Kind) -> Zygote:
+    kept = Zygote.start(kind)
+    atexit.register(kept.close)
+    return kept
