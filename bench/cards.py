@@ -32,13 +32,14 @@ import machine
 from gpu import EXAMPLES, GOOD
 
 from engine.verify import gate, harness_client
-from engine.verify.fleet import Card, Fleet
+from engine.verify.fleet import Fleet, FleetDevice
 from harness import target
 from harness.devices import inventory
 from harness.devices.device import Device
 from harness.errors import Stopped
-from harness.evaluate.evaluate import Settings, Trees
+from harness.evaluate.evaluate import Trees
 from harness.requests import EvaluateRequest
+from harness.runners.session import Settings
 from harness.search.space import knobs
 from harness.timing.plan import Plan
 
@@ -81,7 +82,7 @@ class Bench:
             file.write(line + "\n")
         print(line[:300], flush=True)
 
-    def request(self, card: Card) -> EvaluateRequest:
+    def request(self, card: FleetDevice) -> EvaluateRequest:
         """Return an A/A trial of a source that nobody has seen before, in the card's folder."""
         with self._lock:
             number = next(self._numbers)
@@ -104,7 +105,7 @@ class Bench:
         tried: list[str] = []
         stages: list[tuple[float, str]] = []
 
-        def work(card: Card) -> Any:
+        def work(card: FleetDevice) -> Any:
             tried.append(card.device.id)
             stages.clear()
             at = time.monotonic()

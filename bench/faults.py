@@ -22,8 +22,9 @@ import machine
 
 from harness import target
 from harness.compile import kernel
-from harness.evaluate.evaluate import Settings, Trees, evaluate
+from harness.evaluate.evaluate import Trees, evaluate
 from harness.isolation.zygote_client import Zygote
+from harness.runners.session import Settings
 from harness.timing.plan import Plan
 
 SOURCE = """\

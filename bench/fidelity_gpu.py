@@ -30,14 +30,14 @@ from fidelity_kernels import CLASSES, source, task, write
 
 from harness.compile import kernel
 from harness.correctness.check import Check
-from harness.correctness.tolerance import Budget
+from harness.correctness.tolerance import Tolerance
 from harness.evaluate import verdict_rows
-from harness.evaluate.evaluate import Settings, Trees, evaluate
+from harness.evaluate.evaluate import Trees, evaluate
 from harness.evaluate.measure import Measurement
-from harness.evaluate.verdict_rows import Seen
+from harness.evaluate.verdict_rows import EvaluationResults
 from harness.formats.json_codec import to_builtins
 from harness.isolation.zygote_client import Zygote
-from harness.runners.session import Stage
+from harness.runners.session import Session, Settings
 from harness.timing.plan import Plan
 from harness.verdict import Row, Verdict
 
@@ -96,19 +96,19 @@ class Bench:
         with tempfile.TemporaryDirectory(prefix="kopt-bench-") as name:
             trees = self.trees(Path(name), extra, comment)
             settings = Settings(scratch=f"{name}/scratch", plan=plan, distributions=("normal",))
-            with Stage(self.task, self.device, settings, None, self.zygote) as stage:
+            with Session(self.task, self.device, settings, None, self.zygote) as stage:
                 candidate = stage.make(Path(trees.candidate), "candidate")
                 incumbent = stage.make(Path(trees.incumbent), "incumbent")
                 stage.runners.one_queue = candidate.one_stream and incumbent.one_stream
                 with stage.working() as held, stage.oracle(Path(trees.reference), held) as oracle:
-                    check = Check(stage, oracle, Budget(stage, oracle, Path(trees.reference)),
+                    check = Check(stage, oracle, Tolerance(stage, oracle, Path(trees.reference)),
                                   lambda *_: None)
                     assert check.run(candidate, held), check.errors
                     for _ in range(count):
                         began = time.monotonic()
                         measurement = Measurement(stage, check, lambda *_: None)
                         timings = measurement.run(candidate, incumbent, held)
-                        rows, _ = verdict_rows.rows(Seen(
+                        rows, _ = verdict_rows.rows(EvaluationResults(
                             target=self.task, plan=plan, errors=check.errors, timings=timings,
                             ceilings=None, on_cpu=False, same=False))
                         yield list(rows), measurement, time.monotonic() - began

@@ -25,13 +25,15 @@ from typing import Any
 import machine
 
 from harness import target
-from harness.evaluate.evaluate import Settings, Trees, evaluate
+from harness.evaluate.evaluate import Trees, evaluate
 from harness.formats.json_codec import to_builtins
 from harness.isolation import guard
 from harness.isolation.guard import Confine
-from harness.loop.loop import Job, loop
+from harness.loop.loop import loop
 from harness.runners.oracle_client import DISTRIBUTIONS
+from harness.runners.session import Settings
 from harness.search.space import knobs
+from harness.search.trials.trials import SearchJob
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
 
@@ -85,7 +87,7 @@ class Bench:
         task = target.load(EXAMPLES / example / "task.yaml")
         with tempfile.TemporaryDirectory() as folder:
             began = time.monotonic()
-            found = loop(task, Job(tree=str(EXAMPLES / example), budget=trials, seed=7,
+            found = loop(task, SearchJob(tree=str(EXAMPLES / example), budget=trials, seed=7,
                                    reference=str(EXAMPLES / example)), self.device,
                          Settings(scratch=folder))
         seconds = time.monotonic() - began

@@ -28,12 +28,13 @@ import machine
 
 from harness import target
 from harness.compile import kernel
-from harness.evaluate.evaluate import Settings, Trees, evaluate
+from harness.evaluate.evaluate import Trees, evaluate
 from harness.isolation.zygote_client import Zygote
 from harness.loop.loop import loop
 from harness.roofline import measured_peaks
+from harness.runners.session import Settings
 from harness.search.space import knobs
-from harness.search.trials.trials import Job, Trial
+from harness.search.trials.trials import SearchJob, Trial
 from harness.target import Target
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
@@ -88,7 +89,7 @@ class Bench:
                       seconds=trial.wall_s)
 
         with tempfile.TemporaryDirectory() as folder:
-            found = loop(task, Job(tree=str(EXAMPLES / name), reference=str(EXAMPLES / name),
+            found = loop(task, SearchJob(tree=str(EXAMPLES / name), reference=str(EXAMPLES / name),
                                    budget=self.budget, seed=self.seed), self.device,
                          Settings(scratch=folder), on_trial=on_trial, cancel=cancel,
                          zygote=self.zygote)

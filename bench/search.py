@@ -28,7 +28,7 @@ import machine
 import numpy as np
 
 import harness.search.bayesian
-from harness.search.bayesian.bayesian_search import ModelSearch
+from harness.search.bayesian.bayesian_search import BayesianSearch
 from harness.search.space.space import Observation, Space
 
 assert harness.search.bayesian
@@ -49,7 +49,7 @@ class Kopt:
     """kopt's strategy behind the replay's interface, without any history."""
 
     def __init__(self, space: Any, seed: int, history: tuple[Observation, ...] = ()) -> None:
-        self.search = ModelSearch(space_of(space, seed), seed, history)
+        self.search = BayesianSearch(space_of(space, seed), seed, history)
 
     def ask(self) -> dict[str, Any] | None:
         return self.search.ask()
@@ -165,7 +165,7 @@ def proposal_cost_ms() -> dict[str, float]:
     space = Space(choices={f"K{i}": tuple(2**j for j in range(size)) for i, size
                            in enumerate((8, 8, 6, 6, 3, 3))}, requires=("K0 * K1 <= 16384",),
                   default={f"K{i}": 1 for i in range(6)})
-    search, chance, costs = ModelSearch(space, 0), random.Random(0), []
+    search, chance, costs = BayesianSearch(space, 0), random.Random(0), []
     for number in range(220):
         began = time.perf_counter()
         config = search.ask()

@@ -37,19 +37,19 @@ from harness.compile import kernel, triton_aot
 from harness.compile.kernel import Place
 from harness.compile.precompile import Ahead
 from harness.devices import datasheets
-from harness.evaluate.evaluate import Settings, Trees, evaluate
+from harness.evaluate.evaluate import Trees, evaluate
 from harness.formats.json_codec import to_builtins
 from harness.isolation.guard import clean_env
 from harness.isolation.rpc import Peer
 from harness.isolation.zygote_client import Zygote
-from harness.loop.screening import SCREEN, Screen
+from harness.loop.screening import SCREEN, Screening
 from harness.loop.sweep import Sweep
 from harness.roofline import cost_model
-from harness.runners.session import GPU_LIMITS
+from harness.runners.session import GPU_LIMITS, Settings
 from harness.runners.shared_process import Seat
 from harness.search.space import knobs
 from harness.search.space.space import Config
-from harness.search.trials.trials import Job
+from harness.search.trials.trials import SearchJob
 from harness.timing.plan import Plan
 from harness.timing.quick_timing import BLOCKS, Solo
 
@@ -116,13 +116,13 @@ class Bench:
                   + [{"config": e.config, "correctness": e.correctness, "why": e.reason}
                      for e in swept.entries if not e.first_us])
 
-    def screen(self, folder: Path) -> Screen:
+    def screen(self, folder: Path) -> Screening:
         tree = space.write(folder / "tree")
         found = knobs.find(space.SOURCE, language="triton")
-        return Screen(self.task, Job(tree=tree, reference=tree), self.device,
+        return Screening(self.task, SearchJob(tree=tree, reference=tree), self.device,
                       Settings(scratch=f"{folder}/scratch"), space.SOURCE, found, None, self.zygote)
 
-    def predicted(self, screen: Screen, configs: list[Config]) -> list[Config]:
+    def predicted(self, screen: Screening, configs: list[Config]) -> list[Config]:
         """Return the configurations in the order of their predicted latencies."""
         card = datasheets.find(self.device.name)
         if card is None or screen.ahead is None:
@@ -165,7 +165,7 @@ class Bench:
         over = median(row["over_s"] for row in rows)
         self.keep("triage", over_s=round(over, 3), passed=over <= TRIAGE_S, rows=rows)
 
-    def triaged(self, screen: Screen, config: Config, folder: Path) -> dict[str, Any]:
+    def triaged(self, screen: Screening, config: Config, folder: Path) -> dict[str, Any]:
         assert screen.ahead is not None
         runners = screen.stage.runners
         tree = Path(space.write(folder, screen.source_of(config)))

@@ -18,10 +18,11 @@ from fidelity_kernels import source, task, write
 
 from harness.compile import kernel
 from harness.devices import inventory
-from harness.evaluate.evaluate import Settings, Trees, evaluate
+from harness.evaluate.evaluate import Trees, evaluate
 from harness.isolation.rpc import Peer
 from harness.isolation.zygote_client import Zygote
-from harness.timing.paired_blocks import Duel
+from harness.runners.session import Settings
+from harness.timing.paired_blocks import PairedBlocks
 from harness.timing.paired_timing import ClassTiming, Pairs
 from harness.timing.plan import Plan
 
@@ -69,9 +70,9 @@ def tell_ratios() -> None:
         return timed
 
     setattr(Pairs, "run", told)  # noqa: B010
-    duel = Duel.run
+    duel = PairedBlocks.run
 
-    def blocks(self: Duel) -> tuple[float, float | None]:
+    def blocks(self: PairedBlocks) -> tuple[float, float | None]:
         print(f"{time.monotonic() - BEGAN:7.3f}  duel begins")
         result = duel(self)
         for side in sorted(self.blocks):
@@ -79,7 +80,7 @@ def tell_ratios() -> None:
                 f"{block.ns / block.calls / 1e3:.2f}" for block in self.blocks[side]))
         return result
 
-    setattr(Duel, "run", blocks)  # noqa: B010
+    setattr(PairedBlocks, "run", blocks)  # noqa: B010
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from engine.journal.write import Writer
 from engine.rounds.pool import Ticked
 from engine.verify import harness_client
 from engine.verify.fleet import Fleet, Gated
-from engine.verify.verifier import Job, Verified, Verifier
+from engine.verify.verifier import VerdictRequest, Verified, Verifier
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.isolation.zygote_client import WarmStart
 from harness.timing import stats
@@ -39,7 +39,7 @@ class Stopped(Exception):
     """The campaign is to end now; the text says why."""
 
 
-class Desk:
+class EngineContext:
     """What the parts of a running engine work with. Only the engine thread may use it."""
 
     def __init__(self, setup: Setup, writer: Writer, lease: Lease, stop: threading.Event) -> None:
@@ -77,7 +77,7 @@ class Desk:
             self.waited_s += time.monotonic() - began
         return None if self._shown(message) else message
 
-    def verdict(self, job: Job) -> Verdict:
+    def verdict(self, job: VerdictRequest) -> Verdict:
         """Have one verdict made and wait for it; what else arrives meanwhile stays in the queue.
 
         Raises KoptError for a fault, Stopped.

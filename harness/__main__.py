@@ -13,7 +13,7 @@ from harness.compile import kernel
 from harness.devices import inventory
 from harness.devices.device import Device
 from harness.errors import DeviceFault, IncumbentFault, InputError, KoptError, of_os
-from harness.evaluate.evaluate import Settings, evaluate
+from harness.evaluate.evaluate import evaluate
 from harness.formats.json_codec import ConvertError, from_json, to_json
 from harness.isolation.zygote_client import Zygote
 from harness.loop.loop import loop
@@ -30,6 +30,7 @@ from harness.requests import (
     TrialLine,
     VerdictLine,
 )
+from harness.runners.session import Settings
 from harness.target import Target
 
 

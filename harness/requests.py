@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.benchmark.verdict.whole_program import EndToEnd
-from harness.evaluate.evaluate import Settings, Trees
-from harness.search.trials.trials import Job, LoopResult, Trial
+from harness.evaluate.evaluate import Trees
+from harness.runners.session import Settings
+from harness.search.trials.trials import LoopResult, SearchJob, Trial
 from harness.target import Target
 from harness.verdict import Verdict
 
@@ -25,7 +26,7 @@ class EvaluateRequest:
 class LoopRequest:
     TAG = "loop"
     target: Target
-    job: Job
+    job: SearchJob
     device: str
     settings: Settings
 
@@ -51,7 +52,7 @@ class ReportedLoopRequest:
     """
 
     target: CommandTarget
-    job: Job
+    job: SearchJob
     device: str
     settings: Settings
     repeats: int = 0

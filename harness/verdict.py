@@ -97,7 +97,7 @@ Transferred = Literal["ACCEPT-as-real", "ACCEPT-with-asterisk", "REJECT-as-overf
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class TraceStep:
     """One step of a trace: how often a cache hit for weights, and for anything else."""
 
     step: int
@@ -114,7 +114,7 @@ class Transfer:
     reason: str
     cache_keys: tuple[str, ...] = ()
     id_audit: str = ""
-    hit_rates: tuple[Step, ...] | None = None
+    hit_rates: tuple[TraceStep, ...] | None = None
     skew: tuple[str, ...] = ()
 
     @property

@@ -27,7 +27,7 @@ from engine.manifest.ignored_fields import unheeded
 from engine.manifest.schema import Manifest
 from engine.repository import project as projects
 from engine.repository import submodules
-from engine.repository.campaign_repo import Lineage
+from engine.repository.campaign_repo import CampaignRepo
 from engine.repository.clone import Clone
 from engine.repository.project import Project
 from harness import target
@@ -51,7 +51,7 @@ class Setup:
     manifest: Manifest
     target: Target | CommandTarget
     devices: tuple[Device, ...]
-    lineage: Lineage
+    lineage: CampaignRepo
 
     @property
     def device(self) -> Device:
@@ -130,7 +130,7 @@ def _record(writer: Writer, folder: Folder, project: Project, manifest: Manifest
     identity, taken = folder.path.name, project
     if manifest.execution_mode == "workspace":
         taken = workspace_copy.take(project, manifest, task, folder.path)
-    lineage = Lineage.create(folder.path, identity, taken, publishes=manifests.publishes(manifest),
+    lineage = CampaignRepo.create(folder.path, identity, taken, publishes=manifests.publishes(manifest),
                              published=_published(manifest), carry=manifest.carry, origin=project)
     if taken is not project:
         workspace_copy.complete(taken, lineage)
@@ -177,7 +177,7 @@ def open_campaign(workspace: Path, identity: str) -> Setup:
     finally:
         reader.close()
     manifest = manifests.load(folder.manifest)
-    lineage = Lineage(folder.path, identity, Path(campaign.project),
+    lineage = CampaignRepo(folder.path, identity, Path(campaign.project),
                       publishes=manifests.publishes(manifest), published=_published(manifest))
     task, _ = shape_weights.applied(_target_at(lineage, manifest, folder), weights)
     found = devices_for(manifest, task, model=campaign.device)
@@ -219,7 +219,7 @@ def _expect_committed(project: Project, paths: Sequence[str]) -> None:
                          fix=f"run `git add {path} && git commit -m start` there")
 
 
-def _target_at(lineage: Lineage, manifest: Manifest, folder: Folder) -> Target | CommandTarget:
+def _target_at(lineage: CampaignRepo, manifest: Manifest, folder: Folder) -> Target | CommandTarget:
     """Read the target as the base commit has it: a later edit of the project changes nothing."""
     if manifest.target.kind == "command":
         return benchmark_target.sealed_target(manifest, lineage.files(lineage.base))

@@ -20,7 +20,7 @@ from engine.globs import matches, reaches
 from engine.manifest import benchmark_target
 from engine.manifest.schema import Manifest
 from engine.repository import lfs, submodules
-from engine.repository.clone import Clone, Entry
+from engine.repository.clone import Clone, TreeEntry
 from engine.repository.git import Git
 from engine.repository.project import Project, find
 from harness.benchmark.spec.command_target import CommandTarget
@@ -118,7 +118,7 @@ def complete(copied: Project, clone: Clone) -> None:
     lfs.fill(clone, copied.head, copied.path)
 
 
-def _pack(theirs: Clone, entries: Iterable[Entry], git_dir: Path) -> None:
+def _pack(theirs: Clone, entries: Iterable[TreeEntry], git_dir: Path) -> None:
     """Pack the contents of files straight into another repository."""
     blobs = dict.fromkeys(entry.id for entry in entries if entry.mode != submodules.GITLINK)
     theirs.git.run("pack-objects", "--quiet", str(git_dir / "objects" / "pack" / "pack"),

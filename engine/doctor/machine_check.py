@@ -12,7 +12,7 @@ Status = Literal["ok", "note", "warn", "missing"]
 TOOL_S = 5.0
 
 
-class Check(msgspec.Struct, frozen=True):
+class MachineCheck(msgspec.Struct, frozen=True):
     """What was found; `missing` means that kopt cannot work, `fix` says what to do about it."""
 
     name: str

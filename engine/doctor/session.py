@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from engine.doctor import containers
-from engine.doctor.machine_check import Check, output
+from engine.doctor.machine_check import MachineCheck, output
 from engine.journal.lease import this_host
 
 GIB = 1 << 30
@@ -22,7 +22,7 @@ LOGIND = ("busctl", "--system", "get-property", "org.freedesktop.login1",
           "/org/freedesktop/login1", "org.freedesktop.login1.Manager", "KillUserProcesses")
 
 
-def checks() -> Iterator[Check]:
+def checks() -> Iterator[MachineCheck]:
     """Yield what surrounds this process."""
     yield namespaces()
     yield container()
@@ -31,7 +31,7 @@ def checks() -> Iterator[Check]:
     yield terminal()
 
 
-def namespaces() -> Check:
+def namespaces() -> MachineCheck:
     """Try to make a user namespace, which is what confines a worker's file system."""
     try:
         done = subprocess.run([sys.executable, "-I", "-c", UNSHARE], check=False, timeout=10,
@@ -41,55 +41,55 @@ def namespaces() -> Check:
         allowed = False
     bubblewrap = "bubblewrap installed" if shutil.which("bwrap") else "no bubblewrap"
     if allowed:
-        return Check("user namespaces", "ok", f"allowed, {bubblewrap}")
-    return Check("user namespaces", "note", f"not allowed, {bubblewrap}",
+        return MachineCheck("user namespaces", "ok", f"allowed, {bubblewrap}")
+    return MachineCheck("user namespaces", "note", f"not allowed, {bubblewrap}",
                  "workers are confined by limits and clean-up only")
 
 
-def container() -> Check:
+def container() -> MachineCheck:
     """Look for a container and for limits on cores, memory and processes."""
     inside = containers.inside()
     found = [f"in a container ({', '.join(inside)})"] if inside else []
     found += [told for told in (_cpu_limit(), _memory_limit(), _process_limit()) if told]
-    return Check("container", "note" if found else "ok",
+    return MachineCheck("container", "note" if found else "ok",
                  ", ".join(found) or "none, and no limits of a control group",
                  "a campaign ends with it, and keeps what it has where the workspace outlives it"
                  if inside else "")
 
 
-def slurm() -> Check:
+def slurm() -> MachineCheck:
     """Look for a Slurm job and for how long it still lasts."""
     job = os.environ.get("SLURM_JOB_ID", "")
     if not job:
-        return Check("slurm", "ok", "not in a job")
+        return MachineCheck("slurm", "ok", "not in a job")
     end = os.environ.get("SLURM_JOB_END_TIME", "")
     if end.isdigit():
         left = f"{max(0.0, (int(end) - time.time()) / 60):.0f} min left"
     else:
         told = output("squeue", "--noheader", "--job", job, "--format", "%L")
         left = f"{told.strip()} left" if told else "time left unknown"
-    return Check("slurm", "warn", f"job {job}, {left}",
+    return MachineCheck("slurm", "warn", f"job {job}, {left}",
                  "a campaign ends with the job; kopt run in the next one goes on with it")
 
 
-def logind() -> Check:
+def logind() -> MachineCheck:
     """Ask systemd-logind whether it kills what a closed session leaves behind."""
     name = "closed sessions"
     if not Path("/run/systemd/system").exists():
-        return Check(name, "ok", "no systemd: campaigns outlive the session")
+        return MachineCheck(name, "ok", "no systemd: campaigns outlive the session")
     answer = output(*LOGIND, timeout_s=3) if shutil.which("busctl") else None
     if answer is None:
         answer = "b true" if _kills_by_file() else "b false"
     if answer != "b true":
-        return Check(name, "ok", "logind lets campaigns outlive the session")
+        return MachineCheck(name, "ok", "logind lets campaigns outlive the session")
     user = os.environ.get("USER") or str(os.getuid())
     if Path(f"/var/lib/systemd/linger/{user}").exists():
-        return Check(name, "ok", f"logind kills processes, but {user} lingers")
-    return Check(name, "warn", "logind kills a user's processes at logout (KillUserProcesses)",
+        return MachineCheck(name, "ok", f"logind kills processes, but {user} lingers")
+    return MachineCheck(name, "warn", "logind kills a user's processes at logout (KillUserProcesses)",
                  f"loginctl enable-linger {user}")
 
 
-def terminal() -> Check:
+def terminal() -> MachineCheck:
     """Look at what a dashboard would be drawn on."""
     size = shutil.get_terminal_size((0, 0))
     facts = [os.environ.get("TERM") or "no TERM"]
@@ -99,10 +99,10 @@ def terminal() -> Check:
     encoding = locale.getpreferredencoding(False)
     facts.append(encoding)
     if encoding.upper().replace("-", "") != "UTF8":
-        return Check("terminal", "warn", ", ".join(facts), "set LANG=C.UTF-8 for its lines")
+        return MachineCheck("terminal", "warn", ", ".join(facts), "set LANG=C.UTF-8 for its lines")
     if 0 < size.columns < 80 or 0 < size.lines < 24:
-        return Check("terminal", "warn", ", ".join(facts), "80x24 is the smallest that shows all")
-    return Check("terminal", "ok", ", ".join([*facts, f"host {this_host().split(' ')[0]}"]))
+        return MachineCheck("terminal", "warn", ", ".join(facts), "80x24 is the smallest that shows all")
+    return MachineCheck("terminal", "ok", ", ".join([*facts, f"host {this_host().split(' ')[0]}"]))
 
 
 def _kills_by_file() -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.doctor import machine, session
-from engine.doctor.machine_check import Check
+from engine.doctor.machine_check import MachineCheck
 from harness.devices.device import Device
 
 
-def notices(devices: Sequence[Device]) -> list[Check]:
+def notices(devices: Sequence[Device]) -> list[MachineCheck]:
     """Return what stands in a campaign's way: a Slurm job that ends, a login whose end kills it,
     cards that are hidden, shared out or take one process only; and a container and its limits.
     """

@@ -11,14 +11,14 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from engine.doctor.machine_check import Check, first, output
+from engine.doctor.machine_check import MachineCheck, first, output
 
 GIT_NEEDED = (2, 32)
 COMPILERS = ("cc", "gcc", "clang")
 LOAD = "import ctypes, sys; sys.exit(ctypes.CDLL(sys.argv[1]).answer() != 42)"
 
 
-def checks() -> Iterator[Check]:
+def checks() -> Iterator[MachineCheck]:
     """Yield what there is of programs and packages."""
     yield python()
     yield git()
@@ -26,27 +26,27 @@ def checks() -> Iterator[Check]:
     yield packages()
 
 
-def python() -> Check:
+def python() -> MachineCheck:
     inside = "in a virtual environment" if sys.prefix != sys.base_prefix else "not in a venv"
     found = f"{platform.python_version()}, {sys.executable}, {inside}"
-    return Check("python", "ok", found)
+    return MachineCheck("python", "ok", found)
 
 
-def git() -> Check:
+def git() -> MachineCheck:
     printed = output("git", "--version")
     version = re.search(r"(\d+)\.(\d+)", printed or "")
     if printed is None or version is None:
-        return Check("git", "missing", "not installed", "install git 2.32 or newer")
+        return MachineCheck("git", "missing", "not installed", "install git 2.32 or newer")
     if (int(version[1]), int(version[2])) < GIT_NEEDED:
-        return Check("git", "missing", printed, "kopt needs git 2.32 or newer")
-    return Check("git", "ok", printed)
+        return MachineCheck("git", "missing", printed, "kopt needs git 2.32 or newer")
+    return MachineCheck("git", "ok", printed)
 
 
-def compiler() -> Check:
+def compiler() -> MachineCheck:
     """Compile, load and call a function; a temporary folder mounted noexec shows here."""
     there = first([(name, "--version") for name in COMPILERS])
     if there is None:
-        return Check("compiler", "missing", "no C compiler (cc, gcc or clang)",
+        return MachineCheck("compiler", "missing", "no C compiler (cc, gcc or clang)",
                      "install one, for example apt install gcc")
     name, printed = there
     version = (printed.splitlines() or [name])[0]
@@ -58,23 +58,23 @@ def compiler() -> Check:
                               capture_output=True, check=False, timeout=60)
         if done.returncode:
             why = (done.stderr.strip().splitlines() or ["it says nothing"])[0]
-            return Check("compiler", "missing", f"{version}: {why}",
+            return MachineCheck("compiler", "missing", f"{version}: {why}",
                          "install the C library's headers, for example apt install libc6-dev")
         if output(sys.executable, "-c", LOAD, str(library)) is None:
-            return Check("compiler", "missing", f"{version}: what it makes does not load",
+            return MachineCheck("compiler", "missing", f"{version}: what it makes does not load",
                          f"is {tempfile.gettempdir()} mounted noexec? set TMPDIR elsewhere")
-    return Check("compiler", "ok", version)
+    return MachineCheck("compiler", "ok", version)
 
 
-def packages() -> Check:
+def packages() -> MachineCheck:
     """Look at versions only: importing torch takes seconds and hundreds of megabytes."""
     versions = {name: _version(name) for name in ("torch", "triton", "textual")}
     found = ", ".join(f"{name} {version or '-'}" for name, version in versions.items())
     if not (versions["torch"] and versions["triton"]):
-        return Check("packages", "note", found, "Triton kernels need pip install 'kopt[torch]'")
+        return MachineCheck("packages", "note", found, "Triton kernels need pip install 'kopt[torch]'")
     if not versions["textual"]:
-        return Check("packages", "note", found, "the dashboard needs pip install 'kopt[tui]'")
-    return Check("packages", "ok", found)
+        return MachineCheck("packages", "note", found, "the dashboard needs pip install 'kopt[tui]'")
+    return MachineCheck("packages", "ok", found)
 
 
 def _version(name: str) -> str:

@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from engine.history import history, lessons, round_resume
-from engine.history.history import Past
+from engine.history.history import CampaignHistory
 from engine.history.kernel_splits import Splits
 from engine.history.lessons import Lesson
 from engine.journal.read import Reader
@@ -25,7 +25,7 @@ NOT_RUN = "e2e.not_run"
 """The event that says why the whole program was not run with a best."""
 
 
-class Stop(msgspec.Struct, frozen=True, kw_only=True):
+class StopRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What a `campaign.stop` event holds; `wall_s`, `trials` and `cost` are of all engines."""
 
     reason: str
@@ -99,15 +99,15 @@ def _check(manifest: Manifest) -> str:
     return check if isinstance(check, str) else f"{check.column} {check.rule}".rstrip()
 
 
-class Story(msgspec.Struct, frozen=True, kw_only=True):
+class JournalView(msgspec.Struct, frozen=True, kw_only=True):
     """A campaign as its journal tells it; slots, bottlenecks and reviews are by round."""
 
     row: Campaign
-    past: Past
+    past: CampaignHistory
     slots: dict[int, Sequence[Slot]]
     bottlenecks: dict[int, Sequence[Bottleneck]]
     reviews: dict[int, Stagnation]
-    stops: tuple[tuple[float, Stop], ...]
+    stops: tuple[tuple[float, StopRecord], ...]
     """When, and what was recorded."""
     tips: tuple[tuple[float, TipsRead], ...] = ()
     not_run: tuple[tuple[float, NotRun], ...] = ()
@@ -154,7 +154,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
         return self.commands.benchmark or "kopt's own harness"
 
 
-def whole(reader: Reader, row: Campaign) -> Story:
+def whole(reader: Reader, row: Campaign) -> JournalView:
     """Read a campaign's story with what its manifest says, if that is there still."""
     try:
         manifest = manifests.load(Path(row.path) / "manifest.yaml")
@@ -164,20 +164,20 @@ def whole(reader: Reader, row: Campaign) -> Story:
 
 
 def read(reader: Reader, campaign: str, score: Score = "kernel",
-         commands: Commands | None = None) -> Story:
+         commands: Commands | None = None) -> JournalView:
     """Read a campaign's story; raises LookupError if there is no such campaign."""
     past = history.read(reader, campaign, score)
     row = reader.campaign(campaign)
     assert row is not None
     reviews = [_payload(event, Stagnation) for event in reader.events_of(campaign, "stagnation")]
-    return Story(
+    return JournalView(
         row=row, past=past, utc_offset_s=_offset(reader, campaign),
         commands=commands or Commands(), lessons=lessons.of(past),
         scopes=round_resume.scopes(reader, campaign),
         slots={r.n: reader.slots(campaign, r.n) for r in past.rounds},
         bottlenecks={r.n: reader.bottlenecks(campaign, r.n) for r in past.rounds},
         reviews={review.round: review for review in reviews},
-        stops=_timed(reader, campaign, "campaign.stop", Stop),
+        stops=_timed(reader, campaign, "campaign.stop", StopRecord),
         tips=_timed(reader, campaign, "tips.read", TipsRead),
         not_run=_timed(reader, campaign, NOT_RUN, NotRun))
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from engine.history import history
-from engine.history.history import Past
+from engine.history.history import CampaignHistory
 from engine.judge import judge
 from harness.formats.text import plain
 from harness.verdict import Outcome, Verdict
@@ -33,7 +33,7 @@ class Divided(msgspec.Struct, frozen=True, kw_only=True):
     slower: tuple[str, ...]
 
 
-def of(past: Past) -> tuple[Divided, ...]:
+def of(past: CampaignHistory) -> tuple[Divided, ...]:
     """Return what needs a split on the best as it is, the newest first."""
     found: dict[str, Divided] = {}
     for told in reversed(past.decisions):

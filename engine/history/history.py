@@ -15,7 +15,7 @@ from engine.history import change_summary
 from engine.journal.read import Reader
 from engine.journal.records import Candidate, DecisionRow, Round, RoundOutcome, VerdictRow
 from engine.judge import judge, stop_rules
-from engine.judge.stop_rules import Tally
+from engine.judge.stop_rules import RoundTally
 from harness.timing.plan import Score
 from harness.verdict import Row, Verdict
 
@@ -65,7 +65,7 @@ class Rollback(msgspec.Struct, frozen=True, kw_only=True):
     at: float = 0.0
 
 
-class Past(msgspec.Struct, frozen=True, kw_only=True):
+class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
     """A campaign's rounds and what was decided in them, the oldest first."""
 
     folder: Path
@@ -86,7 +86,7 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(r for r in self.rounds if r.outcome not in (None, "baseline"))
 
     @property
-    def tally(self) -> Tally:
+    def tally(self) -> RoundTally:
         return stop_rules.tally(self.rounds, kept={d.round for d in self.keeps},
                               asked={d.round for d in self.decisions if d.kind == "ask"})
 
@@ -145,7 +145,7 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
         commits = [d.commit for d in self.keeps if d.round <= n and d.commit not in gone]
         return commits[-1] if commits else self.base
 
-    def until(self, at: float) -> Past:
+    def until(self, at: float) -> CampaignHistory:
         """Return the past as it was at a time."""
         return msgspec.structs.replace(
             self, rounds=tuple(r for r in self.rounds if (r.ended_at or math.inf) <= at),
@@ -203,12 +203,12 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.attempts)
 
 
-def read(reader: Reader, campaign: str, score: Score = "kernel", margin: float = 0.01) -> Past:
+def read(reader: Reader, campaign: str, score: Score = "kernel", margin: float = 0.01) -> CampaignHistory:
     """Read a campaign's past; raises LookupError if there is no such campaign."""
     one = reader.campaign(campaign)
     if one is None:
         raise LookupError(f"no campaign {campaign}")
-    return Past(folder=Path(one.path), base=one.base_commit, score=score, margin=margin,
+    return CampaignHistory(folder=Path(one.path), base=one.base_commit, score=score, margin=margin,
                 rounds=tuple(reader.rounds(campaign)),
                 decisions=tuple(reversed(reader.decisions(campaign))),
                 verdicts={row.id: row for row in reversed(reader.verdicts(campaign))},
@@ -231,7 +231,7 @@ def decode(row: VerdictRow) -> Verdict:
     return msgspec.json.decode(row.body, type=Verdict)
 
 
-def _regression(past: Past, round: Round, decision: DecisionRow, verdict: Verdict) -> Regression:
+def _regression(past: CampaignHistory, round: Round, decision: DecisionRow, verdict: Verdict) -> Regression:
     candidate = past.candidates.get(decision.candidate)
     ratio = verdict.speedup or 1.0
     both = None if verdict.latency_us is None else (verdict.latency_us * ratio, verdict.latency_us)

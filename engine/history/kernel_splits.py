@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from engine.history import history, served
-from engine.history.history import Past
-from engine.split.languages.c_dispatch import Block
+from engine.history.history import CampaignHistory
+from engine.split.languages.c_dispatch import DispatchBlock
 from engine.split.languages.detect import language_by_name
 from harness.errors import Refused
 
@@ -49,7 +49,7 @@ Splits = Mapping[str, tuple[Split, ...]]
 """By the kept commit that brought them, or changed them."""
 
 
-def of(past: Past, kernel: Callable[[str], Mapping[str, bytes]]) -> Splits:
+def of(past: CampaignHistory, kernel: Callable[[str], Mapping[str, bytes]]) -> Splits:
     """Return the splits that keeps brought; `kernel` reads a commit's files, text by name."""
     found: dict[str, tuple[Split, ...]] = {}
     keeps = [keep.commit for keep in past.keeps]
@@ -64,7 +64,7 @@ def of(past: Past, kernel: Callable[[str], Mapping[str, bytes]]) -> Splits:
     return found
 
 
-def _classes(past: Past) -> list[str]:
+def _classes(past: CampaignHistory) -> list[str]:
     """Return the config classes that the baseline was measured on."""
     first = next((row for row in past.verdicts.values() if row.purpose == "baseline"), None)
     return [] if first is None else [row.config_class for row in history.decode(first).rows]
@@ -83,7 +83,7 @@ def _of_source(name: str, data: bytes, classes: Sequence[str]) -> Iterator[Split
     yield from (_split(block, classes) for block in blocks)
 
 
-def _split(block: Block, classes: Sequence[str]) -> Split:
+def _split(block: DispatchBlock, classes: Sequence[str]) -> Split:
     *new, old = served.by_kernel(block, classes)
     return Split(entry=block.entry, kernels=(
         *(Variant(kernel=one.kernel, condition=str(one.condition), told=told)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from engine.history import change_summary, history
-from engine.history.history import Past
+from engine.history.history import CampaignHistory
 from engine.journal.records import Candidate, DecisionRow
 from engine.judge.judge import describe_rows, describe_speedup
 from engine.markdown import level
@@ -39,7 +39,7 @@ class Lesson(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-def of(past: Past, *, accepted: bool = False) -> tuple[Lesson, ...]:
+def of(past: CampaignHistory, *, accepted: bool = False) -> tuple[Lesson, ...]:
     """Return a campaign's lessons, oldest first; with `accepted` none of a gain whose final
     acceptance is still to come.
     """
@@ -55,7 +55,7 @@ def category(reason: str) -> str:
     return re.sub(r"[0-9][0-9.]*", "#", " ".join(head.lower().split()))
 
 
-def _gains(past: Past, keeps: Iterable[DecisionRow]) -> Iterator[Lesson]:
+def _gains(past: CampaignHistory, keeps: Iterable[DecisionRow]) -> Iterator[Lesson]:
     for keep in keeps:
         candidate = past.candidates.get(keep.candidate)
         row = past.verdicts.get(keep.verdict or 0)
@@ -84,7 +84,7 @@ def _transfers(found: Transfer | None) -> bool:
     return found is None or (found.decision != "REJECT-as-overfit" and not found.skew)
 
 
-def _rejects(past: Past) -> Iterator[Lesson]:
+def _rejects(past: CampaignHistory) -> Iterator[Lesson]:
     """Yield a lesson at the reject that makes its class one."""
     classes: dict[str, dict[str, Candidate]] = {}
     for told in past.decisions:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from engine.split.languages.c_dispatch import Block
+from engine.split.languages.c_dispatch import DispatchBlock
 
 MOST = 8
 """Classes that are named of one kernel."""
@@ -15,7 +15,7 @@ _MORE = re.compile(r" and \d+ more$")
 _VALUE = re.compile(r"(?<![^\s,])(\w+)=(-?\d+)(?![^\s,])")
 
 
-def by_kernel(block: Block, classes: Sequence[str]) -> list[str]:
+def by_kernel(block: DispatchBlock, classes: Sequence[str]) -> list[str]:
     """Return what each kernel serves, in the order of the dispatch, the old one last; "" where the
     source does not say it.
 
@@ -37,7 +37,7 @@ def by_kernel(block: Block, classes: Sequence[str]) -> list[str]:
     return [*served, _listed([c for c in classes if c not in seen]) if whole and seen else ""]
 
 
-def _asked(block: Block, points: Mapping[str, Mapping[str, int]]) -> list[str]:
+def _asked(block: DispatchBlock, points: Mapping[str, Mapping[str, int]]) -> list[str]:
     found: list[list[str]] = [[] for _ in (*block.branches, block)]
     for name, point in points.items():
         taken = next((at for at, one in enumerate(block.branches) if one.condition.holds(point)),

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from engine.history.history import Past
+from engine.history.history import CampaignHistory
 from engine.journal.records import Round, VerdictRow
 from engine.judge.stop_rules import NOTHING, Spent
-from engine.manifest.schema import Budget
+from engine.manifest.schema import BudgetSpec
 from engine.workers.protocol import Task
 
 BEAT_S = 5.0
@@ -118,13 +118,13 @@ def takes(verdicts: Mapping[int, VerdictRow], *, end_to_end: bool = False) -> Ta
                  end_to_end=longest.get("e2e", final) if end_to_end else 0.0)
 
 
-def gains_of(past: Past, candidates: int) -> int:
+def gains_of(past: CampaignHistory, candidates: int) -> int:
     """Return how many of so many candidates will be gains, if they fare as those before them."""
     judged = {d.candidate: d.kind in GOOD for d in past.decisions}
     return -(-candidates * sum(judged.values()) // len(judged)) if judged else 0
 
 
-def margin_s(budget: Budget, each: Takes, candidates: int, *, cards: int = 1, gains: int = 0,
+def margin_s(budget: BudgetSpec, each: Takes, candidates: int, *, cards: int = 1, gains: int = 0,
              formats: bool = False, work: int = 0) -> float:
     """Return the seconds to keep for all that comes once workers have been ended.
 
@@ -140,7 +140,7 @@ def margin_s(budget: Budget, each: Takes, candidates: int, *, cards: int = 1, ga
                ENDING_S + each.verdict * in_turn + each.final + each.end_to_end)
 
 
-def afford(tasks: Sequence[Task], budget: Budget, used: Spent, past: Past, kept_s: float,
+def afford(tasks: Sequence[Task], budget: BudgetSpec, used: Spent, past: CampaignHistory, kept_s: float,
            costs: Mapping[str, float]) -> list[Task]:
     """Return the tasks that the budget still allows: searches with fewer trials, if need be.
 
@@ -167,7 +167,7 @@ def afford(tasks: Sequence[Task], budget: Budget, used: Spent, past: Past, kept_
     return allowed[::-1]
 
 
-def _trials_left(budget: Budget, used: Spent, past: Past, kept_s: float) -> int | None:
+def _trials_left(budget: BudgetSpec, used: Spent, past: CampaignHistory, kept_s: float) -> int | None:
     """Return how many trials a round may have, None for any number."""
     limits = [] if budget.trials is None else [max(0, budget.trials - used.trials)]
     each_s = _trial_s(past)
@@ -176,7 +176,7 @@ def _trials_left(budget: Budget, used: Spent, past: Past, kept_s: float) -> int 
     return min(limits, default=None)
 
 
-def _trial_s(past: Past) -> float:
+def _trial_s(past: CampaignHistory) -> float:
     """Return how long rounds were at it for each trial; before there is one, half a verdict."""
     searched = [r for r in past.attempts if r.trials]
     if not searched:

@@ -14,12 +14,9 @@ from pathlib import Path
 
 import msgspec
 
-from engine.journal.errors import LeaseLost
 from engine.journal.records import Lease
 from engine.journal.write import Writer
 from harness.errors import Refused
-
-__all__ = ["LeaseLost", "acquire", "alive", "heartbeat", "release", "this_host"]
 
 STALE_S = 60.0
 """Age of a heartbeat on another host beyond which its engine counts as gone, seconds."""

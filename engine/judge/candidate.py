@@ -17,7 +17,7 @@ from harness.errors import InputError
 from harness.formats.text import plain
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class CandidateTree(msgspec.Struct, frozen=True, kw_only=True):
     """A candidate with its patch and the tree that the patch makes of its base."""
 
     candidate: Candidate
@@ -31,7 +31,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make(setup: Setup, patch: Patch, base_commit: str, *, round: int, slot: str, hypothesis: str,
-         bottleneck: str) -> Entry:
+         bottleneck: str) -> CandidateTree:
     """Store a patch and return its entry; raises InputError if it does not apply to its base."""
     applied = setup.lineage.apply(base_commit, patch)
     data = applied.patch.data
@@ -46,7 +46,7 @@ def make(setup: Setup, patch: Patch, base_commit: str, *, round: int, slot: str,
     return _entry(setup, candidate, applied.patch, applied.tree)
 
 
-def load(setup: Setup, candidate: Candidate) -> Entry:
+def load(setup: Setup, candidate: Candidate) -> CandidateTree:
     """Read a recorded candidate's patch back; raises InputError if the file is not what it was."""
     path = setup.folder.path / candidate.patch_path
     data = _read(path, candidate.patch_sha256)
@@ -54,7 +54,7 @@ def load(setup: Setup, candidate: Candidate) -> Entry:
     return _entry(setup, candidate, patch, setup.lineage.apply(candidate.base_commit, patch).tree)
 
 
-def rebase(setup: Setup, entry: Entry, new_base: str, round: int) -> Entry | None:
+def rebase(setup: Setup, entry: CandidateTree, new_base: str, round: int) -> CandidateTree | None:
     """Return the same change as a new candidate on another base, None if it is there already.
 
     Raises InputError on a conflict.
@@ -66,7 +66,7 @@ def rebase(setup: Setup, entry: Entry, new_base: str, round: int) -> Entry | Non
                 hypothesis=entry.candidate.hypothesis, bottleneck=entry.candidate.bottleneck)
 
 
-def _entry(setup: Setup, candidate: Candidate, patch: Patch, tree: str) -> Entry:
+def _entry(setup: Setup, candidate: Candidate, patch: Patch, tree: str) -> CandidateTree:
     """Return an entry with what its patch must not do.
 
     A benchmark of the project's own lies in the project, and may read any file of it: there, no
@@ -75,7 +75,7 @@ def _entry(setup: Setup, candidate: Candidate, patch: Patch, tree: str) -> Entry
     found = violations(patch, setup.edit, setup.frozen)
     if setup.command is not None:
         found = tuple(msgspec.structs.replace(one, kind="frozen") for one in found)
-    return Entry(candidate=candidate, patch=patch, tree=tree, violations=found)
+    return CandidateTree(candidate=candidate, patch=patch, tree=tree, violations=found)
 
 
 def _read(path: Path, sha256: str) -> bytes:

@@ -10,7 +10,7 @@ import msgspec
 
 from engine.campaign.setup import Setup
 from engine.judge import candidate
-from engine.judge.candidate import Entry
+from engine.judge.candidate import CandidateTree
 from engine.repository.patches.hygiene import violations
 from engine.repository.patches.patch import Patch
 from harness.errors import InputError
@@ -20,8 +20,8 @@ from harness.isolation.guard import Confine, Limits
 LIMITS = Limits(wall_s=120.0, memory_bytes=4 << 30)
 
 
-def run(setup: Setup, entry: Entry, command: str, *, round: int,
-        stop: threading.Event | None = None) -> Entry:
+def run(setup: Setup, entry: CandidateTree, command: str, *, round: int,
+        stop: threading.Event | None = None) -> CandidateTree:
     """Run the format command on an entry's tree; returns what it makes of the entry.
 
     Raises InputError if it fails.
@@ -43,7 +43,7 @@ def run(setup: Setup, entry: Entry, command: str, *, round: int,
                            bottleneck=entry.candidate.bottleneck)
 
 
-def _own(setup: Setup, entry: Entry, patch: Patch) -> Patch:
+def _own(setup: Setup, entry: CandidateTree, patch: Patch) -> Patch:
     """Leave out what the formatter changed and the candidate neither changed nor may change."""
     touched = {path for file in entry.patch.files for path in (file.old_path, file.new_path)}
     others = {one.path for one in violations(patch, setup.edit, setup.frozen)} - touched

@@ -10,7 +10,7 @@ from engine.journal.records import Round
 from engine.manifest.schema import Manifest
 
 
-class Tally(msgspec.Struct, frozen=True, kw_only=True):
+class RoundTally(msgspec.Struct, frozen=True, kw_only=True):
     """What the rounds so far come to; round 1 is the baseline and no attempt.
 
     `without_gain` counts the rollbacks in a row: rounds that ended and kept nothing.
@@ -33,7 +33,7 @@ NOTHING = Spent()
 
 
 def tally(rounds: Sequence[Round], *, kept: Collection[int] = (),
-          asked: Collection[int] = ()) -> Tally:
+          asked: Collection[int] = ()) -> RoundTally:
     """Count: only a measured regression adds to the streak, everything else ends it.
 
     `kept` are rounds of which something was kept, be it by a person after they had ended; a gain
@@ -47,10 +47,10 @@ def tally(rounds: Sequence[Round], *, kept: Collection[int] = (),
         gain = round.outcome == "keep" or round.n in kept
         regressions = regressions + 1 if round.outcome == "regression" and not gain else 0
         without_gain = 0 if gain or round.n in asked else without_gain + 1
-    return Tally(rounds=attempts, consecutive_regressions=regressions, without_gain=without_gain)
+    return RoundTally(rounds=attempts, consecutive_regressions=regressions, without_gain=without_gain)
 
 
-def reason_to_stop(manifest: Manifest, counts: Tally, *, spent: Spent = NOTHING,
+def reason_to_stop(manifest: Manifest, counts: RoundTally, *, spent: Spent = NOTHING,
                    margin_s: float = 0.0, pct_of_roofline: float | None = None,
                    reached: str = "") -> str:
     """Return why the campaign ends now, or "".

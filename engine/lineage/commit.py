@@ -11,7 +11,7 @@ import msgspec
 from engine.failpoint import failpoint
 from engine.journal.records import Campaign, Candidate
 from engine.journal.write import Writer
-from engine.repository.campaign_repo import Lineage
+from engine.repository.campaign_repo import CampaignRepo
 from engine.repository.patches.patch import Patch
 from harness.errors import Refused
 
@@ -36,7 +36,7 @@ class Keep(msgspec.Struct, frozen=True, kw_only=True):
     verdict: int | None = None
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class KeptCommit(msgspec.Struct, frozen=True, kw_only=True):
     """A kept candidate's commit; `refusal` is why the user's repository did not take it, or ""."""
 
     candidate: str
@@ -44,7 +44,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     refusal: str = ""
 
 
-def keep(writer: Writer, lineage: Lineage, candidate: Candidate, patch: Patch, why: Keep) -> Kept:
+def keep(writer: Writer, lineage: CampaignRepo, candidate: Candidate, patch: Patch, why: Keep) -> KeptCommit:
     """Make a candidate the campaign's best commit.
 
     Raises Refused if its base is no longer the best (rebase it and measure again), InputError if
@@ -66,13 +66,13 @@ def keep(writer: Writer, lineage: Lineage, candidate: Candidate, patch: Patch, w
     return _finish(writer, lineage, msgspec.structs.replace(candidate, commit=commit))
 
 
-def recover(writer: Writer, lineage: Lineage) -> list[Kept]:
+def recover(writer: Writer, lineage: CampaignRepo) -> list[KeptCommit]:
     """Finish or give up what a killed engine was keeping, and make branch and journal agree.
 
     To be called once by an engine that has just taken the campaign's lease, after `unlock`; returns
     what was kept.
     """
-    kept: list[Kept] = []
+    kept: list[KeptCommit] = []
     for candidate in writer.keeping(lineage.campaign):
         try:
             kept.append(_finish(writer, lineage, candidate))
@@ -94,7 +94,7 @@ def fallen(before: float | None, now: float | None, tolerance: float = TOLERANCE
             f"{100 * tolerance:g} %")
 
 
-def _finish(writer: Writer, lineage: Lineage, candidate: Candidate) -> Kept:
+def _finish(writer: Writer, lineage: CampaignRepo, candidate: Candidate) -> KeptCommit:
     """Do everything after `keeping` was recorded; every step may have been done before."""
     writer.check_lease(candidate.campaign)
     failpoint("keep.branch-before")
@@ -117,7 +117,7 @@ def _finish(writer: Writer, lineage: Lineage, candidate: Candidate) -> Kept:
         failpoint("keep.kept-open")
     failpoint("keep.kept")
     lineage.note_best()
-    return Kept(candidate=candidate.id, commit=candidate.commit, refusal=refusal)
+    return KeptCommit(candidate=candidate.id, commit=candidate.commit, refusal=refusal)
 
 
 def _give_up(writer: Writer, candidate: Candidate, why: str) -> None:
@@ -130,7 +130,7 @@ def _give_up(writer: Writer, candidate: Candidate, why: str) -> None:
     raise Refused(reason, where=f"candidate {candidate.id}")
 
 
-def _agree(writer: Writer, lineage: Lineage) -> None:
+def _agree(writer: Writer, lineage: CampaignRepo) -> None:
     """Set the branch to the best commit that the journal knows, should they differ."""
     campaign = writer.one(Campaign, "WHERE id = ?", lineage.campaign)
     if campaign is None or campaign.best_commit == lineage.git.find(lineage.ref):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.judge import candidate as candidates
-from engine.lineage.promote import Judged, Keeper
+from engine.lineage.promote import JudgedCandidate, Keeper
 from harness.errors import InputError
 
 
@@ -15,7 +15,7 @@ def ask_next(keeper: Keeper) -> None:
     desk, setup = keeper.desk, keeper.setup
     best = setup.lineage.best
     waiting = desk.reader.candidates(setup.id, states=("waiting",))
-    standing: list[Judged] = []
+    standing: list[JudgedCandidate] = []
     for candidate in desk.reader.candidates(setup.id, states=("verified",)):
         verdict = desk.recorded(candidate.id, "verify", candidate.base_tree)
         try:

@@ -7,12 +7,12 @@ told: its gain was sure when it was kept.
 
 from __future__ import annotations
 
-from engine.context import Desk
+from engine.context import EngineContext
 from engine.failpoint import failpoint
 from engine.judge.judge import core_loss, describe_speedup
 from engine.lineage import commit as keep
 from engine.verify.fleet import NoIdleGpu
-from engine.verify.verifier import Job
+from engine.verify.verifier import VerdictRequest
 from harness.errors import KoptError
 from harness.verdict import Verdict
 
@@ -21,25 +21,25 @@ DOUBTED = "headline-doubted"
 """Of a first measurement that is not what it should be."""
 
 
-def recorded(desk: Desk, commit: str, purpose: str = PURPOSE) -> Verdict | None:
+def recorded(desk: EngineContext, commit: str, purpose: str = PURPOSE) -> Verdict | None:
     """Return what the journal knows of a kept commit against the baseline."""
     lineage = desk.setup.lineage
     return desk.recorded(commit[:12], purpose, lineage.tree_of(lineage.base))
 
 
-def due(desk: Desk) -> bool:
+def due(desk: EngineContext) -> bool:
     """Tell whether the best is still to be measured against the baseline."""
     lineage = desk.setup.lineage
     return lineage.best != lineage.base and recorded(desk, lineage.best) is None
 
 
-def fault(desk: Desk, commit: str, verdict: Verdict) -> str:
+def fault(desk: EngineContext, commit: str, verdict: Verdict) -> str:
     """Say why a right commit may not be the accepted one for what it measures for sure, if so."""
     sure = keep.fallen(_before(desk, commit), verdict.speedup_high)
     return losing(verdict) or (sure and _doubt(desk, commit, verdict))
 
 
-def _doubt(desk: Desk, commit: str, verdict: Verdict) -> str:
+def _doubt(desk: EngineContext, commit: str, verdict: Verdict) -> str:
     """Say why a right commit is to be measured again, if so."""
     return losing(verdict) or keep.fallen(_before(desk, commit), verdict.speedup)
 
@@ -53,7 +53,7 @@ def losing(verdict: Verdict) -> str:
     return ""
 
 
-def measure(desk: Desk) -> None:
+def measure(desk: EngineContext) -> None:
     """Measure the best against the baseline and record it as the campaign's speedup."""
     commit, campaign, writer = desk.setup.lineage.best, desk.setup.id, desk.writer
     if recorded(desk, commit, DOUBTED) is None:
@@ -74,7 +74,7 @@ def measure(desk: Desk) -> None:
         failpoint("headline.again")
 
 
-def accept(desk: Desk, commit: str) -> Verdict | None:
+def accept(desk: EngineContext, commit: str) -> Verdict | None:
     """Have an earlier kept commit measured against the baseline, with all tests; None for a fault.
     """
     verdict = _judged(desk, commit)
@@ -83,7 +83,7 @@ def accept(desk: Desk, commit: str) -> Verdict | None:
     return verdict
 
 
-def _accept(desk: Desk, commit: str, verdict: Verdict) -> None:
+def _accept(desk: EngineContext, commit: str, verdict: Verdict) -> None:
     """Record what the campaign has come to."""
     campaign, writer = desk.setup.id, desk.writer
     right = verdict.valid and verdict.correct
@@ -100,10 +100,10 @@ def _accept(desk: Desk, commit: str, verdict: Verdict) -> None:
                          "low": verdict.speedup_low, "high": verdict.speedup_high})
 
 
-def _judged(desk: Desk, commit: str) -> Verdict | None:
+def _judged(desk: EngineContext, commit: str) -> Verdict | None:
     lineage = desk.setup.lineage
     try:
-        return desk.verdict(Job(
+        return desk.verdict(VerdictRequest(
             purpose=PURPOSE, candidate=commit[:12], slot=PURPOSE,
             candidate_tree=lineage.tree_of(commit), incumbent_tree=lineage.tree_of(lineage.base),
             alpha=desk.setup.manifest.decision.alpha))
@@ -114,7 +114,7 @@ def _judged(desk: Desk, commit: str) -> Verdict | None:
         return None
 
 
-def _before(desk: Desk, commit: str) -> float | None:
+def _before(desk: EngineContext, commit: str) -> float | None:
     """Return the headline of the newest commit below a kept one that has any."""
     lineage = desk.setup.lineage
     found = (recorded(desk, earlier)

@@ -6,23 +6,23 @@ from typing import Protocol
 
 import msgspec
 
-from engine.context import Desk
+from engine.context import EngineContext
 from engine.failpoint import failpoint
 from engine.history import history, round_resume
 from engine.journal.records import DecisionKind
 from engine.judge import commit_message, format_command
-from engine.judge.candidate import Entry
+from engine.judge.candidate import CandidateTree
 from engine.judge.judge import Policy, Ruling, rule
 from engine.lineage import commit as keep
-from engine.verify.verifier import Job
+from engine.verify.verifier import VerdictRequest
 from harness.errors import InputError, Refused
 from harness.verdict import Verdict
 
 
-class Judged(msgspec.Struct, frozen=True, kw_only=True):
+class JudgedCandidate(msgspec.Struct, frozen=True, kw_only=True):
     """An entry, its recorded verdict and what was ruled on it."""
 
-    entry: Entry
+    entry: CandidateTree
     verdict: Verdict
     verdict_id: int
     ruling: Ruling
@@ -35,41 +35,41 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
 class Refuse(Protocol):
     """Records that a candidate is not kept, and why."""
 
-    def __call__(self, entry: Entry, kind: DecisionKind, reason: str, *,
+    def __call__(self, entry: CandidateTree, kind: DecisionKind, reason: str, *,
                  verdict: int | None = None, actor: str = "engine") -> None: ...
 
 
 class Keeper:
     """Judges entries and keeps what won, on behalf of rounds and approvals."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: EngineContext) -> None:
         self.desk = desk
         self.setup = desk.setup
         manifest = desk.setup.manifest
         self.policy = Policy(approval=manifest.approval, margin=manifest.decision.margin,
                              tolerance=manifest.decision.tolerance)
 
-    def job(self, entry: Entry, purpose: str) -> Job:
+    def job(self, entry: CandidateTree, purpose: str) -> VerdictRequest:
         """Return the job of judging an entry against its own base."""
         shown = round_resume.is_work_of(self.desk.reader, entry.candidate, self.desk.round)
-        return Job(purpose=purpose, candidate=entry.id, slot=entry.candidate.slot if shown else "",
+        return VerdictRequest(purpose=purpose, candidate=entry.id, slot=entry.candidate.slot if shown else "",
                    candidate_tree=entry.tree, incumbent_tree=entry.candidate.base_tree,
                    alpha=self.desk.alpha())
 
-    def record(self, entry: Entry, verdict: Verdict, purpose: str) -> Judged:
+    def record(self, entry: CandidateTree, verdict: Verdict, purpose: str) -> JudgedCandidate:
         """Record a verdict and rule on it."""
         number = self.desk.writer.add_verdict(self.setup.id, entry.id, verdict, purpose=purpose,
                                               slot=entry.candidate.slot)
         ruling = rule(verdict, self.policy, violations=entry.violations)
-        return Judged(entry=entry, verdict=verdict, verdict_id=number, ruling=ruling)
+        return JudgedCandidate(entry=entry, verdict=verdict, verdict_id=number, ruling=ruling)
 
-    def judge(self, entry: Entry, purpose: str) -> Judged:
+    def judge(self, entry: CandidateTree, purpose: str) -> JudgedCandidate:
         """Judge an entry now, waiting for the verdict; one that is recorded is not repeated."""
         known = self.desk.recorded(entry.id, purpose, entry.candidate.base_tree)
         verdict = known or self.desk.verdict(self.job(entry, purpose))
         return self.record(entry, verdict, purpose)
 
-    def close(self, judged: Judged, *, actor: str = "engine") -> None:
+    def close(self, judged: JudgedCandidate, *, actor: str = "engine") -> None:
         """Record that a candidate is not kept, and why."""
         kind = judged.ruling.kind
         if kind in ("keep", "ask"):
@@ -77,7 +77,7 @@ class Keeper:
         self.refuse(judged.entry, kind, judged.ruling.reason, verdict=judged.verdict_id,
                     actor=actor)
 
-    def refuse(self, entry: Entry, kind: DecisionKind, reason: str, *, verdict: int | None = None,
+    def refuse(self, entry: CandidateTree, kind: DecisionKind, reason: str, *, verdict: int | None = None,
                actor: str = "engine") -> None:
         writer, campaign = self.desk.writer, self.setup.id
         with writer.transaction():
@@ -86,7 +86,7 @@ class Keeper:
             writer.set_candidate_state(campaign, entry.id, "closed", reason=reason)
         failpoint(f"decided.{kind}")
 
-    def ask(self, judged: Judged) -> None:
+    def ask(self, judged: JudgedCandidate) -> None:
         """Put a candidate to a person; the campaign goes on meanwhile."""
         reason = f"{judged.ruling.reason} — asks because {'; '.join(judged.ruling.doubts)}"
         writer, campaign, entry = self.desk.writer, self.setup.id, judged.entry
@@ -108,7 +108,7 @@ class Keeper:
         """Tell whether a candidate was kept: it cannot be again, not even once rolled back."""
         return self.desk.reader.candidate(identity, self.setup.id).state == "kept"
 
-    def keep(self, judged: Judged, *, actor: str = "engine", refuse: Refuse | None = None) -> bool:
+    def keep(self, judged: JudgedCandidate, *, actor: str = "engine", refuse: Refuse | None = None) -> bool:
         """Make a candidate the best commit, if its gain survives the format command.
 
         `refuse` records it where it does not.
@@ -131,7 +131,7 @@ class Keeper:
             self.desk.writer.event(self.setup.id, "log", final.entry.id, message=kept.refusal)
         return True
 
-    def _formatted(self, judged: Judged, refuse: Refuse) -> Judged | None:
+    def _formatted(self, judged: JudgedCandidate, refuse: Refuse) -> JudgedCandidate | None:
         """Run the format command on the candidate's tree; judge it again if that changed it."""
         command = self.setup.manifest.format_command
         if not command:
@@ -159,7 +159,7 @@ class Keeper:
                    verdict=judged.verdict_id)
         return None
 
-    def _message(self, judged: Judged) -> str:
+    def _message(self, judged: JudgedCandidate) -> str:
         entry, lineage = judged.entry, self.setup.lineage
 
         def read(commit: str) -> commit_message.Read:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from engine.context import Desk
+from engine.context import EngineContext
 from engine.failpoint import failpoint
 from engine.history import history
 from engine.journal.read import Reader
 from engine.journal.write import Writer
 from engine.lineage import headline
-from engine.repository.campaign_repo import Lineage
+from engine.repository.campaign_repo import CampaignRepo
 from harness.verdict import Verdict
 
 OVER = "rollback.over"
@@ -26,7 +26,7 @@ CUT = "cut_short"
 """Said of a stop that came before the campaign's own end."""
 
 
-def failing(desk: Desk) -> str:
+def failing(desk: EngineContext) -> str:
     """Say that the best does not pass what the baseline has to, if that is so."""
     found = headline.recorded(desk, desk.setup.lineage.best)
     if found is None or _right(found):
@@ -35,7 +35,7 @@ def failing(desk: Desk) -> str:
     return f"the best fails its final acceptance against the baseline: {why}"
 
 
-def lower(desk: Desk) -> str:
+def lower(desk: EngineContext) -> str:
     """Say that the best is right and less than what was accepted before it, if that is so."""
     best = desk.setup.lineage.best
     found = headline.recorded(desk, best)
@@ -44,7 +44,7 @@ def lower(desk: Desk) -> str:
     return f"the best is not accepted, measured twice: {why}"
 
 
-def doubt(desk: Desk) -> str:
+def doubt(desk: EngineContext) -> str:
     """Say why the best has not passed its final acceptance, if it has not."""
     lineage = desk.setup.lineage
     unknown = lineage.best != lineage.base and headline.recorded(desk, lineage.best) is None
@@ -65,7 +65,7 @@ def ended(reader: Reader, campaign: str) -> str:
     return f"{last.reason}; {last.told}" if last.ends else ""
 
 
-def roll_back(desk: Desk, may_try: Callable[[], bool], *, ends: bool) -> str:
+def roll_back(desk: EngineContext, may_try: Callable[[], bool], *, ends: bool) -> str:
     """Go back to the newest kept commit that passes, if the best does not; returns what to say.
 
     What has no verdict gets one, as long as `may_try`; a commit without one is passed over. `ends`
@@ -102,7 +102,7 @@ def roll_back(desk: Desk, may_try: Callable[[], bool], *, ends: bool) -> str:
     return f"{reason}; {told}"
 
 
-def recover(writer: Writer, reader: Reader, lineage: Lineage) -> None:
+def recover(writer: Writer, reader: Reader, lineage: CampaignRepo) -> None:
     """Finish a roll back that an engine was killed over."""
     begun = reader.events_of(lineage.campaign, history.ROLLBACK)[-1:]
     over = reader.events_of(lineage.campaign, OVER)[-1:]
@@ -113,7 +113,7 @@ def recover(writer: Writer, reader: Reader, lineage: Lineage) -> None:
         _finish(writer, lineage, last.before, last.commit)
 
 
-def _finish(writer: Writer, lineage: Lineage, before: str, to: str) -> None:
+def _finish(writer: Writer, lineage: CampaignRepo, before: str, to: str) -> None:
     writer.check_lease(lineage.campaign)
     lineage.restore(to)
     failpoint("rollback.restored")

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from engine.globs import matches
 from engine.manifest.schema import Manifest, MetricSpec
 from harness.benchmark.spec import check_rule
-from harness.benchmark.spec.command_target import Check, CommandTarget, Metric
+from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
 from harness.benchmark.verdict.whole_program import EndToEnd
 from harness.call_trace.weights import Weights
 from harness.errors import InputError, Refused
@@ -22,7 +22,7 @@ def command_target(manifest: Manifest) -> CommandTarget:
     """Return what a manifest of the kind `command` says of its benchmark; see `target.faults`."""
     spec = manifest.target
     check = check_rule.check_in(spec.check) if isinstance(spec.check, str) else \
-        Check(column=spec.check.column, rule=spec.check.rule)
+        CheckColumn(column=spec.check.column, rule=spec.check.rule)
     shapes = manifest.representative_shapes
     return CommandTarget(
         op=manifest.target_op, command=manifest.benchmark_command, csv=spec.csv, check=check,

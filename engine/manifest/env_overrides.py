@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from engine.manifest.schema import Pool
+from engine.manifest.schema import PoolSpec
 from harness.errors import InputError
 
 VARIABLES = {"KOPT_POOL_MODE": "mode", "KOPT_SKIP_PROFILE": "skip_profile",
@@ -17,7 +17,7 @@ VARIABLES = {"KOPT_POOL_MODE": "mode", "KOPT_SKIP_PROFILE": "skip_profile",
 _SWITCH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 
-def overridden(pool: Pool, environ: Mapping[str, str]) -> Pool:
+def overridden(pool: PoolSpec, environ: Mapping[str, str]) -> PoolSpec:
     """Return the pool with what the environment says. Raises InputError, naming the variable."""
     for variable, field in VARIABLES.items():
         if not (text := environ.get(variable, "").strip()):
@@ -26,7 +26,7 @@ def overridden(pool: Pool, environ: Mapping[str, str]) -> Pool:
             int(text) if text.isdecimal() else text
         fields = {name: getattr(pool, name) for name in pool.__struct_fields__} | {field: value}
         try:
-            pool = msgspec.convert(msgspec.to_builtins(fields), Pool)
+            pool = msgspec.convert(msgspec.to_builtins(fields), PoolSpec)
         except msgspec.ValidationError as error:
             raise InputError(f"{text!r} is no {field}: {str(error).partition(' - ')[0]}",
                              where=variable, fix="unset it, or see pool in the manifest") from None

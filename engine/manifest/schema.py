@@ -99,7 +99,7 @@ class Cli(_Part, frozen=True, kw_only=True):
     """What one attempt costs, in the unit of `budget.cost`; declared, as no worker is believed."""
 
 
-class Pool(_Part, frozen=True, kw_only=True):
+class PoolSpec(_Part, frozen=True, kw_only=True):
     """The slots of a round and the workers that fill them; None leaves the number to kopt."""
 
     mode: Literal["mixed", "fixed", "planned"] = "mixed"
@@ -149,7 +149,7 @@ class DecisionSpec(_Part, frozen=True, kw_only=True):
                     cache=self.cache)
 
 
-class Budget(_Part, frozen=True, kw_only=True):
+class BudgetSpec(_Part, frozen=True, kw_only=True):
     """What a campaign may spend over all its runs; `pairs` bounds the process pairs of a verdict.
 
     Ahead of the end of `wall_s` workers are ended in time to judge what they captured.
@@ -163,7 +163,7 @@ class Budget(_Part, frozen=True, kw_only=True):
     """What the campaign's folder may take."""
 
 
-class Stop(_Part, frozen=True, kw_only=True):
+class StopSpec(_Part, frozen=True, kw_only=True):
     """When a campaign ends before its rounds do."""
 
     consecutive_regressions: Count = 5
@@ -221,11 +221,11 @@ class Manifest(_Part, frozen=True, kw_only=True):
     """A number that it prints after this name; its wall time counts without."""
     e2e_timeout_s: Seconds = 3600.0
     approval: Approval = "flagged"
-    pool: Pool = Pool()
+    pool: PoolSpec = PoolSpec()
     gpu: GpuSpec = GpuSpec()
     decision: DecisionSpec = DecisionSpec()
-    budget: Budget = Budget()
-    stop: Stop = Stop()
+    budget: BudgetSpec = BudgetSpec()
+    stop: StopSpec = StopSpec()
 
 
 def load(path: Path) -> Manifest:

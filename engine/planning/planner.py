@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.context import Desk
+from engine.context import EngineContext
 from engine.history import divergence, history, round_resume, spending
-from engine.history.history import Past
+from engine.history.history import CampaignHistory
 from engine.history.spending import Meter, Takes
 from engine.judge.stop_rules import reason_to_stop
 from engine.manifest import goal
@@ -25,15 +25,15 @@ BEGINNING = 2
 """A round is not begun unless, besides its verdicts, there is time for work as long as so many."""
 
 
-class Steering:
+class Planner:
     """Looks at a campaign between its rounds, always at the journal, so that nothing is forgotten
     when another engine goes on.
     """
 
-    def __init__(self, desk: Desk, meter: Meter) -> None:
+    def __init__(self, desk: EngineContext, meter: Meter) -> None:
         self.desk, self.setup, self.meter = desk, desk.setup, meter
 
-    def past(self) -> Past:
+    def past(self) -> CampaignHistory:
         decision = self.setup.manifest.decision
         return history.read(self.desk.reader, self.setup.id, decision.score, decision.margin)
 
@@ -113,7 +113,7 @@ class Steering:
     def _slots(self) -> int:
         return self.setup.manifest.pool.slots or survey.default_slots(self.setup)
 
-    def _margin(self, past: Past, candidates: int, gains: int = 0, work: int = 0,
+    def _margin(self, past: CampaignHistory, candidates: int, gains: int = 0, work: int = 0,
                 each: Takes | None = None) -> float:
         """Return what is to be left for candidates in flight, and for `gains` beside them."""
         manifest = self.setup.manifest
@@ -122,10 +122,10 @@ class Steering:
                                gains=gains + spending.gains_of(past, candidates),
                                formats=bool(manifest.format_command), work=work)
 
-    def _each(self, past: Past) -> Takes:
+    def _each(self, past: CampaignHistory) -> Takes:
         return spending.takes(past.verdicts, end_to_end=bool(self.setup.manifest.e2e_command))
 
-    def _review(self, past: Past) -> tuple[Review | None, frozenset[str]]:
+    def _review(self, past: CampaignHistory) -> tuple[Review | None, frozenset[str]]:
         """Return what the rollbacks demand, and the hypotheses of all slots on this best."""
         best = self.setup.lineage.best
         tried = frozenset(slot.hypothesis for round in past.attempts if round.incumbent == best
@@ -143,7 +143,7 @@ class Steering:
             rollbacks=review.rollbacks, directions=stagnation.named(found, review.ideas),
             demands=review.demands)
 
-    def _in_vain(self, past: Past, outlook: Outlook) -> str:
+    def _in_vain(self, past: CampaignHistory, outlook: Outlook) -> str:
         """Return why another round would bring nothing new, or ""."""
         count = past.in_vain()
         if count < IN_VAIN or outlook.inbox:
@@ -157,7 +157,7 @@ class Steering:
             return ""
         return "every slot repeats what was tried before"
 
-    def _success(self, past: Past) -> tuple[Success, Success]:
+    def _success(self, past: CampaignHistory) -> tuple[Success, Success]:
         """Return how planned and other slots fared in the last round that was an attempt."""
         if not past.attempts:
             return Success(), Success()

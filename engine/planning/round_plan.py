@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from engine.journal.records import GLOBAL
-from engine.manifest.schema import Pool
+from engine.manifest.schema import PoolSpec
 from engine.planning import directions, stagnation
 from engine.planning.bottlenecks import Lead
 from engine.planning.directions import Direction
@@ -50,7 +50,7 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
     campaign: str
     round: int
     slots: int
-    pool: Pool
+    pool: PoolSpec
     knobs: tuple[Knob, ...]
     leads: tuple[Lead, ...] = ()
     templates: tuple[str, ...] = ()

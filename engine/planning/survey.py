@@ -9,7 +9,7 @@ from typing import get_args
 import msgspec
 
 from engine.campaign.setup import Setup
-from engine.context import Desk
+from engine.context import EngineContext
 from engine.planning import bottlenecks
 from engine.planning.bottlenecks import Lead
 from engine.planning.rewrite_routing import route
@@ -40,7 +40,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     """Why the source's knobs cannot be read."""
 
 
-def of_best(desk: Desk, round: int, *, again: bool = False) -> Survey:
+def of_best(desk: EngineContext, round: int, *, again: bool = False) -> Survey:
     """Look at the current best and record its bottlenecks.
 
     With `again`, templates that were tried on an earlier best are offered once more.
@@ -65,7 +65,7 @@ def of_best(desk: Desk, round: int, *, again: bool = False) -> Survey:
                   classes=len(_measured_best(desk).rows), unread=unread)
 
 
-def _leads(setup: Setup, desk: Desk, tree: Path, source: str, knobs: tuple[Knob, ...],
+def _leads(setup: Setup, desk: EngineContext, tree: Path, source: str, knobs: tuple[Knob, ...],
            round: int) -> list[Lead]:
     best, target = _measured_best(desk), setup.target
     rows = best.rows
@@ -85,7 +85,7 @@ def _leads(setup: Setup, desk: Desk, tree: Path, source: str, knobs: tuple[Knob,
     return bottlenecks.of_rows(setup.id, round, target, knobs, rows, _ceilings(setup, target))
 
 
-def _compiled(setup: Setup, target: Target, desk: Desk, tree: Path,
+def _compiled(setup: Setup, target: Target, desk: EngineContext, tree: Path,
               rows: tuple[Row, ...]) -> tuple[Limit, ...]:
     """Compile the best ahead of time; a compiler that fails costs the advice, nothing else."""
     arch = triton_aot.DEFAULT_ARCH if setup.device.kind == "cpu" else setup.device.arch
@@ -99,7 +99,7 @@ def _compiled(setup: Setup, target: Target, desk: Desk, tree: Path,
     return triton_aot.bottlenecks_of(resources, rows)
 
 
-def verdict_of_best(desk: Desk) -> Verdict | None:
+def verdict_of_best(desk: EngineContext) -> Verdict | None:
     """Return the current best's verdict against the baseline, None if it was not measured."""
     lineage = desk.setup.lineage
     base = lineage.tree_of(lineage.base)
@@ -108,7 +108,7 @@ def verdict_of_best(desk: Desk) -> Verdict | None:
     return desk.recorded(lineage.best[:12], "headline", base)
 
 
-def _measured_best(desk: Desk) -> Verdict:
+def _measured_best(desk: EngineContext) -> Verdict:
     """Return the newest verdict on the current best: its headline's, the baseline's, or none."""
     best = desk.setup.lineage.best[:12]
     for purpose in ("headline", "baseline"):
@@ -124,7 +124,7 @@ def _ceilings(setup: Setup, target: Target) -> Ceilings | None:
     return roofline.of_gpu(setup.device, target)
 
 
-def _templates(desk: Desk, again: bool) -> tuple[str, ...]:
+def _templates(desk: EngineContext, again: bool) -> tuple[str, ...]:
     """Return the fitting templates that this campaign has not tried yet, as routing orders them."""
     setup, target = desk.setup, desk.setup.target
     if isinstance(target, CommandTarget):  # nobody says what its functions take
@@ -162,7 +162,7 @@ def default_workers(setup: Setup) -> int:
     return min(max(pool.min_workers, pool.workers_per_gpu * len(setup.devices)), 4 * cores)
 
 
-def reached(desk: Desk) -> float | None:
+def reached(desk: EngineContext) -> float | None:
     """Return the share of the roofline that the slowest class of the best has reached, percent."""
     values = [row.pct_of_roofline for row in _measured_best(desk).rows]
     known = [value for value in values if value is not None]

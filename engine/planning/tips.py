@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from engine.campaign.setup import Setup
-from engine.context import Desk
+from engine.context import EngineContext
 from engine.history import history, lessons
 from engine.history.campaign_view import TipsRead
 from engine.history.lessons import Lesson
@@ -91,7 +91,7 @@ def append(file: Path, found: Sequence[Lesson], manifest: Manifest) -> list[Less
         os.close(fd)
 
 
-def read_before_baseline(desk: Desk) -> None:
+def read_before_baseline(desk: EngineContext) -> None:
     """Read what is known and record it, once in a campaign's life, before it measures anything."""
     setup = desk.setup
     if desk.reader.events_of(setup.id, "tips.read"):
@@ -126,7 +126,7 @@ def brief(found: Sequence[str]) -> str:
                       *(f"- {line(lesson)}" for lesson in reversed(kept)), ""])
 
 
-def learn(desk: Desk) -> None:
+def learn(desk: EngineContext) -> None:
     """Append what the campaign has taught so far; what the file has already stays as it is, and so
     a gain waits for its final acceptance, or that of a commit on top of it.
     """
@@ -190,5 +190,5 @@ def _lock(fd: int, file: Path) -> None:
             time.sleep(0.01)
 
 
-def _warn(desk: Desk, message: str) -> None:
+def _warn(desk: EngineContext, message: str) -> None:
     desk.writer.event(desk.setup.id, "warning", "tips", message=message)

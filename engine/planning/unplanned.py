@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.manifest.schema import Pool
+from engine.manifest.schema import PoolSpec
 from engine.planning.survey import Survey
 
 AGENT = "a worker under pool.cli"
@@ -11,7 +11,7 @@ DECLARED = {"triton": "BLOCK: tl.constexpr = 64  # kopt: knob BLOCK in [64, 128]
 DEFINED = "#define TILE 32  // kopt: knob TILE in [16, 32]"
 
 
-def why(view: Survey, pool: Pool, source: str, language: str) -> str:
+def why(view: Survey, pool: PoolSpec, source: str, language: str) -> str:
     """Say it of a plan without a task; `source` is where knobs are looked for."""
     if "search" not in pool.backends:
         empty = ": no patch waits in the inbox" if "inbox" in pool.backends else ""

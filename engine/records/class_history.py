@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from engine.history import history
-from engine.history.history import Past
+from engine.history.history import CampaignHistory
 from engine.journal.records import DecisionRow, VerdictRow
 from engine.markdown import gain, micros
 
@@ -31,7 +31,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
         return self.config_class + (" (core)" if self.core else "")
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class ClassStep(msgspec.Struct, frozen=True, kw_only=True):
     """All classes after one keep, and when that was known."""
 
     at: float
@@ -40,7 +40,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     marks: tuple[Mark, ...]
 
 
-def steps(past: Past) -> Iterator[Step]:
+def steps(past: CampaignHistory) -> Iterator[ClassStep]:
     """Yield the baseline, then each keep once it was measured against that.
 
     Of several keeps of one round the last is. Where none was by the end of its round, they stand
@@ -59,7 +59,7 @@ def steps(past: Past) -> Iterator[Step]:
             yield _step(keep.round, keep.commit, found, found, own)
 
 
-def by_class(past: Past) -> list[Mark]:
+def by_class(past: CampaignHistory) -> list[Mark]:
     """Return each class's history, class by class; none where nothing was kept."""
     if not past.keeps:
         return []
@@ -76,7 +76,7 @@ def cells(mark: Mark) -> tuple[str, str, str, str]:
     return mark.name, micros(mark.latency_us), last, gain(mark.against_baseline)
 
 
-def _unmeasured(past: Past, keep: DecisionRow, headlines: Mapping[str, VerdictRow]) -> bool:
+def _unmeasured(past: CampaignHistory, keep: DecisionRow, headlines: Mapping[str, VerdictRow]) -> bool:
     """Tell whether a round that had kept this was over with nothing measured against the baseline.
     """
     ended = next((r.ended_at for r in past.rounds if r.n == keep.round), None)
@@ -86,11 +86,11 @@ def _unmeasured(past: Past, keep: DecisionRow, headlines: Mapping[str, VerdictRo
 
 
 def _step(n: int, commit: str, shown: VerdictRow, headline: VerdictRow | None,
-          own: VerdictRow | None) -> Step:
+          own: VerdictRow | None) -> ClassStep:
     first = shown.purpose == "baseline"
     before = {row.config_class: row.log_ratio
               for row in (() if own is None else history.decode(own).rows)}
-    return Step(at=shown.at, round=n, commit=commit, marks=tuple(Mark(
+    return ClassStep(at=shown.at, round=n, commit=commit, marks=tuple(Mark(
         round=n, commit=commit, config_class=row.config_class, core=row.core,
         latency_us=row.latency_us, outcome="" if first else row.outcome,
         against_last_best=before.get(row.config_class),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine.history import lessons
-from engine.history.campaign_view import Stop, Story
-from engine.history.history import Past
+from engine.history.campaign_view import JournalView, StopRecord
+from engine.history.history import CampaignHistory
 from engine.markdown import line
 from engine.records import measured, performance, round_summary, transfer_audit
 
@@ -15,7 +15,7 @@ NEXT = 3
 LISTED = 20
 
 
-def lines(story: Story, at: float, told: Stop) -> Iterator[str]:
+def lines(story: JournalView, at: float, told: StopRecord) -> Iterator[str]:
     """Yield the Final Report of a stop, as things were then."""
     past = story.past.until(at)
     kept = {keep.round for keep in past.standing}
@@ -36,7 +36,7 @@ def lines(story: Story, at: float, told: Stop) -> Iterator[str]:
     yield from transfer_audit.of(past).lines("### Real-training applicability audit")
 
 
-def _effective(story: Story, past: Past) -> Iterator[str]:
+def _effective(story: JournalView, past: CampaignHistory) -> Iterator[str]:
     yield from ("### What worked", "")
     for keep in past.standing:
         row = past.verdicts.get(keep.verdict or 0)
@@ -46,7 +46,7 @@ def _effective(story: Story, past: Past) -> Iterator[str]:
     yield ""
 
 
-def _ineffective(past: Past) -> Iterator[str]:
+def _ineffective(past: CampaignHistory) -> Iterator[str]:
     """Yield what was tried and did not help, the same idea once, the newest last."""
     seen: dict[str, str] = {}
     for decision in past.decisions:
@@ -65,13 +65,13 @@ def _ineffective(past: Past) -> Iterator[str]:
     yield ""
 
 
-def steps(story: Story, past: Past, heading: str) -> Iterator[str]:
+def steps(story: JournalView, past: CampaignHistory, heading: str) -> Iterator[str]:
     """Yield a section on what to try next."""
     if found := ideas(story, past):
         yield from (heading, "", *measured.numbered([line(idea) for idea in found]), "")
 
 
-def ideas(story: Story, past: Past) -> list[str]:
+def ideas(story: JournalView, past: CampaignHistory) -> list[str]:
     """Return what to try next: directions that a review named last, then what limits the best."""
     last = past.attempts[-1].n if past.attempts else 1
     named = [told.directions for n, told in story.reviews.items() if n <= last][-1:]

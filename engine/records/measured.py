@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from engine.history import history
-from engine.history.campaign_view import Story
-from engine.history.history import Change, Past
+from engine.history.campaign_view import JournalView
+from engine.history.history import CampaignHistory, Change
 from engine.journal.records import DecisionRow, Round, VerdictRow
 from engine.judge.judge import describe_speedup
 from engine.markdown import gain, level, micros, table
@@ -58,7 +58,7 @@ def alpha(row: VerdictRow | None) -> float | None:
     return None if row is None else msgspec.json.decode(row.body, type=_Alpha).alpha
 
 
-def of_headline(past: Past) -> VerdictRow | None:
+def of_headline(past: CampaignHistory) -> VerdictRow | None:
     """Return the newest verdict on the best against the baseline."""
     return next((row for row in reversed(past.verdicts.values()) if row.purpose == "headline"
                  and row.candidate == past.best[:12]), None)
@@ -75,7 +75,7 @@ def before(row: Row) -> float | None:
     return row.latency_us * math.exp(row.log_ratio)
 
 
-def kernel(story: Story, n: int, verdict: Verdict) -> str:
+def kernel(story: JournalView, n: int, verdict: Verdict) -> str:
     """Return the kernel that a verdict of a round is about: the profiler's, or the hottest known.
     """
     seen = [found[1] for e in verdict.evidence
@@ -108,7 +108,7 @@ def reach(row: Row) -> str:
     return "" if row.pct_of_roofline is None else f"{row.pct_of_roofline:.0f}%"
 
 
-def of_best(past: Past) -> Verdict | None:
+def of_best(past: CampaignHistory) -> Verdict | None:
     """Return what is known of the best: its verdict against the baseline, or the baseline's own."""
     newest: VerdictRow | None = None
     for row in past.verdicts.values():
@@ -118,11 +118,11 @@ def of_best(past: Past) -> Verdict | None:
     return None if newest is None else history.decode(newest)
 
 
-def baseline(past: Past) -> VerdictRow | None:
+def baseline(past: CampaignHistory) -> VerdictRow | None:
     return next((row for row in past.verdicts.values() if row.purpose == "baseline"), None)
 
 
-def of_classes(past: Past) -> str:
+def of_classes(past: CampaignHistory) -> str:
     """Return baseline against best, class by class, as measured beside each other; "" if never."""
     verdict = of_best(past)
     if verdict is None or not verdict.rows or past.best == past.base:
@@ -132,7 +132,7 @@ def of_classes(past: Past) -> str:
                          for row in verdict.rows))
 
 
-def metrics(past: Past) -> str:
+def metrics(past: CampaignHistory) -> str:
     """Return the best's numbers in one line."""
     verdict = of_best(past)
     if verdict is None:
@@ -148,7 +148,7 @@ def metrics(past: Past) -> str:
     return f"{speedup(verdict)} against the baseline; {latency}; {rows}"
 
 
-def of_round(past: Past, round: Round) -> list[tuple[DecisionRow, Verdict]]:
+def of_round(past: CampaignHistory, round: Round) -> list[tuple[DecisionRow, Verdict]]:
     """Return what was decided in a round on candidates that have a verdict, in its order."""
     return [(d, history.decode(past.verdicts[d.verdict])) for d in past.decisions
             if d.round == round.n and d.verdict in past.verdicts and within(d, round)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine.history import change_summary, history
-from engine.history.campaign_view import NotRun, Story, TipsRead
+from engine.history.campaign_view import JournalView, NotRun, TipsRead
 from engine.journal.records import Round, VerdictRow
 from engine.markdown import line
 from engine.records import final_report, measured, performance, round_summary, scope, stop_summary
@@ -15,7 +15,7 @@ Entry = tuple[float, str]
 """When something happened, and what is said of it."""
 
 
-def page(story: Story) -> str:
+def page(story: JournalView) -> str:
     """Return optimize.md."""
     entries = [*_tips(story), *_rounds(story), *_approvals(story),
                *((row.at, "\n".join(end_to_end(story, row))) for row in story.end_to_end),
@@ -25,7 +25,7 @@ def page(story: Story) -> str:
     return "".join(f"{text.rstrip()}\n\n" for text in parts)
 
 
-def _head(story: Story) -> Iterator[str]:
+def _head(story: JournalView) -> Iterator[str]:
     row = story.row
     yield from (f"# {line(row.op)} in {line(row.backend or row.lang)}: the campaign's log", "",
                 f"- campaign: {line(row.id)}", f"- target: {line(row.op)}",
@@ -37,7 +37,7 @@ def _head(story: Story) -> Iterator[str]:
                 f"- started: {story.stamp(row.created_at)}")
 
 
-def _tips(story: Story) -> Iterator[Entry]:
+def _tips(story: JournalView) -> Iterator[Entry]:
     for at, told in story.tips:
         yield at, "\n".join(tips_read(told))
 
@@ -51,13 +51,13 @@ def tips_read(told: TipsRead) -> Iterator[str]:
     yield from (f"- {line(lesson)}" for lesson in told.lessons)
 
 
-def _rounds(story: Story) -> Iterator[Entry]:
+def _rounds(story: JournalView) -> Iterator[Entry]:
     for round in story.past.rounds:
         if round.ended_at is not None:
             yield round.ended_at, "\n".join(_round(story, round))
 
 
-def _round(story: Story, round: Round) -> Iterator[str]:
+def _round(story: JournalView, round: Round) -> Iterator[str]:
     yield from (f"## Round {round.n}: {round.outcome}", "",
                 f"{line(round.summary)}; best {round_summary.best(round)}", "",
                 f"- time: {story.stamp(round.ended_at or round.started_at)}",
@@ -70,7 +70,7 @@ def _round(story: Story, round: Round) -> Iterator[str]:
     yield from round_summary.review(story.reviews.get(round.n))
 
 
-def _baseline(story: Story) -> Iterator[str]:
+def _baseline(story: JournalView) -> Iterator[str]:
     first = measured.baseline(story.past)
     if first is None:
         return
@@ -80,7 +80,7 @@ def _baseline(story: Story) -> Iterator[str]:
     yield from ("", measured.classes_of_baseline(verdict))
 
 
-def _tries(story: Story, round: Round) -> Iterator[str]:
+def _tries(story: JournalView, round: Round) -> Iterator[str]:
     """Yield what the round tried: hypothesis, change, result, test and decision of each."""
     for told, verdict in measured.of_round(story.past, round):
         candidate = story.past.candidates.get(told.candidate)
@@ -92,7 +92,7 @@ def _tries(story: Story, round: Round) -> Iterator[str]:
         yield f"  - decision: {told.kind}: {line(told.reason)}"
 
 
-def _approvals(story: Story) -> Iterator[Entry]:
+def _approvals(story: JournalView) -> Iterator[Entry]:
     """Yield what people decided, which may be long after a round had ended."""
     for told in story.past.decisions:
         if told.actor != "engine":
@@ -102,7 +102,7 @@ def _approvals(story: Story) -> Iterator[Entry]:
                 f"- {story.stamp(told.at)}: candidate {told.candidate[:12]}{commit}: {why}"
 
 
-def _rollbacks(story: Story) -> Iterator[Entry]:
+def _rollbacks(story: JournalView) -> Iterator[Entry]:
     """Yield where the best failed its final acceptance and gave way."""
     for one in story.past.rollbacks:
         undone = ", ".join(commit[:12] for commit in one.undone)
@@ -110,7 +110,7 @@ def _rollbacks(story: Story) -> Iterator[Entry]:
             f"- {line(stop_summary.rolled_back(one))}\n- kept before, and not in the result: {undone}"
 
 
-def end_to_end(story: Story, row: VerdictRow) -> Iterator[str]:
+def end_to_end(story: JournalView, row: VerdictRow) -> Iterator[str]:
     """Yield the section on runs of the whole program, baseline against best."""
     verdict = history.decode(row)
     yield from ("## End to end", "", f"- commit: {row.candidate}")
@@ -121,7 +121,7 @@ def end_to_end(story: Story, row: VerdictRow) -> Iterator[str]:
     yield from ("", measured.classes(verdict)) if verdict.rows else ("",)
 
 
-def not_run(story: Story, told: NotRun) -> Iterator[str]:
+def not_run(story: JournalView, told: NotRun) -> Iterator[str]:
     """Yield the section on the whole program where there was no time to run it."""
     yield from ("## End to end", "", f"- commit: {told.commit}",
                 f"- command: {line(story.commands.end_to_end)}", f"- result: {line(told.message)}")
@@ -136,7 +136,7 @@ def ended(verdict: Verdict) -> str:
     return f"{measured.speedup(verdict)}{lost}"
 
 
-def _stop(story: Story, at: float) -> str:
+def _stop(story: JournalView, at: float) -> str:
     """Return the Stop Summary and the Final Report of a stop, as things were then."""
     told = dict(story.stops)[at]
     return f"{stop_summary.summary(story, at, told)}\n" + "\n".join(final_report.lines(story, at, told))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine.history import history
-from engine.history.campaign_view import Story
+from engine.history.campaign_view import JournalView
 from engine.history.kernel_splits import Variant
 from engine.journal.records import DecisionRow
 from engine.markdown import line, table
@@ -22,14 +22,14 @@ GAINS = ("date", "commit", "status", "benchmark command", "config class or condi
 SIDES = ("kernel", "condition", "config classes")
 
 
-def page(story: Story) -> str:
+def page(story: JournalView) -> str:
     """Return performance.md."""
     head = HEAD.format(campaign=line(story.campaign)) + table(GAINS, _rows(story))
     ends = (stop_summary.summary(story, at, told) for at, told in story.stops)
     return "\n".join([head, *_parts(story), *ends])
 
 
-def _rows(story: Story) -> Iterator[tuple[str, ...]]:
+def _rows(story: JournalView) -> Iterator[tuple[str, ...]]:
     past = story.past
     first = measured.baseline(past)
     if first is not None:
@@ -43,14 +43,14 @@ def _rows(story: Story) -> Iterator[tuple[str, ...]]:
                        verdict, measured.change(verdict), why(story, keep))
 
 
-def _row(story: Story, at: float, commit: str, status: str, about: str, n: int, verdict: Verdict,
+def _row(story: JournalView, at: float, commit: str, status: str, about: str, n: int, verdict: Verdict,
          change: str, reason: str) -> tuple[str, ...]:
     return (story.stamp(at), commit[:12], status, story.measured_by, about,
             measured.kernel(story, n, verdict), *measured.latencies(verdict, story.past.score),
             change, reason)
 
 
-def why(story: Story, keep: DecisionRow) -> str:
+def why(story: JournalView, keep: DecisionRow) -> str:
     """Return which bottleneck a kept change was aimed at and what it did."""
     candidate = story.past.candidates.get(keep.candidate)
     if candidate is None:
@@ -60,7 +60,7 @@ def why(story: Story, keep: DecisionRow) -> str:
     return line(f"{candidate.hypothesis}{aimed}{by}")
 
 
-def _parts(story: Story) -> Iterator[str]:
+def _parts(story: JournalView) -> Iterator[str]:
     first = measured.baseline(story.past)
     if first is not None:
         yield "## Baseline by config class\n\n" + measured.classes_of_baseline(

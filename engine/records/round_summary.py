@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine.history import change_summary
-from engine.history.campaign_view import Stagnation, Story
+from engine.history.campaign_view import JournalView, Stagnation
 from engine.journal.records import DecisionRow, Round
 from engine.markdown import cost, line, table
 from engine.records import measured, performance, scope, stop_summary, transfer_check
@@ -19,7 +19,7 @@ OUTCOMES = {"baseline": "BASELINE", "keep": "ACCEPTED", "tie": "ROLLED BACK",
 """What a round's outcome means for the line of kept commits."""
 
 
-def page(story: Story, round: Round) -> str:
+def page(story: JournalView, round: Round) -> str:
     """Return a round's summary.md."""
     lines = [*_head(story, round), *review(story.reviews.get(round.n)), *_hypotheses(story, round),
              *_changes(story, round), *_results(story, round), *_decision(story, round),
@@ -32,7 +32,7 @@ def best(round: Round) -> str:
     return "not measured" if round.best_speedup is None else f"{round.best_speedup:.2f}x"
 
 
-def decision(story: Story, round: Round) -> str:
+def decision(story: JournalView, round: Round) -> str:
     """Return ACCEPTED, ROLLED BACK or BASELINE; what a person kept later counts."""
     later = any(keep.round == round.n for keep in story.past.keeps)
     return "ACCEPTED" if later else OUTCOMES.get(round.outcome or "", "not ended")
@@ -51,7 +51,7 @@ def review(told: Stagnation | None) -> list[str]:
             "New directions:", *(f"- {line(text)}" for text in told.directions), ""]
 
 
-def _head(story: Story, round: Round) -> list[str]:
+def _head(story: JournalView, round: Round) -> list[str]:
     times = f"{story.stamp(round.started_at)} to {story.stamp(round.ended_at or round.started_at)}"
     return [f"# Round {round.n}", "", *scope.of_round(story, round, later=True),
             f"- incumbent: {round.incumbent}", f"- outcome: {round.outcome}",
@@ -60,7 +60,7 @@ def _head(story: Story, round: Round) -> list[str]:
             line(round.summary), ""]
 
 
-def _hypotheses(story: Story, round: Round) -> list[str]:
+def _hypotheses(story: JournalView, round: Round) -> list[str]:
     if round.outcome == "baseline":
         return ["## Hypothesis", "", "None: the baseline, to which all else is compared.", ""]
     rows = [(s.slot, s.kind, s.backend, f"{s.hypothesis}{scope.beside(s.scope, round)}",
@@ -69,7 +69,7 @@ def _hypotheses(story: Story, round: Round) -> list[str]:
     return ["## Hypotheses: one a slot", "", table(SLOTS, rows)] if rows else []
 
 
-def _changes(story: Story, round: Round) -> list[str]:
+def _changes(story: JournalView, round: Round) -> list[str]:
     if round.outcome == "baseline":
         return ["## Change", "", "None: the code as it was.", ""]
     past, rows = story.past, []
@@ -80,7 +80,7 @@ def _changes(story: Story, round: Round) -> list[str]:
     return ["## Changes and decisions", "", table(CHANGES, rows)] if rows else []
 
 
-def shown(story: Story, round: Round) -> tuple[DecisionRow | None, Verdict] | None:
+def shown(story: JournalView, round: Round) -> tuple[DecisionRow | None, Verdict] | None:
     """Return the verdict that stands for a round: the kept one, the fastest right one, the last."""
     if round.outcome == "baseline":
         found = measured.of_best(story.past.until(round.ended_at or round.started_at))
@@ -93,7 +93,7 @@ def shown(story: Story, round: Round) -> tuple[DecisionRow | None, Verdict] | No
     return chosen[-1] if chosen else None
 
 
-def _results(story: Story, round: Round) -> Iterator[str]:
+def _results(story: JournalView, round: Round) -> Iterator[str]:
     found = shown(story, round)
     yield from ("## Results", "")
     yield f"- measured by: {line(story.measured_by)}"
@@ -123,7 +123,7 @@ def _correct(verdict: Verdict) -> str:
     return "yes, every class" + ("" if used is None else f"; {used:.0%} of the error allowed")
 
 
-def _decision(story: Story, round: Round) -> Iterator[str]:
+def _decision(story: JournalView, round: Round) -> Iterator[str]:
     yield from ("## Decision", "", decision(story, round), "")
     for keep in story.past.keeps:
         if keep.round == round.n:
@@ -131,13 +131,13 @@ def _decision(story: Story, round: Round) -> Iterator[str]:
             yield ""
 
 
-def _limits(story: Story, round: Round) -> list[str]:
+def _limits(story: JournalView, round: Round) -> list[str]:
     found = [(b.id, b.kernel, b.config_class, b.limiter, value(b.metric, b.value), b.detail,
               b.advice) for b in story.bottlenecks.get(round.n, ())]
     return ["## Bottlenecks", "", table(LIMITS, found)] if found else []
 
 
-def _transfer(story: Story, round: Round) -> Iterator[str]:
+def _transfer(story: JournalView, round: Round) -> Iterator[str]:
     yield from ("## Real-training transfer check", "")
     found = transfer_check.of_round(story.past, round.n)
     if not found:
@@ -149,7 +149,7 @@ def _transfer(story: Story, round: Round) -> Iterator[str]:
         yield ""
 
 
-def _rollback(story: Story, round: Round) -> Iterator[str]:
+def _rollback(story: JournalView, round: Round) -> Iterator[str]:
     if (lost := story.past.regression(round)) is not None:
         yield from ("## Regression", "", stop_summary.regressions(story, [lost]))
     if decision(story, round) != "ROLLED BACK":
@@ -168,13 +168,13 @@ def _rollback(story: Story, round: Round) -> Iterator[str]:
     yield ""
 
 
-def _lessons(story: Story, round: Round) -> list[str]:
+def _lessons(story: JournalView, round: Round) -> list[str]:
     found = [lesson for lesson in story.lessons if lesson.round == round.n]
     return ["## Reusable lessons", "", *(f"- {line(lesson.text)}" for lesson in found), ""] \
         if found else []
 
 
-def _next(story: Story, round: Round) -> Iterator[str]:
+def _next(story: JournalView, round: Round) -> Iterator[str]:
     """Yield the next round's directions, once they are known; until then this one's."""
     again = story.reviews.get(round.n + 1)
     told = list(again.directions) if again else [

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.history.campaign_view import Story
+from engine.history.campaign_view import JournalView
 from engine.journal.records import GLOBAL, DecisionRow, Round
 from engine.markdown import line
 from engine.records import measured
 
 
-def of_round(story: Story, round: Round, *, later: bool = False) -> Iterator[str]:
+def of_round(story: JournalView, round: Round, *, later: bool = False) -> Iterator[str]:
     """Yield what a round was planned to be about, and what its kept splits are for; also those
     that were kept after it was over, if `later`.
     """
@@ -29,12 +29,12 @@ def beside(scope: str, round: Round | None) -> str:
     return f"; scope: {scope}" if scope and (round is None or scope != round.scope) else ""
 
 
-def of_candidate(story: Story, candidate: str, round: Round) -> str:
+def of_candidate(story: JournalView, candidate: str, round: Round) -> str:
     """Return what a candidate adds to its hypothesis in a round."""
     return beside(story.scopes.get(candidate, ""), round)
 
 
-def of_keep(story: Story, keep: DecisionRow) -> str:
+def of_keep(story: JournalView, keep: DecisionRow) -> str:
     """Return which classes a kept change is for: those of its split, its slot or its round."""
     if found := story.splits.get(keep.commit):
         return "; ".join(split.conditions for split in found)

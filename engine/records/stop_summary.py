@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.history.campaign_view import Stop, Story
+from engine.history.campaign_view import JournalView, StopRecord
 from engine.history.history import Regression, Rollback
 from engine.markdown import cost, line, table
 from engine.records import measured
@@ -13,7 +13,7 @@ REGRESSIONS = ("attempt", "date", "BEST_COMMIT", "candidate", "hypothesis", "cha
                "call time best -> candidate", "GPU time best -> candidate", "delta", "notes")
 
 
-def summary(story: Story, at: float, told: Stop) -> str:
+def summary(story: JournalView, at: float, told: StopRecord) -> str:
     """Return the Stop Summary of a stop, as things were then."""
     past = story.past.until(at)
     counts, recent = past.tally, past.recent()
@@ -38,7 +38,7 @@ def rolled_back(one: Rollback) -> str:
     return f"from {one.before[:12]}: {one.reason}; {one.told}"
 
 
-def regressions(story: Story, found: Sequence[Regression]) -> str:
+def regressions(story: JournalView, found: Sequence[Regression]) -> str:
     """Return the table of regression summaries."""
     return table(REGRESSIONS, [(
         f"round {one.round}", story.stamp(one.at), one.baseline[:8], one.candidate[:8],

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from engine.history import history
-from engine.history.history import Past
+from engine.history.history import CampaignHistory
 from engine.journal.records import DecisionRow, VerdictRow
 from engine.markdown import gain, line, table
-from engine.records.transfer_check import Check, check
+from engine.records.transfer_check import TransferCheck, check
 
 INFLATION = 0.01
 """A headline this much above what is believed is called inflated."""
@@ -20,18 +20,18 @@ NOT_ATTRIBUTED = "not attributed"
 HEAD = ("round", "commit", "bucket", "benchmark gain", "estimated real gain", "decision")
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class KeptRound(msgspec.Struct, frozen=True, kw_only=True):
     """A kept round in the audit."""
 
     round: int
     commit: str
-    check: Check
+    check: TransferCheck
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
     """What of a headline carries over; all gains are ln(before / after)."""
 
-    kept: tuple[Kept, ...]
+    kept: tuple[KeptRound, ...]
     headline: float | None
     low: float | None = None
     high: float | None = None
@@ -60,12 +60,12 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
         return self.inflation is not None and self.inflation > INFLATION + EXACT
 
     @property
-    def overfit(self) -> tuple[Kept, ...]:
+    def overfit(self) -> tuple[KeptRound, ...]:
         """Kept rounds that should have been rolled back."""
         return tuple(one for one in self.kept if one.check.decision == "REJECT-as-overfit")
 
     @property
-    def unaudited(self) -> tuple[Kept, ...]:
+    def unaudited(self) -> tuple[KeptRound, ...]:
         return tuple(one for one in self.kept if one.check.audit is None)
 
     @property
@@ -131,7 +131,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
                   "real-training equivalent as the gain, or roll back what brings the rest"
 
 
-def of(past: Past) -> Audit:
+def of(past: CampaignHistory) -> Audit:
     """Attribute the gain of the best commit to what was kept."""
     kept = [(d, past.verdicts[d.verdict]) for d in past.standing if d.verdict in past.verdicts]
     found = _headline(past)
@@ -142,18 +142,18 @@ def of(past: Past) -> Audit:
     return Audit(kept=tuple(_kept(kept)), headline=value, low=low, high=high)
 
 
-def _kept(pairs: Iterable[tuple[DecisionRow, VerdictRow]]) -> Iterator[Kept]:
+def _kept(pairs: Iterable[tuple[DecisionRow, VerdictRow]]) -> Iterator[KeptRound]:
     for decision, row in pairs:
-        yield Kept(round=decision.round, commit=decision.commit, check=check(history.decode(row)))
+        yield KeptRound(round=decision.round, commit=decision.commit, check=check(history.decode(row)))
 
 
-def _headline(past: Past) -> VerdictRow | None:
+def _headline(past: CampaignHistory) -> VerdictRow | None:
     """Return the verdict on the best against the baseline."""
     rows = [row for row in past.verdicts.values() if row.purpose == "headline"
             and row.candidate == past.best[:12] and row.speedup is not None]
     return rows[-1] if rows else None
 
 
-def _row(one: Kept) -> tuple[str, ...]:
+def _row(one: KeptRound) -> tuple[str, ...]:
     return (f"round {one.round}", one.commit[:12], one.check.bucket, gain(one.check.measured),
             gain(one.check.real), line(one.check.decision))

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from engine.history import history
-from engine.history.history import Past
+from engine.history.history import CampaignHistory
 from engine.markdown import gain
 from harness.verdict import Row, Transfer, Verdict
 
@@ -23,7 +23,7 @@ UNTRACED = math.log(1.015)
 """What a cache of weights counts for where nobody traced it: about 1.5 % of a step at most."""
 
 
-class Check(msgspec.Struct, frozen=True, kw_only=True):
+class TransferCheck(msgspec.Struct, frozen=True, kw_only=True):
     """The check of one verdict; `measured` and `real` are ln(before / after), None if not timed."""
 
     audit: Transfer | None
@@ -64,17 +64,17 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
                   f"({self.audit.reason if self.audit else 'not audited'})"
 
 
-def check(verdict: Verdict) -> Check:
+def check(verdict: Verdict) -> TransferCheck:
     """Estimate what a verdict's gain is worth outside of its benchmark."""
     audit = verdict.transfer
     measured = None if verdict.speedup is None else math.log(verdict.speedup)
     real, why = (measured, "nobody audited it; as measured") if audit is None else \
         _estimate(audit, measured)
-    return Check(audit=audit, measured=measured, real=real, derivation=why,
+    return TransferCheck(audit=audit, measured=measured, real=real, derivation=why,
                  skewed=tuple(_skewed(verdict.rows)))
 
 
-def of_round(past: Past, n: int) -> list[tuple[str, Check]]:
+def of_round(past: CampaignHistory, n: int) -> list[tuple[str, TransferCheck]]:
     """Return the candidates of a round that its summary checks: all that were kept, else the
     fastest that was right, else the first that was audited.
     """

@@ -16,12 +16,12 @@ from engine import globs
 from engine.campaign.setup import Setup
 from engine.history import campaign_view, kernel_splits
 from engine.history.campaign_view import Commands
-from engine.history.history import Past
+from engine.history.history import CampaignHistory
 from engine.journal.read import Reader
 from engine.journal.records import Round, VerdictRow
 from engine.journal.write import Writer
-from engine.judge.candidate import Entry
-from engine.lineage.promote import Judged
+from engine.judge.candidate import CandidateTree
+from engine.lineage.promote import JudgedCandidate
 from engine.records import optimize_log, performance, results_tsv, round_summary, trend
 from engine.records.report.html_page import html
 from engine.records.report.markdown_report import markdown
@@ -60,11 +60,11 @@ class Records:
             results_tsv.record(writer, self.setup.id, task.slot, rows)
         trials_tsv.append(self.folder.results, rows)
 
-    def candidate(self, round: int, entry: Entry) -> None:
+    def candidate(self, round: int, entry: CandidateTree) -> None:
         """Store a candidate's patch beside its round."""
         _put(self._beside(round, entry.candidate.slot) / f"{entry.id}.patch", entry.patch.data)
 
-    def verdict(self, round: int, judged: Judged) -> None:
+    def verdict(self, round: int, judged: JudgedCandidate) -> None:
         """Store a verdict beside its candidate."""
         _put(self._beside(round, judged.entry.candidate.slot) / f"{judged.entry.id}.verdict.json",
              _readable(msgspec.json.encode(judged.verdict)))
@@ -108,7 +108,7 @@ class Records:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def _candidates(self, past: Past) -> None:
+    def _candidates(self, past: CampaignHistory) -> None:
         """Store every candidate's patch, unless it was pruned, and its newest verdict."""
         newest: dict[str, VerdictRow] = {row.candidate: row for row in past.verdicts.values()}
         for candidate in past.candidates.values():
@@ -121,7 +121,7 @@ class Records:
             if row := newest.get(candidate.id):
                 _put(beside / f"{candidate.id}.verdict.json", _readable(row.body))
 
-    def _snapshot(self, round: Round, past: Past) -> None:
+    def _snapshot(self, round: Round, past: CampaignHistory) -> None:
         """Store the kernel as it was best after a round: all files that candidates may change."""
         folder = self.folder.round(round.n) / "kernel_snapshot"
         kernel = self._kernel(past.best_after(round.n))

@@ -17,7 +17,7 @@ import msgspec
 
 from engine.globs import matches
 from engine.repository import submodules
-from engine.repository.clone import Clone, Entry
+from engine.repository.clone import Clone, TreeEntry
 from engine.repository.project import Project
 from harness.errors import EnvironmentFault, InputError
 from harness.formats.file_copy import TooMuch, copy_folder, walk
@@ -94,11 +94,11 @@ def fill(clone: Clone, commit: str, directory: Path, folder: Path, carried: Carr
             os.utime(directory / path, ns=(stamp, stamp), follow_symlinks=False)
 
 
-def _all(clone: Clone, commit: str) -> dict[str, Entry]:
+def _all(clone: Clone, commit: str) -> dict[str, TreeEntry]:
     return clone.entries(commit) | submodules.entries(clone, commit)
 
 
-def _same(path: Path, entry: Entry) -> bool:
+def _same(path: Path, entry: TreeEntry) -> bool:
     """Tell whether a plain file is byte for byte the one that a tree has; sure, and that is all:
     one that passed a filter is not, and so is new.
     """

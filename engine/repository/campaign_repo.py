@@ -32,7 +32,7 @@ STALE_INDEX_S = 3600.0
 BEST_FILE = "BEST_COMMIT"
 
 
-class Lineage(Clone):
+class CampaignRepo(Clone):
     """One campaign's commits. Its methods may be called from several threads."""
 
     def __init__(self, folder: Path, campaign: str, project: Path, *,
@@ -57,7 +57,7 @@ class Lineage(Clone):
     @classmethod
     def create(cls, folder: Path, campaign: str, project: Path | Project, *,
                publishes: bool = True, published: str = "", carry: Sequence[str] = (),
-               origin: Project | None = None) -> Lineage:
+               origin: Project | None = None) -> CampaignRepo:
         """Clone the project's HEAD, unless that is done already; see `project.find` for errors.
 
         `carry` are globs of built files that every checkout is to have, see `carry.take_over`. An

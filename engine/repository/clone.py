@@ -39,7 +39,7 @@ _CONFIG = """\
 """
 
 
-class Entry(msgspec.Struct, frozen=True):
+class TreeEntry(msgspec.Struct, frozen=True):
     """One file of a tree; `size` is of its contents, 0 for a submodule."""
 
     mode: str
@@ -53,7 +53,7 @@ class Clone:
     def __init__(self, git_dir: Path, git: Git | None = None) -> None:
         self.git_dir = git_dir
         self.git = git or Git(git_dir)
-        self._entries: dict[str, dict[str, Entry]] = {}
+        self._entries: dict[str, dict[str, TreeEntry]] = {}
 
     def resolve(self, name: str) -> str:
         """Return the full id of a commit; raises InputError if there is none of that name."""
@@ -74,17 +74,17 @@ class Clone:
         listed = self.git.run("ls-tree", "-r", "-z", "--name-only", self.tree_of(commit))
         return [name for name in listed.decode(errors="surrogateescape").split("\0") if name]
 
-    def entries(self, commit: str) -> dict[str, Entry]:
+    def entries(self, commit: str) -> dict[str, TreeEntry]:
         """Return what a commit (or tree) has under each path; the last few are remembered."""
         tree = self.tree_of(commit)
         if (known := self._entries.get(tree)) is not None:
             return known
-        found: dict[str, Entry] = {}
+        found: dict[str, TreeEntry] = {}
         listed = self.git.run("ls-tree", "-r", "-z", "--long", tree)
         for line in listed.decode(errors="surrogateescape").split("\0")[:-1]:
             head, _, path = line.partition("\t")
             mode, _, blob, size = head.split()
-            found[path] = Entry(mode, blob, 0 if size == "-" else int(size))
+            found[path] = TreeEntry(mode, blob, 0 if size == "-" else int(size))
         if len(self._entries) >= MOST_REMEMBERED:
             self._entries = {}
         self._entries[tree] = found

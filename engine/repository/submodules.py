@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from engine.repository.clone import Clone, Entry
+from engine.repository.clone import Clone, TreeEntry
 from engine.repository.git import Git, GitFailed
 from engine.repository.project import Project
 from harness.errors import EnvironmentFault, InputError
@@ -34,13 +34,13 @@ def fill(clone: Clone, commit: str, directory: Path) -> None:
             clone.git.run("checkout-index", "--all", "--quiet", index=index, work_tree=place)
 
 
-def entries(clone: Clone, commit: str) -> dict[str, Entry]:
+def entries(clone: Clone, commit: str) -> dict[str, TreeEntry]:
     """Return what a commit's submodules have under each path, as far as they were taken over."""
     return {f"{path}/{name}": entry for path, tree in _taken(clone, commit)
             for name, entry in clone.entries(tree).items()}
 
 
-def tracked(project: Project) -> dict[str, Entry]:
+def tracked(project: Project) -> dict[str, TreeEntry]:
     """Return what the submodules of a project's commit have under each path, as far as they are
     here; what its working tree has there may differ.
     """
@@ -79,7 +79,7 @@ def _copied(clone: Clone, commit: str, around: list[Path], below: str) -> Iterat
 
 
 def _tracked(clone: Clone, commit: str, around: list[Path],
-             below: str) -> Iterator[tuple[str, Entry]]:
+             below: str) -> Iterator[tuple[str, TreeEntry]]:
     for path, entry, home in _homes(clone, commit, around):
         if home is None or not (git_dirs := _git_dirs(home)):
             continue
@@ -90,7 +90,7 @@ def _tracked(clone: Clone, commit: str, around: list[Path],
 
 
 def _homes(clone: Clone, commit: str,
-           around: list[Path]) -> Iterator[tuple[str, Entry, Path | None]]:
+           around: list[Path]) -> Iterator[tuple[str, TreeEntry, Path | None]]:
     """Yield a commit's submodules, each with a repository here that has what it names."""
     for path, entry in clone.entries(commit).items():
         if entry.mode != GITLINK:

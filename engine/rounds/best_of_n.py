@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from engine.context import Desk
+from engine.context import EngineContext
 from engine.failpoint import failpoint
 from engine.judge import candidate
-from engine.judge.candidate import Entry
-from engine.lineage.promote import Judged, Keeper
+from engine.judge.candidate import CandidateTree
+from engine.lineage.promote import JudgedCandidate, Keeper
 from engine.records.writer import Records
 from engine.rounds.slots import Slots
 from harness.errors import InputError, KoptError
@@ -17,12 +17,12 @@ from harness.errors import InputError, KoptError
 class Choice:
     """Chooses among the gains of round `n`; `unjudged` closes what could not be judged again."""
 
-    def __init__(self, desk: Desk, keeper: Keeper, records: Records, slots: Slots,
-                 unjudged: Callable[[Entry, KoptError], None]) -> None:
+    def __init__(self, desk: EngineContext, keeper: Keeper, records: Records, slots: Slots,
+                 unjudged: Callable[[CandidateTree, KoptError], None]) -> None:
         self.desk, self.keeper, self.records, self.n = desk, keeper, records, slots.n
         self.setup, self._slots, self._unjudged = desk.setup, slots, unjudged
 
-    def choose(self, judged: Sequence[Judged]) -> None:
+    def choose(self, judged: Sequence[JudgedCandidate]) -> None:
         """Keep the best of what this engine has judged and of what one before it had."""
         lineage = self.setup.lineage
         pending = [one for one in judged if one.good]
@@ -38,14 +38,14 @@ class Choice:
             elif self.keeper.keep(best, refuse=self._slots.refuse):
                 self._slots.end_of(best.entry.candidate, "kept", best.ruling.reason)
 
-    def _ask(self, judged: Judged) -> None:
+    def _ask(self, judged: JudgedCandidate) -> None:
         """Put the best to a person; what is not better stands back until that is decided."""
         if ahead := self._ahead(judged):
             self._slots.stand_back(judged, f"stands back while {ahead} waits for a person")
         else:
             self._slots.ask(judged)
 
-    def _ahead(self, judged: Judged) -> str:
+    def _ahead(self, judged: JudgedCandidate) -> str:
         """Return the waiting candidate on the same base that is at least as fast, or ""."""
         for other in self.desk.reader.candidates(self.setup.id, states=("waiting",)):
             if other.base_commit == judged.entry.candidate.base_commit:
@@ -54,7 +54,7 @@ class Choice:
                     return other.id
         return ""
 
-    def _retry(self, judged: Judged) -> Judged | None:
+    def _retry(self, judged: JudgedCandidate) -> JudgedCandidate | None:
         """Re-try a runner-up on the new best; returns it judged if its gain still stands."""
         best, entry = self.setup.lineage.best, judged.entry
         try:
@@ -88,5 +88,5 @@ class Choice:
         self._slots.close(again)
         return None
 
-    def _stands_down(self, judged: Judged, reason: str) -> None:
+    def _stands_down(self, judged: JudgedCandidate, reason: str) -> None:
         self._slots.refuse(judged.entry, "runner-up", reason, verdict=judged.verdict_id)

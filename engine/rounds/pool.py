@@ -22,7 +22,7 @@ from engine.repository.patches.patch import Patch
 from engine.rounds import repair
 from engine.rounds.disk_watch import DiskWatch
 from engine.verify.fleet import Fleet, NoIdleGpu
-from engine.workers.protocol import Bench, Report, Task, Worker
+from engine.workers.protocol import Report, Task, Worker, WorkerBench
 from harness.errors import KoptError, of_os
 from harness.formats.text import plain
 from harness.search.trials import corpus
@@ -129,7 +129,7 @@ class Pool:
                 repair.put_back(task.mend, worktree)
             scratch = setup.folder.fresh_scratch(task.slot)
             baseline_cache.seed(setup.folder.path, scratch / "home")  # of a cli worker
-            bench = Bench(target=setup.target, device=setup.device, fleet=self._fleet,
+            bench = WorkerBench(target=setup.target, device=setup.device, fleet=self._fleet,
                           worktree=str(worktree),
                           baseline=str(setup.tree(setup.lineage.base)),
                           scratch=str(scratch),

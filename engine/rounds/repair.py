@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine.judge.candidate import Entry
+from engine.judge.candidate import CandidateTree
 from engine.repository.patches.patch import Patch
 from engine.workers.protocol import Mend, Task
 from harness.formats.text import plain
@@ -31,7 +31,7 @@ def mendable(verdict: Verdict) -> bool:
     return any(one.detail in FAULTS.get(one.kind, ()) for one in verdict.evidence)
 
 
-def again(task: Task, entry: Entry, tree: Path, complaint: str,
+def again(task: Task, entry: CandidateTree, tree: Path, complaint: str,
           left_out: str = "", tries: int = 0) -> Task | None:
     """Return the task of mending an entry, whose files lie in `tree`; None after the last attempt,
     or where its worker cannot. What was `left_out` of its change may be what is wrong; `tries` of

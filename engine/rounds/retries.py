@@ -4,14 +4,14 @@ taken for those that gain, by kopt or else by its agent.
 
 from __future__ import annotations
 
-from engine.context import Desk
+from engine.context import EngineContext
 from engine.failpoint import failpoint
 from engine.history import round_resume
 from engine.history.spending import Meter
 from engine.journal.records import Candidate
 from engine.judge import candidate as candidates
-from engine.judge.candidate import Entry
-from engine.lineage.promote import Judged, Keeper
+from engine.judge.candidate import CandidateTree
+from engine.lineage.promote import JudgedCandidate, Keeper
 from engine.rounds import repair, split_retry
 from engine.rounds.pool import Pool
 from engine.workers.protocol import Task
@@ -21,11 +21,11 @@ from harness.errors import InputError
 class SecondTries:
     """Gives slots of one round their work back."""
 
-    def __init__(self, desk: Desk, keeper: Keeper, pool: Pool, meter: Meter) -> None:
+    def __init__(self, desk: EngineContext, keeper: Keeper, pool: Pool, meter: Meter) -> None:
         self.desk, self.setup, self.keeper, self.pool = desk, desk.setup, keeper, pool
         self._meter = meter
 
-    def begin(self, judged: Judged) -> Task | None:
+    def begin(self, judged: JudgedCandidate) -> Task | None:
         """Begin one if there is one to be begun; returns its task."""
         return self._begin(judged, judged.ruling.reason)
 
@@ -43,7 +43,7 @@ class SecondTries:
             return None
         return None if judged is None else self._begin(judged, f"{self._words(task)}: {why}")
 
-    def _begin(self, judged: Judged, why: str) -> Task | None:
+    def _begin(self, judged: JudgedCandidate, why: str) -> Task | None:
         entry = judged.entry
         wanted = self._wanted(judged, round_resume.tries(self.desk.reader, entry.candidate))
         if wanted is None or not self._affords(wanted) or not self._handed_back(judged, wanted):
@@ -81,7 +81,7 @@ class SecondTries:
         costs = {cli.name: cli.cost for cli in self.setup.manifest.pool.cli}
         return costs.get(task.option, 0.0) if task.backend == "cli" else 0.0
 
-    def _judged_before(self, candidate: Candidate) -> Judged | None:
+    def _judged_before(self, candidate: Candidate) -> JudgedCandidate | None:
         """Return a candidate with the verdict that it has, and its files; raises InputError."""
         entry = candidates.load(self.setup, candidate)
         verdict = self.desk.recorded(entry.id, "verify", candidate.base_tree)
@@ -95,16 +95,16 @@ class SecondTries:
         verdict = self.desk.recorded(known, "verify", candidate.base_tree)
         return verdict is not None and repair.mendable(verdict)
 
-    def _wanted(self, judged: Judged, tries: int) -> Task | None:
+    def _wanted(self, judged: JudgedCandidate, tries: int) -> Task | None:
         """Return what is to be tried with a candidate after so many second tries of it."""
         task = self._task_of(judged.entry)
         return None if task is None else \
             self._mended(judged, task, tries) or self._divided(judged, task, tries)
 
-    def _task_of(self, entry: Entry) -> Task | None:
+    def _task_of(self, entry: CandidateTree) -> Task | None:
         return round_resume.task_of(self.desk.reader, self.setup.id, entry.id)
 
-    def _mended(self, judged: Judged, task: Task, tries: int) -> Task | None:
+    def _mended(self, judged: JudgedCandidate, task: Task, tries: int) -> Task | None:
         if not repair.mendable(judged.verdict):
             return None
         return repair.again(task, judged.entry, self.setup.tree(judged.entry.tree),
@@ -112,12 +112,12 @@ class SecondTries:
                             round_resume.left_out(self.desk.reader, self.setup.id, judged.entry.id),
                             tries)
 
-    def _divided(self, judged: Judged, task: Task, tries: int) -> Task | None:
+    def _divided(self, judged: JudgedCandidate, task: Task, tries: int) -> Task | None:
         return split_retry.again(task, judged.entry, self.setup.tree(judged.entry.tree), judged.verdict,
                             self.setup.target.source, complaint=judged.ruling.reason, tries=tries,
                             split=split_retry.BACKEND in self.setup.manifest.pool.backends)
 
-    def _handed_back(self, judged: Judged, task: Task) -> bool:
+    def _handed_back(self, judged: JudgedCandidate, task: Task) -> bool:
         return self.pool.again(task, judged.entry.candidate.base_commit)
 
     @staticmethod

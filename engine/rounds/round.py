@@ -9,15 +9,15 @@ from pathlib import Path
 
 import msgspec
 
-from engine.context import Desk
+from engine.context import EngineContext
 from engine.history import history, round_resume
 from engine.history.round_resume import Begun
 from engine.history.spending import Meter
 from engine.journal.records import Candidate, Round, RoundOutcome, Slot
 from engine.judge import candidate as candidates
-from engine.judge.candidate import Entry
+from engine.judge.candidate import CandidateTree
 from engine.judge.judge import breach
-from engine.lineage.promote import Judged, Keeper
+from engine.lineage.promote import JudgedCandidate, Keeper
 from engine.planning.round_plan import scope_of
 from engine.records.writer import Records
 from engine.repository.patches import left_out
@@ -46,7 +46,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 class RoundRun:
     """Runs one round to its end. Raises Stopped when the campaign is to end meanwhile."""
 
-    def __init__(self, desk: Desk, keeper: Keeper, pool: Pool, records: Records, n: int,
+    def __init__(self, desk: EngineContext, keeper: Keeper, pool: Pool, records: Records, n: int,
                  between: Callable[[], None], meter: Meter,
                  late: Callable[[int, int], str]) -> None:
         """`late` says of so many candidates in flight, and of so many gains beside them, why their
@@ -61,11 +61,11 @@ class RoundRun:
         self._no_gpu: NoIdleGpu | None = None
         """Why the campaign ends once what is in flight has come to its end."""
         self._working: set[str] = set()
-        self._verifying: dict[str, Entry] = {}
+        self._verifying: dict[str, CandidateTree] = {}
         self._slots = Slots(desk, keeper, n)
         self._seconds = SecondTries(desk, keeper, pool, meter)
-        self._judged: list[Judged] = []
-        self._earlier: list[Judged] = []
+        self._judged: list[JudgedCandidate] = []
+        self._earlier: list[JudgedCandidate] = []
 
     def run(self, tasks: Sequence[Task], carried: Sequence[Candidate], *,
             closing: bool = False) -> Result:
@@ -268,7 +268,7 @@ class RoundRun:
             self._working.add(again.slot)
         return again is not None
 
-    def _submit(self, entry: Entry) -> None:
+    def _submit(self, entry: CandidateTree) -> None:
         """Have a verdict made, unless the candidate's own files cannot even be written."""
         try:
             self.desk.aside(lambda: self.setup.tree(entry.tree))
@@ -279,14 +279,14 @@ class RoundRun:
         self._slots.tick(entry.candidate, "waits for the device")
         self.desk.verifier.submit(self.keeper.job(entry, "verify"))
 
-    def _unjudged(self, entry: Entry, fault: KoptError) -> None:
+    def _unjudged(self, entry: CandidateTree, fault: KoptError) -> None:
         """The harness could not answer. A bad task or machine ends the campaign, with one line."""
         if fault.exit_code in (2, 3) or isinstance(fault, NoIdleGpu):
             raise fault
         self._slots.refuse(entry, "reject", f"could not be judged: {fault}", stage="failed",
                            detail=str(fault))
 
-    def _rule(self, judged: Judged) -> None:
+    def _rule(self, judged: JudgedCandidate) -> None:
         entry, ruling = judged.entry, judged.ruling
         self._judged.append(judged)
         self.records.verdict(self.n, judged)
@@ -295,7 +295,7 @@ class RoundRun:
         else:
             self._not_good(judged)
 
-    def _not_good(self, judged: Judged) -> None:
+    def _not_good(self, judged: JudgedCandidate) -> None:
         """Give a slot its work back, if that may help, or close what it brought."""
         candidate = judged.entry.candidate
         if self._no_gpu is not None and candidate.round == self.n:

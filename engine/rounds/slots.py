@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import contextlib
 
-from engine.context import Desk
+from engine.context import EngineContext
 from engine.failpoint import failpoint
 from engine.history import round_resume
 from engine.journal.records import Candidate, CandidateState, DecisionKind
-from engine.judge.candidate import Entry
-from engine.lineage.promote import Judged, Keeper
+from engine.judge.candidate import CandidateTree
+from engine.lineage.promote import JudgedCandidate, Keeper
 from engine.workers.protocol import Task
 
 
 class Slots:
     """Ends the slots of round `n`, and decides on what they brought."""
 
-    def __init__(self, desk: Desk, keeper: Keeper, n: int) -> None:
+    def __init__(self, desk: EngineContext, keeper: Keeper, n: int) -> None:
         self.desk, self.keeper, self.n = desk, keeper, n
         self.campaign = desk.setup.id
 
@@ -64,14 +64,14 @@ class Slots:
             self.desk.writer.set_candidate_state(self.campaign, candidate.id, state, reason=reason)
             self.end_of(candidate, stage, reason)
 
-    def refuse(self, entry: Entry, kind: DecisionKind, reason: str, *, verdict: int | None = None,
+    def refuse(self, entry: CandidateTree, kind: DecisionKind, reason: str, *, verdict: int | None = None,
                actor: str = "engine", stage: str = "", detail: str = "") -> None:
         """Record that a candidate is not kept, and end its slot as that, or as `stage`."""
         with self.desk.writer.transaction():
             self.keeper.refuse(entry, kind, reason, verdict=verdict, actor=actor)
             self.end_of(entry.candidate, stage or kind, detail or reason)
 
-    def close(self, judged: Judged) -> None:
+    def close(self, judged: JudgedCandidate) -> None:
         """Record that what was judged is not kept, and end its slot."""
         reason, moved = judged.ruling.reason, self._moved(judged.entry.candidate)
         with self.desk.writer.transaction():
@@ -79,13 +79,13 @@ class Slots:
             self.end_of(judged.entry.candidate, judged.ruling.kind,
                         f"on the new best: {reason}" if moved else reason)
 
-    def ask(self, judged: Judged) -> None:
+    def ask(self, judged: JudgedCandidate) -> None:
         """Put a candidate to a person; its slot waits."""
         with self.desk.writer.transaction():
             self.keeper.ask(judged)
             self.end_of(judged.entry.candidate, "waiting", judged.ruling.reason)
 
-    def stand_back(self, judged: Judged, reason: str) -> None:
+    def stand_back(self, judged: JudgedCandidate, reason: str) -> None:
         """Record, once a round, that a gain stands back; it stays what it is."""
         candidate = judged.entry.candidate
         if candidate.round != self.n or any(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine.judge.candidate import Entry
+from engine.judge.candidate import CandidateTree
 from engine.rounds import repair
 from engine.split.languages.detect import splits
 from engine.workers.protocol import Divide, Task
@@ -25,7 +25,7 @@ def diverges(verdict: Verdict) -> bool:
     return honest and verdict.correct and {"faster", "slower"} <= outcomes
 
 
-def again(task: Task, entry: Entry, tree: Path, verdict: Verdict, source: str, *,
+def again(task: Task, entry: CandidateTree, tree: Path, verdict: Verdict, source: str, *,
           split: bool = True, tries: int = 0, complaint: str = "") -> Task | None:
     """Return the task of taking an entry, whose files lie in `tree`, for the classes it gains in.
 

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import time
 
-from engine.context import Desk
+from engine.context import EngineContext
 from engine.journal.records import GLOBAL, Round
 from engine.planning import survey
-from engine.verify.verifier import Job
+from engine.verify.verifier import VerdictRequest
 from harness.errors import InputError
 from harness.verdict import Verdict
 
 NAME = "baseline"
 
 
-def recorded(desk: Desk) -> Verdict | None:
+def recorded(desk: EngineContext) -> Verdict | None:
     """Return the baseline's verdict, None before it was measured."""
     lineage = desk.setup.lineage
     return desk.recorded(NAME, NAME, lineage.tree_of(lineage.base))
 
 
-def measure(desk: Desk) -> None:
+def measure(desk: EngineContext) -> None:
     """Measure it and put it on record. Raises InputError where it fails its own check."""
     setup, writer = desk.setup, desk.writer
     base = setup.lineage.base
     tree = setup.lineage.tree_of(base)
     writer.start_round(Round(campaign=setup.id, n=1, scope=GLOBAL, incumbent=base,
                              started_at=time.time()))
-    verdict = desk.verdict(Job(purpose=NAME, candidate=NAME, slot=NAME, candidate_tree=tree,
+    verdict = desk.verdict(VerdictRequest(purpose=NAME, candidate=NAME, slot=NAME, candidate_tree=tree,
                                incumbent_tree=tree, alpha=setup.manifest.decision.alpha,
                                always_time=True))
     if not verdict.valid or not verdict.correct:
@@ -46,7 +46,7 @@ def measure(desk: Desk) -> None:
                          summary=f"baseline: {survey.describe_baseline(verdict)}")
 
 
-def untimed(desk: Desk) -> str:
+def untimed(desk: EngineContext) -> str:
     """Say why nothing could ever be kept here: a Triton kernel is not timed without a GPU."""
     verdict = recorded(desk)
     if verdict is None or verdict.latency_us is not None:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 
 from engine.campaign.setup import Setup
-from engine.context import Desk, Stopped
+from engine.context import EngineContext, Stopped
 from engine.discovery.classes import class_baseline
 from engine.history import history, spending
 from engine.history.spending import Meter
@@ -19,12 +19,12 @@ from engine.journal.records import Campaign, CampaignState
 from engine.lineage import deferred, headline, rollback
 from engine.lineage.promote import Keeper
 from engine.planning import survey, tips
-from engine.planning.planner import Steering
+from engine.planning.planner import Planner
 from engine.records.writer import Records
 from engine.rounds.pool import Pool, Ticked
 from engine.rounds.round import RoundRun
 from engine.run import baseline, canary_step, end_to_end, recovery
-from engine.run.controls import Controls
+from engine.run.controls import ControlHandler
 from engine.verify.fleet import NoIdleGpu
 from engine.workers import registry
 from engine.workers.protocol import Task
@@ -33,12 +33,12 @@ from harness.errors import EnvironmentFault, KoptError, of_os
 log = logging.getLogger("kopt.engine")
 
 
-class Run:
+class CampaignRun:
     """One engine's run over a campaign, from taking it over to giving it back."""
 
-    def __init__(self, desk: Desk, *, decide_only: bool) -> None:
+    def __init__(self, desk: EngineContext, *, decide_only: bool) -> None:
         self.desk, self.decide_only = desk, decide_only
-        self.controls = Controls(desk, since=desk.since, decide_only=decide_only)
+        self.controls = ControlHandler(desk, since=desk.since, decide_only=decide_only)
         self.meter = Meter(self._spend, spending.spent(desk.reader.rounds(desk.setup.id)),
                            running=not decide_only)
         self._work_on(desk.setup)
@@ -51,7 +51,7 @@ class Run:
         self.keeper = Keeper(self.desk)
         self.records = Records(setup)
         self.workers = registry.workers(setup.manifest)
-        self.steering = Steering(self.desk, self.meter)
+        self.steering = Planner(self.desk, self.meter)
 
     def go(self) -> None:
         """Carry the campaign on until it stops, and record how it ended."""

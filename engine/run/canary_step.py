@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from engine.context import Desk
+from engine.context import EngineContext
 from engine.verify import canary
-from engine.verify.verifier import Job
+from engine.verify.verifier import VerdictRequest
 from harness.verdict import Verdict
 
 NAME = "canary"
 """What stands for a candidate in its verdict."""
 
 
-def due(desk: Desk) -> bool:
+def due(desk: EngineContext) -> bool:
     """Tell whether it is to be asked yet."""
     lineage = desk.setup.lineage
     return desk.recorded(NAME, canary.PURPOSE, lineage.tree_of(lineage.base)) is None
 
 
-def look(desk: Desk) -> None:
+def look(desk: EngineContext) -> None:
     """See that a broken copy of what candidates change does not pass; records it and warnings.
 
     Raises InputError if it passes: whoever starts the campaign again is told again.
@@ -26,7 +26,7 @@ def look(desk: Desk) -> None:
     base = setup.lineage.tree_of(setup.lineage.base)
 
     def ask(broken: str) -> Verdict:
-        asked[broken] = desk.verdict(Job(
+        asked[broken] = desk.verdict(VerdictRequest(
             purpose=canary.PURPOSE, candidate=NAME, slot=NAME, candidate_tree=broken,
             incumbent_tree=base, alpha=setup.manifest.decision.alpha))
         return asked[broken]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engine.context import Desk
+from engine.context import EngineContext
 from engine.journal.records import Candidate, Control
 from engine.judge import candidate as candidates
 from engine.lineage.promote import Keeper
@@ -13,10 +13,10 @@ from harness.errors import InputError, KoptError
 
 
 @dataclass
-class Controls:
+class ControlHandler:
     """Reads the open controls and answers each. Approvals wait for a moment between verdicts."""
 
-    desk: Desk
+    desk: EngineContext
     since: float
     """When this engine took the campaign: a pause or stop from before was for another."""
     decide_only: bool = False

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import json
 
-from engine.context import Desk
+from engine.context import EngineContext
 from engine.history.campaign_view import NOT_RUN
 from engine.judge.judge import describe_speedup
 from engine.verify.fleet import NoIdleGpu
-from engine.verify.verifier import Job
+from engine.verify.verifier import VerdictRequest
 from harness.benchmark.verdict.whole_program import LEFT_OUT
 from harness.errors import KoptError
 
 
-def due(desk: Desk) -> bool:
+def due(desk: EngineContext) -> bool:
     """Tell whether the whole program is to be run with the best and without it."""
     lineage = desk.setup.lineage
     return bool(desk.setup.manifest.e2e_command) and lineage.best != lineage.base and \
         desk.recorded(lineage.best[:12], "e2e", lineage.tree_of(lineage.base)) is None
 
 
-def stopped(desk: Desk, waiting: int) -> bool:
+def stopped(desk: EngineContext, waiting: int) -> bool:
     """Tell whether the last stop says which commit is the best, and how many wait for a person."""
     told = desk.reader.events_of(desk.setup.id, "campaign.stop")[-1:]
     return bool(told) and told[0].ref == desk.setup.lineage.best and \
         json.loads(told[0].payload).get("waiting") == waiting
 
 
-def end_to_end(desk: Desk, *, left_s: float | None = None) -> None:
+def end_to_end(desk: EngineContext, *, left_s: float | None = None) -> None:
     """Run the whole program that the manifest names with the best and without it, and record what
     came of it: a gain of the kernel may cost the program something.
 
@@ -40,7 +40,7 @@ def end_to_end(desk: Desk, *, left_s: float | None = None) -> None:
     lineage, campaign = desk.setup.lineage, desk.setup.id
     best, base = lineage.best, lineage.tree_of(lineage.base)
     try:
-        verdict = desk.verdict(Job(
+        verdict = desk.verdict(VerdictRequest(
             purpose="e2e", candidate=best[:12], slot="e2e", candidate_tree=lineage.tree_of(best),
             incumbent_tree=base, alpha=desk.setup.manifest.decision.alpha, left_s=left_s))
     except NoIdleGpu:
@@ -58,6 +58,6 @@ def end_to_end(desk: Desk, *, left_s: float | None = None) -> None:
         desk.writer.event(campaign, "e2e", best, message=told)
 
 
-def _leave_out(desk: Desk, why: str) -> None:
+def _leave_out(desk: EngineContext, why: str) -> None:
     best = desk.setup.lineage.best
     desk.writer.event(desk.setup.id, NOT_RUN, best, commit=best[:12], message=why)

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from engine.campaign import setup as campaigns
 from engine.campaign.setup import Setup
-from engine.context import Desk
+from engine.context import EngineContext
 from engine.doctor import start
 from engine.journal import lease as leases
 from engine.journal.write import Writer
-from engine.run.campaign_run import Run
+from engine.run.campaign_run import CampaignRun
 from harness.errors import KoptError, Refused, of_os
 
 log = logging.getLogger("kopt.engine")
@@ -89,9 +89,9 @@ class Engine(threading.Thread):
                 writer.event(setup.id, "log" if check.name == "container" else "warning",
                              check.name, message="; ".join(
                                  filter(None, (check.found, check.fix))))
-            desk = Desk(setup, writer, lease, self._stop_event)
+            desk = EngineContext(setup, writer, lease, self._stop_event)
             try:
-                Run(desk, decide_only=decide_only).go()
+                CampaignRun(desk, decide_only=decide_only).go()
             finally:
                 desk.close()
                 self.own_s += time.monotonic() - began - desk.waited_s

@@ -16,7 +16,7 @@ from engine.manifest import benchmark_target
 from engine.manifest import schema as manifests
 from engine.repository import clone
 from engine.repository import project as projects
-from engine.repository.campaign_repo import Lineage
+from engine.repository.campaign_repo import CampaignRepo
 from engine.repository.clone import Clone
 from engine.repository.git import Git, GitFailed
 from engine.repository.patches import patch as patches
@@ -29,9 +29,10 @@ from harness.benchmark.runs import stopping_rule
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.devices.device import Device
 from harness.errors import InputError, Refused
-from harness.evaluate.evaluate import Settings, Trees
+from harness.evaluate.evaluate import Trees
 from harness.isolation.zygote_client import WarmStart
 from harness.requests import EvaluateRequest, ReportedRequest
+from harness.runners.session import Settings
 from harness.search.space import knobs
 from harness.search.space.constraints import Requirement
 from harness.search.space.knobs import Knob
@@ -40,7 +41,7 @@ from harness.timing.plan import Plan
 from harness.verdict import Verdict, rejected
 
 
-class Trial(msgspec.Struct, frozen=True, kw_only=True):
+class OneShotCandidate(msgspec.Struct, frozen=True, kw_only=True):
     """A candidate as the command line gives it: exactly one of these, or none for the base."""
 
     patch: bytes | None = None
@@ -48,7 +49,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     ref: str | None = None
 
 
-class Direct:
+class OneShot:
     """A manifest opened for single verdicts. Use as a context manager; leaves nothing behind.
 
     `base` names the commit of the project that is the incumbent (its HEAD by default).
@@ -61,7 +62,7 @@ class Direct:
         self._made = tempfile.TemporaryDirectory(prefix="kopt-")
         self.folder = Path(self._made.name)
         self.project = find_project(Path(self.manifest.project), self.folder)
-        self.lineage = Lineage.create(self.folder, "direct", self.project,
+        self.lineage = CampaignRepo.create(self.folder, "direct", self.project,
                                       carry=self.manifest.carry)
         self.base = self._tree_of(base)
         task, told = shape_weights.applied(self._judged(), given.weights if given else None)
@@ -75,7 +76,7 @@ class Direct:
         self.device = self.devices[0]
         """One of them, for what is the same on all; who measures asks the `fleet` for a card."""
 
-    def __enter__(self) -> Direct:
+    def __enter__(self) -> OneShot:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
@@ -145,7 +146,7 @@ class Direct:
             self.lineage.checkout_tree(tree, path)
         return path
 
-    def candidate(self, trial: Trial) -> tuple[str, Patch] | Verdict:
+    def candidate(self, trial: OneShotCandidate) -> tuple[str, Patch] | Verdict:
         """Return the candidate's tree and patch, or the verdict that rejects it unmeasured."""
         try:
             if trial.config is not None:
@@ -160,7 +161,7 @@ class Direct:
             return rejected(str(error), device=self.device.name)
         return self.base, Patch()
 
-    def request(self, trial: Trial, *,
+    def request(self, trial: OneShotCandidate, *,
                 alpha: float) -> EvaluateRequest | ReportedRequest | Verdict:
         """Return what to ask the harness, or the verdict on a candidate that breaks the rules.
 

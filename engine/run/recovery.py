@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.context import Desk
+from engine.context import EngineContext
 from engine.history import round_resume
 from engine.journal.records import Candidate
 from engine.judge import candidate
@@ -11,7 +11,7 @@ from engine.lineage.promote import Keeper
 from engine.rounds.slots import Slots
 
 
-def recover(desk: Desk, keeper: Keeper, cut_rounds: list[int]) -> None:
+def recover(desk: EngineContext, keeper: Keeper, cut_rounds: list[int]) -> None:
     """Finish roll backs and keeps, and the slots of what was kept in rounds that were cut short."""
     lineage = desk.setup.lineage
     lineage.unlock()  # whatever git is asked to do first, a killed one may have locked
@@ -21,7 +21,7 @@ def recover(desk: Desk, keeper: Keeper, cut_rounds: list[int]) -> None:
         _end_slots(desk, keeper, n)
 
 
-def _end_slots(desk: Desk, keeper: Keeper, n: int) -> None:
+def _end_slots(desk: EngineContext, keeper: Keeper, n: int) -> None:
     """End the slots of a round of which something was kept, as its engine would have; that of a
     person's keep waits, and stays so.
     """
@@ -38,7 +38,7 @@ def _end_slots(desk: Desk, keeper: Keeper, n: int) -> None:
             Slots(desk, keeper, n).end_of(judged, "kept", reason)
 
 
-def _unformatted(desk: Desk, kept: Candidate) -> Candidate:
+def _unformatted(desk: EngineContext, kept: Candidate) -> Candidate:
     """Return what a candidate was before the format command, itself if that changed nothing."""
     if not (of := round_resume.other_form(desk.reader, kept)):
         return kept

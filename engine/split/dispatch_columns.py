@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from engine.split.languages.c_entries import Entry
+from engine.split.languages.c_entries import EntryFunction
 from engine.split.languages.call_graph import dependent
 from engine.split.languages.language import Language
 
 _ALIAS = re.compile(r"(?://|/\*|#)\s*kopt:\s*column\s+(\S+)\s+is\s+(\S+)")
 
 
-def entries(language: Language, source: str) -> tuple[Entry, ...]:
+def entries(language: Language, source: str) -> tuple[EntryFunction, ...]:
     """Return the functions of a source that can be dispatched, without dispatchers and variants."""
     text, blocks = language.read(source)
     variants = {one.kernel for block in blocks for one in block.branches}

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from engine.split.languages.c_dispatch import Block, Branch
+from engine.split.languages.c_dispatch import Branch, DispatchBlock
 from engine.split.languages.c_source import Item
 from engine.split.languages.call_graph import dependent, reached
 from engine.split.languages.conditions import Condition, Point
@@ -105,5 +105,5 @@ def _expect_alike(language: Language, mine: Item, their: Item) -> None:
                       fix="leave the function's signature as it is")
 
 
-def _plain(blocks: Sequence[Block]) -> list[Block]:
+def _plain(blocks: Sequence[DispatchBlock]) -> list[DispatchBlock]:
     return [msgspec.structs.replace(block, at=0) for block in blocks]

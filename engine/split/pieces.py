@@ -8,7 +8,7 @@ from itertools import count
 
 import msgspec
 
-from engine.split.languages.c_dispatch import Block
+from engine.split.languages.c_dispatch import DispatchBlock
 from engine.split.languages.c_source import Item
 from engine.split.languages.conditions import Condition, Point
 from engine.split.languages.language import Language
@@ -20,8 +20,8 @@ from harness.search.space.space import Config
 _SUFFIX = re.compile(r"_(?:base|v[0-9]+)\Z")
 
 
-def opened(language: Language, text: str, blocks: tuple[Block, ...], functions: Collection[str],
-           condition: Condition) -> tuple[str, tuple[Block, ...]]:
+def opened(language: Language, text: str, blocks: tuple[DispatchBlock, ...], functions: Collection[str],
+           condition: Condition) -> tuple[str, tuple[DispatchBlock, ...]]:
     """Make those of some functions that can be dispatched kernels called `…_base`, each behind a
     dispatcher that is yet to be written.
     """
@@ -40,7 +40,7 @@ def opened(language: Language, text: str, blocks: tuple[Block, ...], functions: 
     if clash := sorted(set(base.values()) & taken):
         raise Refused(f"the name {clash[0]} is taken in the source", fix="call it otherwise")
     out, at, length = [], 0, 0
-    places: list[Block] = []
+    places: list[DispatchBlock] = []
     shift: list[tuple[int, int]] = []
     for item in found:
         if not item.defines & base.keys():
@@ -53,7 +53,7 @@ def opened(language: Language, text: str, blocks: tuple[Block, ...], functions: 
         length, at = length + len(part), item.end
         shift.append((item.end, length - item.end))
         if item.function:
-            places.append(Block(entry=item.function, default=base[item.function], branches=(),
+            places.append(DispatchBlock(entry=item.function, default=base[item.function], branches=(),
                                 at=length))
     moved_blocks = [msgspec.structs.replace(
         block, at=block.at + next((by for end, by in reversed(shift) if end <= block.at), 0))
@@ -61,7 +61,7 @@ def opened(language: Language, text: str, blocks: tuple[Block, ...], functions: 
     return "".join([*out, text[at:]]), tuple([*moved_blocks, *places])
 
 
-def kernel_of(block: Block, points: Sequence[Point], classes: Sequence[str]) -> str:
+def kernel_of(block: DispatchBlock, points: Sequence[Point], classes: Sequence[str]) -> str:
     """Return the kernel that classes take so far; points are rows of theirs, by parameter.
 
     Raises Refused where they take several.

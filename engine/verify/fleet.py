@@ -52,7 +52,7 @@ class TakesCards(NoIdleGpu):
 
 
 @dataclass(eq=False)
-class Card:
+class FleetDevice:
     """A device of the campaign (several cards, where a target needs them), with what keeps its
     harness processes warm.
     """
@@ -84,7 +84,7 @@ class Fleet:
                  look: Callable[..., str] = gate.look,
                  clock: Callable[[], float] = time.monotonic, tick_s: float = TICK_S,
                  fix: str = "free one, then `kopt resume`") -> None:
-        self.cards = tuple(Card(device, warm) for device, warm in cards)
+        self.cards = tuple(FleetDevice(device, warm) for device, warm in cards)
         self._retry_s, self._limit_s = retry_s, limit_s
         self._news, self._look, self._clock, self._tick_s = news, look, clock, tick_s
         self._fix = fix
@@ -100,7 +100,7 @@ class Fleet:
         for card in self.cards:
             card.warm.close()
 
-    def run(self, use: Use, work: Callable[[Card], T], *, on_wait: Tell = lambda _: None,
+    def run(self, use: Use, work: Callable[[FleetDevice], T], *, on_wait: Tell = lambda _: None,
             cancel: threading.Event | None = None,
             doubtful: Callable[[T], bool] = lambda _: False,
             spoilt: Callable[[T], str] = lambda _: "") -> T:
@@ -137,7 +137,7 @@ class Fleet:
 
     @contextmanager
     def occupy(self, use: Use, *, on_wait: Tell = lambda _: None,
-               cancel: threading.Event | None = None) -> Iterator[Card]:
+               cancel: threading.Event | None = None) -> Iterator[FleetDevice]:
         """Have a card for a piece of work; waits for one that is idle."""
         card = self._admitted(use, on_wait, cancel)
         try:
@@ -145,7 +145,7 @@ class Fleet:
         finally:
             self._leave(card, use)
 
-    def _admitted(self, use: Use, on_wait: Tell, cancel: threading.Event | None) -> Card:
+    def _admitted(self, use: Use, on_wait: Tell, cancel: threading.Event | None) -> FleetDevice:
         with self._turn(use) as turn:
             while True:
                 picked = self._pick(use, turn)
@@ -180,7 +180,7 @@ class Fleet:
             with contextlib.suppress(ValueError):
                 self._waiting.remove(turn)
 
-    def _pick(self, use: Use, turn: object) -> tuple[Card, int] | None:
+    def _pick(self, use: Use, turn: object) -> tuple[FleetDevice, int] | None:
         """Enter the card with the least to do, None if there is none to be had now; returns how
         often it was closed as well.
         """
@@ -199,10 +199,10 @@ class Fleet:
                             or card.device.kind != "cpu")
             return card, card.shuts
 
-    def _why_not(self, card: Card) -> str:
+    def _why_not(self, card: FleetDevice) -> str:
         return self._why_busy(card) if card.looking else ""
 
-    def _why_busy(self, card: Card) -> str:
+    def _why_busy(self, card: FleetDevice) -> str:
         """Look at a card; where kopts work on it, they and their locks share it."""
         just_left = self._clock() - card.left_at < LEFT_S
         for one in card.device.cards if card.device.kind != "cpu" else ():
@@ -211,7 +211,7 @@ class Fleet:
                 return why
         return ""
 
-    def _move_in(self, card: Card) -> str:
+    def _move_in(self, card: FleetDevice) -> str:
         """Be known as a kopt on the card; say why that cannot be, empty when it is."""
         if card.looking and not card.moved_in:
             for name in card.device.lock_names:
@@ -219,7 +219,7 @@ class Fleet:
             card.moved_in = True
         return ""
 
-    def _admit(self, card: Card, shuts: int) -> bool:
+    def _admit(self, card: FleetDevice, shuts: int) -> bool:
         """Let a thread that has looked at a card, or found it in use, work on it, unless the card
         was closed meanwhile.
         """
@@ -235,7 +235,7 @@ class Fleet:
             self._news(Gated(device=card.device.id, text="idle again: back in the pool"))
         return True
 
-    def _leave(self, card: Card, use: Use, *, looked: bool = False) -> None:
+    def _leave(self, card: FleetDevice, use: Use, *, looked: bool = False) -> None:
         with self._changed:
             card.users[use] -= 1
             card.looking = card.looking and not looked
@@ -245,7 +245,7 @@ class Fleet:
                 card.moved_in = False
             self._changed.notify_all()
 
-    def _shut(self, card: Card, why: str) -> None:
+    def _shut(self, card: FleetDevice, why: str) -> None:
         """Close a card for a while."""
         with self._changed:
             before, card.closed = card.closed, why
@@ -279,7 +279,7 @@ class Fleet:
             self._changed.wait(self._tick_s)
 
 
-def trouble(card: Card) -> str:
+def trouble(card: FleetDevice) -> str:
     """Say why a card cannot be trusted any more, empty when its driver knows of nothing."""
     return "" if card.device.kind == "cpu" else next(filter(None, (
         one.problem for one in inventory.states(card.device.cards))), "")

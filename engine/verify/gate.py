@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from harness.devices import inventory
-from harness.devices.device import Device, DeviceState, Process
+from harness.devices.device import Device, DeviceProcess, DeviceState
 from harness.devices.monitoring import interference
 from harness.devices.monitoring.tenants import Neighbours
 from harness.verdict import Verdict
@@ -70,7 +70,7 @@ def company(verdict: Verdict) -> str:
     return next((one.detail for one in verdict.evidence if one.kind == interference.COMPANY), "")
 
 
-def _computes(processes: Sequence[Process]) -> str:
+def _computes(processes: Sequence[DeviceProcess]) -> str:
     if not processes:
         return ""
     one = processes[0]

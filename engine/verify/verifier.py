@@ -17,13 +17,14 @@ from engine.manifest.schema import Manifest
 from engine.repository import worktree
 from engine.rounds.pool import Ticked
 from engine.verify import canary, gate, harness_client
-from engine.verify.fleet import Card, Fleet
+from engine.verify.fleet import Fleet, FleetDevice
 from engine.verify.harness_client import HarnessFault
 from harness.benchmark.runs import stopping_rule
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.errors import KoptError, Refused, of_os
-from harness.evaluate.evaluate import Settings, Trees
+from harness.evaluate.evaluate import Trees
 from harness.requests import EndToEndRequest, EvaluateRequest, Progress, ReportedRequest
+from harness.runners.session import Settings
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
 
@@ -36,7 +37,7 @@ FULL = ("baseline", "headline", "final")
 log = logging.getLogger("kopt.engine")
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class VerdictRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A verdict that is wanted: two trees, why, and at which error rate."""
 
     purpose: str
@@ -49,7 +50,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     left_s: float | None = None
     """What runs of the whole program may take together."""
 
-    def after(self, seconds: float) -> Job:
+    def after(self, seconds: float) -> VerdictRequest:
         """Return what is left of it to do, so long after it was begun."""
         return self if self.left_s is None else msgspec.structs.replace(
             self, left_s=max(0.0, self.left_s - seconds))
@@ -58,7 +59,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 class Verified(msgspec.Struct, frozen=True, kw_only=True):
     """A verdict has come, or the fault that kept it from coming."""
 
-    job: Job
+    job: VerdictRequest
     verdict: Verdict | None = None
     fault: KoptError | None = None
 
@@ -79,14 +80,14 @@ class Verifier:
     def __init__(self, setup: Setup, messages: queue.Queue[object], fleet: Fleet) -> None:
         self.setup, self._fleet = setup, fleet
         self._messages = messages
-        self._jobs: queue.Queue[Job | None] = queue.Queue()
+        self._jobs: queue.Queue[VerdictRequest | None] = queue.Queue()
         self.cancel = threading.Event()
         self._threads = [threading.Thread(target=self._run, name=f"verifier-{number}", daemon=True)
                          for number in range(len(fleet.cards))]
         for thread in self._threads:
             thread.start()
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: VerdictRequest) -> None:
         self._jobs.put(job)
 
     def stop(self) -> None:
@@ -113,7 +114,7 @@ class Verifier:
                 if not self.cancel.is_set():
                     self._messages.put(Verified(job=job, verdict=verdict))
 
-    def _verdict(self, job: Job) -> Verdict:
+    def _verdict(self, job: VerdictRequest) -> Verdict:
         began = time.monotonic()
         return self._fleet.run(
             "verdict", lambda card: self._on(card, job.after(time.monotonic() - began)),
@@ -121,7 +122,7 @@ class Verifier:
             on_wait=lambda text: self._tick(job, Progress(stage="waiting", detail=text)),
             doubtful=gate.doubtful, spoilt=gate.spoilt)
 
-    def _on(self, card: Card, job: Job) -> Verdict:
+    def _on(self, card: FleetDevice, job: VerdictRequest) -> Verdict:
         setup = self.setup
         scratch = setup.folder.scratch(f"verify-{self._fleet.cards.index(card)}")
         for left in UNTRUSTED:  # one candidate must not find what another has left
@@ -136,7 +137,7 @@ class Verifier:
             baseline_cache.keep(setup.folder.path, scratch / "home-incumbent")
         return verdict
 
-    def _asked(self, card: Card, job: Job,
+    def _asked(self, card: FleetDevice, job: VerdictRequest,
                request: EvaluateRequest | ReportedRequest | EndToEndRequest) -> Verdict:
         """Have the harness answer. What has worked in the baseline and does not now, or a harness
         that somebody killed, is tried once more before it ends anything.
@@ -154,7 +155,7 @@ class Verifier:
             self._tick(job, Progress(stage="waiting", detail=f"once more: {fault.what}"))
             return ask()
 
-    def _request(self, card: Card, job: Job,
+    def _request(self, card: FleetDevice, job: VerdictRequest,
                  scratch: str) -> EvaluateRequest | ReportedRequest | EndToEndRequest:
         """Return what the harness is asked: the whole program, a benchmark, or the kernel."""
         setup, device = self.setup, card.device.id
@@ -181,7 +182,7 @@ class Verifier:
             return ReportedRequest(target=target, device=device, trees=trees, settings=settings)
         return EvaluateRequest(target=setup.target, device=device, trees=trees, settings=settings)
 
-    def _plan(self, job: Job) -> Plan:
+    def _plan(self, job: VerdictRequest) -> Plan:
         plan = self.setup.manifest.decision.plan(job.alpha)
         most = self.setup.manifest.budget.pairs
         if self.setup.command is not None:
@@ -190,6 +191,6 @@ class Verifier:
             return plan
         return replace(plan, looks=tuple(n for n in plan.looks if n <= most) or (4,))
 
-    def _tick(self, job: Job, progress: Progress) -> None:
+    def _tick(self, job: VerdictRequest, progress: Progress) -> None:
         self._messages.put(Ticked(slot=job.slot, stage=progress.stage, detail=progress.detail,
                                   done=progress.done))

@@ -13,12 +13,13 @@ import msgspec
 from engine.split import dispatch_columns
 from engine.split.languages.language import Language
 from engine.verify import gate, harness_client
-from engine.verify.fleet import Card
+from engine.verify.fleet import FleetDevice
 from engine.workers.knob_search import search
-from engine.workers.protocol import Bench, Task, Tick
-from harness.evaluate.evaluate import Settings, Trees
+from engine.workers.protocol import Task, Tick, WorkerBench
+from harness.evaluate.evaluate import Trees
 from harness.formats import file_copy
 from harness.requests import EvaluateRequest, Progress
+from harness.runners.session import Settings
 from harness.search.space import knobs
 from harness.search.space.space import Config
 from harness.search.trials.trials import ConfigRows, Contender, LoopResult, Showing
@@ -32,7 +33,7 @@ LEAST_TRIALS = 4
 PLAN = Plan(looks=(6,), alpha=0.05)
 
 
-def search_classes(task: Task, bench: Bench, target: Target, tick: Tick,
+def search_classes(task: Task, bench: WorkerBench, target: Target, tick: Tick,
                    cancel: threading.Event) -> LoopResult | None:
     """Search for all classes, then for each; None when stopped before anything was found."""
     found = search(task, bench, target, tick, cancel)
@@ -83,7 +84,7 @@ def sizes(target: Target, config_class: ConfigClass) -> dict[str, int]:
                                      if isinstance(value, int)}}
 
 
-def _contenders(found: LoopResult, configs: list[Config], bench: Bench, target: Target, tick: Tick,
+def _contenders(found: LoopResult, configs: list[Config], bench: WorkerBench, target: Target, tick: Tick,
                 cancel: threading.Event) -> Iterator[Contender]:
     """Yield the source's own configuration and those of single classes, beside the common best."""
     own = found.trials[0].config if found.trials else found.best
@@ -103,9 +104,9 @@ def _contenders(found: LoopResult, configs: list[Config], bench: Bench, target: 
                         pairs=row.pairs) for row in verdict.rows if row.log_ratio is not None))
 
 
-def _verdict(bench: Bench, target: Target, trees: Trees, tick: Tick,
+def _verdict(bench: WorkerBench, target: Target, trees: Trees, tick: Tick,
              cancel: threading.Event) -> Verdict:
-    def on(card: Card) -> Verdict:
+    def on(card: FleetDevice) -> Verdict:
         def tell(said: Progress) -> None:
             tick(said.stage, said.detail, said.done)
 
@@ -119,7 +120,7 @@ def _verdict(bench: Bench, target: Target, trees: Trees, tick: Tick,
                            on_wait=lambda text: tick("waiting", text, None))
 
 
-def _tree(bench: Bench, target: Target, config: Config, name: str) -> str:
+def _tree(bench: WorkerBench, target: Target, config: Config, name: str) -> str:
     """Return a copy of the worktree with a configuration set."""
     tree = Path(bench.scratch) / name
     file_copy.remove(tree)

@@ -11,7 +11,7 @@ from engine.split.languages.conditions import Condition, Point
 from engine.split.languages.detect import language_of
 from engine.split.merge import changed_names, merge
 from engine.workers import class_search
-from engine.workers.protocol import Bench, Divide, Report
+from engine.workers.protocol import Divide, Report, WorkerBench
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.errors import Refused
 from harness.formats.text import plain
@@ -19,7 +19,7 @@ from harness.search.space import knobs
 from harness.target import Target
 
 
-def divide(wanted: Divide, bench: Bench) -> Report:
+def divide(wanted: Divide, bench: WorkerBench) -> Report:
     """Write the worktree's source with a candidate's kernel behind a dispatch; says why it cannot.
     """
     path = Path(bench.worktree) / bench.target.source

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from engine.manifest.schema import Cli
 from engine.workers import split_prompt
-from engine.workers.protocol import LOG, Bench, Report, Task, Tick
+from engine.workers.protocol import LOG, Report, Task, Tick, WorkerBench
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.compile import compiler_cache
 from harness.errors import Refused
@@ -72,7 +72,7 @@ class CliWorker:
     def __init__(self, commands: Sequence[Cli]) -> None:
         self._commands = {command.name: command for command in commands}
 
-    def work(self, task: Task, bench: Bench, tick: Tick, cancel: threading.Event) -> Report:
+    def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
         command = self._commands.get(task.option)
         if command is None:
             raise Refused(f"the manifest has no cli worker {task.option!r}")
@@ -117,7 +117,7 @@ def _fill(part: str, words: dict[str, str]) -> str:
     return part
 
 
-def _prompt(task: Task, bench: Bench) -> str:
+def _prompt(task: Task, bench: WorkerBench) -> str:
     target = bench.target
     brief = f"{plain(task.brief, MAX_BRIEF).rstrip()}\n\n" if task.brief else ""
     number = f"- This is round {task.round} of the campaign.\n" if task.round else ""

@@ -6,7 +6,7 @@ import re
 import threading
 from pathlib import Path
 
-from engine.workers.protocol import Bench, Report, Task, Tick
+from engine.workers.protocol import Report, Task, Tick, WorkerBench
 from harness.errors import InputError
 from harness.formats.text import plain
 
@@ -17,7 +17,7 @@ _HYPOTHESIS = re.compile(rb"\AHypothesis: (?P<text>.+)$", re.MULTILINE)
 class InboxWorker:
     """Reads the patch file named by the task; `take` puts it away once its fate is recorded."""
 
-    def work(self, task: Task, bench: Bench, tick: Tick, cancel: threading.Event) -> Report:
+    def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
         path = Path(task.option)
         tick("reading", path.name, None)
         try:

@@ -17,7 +17,7 @@ from engine.workers import class_search
 from engine.workers.class_search import search_classes
 from engine.workers.class_split import divide
 from engine.workers.command_search import sweep
-from engine.workers.protocol import Bench, Report, Task, Tick
+from engine.workers.protocol import Report, Task, Tick, WorkerBench
 from harness.benchmark.spec import row_classes
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.errors import Refused
@@ -35,7 +35,7 @@ MARGIN = 0.02
 class SplitWorker:
     """Searches, and splits the source where config classes clearly want different knobs."""
 
-    def work(self, task: Task, bench: Bench, tick: Tick, cancel: threading.Event) -> Report:
+    def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
         target = bench.target
         language_of(target)
         if task.divide is not None:

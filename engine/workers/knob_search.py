@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from engine.verify import harness_client
-from engine.verify.fleet import Card
-from engine.workers.protocol import Bench, Report, Task, Tick
+from engine.verify.fleet import FleetDevice
+from engine.workers.protocol import Report, Task, Tick, WorkerBench
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.errors import Refused
-from harness.evaluate.evaluate import Settings
 from harness.requests import LoopRequest
+from harness.runners.session import Settings
 from harness.search.space import knobs
 from harness.search.space.space import of_knobs
-from harness.search.trials.trials import Job, LoopResult, Trial
+from harness.search.trials.trials import LoopResult, SearchJob, Trial
 from harness.target import Target
 
 OnTrial = Callable[[Trial], None]
@@ -24,7 +24,7 @@ OnTrial = Callable[[Trial], None]
 class SearchWorker:
     """Runs the harness's loop over some of the knobs and writes the best into the source."""
 
-    def work(self, task: Task, bench: Bench, tick: Tick, cancel: threading.Event) -> Report:
+    def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
         if isinstance(bench.target, CommandTarget):
             raise Refused("a benchmark command has no trials of its own")
         result = search(task, bench, bench.target, tick, cancel)
@@ -34,16 +34,16 @@ class SearchWorker:
         return Report(ok=True, summary=summary(result), trials=result.trials)
 
 
-def search(task: Task, bench: Bench, target: Target, tick: Tick,
+def search(task: Task, bench: WorkerBench, target: Target, tick: Tick,
            cancel: threading.Event) -> LoopResult | None:
     """Search from the worktree as it stands; None when stopped before anything was found.
 
     Without a record of its own: what a campaign knows of its trials is in its journal.
     """
-    def ask(card: Card, on_trial: OnTrial) -> LoopResult | None:
+    def ask(card: FleetDevice, on_trial: OnTrial) -> LoopResult | None:
         request = LoopRequest(
             target=target, device=card.device.id,
-            job=Job(tree=bench.worktree, reference=bench.baseline, budget=task.trials,
+            job=SearchJob(tree=bench.worktree, reference=bench.baseline, budget=task.trials,
                     seed=task.seed, only=task.knobs, corpus=bench.corpus),
             settings=Settings(scratch=bench.scratch, python=bench.python, env=bench.env,
                               incumbent_tree=bench.base_commit))
@@ -52,8 +52,8 @@ def search(task: Task, bench: Bench, target: Target, tick: Tick,
     return searched(task, bench, tick, cancel, ask)
 
 
-def searched(task: Task, bench: Bench, tick: Tick, cancel: threading.Event,
-             ask: Callable[[Card, OnTrial], LoopResult | None]) -> LoopResult | None:
+def searched(task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event,
+             ask: Callable[[FleetDevice, OnTrial], LoopResult | None]) -> LoopResult | None:
     """Have a loop run on a card, and tell of its trials; what it has found counts also when it is
     ended ahead of its time.
     """
@@ -66,7 +66,7 @@ def searched(task: Task, bench: Bench, tick: Tick, cancel: threading.Event,
         tick("searching", f"trial {len(trials)} of {task.trials}{where}{best}",
              len(trials) / task.trials)
 
-    def on(card: Card) -> LoopResult | None:
+    def on(card: FleetDevice) -> LoopResult | None:
         nonlocal where
         trials.clear()
         where = f" on {card.device.id}" if len(bench.fleet.cards) > 1 else ""
@@ -89,7 +89,7 @@ def doubtful(result: LoopResult | None) -> bool:
     return last is not None and not last.correct
 
 
-def so_far(bench: Bench, trials: Sequence[Trial]) -> LoopResult | None:
+def so_far(bench: WorkerBench, trials: Sequence[Trial]) -> LoopResult | None:
     """Return where a search is that was ended ahead of its time, None if it has kept nothing."""
     best = next((trial for trial in reversed(trials) if trial.kept), None)
     if best is None:

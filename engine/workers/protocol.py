@@ -78,7 +78,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """The config classes that its hypothesis is about, by name; it is judged by all of them."""
 
 
-class Bench(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerBench(msgspec.Struct, frozen=True, kw_only=True):
     """Where a task is worked on. `device` is the campaign's first; work on a card is done through
     the `fleet`.
     """
@@ -119,4 +119,4 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 class Worker(Protocol):
     """A backend: does one task and reports. Raises KoptError when it cannot."""
 
-    def work(self, task: Task, bench: Bench, tick: Tick, cancel: threading.Event) -> Report: ...
+    def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report: ...

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from engine.workers.knob_search import search, summary
-from engine.workers.protocol import Bench, Report, Task, Tick
+from engine.workers.protocol import Report, Task, Tick, WorkerBench
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.errors import Refused
 from harness.target import Target
@@ -69,7 +69,7 @@ def _read(path: Path) -> Template:
 class TemplateWorker:
     """Replaces the source by a filled template, then searches the template's own knobs."""
 
-    def work(self, task: Task, bench: Bench, tick: Tick, cancel: threading.Event) -> Report:
+    def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
         target = bench.target
         fitting = {} if isinstance(target, CommandTarget) else {t.name: t for t in find(target)}
         if isinstance(target, CommandTarget) or task.option not in fitting:

@@ -10,7 +10,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 
-from harness.audit.python.names import Module, Unreadable
+from harness.audit.python.names import Module, UnreadableSource
 
 FILES = ("requirements*.txt", "*requirements.txt", "constraints*.txt", "pyproject.toml",
          "setup.py", "setup.cfg", "environment*.yml", "environment*.yaml", "conda*.yml",
@@ -44,7 +44,7 @@ def dependencies(path: str, data: bytes | None) -> frozenset[str]:
             return frozenset(_of_cfg(text))
         if name == "setup.py":
             return frozenset(_of_setup(Module(data, path)))
-    except (ValueError, configparser.Error, Unreadable, RecursionError):
+    except (ValueError, configparser.Error, UnreadableSource, RecursionError):
         return _lines(text)
     if name == "CMakeLists.txt" or name.endswith(".cmake"):
         return frozenset(" ".join(found[0].split()) for found in _CMAKE.finditer(text))

@@ -18,7 +18,7 @@ from harness.audit.findings.sighting import Sighting
 from harness.audit.findings.tree_diff import C_SUFFIXES, PYTHON_SUFFIXES, Changes, Tree
 from harness.audit.findings.watched_name import words
 from harness.audit.python import scan_python
-from harness.audit.python.names import Module, Unreadable
+from harness.audit.python.names import Module, UnreadableSource
 from harness.audit.static import import_roots
 from harness.target import Target
 from harness.verdict import Finding
@@ -63,7 +63,7 @@ class _Dependencies:
             elif path.endswith(C_SUFFIXES) or path == self.target.source:
                 data = self.tree.read(path)
                 if data is not None:
-                    yield from self._c(path, scan_c.Source(data, path))
+                    yield from self._c(path, scan_c.CSource(data, path))
             elif path.endswith(_BUILD_FILES):
                 yield from self._build_file(path)
 
@@ -79,7 +79,7 @@ class _Dependencies:
                 yield _see(path, f"loads the library {os.path.basename(name)}", node, module)
         for node, text in scan_python.texts(module):
             if "#" in text and "include" in text:
-                source = scan_c.Source(text.encode(errors="replace"), path, _line(node))
+                source = scan_c.CSource(text.encode(errors="replace"), path, _line(node))
                 yield from self._c(path, source, inside=True)
 
     def _is_new(self, path: str, name: str) -> bool:
@@ -113,15 +113,15 @@ class _Dependencies:
         tree = self.changes.baseline
         for path in tree.files:
             if path.endswith(C_SUFFIXES) and (data := tree.read(path)) is not None:
-                found |= {name for _, name, _ in scan_c.Source(data, path).includes()}
+                found |= {name for _, name, _ in scan_c.CSource(data, path).includes()}
             elif path.endswith(PYTHON_SUFFIXES) and (data := tree.read(path)) is not None \
                     and b"include" in data and (module := _module(tree, path)):
                 for node, text in scan_python.texts(module):
-                    source = scan_c.Source(text.encode(errors="replace"), path, _line(node))
+                    source = scan_c.CSource(text.encode(errors="replace"), path, _line(node))
                     found |= {name for _, name, _ in source.includes()}
         return frozenset(found)
 
-    def _c(self, path: str, source: scan_c.Source, inside: bool = False) -> Iterator[Sighting]:
+    def _c(self, path: str, source: scan_c.CSource, inside: bool = False) -> Iterator[Sighting]:
         for form, name, line in source.includes():
             if form == "?" or is_standard_header(name):
                 continue
@@ -208,7 +208,7 @@ def _module(tree: Tree, path: str) -> Module | None:
     data = tree.read(path)
     try:
         return None if data is None else Module(data, path)
-    except Unreadable:
+    except UnreadableSource:
         return None
 
 

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from harness.audit.c.scan_c import Source
+from harness.audit.c.scan_c import CSource
 from harness.audit.findings.sighting import Sighting
 from harness.audit.python.names import Module, parameters
 from harness.target import Target
@@ -48,7 +48,7 @@ def of_python(module: Module) -> Iterator[Sighting]:
             yield _see(module, node, "shares the rows out evenly")
 
 
-def of_c(source: Source) -> Iterator[Sighting]:
+def of_c(source: CSource) -> Iterator[Sighting]:
     """Yield the same of a C or CUDA source: constants, asserts and equal shares."""
     tokens = source.tokens
     for index, token in enumerate(tokens):

@@ -41,13 +41,13 @@ def static(target: Target, candidate_tree: Path, baseline_tree: Path) -> list[Fi
     return sighting.findings([*new, *_shadows(target, changes)])
 
 
-def both(target: Target, changes: Changes) -> tuple[Side, Side]:
+def both(target: Target, changes: Changes) -> tuple[AuditedTree, AuditedTree]:
     """Return both sides of a comparison: the candidate's changed sources and what they replace."""
-    return (Side(target, changes.candidate, _sources(target, changes.candidate, changes.touched)),
-            Side(target, changes.baseline, _sources(target, changes.baseline, changes.replaced)))
+    return (AuditedTree(target, changes.candidate, _sources(target, changes.candidate, changes.touched)),
+            AuditedTree(target, changes.baseline, _sources(target, changes.baseline, changes.replaced)))
 
 
-class Side:
+class AuditedTree:
     """The audited sources of one tree: what was seen, and the cache keys among it."""
 
     def __init__(self, target: Target, tree: Tree, paths: Iterable[str]) -> None:
@@ -90,7 +90,7 @@ class Side:
                 delegation.scan(module, entry, self.context.own, function)))
         for node, text in scan_python.texts(module):
             if _INSIDE.search(text):
-                source = scan_c.Source(text.encode(errors="replace"), path,
+                source = scan_c.CSource(text.encode(errors="replace"), path,
                                          getattr(node, "lineno", 1))
                 self._c_source(source)
 
@@ -98,12 +98,12 @@ class Side:
         if len(data) > MAX_SOURCE_BYTES:
             self.sightings.append(Sighting(rule="hidden-code", severity="flag", file=path,
                                            what="too large to be read"))
-        self._c_source(scan_c.Source(data, path))
+        self._c_source(scan_c.CSource(data, path))
 
-    def _c_source(self, source: scan_c.Source) -> None:
+    def _c_source(self, source: scan_c.CSource) -> None:
         wanted = self.target.language in ("c", "triton")
         self.sightings += scan_c.scan(source, delegation=wanted)
-        memory = c_memory.Memory(source, self.target.entry, self.args)
+        memory = c_memory.CMemory(source, self.target.entry, self.args)
         self.keys += memory.keys()
         self.sightings += memory.notes()
 
@@ -138,7 +138,7 @@ def _sources(target: Target, tree: Tree, paths: Iterable[str]) -> list[str]:
     for path in (*found, target.source):
         data = tree.read(path) if path.endswith(C_SUFFIXES) else None
         if data is not None:
-            for _, name, _ in scan_c.Source(data, path).includes():
+            for _, name, _ in scan_c.CSource(data, path).includes():
                 near = os.path.normpath(os.path.join(os.path.dirname(path), name))
                 included.update(p for p in (near, os.path.normpath(name)) if p in tree.files)
     source = [target.source] if target.source in tree.files else []

@@ -28,10 +28,10 @@ from harness.audit.findings.sighting import Sighting
 from harness.audit.findings.tree_diff import C_SUFFIXES, Changes
 from harness.audit.python import delegation
 from harness.audit.python.cache_keys import CacheKey
-from harness.audit.static import Side, both
+from harness.audit.static import AuditedTree, both
 from harness.formats.text import plain
 from harness.target import Target
-from harness.verdict import Bucket, Step, Transfer, Transferred
+from harness.verdict import Bucket, TraceStep, Transfer, Transferred
 
 TRACE_STEPS = 8
 LEAST_HIT_RATE = 0.5
@@ -49,7 +49,7 @@ def looks_like_weight(name: str) -> bool:
 
 def transfer(target: Target, candidate_tree: Path, baseline_tree: Path, *,
              weights: Collection[str] | None = None,
-             trace: Sequence[Step] | None = None) -> Transfer:
+             trace: Sequence[TraceStep] | None = None) -> Transfer:
     """Audit what the candidate's changes remember between calls.
 
     `weights` names the arguments that are weights; without it their names are guessed. What a
@@ -72,7 +72,7 @@ def transfer(target: Target, candidate_tree: Path, baseline_tree: Path, *,
         hit_rates=steps if bucket.startswith("W") else None, skew=assumed[:20])
 
 
-def new_keys(ours: Side, theirs: Side) -> list[CacheKey]:
+def new_keys(ours: AuditedTree, theirs: AuditedTree) -> list[CacheKey]:
     """Return the keys by which the candidate remembers what the baseline does not."""
     old = {(key.what, key.text) for key in theirs.keys}
     return [key for key in ours.keys if (key.what, key.text) not in old]
@@ -99,7 +99,7 @@ def _is_weight(name: str, weights: frozenset[str] | None) -> bool:
     return looks_like_weight(name) if weights is None else name in weights
 
 
-def _kernel_bucket(ours: Side, theirs: Side) -> Bucket:
+def _kernel_bucket(ours: AuditedTree, theirs: AuditedTree) -> Bucket:
     """Tell apart the honest buckets: saved for its backward, fewer launches, layouts, the rest."""
     if _count(ours, _SAVED) > _count(theirs, _SAVED):
         return "K4"
@@ -109,12 +109,12 @@ def _kernel_bucket(ours: Side, theirs: Side) -> Bucket:
     return "K2" if _count(ours, _LAYOUT) > _count(theirs, _LAYOUT) else "K1"
 
 
-def _count(side: Side, names: Collection[str]) -> int:
+def _count(side: AuditedTree, names: Collection[str]) -> int:
     return sum(isinstance(node, ast.Attribute) and node.attr in names
                for module in side.modules.values() for node in module.nodes)
 
 
-def _launches(side: Side) -> int:
+def _launches(side: AuditedTree) -> int:
     """Count the launches and the library calls of the source: what one call puts on the GPU."""
     module = side.modules.get(side.target.source)
     if module is None:
@@ -123,21 +123,21 @@ def _launches(side: Side) -> int:
     return len(path.launches()) + len(list(path.library()))
 
 
-def _skew(target: Target, ours: Side, theirs: Side) -> list[Sighting]:
+def _skew(target: Target, ours: AuditedTree, theirs: AuditedTree) -> list[Sighting]:
     if not skew.is_grouped(target):
         return []
     return sighting.fresh(_skew_of(ours), _skew_of(theirs))
 
 
-def _skew_of(side: Side) -> list[Sighting]:
+def _skew_of(side: AuditedTree) -> list[Sighting]:
     found = [s for module in side.modules.values() for s in skew.of_python(module)]
     source = side.target.source
     if source.endswith(C_SUFFIXES) and (data := side.tree.read(source)) is not None:
-        found += skew.of_c(scan_c.Source(data, source))
+        found += skew.of_c(scan_c.CSource(data, source))
     return found
 
 
-def _decide(bucket: Bucket, keys: Sequence[CacheKey], steps: Sequence[Step],
+def _decide(bucket: Bucket, keys: Sequence[CacheKey], steps: Sequence[TraceStep],
             assumed: Sequence[str], traced: bool) -> tuple[Transferred, str]:
     where = _shown(keys[0]) if keys else "the trace"
     if bucket in ("W2", "W3"):

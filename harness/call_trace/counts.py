@@ -25,7 +25,7 @@ MOST_LINES_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Function:
+class CountedFunction:
     """What is counted: a function of a file, or of a module by its dotted name.
 
     `args` are those that tell shapes apart: the place in a call (-1: wherever the function has that
@@ -70,7 +70,7 @@ class Elsewhere:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class CallCount:
     """Calls with the same cells, by the names of the parameters."""
 
     cells: Mapping[str, Cell]
@@ -86,7 +86,7 @@ class Counts:
     had met too many shapes to tell more of them apart.
     """
 
-    seen: tuple[Seen, ...] = ()
+    seen: tuple[CallCount, ...] = ()
     python: bool = False
     processes: int = 0
     unread: int = 0
@@ -99,7 +99,7 @@ class Counts:
         return sum(one.calls for one in self.seen) + self.unread + self.other
 
 
-def prepare(folder: Path, function: Function, environment: Mapping[str, str]) -> dict[str, str]:
+def prepare(folder: Path, function: CountedFunction, environment: Mapping[str, str]) -> dict[str, str]:
     """Put into an empty folder what counts; returns the environment in which a program does it."""
     shutil.copytree(OURS, folder / PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.move(folder / PACKAGE / "sitecustomize.py", folder / "sitecustomize.py")
@@ -113,7 +113,7 @@ def prepare(folder: Path, function: Function, environment: Mapping[str, str]) ->
 
 def gather(folder: Path) -> Counts:
     """Return what was counted so far."""
-    seen: list[Seen] = []
+    seen: list[CallCount] = []
     notes: dict[str, None] = dict.fromkeys(_faults(folder))
     elsewhere: dict[str, None] = {}
     processes = unread = other = 0
@@ -127,7 +127,7 @@ def gather(folder: Path) -> Counts:
                     processes += loaded is None
                     loaded = line
                 case Met() if loaded is not None and numbers.get(line.slot):
-                    seen.append(Seen(cells=dict(zip(loaded.parameters, line.cells, strict=False)),
+                    seen.append(CallCount(cells=dict(zip(loaded.parameters, line.cells, strict=False)),
                                      calls=numbers[line.slot]))
                 case Note():
                     notes[line.text] = None

@@ -23,7 +23,7 @@ ODD = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class DimensionSource:
     """Where a dimension can be read: an argument, and the axis of its shape; None: its value."""
 
     arg: str
@@ -38,13 +38,13 @@ class Dimensions:
     """
 
     columns: tuple[str, ...]
-    sources: tuple[tuple[Source, ...], ...]
+    sources: tuple[tuple[DimensionSource, ...], ...]
     args: tuple[Arg, ...]
     hidden: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class ShapeTable:
     """Shapes and their calls, the most called first."""
 
     columns: tuple[str, ...]
@@ -59,13 +59,13 @@ class Table:
 def dimensions(target: Target) -> Dimensions:
     """Return what of a kernel's calls is counted. Raises InputError where no dimension shows."""
     names = list(dict.fromkeys(name for one in target.classes for name in one.shape))
-    found: dict[str, list[Source]] = {name: [] for name in names if name and name != CALLS}
+    found: dict[str, list[DimensionSource]] = {name: [] for name in names if name and name != CALLS}
     for arg in target.args:
         for axis, entry in enumerate(arg.shape or ()):
             if str(entry).strip() in found:
-                found[str(entry).strip()].append(Source(arg=arg.name, axis=axis))
+                found[str(entry).strip()].append(DimensionSource(arg=arg.name, axis=axis))
         if arg.shape is None and str(arg.value).strip() in found:
-            found[str(arg.value).strip()].append(Source(arg=arg.name))
+            found[str(arg.value).strip()].append(DimensionSource(arg=arg.name))
     shown = {name: tuple(sources) for name, sources in found.items() if sources}
     hidden = tuple(name for name in names if name not in shown)
     if not shown:
@@ -77,7 +77,7 @@ def dimensions(target: Target) -> Dimensions:
                       args=tuple(arg for arg in target.args if arg.name in used))
 
 
-def of_kernel(wanted: Dimensions, counts: Counts) -> Table:
+def of_kernel(wanted: Dimensions, counts: Counts) -> ShapeTable:
     """Return the calls of a kernel by the dimensions of its classes."""
     total: Counter[Cells] = Counter()
     apart: Counter[str] = Counter()
@@ -120,7 +120,7 @@ def _no_call(wanted: Dimensions, cells: Mapping[str, Cell]) -> str:
     return ""
 
 
-def _value(source: Source, cells: Mapping[str, Cell]) -> str | None:
+def _value(source: DimensionSource, cells: Mapping[str, Cell]) -> str | None:
     found = cells.get(source.arg)
     if source.axis is not None:
         return str(found[source.axis]) if isinstance(found, tuple) else None
@@ -129,7 +129,7 @@ def _value(source: Source, cells: Mapping[str, Cell]) -> str | None:
     return str(int(found)) if isinstance(found, bool) else _text(found)
 
 
-def of_command(columns: Sequence[str] | None, counts: Counts) -> Table:
+def of_command(columns: Sequence[str] | None, counts: Counts) -> ShapeTable:
     """Return the calls of a function by its scalar arguments, those of some columns if it is said
     which. Raises Refused where it has none.
     """
@@ -174,9 +174,9 @@ def _uncounted(counts: Counts) -> list[str]:
     return told + [plain(note) for note in counts.notes]
 
 
-def _table(columns: Sequence[str], total: Counter[Cells], notes: Iterable[str]) -> Table:
+def _table(columns: Sequence[str], total: Counter[Cells], notes: Iterable[str]) -> ShapeTable:
     rows = sorted(total.items(), key=lambda row: (-row[1], [_rank(cell) for cell in row[0]]))
-    return Table(columns=tuple(columns), rows=tuple(rows), notes=tuple(notes))
+    return ShapeTable(columns=tuple(columns), rows=tuple(rows), notes=tuple(notes))
 
 
 def _rank(cell: str) -> tuple[bool, float, str]:
@@ -184,7 +184,7 @@ def _rank(cell: str) -> tuple[bool, float, str]:
     return value is None, value or 0.0, cell
 
 
-def render(table: Table) -> tuple[bytes, Table]:
+def render(table: ShapeTable) -> tuple[bytes, ShapeTable]:
     """Return the file, and the table of what is in it: as many of the most called as it holds."""
     lines = [_line((*table.columns, CALLS))]
     size = len(lines[0])
@@ -200,7 +200,7 @@ def render(table: Table) -> tuple[bytes, Table]:
     lost = sum(calls for _, calls in table.rows[len(kept):])
     told = (f"{len(table.rows) - len(kept)} of {len(table.rows)} shapes, {lost / table.calls:.1%} "
             f"of the calls, are not in the file: it has the most called ones")
-    return b"".join(lines), Table(columns=table.columns, rows=kept, notes=(*table.notes, told))
+    return b"".join(lines), ShapeTable(columns=table.columns, rows=kept, notes=(*table.notes, told))
 
 
 def _line(cells: Sequence[str]) -> bytes:

@@ -25,7 +25,7 @@ EIGHT_BITS = ("float8_e4m3fn", "float8_e4m3fnuz")
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "tf32": "float32", "fp32": "float32"}
 
 
-class Bench:
+class DevicePeaks:
     """One device, as torch names it, and what is measured on it."""
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ def _scaled(first: Any, second: Any, unit: Any) -> Callable[[], Any]:
 def main(descriptor: int) -> None:
     channel = socket.socket(fileno=descriptor)
     channel.set_inheritable(False)
-    bench = Bench()
+    bench = DevicePeaks()
     with channel, channel.makefile("rwb") as stream:
         for line in stream:
             job = json.loads(line)

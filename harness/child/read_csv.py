@@ -24,7 +24,7 @@ IMPORT_S, READ_S = 120, 30.0
 READER = "pandas" if find_spec("pandas") else "csv"
 
 
-class Unreadable(Exception):
+class UnreadableTable(Exception):
     """The file is no table within the limits; the message goes after its name."""
 
 
@@ -34,21 +34,21 @@ def read(path: str, limits: dict[str, int], reader: str = READER) -> dict[str, A
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise Unreadable(f"is no UTF-8 text (at byte {error.start})") from None
+        raise UnreadableTable(f"is no UTF-8 text (at byte {error.start})") from None
     if "\0" in text:
-        raise Unreadable("is no text (it holds a zero byte)")
+        raise UnreadableTable("is no text (it holds a zero byte)")
     if max((line.count(",") for line in text.splitlines()), default=0) > 8 * limits["columns"]:
-        raise Unreadable(f"has more than {limits['columns']} columns")  # pandas would take minutes
+        raise UnreadableTable(f"has more than {limits['columns']} columns")  # pandas would take minutes
     lines = _by_pandas(text) if reader == "pandas" else _by_csv(text)
     header, rows = ([cell.strip() for cell in lines[0]], lines[1:]) if lines else ([], [])
     if len(rows) > limits["rows"]:
-        raise Unreadable(f"has {len(rows)} rows, more than {limits['rows']}")
+        raise UnreadableTable(f"has {len(rows)} rows, more than {limits['rows']}")
     if len(header) > limits["columns"]:
-        raise Unreadable(f"has {len(header)} columns, more than {limits['columns']}")
+        raise UnreadableTable(f"has {len(header)} columns, more than {limits['columns']}")
     if twice := sorted({name for name in header if name and header.count(name) > 1}):
-        raise Unreadable(f"has the column {twice[0]!r} twice")
+        raise UnreadableTable(f"has the column {twice[0]!r} twice")
     if any(len(cell) > limits["cell"] for line in lines for cell in line):
-        raise Unreadable(f"has a cell of more than {limits['cell']} characters")
+        raise UnreadableTable(f"has a cell of more than {limits['cell']} characters")
     return {"columns": header, "rows": [[cell.strip() for cell in row] for row in rows],
             "sha256": hashlib.sha256(data).hexdigest(), "reader": reader}
 
@@ -57,10 +57,10 @@ def _bytes(path: str, most: int) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise Unreadable("is no plain file")
+            raise UnreadableTable("is no plain file")
         data = file.read(most + 1)
     if len(data) > most:
-        raise Unreadable(f"is larger than {most >> 10} KiB")
+        raise UnreadableTable(f"is larger than {most >> 10} KiB")
     return data
 
 
@@ -72,7 +72,7 @@ def _by_pandas(text: str) -> list[list[str]]:
     except pandas.errors.EmptyDataError:
         return []
     except pandas.errors.ParserError as error:
-        raise Unreadable(f"is no CSV: {error}") from None
+        raise UnreadableTable(f"is no CSV: {error}") from None
     lines: list[list[str]] = table.fillna("").values.tolist()
     return lines
 
@@ -82,11 +82,11 @@ def _by_csv(text: str) -> list[list[str]]:
         lines = [line for line in csv.reader(io.StringIO(text), skipinitialspace=True, strict=True)
                  if any(cell.strip() for cell in line)]
     except csv.Error as error:
-        raise Unreadable(f"is no CSV: {error}") from None
+        raise UnreadableTable(f"is no CSV: {error}") from None
     width = len(lines[0]) if lines else 0
     for number, line in enumerate(lines, 1):
         if len(line) > width:
-            raise Unreadable(f"is no CSV: Expected {width} fields in line {number}, "
+            raise UnreadableTable(f"is no CSV: Expected {width} fields in line {number}, "
                              f"saw {len(line)}")
     return [line + [""] * (width - len(line)) for line in lines]
 
@@ -95,7 +95,7 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
     """Return the table in the file that was asked for, or what is wrong with it as `error`."""
     try:
         return read(job["path"], job["limits"])
-    except Unreadable as error:
+    except UnreadableTable as error:
         return {"error": str(error)}
     except OSError as error:
         return {"error": f"cannot be read: {error.strerror}"}

@@ -8,17 +8,17 @@ from contextlib import contextmanager
 
 from harness.compile.kernel import Kernel
 from harness.correctness import runtime_audit
-from harness.correctness.controls import Controls
+from harness.correctness.controls import TrivialAnswers
 from harness.correctness.coverage import plan
 from harness.correctness.held_out_shapes import over_fit
 from harness.correctness.statefulness import States
-from harness.correctness.tolerance import FLOOR, Budget
+from harness.correctness.tolerance import FLOOR, Tolerance
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.runners.oracle_client import Case, Errors, Oracle
-from harness.runners.session import Stage
+from harness.runners.session import Session
 from harness.target import ConfigClass
-from harness.verdict import Finding, Step
+from harness.verdict import Finding, TraceStep
 
 
 class Failed(Exception):
@@ -38,7 +38,7 @@ class Check:
     `on_first` is told of the first case of each class before the candidate runs on it.
     """
 
-    def __init__(self, stage: Stage, oracle: Oracle, budget: Budget,
+    def __init__(self, stage: Session, oracle: Oracle, budget: Tolerance,
                  progress: Callable[[str, str, float | None], None],
                  on_first: Callable[[Case], None] | None = None) -> None:
         self.stage, self.oracle, self.budget = stage, oracle, budget
@@ -49,7 +49,7 @@ class Check:
         self.errors: dict[str, Errors] = {}
         self.findings: list[Finding] = []
         self.notes: list[str] = []
-        self.steps: tuple[Step, ...] | None = None
+        self.steps: tuple[TraceStep, ...] | None = None
         """What the kernel recognised over steps with new tensors, where `trace_weights` is set."""
         self.trace_weights: Collection[str] | None = None
         self._held: DeviceLock | None = None
@@ -97,7 +97,7 @@ class Check:
             self.findings.append(found)
 
     def _class(self, config_class: ConfigClass, kinds: tuple[str, ...], runner: Peer) -> bool:
-        controls = Controls(config_class.name)
+        controls = TrivialAnswers(config_class.name)
         for kind in kinds:
             case = self.oracle.make(config_class, kind, self.cases.get(config_class.name))
             if case.skip:
@@ -202,6 +202,6 @@ def excused(errors: Errors) -> Errors:
                   digests=errors.digests, used=0.0, over=0.0, allowed=0.0)
 
 
-def all_right(stage: Stage, errors: Mapping[str, Errors]) -> bool:
+def all_right(stage: Session, errors: Mapping[str, Errors]) -> bool:
     classes = stage.target.classes
     return len(errors) == len(classes) and all(errors[c.name].right for c in classes)

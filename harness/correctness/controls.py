@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from harness.correctness.tolerance import Budget
+from harness.correctness.tolerance import Tolerance
 from harness.runners.oracle_client import Case, Errors
 from harness.verdict import Finding
 
 
-class Controls:
+class TrivialAnswers:
     """Collects the fakes that pass every case of one class."""
 
     def __init__(self, config_class: str) -> None:
         self._class = config_class
         self._passes: dict[tuple[int, str], bool] = {}
 
-    def note(self, case: Case, errors: Errors, budget: Budget) -> None:
+    def note(self, case: Case, errors: Errors, budget: Tolerance) -> None:
         """Hold a case's fakes against what its candidate was allowed."""
         for control in case.controls:
             allowed = max(errors.allowed or 0.0, budget.floor_of(case, control.output))

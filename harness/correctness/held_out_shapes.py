@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from harness.compile.kernel import Kernel
-from harness.correctness.tolerance import Budget
+from harness.correctness.tolerance import Tolerance
 from harness.errors import InputError
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.rpc import Peer, PeerDied, PeerError
@@ -39,7 +39,7 @@ def shapes(target: Target, rng: random.Random) -> Iterator[ConfigClass]:
             yield made
 
 
-def over_fit(target: Target, oracle: Oracle, budget: Budget, runner: Peer, candidate: Kernel,
+def over_fit(target: Target, oracle: Oracle, budget: Tolerance, runner: Peer, candidate: Kernel,
              held: DeviceLock | None) -> Finding | None:
     """Run the candidate on shapes it was not shown; a crash there ends its runner.
 

@@ -13,7 +13,7 @@ from harness.formats.text import plain
 from harness.isolation.rpc import Peer, PeerError
 from harness.runners.oracle_client import Case
 from harness.target import Target
-from harness.verdict import Finding, Step
+from harness.verdict import Finding, TraceStep
 
 MOST_SEEN = 20
 MOST_LETTERS = 200
@@ -63,20 +63,20 @@ def trial(runner: Peer, case: Case, target: Target) -> list[Finding]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Traced:
+class TraceAnswer:
     """A runner's answer to `trace`."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[TraceStep, ...]
 
 
-def trace(runner: Peer, weights: Collection[str]) -> tuple[Step, ...]:
+def trace(runner: Peer, weights: Collection[str]) -> tuple[TraceStep, ...]:
     """Return what the kernel recognises over steps as training takes them, on the kept case.
 
     Raises PeerError when it fails there, or answers nonsense.
     """
     answer = runner.ask("trace", weights=sorted(weights), steps=TRACE_STEPS)
     try:
-        steps = convert(answer, Traced).steps
+        steps = convert(answer, TraceAnswer).steps
     except ConvertError as error:
         raise PeerError(f"the runner's answer makes no sense: {plain(str(error), 200)}") from None
     if len(steps) != TRACE_STEPS:

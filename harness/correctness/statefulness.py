@@ -17,7 +17,7 @@ WAIT_S = 0.02
 LARGE_BYTES = 32 << 20
 
 
-class Judge(Protocol):
+class StatefulnessCheck(Protocol):
     def __call__(self, case: Case, answer: Mapping[str, object], known: Errors | None = None, *,
                  outputs_only: bool = True) -> Errors: ...
 
@@ -29,7 +29,7 @@ class States:
     calls are made.
     """
 
-    def __init__(self, oracle: Oracle, runner: Peer, judge: Judge, *, slow: bool = False) -> None:
+    def __init__(self, oracle: Oracle, runner: Peer, judge: StatefulnessCheck, *, slow: bool = False) -> None:
         self.oracle, self._runner, self._judge = oracle, runner, judge
         self._slow = slow
         self.findings: list[Finding] = []

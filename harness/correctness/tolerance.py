@@ -30,7 +30,7 @@ from harness.errors import EnvironmentFault
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.runners.oracle_client import Case, Errors, Oracle
-from harness.runners.session import Stage
+from harness.runners.session import Session
 from harness.target import DTYPE_TOLERANCE, Target
 
 ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "tf32": 2.0**-11, "bfloat16": 2.0**-8,
@@ -57,13 +57,13 @@ def margin(dtype: str, precision: str | None) -> float:
     return ROUNDINGS.get(computed, 1) * ROUNDOFF.get(computed, 0.0)
 
 
-class Budget:
+class Tolerance:
     """Says how far off each case may be; runs the baseline's kernel only where that decides.
 
     `known` are kernels that are built already, by the tree they come from.
     """
 
-    def __init__(self, stage: Stage, oracle: Oracle, baseline: Path,
+    def __init__(self, stage: Session, oracle: Oracle, baseline: Path,
                  known: dict[str, Kernel] | None = None) -> None:
         self.stage, self.oracle, self.target = stage, oracle, stage.target
         self.notes: list[str] = []
@@ -219,7 +219,7 @@ class Budget:
             self._runner.close()
             self._runner = None
 
-    def __enter__(self) -> Budget:
+    def __enter__(self) -> Tolerance:
         return self
 
     def __exit__(self, *_: object) -> None:

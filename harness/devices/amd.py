@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from harness.devices.device import Device, DeviceState, Listing, Process
+from harness.devices.device import Device, DeviceProcess, DeviceState, Listing
 from harness.formats.json_codec import loads
 from harness.formats.text import plain
 
@@ -84,7 +84,7 @@ def _of_both(devices: list[Device], output: Card) -> list[DeviceState]:
     told = {process.pid for processes in running.values() for process in processes}
     missing = {process.pid for _, process in _rocm_processes(output.get("system", {}))} - told
 
-    def processes(device: Device) -> tuple[Process, ...] | None:
+    def processes(device: Device) -> tuple[DeviceProcess, ...] | None:
         found = running.get(numbers.get(device.index, -1))
         return None if missing and not found else found
 
@@ -100,7 +100,7 @@ def _numbers(output: Card, listed: list[Card]) -> dict[int, int]:
 
 
 def _rocm_state(device: Device, card: Card,
-                processes: tuple[Process, ...] | None) -> DeviceState:
+                processes: tuple[DeviceProcess, ...] | None) -> DeviceState:
     return DeviceState(
         device=device.id, at=time.time(), utilization_pct=_number(card, "GPU use (%)"),
         memory_used=_whole(card, "VRAM Total Used Memory (B)"),
@@ -120,14 +120,14 @@ def _rocm_cards(output: Card) -> Iterator[tuple[int, Card]]:
             yield int(found[1]), card
 
 
-def _rocm_processes(system: Card) -> Iterator[tuple[int, Process]]:
+def _rocm_processes(system: Card) -> Iterator[tuple[int, DeviceProcess]]:
     """Yield the processes that use a GPU, each with how many it uses."""
     for key, value in system.items():
         fields = [field.strip() for field in str(value).split(",")]
         if (found := re.fullmatch(r"PID(\d+)", key)) and len(fields) > 2 and fields[1] != "0":
             memory = int(fields[2]) if fields[2].isdigit() else None
             count = int(fields[1]) if fields[1].isdigit() else 1
-            yield count, Process(pid=int(found[1]), name=plain(fields[0], 40), memory_bytes=memory)
+            yield count, DeviceProcess(pid=int(found[1]), name=plain(fields[0], 40), memory_bytes=memory)
 
 
 def amd_devices(static: list[Card], listed: list[Card]) -> Iterator[Device]:
@@ -152,7 +152,7 @@ def amd_states(devices: list[Device], metric: list[Card], process: list[Card]) -
 
 
 def _amd_state(device: Device, card: Card,
-               processes: tuple[Process, ...] | None) -> DeviceState:
+               processes: tuple[DeviceProcess, ...] | None) -> DeviceState:
     usage, memory = _part(card, "usage"), _part(card, "mem_usage")
     power, heat, clock = _part(card, "power"), _part(card, "temperature"), _part(card, "clock")
     throttled = _text(power, "throttle_status") == "THROTTLED"
@@ -166,18 +166,18 @@ def _amd_state(device: Device, card: Card,
         processes=processes, throttle=("throttled",) if throttled else ())
 
 
-def _running(process: list[Card]) -> dict[int, tuple[Process, ...]]:
+def _running(process: list[Card]) -> dict[int, tuple[DeviceProcess, ...]]:
     """Return the processes of each card that `amd-smi process` lists them for."""
     return {_index(card): tuple(_amd_processes(entries)) for card in process
             if isinstance(entries := card.get("process_list"), list) and _index(card) >= 0}
 
 
-def _amd_processes(running: list[Card]) -> Iterator[Process]:
+def _amd_processes(running: list[Card]) -> Iterator[DeviceProcess]:
     for entry in running:
         info = _part(entry, "process_info") if isinstance(entry, dict) else {}
         if isinstance(info.get("pid"), int):
             memory = info.get("mem_usage", _part(info, "memory_usage").get("vram_mem"))
-            yield Process(pid=info["pid"], name=_text(info, "name"), memory_bytes=_bytes(memory))
+            yield DeviceProcess(pid=info["pid"], name=_text(info, "name"), memory_bytes=_bytes(memory))
 
 
 def cards(output: Any) -> list[Card]:

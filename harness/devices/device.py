@@ -83,7 +83,7 @@ def joined(cards: Sequence[Device]) -> Device:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Process:
+class DeviceProcess:
     """A process that computes on a device; its name may be unknown across containers."""
 
     pid: int
@@ -109,7 +109,7 @@ class DeviceState:
     power_limit_w: float | None = None
     clock_mhz: float | None = None
     memory_clock_mhz: float | None = None
-    processes: tuple[Process, ...] | None = None
+    processes: tuple[DeviceProcess, ...] | None = None
     throttle: tuple[str, ...] = ()
     compute_mode: str = ""
     problem: str = ""

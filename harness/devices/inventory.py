@@ -16,10 +16,8 @@ from functools import partial
 
 from harness.devices import amd, cpu, nvidia
 from harness.devices.call_timeout import Patience, Silent
-from harness.devices.device import Device, DeviceState, Kind, Listing, Process, joined
+from harness.devices.device import Device, DeviceState, Kind, Listing, joined
 from harness.errors import DeviceFault, InputError
-
-__all__ = ["Device", "DeviceState", "Process", "find", "inventory", "state", "states", "survey"]
 
 LIST_S = 20.0
 STATE_S = 5.0

@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.devices import nvml
 from harness.devices.call_timeout import Patience, Silent
-from harness.devices.device import Device, DeviceState, Listing, Process
+from harness.devices.device import Device, DeviceProcess, DeviceState, Listing
 from harness.formats.text import plain
 
 REASONS = {
@@ -127,11 +127,11 @@ class Nvml:
             self._ask(self.nvml.nvmlDeviceGetMemoryInfo, handle)
         return (None, None) if memory is None else (memory.used, memory.total)
 
-    def _processes(self, handle: Any) -> tuple[Process, ...] | None:
+    def _processes(self, handle: Any) -> tuple[DeviceProcess, ...] | None:
         running = self._ask(self.nvml.nvmlDeviceGetComputeRunningProcesses, handle)
         if running is None:
             return None
-        return tuple(Process(pid=one.pid, name=process_name(one.pid),
+        return tuple(DeviceProcess(pid=one.pid, name=process_name(one.pid),
                              memory_bytes=one.usedGpuMemory) for one in running)
 
     def _reasons(self, handle: Any) -> tuple[str, ...]:

@@ -13,12 +13,12 @@ from harness.audit.transfer import looks_like_weight, transfer
 from harness.compile.c_compiler import BuildError
 from harness.compile.kernel import Kernel
 from harness.correctness.check import Check, Failed
-from harness.correctness.tolerance import Budget
-from harness.devices.inventory import Device
+from harness.correctness.tolerance import Tolerance
+from harness.devices.device import Device
 from harness.devices.monitoring.telemetry_nvidia import ONE_PROCESS
 from harness.evaluate import project_tests, verdict_rows
 from harness.evaluate.measure import Measurement
-from harness.evaluate.verdict_rows import Seen
+from harness.evaluate.verdict_rows import EvaluationResults
 from harness.formats.text import plain
 from harness.isolation import device_lock, guard
 from harness.isolation.zygote_client import Zygote
@@ -29,12 +29,10 @@ from harness.runners import kernel_spans
 from harness.runners.kernel_spans import Spans
 from harness.runners.oracle_client import Case, Errors
 from harness.runners.profile_cache import Profiles
-from harness.runners.session import Settings, Stage
+from harness.runners.session import Session, Settings
 from harness.target import Target
 from harness.timing.paired_timing import ClassTiming
-from harness.verdict import Evidence, Finding, Step, Transfer, Verdict, rejected
-
-__all__ = ["Settings", "Trees", "evaluate"]
+from harness.verdict import Evidence, Finding, TraceStep, Transfer, Verdict, rejected
 
 Progress = Callable[[str, str, float | None], None]
 """Called with the stage, a few words, and how far it is (0 to 1) where that is known."""
@@ -69,7 +67,7 @@ class Evaluation:
                  zygote: Zygote | None = None) -> None:
         self.trees, self.settings = trees, settings
         self.given, self.card = target, predictor.card_for(settings.predict, target.language)
-        self.stage = Stage(target, device, settings, cancel, zygote)
+        self.stage = Session(target, device, settings, cancel, zygote)
         self.target = self.stage.target
         self._progress = progress or (lambda stage, detail, done: None)
         self.transfer: Transfer | None = None
@@ -116,7 +114,7 @@ class Evaluation:
                 stage.oracle(Path(self.trees.reference), held) as oracle:
             if held is not None and not stage.in_process:
                 stage.runners.settle(held, candidate)
-            budget = Budget(stage, oracle, Path(self.trees.reference),
+            budget = Tolerance(stage, oracle, Path(self.trees.reference),
                             {self.trees.incumbent: incumbent})
             check = Check(stage, oracle, budget, self._progress,
                           on_first=lambda case: self._get_ready(candidate, incumbent, case, held))
@@ -164,7 +162,7 @@ class Evaluation:
             if finding.severity == "reject":
                 raise Failed(f"audit: {finding.detail}")
 
-    def _traced(self, steps: tuple[Step, ...] | None) -> None:
+    def _traced(self, steps: tuple[TraceStep, ...] | None) -> None:
         """Audit again what the candidate remembers, now that it was seen over steps."""
         if self.transfer is None or steps is None:
             return
@@ -270,7 +268,7 @@ class Evaluation:
 
     def _verdict(self, errors: Mapping[str, Errors], timings: Mapping[str, ClassTiming],
                  floor: Ceilings | None, *, same: bool = False) -> Verdict:
-        seen = Seen(target=self.target, plan=self.settings.plan, errors=errors, timings=timings,
+        seen = EvaluationResults(target=self.target, plan=self.settings.plan, errors=errors, timings=timings,
                     ceilings=floor, on_cpu=self.stage.on_cpu, same=same)
         rows, found = verdict_rows.rows(seen)
         verdict = Verdict(valid=True, correct=all(row.correct for row in rows), rows=rows,

@@ -9,15 +9,16 @@ from harness.compile.kernel import Kernel
 from harness.correctness import runtime_audit
 from harness.correctness.check import Check, Failed
 from harness.devices.monitoring import interference
-from harness.devices.monitoring.interference import Vigil
+from harness.devices.monitoring.interference import InterferenceMonitor
 from harness.errors import DeviceFault, IncumbentFault
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.runners.oracle_client import Case
-from harness.runners.session import Stage
+from harness.runners.session import Session
 from harness.timing import outcome, stats
-from harness.timing.input_mutation import Contents
-from harness.timing.paired_timing import ClassTiming, Memoised, Pairs, Tampered
+from harness.timing.input_mutation import InputMutation
+from harness.timing.paired_blocks import Tampered
+from harness.timing.paired_timing import ClassTiming, Memoised, Pairs
 from harness.timing.plan import Plan
 from harness.verdict import Evidence, Finding
 
@@ -25,7 +26,7 @@ from harness.verdict import Evidence, Finding
 class Measurement:
     """Times a candidate that has passed its check against the incumbent."""
 
-    def __init__(self, stage: Stage, check: Check,
+    def __init__(self, stage: Session, check: Check,
                  progress: Callable[[str, str, float | None], None]) -> None:
         self.stage, self.check = stage, check
         self._progress = progress
@@ -59,7 +60,7 @@ class Measurement:
         return {timing.config_class: timing for timing in timed}
 
     def _measure(self, sides: Mapping[str, Kernel], owned: DeviceLock,
-                 watching: Vigil | None, cases: Sequence[Case]) -> list[ClassTiming]:
+                 watching: InterferenceMonitor | None, cases: Sequence[Case]) -> list[ClassTiming]:
         stage = self.stage
         plan = stage.fitted(stage.settings.plan)
 
@@ -110,7 +111,7 @@ class Measurement:
                                  where=self.stage.target.source,
                                  fix="begin with a kernel that runs") from None
 
-    def _after(self, peer: Peer, case: Case, contents: Contents) -> None:
+    def _after(self, peer: Peer, case: Case, contents: InputMutation) -> None:
         answer = peer.ask("after", case=case.id, tensors=case.tensors, copy=contents.copy)
         self._left[case.id] = answer.get("outputs"), contents.exchanged(contents.copy)
         found = runtime_audit.look(peer)
@@ -122,7 +123,7 @@ class Measurement:
         plan = self.stage.settings.plan
         return outcome.small(stats.estimate(timing.log_ratios, plan.alpha_look), plan.margin)
 
-    def _tell(self, pairs: Pairs, watching: Vigil | None) -> None:
+    def _tell(self, pairs: Pairs, watching: InterferenceMonitor | None) -> None:
         if pairs.suspicion:
             self.findings.append(Finding(rule="clock", severity="flag", detail=pairs.suspicion))
         if pairs.memory:

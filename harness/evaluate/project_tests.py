@@ -14,12 +14,12 @@ from harness.formats.text import plain
 from harness.isolation import guard
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.guard import Confine, Limits
-from harness.runners.session import Stage
+from harness.runners.session import Session
 
 TEST_LIMITS = Limits(wall_s=900.0, output_bytes=16 << 20)
 
 
-def failure(command: str, tree: Path, stage: Stage, held: DeviceLock | None) -> str:
+def failure(command: str, tree: Path, stage: Session, held: DeviceLock | None) -> str:
     """Run the command in a copy of the tree; return why it failed, empty if it did not.
 
     It may write to the copy and its own home only, and reaches no network.

@@ -24,7 +24,7 @@ INCUMBENT_FLOOR = "incumbent-floor"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class EvaluationResults:
     """What one evaluation has seen, by config class; `same` if both sides run the same code."""
 
     target: Target
@@ -36,7 +36,7 @@ class Seen:
     same: bool
 
 
-def rows(seen: Seen) -> tuple[tuple[Row, ...], tuple[Finding, ...]]:
+def rows(seen: EvaluationResults) -> tuple[tuple[Row, ...], tuple[Finding, ...]]:
     """Return a row for each config class, and what was found below the physical floor."""
     made = tuple(_row(seen, config_class) for config_class in seen.target.classes)
     return made, tuple(filter(None, map(_found, made)))
@@ -51,7 +51,7 @@ def _found(row: Row) -> Finding | None:
         Finding(rule=INCUMBENT_FLOOR, severity="flag", detail=detail)
 
 
-def with_overall(verdict: Verdict, seen: Seen) -> Verdict:
+def with_overall(verdict: Verdict, seen: EvaluationResults) -> Verdict:
     """Add the worst errors and, if every class was compared, the weighted geometric means.
 
     Pairs are shared by the classes, and so is their noise; see `stats.pooled`.
@@ -79,7 +79,7 @@ def with_overall(verdict: Verdict, seen: Seen) -> Verdict:
         pct_of_roofline=roofline.pct_of_roofline(bound, latency) if bound else None)
 
 
-def _row(seen: Seen, config_class: ConfigClass) -> Row:
+def _row(seen: EvaluationResults, config_class: ConfigClass) -> Row:
     row = Row(config_class=config_class.name, correct=False, weight=config_class.weight,
               core=config_class.core)
     errors = seen.errors.get(config_class.name)
@@ -98,7 +98,7 @@ def _row(seen: Seen, config_class: ConfigClass) -> Row:
         _timed(seen, config_class, row, timing)
 
 
-def _timed(seen: Seen, config_class: ConfigClass, row: Row, timing: ClassTiming) -> Row:
+def _timed(seen: EvaluationResults, config_class: ConfigClass, row: Row, timing: ClassTiming) -> Row:
     value = stats.estimate(timing.log_ratios, seen.plan.alpha_look)
     bound = None if seen.ceilings is None else \
         roofline.bound_us(seen.ceilings, seen.target, config_class)
@@ -126,7 +126,7 @@ def _timed(seen: Seen, config_class: ConfigClass, row: Row, timing: ClassTiming)
         pct_of_roofline=reached)
 
 
-def _remark(seen: Seen, outcome: Outcome, value: Estimate, other: Estimate | None) -> str:
+def _remark(seen: EvaluationResults, outcome: Outcome, value: Estimate, other: Estimate | None) -> str:
     """Say what the numbers of a row do not: a small gain that held, times that disagree."""
     gain = f"{math.expm1(value.mean):.2%}"
     if compare.small(value, seen.plan.margin):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from harness.compile import kernel
 from harness.devices import datasheets
-from harness.devices.datasheets import Card
+from harness.devices.datasheets import CardModel
 from harness.devices.device import Device
 from harness.errors import InputError
 from harness.isolation import device_lock
@@ -24,7 +24,7 @@ from harness.roofline.predictor import Foresight, card_for
 from harness.runners.session import Settings
 from harness.search.space.space import Config
 from harness.search.trials.screened import latency_kind
-from harness.search.trials.trials import Job, Trial
+from harness.search.trials.trials import SearchJob, Trial
 from harness.target import Target
 
 SourceOf = Callable[[Config], str | None]
@@ -34,14 +34,14 @@ SourceOf = Callable[[Config], str | None]
 class Forecast:
     """What a loop knows of a card beforehand. Use as a context manager."""
 
-    def __init__(self, card: Card, foresight: Foresight, subject: Device,
+    def __init__(self, card: CardModel, foresight: Foresight, subject: Device,
                  source_of: SourceOf) -> None:
         self.card, self.foresight, self.subject = card, foresight, subject
         self._source_of = source_of
         self._start_us: float | None = None
 
     @classmethod
-    def of(cls, target: Target, job: Job, device: Device, settings: Settings,
+    def of(cls, target: Target, job: SearchJob, device: Device, settings: Settings,
            source_of: SourceOf, cancel: threading.Event | None) -> Forecast | None:
         """Return the forecast that the settings ask for, if they do.
 

@@ -15,25 +15,24 @@ from harness.errors import InputError, Stopped
 from harness.formats.text import plain
 from harness.isolation.zygote_client import Zygote
 from harness.loop.forecast import Forecast
-from harness.loop.screening import SCREEN, Screen
+from harness.loop.screening import SCREEN, Screening
 from harness.runners.session import Settings
 from harness.search.space import knobs
 from harness.search.space.space import Config, Observation, Space, of_knobs
-from harness.search.strategy.ask_tell import Strategy, Walk
-from harness.search.strategy.incumbent import Ruling
-from harness.search.strategy.predicted_order import Guide
+from harness.search.strategy.ask_tell import AskTell, Strategy
+from harness.search.strategy.incumbent import Incumbent
+from harness.search.strategy.predicted_order import PredictedOrder
 from harness.search.trials.recorder import Recorder
 from harness.search.trials.recorder import key as measured_key
-from harness.search.trials.screened import Screened, latency_kind
-from harness.search.trials.trials import MOST_TRIALS, Job, LoopResult, Tag, Trial
+from harness.search.trials.screened import Screened
+from harness.search.trials.trials import MOST_TRIALS, LoopResult, SearchJob, Tag, Trial
 from harness.target import Target
 
-__all__ = ["Job", "LoopResult", "Trial", "key", "latency_kind", "loop", "nothing_worked"]
 MOST_TOLD = 400
 """Characters of the reason why the default failed."""
 
 
-def loop(target: Target, job: Job, device: Device, settings: Settings, *,
+def loop(target: Target, job: SearchJob, device: Device, settings: Settings, *,
          on_trial: Callable[[Trial], None] | None = None,
          on_note: Callable[[str], None] | None = None,
          cancel: threading.Event | None = None, zygote: Zygote | None = None) -> LoopResult:
@@ -58,9 +57,9 @@ def loop(target: Target, job: Job, device: Device, settings: Settings, *,
 
 def strategy_for(space: Space, seed: int, history: tuple[Observation, ...]) -> Strategy:
     """Return what proposes configurations; the history of the corpus is advice for it."""
-    from harness.search.bayesian.bayesian_search import ModelSearch
+    from harness.search.bayesian.bayesian_search import BayesianSearch
 
-    return ModelSearch(space, seed, history)
+    return BayesianSearch(space, seed, history)
 
 
 def nothing_worked(trials: Sequence[Trial], default: Config) -> str:
@@ -73,7 +72,7 @@ def nothing_worked(trials: Sequence[Trial], default: Config) -> str:
         f"; the default: {plain(' '.join(plain(one).split()), MOST_TOLD)}" for one in told[:1])
 
 
-def key(target: Target, job: Job, device: Device, settings: Settings) -> str:
+def key(target: Target, job: SearchJob, device: Device, settings: Settings) -> str:
     """Return the short name of a loop, by which it is found again."""
     name = measured_key(target, job, device, settings)
     if not settings.predict:
@@ -84,7 +83,7 @@ def key(target: Target, job: Job, device: Device, settings: Settings) -> str:
 class _Loop:
     """One loop: what it searches, and the trials it has so far."""
 
-    def __init__(self, target: Target, job: Job, device: Device, settings: Settings,
+    def __init__(self, target: Target, job: SearchJob, device: Device, settings: Settings,
                  cancel: threading.Event | None, zygote: Zygote | None) -> None:
         self.target, self.job, self.device, self.settings = target, job, device, settings
         self.cancel, self.zygote = cancel, zygote
@@ -93,7 +92,7 @@ class _Loop:
         self.required = knobs.requirements(self.source, self.knobs, target.source)
         self.space = of_knobs(self.knobs, job.only, self.required)
         self.kernel = knobs.identity(target.op, self.source, language=target.language)
-        self.ruling = Ruling(self.space, SCREEN.margin)
+        self.ruling = Incumbent(self.space, SCREEN.margin)
         self.forecast = Forecast.of(target, job, device, settings, self._source_of, cancel)
         self.trials: list[Trial] = []
 
@@ -105,7 +104,7 @@ class _Loop:
                 told or contextlib.nullcontext():
             strategy = strategy_for(self.space, self.job.seed,
                                     recorder.history(self.space, self.kernel))
-            walk = Walk(strategy if told is None else Guide(strategy, told.expected), self.space)
+            walk = AskTell(strategy if told is None else PredictedOrder(strategy, told.expected), self.space)
             earlier = tuple(trial for trial in recorder.earlier if self.space.holds(trial.config))
             if len(earlier) < len(recorder.earlier):
                 on_note(f"{len(recorder.earlier) - len(earlier)} recorded trials are not of this "
@@ -118,7 +117,7 @@ class _Loop:
             if earlier:
                 on_note(f"going on after {len(earlier)} recorded trials (--fresh starts anew)")
             if len(earlier) < self.job.budget:
-                with Screen(self.target, self.job, self.device, self.settings, self.source,
+                with Screening(self.target, self.job, self.device, self.settings, self.source,
                             self.knobs, self.cancel, self.zygote,
                             None if told is None else told.foresight) as screen:
                     self._search(screen, walk, recorder, on_trial)
@@ -133,7 +132,7 @@ class _Loop:
                           trials=tuple(self.trials), space_size=self.space.size,
                           earlier=len(earlier), notes=tuple(recorder.notes))
 
-    def _search(self, screen: Screen, walk: Walk, recorder: Recorder,
+    def _search(self, screen: Screening, walk: AskTell, recorder: Recorder,
                 on_trial: Callable[[Trial], None]) -> None:
         number = self.trials[-1].number + 1 if self.trials else 0
         while (left := self.job.budget - len(self.trials)) > 0 and not self._cancelled():

@@ -22,32 +22,33 @@ from types import TracebackType
 from harness.compile.c_compiler import BuildError
 from harness.compile.kernel import Kernel
 from harness.compile.precompile import Ahead
-from harness.correctness.tolerance import Budget
+from harness.correctness.tolerance import Tolerance
 from harness.devices import architectures as archs
 from harness.devices.device import Device
 from harness.errors import InputError
 from harness.evaluate import verdict_rows
-from harness.evaluate.verdict_rows import Seen
+from harness.evaluate.verdict_rows import EvaluationResults
 from harness.formats import file_copy
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.isolation.zygote_client import Zygote
 from harness.loop import racing
-from harness.loop.start_kernel import Start
-from harness.loop.trial_turns import Turns, WrongResult
+from harness.loop.start_kernel import StartKernel
+from harness.loop.trial_turns import TrialTurns, WrongResult
 from harness.roofline import roofline
 from harness.roofline.predictor import Foresight
 from harness.roofline.roofline import Ceilings
 from harness.runners.oracle_client import Errors
-from harness.runners.session import Settings, Stage
+from harness.runners.session import Session, Settings
 from harness.search.space import knobs
 from harness.search.space.knobs import Knob
 from harness.search.space.space import Config
 from harness.search.trials.screened import Infeasible, Screened, latency_kind
-from harness.search.trials.trials import Job
+from harness.search.trials.trials import SearchJob
 from harness.target import Target
 from harness.timing import stats
-from harness.timing.paired_timing import ClassTiming, Pairs, Tampered
+from harness.timing.paired_blocks import Tampered
+from harness.timing.paired_timing import ClassTiming, Pairs
 from harness.timing.plan import Plan
 from harness.timing.quick_timing import Leader, Solo
 from harness.verdict import Verdict
@@ -61,28 +62,28 @@ MORE = 3
 SCREEN = Plan(looks=(1,), blocks=4, block_ns=750_000, warm_ns=1_500_000)
 
 
-class Screen:
+class Screening:
     """The bench of one loop: a stage, an oracle and its cases, shared by all trials.
 
     Raises InputError when the starting source does not compile.
     """
 
-    def __init__(self, target: Target, job: Job, device: Device, settings: Settings,
+    def __init__(self, target: Target, job: SearchJob, device: Device, settings: Settings,
                  source: str, found: Sequence[Knob], cancel: threading.Event | None,
                  zygote: Zygote | None, foresight: Foresight | None = None) -> None:
         self.job, self.cancel, self.foresight = job, cancel, foresight
         self.source, self.knobs = source, found
         self.required = knobs.requirements(source, found, target.source)
-        self.stage = Stage(target, device, settings, cancel, zygote)
+        self.stage = Session(target, device, settings, cancel, zygote)
         self.target = self.stage.target
         self.oracle = self.stage.oracle(Path(job.reference), None)
-        self.budget = Budget(self.stage, self.oracle, Path(job.reference))
+        self.budget = Tolerance(self.stage, self.oracle, Path(job.reference))
         self.ceilings: Ceilings | None = None
         self.ahead = self._compiles_ahead()
         self.leader = Leader(self.target)
         self._expected: dict[str, None] = {}
         """What was compiled or is to be, the latest wanted last."""
-        self.turns: Turns | None = None
+        self.turns: TrialTurns | None = None
         self._start_key = ""
         self._left: Path | None = None
 
@@ -123,7 +124,7 @@ class Screen:
     def source_of(self, config: Config) -> str:
         return knobs.apply(self.source, config, language=self.target.language)
 
-    def __enter__(self) -> Screen:
+    def __enter__(self) -> Screening:
         try:
             self._prepare()
         except BaseException:
@@ -152,20 +153,20 @@ class Screen:
         except BuildError as error:
             raise InputError(f"does not compile: {error.what}",
                              where=self.target.source) from None
-        self.start = Start(self.stage, self.incumbent, self.cases)
+        self.start = StartKernel(self.stage, self.incumbent, self.cases)
         self.turns = self._takes_turns()
         if self.turns is None:
             self.stage.runners.expect(self.incumbent, 1)
         if self.stage.measurable:
             self.ceilings = self._ceilings()
 
-    def _takes_turns(self) -> Turns | None:
+    def _takes_turns(self) -> TrialTurns | None:
         """Return the bench for trials in one process; none where a kernel would time itself there.
         """
         if self.ahead is None or self.stage.several or self.incumbent.tunes_itself:
             return None
         self._start_key = self.ahead.expect(self.source)
-        return Turns(self.stage, self.oracle, self.budget, self.ahead, self.cases,
+        return TrialTurns(self.stage, self.oracle, self.budget, self.ahead, self.cases,
                      self.stage.fitted(SCREEN), Path(self.job.tree), self._start_key)
 
     def _ceilings(self) -> Ceilings | None:
@@ -225,7 +226,7 @@ class Screen:
             self.stage.runners.forget(candidate)
             self.ahead.forget(key)
 
-    def _in_turn(self, turns: Turns, ahead: Ahead, source: str) -> Screened:
+    def _in_turn(self, turns: TrialTurns, ahead: Ahead, source: str) -> Screened:
         key = ahead.expect(source)
         try:
             if wait([ahead.future(key)], COMPILES_S).not_done:
@@ -241,7 +242,7 @@ class Screen:
             if key != self._start_key:
                 ahead.forget(key)
 
-    def _taken(self, turns: Turns, source: str, key: str) -> Screened:
+    def _taken(self, turns: TrialTurns, source: str, key: str) -> Screened:
         with turns.trial(source.encode(), key) as trial:
             first = trial.first()
             if (behind := self.leader.behind(first)) > math.log(racing.CLEAR):
@@ -327,7 +328,7 @@ class Screen:
     def _summed_up(self, errors: dict[str, Errors],
                    timings: dict[str, ClassTiming]) -> Screened:
         """Sum up as a verdict does, with its guard against what is faster than anything can be."""
-        seen = Seen(target=self.target, plan=SCREEN, errors=errors, timings=timings,
+        seen = EvaluationResults(target=self.target, plan=SCREEN, errors=errors, timings=timings,
                     ceilings=self.ceilings, on_cpu=self.stage.on_cpu, same=False)
         rows, found = verdict_rows.rows(seen)
         if found:

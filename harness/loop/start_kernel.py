@@ -14,7 +14,7 @@ from harness.errors import DeviceFault, IncumbentFault, KoptError
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.rpc import PeerDied, PeerError
 from harness.runners.oracle_client import Case
-from harness.runners.session import Stage
+from harness.runners.session import Session
 from harness.timing.paired_blocks import Tampered
 
 FAILURES = (BuildError, Tampered, PeerError, PeerDied)
@@ -23,7 +23,7 @@ TRIES = 2
 """Processes in which it is tried: one may have been killed by somebody."""
 
 
-def fault(stage: Stage, error: KoptError, *, ran: bool) -> IncumbentFault | DeviceFault:
+def fault(stage: Session, error: KoptError, *, ran: bool) -> IncumbentFault | DeviceFault:
     """Return why a loop cannot go on whose start fails in one process after the other.
 
     What `ran` on a card in this loop and does not any more is the card's: another one may do.
@@ -34,10 +34,10 @@ def fault(stage: Stage, error: KoptError, *, ran: bool) -> IncumbentFault | Devi
     return IncumbentFault(f"the loop's start does not run: {error.what}", where=stage.target.source)
 
 
-class Start:
+class StartKernel:
     """The start where each side of a pair has a process of its own."""
 
-    def __init__(self, stage: Stage, kernel: Kernel, cases: Sequence[Case]) -> None:
+    def __init__(self, stage: Session, kernel: Kernel, cases: Sequence[Case]) -> None:
         self.stage, self.kernel, self.cases = stage, kernel, cases
         self._ran = False
 

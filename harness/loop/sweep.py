@@ -23,7 +23,7 @@ from harness.errors import InputError, Stopped
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.rpc import PeerDied, PeerError
 from harness.loop import racing
-from harness.loop.screening import SCREEN, Screen
+from harness.loop.screening import SCREEN, Screening
 from harness.loop.trial_process import Entry, Lane
 from harness.search.space import knobs
 from harness.search.space.space import Config
@@ -48,7 +48,7 @@ class Swept:
 class Sweep:
     """Sweeps a list on an entered screen, which must be one that compiles ahead."""
 
-    def __init__(self, screen: Screen, *, lanes: int = LANES,
+    def __init__(self, screen: Screening, *, lanes: int = LANES,
                  on_entry: Callable[[Entry], None] | None = None) -> None:
         if screen.ahead is None:
             raise InputError("a sweep needs a Triton kernel and a card whose architecture is known")

@@ -21,8 +21,8 @@ from harness.isolation.device_lock import DeviceLock
 from harness.isolation.guard import Limits
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.runners.oracle_client import Case
-from harness.runners.runner_pool import Runners
-from harness.runners.session import Stage
+from harness.runners.runner_pool import RunnerPool
+from harness.runners.session import Session
 from harness.runners.shared_process import Seat
 from harness.search.space.space import Config
 from harness.search.trials.trials import Correctness
@@ -64,12 +64,12 @@ class Lane:
     Not for two threads at a time.
     """
 
-    def __init__(self, stage: Stage, name: str, ahead: Ahead | None, cases: Sequence[Case],
+    def __init__(self, stage: Session, name: str, ahead: Ahead | None, cases: Sequence[Case],
                  plan: Plan, limits: Limits, held: DeviceLock | None, lanes: int) -> None:
         self.stage, self.name, self.ahead, self.cases = stage, name, ahead, cases
         self.plan = plan
         self.held = held
-        self.runners = Runners(limits, zygote=stage.zygote, in_process=True, cancel=stage.cancel)
+        self.runners = RunnerPool(limits, zygote=stage.zygote, in_process=True, cancel=stage.cancel)
         self.generation = 0
         self._open: list[Peer] = []
         bytes_each = max(1, sum(case.footprint for case in cases))

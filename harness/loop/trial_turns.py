@@ -18,13 +18,13 @@ from pathlib import Path
 from statistics import median
 
 from harness.compile.precompile import Ahead
-from harness.correctness.tolerance import Budget
+from harness.correctness.tolerance import Tolerance
 from harness.formats import file_copy
 from harness.isolation.rpc import PeerDied, PeerError
 from harness.loop import start_kernel
 from harness.loop.trial_process import Entry, Lane
 from harness.runners.oracle_client import Case, Errors, Oracle
-from harness.runners.session import Stage
+from harness.runners.session import Session
 from harness.timing.paired_timing import ClassTiming
 from harness.timing.plan import Plan
 from harness.timing.quick_timing import BLOCKS, Solo
@@ -40,13 +40,13 @@ class WrongResult(Exception):
     """A trial ran and computed something else."""
 
 
-class Turns:
+class TrialTurns:
     """The bench of a loop's trials on one card; close it to give the card back.
 
     `start` is a folder with the starting source, `key` the name of what was compiled of it.
     """
 
-    def __init__(self, stage: Stage, oracle: Oracle, budget: Budget, ahead: Ahead | None,
+    def __init__(self, stage: Session, oracle: Oracle, budget: Tolerance, ahead: Ahead | None,
                  cases: Sequence[Case], plan: Plan, start: Path, key: str) -> None:
         self.stage, self.oracle, self.budget, self.ahead = stage, oracle, budget, ahead
         self.cases, self.plan = cases, plan
@@ -73,7 +73,7 @@ class Turns:
         self._ran = 0
 
     @contextmanager
-    def trial(self, source: bytes, key: str) -> Iterator[Trial]:
+    def trial(self, source: bytes, key: str) -> Iterator[RunningTrial]:
         """Yield a trial of a source; whatever it raises, the next one finds a working bench.
 
         Raises PeerError and PeerDied when it fails, BuildError, and what a sick machine raises:
@@ -89,7 +89,7 @@ class Turns:
         (tree / self.stage.target.source).write_bytes(source)
         entry = Entry(number=self._number, config={}, key=key, tree=tree)
         try:
-            yield Trial(self, lane, entry)
+            yield RunningTrial(self, lane, entry)
             lane.leave(entry)
         except (PeerError, PeerDied) as error:
             lane.broken(entry, error)
@@ -147,10 +147,10 @@ class Turns:
         self._start_ran = True
 
 
-class Trial:
+class RunningTrial:
     """One trial under way."""
 
-    def __init__(self, turns: Turns, lane: Lane, entry: Entry) -> None:
+    def __init__(self, turns: TrialTurns, lane: Lane, entry: Entry) -> None:
         self._turns, self._lane, self._entry = turns, lane, entry
         self.errors: dict[str, Errors] = {}
         """By class that it was checked on."""

@@ -22,10 +22,10 @@ from typing import Generic, Literal, TypeVar
 from harness.compile import launch_limits
 from harness.compile.triton_aot import KernelResources
 from harness.devices import architectures as archs
-from harness.devices.datasheets import Card
+from harness.devices.datasheets import CardModel
 from harness.errors import InputError
 from harness.roofline import cost_terms, roofline
-from harness.roofline.cost_terms import Work
+from harness.roofline.cost_terms import LaunchWork
 from harness.target import ConfigClass, Target
 from harness.timing import stats
 
@@ -62,7 +62,7 @@ class Ranked(Generic[K]):
 
 
 def predict(target: Target, config_class: ConfigClass, resources: Sequence[KernelResources],
-            card: Card, *, cold: bool = True) -> Prediction | None:
+            card: CardModel, *, cold: bool = True) -> Prediction | None:
     """Return the predicted latency of a call, None where a launch is not known or not possible.
 
     `resources` are of `aot.inspect` for the card's architecture; those of other classes are left
@@ -94,7 +94,7 @@ def predict(target: Target, config_class: ConfigClass, resources: Sequence[Kerne
                       parts_us={name: round(value, 4) for name, value in parts.items()})
 
 
-def rank(target: Target, candidates: Mapping[K, Sequence[KernelResources]], card: Card, *,
+def rank(target: Target, candidates: Mapping[K, Sequence[KernelResources]], card: CardModel, *,
          cold: bool = True) -> tuple[Ranked[K], ...]:
     """Return candidates in order of their predicted latency, those that cannot be launched last.
 
@@ -106,7 +106,7 @@ def rank(target: Target, candidates: Mapping[K, Sequence[KernelResources]], card
         bool(one.reasons), math.inf if one.latency_us is None else one.latency_us)))
 
 
-def _ranked(key: K, target: Target, resources: Sequence[KernelResources], card: Card,
+def _ranked(key: K, target: Target, resources: Sequence[KernelResources], card: CardModel,
             cold: bool) -> Ranked[K]:
     if reasons := launch_limits.of_all(resources):
         return Ranked(key=key, latency_us=None, reasons=reasons)
@@ -132,14 +132,14 @@ def _launches(resources: Sequence[KernelResources]) -> Iterable[list[KernelResou
         yield group
 
 
-def _work_of(target: Target, config_class: ConfigClass, card: Card, launches: int) -> Work:
+def _work_of(target: Target, config_class: ConfigClass, card: CardModel, launches: int) -> LaunchWork:
     flops, moved = target.work(config_class)
     tensors = [t for t in target.tensors(config_class) if t.role != "scalar"]
     reads = sum(t.nbytes for t in tensors if t.role != "output")
     writes = sum(t.nbytes for t in tensors if t.role != "input")
     share = reads / (reads + writes) if reads + writes else 1.0
     double = any(t.dtype == "float64" for t in tensors)
-    return Work(flops=flops / launches, reads=moved * share / launches,
+    return LaunchWork(flops=flops / launches, reads=moved * share / launches,
                 writes=moved * (1 - share) / launches,
                 matrix_tflops=roofline.of_card(card, target).gflops / 1e3,
                 vector_tflops=(card.fp64 or card.fp32 / 64) if double else card.fp32)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from harness.compile.triton_aot import KernelResources, Section
 from harness.devices.architectures import Arch
-from harness.devices.datasheets import Card
+from harness.devices.datasheets import CardModel
 
 LAUNCH_US = 2.0
 """A launch of the shortest kernel in a graph: 2.1 us measured on an H200 (bench/results)."""
@@ -45,7 +45,7 @@ OLD_MATRIX = {"sm_90": 0.5, "sm_100": 0.25}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class LaunchWork:
     """What one launch has to do: operations, bytes, and the peaks (TFLOP/s) for its dtypes."""
 
     flops: float
@@ -55,7 +55,7 @@ class Work:
     vector_tflops: float
 
 
-def parts(one: KernelResources, work: Work, card: Card, arch: Arch, *,
+def parts(one: KernelResources, work: LaunchWork, card: CardModel, arch: Arch, *,
           cold: bool) -> dict[str, float]:
     """Return every term of a launch; `cold` finds nothing in the last-level cache."""
     programs = max(1, one.programs or card.multiprocessors)
@@ -84,7 +84,7 @@ def parts(one: KernelResources, work: Work, card: Card, arch: Arch, *,
         * _program_ns(one, turns, card, MEMORY_NS if far else CACHE_NS, near) / 1e3}
 
 
-def _turns(part: Section, one: KernelResources, work: Work, programs: int) -> float:
+def _turns(part: Section, one: KernelResources, work: LaunchWork, programs: int) -> float:
     """Return how often one program runs through a section, as far as the work tells."""
     if part.loop and part.flops:
         return max(1.0, work.flops / (programs * part.flops))
@@ -93,14 +93,14 @@ def _turns(part: Section, one: KernelResources, work: Work, programs: int) -> fl
     return 1.0
 
 
-def _stays_near(one: KernelResources, work: Work, arch: Arch, programs: int,
+def _stays_near(one: KernelResources, work: LaunchWork, arch: Arch, programs: int,
                 fitting: int) -> bool:
     """Return whether what resident programs read stays in the near cache for their next loop."""
     taken = one.shared_bytes if arch.backend == "cuda" else 0
     return fitting * (work.reads / programs + taken) <= arch.near
 
 
-def _loaded(one: KernelResources, work: Work, near: bool) -> float:
+def _loaded(one: KernelResources, work: LaunchWork, near: bool) -> float:
     """Return the bytes that all programs load, from wherever but the near cache."""
     for part in one.sections:
         if part.flops and part.load_bytes:
@@ -109,13 +109,13 @@ def _loaded(one: KernelResources, work: Work, near: bool) -> float:
     return work.reads * (1 if near else max(1, loops))
 
 
-def _tflops(one: KernelResources, work: Work, card: Card) -> float:
+def _tflops(one: KernelResources, work: LaunchWork, card: CardModel) -> float:
     share = OLD_MATRIX.get(card.arch, MATRIX["mma"]) if one.matrix == "mma" \
         else MATRIX.get(one.matrix, 0.5)
     return share * (work.matrix_tflops if one.matrix else work.vector_tflops)
 
 
-def _program_ns(one: KernelResources, turns: list[float], card: Card, first_ns: float,
+def _program_ns(one: KernelResources, turns: list[float], card: CardModel, first_ns: float,
                 near: bool) -> float:
     """Return how long one program takes by itself, its first loop that loads from afar."""
     total, wait_ns = 0.0, first_ns

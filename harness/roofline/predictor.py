@@ -19,7 +19,7 @@ from harness.compile.precompile import Ahead
 from harness.compile.triton_aot import KernelResources
 from harness.devices import architectures as archs
 from harness.devices import datasheets
-from harness.devices.datasheets import Card
+from harness.devices.datasheets import CardModel
 from harness.errors import InputError, KoptError, Stopped
 from harness.formats.text import plain
 from harness.isolation.device_lock import Turnstile
@@ -71,7 +71,7 @@ class Foretold:
         return roofline.pct_of_roofline(self.bound_us, self.latency_us)
 
 
-def card_for(name: str, language: str) -> Card | None:
+def card_for(name: str, language: str) -> CardModel | None:
     """Return the card that is to be predicted for, None for no name.
 
     Raises InputError for a card that is not known and a target that is no Triton kernel.
@@ -88,7 +88,7 @@ def card_for(name: str, language: str) -> Card | None:
     return card
 
 
-def of_tree(target: Target, tree: Path, card: Card, place: Place, *, cold: bool,
+def of_tree(target: Target, tree: Path, card: CardModel, place: Place, *, cold: bool,
             yields: Turnstile | None, cancel: threading.Event | None) -> Foretold:
     """Compile a tree for a card and predict it. Raises Stopped alone."""
     try:
@@ -101,7 +101,7 @@ def of_tree(target: Target, tree: Path, card: Card, place: Place, *, cold: bool,
     return foretell(target, found, card, cold=cold)
 
 
-def foretell(target: Target, resources: Sequence[KernelResources], card: Card, *,
+def foretell(target: Target, resources: Sequence[KernelResources], card: CardModel, *,
              cold: bool) -> Foretold:
     """Return the prediction for what was compiled, over all classes of the target."""
     [told] = cost_model.rank(target, {"": resources}, card, cold=cold)
@@ -175,7 +175,7 @@ class Foresight:
     Close it to end what still compiles.
     """
 
-    def __init__(self, target: Target, tree: Path, card: Card, scratch: Path, *, cold: bool,
+    def __init__(self, target: Target, tree: Path, card: CardModel, scratch: Path, *, cold: bool,
                  python: str | None = None, env: Mapping[str, str] | None = None,
                  yields: Turnstile | None = None, cancel: threading.Event | None = None) -> None:
         self.target, self.card, self.cold = target, card, cold

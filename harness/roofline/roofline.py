@@ -17,7 +17,7 @@ from pathlib import Path
 import harness
 from harness.compile.c_compiler import compiler
 from harness.devices import datasheets
-from harness.devices.datasheets import Card
+from harness.devices.datasheets import CardModel
 from harness.devices.device import Device
 from harness.errors import EnvironmentFault
 from harness.formats.json_codec import ConvertError, from_json, to_json
@@ -100,7 +100,7 @@ def of_gpu(device: Device, target: Target) -> Ceilings | None:
                        Level(level.bytes * count, level.gb_per_s * count) for level in one.levels))
 
 
-def of_card(card: Card, target: Target, *, name: str = "") -> Ceilings:
+def of_card(card: CardModel, target: Target, *, name: str = "") -> Ceilings:
     """Return a card's published ceilings for the target's dtypes, whether or not it is here."""
     peak = card.peak(frozenset(arg.dtype for arg in target.args if arg.kind != "scalar"),
                      loose=target.precision is not None or _tolerance(target) >= HALF)

@@ -13,7 +13,7 @@ from harness.runners import context_queue
 Work = Callable[[], None]
 
 
-class Settling:
+class ContextWarmup:
     """Hands the work of settling to `submit`, each runner's when its turn has come."""
 
     def __init__(self, submit: Callable[[Callable[[], None]], Future[None]]) -> None:

@@ -35,7 +35,7 @@ class OracleError(KoptError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Control:
+class TrivialAnswer:
     """How far off an answer that takes no work is, of one output."""
 
     output: int
@@ -51,7 +51,7 @@ class Case:
     config_class: str
     distribution: str
     tensors: tuple[dict[str, Any], ...]
-    controls: tuple[Control, ...] = ()
+    controls: tuple[TrivialAnswer, ...] = ()
     skip: str = ""
 
     @property
@@ -197,7 +197,7 @@ class Oracle:
                            may_skip=distribution != "normal")
         return Case(id=case_id, config_class=config_class.name, distribution=distribution,
                     tensors=tensors, skip=plain(answer["skip"], 200),
-                    controls=convert(answer["controls"], tuple[Control, ...]))
+                    controls=convert(answer["controls"], tuple[TrivialAnswer, ...]))
 
     def judge(self, case: Case, written: object, known: Errors | None = None, *,
               outputs_only: bool = False) -> Errors:

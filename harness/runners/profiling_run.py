@@ -18,7 +18,7 @@ from harness.runners.kernel_spans import Spans
 from harness.runners.oracle_client import Case
 
 
-class Rehearsal:
+class ProfilingRun:
     """One side's: `start` gives its process and `load` puts the kernel there, raising PeerError or
     PeerDied; `saw` is told what each class runs.
 

@@ -23,11 +23,11 @@ from harness.isolation.guard import Confine, Limits, Outcome, clean_env
 from harness.isolation.rpc import Peer
 from harness.isolation.zygote_client import Zygote
 from harness.runners import context_queue
-from harness.runners.context_warmup import Settling
+from harness.runners.context_warmup import ContextWarmup
 from harness.runners.kernel_spans import Spans
 from harness.runners.oracle_client import Case
-from harness.runners.profiling_run import Rehearsal
-from harness.runners.shared_process import Bench
+from harness.runners.profiling_run import ProfilingRun
+from harness.runners.shared_process import SharedProcess
 from harness.runners.startup import NoGpu, await_ready, failed, load, unreachable
 
 CORES_PER_START = 3
@@ -38,7 +38,7 @@ IDLE = 0.25
 BYTES_PER_CONTEXT = 4 << 30
 
 
-class Runners:
+class RunnerPool:
     """Hands out runners with a kernel loaded; at most `ahead` a side start before their time.
 
     `unconfined` says why they run outside of namespaces, where a GPU does not work inside. With
@@ -53,7 +53,7 @@ class Runners:
         self.one_queue = False
         """Whether runners have one queue to the card, as those may who use one stream alone."""
         self._in_process = in_process
-        self._bench: Bench | None = None
+        self._bench: SharedProcess | None = None
         self._yields = yields
         self._zygote, self._cancel = zygote, cancel
         self._confined = True
@@ -61,11 +61,11 @@ class Runners:
         self._waiting: dict[str, deque[Peer]] = {}
         self._kernels: dict[str, Kernel] = {}
         self._helpers: ThreadPoolExecutor | None = None
-        self._settling = Settling(lambda work: self._aside().submit(work))
+        self._settling = ContextWarmup(lambda work: self._aside().submit(work))
         self._asleep: set[Peer] = set()
         self._opened: dict[Peer, float] = {}
         self._ending: list[Future[Outcome]] = []
-        self._rehearsals: dict[str, Rehearsal] = {}
+        self._rehearsals: dict[str, ProfilingRun] = {}
         self._rehearsing: list[Future[None]] = []
         self.spans: dict[tuple[str, str], Spans] = {}
         """What was profiled, by side and class."""
@@ -195,7 +195,7 @@ class Runners:
         """Have a kernel compiled for a case and profiled beside the check, in a process for that.
         """
         if kernel.name not in self._rehearsals:
-            self._rehearsals[kernel.name] = Rehearsal(
+            self._rehearsals[kernel.name] = ProfilingRun(
                 partial(self._open, kernel, lock, None), partial(load, kernel),
                 lambda case, seen: self.spans.__setitem__((kernel.name, case.config_class), seen))
             self._rehearsing.append(self._rehearsals[kernel.name].begin())
@@ -242,7 +242,7 @@ class Runners:
             except BaseException:
                 peer.close()
                 raise
-            self._bench = Bench(peer)
+            self._bench = SharedProcess(peer)
         return self._bench.seat(kernel.name)
 
     def _open(self, kernel: Kernel, lock: DeviceLock | None, yields: Turnstile | None, *,
@@ -287,7 +287,7 @@ class Runners:
             self._helpers.shutdown()
             self._helpers = None
 
-    def __enter__(self) -> Runners:
+    def __enter__(self) -> RunnerPool:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.compile import kernel
 from harness.compile.kernel import Kernel
 from harness.devices import datasheets
-from harness.devices.inventory import Device
+from harness.devices.device import Device
 from harness.devices.monitoring import interference
 from harness.errors import InputError
 from harness.isolation import device_lock as lock
@@ -19,7 +19,7 @@ from harness.isolation.device_lock import DeviceLock
 from harness.isolation.guard import Limits
 from harness.isolation.zygote_client import Zygote
 from harness.runners.oracle_client import DISTRIBUTIONS, Case, Oracle
-from harness.runners.runner_pool import BYTES_PER_CONTEXT, Runners, starts_ahead
+from harness.runners.runner_pool import BYTES_PER_CONTEXT, RunnerPool, starts_ahead
 from harness.target import Target
 from harness.timing.plan import GPU_BLOCK_NS, Plan
 
@@ -71,7 +71,7 @@ class Settings:
         return tuple((name, command) for name, command in both if command)
 
 
-class Stage:
+class Session:
     """Holds what both sides of a comparison share; close it to end every runner.
 
     Triton without a GPU is interpreted, on shapes made for that, and never timed. Its processes
@@ -97,7 +97,7 @@ class Stage:
         self._own_zygote = zygote is None or zygote.kind != kind
         self.zygote = zygote if not self._own_zygote else \
             Zygote.start(kind, yields=self.yields) if kind else None
-        self.runners = Runners(_limits(target, device, settings), yields=self.yields,
+        self.runners = RunnerPool(_limits(target, device, settings), yields=self.yields,
                                ahead=starts_ahead(self.place, target.language,
                                                   device.memory_bytes),
                                zygote=self.zygote, in_process=self.in_process, cancel=cancel)
@@ -165,7 +165,7 @@ class Stage:
         if self._own_zygote and self.zygote is not None:
             self.zygote.close()
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> Session:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -18,7 +18,7 @@ class Seat(Peer):
     Questions to seats of one process are answered in the order in which they are sent.
     """
 
-    def __init__(self, bench: Bench, side: str) -> None:
+    def __init__(self, bench: SharedProcess, side: str) -> None:
         self._bench, self._side = bench, side
         self._peer = bench.peer
         self.limits = self._peer.limits
@@ -65,7 +65,7 @@ class Seat(Peer):
         return self._peer.close() if not self._bench.taken else Outcome(ended="exit", returncode=0)
 
 
-class Bench:
+class SharedProcess:
     """The seats of one process."""
 
     def __init__(self, peer: Peer) -> None:

@@ -27,7 +27,7 @@ GROSS = 0.3
 
 
 @dataclass(frozen=True)
-class Block:
+class TimedBlock:
     """One timed block: `calls` took `ns` by the runner, `elapsed_ns` from question to answer.
 
     `untimed_ns` is what the runner does around it by its own words: a first call, not timed.
@@ -66,7 +66,7 @@ class Clock:
         self._slopes: list[float] = []
         self._curves: list[float] = []
 
-    def add(self, candidate: Sequence[Block], incumbent: Sequence[Block]) -> None:
+    def add(self, candidate: Sequence[TimedBlock], incumbent: Sequence[TimedBlock]) -> None:
         """Take the blocks of one class of one pair."""
         self._gaps.append(median(block.gap_ns for block in candidate)
                           - median(block.gap_ns for block in incumbent))
@@ -96,7 +96,7 @@ class Clock:
         return SLOPE_TIGHT + _half(self._slopes, CERTAIN)
 
 
-def _shape(blocks: Sequence[Block]) -> tuple[float, float] | None:
+def _shape(blocks: Sequence[TimedBlock]) -> tuple[float, float] | None:
     """Return the log of our slope over the reported one, and of long over short reported times."""
     middle = (min(b.calls for b in blocks) + max(b.calls for b in blocks)) / 2
     short = [block for block in blocks if block.calls < middle]

@@ -20,7 +20,7 @@ Move = tuple[int, int, int]
 MOVES = 2
 
 
-class Contents:
+class InputMutation:
     """Draws moves for one case of one runner, and knows what they lead to, copy by copy."""
 
     def __init__(self, case: Case, rng: random.Random) -> None:

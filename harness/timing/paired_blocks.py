@@ -14,8 +14,8 @@ from harness.formats.json_codec import ConvertError, convert
 from harness.formats.text import plain
 from harness.isolation.rpc import Peer, PeerError
 from harness.runners.oracle_client import Case
-from harness.timing.clock_check import Block
-from harness.timing.input_mutation import Contents
+from harness.timing.clock_check import TimedBlock
+from harness.timing.input_mutation import InputMutation
 from harness.timing.plan import Plan
 
 GRAPH_CALLS = 64
@@ -75,7 +75,7 @@ def graph_unit(call_ns: float, copies: int) -> int:
     return min(MOST_IN_GRAPH // copies, math.ceil(unit / copies)) * copies
 
 
-class Duel:
+class PairedBlocks:
     """Times one case on both sides: `prepare` and `prepared`, `warm`, then `run`.
 
     `alone` stops the other side while one is timed: they share a CPU.
@@ -89,9 +89,9 @@ class Duel:
         self.voided: list[str] = []
         self.copies = plan.copies(case.footprint)
         seed = random.Random(case.id).random()
-        self.contents = {side: Contents(case, random.Random(seed)) for side in order}
-        self.blocks: dict[str, list[Block]] = {side: [] for side in order}
-        self.others: dict[str, list[Block]] = {}
+        self.contents = {side: InputMutation(case, random.Random(seed)) for side in order}
+        self.blocks: dict[str, list[TimedBlock]] = {side: [] for side in order}
+        self.others: dict[str, list[TimedBlock]] = {}
         """Blocks of the time that is not scored."""
         self._calls: dict[tuple[str, str], int] = {}
 
@@ -148,7 +148,7 @@ class Duel:
         return _us_per_call(blocks) if blocks else None
 
     def _round(self, number: int, mode: str, factor: int,
-               kept: dict[str, list[Block]]) -> float:
+               kept: dict[str, list[TimedBlock]]) -> float:
         """Time a block of each side; the order turns with every round."""
         for side in self.order if number % 2 == 0 else self.order[::-1]:
             self._alone_is(side)
@@ -166,7 +166,7 @@ class Duel:
         for side in self.order if self._alone else ():
             self.peers[side].resume()
 
-    def _block(self, side: str, mode: str, factor: int) -> Block:
+    def _block(self, side: str, mode: str, factor: int) -> TimedBlock:
         """Change the inputs and time a block."""
         self.peers[side].ask("exchange", case=self.case.id, moves=self.contents[side].draw(
             min(self.copies, self._count(side, mode))), copy=self.contents[side].copy)
@@ -184,7 +184,7 @@ class Duel:
         """Repeat a round until it counts."""
         for _ in range(MOST_VOIDED):
             self.voided.append(why)
-            kept: dict[str, list[Block]] = {side: [] for side in self.order}
+            kept: dict[str, list[TimedBlock]] = {side: [] for side in self.order}
             ratio = self._round(number, self.mode, self.plan.factor(number), kept)
             for side in self.order:
                 self.blocks[side][number] = kept[side][-1]
@@ -201,7 +201,7 @@ class Duel:
                 1, round(self.plan.block_ns / max(call_ns, 1.0) / unit))
         return self._calls[side, mode]
 
-    def _long_enough(self, side: str, mode: str, factor: int) -> Block:
+    def _long_enough(self, side: str, mode: str, factor: int) -> TimedBlock:
         """Time a block; one that was much too short is repeated with more calls.
 
         A kernel that is slow while it is warmed, by chance or by intent, must not be timed by
@@ -217,7 +217,7 @@ class Duel:
         if not 0 < ns <= peer.elapsed_ns:
             raise Tampered(f"the {side} reports {ns} ns for a block of {peer.elapsed_ns} ns")
         unit = self._unit if mode == "graph" else 1
-        return Block(calls, ns, peer.elapsed_ns, ns * unit // calls, peer.asked_ns)
+        return TimedBlock(calls, ns, peer.elapsed_ns, ns * unit // calls, peer.asked_ns)
 
     def probe(self) -> float:
         """Return how many times longer the candidate's calls take on contents that are new.
@@ -261,7 +261,7 @@ def _said(answer: Mapping[str, object], kind: type[_Said]) -> _Said:
         raise PeerError(f"the runner's answer makes no sense: {plain(str(error), 200)}") from None
 
 
-def _us_per_call(blocks: Sequence[Block]) -> float:
+def _us_per_call(blocks: Sequence[TimedBlock]) -> float:
     return median(block.ns / block.calls for block in blocks) / 1e3
 
 

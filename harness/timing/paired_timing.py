@@ -19,12 +19,10 @@ from harness.isolation.rpc import Peer
 from harness.runners.oracle_client import Case
 from harness.timing import stats
 from harness.timing.clock_check import Clock
-from harness.timing.input_mutation import Contents
+from harness.timing.input_mutation import InputMutation
 from harness.timing.outcome import SURE, settled
-from harness.timing.paired_blocks import Duel, Tampered, Voids
+from harness.timing.paired_blocks import PairedBlocks, Tampered, Voids
 from harness.timing.plan import Plan
-
-__all__ = ["ClassTiming", "Memoised", "Pairs", "Tampered"]
 
 CLOCK_TIGHT_NS = 200_000
 CLOCK_TIGHT_GPU_NS = 1_000_000
@@ -60,12 +58,12 @@ class ClassTiming:
 
 
 @dataclass(frozen=True)
-class Pair:
+class RunnerPair:
     """A runner of each side, and what they are to be timed on, class by class."""
 
     number: int
     peers: Mapping[str, Peer]
-    duels: Sequence[Duel]
+    duels: Sequence[PairedBlocks]
 
 
 class Memoised(Tampered):
@@ -94,7 +92,7 @@ class Pairs:
         self._on_pair = on_pair
         self._alone, self._quiet = alone, quiet or alone
         self._at_once = 1 if self._quiet else at_once
-        self._ready: deque[Pair] = deque()
+        self._ready: deque[RunnerPair] = deque()
         self._voids = voids
         self._cancel = cancel
         self._suspicions = 0
@@ -116,7 +114,7 @@ class Pairs:
         self.voided: Counter[str] = Counter()
         """How many blocks did not count, by reason."""
 
-    def run(self, after: Callable[[Peer, Case, Contents], None] | None = None,
+    def run(self, after: Callable[[Peer, Case, InputMutation], None] | None = None,
             ) -> list[ClassTiming]:
         """Measure; `after` sees the candidate's runner after the last pair of each look.
 
@@ -178,8 +176,8 @@ class Pairs:
         peers = iter(self._start([side for order in orders for side in order]))
         for number, order in zip(numbers, orders, strict=True):
             sides = {side: next(peers) for side in order}
-            self._ready.append(Pair(number, sides, [
-                Duel(self.plan, case, sides, order, alone=self._alone, voids=self._voids)
+            self._ready.append(RunnerPair(number, sides, [
+                PairedBlocks(self.plan, case, sides, order, alone=self._alone, voids=self._voids)
                 for case in self.cases]))
         for duels in zip(*(pair.duels for pair in self._ready), strict=True):
             for duel in duels:
@@ -187,7 +185,7 @@ class Pairs:
             for duel in duels if not self._quiet else ():
                 duel.prepared()
 
-    def _pair(self, pair: Pair, after: Callable[[Peer, Case, Contents], None] | None) -> None:
+    def _pair(self, pair: RunnerPair, after: Callable[[Peer, Case, InputMutation], None] | None) -> None:
         try:
             for duel in pair.duels:
                 self._duel(duel, pair.number)
@@ -197,7 +195,7 @@ class Pairs:
         finally:
             self._end(pair.peers.values())
 
-    def _duel(self, duel: Duel, number: int) -> None:
+    def _duel(self, duel: PairedBlocks, number: int) -> None:
         name = duel.case.config_class
         duel.warm()
         scored, other = duel.run()
@@ -215,7 +213,7 @@ class Pairs:
         self._look_for_memory(duel, number)
         duel.let_go()
 
-    def _look_for_memory(self, duel: Duel, number: int) -> None:
+    def _look_for_memory(self, duel: PairedBlocks, number: int) -> None:
         """Probe in the first pair, and again while it looks as if results were remembered."""
         name = duel.case.config_class
         if self.plan.screening or self._remembered[name] < number - 1:

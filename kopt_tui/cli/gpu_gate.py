@@ -12,7 +12,7 @@ from harness.devices.device import Device
 from kopt_tui.snapshot import phrases
 
 if TYPE_CHECKING:
-    from engine.run.one_shot import Direct
+    from engine.run.one_shot import OneShot
     from engine.verify.fleet import Gated, Use
 
 
@@ -21,7 +21,7 @@ class Gate:
     closed, and on a terminal, unless `quiet`, the countdown.
     """
 
-    def __init__(self, direct: Direct, *, quiet: bool,
+    def __init__(self, direct: OneShot, *, quiet: bool,
                  cancel: threading.Event | None = None) -> None:
         self._direct, self._cancel = direct, cancel
         self._counts = not quiet and sys.stderr.isatty()

@@ -40,14 +40,14 @@ def add(sub: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine.run.one_shot import Direct, Trial
+    from engine.run.one_shot import OneShot, OneShotCandidate
     from engine.verify import harness_client
     from kopt_tui.cli.gpu_gate import Gate
 
     if not 0 < args.alpha <= 0.2:
         raise InputError("--alpha must lie above 0 and at most at 0.2")
-    trial = Trial(patch=_patch(args.patch), config=read_config(args.config), ref=args.ref)
-    with Direct(args.manifest, base=args.base) as direct:
+    trial = OneShotCandidate(patch=_patch(args.patch), config=read_config(args.config), ref=args.ref)
+    with OneShot(args.manifest, base=args.base) as direct:
         card = card_name(args.predict, direct.language)
         request = direct.request(trial, alpha=args.alpha)
         if isinstance(request, Verdict):

@@ -22,7 +22,7 @@ import msgspec
 from harness.errors import InputError, Stopped
 from harness.requests import LoopRequest, Progress
 from harness.search.space.knobs import Value
-from harness.search.trials.trials import MOST_TRIALS, Job, LoopResult, Trial
+from harness.search.trials.trials import MOST_TRIALS, LoopResult, SearchJob, Trial
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
 from kopt_tui.cli.json_output import emit
@@ -31,7 +31,7 @@ from kopt_tui.commands import evaluate
 from kopt_tui.snapshot import phrases
 
 if TYPE_CHECKING:
-    from engine.run.one_shot import Direct
+    from engine.run.one_shot import OneShot
     from kopt_tui.cli.gpu_gate import Gate
 
 LOOPS = "loops"
@@ -80,10 +80,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace, cancel: threading.Event) -> int:
-    from engine.run.one_shot import Direct
+    from engine.run.one_shot import OneShot
     from kopt_tui.cli.gpu_gate import Gate
 
-    with Direct(args.manifest) as direct:
+    with OneShot(args.manifest) as direct:
         request = _request(direct, args)
         record = Path(request.job.record)
         _say(f"trials in {record / 'results.tsv'}")
@@ -108,7 +108,7 @@ def _run(args: argparse.Namespace, cancel: threading.Event) -> int:
     return evaluate.answer(verdict)
 
 
-def _request(direct: Direct, args: argparse.Namespace) -> LoopRequest:
+def _request(direct: OneShot, args: argparse.Namespace) -> LoopRequest:
     from engine.campaign.setup import device_word
     from harness.loop import loop as harness_loop
     from harness.search.trials import corpus
@@ -116,7 +116,7 @@ def _request(direct: Direct, args: argparse.Namespace) -> LoopRequest:
 
     workspace = workspace_of(args).resolve()
     tree = str(direct.checkout(direct.base))
-    job = Job(tree=tree, reference=tree, budget=args.budget, seed=args.seed, only=tuple(args.only),
+    job = SearchJob(tree=tree, reference=tree, budget=args.budget, seed=args.seed, only=tuple(args.only),
               fresh=args.fresh, corpus=str(workspace / corpus.FILE))
     settings = replace(direct.settings(Plan()), predict=evaluate.card_name(
         args.predict, direct.target.language))
@@ -146,7 +146,7 @@ def _search(request: LoopRequest, gate: Gate, cancel: threading.Event, *,
     return None
 
 
-def _so_far(direct: Direct, request: LoopRequest) -> LoopResult:
+def _so_far(direct: OneShot, request: LoopRequest) -> LoopResult:
     """Return where a loop that was stopped is, as its record tells."""
     from harness.loop.loop import nothing_worked
     from harness.search.space.space import of_knobs
@@ -163,10 +163,10 @@ def _so_far(direct: Direct, request: LoopRequest) -> LoopResult:
                       space_size=space.size, notes=(note,) if note else ())
 
 
-def _verdict(direct: Direct, searched: LoopRequest, result: LoopResult, gate: Gate,
+def _verdict(direct: OneShot, searched: LoopRequest, result: LoopResult, gate: Gate,
              cancel: threading.Event, *, quiet: bool) -> Verdict | None:
     """Return the verdict on what was found best, None if it was stopped."""
-    from engine.run.one_shot import Trial as Given
+    from engine.run.one_shot import OneShotCandidate as Given
     from engine.verify import harness_client
 
     request = direct.request(Given(config=result.best), alpha=evaluate.ALPHA)

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     if handover.is_copy(chosen):
         raise Refused(f"{chosen.id} ran on a copy of what the kernel needs",
                       fix="kopt merge --patch | git apply: its paths are the project's")
-    project = Project(Path(chosen.project))
+    project = UserRepository(Path(chosen.project))
     project.check_clean()
     project.fetch(chosen)
     project.merge(chosen, message, squash=args.form == "squash")
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-class Project:
+class UserRepository:
     """The user's repository, with the user's own git configuration, identity and hooks."""
 
     def __init__(self, path: Path) -> None:

@@ -12,13 +12,13 @@ from typing import TextIO
 
 import msgspec
 
-from engine.discovery.classes.proposal import Proposal
+from engine.discovery.classes.proposal import ClassProposal
 from engine.discovery.new import draft_command
 from engine.discovery.new.parameters import Parameters
 from engine.discovery.project import benchmark, sources
 from engine.manifest.benchmark_target import command_target
-from engine.manifest.schema import Manifest, Pool
-from harness.benchmark.runs.result_table import Table
+from engine.manifest.schema import Manifest, PoolSpec
+from harness.benchmark.runs.result_table import ResultTable
 from harness.errors import InputError, KoptError
 from kopt_tui.cli.json_output import emit
 from kopt_tui.cli.prompt import Prompt
@@ -61,7 +61,7 @@ class Made:
 
     manifest: Manifest
     known: Parameters
-    found: Proposal | None
+    found: ClassProposal | None
 
 
 def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) -> Made:
@@ -74,7 +74,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
     to = sys.stderr if args.json or prompt.asks else sys.stdout
     new_parameters.show(known, to)
     known = _confirmed(known, given, prompt, project)
-    found: Proposal | None = None
+    found: ClassProposal | None = None
     if _may_run(args, known, prompt):
         try:
             known, found = _with_run(known, given, prompt, project)
@@ -88,7 +88,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
     made = draft_command.manifest(known, os.path.relpath(project, path.resolve().parent))
     if args.backends:
         names = tuple(name.strip() for name in args.backends.split(","))
-        made = msgspec.structs.replace(made, pool=Pool(backends=names))
+        made = msgspec.structs.replace(made, pool=PoolSpec(backends=names))
     return Made(manifest=made, known=known, found=found)
 
 
@@ -125,17 +125,17 @@ def _may_run(args: argparse.Namespace, known: Parameters, prompt: Prompt) -> boo
 
 
 def _with_run(known: Parameters, given: dict[str, str], prompt: Prompt,
-              project: Path) -> tuple[Parameters, Proposal]:
+              project: Path) -> tuple[Parameters, ClassProposal]:
     """Run the benchmark; return the parameters as its table completes them, and its classes."""
     from engine.discovery.classes import sample_runs
-    from harness.benchmark.spec.command_target import Mode
+    from harness.benchmark.spec.command_target import BenchmarkMode
 
     if not known["benchmark_command"].value or not known["csv"].value:
         name = "csv" if known["benchmark_command"].value else "benchmark_command"
         raise InputError(f"{name} could not be inferred",
                          fix=f"use {draft_command.NEEDED[name]}")
     print("running the benchmark", file=sys.stderr)
-    mode = Mode(name="full", command=known["benchmark_command"].value, csv=known["csv"].value)
+    mode = BenchmarkMode(name="full", command=known["benchmark_command"].value, csv=known["csv"].value)
     table = sample_runs.table(project, mode, setup=known["setup_command"].value,
                        build=known["build_command"].value,
                        device=known["device"].value or "auto",
@@ -155,7 +155,7 @@ def _with_run(known: Parameters, given: dict[str, str], prompt: Prompt,
                 raise
 
 
-def _classes(known: Parameters, table: Table, project: Path) -> Proposal:
+def _classes(known: Parameters, table: ResultTable, project: Path) -> ClassProposal:
     from engine.discovery.classes import proposal, quick_script
     from harness.benchmark.runs import result_table as tables
     from harness.benchmark.spec.metric_units import Measure
@@ -174,7 +174,7 @@ def _classes(known: Parameters, table: Table, project: Path) -> Proposal:
     return proposal.propose(target, [reading], sources.read(project / script) if script else "")
 
 
-def _show_classes(found: Proposal, to: TextIO) -> None:
+def _show_classes(found: ClassProposal, to: TextIO) -> None:
     lines = list(found.words[:2])
     for one in found.strata.classes:
         share = f"{one.share:.0%} of the weight"
@@ -183,7 +183,7 @@ def _show_classes(found: Proposal, to: TextIO) -> None:
     print("\n".join(clean(line) for line in lines), file=to)
 
 
-def _told(path: Path, known: Parameters, found: Proposal | None) -> dict[str, object]:
+def _told(path: Path, known: Parameters, found: ClassProposal | None) -> dict[str, object]:
     classes: Sequence[dict[str, object]] = [
         {"name": one.name, "rows": len(one.rows), "share": one.share, "core": one.core}
         for one in found.strata.classes] if found else []

@@ -62,7 +62,7 @@ def _source(project: Path, args: argparse.Namespace, prompt: Prompt) -> Path:
     return Path(prompt.choice("the kernel's source", "--source", names))
 
 
-def _function(source: Path, args: argparse.Namespace, prompt: Prompt) -> sources.Function:
+def _function(source: Path, args: argparse.Namespace, prompt: Prompt) -> sources.CFunction:
     found = {one.name: one for one in sources.functions(sources.read(source))}
     if args.entry is not None:
         if args.entry not in found:

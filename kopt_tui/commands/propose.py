@@ -17,7 +17,7 @@ from kopt_tui.cli.parser import Commands, add_json
 from kopt_tui.cli.text_table import show
 
 if TYPE_CHECKING:
-    from engine.run.one_shot import Direct
+    from engine.run.one_shot import OneShot
 
 
 class KnobSpace(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class KnobSpace(msgspec.Struct, frozen=True, kw_only=True):
     """It is documented, and stays as it is: nothing may move it."""
 
 
-class Proposal(msgspec.Struct, frozen=True, kw_only=True):
+class SearchProposal(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent may move, and from where.
 
     `size` is the number of configurations, those included that do not meet `requires`, expressions
@@ -63,9 +63,9 @@ def add(sub: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine.run.one_shot import Direct
+    from engine.run.one_shot import OneShot
 
-    with Direct(args.manifest) as direct:
+    with OneShot(args.manifest) as direct:
         proposal = _proposal(direct)
     if args.json:
         emit(proposal)
@@ -83,11 +83,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _proposal(direct: Direct) -> Proposal:
+def _proposal(direct: OneShot) -> SearchProposal:
     from harness.search.trials.screened import latency_kind
 
     knobs = direct.knobs()
-    return Proposal(
+    return SearchProposal(
         op=direct.target.op, language=direct.target.language, source=direct.target.source,
         entry=direct.target.entry, device=direct.device.name, incumbent_tree=direct.base,
         incumbent={knob.name: knob.value for knob in knobs},

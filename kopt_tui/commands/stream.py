@@ -14,7 +14,7 @@ from engine.journal.read import Reader
 from engine.journal.records import Campaign
 from harness.errors import KoptError
 from kopt_tui.commands.events import Printer
-from kopt_tui.commands.merge import Project
+from kopt_tui.commands.merge import UserRepository
 from kopt_tui.snapshot import phrases
 
 POLL_S = 0.2
@@ -83,7 +83,7 @@ def place(one: Campaign) -> str:
 def _is_at(one: Campaign, branch: str) -> bool:
     """Tell whether the project has a branch, and at the best: it may have refused to take it."""
     try:
-        found = Project(Path(one.project)).line("rev-parse", "--verify", f"refs/heads/{branch}")
+        found = UserRepository(Path(one.project)).line("rev-parse", "--verify", f"refs/heads/{branch}")
     except KoptError:
         return False
     return found == one.best_commit

@@ -16,7 +16,7 @@ from harness.call_trace import counts as call_counts
 from harness.call_trace import foreground, weights, weights_csv
 from harness.call_trace import shapes as call_shapes
 from harness.call_trace.counts import Counts
-from harness.call_trace.shapes import Table, some
+from harness.call_trace.shapes import ShapeTable, some
 from harness.call_trace.weights import Weights, folded
 from harness.errors import InputError, KoptError, Refused
 from kopt_tui.cli.json_output import emit
@@ -42,7 +42,7 @@ class ShapeCalls(msgspec.Struct, frozen=True, kw_only=True):
     classes: tuple[str, ...] | None
 
 
-class Traced(msgspec.Struct, frozen=True, kw_only=True):
+class TracedProgram(msgspec.Struct, frozen=True, kw_only=True):
     """What a program called; an `exit_code` below zero is a signal.
 
     `weights` is what `target.weights` of the manifest can say, "" where it would be refused.
@@ -105,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if code else 0
 
 
-def _traced(wanted: Wanted, table: Table, found: Weights) -> Traced:
+def _traced(wanted: Wanted, table: ShapeTable, found: Weights) -> TracedProgram:
     """Say what was counted, and what of the manifest's classes it is."""
     notes, of_shape = list(table.notes), None
     taken = True
@@ -121,7 +121,7 @@ def _traced(wanted: Wanted, table: Table, found: Weights) -> Traced:
                          "file: give it classes of the shapes that are called")
         of_shape = [tuple(name for name, key in zip(names, keys, strict=True)
                           if folded(key) == cells) for cells, _ in table.rows]
-    return Traced(
+    return TracedProgram(
         file="", weights=NAME if taken else "", calls=table.calls, processes=0, exit_code=0,
         columns=table.columns, notes=tuple(notes), shapes=tuple(
             ShapeCalls(shape=dict(zip(table.columns, cells, strict=True)), calls=calls,
@@ -130,7 +130,7 @@ def _traced(wanted: Wanted, table: Table, found: Weights) -> Traced:
             for place, (cells, calls) in enumerate(table.rows)))
 
 
-def _tell(traced: Traced) -> None:
+def _tell(traced: TracedProgram) -> None:
     print(f"{some(traced.calls)} of {some(len(traced.shapes), 'shape')} in "
           f"{some(traced.processes, 'process', 'processes')}")
     headers = (*traced.columns, "calls", "share", "class")
@@ -146,7 +146,7 @@ def _tell(traced: Traced) -> None:
                    else "")))
 
 
-def _nothing(wanted: Wanted, counts: Counts, table: Table, code: int) -> KoptError:
+def _nothing(wanted: Wanted, counts: Counts, table: ShapeTable, code: int) -> KoptError:
     """Return why there is nothing to write."""
     fix = ""
     if counts.calls:

@@ -10,8 +10,8 @@ from engine.manifest.schema import Manifest
 from harness import target
 from harness.benchmark.spec import row_classes
 from harness.call_trace import shapes
-from harness.call_trace.counts import Counts, Function
-from harness.call_trace.shapes import Dimensions, Table
+from harness.call_trace.counts import CountedFunction, Counts
+from harness.call_trace.shapes import Dimensions, ShapeTable
 from harness.call_trace.weights_csv import CALLS
 from harness.errors import InputError, Refused
 from harness.target import Target
@@ -26,13 +26,13 @@ class Wanted:
     None for all scalar arguments.
     """
 
-    function: Function
+    function: CountedFunction
     title: str
     kernel: Target | None = None
     dimensions: Dimensions | None = None
     columns: tuple[str, ...] | None = None
 
-    def table(self, counts: Counts) -> Table:
+    def table(self, counts: Counts) -> ShapeTable:
         """Return what was counted by shape. Raises Refused where no argument makes one."""
         if self.dimensions is not None:
             return shapes.of_kernel(self.dimensions, counts)
@@ -71,14 +71,14 @@ def _kernel(project: Path, kernel: Target, of: str) -> Wanted:
     return Wanted(function=function, title=of, kernel=kernel, dimensions=found)
 
 
-def _place(project: Path, of: str) -> Function:
+def _place(project: Path, of: str) -> CountedFunction:
     """Read FILE:FUNCTION or MODULE:FUNCTION; a file is the project's."""
     where, _, name = of.rpartition(":")
     if not where or not all(step.isidentifier() for step in name.split(".")):
         raise InputError(f"{of!r} names no function", where="--of", fix=FORM)
     file = project / where
     if file.is_file():
-        return Function(name=name, file=os.path.realpath(file))
+        return CountedFunction(name=name, file=os.path.realpath(file))
     if where.endswith(".py") or not all(step.isidentifier() for step in where.split(".")):
         raise InputError("there is no such file", where=str(file), fix=FORM)
-    return Function(name=name, module=where)
+    return CountedFunction(name=name, module=where)

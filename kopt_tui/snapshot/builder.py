@@ -17,21 +17,21 @@ from engine.journal.read import Reader
 from engine.journal.records import Bottleneck, Campaign, Candidate, DecisionRow, Event, VerdictRow
 from harness.errors import InputError
 from kopt_tui.snapshot import phrases
-from kopt_tui.snapshot.cache import Memory, harmless, harmless_lines
+from kopt_tui.snapshot.cache import SnapshotCache, harmless, harmless_lines
 from kopt_tui.snapshot.candidate_view import candidate_view
 from kopt_tui.snapshot.snapshot import (
     CampaignRow,
     CampaignView,
     CandidateView,
     ClassTable,
-    Engine,
+    EngineState,
     Focus,
     LogLine,
     RoundPoint,
     SlotLine,
     Snapshot,
     Speedup,
-    VerdictLine,
+    StreamLine,
     WaitingRow,
 )
 
@@ -50,11 +50,11 @@ class Home(msgspec.Struct, frozen=True):
     waiting: tuple[WaitingRow, ...] = ()
 
 
-class Judged(msgspec.Struct, frozen=True):
+class EventState(msgspec.Struct, frozen=True):
     """What only events change in a campaign, at one event."""
 
     key: tuple[str, int] = ("", -1)
-    verdicts: tuple[VerdictLine, ...] = ()
+    verdicts: tuple[StreamLine, ...] = ()
     chart: tuple[RoundPoint, ...] = ()
     classes: ClassTable | None = None
     bottlenecks: tuple[Bottleneck, ...] = ()
@@ -69,9 +69,9 @@ class Builder:
         self.clock = clock
         self.incomplete = False
         """Some lines of the last snapshot lack what the next one will have."""
-        self._memory = Memory()
+        self._memory = SnapshotCache()
         self._home = Home()
-        self._judged = Judged()
+        self._judged = EventState()
         self._candidate: tuple[tuple[str, str, int], CandidateView] | None = None
         self._log: tuple[LogLine, ...] = ()
         self._log_of = ""
@@ -120,9 +120,9 @@ class Builder:
             project=one.project, base_commit=one.base_commit, best_commit=one.best_commit,
         ))
 
-    def _engine(self, row: CampaignRow) -> Engine:
+    def _engine(self, row: CampaignRow) -> EngineState:
         lease = self.reader.lease(row.id) if row.state in LIVE else None
-        return Engine() if lease is None else Engine(
+        return EngineState() if lease is None else EngineState(
             word="alive" if alive(lease) else "lost", host=host_name(lease), pid=lease.pid)
 
     def _chart(self, campaign: str) -> tuple[RoundPoint, ...]:
@@ -162,18 +162,18 @@ class Builder:
                             chart=found.chart, classes=found.classes,
                             bottlenecks=found.bottlenecks, log=log)
 
-    def _read_judged(self, key: tuple[str, int], row: CampaignRow) -> Judged:
+    def _read_judged(self, key: tuple[str, int], row: CampaignRow) -> EventState:
         self._lookups, self.incomplete = LOOKUPS, False
         verdicts = self.reader.verdicts(row.id, limit=STREAM)
         decisions = self.reader.decisions(row.id, limit=STREAM * 2)
-        return Judged(
+        return EventState(
             key=key, verdicts=self._stream(row.id, verdicts, decisions), chart=self._chart(row.id),
             classes=self._classes(row, verdicts, decisions),
             bottlenecks=tuple(harmless(b) for b in self.reader.bottlenecks(row.id)),
         )
 
     def _stream(self, campaign: str, verdicts: list[VerdictRow],
-                decisions: list[DecisionRow]) -> tuple[VerdictLine, ...]:
+                decisions: list[DecisionRow]) -> tuple[StreamLine, ...]:
         newest: dict[int, DecisionRow] = {}
         for one in decisions:
             if one.verdict is not None:
@@ -183,7 +183,7 @@ class Builder:
         lines += [self._decision_line(one) for one in decisions if one.verdict is None]
         return tuple(sorted(lines, key=lambda line: line.at, reverse=True)[:STREAM])
 
-    def _verdict_line(self, one: VerdictRow, decision: DecisionRow | None) -> VerdictLine:
+    def _verdict_line(self, one: VerdictRow, decision: DecisionRow | None) -> StreamLine:
         slot, hypothesis = self._origin(one.campaign, one.candidate)
         measured = one.purpose if one.purpose in ("headline", "baseline", "e2e") else "measured"
         outcome = (measured if one.correct else "incorrect") if one.valid else "invalid"
@@ -192,15 +192,15 @@ class Builder:
         else:
             body = None if one.valid and one.correct else self._memory.body(one)
             reason = (body.rejected_reason if body else "") or ""
-        return harmless(VerdictLine(
+        return harmless(StreamLine(
             key=f"v{one.id}", at=max(one.at, decision.at if decision else 0.0), slot=slot,
             candidate=one.candidate, purpose=one.purpose, outcome=outcome, reason=reason,
             speedup=_speedup_of(one), latency_us=one.latency_us, hypothesis=hypothesis,
         ))
 
-    def _decision_line(self, one: DecisionRow) -> VerdictLine:
+    def _decision_line(self, one: DecisionRow) -> StreamLine:
         slot, hypothesis = self._origin(one.campaign, one.candidate)
-        return harmless(VerdictLine(
+        return harmless(StreamLine(
             key=f"d{one.id}", at=one.at, slot=slot, candidate=one.candidate, purpose="",
             outcome=one.kind, speedup=None, latency_us=None, reason=one.reason,
             hypothesis=hypothesis,

@@ -17,7 +17,7 @@ from kopt_tui.snapshot import phrases
 Value = TypeVar("Value")
 
 
-class Memory:
+class SnapshotCache:
     """Values made once by key, the oldest forgotten first."""
 
     def __init__(self, size: int = 600) -> None:

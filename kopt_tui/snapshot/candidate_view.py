@@ -8,7 +8,7 @@ from pathlib import Path
 from engine.journal.read import Reader
 from engine.journal.records import Candidate
 from harness.errors import InputError
-from kopt_tui.snapshot.cache import Memory, harmless, harmless_lines
+from kopt_tui.snapshot.cache import SnapshotCache, harmless, harmless_lines
 from kopt_tui.snapshot.snapshot import CandidateView, JudgedVerdict, WaitingRow
 
 PATCH_BYTES = 512 * 1024
@@ -16,7 +16,7 @@ VERDICTS = 20
 RECENT = 500
 
 
-def candidate_view(reader: Reader, memory: Memory, workspace: Path, campaign: str, candidate: str,
+def candidate_view(reader: Reader, memory: SnapshotCache, workspace: Path, campaign: str, candidate: str,
                    waiting: tuple[WaitingRow, ...]) -> CandidateView:
     """Return everything that is known about a candidate, named by the start of its id."""
     try:

@@ -24,7 +24,7 @@ class Speedup(msgspec.Struct, frozen=True):
     high: float | None = None
 
 
-class Engine(msgspec.Struct, frozen=True, kw_only=True):
+class EngineState(msgspec.Struct, frozen=True, kw_only=True):
     """Who works on a campaign: `lost` is a lease whose owner no longer answers."""
 
     word: EngineWord = "none"
@@ -52,7 +52,7 @@ class CampaignRow(msgspec.Struct, frozen=True, kw_only=True):
     project: str
     base_commit: str
     best_commit: str
-    engine: Engine = Engine()
+    engine: EngineState = EngineState()
 
     @property
     def said(self) -> str:
@@ -75,7 +75,7 @@ class SlotLine(msgspec.Struct, frozen=True, kw_only=True):
     candidate: str
 
 
-class VerdictLine(msgspec.Struct, frozen=True, kw_only=True):
+class StreamLine(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the verdict stream: a verdict with the newest decision on it, or a decision."""
 
     key: str
@@ -135,7 +135,7 @@ class CampaignView(msgspec.Struct, frozen=True, kw_only=True):
 
     row: CampaignRow
     slots: tuple[SlotLine, ...]
-    verdicts: tuple[VerdictLine, ...]
+    verdicts: tuple[StreamLine, ...]
     chart: tuple[RoundPoint, ...]
     classes: ClassTable | None
     bottlenecks: tuple[Bottleneck, ...]

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from kopt_tui.snapshot import phrases
-from kopt_tui.snapshot.snapshot import VerdictLine
+from kopt_tui.snapshot.snapshot import StreamLine
 from kopt_tui.widgets.pane import fit
 from kopt_tui.widgets.table import ListPane
 from kopt_tui.widgets.tones import Line
 
 
-class StreamPane(ListPane[VerdictLine]):
+class StreamPane(ListPane[StreamLine]):
     """One line per verdict; the cursor rests on the newest until it is moved."""
 
     TITLE = "verdicts"
     EMPTY = "no verdict yet"
     FOLLOWS = True
 
-    def key(self, item: VerdictLine) -> str:
+    def key(self, item: StreamLine) -> str:
         return item.key
 
-    def row(self, item: VerdictLine, width: int) -> Line:
+    def row(self, item: StreamLine, width: int) -> Line:
         wide = width >= 96
         at = phrases.clock(item.at) if wide else phrases.clock(item.at)[:5]
         parts = [

@@ -8,13 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.benchmark.spec.command_target import Check, CommandTarget, Metric, check
+from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric, check
 from harness.benchmark.verdict.benchmark_verdict import Progress, evaluate
 from harness.benchmark.verdict.confirm_gain import Confirm, by_kernel_time
 from harness.devices import inventory
 from harness.devices.device import Device
-from harness.evaluate.evaluate import Settings, Trees
+from harness.evaluate.evaluate import Trees
 from harness.formats import yaml_document
+from harness.runners.session import Settings
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
 from tests.support import repos
@@ -58,7 +59,7 @@ getattr(kernel, "after", lambda: None)()
 """
 FILES = {"kernel.py": KERNEL, "bench.py": BENCH}
 TARGET = CommandTarget(op="norm", command="python bench.py", csv="bench.csv",
-                       check=Check(column="err", rule="== 0"),
+                       check=CheckColumn(column="err", rule="== 0"),
                        metrics=(Metric(name="fwd_us"), Metric(name="bwd_us")), timeout_s=60.0)
 PLAN = Plan(looks=(3,), alpha=0.05)
 MANIFEST: dict[str, Any] = {

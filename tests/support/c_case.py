@@ -8,9 +8,9 @@ from typing import Any
 
 from harness.compile.kernel import Kernel
 from harness.devices import inventory
-from harness.evaluate.evaluate import Evaluation, Settings, Trees, evaluate
+from harness.evaluate.evaluate import Evaluation, Trees, evaluate
 from harness.runners.oracle_client import Oracle
-from harness.runners.session import Stage
+from harness.runners.session import Session, Settings
 from harness.target import Arg, ConfigClass, Target, check
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
@@ -87,7 +87,7 @@ class Bench:
     def __init__(self, folder: Path, wanted: Target) -> None:
         self.folder, self.wanted = folder, wanted
         self.base = tree(folder / "incumbent", SLOW)
-        with Stage(wanted, inventory.find("cpu"), settled(folder), None) as stage:
+        with Session(wanted, inventory.find("cpu"), settled(folder), None) as stage:
             self.incumbent = stage.make(Path(self.base), "incumbent")
             self.oracle = stage.oracle(Path(self.base), None)
         self._count = 0

@@ -146,9 +146,9 @@ def slots(setup: campaigns.Setup, round: int = 2) -> dict[str, tuple[str, str]]:
 
 def patch(setup: campaigns.Setup, text: str = FASTER, base: str = "") -> bytes:
     """Return the diff that makes the kernel's source say `text`."""
-    from engine.repository.campaign_repo import Lineage
+    from engine.repository.campaign_repo import CampaignRepo
 
-    lineage: Lineage = setup.lineage
+    lineage: CampaignRepo = setup.lineage
     folder = setup.folder.path / "edit"
     subprocess.run(["rm", "-rf", str(folder)], check=True)
     lineage.checkout_tree(base or lineage.best, folder)

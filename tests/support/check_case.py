@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.correctness.check import Check, Failed
-from harness.correctness.tolerance import Budget
+from harness.correctness.tolerance import Tolerance
 from harness.devices import inventory
 from harness.runners.oracle_client import Errors
-from harness.runners.session import Settings, Stage
+from harness.runners.session import Session, Settings
 from harness.target import Target
 from harness.verdict import Finding
 from tests.support import shared_zygotes
@@ -41,9 +41,9 @@ def check(folder: Path, source: str, of: Target, *, reference: str, baseline: st
         (trees[side] / of.source).write_text(text)
         (trees[side] / "reference.py").write_text(reference)
     given = Settings(**({"scratch": str(folder / "scratch"), "wall_s": 60.0} | settings))
-    with Stage(of, inventory.find("cpu"), given, None, shared_zygotes.zygote(of.language)) as stage, \
+    with Session(of, inventory.find("cpu"), given, None, shared_zygotes.zygote(of.language)) as stage, \
             stage.oracle(trees["baseline"], None) as oracle:
-        made = Check(stage, oracle, Budget(stage, oracle, trees["baseline"]), lambda *_: None)
+        made = Check(stage, oracle, Tolerance(stage, oracle, trees["baseline"]), lambda *_: None)
         reason = ""
         right = False
         try:

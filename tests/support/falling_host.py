@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 
-from engine.context import Desk
+from engine.context import EngineContext
 from engine.run import host
-from engine.verify.verifier import Job
+from engine.verify.verifier import VerdictRequest
 from harness.verdict import Verdict
 
 CANDIDATE = "D = 50.0"
@@ -16,13 +16,13 @@ FACTOR = 0.6
 """Of what is measured of them against the baseline."""
 
 
-def falling(times: int = 1000, *, sure: bool = True) -> Callable[[Desk, Job], Verdict]:
-    """Return what makes verdicts in the place of `Desk.verdict`; they fall so many times, if not
+def falling(times: int = 1000, *, sure: bool = True) -> Callable[[EngineContext, VerdictRequest], Verdict]:
+    """Return what makes verdicts in the place of `EngineContext.verdict`; they fall so many times, if not
     for `sure` within an interval that reaches as far up as ever.
     """
-    make, seen = Desk.verdict, list[Job]()
+    make, seen = EngineContext.verdict, list[VerdictRequest]()
 
-    def verdict(self: Desk, job: Job) -> Verdict:
+    def verdict(self: EngineContext, job: VerdictRequest) -> Verdict:
         found = make(self, job)
         text = self.setup.lineage.read(job.candidate_tree, "kernel.py").decode()
         if job.purpose != "headline" or CANDIDATE not in text or len(seen) >= times:
@@ -37,5 +37,5 @@ def falling(times: int = 1000, *, sure: bool = True) -> Callable[[Desk, Job], Ve
 
 
 if __name__ == "__main__":
-    Desk.verdict = falling()  # type: ignore[method-assign, assignment]
+    EngineContext.verdict = falling()  # type: ignore[method-assign, assignment]
     sys.exit(host.main())

@@ -8,12 +8,12 @@ from pathlib import Path
 from engine.journal import lease
 from engine.journal.read import Reader
 from engine.journal.write import Writer
-from engine.lineage.commit import Keep, Kept, keep, recover
-from engine.repository.campaign_repo import Lineage
+from engine.lineage.commit import Keep, KeptCommit, keep, recover
+from engine.repository.campaign_repo import CampaignRepo
 from engine.repository.patches.patch import parse
 
 
-def keep_first(writer: Writer, lineage: Lineage) -> Kept:
+def keep_first(writer: Writer, lineage: CampaignRepo) -> KeptCommit:
     candidate = Reader(writer.workspace).candidate("c1", "rms")
     patch = parse((writer.workspace / candidate.patch_path).read_bytes())
     why = Keep(message="faster\n\nless traffic", reason="1.5x", actor="judge", round=1, verdict=1)
@@ -23,7 +23,7 @@ def keep_first(writer: Writer, lineage: Lineage) -> Kept:
 def main(root: Path) -> None:
     writer = Writer(root / "w")
     lease.acquire(writer, "rms")
-    lineage = Lineage(root / "w" / "rms", "rms", root / "user")
+    lineage = CampaignRepo(root / "w" / "rms", "rms", root / "user")
     lineage.unlock()
     recover(writer, lineage)
     if Reader(root / "w").candidates("rms", states=("verified",)):

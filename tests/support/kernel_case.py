@@ -7,11 +7,11 @@ from typing import Any
 
 from harness.compile import kernel
 from harness.devices import inventory
-from harness.evaluate.evaluate import Settings, Trees, evaluate
+from harness.evaluate.evaluate import Trees, evaluate
 from harness.formats.json_codec import from_json, to_json
 from harness.runners.oracle_client import Errors, Oracle
-from harness.runners.runner_pool import Runners
-from harness.runners.session import PYTHON_LIMITS
+from harness.runners.runner_pool import RunnerPool
+from harness.runners.session import PYTHON_LIMITS, Settings
 from harness.target import Arg, ConfigClass, Target, check
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
@@ -76,7 +76,7 @@ class Bench:
         self._count += 1
         made = kernel.make(self.target, Path(tree(self.folder / str(self._count), source)),
                            "candidate", self.place)
-        with Runners(PYTHON_LIMITS, zygote=self.zygote) as runners, \
+        with RunnerPool(PYTHON_LIMITS, zygote=self.zygote) as runners, \
                 runners.start(made) as runner:
             answer = runner.ask("call", case=self.case.id, tensors=self.case.tensors)
         return self.oracle.judge(self.case, answer["outputs"])

@@ -17,8 +17,8 @@ from engine.split import specialise
 from engine.split.class_preferences import Group
 from engine.split.languages import conditions
 from engine.verify.fleet import Fleet
-from engine.workers.protocol import Bench
-from harness.benchmark.spec.command_target import Check, CommandTarget, Metric
+from engine.workers.protocol import WorkerBench
+from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
 from harness.devices import inventory
 from harness.isolation.zygote_client import WarmStart
 from harness.search.space import knobs
@@ -85,7 +85,7 @@ with open("bench.csv", "w", newline="") as file:
 FILES = {"total.c": KERNEL, "bench.py": BENCH}
 TARGET = CommandTarget(
     op="total", command="python bench.py", csv="bench.csv", source="total.c", language="c",
-    check=Check(column="err", rule="== 0"), metrics=(Metric(name="us"),), configs=("context",),
+    check=CheckColumn(column="err", rule="== 0"), metrics=(Metric(name="us"),), configs=("context",),
     build_command="cc -O1 -shared -fPIC -o total.so total.c", timeout_s=60.0, frozen=("bench.py",))
 SAME = {"context": "context", "heads": "heads"}
 
@@ -140,9 +140,9 @@ def project(folder: Path, **files: str) -> Path:
     return folder
 
 
-def bench(folder: Path, target: CommandTarget = TARGET, **files: str) -> Bench:
+def bench(folder: Path, target: CommandTarget = TARGET, **files: str) -> WorkerBench:
     tree = project(folder / "tree", **files)
     device = inventory.find("cpu")
-    return Bench(target=target, device=device, baseline=str(tree), worktree=str(tree),
+    return WorkerBench(target=target, device=device, baseline=str(tree), worktree=str(tree),
                  fleet=Fleet([(device, WarmStart(None))], retry_s=600.0, limit_s=3600.0),
                  scratch=str(folder / "scratch"), base_commit="c0")

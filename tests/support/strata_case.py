@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 
 from engine.discovery.project import columns
-from engine.discovery.project.columns import Column
+from engine.discovery.project.columns import TableColumn
 
 Row = Mapping[str, object]
 DECODE: dict[str, Sequence[object]] = {
@@ -23,7 +23,7 @@ def table(cost: Callable[[Row], float], given: Mapping[str, Sequence[object]] = 
     return rows, [cost(row) * drawn.lognormvariate(0, noise) for row in rows]
 
 
-def looked(rows: Sequence[Row]) -> list[Column]:
+def looked(rows: Sequence[Row]) -> list[TableColumn]:
     """Return the columns of rows."""
     return [columns.look(name, [str(row[name]) for row in rows]) for name in rows[0]]
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from engine.discovery.classes import manifest_edit, quick_script, representative
-from engine.discovery.classes.proposal import Proposal
+from engine.discovery.classes.proposal import ClassProposal
 from engine.manifest import schema as manifests
 from engine.manifest.benchmark_target import command_target
 from engine.manifest.schema import Manifest
@@ -33,7 +33,7 @@ def has_own(folder: Path, manifest: Manifest) -> bool:
     return manifest.quick_command not in ("", quick_script.command(folder / quick_script.NAME))
 
 
-def write(folder: Path, manifest_file: Path, found: Proposal) -> Manifest:
+def write(folder: Path, manifest_file: Path, found: ClassProposal) -> Manifest:
     """Write classes, core ones, shapes and, where it saves time, the quick command.
 
     Beside a quick command of the user's, shapes are those that it was seen to measure, or none.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from engine.campaign.setup import Setup
 from engine.discovery.classes import chosen_shapes, proposal, quick_script, sample_runs
-from engine.discovery.classes.proposal import Proposal
+from engine.discovery.classes.proposal import ClassProposal
 from engine.discovery.project import sources
 from engine.manifest import benchmark_target
 from harness.devices.device import Device
@@ -30,7 +30,7 @@ def prepare(setup: Setup) -> Path:
 
 
 def find(setup: Setup, device: Device, *, cancel: threading.Event | None = None,
-         on_wait: Callable[[str], None] | None = None) -> tuple[Setup, Proposal]:
+         on_wait: Callable[[str], None] | None = None) -> tuple[Setup, ClassProposal]:
     """Run the baseline's benchmark, and write what it shows into the campaign's folder.
 
     Returns the campaign as its manifest has it then. The card is idle, which is for the caller to

@@ -12,9 +12,9 @@ from engine.discovery.classes.quick_script import Quick
 from engine.discovery.classes.representative import Representatives
 from engine.discovery.classes.strata import Strata
 from engine.discovery.project import columns, metric_columns
-from engine.discovery.project.columns import Column
+from engine.discovery.project.columns import TableColumn
 from harness.benchmark.runs import row_keys, run_pairs
-from harness.benchmark.runs.result_table import Fault, Reading, Table
+from harness.benchmark.runs.result_table import Fault, ResultTable, TableReading
 from harness.benchmark.runs.row_keys import Key
 from harness.benchmark.runs.run_pairs import SickIncumbent
 from harness.benchmark.spec import metric_units
@@ -26,7 +26,7 @@ from harness.benchmark.spec.metric_units import Measure
 class Runs:
     """What runs of one side show of each row: columns, cost, costs elsewhere, what it counts."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     costs: tuple[float, ...]
     others: tuple[tuple[float, ...], ...] = ()
     shares: tuple[float, ...] = ()
@@ -35,7 +35,7 @@ class Runs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Proposal:
+class ClassProposal:
     """The classes, the rows that stand for them (`shapes` as the manifest has them), the script.
 
     With `measured`, `shapes` are the rows of a quick command of the user's instead, as far as the
@@ -69,9 +69,9 @@ class Proposal:
         return f"{len(self.shapes)} representative shapes, as the quick command measures them"
 
 
-def propose(target: CommandTarget, readings: Sequence[Reading], source: str = "", *,
-            weights: Mapping[Key, float] | None = None, beside: Sequence[Reading] = (),
-            measured: Table | None = None) -> Proposal:
+def propose(target: CommandTarget, readings: Sequence[TableReading], source: str = "", *,
+            weights: Mapping[Key, float] | None = None, beside: Sequence[TableReading] = (),
+            measured: ResultTable | None = None) -> ClassProposal:
     """Return what runs of a benchmark on the same code say; `source` is the benchmark's text.
 
     `weights` are those of rows, by the cells of `strata.keys_of`, where time is not what counts.
@@ -85,12 +85,12 @@ def propose(target: CommandTarget, readings: Sequence[Reading], source: str = ""
     chosen = representative.choose(found.classes, runs.columns, runs.costs)
     cells = representative.cells(found.keys, runs.columns, chosen.rows) if measured is None else \
         representative.listed(found.keys, measured)
-    return Proposal(strata=found, chosen=chosen, shapes=representative.shapes(cells),
+    return ClassProposal(strata=found, chosen=chosen, shapes=representative.shapes(cells),
                     quick=quick.script(target, cells, source), measured=measured is not None)
 
 
-def read(target: CommandTarget, readings: Sequence[Reading], *,
-         weights: Mapping[Key, float] | None = None, beside: Sequence[Reading] = ()) -> Runs:
+def read(target: CommandTarget, readings: Sequence[TableReading], *,
+         weights: Mapping[Key, float] | None = None, beside: Sequence[TableReading] = ()) -> Runs:
     """Return the rows of several runs on the same code, each cost the median of its runs.
 
     Raises SickIncumbent where the runs do not have the same rows, or a row fails its check.
@@ -121,7 +121,7 @@ def read(target: CommandTarget, readings: Sequence[Reading], *,
                 others=(*([other] if beside else []), *_others(measure, looked)))
 
 
-def _costs(measure: Measure, readings: Sequence[Reading], found: Sequence[str],
+def _costs(measure: Measure, readings: Sequence[TableReading], found: Sequence[str],
            keys: Sequence[Key]) -> tuple[float, ...]:
     """Return what each row costs in the middle of some runs. Raises Fault."""
     seen: dict[Key, list[float]] = {key: [] for key in keys}
@@ -136,7 +136,7 @@ def _costs(measure: Measure, readings: Sequence[Reading], found: Sequence[str],
     return tuple(median(costs) for costs in seen.values() if costs)
 
 
-def _others(measure: Measure, looked: Sequence[Column]) -> Iterator[tuple[float, ...]]:
+def _others(measure: Measure, looked: Sequence[TableColumn]) -> Iterator[tuple[float, ...]]:
     """Yield the costs of other implementations, of the kind of the metrics: what else a table says
     of the measured one, such as a rate beside its time, is no comparison.
     """

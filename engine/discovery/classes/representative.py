@@ -15,8 +15,8 @@ from statistics import median
 
 from engine.discovery.classes.strata import Stratum
 from engine.discovery.project import columns
-from engine.discovery.project.columns import Column
-from harness.benchmark.runs.result_table import Table
+from engine.discovery.project.columns import TableColumn
+from harness.benchmark.runs.result_table import ResultTable
 
 SPREAD = 4.0
 """Dearest over cheapest from which both ends of a class stand for it."""
@@ -37,7 +37,7 @@ class Representatives:
     note: str = ""
 
 
-def choose(classes: Sequence[Stratum], looked: Sequence[Column],
+def choose(classes: Sequence[Stratum], looked: Sequence[TableColumn],
            costs: Sequence[float]) -> Representatives:
     """Return the rows that stand for the classes: each class's middle one, and the ends of those
     that are core.
@@ -60,14 +60,14 @@ def choose(classes: Sequence[Stratum], looked: Sequence[Column],
     return Representatives(rows=tuple(sorted({*taken, skewed})), skewed=skewed)
 
 
-def cells(keys: Sequence[str], looked: Sequence[Column],
+def cells(keys: Sequence[str], looked: Sequence[TableColumn],
           rows: Sequence[int]) -> tuple[dict[str, str], ...]:
     """Return what tells rows apart, by column."""
     named = {column.name: column for column in looked}
     return tuple({key: named[key].cells[row] for key in keys} for row in rows)
 
 
-def listed(keys: Sequence[str], table: Table) -> tuple[dict[str, str], ...]:
+def listed(keys: Sequence[str], table: ResultTable) -> tuple[dict[str, str], ...]:
     """Return what tells the rows of another table apart, once each; empty where it lacks a column.
     """
     if any(key not in table.columns for key in keys):
@@ -110,7 +110,7 @@ def _of_class(one: Stratum, costs: Sequence[float]) -> set[int]:
     return {typical, dearest, cheapest} if wide else {typical, dearest}
 
 
-def _skew(looked: Sequence[Column], n: int) -> list[float]:
+def _skew(looked: Sequence[TableColumn], n: int) -> list[float]:
     """Return by how much each row's groups differ, 1 where they are equal; empty if none says."""
     spreading = [column for column in looked if columns.words(column.name) & (SKEWED | GROUPS)]
     for column in spreading:

@@ -12,11 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from engine.verify import gate
-from harness.benchmark.runs.csv_reader import Reader
-from harness.benchmark.runs.result_table import Fault, Reading, Table, judge
+from harness.benchmark.runs.csv_reader import CsvReader
+from harness.benchmark.runs.result_table import Fault, ResultTable, TableReading, judge
 from harness.benchmark.runs.run_pairs import SickIncumbent
-from harness.benchmark.runs.workdir import COMMAND_LIMITS, Place, Side
-from harness.benchmark.spec.command_target import CommandTarget, Mode
+from harness.benchmark.runs.workdir import COMMAND_LIMITS, CommandEnvironment, WorkingCopy
+from harness.benchmark.spec.command_target import BenchmarkMode, CommandTarget
 from harness.benchmark.spec.metric_units import Measure
 from harness.devices import inventory
 from harness.devices.device import Device
@@ -29,9 +29,9 @@ MOST_BYTES = 2 << 30
 
 
 def readings(target: CommandTarget, tree: Path, device: Device, folder: Path, *, runs: int = 1,
-             also: Sequence[Mode] = (), python: str | None = None,
+             also: Sequence[BenchmarkMode] = (), python: str | None = None,
              env: Mapping[str, str] | None = None, cancel: threading.Event | None = None,
-             on_wait: Callable[[str], None] | None = None) -> list[Reading]:
+             on_wait: Callable[[str], None] | None = None) -> list[TableReading]:
     """Run the full benchmark of a checkout some times, then `also`, in a copy below `folder`.
 
     The target's setup and build commands run first. Raises SickIncumbent for a benchmark that gives
@@ -41,7 +41,7 @@ def readings(target: CommandTarget, tree: Path, device: Device, folder: Path, *,
     try:
         with _opened(tree, device, folder, target.timeout_s, python=python, env=env or {},
                      frozen=target.frozen, cancel=cancel) as side, \
-                Reader(folder / "reader", python, cancel) as reader:
+                CsvReader(folder / "reader", python, cancel) as reader:
             found = []
             for number, mode in enumerate([*[target.full] * runs, *also]):
                 with device_lock.acquire(*device.lock_names, shared_device=device.kind == "cpu",
@@ -55,9 +55,9 @@ def readings(target: CommandTarget, tree: Path, device: Device, folder: Path, *,
     return found
 
 
-def table(project: Path, mode: Mode, *, setup: str = "", build: str = "", device: str = "auto",
+def table(project: Path, mode: BenchmarkMode, *, setup: str = "", build: str = "", device: str = "auto",
           timeout_s: float = 1800.0,
-          on_wait: Callable[[str], None] | None = None) -> Table:
+          on_wait: Callable[[str], None] | None = None) -> ResultTable:
     """Set up, build and run a benchmark once and return its table, when nobody else measures there.
 
     The project is taken as it lies there. Raises InputError for a benchmark that gives no table,
@@ -74,7 +74,7 @@ def table(project: Path, mode: Mode, *, setup: str = "", build: str = "", device
                         ignore=shutil.ignore_patterns(*LEFT_OUT))
         try:
             with _opened(folder / "project", card, folder, timeout_s) as side, \
-                    Reader(folder / "reader") as reader, \
+                    CsvReader(folder / "reader") as reader, \
                     device_lock.acquire(*card.lock_names, shared_device=card.kind == "cpu",
                                  on_wait=on_wait) as held:
                 _build(side, (setup, build), held)
@@ -89,19 +89,19 @@ def table(project: Path, mode: Mode, *, setup: str = "", build: str = "", device
 @contextmanager
 def _opened(tree: Path, device: Device, folder: Path, timeout_s: float, *,
             python: str | None = None, env: Mapping[str, str] | None = None,
-            frozen: Sequence[str] = (), cancel: threading.Event | None = None) -> Iterator[Side]:
+            frozen: Sequence[str] = (), cancel: threading.Event | None = None) -> Iterator[WorkingCopy]:
     """Copy a tree for its commands, which are the project's own: on a GPU they are not confined."""
-    place = Place(env={**(env or {}), **device.visible_env}, python=python, cancel=cancel,
+    place = CommandEnvironment(env={**(env or {}), **device.visible_env}, python=python, cancel=cancel,
                   limits=replace(COMMAND_LIMITS, wall_s=timeout_s),
                   confined=device.kind == "cpu")
-    side = Side("incumbent", tree, folder / "side", place, frozen)
+    side = WorkingCopy("incumbent", tree, folder / "side", place, frozen)
     try:
         yield side
     finally:
         shutil.rmtree(side.folder, ignore_errors=True)
 
 
-def _build(side: Side, commands: Sequence[str], held: DeviceLock) -> None:
+def _build(side: WorkingCopy, commands: Sequence[str], held: DeviceLock) -> None:
     for command in filter(None, commands):
         try:
             side.run(command, lock=held)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from engine.discovery.classes import row_cost_model
 from engine.discovery.classes.row_cost_model import Signal, Size
 from engine.discovery.project import columns
-from engine.discovery.project.columns import Column
+from engine.discovery.project.columns import TableColumn
 from harness.benchmark.spec import row_classes as classes
 
 MOST_CLASSES = 12
@@ -70,11 +70,11 @@ _Try = tuple[float, tuple[int, ...], tuple[int, ...]]
 @dataclass(frozen=True, kw_only=True)
 class _Feature:
     entry: str
-    column: Column
+    column: TableColumn
     codes: tuple[int, ...]
 
 
-def find(looked: Sequence[Column], costs: Sequence[float], *,
+def find(looked: Sequence[TableColumn], costs: Sequence[float], *,
          others: Sequence[Sequence[float]] = (), shares: Sequence[float] = (),
          configs: Sequence[str] = (), timed: bool = True) -> Strata:
     """Find the classes of rows from their columns and costs; there is one row at least.
@@ -111,7 +111,7 @@ def find(looked: Sequence[Column], costs: Sequence[float], *,
                   said={column.name: column.why for column in looked if column.why})
 
 
-def _sizes(looked: Sequence[Column], timed: bool) -> Iterator[Size]:
+def _sizes(looked: Sequence[TableColumn], timed: bool) -> Iterator[Size]:
     for size in looked:
         if size.role == "size":
             beside = [column.cells for column in looked
@@ -121,7 +121,7 @@ def _sizes(looked: Sequence[Column], timed: bool) -> Iterator[Size]:
                        prior=float(timed and bool(columns.words(size.name) & columns.SIZES)))
 
 
-def keys_of(looked: Sequence[Column]) -> tuple[str, ...]:
+def keys_of(looked: Sequence[TableColumn]) -> tuple[str, ...]:
     """Return the columns that tell rows apart; those that number or name rows only where needed."""
     of_config = [column for column in looked if column.role in ("path", "size")]
     seen = {tuple(row) for row in zip(*(column.cells for column in of_config), strict=True)}
@@ -138,7 +138,7 @@ def _explained(signals: Sequence[Signal], grouped: Mapping[str, Sequence[int]]) 
     return row_cost_model.explained(signals, codes)
 
 
-def _features(looked: Sequence[Column], n: int) -> Iterator[_Feature]:
+def _features(looked: Sequence[TableColumn], n: int) -> Iterator[_Feature]:
     """Yield what may split the rows, what kernels are commonly specialised by first.
 
     A size is only cut: that it is larger is no other behaviour.

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from engine.discovery.classes import quick_script
-from engine.discovery.classes.proposal import Proposal
+from engine.discovery.classes.proposal import ClassProposal
 from engine.discovery.new import parameters
 from engine.discovery.new.parameters import Parameter, Parameters
 from engine.discovery.project import benchmark, kernel_source, sources
 from engine.discovery.project.metric_columns import Guess, guess
 from engine.manifest.schema import Manifest, parse
-from harness.benchmark.runs.result_table import Table
+from harness.benchmark.runs.result_table import ResultTable
 from harness.errors import InputError
 from harness.formats import yaml_document
 
@@ -33,7 +33,7 @@ def infer_all(project: Path, given: Mapping[str, str]) -> Parameters:
     """Return all parameters in the order in which they are shown; `given` ones come first."""
     found = _benchmark(project, given.get("benchmark_command", ""))
     script = found.script if found else ""
-    kernel = kernel_source.kernel(project, script) if script else kernel_source.Kernel(files=())
+    kernel = kernel_source.kernel(project, script) if script else kernel_source.KernelSource(files=())
     guessed = guess(found.columns, hint=" ".join(kernel.files)) if found else Guess(
         check="", metrics=(), implementations=())
     of_script = f"by {script}" if script else ""
@@ -100,7 +100,7 @@ def changed(known: Parameters, given: Mapping[str, str]) -> Parameters:
     return _settled(parameters.changed(known, given))
 
 
-def seen(known: Parameters, table: Table, hint: str) -> Parameters:
+def seen(known: Parameters, table: ResultTable, hint: str) -> Parameters:
     """Return the parameters with what a run's table says of those that nobody gave."""
     cells = {name: table.column(name) for name in table.columns}
     guessed = guess(table.columns, cells, hint)
@@ -110,7 +110,7 @@ def seen(known: Parameters, table: Table, hint: str) -> Parameters:
                      for name, one in known.items()})
 
 
-def classed(known: Parameters, found: Proposal) -> Parameters:
+def classed(known: Parameters, found: ClassProposal) -> Parameters:
     """Return the parameters with the classes that a run's rows were found to make."""
     if known["configs"].origin == "given":
         return known

@@ -7,29 +7,29 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from engine.discovery.project.sources import Function
+from engine.discovery.project.sources import CFunction
 from harness.errors import InputError
 from harness.formats import yaml_document
 from harness.formats.json_codec import to_builtins
 from harness.target import Arg, ConfigClass, Target, check
 
 
-def open_shapes(function: Function) -> list[str]:
+def open_shapes(function: CFunction) -> list[str]:
     """Return the names of tensors, whose shapes no C signature tells."""
     return [arg.name for arg in function.args if arg.shape is not None]
 
 
-def open_scalars(function: Function) -> list[str]:
+def open_scalars(function: CFunction) -> list[str]:
     """Return the names of scalars that are no sizes and so need a value."""
     return [arg.name for arg in function.args if arg.shape is None and arg.value is None]
 
 
-def sizes(function: Function) -> list[str]:
+def sizes(function: CFunction) -> list[str]:
     """Return the names of whole-number scalars: the names in which shapes are written."""
     return [arg.name for arg in function.args if isinstance(arg.value, str)]
 
 
-def draft(function: Function, source: Path, reference: str, shapes: Mapping[str, str],
+def draft(function: CFunction, source: Path, reference: str, shapes: Mapping[str, str],
           scalars: Mapping[str, str], classes: Sequence[str]) -> Target:
     """Return a task; raises InputError for what is missing in it or does not fit.
 

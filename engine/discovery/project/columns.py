@@ -38,7 +38,7 @@ _WORD = re.compile(r"[A-Za-z]+")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Column:
+class TableColumn:
     """One column; `numbers` where every cell is one, `why` it is left out."""
 
     name: str
@@ -62,13 +62,13 @@ def words(name: str) -> set[str]:
     return {word.casefold() for word in _WORD.findall(split)}
 
 
-def look(name: str, cells: Sequence[str]) -> Column:
+def look(name: str, cells: Sequence[str]) -> TableColumn:
     """Return what a column is."""
     values = [check_rule.number(cell) for cell in cells]
     numbers = tuple(value for value in values if value is not None and math.isfinite(value))
     numbers = numbers if len(numbers) == len(cells) else ()
     role, why = _numeric(name, numbers) if numbers else _text(name, cells)
-    return Column(name=name, role=role, cells=tuple(cells), numbers=numbers, why=why)
+    return TableColumn(name=name, role=role, cells=tuple(cells), numbers=numbers, why=why)
 
 
 def _text(name: str, cells: Sequence[str]) -> tuple[Role, str]:

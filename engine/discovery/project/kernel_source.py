@@ -24,7 +24,7 @@ MOST_NEAR = 50
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kernel:
+class KernelSource:
     """What the benchmark measures: files that candidates may change, and how they are built."""
 
     files: tuple[str, ...]
@@ -32,7 +32,7 @@ class Kernel:
     language: str = ""
 
 
-def kernel(project: Path, script: str) -> Kernel:
+def kernel(project: Path, script: str) -> KernelSource:
     """Return what a benchmark script imports, loads or names that looks like a kernel."""
     source = infer.read(project / script)
     folder = (project / script).parent
@@ -50,7 +50,7 @@ def kernel(project: Path, script: str) -> Kernel:
     chosen = knobs or sources or likely or near
     files = tuple(path.relative_to(project).as_posix() for path in chosen)
     loaders = [source, *(infer.read(path) for path in near if path.suffix == ".py")]
-    return Kernel(files=files, build=_build(project, loaders), language=_language(chosen))
+    return KernelSource(files=files, build=_build(project, loaders), language=_language(chosen))
 
 
 def format_command(project: Path, files: Sequence[str]) -> str:

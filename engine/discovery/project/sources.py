@@ -24,7 +24,7 @@ _FUNCTION = re.compile(r"^([A-Za-z_][\w \t*]*?)\b(\w+)\s*\(([^(){};]*)\)\s*\{", 
 _QUALIFIERS = re.compile(r"\b(?:const|restrict|__restrict__|__restrict|volatile|register)\b")
 
 
-class Function(msgspec.Struct, frozen=True):
+class CFunction(msgspec.Struct, frozen=True):
     """A C function that other files can call, with its arguments in call order."""
 
     name: str
@@ -69,16 +69,16 @@ def read(path: Path) -> str:
         return ""
 
 
-def functions(source: str) -> list[Function]:
+def functions(source: str) -> list[CFunction]:
     """Return the functions of a C source that are visible outside and whose types are known."""
-    found: list[Function] = []
+    found: list[CFunction] = []
     for match in _FUNCTION.finditer(_COMMENT.sub(" ", source)):
         head, name, given = match.groups()
         if "static" in head.split() or name == "main" or not head.strip():
             continue
         args = list(_arguments(given))
         if args and all(arg is not None for arg in args):
-            found.append(Function(name, tuple(arg for arg in args if arg is not None)))
+            found.append(CFunction(name, tuple(arg for arg in args if arg is not None)))
     return found
 
 

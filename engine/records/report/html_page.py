@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from engine.history import campaign_view, history
-from engine.history.campaign_view import Story
+from engine.history.campaign_view import JournalView
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, DecisionRow
 from engine.markdown import gain, level, micros
@@ -52,7 +52,7 @@ def html(reader: Reader, one: Campaign) -> str:
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 
 
-def _headline(one: Campaign, told: Story) -> Iterator[Markup]:
+def _headline(one: Campaign, told: JournalView) -> Iterator[Markup]:
     if one.speedup is None or one.best_commit == one.base_commit:
         yield tag("p", without_gain(one), class_="headline")
         return
@@ -62,7 +62,7 @@ def _headline(one: Campaign, told: Story) -> Iterator[Markup]:
               ", measured best against baseline.", class_="headline")
 
 
-def _facts(told: Story) -> Iterator[Markup]:
+def _facts(told: JournalView) -> Iterator[Markup]:
     row = told.row
     minutes = (told.ended_at - row.created_at) / 60
     yield table(("", ""), [
@@ -77,7 +77,7 @@ def _facts(told: Story) -> Iterator[Markup]:
                  f"{minutes:.0f} min")])
 
 
-def _progress(told: Story) -> Iterator[Markup]:
+def _progress(told: JournalView) -> Iterator[Markup]:
     points: list[Point] = []
     for round in told.past.rounds:
         if round.ended_at is None:
@@ -97,13 +97,13 @@ def _progress(told: Story) -> Iterator[Markup]:
                         class_="note"))
 
 
-def _kept(told: Story) -> Iterator[Markup]:
+def _kept(told: JournalView) -> Iterator[Markup]:
     yield tag("h2", "What was kept, and why")
     rows = [_keep(told, keep) for keep in told.past.keeps]
     yield table(KEPT, rows) if rows else tag("p", "Nothing.")
 
 
-def _keep(told: Story, keep: DecisionRow) -> tuple[Child, ...]:
+def _keep(told: JournalView, keep: DecisionRow) -> tuple[Child, ...]:
     verdict = history.decode(told.past.verdicts[keep.verdict]) \
         if keep.verdict in told.past.verdicts else None
     times = ("", "") if verdict is None else measured.latencies(verdict, told.past.score)
@@ -113,7 +113,7 @@ def _keep(told: Story, keep: DecisionRow) -> tuple[Child, ...]:
             + performance.why(told, keep), keep.actor)
 
 
-def _classes(told: Story) -> Iterator[Markup]:
+def _classes(told: JournalView) -> Iterator[Markup]:
     verdict = measured.of_best(told.past)
     if verdict is None or not verdict.rows or told.past.best == told.past.base:
         return
@@ -129,7 +129,7 @@ def _classes(told: Story) -> Iterator[Markup]:
                                 for row in verdict.rows]))
 
 
-def _history(told: Story) -> Iterator[Markup]:
+def _history(told: JournalView) -> Iterator[Markup]:
     if marks := history_by_class.by_class(told.past):
         yield tag("h2", "History by config class")
         yield table(history_by_class.HEAD, [(
@@ -138,7 +138,7 @@ def _history(told: Story) -> Iterator[Markup]:
             *history_by_class.cells(one)) for one in marks])
 
 
-def _end_to_end(told: Story) -> Iterator[Markup]:
+def _end_to_end(told: JournalView) -> Iterator[Markup]:
     for found in told.end_to_end[-1:]:
         verdict = history.decode(found)
         yield from (tag("h2", "End to end"), table(("", ""), [
@@ -149,7 +149,7 @@ def _end_to_end(told: Story) -> Iterator[Markup]:
                             for row in verdict.rows]))
 
 
-def _not_run(told: Story) -> Iterator[Markup]:
+def _not_run(told: JournalView) -> Iterator[Markup]:
     if (found := told.program_not_run) is not None:
         yield from (tag("h2", "End to end"), table(("", ""), [
             ("commit", found.commit), ("command", told.commands.end_to_end),
@@ -178,7 +178,7 @@ def _audit(found: Audit) -> Iterator[Markup]:
     yield from (tag("p", told, class_="warning") for told in found.advice())
 
 
-def _limits(told: Story) -> Iterator[Markup]:
+def _limits(told: JournalView) -> Iterator[Markup]:
     newest = [found for _, found in sorted(told.bottlenecks.items()) if found][-1:]
     for found in newest:
         yield from (tag("h2", "What limits it now"), table(LIMITS, [(
@@ -186,13 +186,13 @@ def _limits(told: Story) -> Iterator[Markup]:
             b.advice) for b in found]))
 
 
-def _next(told: Story) -> Iterator[Markup]:
+def _next(told: JournalView) -> Iterator[Markup]:
     ideas = final_report.ideas(told, told.past)
     if ideas:
         yield from (tag("h2", "What to try next"), tag("ol", *(tag("li", idea) for idea in ideas)))
 
 
-def _tried(told: Story) -> Iterator[Markup]:
+def _tried(told: JournalView) -> Iterator[Markup]:
     rows: list[tuple[Child, ...]] = []
     for decision in told.past.decisions:
         candidate = told.past.candidates.get(decision.candidate)
@@ -205,14 +205,14 @@ def _tried(told: Story) -> Iterator[Markup]:
         "summary", f"{len(rows)} decisions"), table(TRIED, rows)))
 
 
-def _learned(told: Story) -> Iterator[Markup]:
+def _learned(told: JournalView) -> Iterator[Markup]:
     for _, found in told.tips[:1]:
         if found.lessons:
             yield from (tag("h2", "Tips read before the baseline"), tag("p", found.path),
                         tag("ul", *(tag("li", lesson) for lesson in found.lessons)))
 
 
-def _stops(told: Story) -> Iterator[Markup]:
+def _stops(told: JournalView) -> Iterator[Markup]:
     for at, stop in told.stops[-1:]:
         yield from (tag("h2", "Stop summary"), table(("", ""), [
             ("stopped", told.stamp(at)), ("because", stop.reason),

@@ -11,8 +11,8 @@ import msgspec
 
 from engine.campaign import handover
 from engine.history import campaign_view
-from engine.history.campaign_view import Story
-from engine.history.history import Past
+from engine.history.campaign_view import JournalView
+from engine.history.history import CampaignHistory
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Candidate, DecisionRow, VerdictRow
 from engine.markdown import level
@@ -72,7 +72,7 @@ def of_row(row: VerdictRow | None) -> str:
     return ratio(row.speedup, row.low, row.high, measured.alpha(row)) if row else ""
 
 
-def _headline(one: Campaign, past: Past) -> Iterator[str]:
+def _headline(one: Campaign, past: CampaignHistory) -> Iterator[str]:
     yield f"# {text(one.op)} on {text(one.device or one.gpu)}"
     yield ""
     if one.speedup is None or one.best_commit == one.base_commit:
@@ -84,7 +84,7 @@ def _headline(one: Campaign, past: Past) -> Iterator[str]:
     yield ""
 
 
-def _facts(told: Story, candidates: dict[str, Candidate]) -> Iterator[str]:
+def _facts(told: JournalView, candidates: dict[str, Candidate]) -> Iterator[str]:
     one = told.row
     facts = [
         ("campaign", text(one.id)), ("state", text(f"{one.state}: {one.reason}".rstrip(": "))),
@@ -99,7 +99,7 @@ def _facts(told: Story, candidates: dict[str, Candidate]) -> Iterator[str]:
     yield from table(("", ""), facts)
 
 
-def _kept(past: Past, verdicts: dict[int, VerdictRow]) -> Iterator[str]:
+def _kept(past: CampaignHistory, verdicts: dict[int, VerdictRow]) -> Iterator[str]:
     yield "## What was kept, and why"
     yield ""
     kept, undone = [d for d in past.decisions if d.kind == "keep"], past.undone
@@ -152,7 +152,7 @@ def _tried(decisions: list[DecisionRow], candidates: dict[str, Candidate],
                           "reason"), rows)
 
 
-def _classes(past: Past, verdicts: dict[int, VerdictRow]) -> Iterator[str]:
+def _classes(past: CampaignHistory, verdicts: dict[int, VerdictRow]) -> Iterator[str]:
     """Show the newest headline verdict, without one the newest keep's, class by class."""
     undone = {commit[:12] for commit in past.undone}
     newest = next((v for v in verdicts.values() if v.purpose == HEADLINE
@@ -177,7 +177,7 @@ def _classes(past: Past, verdicts: dict[int, VerdictRow]) -> Iterator[str]:
     yield from table(("class", "outcome", "before", "after", "speedup", "% of roofline"), rows)
 
 
-def _history(past: Past) -> Iterator[str]:
+def _history(past: CampaignHistory) -> Iterator[str]:
     """Show each class's baseline, and what every kept round made of it."""
     marks = history_by_class.by_class(past)
     if not marks:
@@ -202,14 +202,14 @@ def _limits(reader: Reader, one: Campaign) -> Iterator[str]:
         for b in found))
 
 
-def _end_to_end(told: Story) -> Iterator[str]:
+def _end_to_end(told: JournalView) -> Iterator[str]:
     for row in told.end_to_end[-1:]:
         yield from (*optimize_log.end_to_end(told, row), "")
     if (why := told.program_not_run) is not None:
         yield from (*optimize_log.not_run(told, why), "")
 
 
-def _learned(told: Story) -> Iterator[str]:
+def _learned(told: JournalView) -> Iterator[str]:
     for _, found in told.tips[:1]:
         if found.lessons:
             yield from (*optimize_log.tips_read(found), "")

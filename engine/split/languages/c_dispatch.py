@@ -31,7 +31,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
     told: str
 
 
-class Block(msgspec.Struct, frozen=True, kw_only=True):
+class DispatchBlock(msgspec.Struct, frozen=True, kw_only=True):
     """The dispatcher of one entry point, and where in the source without it it stands."""
 
     entry: str
@@ -47,7 +47,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
         return self.default
 
 
-def read(source: str) -> tuple[str, tuple[Block, ...]]:
+def read(source: str) -> tuple[str, tuple[DispatchBlock, ...]]:
     """Return the source without its dispatchers, and these. Raises Refused for what is not as kopt
     has written it.
     """
@@ -60,7 +60,7 @@ def read(source: str) -> tuple[str, tuple[Block, ...]]:
     return "".join([*parts, source[at:]]), tuple(blocks)
 
 
-def write(block: Block, header: str, names: tuple[str, ...], *, returns: bool) -> str:
+def write(block: DispatchBlock, header: str, names: tuple[str, ...], *, returns: bool) -> str:
     """Return a dispatcher: `header` is the entry's signature, `names` its parameters."""
     lines = ["/* " + "\n".join(table(block)) + " */", f"{header} {{"]
     word = "return " if returns else ""
@@ -71,7 +71,7 @@ def write(block: Block, header: str, names: tuple[str, ...], *, returns: bool) -
     return "\n".join(lines) + "\n"
 
 
-def table(block: Block) -> list[str]:
+def table(block: DispatchBlock) -> list[str]:
     """Return the lines that say which kernel is taken where."""
     return [f"kopt split: {block.entry} takes the first of these kernels whose condition holds",
             *(f"   {one.condition}: {one.kernel} {one.told}".rstrip() for one in block.branches),
@@ -85,7 +85,7 @@ def _call(start: str, names: tuple[str, ...]) -> str:
     return begin + f"\n{' ' * len(begin)}".join(rest)
 
 
-def _block(found: re.Match[str], at: int) -> Block:
+def _block(found: re.Match[str], at: int) -> DispatchBlock:
     code = re.sub(r"\s+", " ", found["code"])
     return checked(found["entry"], found["table"], at, lambda kernel, condition: (
         f"if ({condition}) " in code and f"{kernel}(" in code if condition is not None else
@@ -93,7 +93,7 @@ def _block(found: re.Match[str], at: int) -> Block:
 
 
 def checked(entry: str, table: str, at: int,
-            goes: Callable[[str, Condition | None], bool]) -> Block:
+            goes: Callable[[str, Condition | None], bool]) -> DispatchBlock:
     """Return the block that a table tells; `goes` says whether the code goes to a kernel there.
 
     Raises Refused where table and code differ.
@@ -103,7 +103,7 @@ def checked(entry: str, table: str, at: int,
         condition, default, _ = rows.pop()
         if condition != _OTHERWISE or not rows:
             raise ValueError("the table does not end with what is taken otherwise")
-        block = Block(entry=entry, default=default, at=at, branches=tuple(
+        block = DispatchBlock(entry=entry, default=default, at=at, branches=tuple(
             Branch(condition=conditions.parse(text), kernel=kernel, told=told)
             for text, kernel, told in rows))
         for one in block.branches:

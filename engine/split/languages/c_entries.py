@@ -13,7 +13,7 @@ _WHOLE = re.compile(r"(?:(?:const|volatile|register|unsigned|signed|int|long|sho
                     r"ssize_t|ptrdiff_t|u?int(?:8|16|32|64)_t|u?intptr_t)\s+)+(\w+)\s*", re.ASCII)
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class EntryFunction(msgspec.Struct, frozen=True, kw_only=True):
     """An exported function, the names of its parameters, and those that take whole numbers."""
 
     name: str
@@ -22,7 +22,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     numbers: tuple[str, ...]
 
 
-def entry_of(item: Item) -> Entry | None:
+def entry_of(item: Item) -> EntryFunction | None:
     """Return a function as one that can be called with its own parameters, None if it cannot."""
     parts = [re.sub(r"/\*.*?\*/|//[^\n]*", " ", part, flags=re.DOTALL)
              for part in _parts(item.params)]
@@ -31,7 +31,7 @@ def entry_of(item: Item) -> Entry | None:
             or any("(" in part or "..." in part for part in parts):
         return None
     numbers = [found[1] for part in parts if (found := _WHOLE.fullmatch(part.strip()))]
-    return Entry(name=item.function, item=item, numbers=tuple(numbers),
+    return EntryFunction(name=item.function, item=item, numbers=tuple(numbers),
                  parameters=tuple(found[1] for found in named if found is not None))
 
 

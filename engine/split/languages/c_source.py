@@ -34,7 +34,7 @@ _NOT_NAMES = words("""
     __inline__""")
 
 
-class Token(NamedTuple):
+class SourceToken(NamedTuple):
     kind: str
     text: str
     begin: int
@@ -63,10 +63,10 @@ def items(source: str) -> tuple[Item, ...]:
     return tuple(_items(source))
 
 
-def tokens(text: str) -> Iterator[Token]:
+def tokens(text: str) -> Iterator[SourceToken]:
     """Yield every token, space and comments too."""
     for found in _TOKEN.finditer(text):
-        yield Token(found.lastgroup or "mark", found[0], found.start())
+        yield SourceToken(found.lastgroup or "mark", found[0], found.start())
 
 
 def renamed(text: str, name_of: Callable[[str], str]) -> str:
@@ -81,7 +81,7 @@ def names(text: str) -> frozenset[str]:
                      if token.kind == "name" and not member) - _NOT_NAMES
 
 
-def _with_members(text: str) -> Iterator[tuple[Token, bool]]:
+def _with_members(text: str) -> Iterator[tuple[SourceToken, bool]]:
     """Yield every token, and whether it names a struct's member."""
     before = ""
     for token in tokens(text):
@@ -199,7 +199,7 @@ def _function(text: str) -> tuple[str, str, str] | None:
     return None
 
 
-def _closed(shown: Sequence[Token], place: int) -> int:
+def _closed(shown: Sequence[SourceToken], place: int) -> int:
     depth = 0
     for index in range(place, len(shown)):
         depth += shown[index].text == "("
@@ -230,7 +230,7 @@ def _declared(text: str) -> Iterator[str]:
             last = token.text
 
 
-def _of_enum(shown: Sequence[Token], brace: Token) -> bool:
+def _of_enum(shown: Sequence[SourceToken], brace: SourceToken) -> bool:
     place = shown.index(brace)
     return any(token.text == "enum" for token in shown[max(0, place - 2):place])
 

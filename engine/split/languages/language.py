@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from engine.split.languages import c_dispatch, c_entries, c_source
-from engine.split.languages.c_dispatch import Block
-from engine.split.languages.c_entries import Entry
+from engine.split.languages.c_dispatch import DispatchBlock
+from engine.split.languages.c_entries import EntryFunction
 from engine.split.languages.c_source import Item
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -28,13 +28,13 @@ class Language(Protocol):
 
     def names(self, source: str) -> frozenset[str]: ...
 
-    def entry_of(self, item: Item) -> Entry | None: ...
+    def entry_of(self, item: Item) -> EntryFunction | None: ...
 
-    def takes(self, entry: Entry, columns: Iterable[str]) -> bool: ...
+    def takes(self, entry: EntryFunction, columns: Iterable[str]) -> bool: ...
 
-    def read(self, source: str) -> tuple[str, tuple[Block, ...]]: ...
+    def read(self, source: str) -> tuple[str, tuple[DispatchBlock, ...]]: ...
 
-    def dispatcher(self, block: Block, kernel: Item) -> str: ...
+    def dispatcher(self, block: DispatchBlock, kernel: Item) -> str: ...
 
     def comment(self, text: str) -> str: ...
 
@@ -56,16 +56,16 @@ class C:
     def names(self, source: str) -> frozenset[str]:
         return c_source.names(source)
 
-    def entry_of(self, item: Item) -> Entry | None:
+    def entry_of(self, item: Item) -> EntryFunction | None:
         return c_entries.entry_of(item)
 
-    def takes(self, entry: Entry, columns: Iterable[str]) -> bool:
+    def takes(self, entry: EntryFunction, columns: Iterable[str]) -> bool:
         return set(columns) <= set(entry.numbers)
 
-    def read(self, source: str) -> tuple[str, tuple[Block, ...]]:
+    def read(self, source: str) -> tuple[str, tuple[DispatchBlock, ...]]:
         return c_dispatch.read(source)
 
-    def dispatcher(self, block: Block, kernel: Item) -> str:
+    def dispatcher(self, block: DispatchBlock, kernel: Item) -> str:
         entry = self.entry_of(kernel)
         assert entry is not None  # it was dispatched, or is about to be
         head = _COMMENT.sub(" ", kernel.head)

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Iterable
 
 from engine.split.languages import c_dispatch, python_source
-from engine.split.languages.c_dispatch import Block
-from engine.split.languages.c_entries import Entry
+from engine.split.languages.c_dispatch import DispatchBlock
+from engine.split.languages.c_entries import EntryFunction
 from engine.split.languages.c_source import Item
 from engine.split.languages.conditions import Condition
 
@@ -36,7 +36,7 @@ class Python:
     def names(self, source: str) -> frozenset[str]:
         return python_source.names(source)
 
-    def entry_of(self, item: Item) -> Entry | None:
+    def entry_of(self, item: Item) -> EntryFunction | None:
         """Return a function as one that can be called with its own arguments."""
         node = python_source.function_of(item)
         if node is None or _takes_defaults_of_the_module(node.args):
@@ -47,12 +47,12 @@ class Python:
         called = [*plain, *([f"*{args.vararg.arg}"] if args.vararg else []),
                   *(f"{one.arg}={one.arg}" for one in args.kwonlyargs),
                   *([f"**{args.kwarg.arg}"] if args.kwarg else [])]
-        return Entry(name=item.function, item=item, parameters=tuple(called), numbers=own)
+        return EntryFunction(name=item.function, item=item, parameters=tuple(called), numbers=own)
 
-    def takes(self, entry: Entry, columns: Iterable[str]) -> bool:
+    def takes(self, entry: EntryFunction, columns: Iterable[str]) -> bool:
         return all(_root(column) in entry.numbers for column in columns)
 
-    def read(self, source: str) -> tuple[str, tuple[Block, ...]]:
+    def read(self, source: str) -> tuple[str, tuple[DispatchBlock, ...]]:
         parts, blocks, at, length = [], [], 0, 0
         for found in _BLOCK.finditer(source):
             parts.append(source[at:found.start()])
@@ -61,7 +61,7 @@ class Python:
             at = found.end()
         return "".join([*parts, source[at:]]), tuple(blocks)
 
-    def dispatcher(self, block: Block, kernel: Item) -> str:
+    def dispatcher(self, block: DispatchBlock, kernel: Item) -> str:
         entry = self.entry_of(kernel)
         assert entry is not None  # it was dispatched, or is about to be
         called = ", ".join(entry.parameters)
@@ -86,7 +86,7 @@ def _takes_defaults_of_the_module(args: ast.arguments) -> bool:
     return any(isinstance(node, ast.Name) for one in given for node in ast.walk(one))
 
 
-def _block(found: re.Match[str], at: int) -> Block:
+def _block(found: re.Match[str], at: int) -> DispatchBlock:
     code = re.sub(r"\s+", " ", found["code"])
 
     def goes(kernel: str, condition: Condition | None) -> bool:

@@ -119,12 +119,12 @@ def _defined(nodes: Iterable[ast.stmt]) -> Iterator[str]:
 
 
 def _places(tree: ast.Module, text: str) -> list[Place]:
-    finder = _Finder([line.removesuffix("\n") for line in _lines(text)])
+    finder = _NameFinder([line.removesuffix("\n") for line in _lines(text)])
     finder.visit(tree)
     return finder.found
 
 
-class _Finder(ast.NodeVisitor):
+class _NameFinder(ast.NodeVisitor):
     """Finds where names of the module stand."""
 
     def __init__(self, lines: list[str]) -> None:

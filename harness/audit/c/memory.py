@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from harness.audit.c.scan_c import Source
+from harness.audit.c.scan_c import CSource
 from harness.audit.findings.sighting import Sighting
-from harness.audit.findings.watched_name import Rule, words
+from harness.audit.findings.watched_name import AuditRule, words
 from harness.audit.python.cache_keys import CacheKey
 from harness.audit.python.key_flow import Probe
 
@@ -17,10 +17,10 @@ _TYPES = words("""
 _STORES = words("static thread_local _Thread_local __thread __device__ __managed__")
 
 
-class Memory:
+class CMemory:
     """The variables of a source that outlive a call, and the pointers that a call is given."""
 
-    def __init__(self, source: Source, entry: str, args: Sequence[str | None]) -> None:
+    def __init__(self, source: CSource, entry: str, args: Sequence[str | None]) -> None:
         self.source = source
         self.names = {source.tokens[at].text: at for at in _kept(source)}
         self.pointers: dict[str, str] = {}
@@ -46,7 +46,7 @@ class Memory:
 
     def notes(self) -> Iterator[Sighting]:
         for name, at in self.names.items():
-            yield self.source.see(self.source.tokens[at], Rule(
+            yield self.source.see(self.source.tokens[at], AuditRule(
                 "memo", "note", "keeps memory between calls"), name)
 
     def _evidence(self) -> Iterator[tuple[int, str, str]]:
@@ -140,7 +140,7 @@ class Memory:
                 self.pointers.setdefault(tokens[index - 1].text, self.pointers[last])
 
 
-def _kept(source: Source) -> Iterator[int]:
+def _kept(source: CSource) -> Iterator[int]:
     """Yield where a variable is declared that outlives a call and can change."""
     depth, start = 0, 0
     for index, token in enumerate(source.tokens):
@@ -159,7 +159,7 @@ def _kept(source: Source) -> Iterator[int]:
             start = index + 1
 
 
-def _declared(source: Source, start: int, end: int) -> Iterator[int]:
+def _declared(source: CSource, start: int, end: int) -> Iterator[int]:
     named: list[int] = []
     for index in range(start, min(end, len(source.tokens))):
         token = source.tokens[index]
@@ -175,14 +175,14 @@ def _declared(source: Source, start: int, end: int) -> Iterator[int]:
             named.append(index)
 
 
-def _constant(source: Source, start: int, end: int) -> bool:
+def _constant(source: CSource, start: int, end: int) -> bool:
     """`const float table[]` cannot change; `const float *last` can."""
     texts = [t.text for t in source.tokens[start:end]]
     return ("const" in texts or "constexpr" in texts or "__constant__" in texts) \
         and "*" not in texts
 
 
-def _parameters(source: Source, index: int) -> Iterator[tuple[str, bool]]:
+def _parameters(source: CSource, index: int) -> Iterator[tuple[str, bool]]:
     """Yield the name of each parameter of a function, and whether it is a pointer."""
     closed = source.matching.get(index + 1, index + 1)
     name, pointer, skip = "", False, index + 1

@@ -10,7 +10,7 @@ from harness.audit.c import static_initializers, watched_c_names
 from harness.audit.c.tokens import Token, tokens
 from harness.audit.findings.sighting import Sighting
 from harness.audit.findings.tree_diff import MAX_SOURCE_BYTES
-from harness.audit.findings.watched_name import Rule, words
+from harness.audit.findings.watched_name import AuditRule, words
 
 _CONTROL = words("if for while switch return sizeof else do case")
 _SYSCALL = re.compile(r"\bsyscall\b|\bsysenter\b|\bint\s*\$?0x80\b|\bsvc\b")
@@ -26,7 +26,7 @@ _JOINS = words("""
 _CODE_LIKE = re.compile(r"__global__|#\s*include|\basm\b|;\s*\}", re.ASCII)
 
 
-class Source:
+class CSource:
     """One C source: its tokens, what it defines, what it includes."""
 
     def __init__(self, data: bytes, file: str, first_line: int = 1) -> None:
@@ -103,13 +103,13 @@ class Source:
     def line(self, token: Token) -> int:
         return token.line + self.first_line - 1
 
-    def see(self, token: Token, rule: Rule, name: str = "") -> Sighting:
+    def see(self, token: Token, rule: AuditRule, name: str = "") -> Sighting:
         return Sighting(rule=rule.rule, severity=rule.severity, file=self.file,
                         what=f"{rule.why}: {name}" if name else rule.why,
                         line=self.line(token), text=self.text(token.line))
 
 
-def scan(source: Source, *, delegation: bool = True, depth: int = 0) -> list[Sighting]:
+def scan(source: CSource, *, delegation: bool = True, depth: int = 0) -> list[Sighting]:
     """Return all sightings; `delegation` says that the task wants the work done by the source."""
     found = [s for s in _names(source) if delegation or s.rule != "delegation"]
     found += [*_strings(source), *_assembly(source), *_pasting(source), *_stolen(source)]
@@ -119,12 +119,12 @@ def scan(source: Source, *, delegation: bool = True, depth: int = 0) -> list[Sig
                                   what="includes a computed name", text=name))
     for token in source.tokens:
         if token.kind == "string" and depth < 2 and _CODE_LIKE.search(token.text):
-            inner = Source(token.text.encode(errors="replace"), source.file, source.line(token))
+            inner = CSource(token.text.encode(errors="replace"), source.file, source.line(token))
             found += scan(inner, delegation=delegation, depth=depth + 1)
     return found
 
 
-def _names(source: Source) -> Iterator[Sighting]:
+def _names(source: CSource) -> Iterator[Sighting]:
     joins = any(t.text in _JOINS for t in source.tokens if t.kind == "name")
     anonymous = any(t.text in ("MAP_ANONYMOUS", "MAP_ANON") for t in source.tokens)
     for index, token in enumerate(source.tokens):
@@ -136,19 +136,19 @@ def _names(source: Source) -> Iterator[Sighting]:
         if rule is not None and token.text in source.functions:
             rule = None  # its own function; whether that replaces another is told elsewhere
         if rule is None and token.text == "mmap" and not anonymous:
-            rule = Rule("files", "flag", "maps a file into memory")
+            rule = AuditRule("files", "flag", "maps a file into memory")
         if token.text.strip("_") in ("constructor", "destructor", "ifunc") \
                 and _in_attribute(source, index) \
                 and not static_initializers.only_fills(source, index):
-            rule = Rule("hidden-code", "flag", "runs code when it is loaded")
+            rule = AuditRule("hidden-code", "flag", "runs code when it is loaded")
         if rule is not None and not (member and token.text in watched_c_names.CALLS):
             seen = source.see(token, rule, token.text)
             if rule.why.startswith("works on a side stream") and joins:
-                seen = source.see(token, Rule(rule.rule, "note", rule.why), token.text)
+                seen = source.see(token, AuditRule(rule.rule, "note", rule.why), token.text)
             yield seen
 
 
-def _is_taken(source: Source, index: int) -> bool:
+def _is_taken(source: CSource, index: int) -> bool:
     """Tell whether a function's address is taken: `= fork;`, `&fork`, or a macro's whole body."""
     token = source.tokens[index]
     if token.directive:
@@ -158,7 +158,7 @@ def _is_taken(source: Source, index: int) -> bool:
         "fork", "system", "popen", "socket", "open", "write", "clock")
 
 
-def _in_attribute(source: Source, index: int) -> bool:
+def _in_attribute(source: CSource, index: int) -> bool:
     """Tell whether a word is, or by a macro becomes, a part of an attribute."""
     if source.tokens[index].directive:
         return True
@@ -172,21 +172,21 @@ def _in_attribute(source: Source, index: int) -> bool:
     return before[-1:] == ["("] and source.follows(index, ")")
 
 
-def _strings(source: Source) -> Iterator[Sighting]:
+def _strings(source: CSource) -> Iterator[Sighting]:
     for token in source.tokens:
         if token.kind != "string":
             continue
         if _MEMORY.search(token.text):
-            yield source.see(token, Rule("files", "reject", "names a process's memory"))
+            yield source.see(token, AuditRule("files", "reject", "names a process's memory"))
         elif found := _SYSTEM.search(token.text):
-            yield source.see(token, Rule("files", "flag", "names a system file"), found[0][:40])
+            yield source.see(token, AuditRule("files", "flag", "names a system file"), found[0][:40])
         if _AT_START.search(token.text):
-            yield source.see(token, Rule("hidden-code", "flag", "runs code when it is loaded"))
+            yield source.see(token, AuditRule("hidden-code", "flag", "runs code when it is loaded"))
         if _FETCH.search(token.text):
-            yield source.see(token, Rule("network", "reject", "fetches a package or a file"))
+            yield source.see(token, AuditRule("network", "reject", "fetches a package or a file"))
 
 
-def _assembly(source: Source) -> Iterator[Sighting]:
+def _assembly(source: CSource) -> Iterator[Sighting]:
     for index, token in enumerate(source.tokens):
         if token.kind != "name" or token.text not in ("asm", "__asm__", "__asm"):
             continue
@@ -197,14 +197,14 @@ def _assembly(source: Source) -> Iterator[Sighting]:
         end = source.matching.get(start, min(len(source.tokens), start + 40))
         code = " ".join(t.text for t in source.tokens[start:end])
         if _SYSCALL.search(code):
-            yield source.see(token, Rule("hidden-code", "reject", "calls the system in assembly"))
+            yield source.see(token, AuditRule("hidden-code", "reject", "calls the system in assembly"))
         if _CLOCK.search(code):
-            yield source.see(token, Rule("timing", "flag", "reads a clock in assembly"))
+            yield source.see(token, AuditRule("timing", "flag", "reads a clock in assembly"))
         if _BYTES.search(code):
-            yield source.see(token, Rule("hidden-code", "flag", "raw bytes in assembly"))
+            yield source.see(token, AuditRule("hidden-code", "flag", "raw bytes in assembly"))
 
 
-def _pasting(source: Source) -> Iterator[Sighting]:
+def _pasting(source: CSource) -> Iterator[Sighting]:
     """Where tokens are pasted, tell whether two words of the source spell a watched name."""
     pastes = [t for t in source.tokens if t.text == "##" and t.directive and t.kind == "mark"]
     if not pastes:
@@ -216,13 +216,13 @@ def _pasting(source: Source) -> Iterator[Sighting]:
         cuts = [cut for cut in range(2, len(name) - 1)
                 if name[:cut] in words and name[cut:] in words]
         if cuts:
-            yield source.see(pastes[0], Rule("hidden-code", "flag", "pastes a name together"), name)
+            yield source.see(pastes[0], AuditRule("hidden-code", "flag", "pastes a name together"), name)
 
 
-def _stolen(source: Source) -> Iterator[Sighting]:
+def _stolen(source: CSource) -> Iterator[Sighting]:
     for name, index in source.functions.items():
         if name in watched_c_names.STOLEN and not source.is_static(index):
             severity = "reject" if name in watched_c_names.TIMERS else "flag"
-            yield source.see(source.tokens[index], Rule(
+            yield source.see(source.tokens[index], AuditRule(
                 "patched", "reject" if severity == "reject" else "flag",
                 "puts itself in the place of a library's function"), name)

@@ -16,7 +16,7 @@ from harness.audit.c.toolkit_headers import is_standard_header
 from harness.audit.findings.watched_name import words
 
 if TYPE_CHECKING:
-    from harness.audit.c.scan_c import Source
+    from harness.audit.c.scan_c import CSource
 
 _CONTROL = words("for while do if else return break continue")
 _TYPES = words("""
@@ -39,7 +39,7 @@ _CHANGED = re.compile(r"(?:(?:[-+*/%&|^]|<<|>>) )?= |\+ \+|- -")
 _STEPS = (["+", "+"], ["-", "-"])
 
 
-def only_fills(source: Source, index: int) -> bool:
+def only_fills(source: CSource, index: int) -> bool:
     """Tell whether the constructor whose attribute names it at `index` only fills a table."""
     begin = _body(source, index)
     if begin is None or begin not in source.matching or not _plain(source):
@@ -47,7 +47,7 @@ def only_fills(source: Source, index: int) -> bool:
     return _Body(source, begin).is_mathematics()
 
 
-def _body(source: Source, index: int) -> int | None:
+def _body(source: CSource, index: int) -> int | None:
     """Return where the body opens when nothing but a plain declarator without parameters is
     between it and the attribute.
     """
@@ -62,13 +62,13 @@ def _body(source: Source, index: int) -> int | None:
 
 
 @lru_cache(maxsize=4)
-def _macros(source: Source) -> set[str]:
+def _macros(source: CSource) -> set[str]:
     return {t.text for at, t in enumerate(source.tokens)
             if t.directive and at and source.tokens[at - 1].text == "define"}
 
 
 @lru_cache(maxsize=4)
-def _plain(source: Source) -> bool:
+def _plain(source: CSource) -> bool:
     """Tell whether the whole source shows what is compiled, with no other meaning of a word."""
     names = {t.text for t in source.tokens if t.kind == "name"}
     directives = {source.tokens[at + 1].text for at, t in enumerate(source.tokens[:-1])
@@ -83,7 +83,7 @@ def _plain(source: Source) -> bool:
         and all(form == "<" and is_standard_header(name) for form, name, _ in source.includes())
 
 
-def _is_barrier(source: Source, at: int) -> bool:
+def _is_barrier(source: CSource, at: int) -> bool:
     """Tell whether assembly is empty, as `asm("" ::: "memory")`: it holds the compiler back."""
     rest = [t for t in source.tokens[at + 1: at + 5]
             if t.text not in ("volatile", "__volatile__")]
@@ -92,7 +92,7 @@ def _is_barrier(source: Source, at: int) -> bool:
 
 
 @lru_cache(maxsize=4)
-def _outside(source: Source) -> set[int]:
+def _outside(source: CSource) -> set[int]:
     """Return the tokens outside of all braces: what stands there declares, and calls nothing."""
     found, depth = set(), 0
     for at, token in enumerate(source.tokens):
@@ -103,7 +103,7 @@ def _outside(source: Source) -> set[int]:
 
 
 @lru_cache(maxsize=4)
-def _arrays(source: Source) -> dict[str, int]:
+def _arrays(source: CSource) -> dict[str, int]:
     """Return the sizes of the arrays declared as `static float table[256];` outside of all."""
     found, outside, start = {}, _outside(source), 0
     for at, token in enumerate(source.tokens):
@@ -118,7 +118,7 @@ def _arrays(source: Source) -> dict[str, int]:
 
 
 @lru_cache(maxsize=256)
-def _library(source: Source, name: str) -> bool:
+def _library(source: CSource, name: str) -> bool:
     """Tell whether a function is nowhere defined, declared or mentioned, and only called."""
     if name in source.functions:
         return False
@@ -135,7 +135,7 @@ def _library(source: Source, name: str) -> bool:
 class _Body:
     """A function's body: its tokens, its variables, and the arrays that it may fill."""
 
-    def __init__(self, source: Source, begin: int) -> None:
+    def __init__(self, source: CSource, begin: int) -> None:
         self.source, self.end = source, source.matching[begin]
         self.tokens = source.tokens[begin: self.end + 1]
         self.text = [t.text for t in self.tokens]

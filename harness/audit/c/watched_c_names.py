@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from harness.audit.findings.watched_name import Rule, table, words
+from harness.audit.findings.watched_name import AuditRule, table, words
 
-_CODE = Rule("hidden-code", "flag", "reaches code or memory by other ways")
-_EXEC = Rule("hidden-code", "reject", "makes memory executable")
-_TAMPER = Rule("hidden-code", "reject", "reaches into another process or its own code")
-_FRAMES = Rule("frame-walk", "reject", "walks the stack")
-_THREADS = Rule("threads", "flag", "may go on outside of the call")
-_STREAM = Rule("threads", "flag", "works on a side stream; honest work joins again")
-_NETWORK = Rule("network", "reject", "reaches the network")
-_FILES = Rule("files", "flag", "reads or writes files")
-_CLOCK = Rule("timing", "flag", "reads a clock or waits")
-_EXIT = Rule("files", "flag", "ends the process")
-_BLAS = Rule("delegation", "flag", "calls a library's computation")
+_CODE = AuditRule("hidden-code", "flag", "reaches code or memory by other ways")
+_EXEC = AuditRule("hidden-code", "reject", "makes memory executable")
+_TAMPER = AuditRule("hidden-code", "reject", "reaches into another process or its own code")
+_FRAMES = AuditRule("frame-walk", "reject", "walks the stack")
+_THREADS = AuditRule("threads", "flag", "may go on outside of the call")
+_STREAM = AuditRule("threads", "flag", "works on a side stream; honest work joins again")
+_NETWORK = AuditRule("network", "reject", "reaches the network")
+_FILES = AuditRule("files", "flag", "reads or writes files")
+_CLOCK = AuditRule("timing", "flag", "reads a clock or waits")
+_EXIT = AuditRule("files", "flag", "ends the process")
+_BLAS = AuditRule("delegation", "flag", "calls a library's computation")
 
 
 MENTIONS = table(
@@ -87,7 +87,7 @@ MATHEMATICS = frozenset(
 """What a table may be made with when a library is loaded."""
 
 
-def lookup(name: str, *, called: bool) -> Rule | None:
+def lookup(name: str, *, called: bool) -> AuditRule | None:
     """Return the rule for a name as C spells it."""
     if (rule := MENTIONS.get(name)) is not None:
         return rule

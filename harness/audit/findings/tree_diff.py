@@ -18,7 +18,7 @@ _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class FileEntry:
     """One file of a tree; `link` holds where a symbolic link leads."""
 
     size: int
@@ -33,8 +33,8 @@ class Tree:
         self.root = root
 
     @cached_property
-    def files(self) -> dict[str, Entry]:
-        found: dict[str, Entry] = {}
+    def files(self) -> dict[str, FileEntry]:
+        found: dict[str, FileEntry] = {}
         for folder, folders, names in os.walk(self.root):
             links = [f for f in folders if os.path.islink(os.path.join(folder, f))]
             folders[:] = sorted(f for f in folders if f != ".git" and f not in links)
@@ -80,13 +80,13 @@ class Tree:
         return found
 
 
-def _entry(path: str) -> Entry | None:
+def _entry(path: str) -> FileEntry | None:
     try:
         state = os.lstat(path)
         link = os.readlink(path) if stat.S_ISLNK(state.st_mode) else None
     except OSError:
         return None
-    return Entry(size=state.st_size, regular=stat.S_ISREG(state.st_mode), link=link)
+    return FileEntry(size=state.st_size, regular=stat.S_ISREG(state.st_mode), link=link)
 
 
 class Changes:

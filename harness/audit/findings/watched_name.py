@@ -7,11 +7,11 @@ from typing import TypeVar
 
 from harness.verdict import Severity
 
-R = TypeVar("R", bound="Rule | None")
+R = TypeVar("R", bound="AuditRule | None")
 
 
 @dataclass(frozen=True)
-class Rule:
+class AuditRule:
     """A finding's rule and severity, and what is wrong in a few words."""
 
     rule: str

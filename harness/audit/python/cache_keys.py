@@ -44,10 +44,10 @@ def find(module: Module, entry: str | None, args: Iterable[str | None]) -> list[
     `args` are the task's argument names in call order, None for scalars: the entry's parameters
     stand for them, and so do those of functions that it hands them to.
     """
-    return _Finder(module, entry, tuple(args)).found()
+    return _CacheKeyFinder(module, entry, tuple(args)).found()
 
 
-class _Finder(Flow):
+class _CacheKeyFinder(Flow):
     def found(self) -> list[CacheKey]:
         keys: dict[tuple[int, frozenset[Probe]], CacheKey] = {}
         for node in self.module.nodes:

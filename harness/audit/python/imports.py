@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from harness.audit.findings.sighting import Sighting
-from harness.audit.findings.watched_name import Rule
+from harness.audit.findings.watched_name import AuditRule
 from harness.audit.python import watched_python_names as tables
 from harness.audit.python.names import Module
 from harness.audit.python.watched_python_names import lookup
@@ -30,7 +30,7 @@ class Imports:
     def __init__(self, module: Module, context: Context) -> None:
         self.module, self.context = module, context
 
-    def see(self, node: ast.AST, rule: Rule, name: str = "", *,
+    def see(self, node: ast.AST, rule: AuditRule, name: str = "", *,
             severity: Severity | None = None) -> Sighting:
         given = "note" if node in self.module.guarded else severity or rule.severity
         what = f"{rule.why}: {name}" if name else rule.why
@@ -57,10 +57,10 @@ class Imports:
         if self._is_reference(module) or (name and self._is_reference(f"{module}.{name}")):
             harmless = name not in ("", "*", self.context.function) \
                 and self._is_reference(module)
-            yield self.see(node, Rule("delegation", "flag" if harmless else "reject",
+            yield self.see(node, AuditRule("delegation", "flag" if harmless else "reject",
                                       "imports the reference"))
         elif not relative and not self._is_own(top) and top in tables.HARNESS:
-            yield self.see(node, Rule("frame-walk", "reject", "imports the harness"), top)
+            yield self.see(node, AuditRule("frame-walk", "reject", "imports the harness"), top)
 
     def _is_reference(self, module: str) -> bool:
         full = self.context.reference

@@ -15,7 +15,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _BUILTINS = frozenset(dir(builtins))
 
 
-class Unreadable(Exception):
+class UnreadableSource(Exception):
     """Text that is no Python, or nested too deeply to be judged."""
 
 
@@ -29,7 +29,7 @@ class Module:
                 warnings.simplefilter("ignore")
                 self.tree = ast.parse(data)
         except (SyntaxError, ValueError, RecursionError, MemoryError, LookupError) as error:
-            raise Unreadable(type(error).__name__) from None
+            raise UnreadableSource(type(error).__name__) from None
         self.lines = data.decode("utf-8", "replace").splitlines()
         self.parents: dict[ast.AST, ast.AST] = {}
         self.nodes: list[ast.AST] = [self.tree]

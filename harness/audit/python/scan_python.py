@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 from harness.audit.findings.sighting import Sighting
 from harness.audit.findings.tree_diff import MAX_SOURCE_BYTES
-from harness.audit.findings.watched_name import Rule
+from harness.audit.findings.watched_name import AuditRule
 from harness.audit.python import watched_python_names as tables
 from harness.audit.python.imports import Context, Imports
-from harness.audit.python.names import Module, Unreadable
+from harness.audit.python.names import Module, UnreadableSource
 from harness.audit.python.streams import Streams
 from harness.audit.python.watched_python_names import below, lookup
 from harness.verdict import Severity
@@ -35,7 +35,7 @@ def scan(data: bytes, file: str, context: Context) -> tuple[Module | None, list[
     try:
         module = Module(data, file)
         return module, list(_Scan(module, context).all())
-    except (Unreadable, RecursionError, MemoryError):
+    except (UnreadableSource, RecursionError, MemoryError):
         return None, [Sighting(rule="hidden-code", severity="flag", file=file,
                                what="cannot be read as Python")]
 
@@ -79,7 +79,7 @@ class _Scan(Imports):
         for name in sorted(names):
             module, _, last = name.rpartition(".")
             if self._is_reference(module) and last == self.context.function:
-                yield self.see(node, Rule("delegation", "reject", "imports the reference"))
+                yield self.see(node, AuditRule("delegation", "reject", "imports the reference"))
             if self._is_own(name) or (isinstance(node, ast.Name) and "." not in name):
                 continue
             if (rule := lookup(name)) and not self._exempt(node, name):
@@ -129,7 +129,7 @@ class _Scan(Imports):
 
     def _stream(self, node: ast.AST, name: str) -> Sighting:
         """Work on a side stream is honest when the caller's stream waits for it afterwards."""
-        rule = Rule("threads", "flag", "works on a side stream; honest work joins again")
+        rule = AuditRule("threads", "flag", "works on a side stream; honest work joins again")
         joined = self.streams.joined(node, made=name.endswith(".Stream"))
         return self.see(node, rule, name, severity="note" if joined else None)
 
@@ -140,17 +140,17 @@ class _Scan(Imports):
         for name in sorted(names):
             yield from self._replaced(node, name)
         if not names and node.attr in ("__class__", "__code__", "elapsed_time", "do_bench"):
-            yield self.see(node, Rule("patched", "flag", "replaces a method"), node.attr)
+            yield self.see(node, AuditRule("patched", "flag", "replaces a method"), node.attr)
 
     def _replaced(self, node: ast.AST, name: str) -> Iterator[Sighting]:
         if self._is_own(name) or name.partition(".")[0] in self.module.own:
             return
         if name.startswith("torch.backends."):
-            yield self.see(node, Rule("global-flags", "flag", "sets a flag of torch"), name)
+            yield self.see(node, AuditRule("global-flags", "flag", "sets a flag of torch"), name)
         elif below(name, tables.TIMERS):
-            yield self.see(node, Rule("patched", "reject", "replaces what judges it"), name)
+            yield self.see(node, AuditRule("patched", "reject", "replaces what judges it"), name)
         else:
-            yield self.see(node, Rule("patched", "flag", "replaces a part of a library"), name)
+            yield self.see(node, AuditRule("patched", "flag", "replaces a part of a library"), name)
 
     def _call(self, node: ast.Call) -> Iterator[Sighting]:
         for name in sorted(self.module.dotted(node.func)):
@@ -162,7 +162,7 @@ class _Scan(Imports):
             elif name in ("builtins.__import__", "importlib.import_module"):
                 word = self.module.fold(node.args[0]) if node.args else None
                 if word is None:
-                    yield self.see(node, Rule("hidden-code", "flag", "imports a computed name"))
+                    yield self.see(node, AuditRule("hidden-code", "flag", "imports a computed name"))
                 else:
                     yield from self._module(node, word)
                     if (rule := lookup(word)) and rule.rule == "network":
@@ -172,14 +172,14 @@ class _Scan(Imports):
             elif name in ("sys.modules.get", "sys.modules.pop") and node.args:
                 yield from self._sys_module(node, node.args[0])
             elif name.startswith("sys.modules."):
-                yield self.see(node, Rule("frame-walk", "flag", "walks the loaded modules"))
+                yield self.see(node, AuditRule("frame-walk", "flag", "walks the loaded modules"))
             elif below(name, tables.OPENERS):
                 yield from self._open(node, name)
             elif name == "torch.cuda.Event" and any(
                     k.arg == "enable_timing" or k.arg is None for k in node.keywords):
-                yield self.see(node, Rule("timing", "flag", "measures itself"), name)
+                yield self.see(node, AuditRule("timing", "flag", "measures itself"), name)
             if below(name, _FETCHERS) and _FETCH.search(self._words(node)):
-                yield self.see(node, Rule("network", "reject", "fetches a package or a file"))
+                yield self.see(node, AuditRule("network", "reject", "fetches a package or a file"))
 
     def _words(self, node: ast.AST) -> str:
         words = [self.module.fold(n) for n in ast.walk(node)
@@ -192,7 +192,7 @@ class _Scan(Imports):
         names = sorted(self.module.dotted(base))
         if word is None:
             if names and called:
-                yield self.see(node, Rule("hidden-code", "flag", "calls a computed name"),
+                yield self.see(node, AuditRule("hidden-code", "flag", "calls a computed name"),
                                names[0])
             return
         if rule := tables.ATTRIBUTES.get(word):
@@ -207,15 +207,15 @@ class _Scan(Imports):
                 if isinstance(node.ctx, ast.Load):
                     yield from self._sys_module(node, node.slice)
                 elif not _own_name(node.slice):
-                    yield self.see(node, Rule("patched", "reject", "replaces a loaded module"))
+                    yield self.see(node, AuditRule("patched", "reject", "replaces a loaded module"))
             elif name == "os.environ" and not isinstance(node.ctx, ast.Load):
-                yield self.see(node, Rule("global-flags", "flag", "sets the environment"))
+                yield self.see(node, AuditRule("global-flags", "flag", "sets the environment"))
             elif name.endswith(".__dict__") and not isinstance(node.ctx, ast.Load):
                 word = self.module.fold(node.slice) or "?"
                 yield from self._replaced(node, f"{name.removesuffix('.__dict__')}.{word}")
             elif name in ("builtins.globals()", "builtins.locals()") \
                     and self.module.fold(node.slice) is None:
-                yield self.see(node, Rule("hidden-code", "flag", "looks up a computed name"))
+                yield self.see(node, AuditRule("hidden-code", "flag", "looks up a computed name"))
         if isinstance(node.ctx, ast.Load):
             for name in sorted(self.module.dotted(node)):
                 if (rule := lookup(name)) and not self._is_own(name):
@@ -226,9 +226,9 @@ class _Scan(Imports):
             return
         word = self.module.fold(key)
         if word is None:
-            yield self.see(node, Rule("frame-walk", "flag", "looks up a loaded module"))
+            yield self.see(node, AuditRule("frame-walk", "flag", "looks up a loaded module"))
         elif word == "__main__":
-            yield self.see(node, Rule("frame-walk", "reject", "looks into the runner"))
+            yield self.see(node, AuditRule("frame-walk", "reject", "looks into the runner"))
         else:
             yield from self._module(node, word)
 
@@ -237,7 +237,7 @@ class _Scan(Imports):
         tensor = any(name in ("torch.Tensor", "torch._C.TensorBase")
                      for base in node.bases for name in self.module.dotted(base))
         if tensor or methods & set(tables.STOLEN):
-            yield self.see(node, Rule("patched", "flag", "a tensor that may answer later"))
+            yield self.see(node, AuditRule("patched", "flag", "a tensor that may answer later"))
 
     def _open(self, node: ast.Call, name: str) -> Iterator[Sighting]:
         path: ast.AST | None = node.args[0] if node.args else next(
@@ -248,17 +248,17 @@ class _Scan(Imports):
         if name.startswith("pathlib.") and (path is None or "__file__" in self._names(node)):
             return
         if mode and set(mode) & set("wax+"):
-            yield self.see(node, Rule("files", "flag", "writes a file"), name)
+            yield self.see(node, AuditRule("files", "flag", "writes a file"), name)
         elif text is None:
             if "__file__" not in self._names(path) or ".." in self._words(node):
-                yield self.see(node, Rule("files", "flag", "opens a computed path"), name)
+                yield self.see(node, AuditRule("files", "flag", "opens a computed path"), name)
         elif text.startswith(("/", "~")) or ".." in text.split("/"):
-            yield self.see(node, Rule("files", "flag", "opens a file outside of the project"))
+            yield self.see(node, AuditRule("files", "flag", "opens a file outside of the project"))
         elif self.context.reference and text.endswith(".py") \
                 and self._is_reference(text.removesuffix(".py").replace("/", ".")):
-            yield self.see(node, Rule("files", "reject", "reads the reference"))
+            yield self.see(node, AuditRule("files", "reject", "reads the reference"))
         elif name in ("numpy.load", "torch.load"):
-            yield self.see(node, Rule("files", "flag", "loads stored data"), name)
+            yield self.see(node, AuditRule("files", "flag", "loads stored data"), name)
 
     def _names(self, node: ast.AST | None) -> set[str]:
         """Return the names that an expression is made from, those of its parts included."""
@@ -274,13 +274,13 @@ class _Scan(Imports):
 
     def _text(self, node: ast.AST, text: str) -> Iterator[Sighting]:
         if _MEMORY.search(text):
-            yield self.see(node, Rule("files", "reject", "names a process's memory"))
+            yield self.see(node, AuditRule("files", "reject", "names a process's memory"))
         elif found := _SYSTEM.search(text):
-            yield self.see(node, Rule("files", "flag", "names a system file"), found[0][:40])
+            yield self.see(node, AuditRule("files", "flag", "names a system file"), found[0][:40])
         if _CLOCKS.search(text) and "__global__" not in text:
-            yield self.see(node, Rule("timing", "flag", "reads a clock in assembly"))
+            yield self.see(node, AuditRule("timing", "flag", "reads a clock in assembly"))
         if "kopt_kernel" in text or "kopt_reference" in text or text.startswith("KOPT_"):
-            yield self.see(node, Rule("frame-walk", "flag", "names a part of the harness"))
+            yield self.see(node, AuditRule("frame-walk", "flag", "names a part of the harness"))
 
 
 def _own_name(key: ast.AST) -> bool:

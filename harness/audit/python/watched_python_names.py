@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from harness.audit.findings.watched_name import Rule, table
+from harness.audit.findings.watched_name import AuditRule, table
 
-_CODE = Rule("hidden-code", "flag", "runs code that the source does not show")
-_DECODE = Rule("hidden-code", "flag", "decodes hidden data")
-_NATIVE = Rule("hidden-code", "flag", "reaches native code or raw memory")
-_FRAMES = Rule("frame-walk", "reject", "walks frames or live objects")
-_PROBE = Rule("frame-walk", "flag", "looks into the interpreter")
-_THREADS = Rule("threads", "flag", "may go on outside of the call")
-_NETWORK = Rule("network", "reject", "reaches the network")
-_FILES = Rule("files", "flag", "reads or writes files")
-_EXIT = Rule("files", "flag", "writes to or ends what it did not open")
-_CLOCK = Rule("timing", "flag", "reads a clock, waits or measures itself")
-_FLAGS = Rule("global-flags", "flag", "changes a setting of the whole process")
-_PATCH = Rule("patched", "flag", "replaces functions of a library")
+_CODE = AuditRule("hidden-code", "flag", "runs code that the source does not show")
+_DECODE = AuditRule("hidden-code", "flag", "decodes hidden data")
+_NATIVE = AuditRule("hidden-code", "flag", "reaches native code or raw memory")
+_FRAMES = AuditRule("frame-walk", "reject", "walks frames or live objects")
+_PROBE = AuditRule("frame-walk", "flag", "looks into the interpreter")
+_THREADS = AuditRule("threads", "flag", "may go on outside of the call")
+_NETWORK = AuditRule("network", "reject", "reaches the network")
+_FILES = AuditRule("files", "flag", "reads or writes files")
+_EXIT = AuditRule("files", "flag", "writes to or ends what it did not open")
+_CLOCK = AuditRule("timing", "flag", "reads a clock, waits or measures itself")
+_FLAGS = AuditRule("global-flags", "flag", "changes a setting of the whole process")
+_PATCH = AuditRule("patched", "flag", "replaces functions of a library")
 
-NAMES: dict[str, Rule | None] = table(
+NAMES: dict[str, AuditRule | None] = table(
     (_CODE, """builtins.exec builtins.eval builtins.compile code.InteractiveInterpreter
         code.InteractiveConsole codeop runpy types.CodeType types.FunctionType pickle.loads
         pickle.load pickle.Unpickler dill cloudpickle importlib.util.spec_from_file_location
@@ -105,7 +105,7 @@ SHADOWS = frozenset({"torch", "triton", "numpy", "time", "builtins", "sitecustom
 HARNESS = frozenset({"harness", "kopt_tui", "kopt_child", "kopt_kernel", "kopt_reference"})
 
 
-def lookup(name: str) -> Rule | None:
+def lookup(name: str) -> AuditRule | None:
     """Return the rule for a dotted name: that of its longest prefix in the table."""
     while name:
         if name in NAMES:

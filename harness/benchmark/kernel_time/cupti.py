@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from harness.benchmark.runs.workdir import Side
+from harness.benchmark.runs.workdir import WorkingCopy
 from harness.compile.c_compiler import BUILD_LIMITS, compiler
 from harness.errors import KoptError, Stopped
 from harness.formats import file_copy
@@ -51,7 +51,7 @@ class Unseen(KoptError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kernel:
+class KernelLaunches:
     """All launches of the kernels of one name; `blocks` is of all of them."""
 
     launches: int
@@ -63,14 +63,14 @@ class Kernel:
     def mean_ns(self) -> float:
         return self.total_ns / self.launches
 
-    def __add__(self, other: Kernel) -> Kernel:
-        return Kernel(launches=self.launches + other.launches,
+    def __add__(self, other: KernelLaunches) -> KernelLaunches:
+        return KernelLaunches(launches=self.launches + other.launches,
                       total_ns=self.total_ns + other.total_ns,
                       least_ns=min(self.least_ns, other.least_ns),
                       blocks=self.blocks + other.blocks)
 
 
-Profile = Mapping[str, Kernel]
+Profile = Mapping[str, KernelLaunches]
 
 
 def build(folder: Path, to: Path, cancel: threading.Event | None = None) -> Path:
@@ -114,7 +114,7 @@ def places(python: str | None = None) -> list[str]:
     return [path for path in dict.fromkeys(found) if ":" not in path]
 
 
-def observed(side: Side, cupti: Iterable[str], work: Callable[[], T]) -> tuple[T, Profile]:
+def observed(side: WorkingCopy, cupti: Iterable[str], work: Callable[[], T]) -> tuple[T, Profile]:
     """Do what runs commands of a side, and return what their kernels took.
 
     Raises Unseen, EnvironmentFault, Stopped, and what the work raises.
@@ -134,7 +134,7 @@ def observed(side: Side, cupti: Iterable[str], work: Callable[[], T]) -> tuple[T
 
 def gathered(folder: Path, cancel: threading.Event | None = None) -> Profile:
     """Return what the processes of a run have written, together. Raises Unseen and Stopped."""
-    found: dict[str, Kernel] = {}
+    found: dict[str, KernelLaunches] = {}
     with _opened(folder) as texts:
         for text in texts:
             if cancel is not None and cancel.is_set():
@@ -186,12 +186,12 @@ def _texts(inside: int) -> Iterator[str]:
         yield data.decode(errors="replace")
 
 
-def parse(text: str) -> dict[str, Kernel]:
+def parse(text: str) -> dict[str, KernelLaunches]:
     """Read one process's file. Raises Unseen where it is none, not whole, or says why."""
     if text.count("\n") > LIMITS["lines"]:
         raise Unseen("what CUPTI saw is too much to read")
     header, *lines = text.split("\n")
-    found: dict[str, Kernel] = {}
+    found: dict[str, KernelLaunches] = {}
     for line in lines[:-2]:
         word, _, rest = line.partition("\t")
         if word == "why":
@@ -207,7 +207,7 @@ def parse(text: str) -> dict[str, Kernel]:
     return found
 
 
-def _kernel(rest: str) -> tuple[str, Kernel]:
+def _kernel(rest: str) -> tuple[str, KernelLaunches]:
     parts = rest.split("\t", 4)
     if len(parts) != 5 or not all(_NUMBER.fullmatch(part) for part in parts[:4]):
         raise Unseen("what CUPTI saw does not read well")
@@ -215,4 +215,4 @@ def _kernel(rest: str) -> tuple[str, Kernel]:
     if not 0 < launches * least <= total or blocks < launches:
         raise Unseen("what CUPTI saw cannot be: its numbers contradict each other")
     name = " ".join(plain(parts[4], LIMITS["name"]).split())
-    return name, Kernel(launches=launches, total_ns=total, least_ns=least, blocks=blocks)
+    return name, KernelLaunches(launches=launches, total_ns=total, least_ns=least, blocks=blocks)

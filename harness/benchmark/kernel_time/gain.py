@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.benchmark.kernel_time.cupti import Kernel, Profile
+from harness.benchmark.kernel_time.cupti import KernelLaunches, Profile
 from harness.formats.text import plain
 
 Ruling = Literal["less", "more", "unclear"]
@@ -122,7 +122,7 @@ def _weight(profile: Profile, aside: frozenset[str]) -> Weight:
         blocks_a_launch=everything.blocks / everything.launches)
 
 
-def _sum(profile: Profile) -> Kernel:
+def _sum(profile: Profile) -> KernelLaunches:
     first, *others = profile.values()
     for kernel in others:
         first = first + kernel

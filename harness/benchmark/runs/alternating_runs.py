@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from harness.benchmark.runs import result_table, run_pairs, stopping_rule
 from harness.benchmark.runs import row_keys as rows
-from harness.benchmark.runs.clean_runs import Undisturbed
-from harness.benchmark.runs.csv_reader import Reader
-from harness.benchmark.runs.result_table import Failure, Fault, Reading
-from harness.benchmark.runs.run_pairs import Pair, Series, SickIncumbent
-from harness.benchmark.runs.workdir import Side
-from harness.benchmark.spec.command_target import CommandTarget, Mode
+from harness.benchmark.runs.clean_runs import CleanRuns
+from harness.benchmark.runs.csv_reader import CsvReader
+from harness.benchmark.runs.result_table import Failure, Fault, TableReading
+from harness.benchmark.runs.run_pairs import RunPair, Series, SickIncumbent
+from harness.benchmark.runs.workdir import WorkingCopy
+from harness.benchmark.spec.command_target import BenchmarkMode, CommandTarget
 from harness.benchmark.spec.metric_units import Measure
 from harness.errors import KoptError
 from harness.isolation.device_lock import DeviceLock
@@ -34,24 +34,24 @@ class Wrong(KoptError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bench:
+class BenchmarkRunner:
     """What both modes need: the sides, what reads their files, the device, locked and watched."""
 
     target: CommandTarget
     measure: Measure
-    sides: Mapping[str, Side]
-    reader: Reader
+    sides: Mapping[str, WorkingCopy]
+    reader: CsvReader
     lock: Callable[[], AbstractContextManager[DeviceLock]]
     progress: Callable[[str, str, float | None], None]
-    undisturbed: Undisturbed = field(default_factory=Undisturbed)
+    undisturbed: CleanRuns = field(default_factory=CleanRuns)
 
 
-class Duel:
+class AlternatingRuns:
     """The pairs of one mode so far; the lock is taken pair by pair, so that others get turns."""
 
-    def __init__(self, bench: Bench, mode: Mode, plan: Plan) -> None:
+    def __init__(self, bench: BenchmarkRunner, mode: BenchmarkMode, plan: Plan) -> None:
         self.bench, self.mode, self.plan = bench, mode, plan
-        self.pairs: list[Pair] = []
+        self.pairs: list[RunPair] = []
         self.series: Series | None = None
 
     def run(self) -> Series:
@@ -83,20 +83,20 @@ class Duel:
                             number / most)
         order = ORDER if number % 2 else ORDER[::-1]
         runs = self.runs(order)
-        pair = Pair(incumbent=runs["incumbent"], candidate=runs["candidate"])
+        pair = RunPair(incumbent=runs["incumbent"], candidate=runs["candidate"])
         if pair.candidate.failed:
             raise self._wrong(pair)
         rows.expect_as_many(pair.incumbent.table, pair.candidate.table, "the incumbent")
         self.pairs.append(pair)
 
-    def runs(self, order: Sequence[str]) -> dict[str, Reading]:
+    def runs(self, order: Sequence[str]) -> dict[str, TableReading]:
         """Return one run of each side, one after the other. Raises what `reading` raises."""
         with self.bench.lock() as held:
             return self.bench.undisturbed(
                 lambda: {name: self.reading(name, held) for name in order},
                 alone=lambda: self.reading("incumbent", held))
 
-    def reading(self, name: str, held: DeviceLock) -> Reading:
+    def reading(self, name: str, held: DeviceLock) -> TableReading:
         """Return one run of a side. Raises Fault, or SickIncumbent where that side is ill."""
         target = self.bench.target
         try:
@@ -112,7 +112,7 @@ class Duel:
             raise (SickIncumbent(fault) if name == "incumbent" else fault) from None
         return read
 
-    def _wrong(self, pair: Pair) -> Wrong:
+    def _wrong(self, pair: RunPair) -> Wrong:
         """Name the first row that fails by what tells it apart."""
         failed, found = pair.candidate.failed, pair.candidate.table
         columns = rows.find(self.bench.target, [pair.incumbent.table, found], [found]).columns

@@ -13,7 +13,7 @@ from harness.benchmark.runs.run_pairs import SickIncumbent
 from harness.benchmark.runs.workdir import COMMAND_LIMITS
 from harness.devices.device import Device
 from harness.devices.monitoring import interference
-from harness.devices.monitoring.interference import Vigil
+from harness.devices.monitoring.interference import InterferenceMonitor
 from harness.errors import DeviceFault
 from harness.verdict import Evidence
 
@@ -25,14 +25,14 @@ SLOWED = 0.05
 BASE = "incumbent"
 
 
-class Undisturbed:
+class CleanRuns:
     """Does work again that somebody disturbed, and counts how often; `watching` tells of that.
 
     Each side's runs within the work have windows of their own, which tell whom the disturbance
     came with: a candidate can heat a card on purpose.
     """
 
-    def __init__(self, watching: Vigil | None = None) -> None:
+    def __init__(self, watching: InterferenceMonitor | None = None) -> None:
         self._watching = watching
         self._windows: list[tuple[str, int, int]] = []
         self.voided: Counter[str] = Counter()
@@ -103,10 +103,10 @@ class Undisturbed:
 
 
 @contextmanager
-def over(device: Device) -> Iterator[Undisturbed]:
+def over(device: Device) -> Iterator[CleanRuns]:
     """Watch a device for as long as benchmarks run on it. Raises DeviceFault where none may."""
     if device.kind == "nvidia":
         interference.usable(device)
     with interference.over(device, runners=COMMAND_LIMITS.processes, share=SLOWED,
                     patient=True) as watching:
-        yield Undisturbed(watching)
+        yield CleanRuns(watching)

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from harness.benchmark.runs.result_table import LIMITS, Fault, Table, from_answer
+from harness.benchmark.runs.result_table import LIMITS, Fault, ResultTable, from_answer
 from harness.formats.text import plain
 from harness.isolation.guard import Confine, Limits
 from harness.isolation.rpc import Peer, PeerDied, PeerError
@@ -16,7 +16,7 @@ READ_LIMITS = Limits(wall_s=24 * 3600.0, output_bytes=1 << 20, memory_bytes=4 <<
 """
 
 
-class Reader:
+class CsvReader:
     """Reads one file after another, each in a fork that has seen no other; to be closed."""
 
     def __init__(self, folder: Path, python: str | None = None,
@@ -24,7 +24,7 @@ class Reader:
         self._folder, self._python, self._cancel = folder, python, cancel
         self._peer: Peer | None = None
 
-    def read(self, path: Path, name: str) -> Table:
+    def read(self, path: Path, name: str) -> ResultTable:
         """Return the table in a file. Raises Fault where it is none, Stopped."""
         try:
             answer = self._ask(path)
@@ -63,7 +63,7 @@ class Reader:
             self._peer.close()
             self._peer = None
 
-    def __enter__(self) -> Reader:
+    def __enter__(self) -> CsvReader:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -41,7 +41,7 @@ class Fault(KoptError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class ResultTable:
     """The texts of one CSV file; a column without a name is an index and is left out."""
 
     columns: tuple[str, ...]
@@ -67,32 +67,32 @@ class Failure:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class TableReading:
     """One run's table, judged: `costs` by row and metric, empty for a row that fails."""
 
-    table: Table
+    table: ResultTable
     costs: tuple[tuple[float, ...], ...]
     failed: tuple[Failure, ...] = ()
     wall_s: float = 0.0
 
 
-def from_answer(answer: object) -> Table:
+def from_answer(answer: object) -> ResultTable:
     """Return the table that the child read. Raises Fault where it says what is no table."""
     try:
-        table = convert(answer, Table)
+        table = convert(answer, ResultTable)
     except ConvertError as error:
         raise Fault("unreadable", f"was not read: {error}") from None
     if any(len(row) != len(table.columns) for row in table.rows):
         raise Fault("unreadable", "has rows of different lengths")
     kept = [place for place, name in enumerate(table.columns)
             if name and not name.startswith("Unnamed:")]
-    return Table(columns=tuple(plain(table.columns[place], 80) for place in kept),
+    return ResultTable(columns=tuple(plain(table.columns[place], 80) for place in kept),
                  rows=tuple(tuple(plain(row[place], 80) for place in kept) for row in table.rows),
                  sha256=table.sha256, reader=table.reader)
 
 
-def judge(table: Table, target: CommandTarget, measure: Measure, *, csv: str,
-          wall_s: float = 0.0) -> Reading:
+def judge(table: ResultTable, target: CommandTarget, measure: Measure, *, csv: str,
+          wall_s: float = 0.0) -> TableReading:
     """Return what a table says. Raises Fault for a table that does not say it.
 
     The metrics of a row that fails its check mean nothing, and are not looked at.
@@ -124,7 +124,7 @@ def judge(table: Table, target: CommandTarget, measure: Measure, *, csv: str,
             costs.append(measure.costs(values))
         except OverflowError as error:
             raise Fault("not-positive", f"{csv} row {row + 1}: {error}") from None
-    return Reading(table=table, costs=tuple(costs), failed=tuple(failed), wall_s=wall_s)
+    return TableReading(table=table, costs=tuple(costs), failed=tuple(failed), wall_s=wall_s)
 
 
 def _value(text: str, name: str, row: int, csv: str) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.benchmark.runs.result_table import NAMED, Fault, Table
+from harness.benchmark.runs.result_table import NAMED, Fault, ResultTable
 from harness.benchmark.spec import metric_units, metric_words, row_classes
 from harness.benchmark.spec.command_target import CommandTarget
 
@@ -25,7 +25,7 @@ class Found:
     wavering: tuple[str, ...] = ()
 
 
-def find(target: CommandTarget, incumbent: Sequence[Table], candidate: Sequence[Table]) -> Found:
+def find(target: CommandTarget, incumbent: Sequence[ResultTable], candidate: Sequence[ResultTable]) -> Found:
     """Return the config columns, from all runs of both sides so far; each has one at least.
 
     A column that the incumbent holds steady and the candidate does not is left out, and told, as
@@ -48,7 +48,7 @@ def find(target: CommandTarget, incumbent: Sequence[Table], candidate: Sequence[
     return Found(columns=tuple(left), wavering=tuple(wavering))
 
 
-def _apart(table: Table, columns: Sequence[str]) -> bool:
+def _apart(table: ResultTable, columns: Sequence[str]) -> bool:
     keys = {table.cells(row, columns) for row in range(len(table.rows))}
     return len(keys) == len(table.rows)
 
@@ -59,14 +59,14 @@ def _measured(name: str) -> bool:
     return bool(unit) and (unit.casefold() != "s" or metric_words.direction(name) == "lower")
 
 
-def _steady(name: str, tables: Sequence[Table]) -> bool:
+def _steady(name: str, tables: Sequence[ResultTable]) -> bool:
     if any(name not in table.columns for table in tables):
         return False
     first = sorted(tables[0].column(name))
     return all(sorted(table.column(name)) == first for table in tables[1:])
 
 
-def keyed(table: Table, columns: Sequence[str]) -> Mapping[Key, int]:
+def keyed(table: ResultTable, columns: Sequence[str]) -> Mapping[Key, int]:
     """Return the rows by their configuration. Raises Fault where two rows have the same."""
     rows: dict[Key, int] = {}
     for number in range(len(table.rows)):
@@ -94,7 +94,7 @@ def expect_same(wanted: Iterable[Key], got: Iterable[Key], columns: Sequence[str
                 f"{'; '.join(told)}")
 
 
-def expect_as_many(expected: Table, got: Table, whose: str) -> None:
+def expect_as_many(expected: ResultTable, got: ResultTable, whose: str) -> None:
     """Raise Fault unless both have as many rows: what can be said before columns are known."""
     if len(expected.rows) != len(got.rows):
         raise Fault("changed-rows", f"has {len(got.rows)} rows, {whose} has {len(expected.rows)}")

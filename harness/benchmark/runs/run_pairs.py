@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from statistics import median
 
 from harness.benchmark.runs import row_keys as rows
-from harness.benchmark.runs.result_table import Fault, Reading
+from harness.benchmark.runs.result_table import Fault, TableReading
 from harness.benchmark.runs.row_keys import Found, Key
 from harness.benchmark.spec import row_classes as classes
-from harness.benchmark.spec.command_target import CommandTarget, Mode, Scoring
+from harness.benchmark.spec.command_target import BenchmarkMode, CommandTarget, Scoring
 from harness.benchmark.spec.metric_units import Measure
 from harness.call_trace import weights
 from harness.call_trace.weights import Spread
@@ -33,11 +33,11 @@ class SickIncumbent(IncumbentFault):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pair:
+class RunPair:
     """One run of each side, in either order."""
 
-    incumbent: Reading
-    candidate: Reading
+    incumbent: TableReading
+    candidate: TableReading
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ class Series:
         return dict(zip(self.keys, self.shares.of, strict=True))
 
 
-def build(target: CommandTarget, measure: Measure, pairs: Sequence[Pair]) -> Series:
+def build(target: CommandTarget, measure: Measure, pairs: Sequence[RunPair]) -> Series:
     """Match the rows of all runs. Raises Fault where the candidate's do not fit, SickIncumbent."""
     mine = [pair.incumbent.table for pair in pairs]
     theirs = [pair.candidate.table for pair in pairs]
@@ -106,7 +106,7 @@ def build(target: CommandTarget, measure: Measure, pairs: Sequence[Pair]) -> Ser
                   keys=tuple(wanted), found=found, shares=shares)
 
 
-def expect_named(target: CommandTarget, found: Series, mode: Mode) -> None:
+def expect_named(target: CommandTarget, found: Series, mode: BenchmarkMode) -> None:
     """Refuse weights that name no row of the full benchmark; the quick one may have none of them.
     """
     if mode.name == "full":
@@ -122,7 +122,7 @@ def weighed(target: CommandTarget, columns: Sequence[str], keys: Sequence[Key]) 
     return shares
 
 
-def cost(target: CommandTarget, measure: Measure, found: Series, reading: Reading) -> float:
+def cost(target: CommandTarget, measure: Measure, found: Series, reading: TableReading) -> float:
     """Return what the rows of one run cost together, as they are scored."""
     weight, keyed = found.weight_of, rows.keyed(reading.table, found.found.columns)
     return together([measure.combined(reading.costs[keyed[key]]) for key in found.keys],

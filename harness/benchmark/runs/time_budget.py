@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class Room:
+class TimeBudget:
     """The seconds that are left for runs, and what one has taken; without a number, any."""
 
     def __init__(self, left_s: float | None, clock: Callable[[], float] = time.monotonic) -> None:

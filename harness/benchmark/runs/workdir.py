@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from harness.benchmark.runs.csv_reader import Reader
-from harness.benchmark.runs.result_table import LIMITS, Fault, FaultKind, Table
+from harness.benchmark.runs.csv_reader import CsvReader
+from harness.benchmark.runs.result_table import LIMITS, Fault, FaultKind, ResultTable
 from harness.benchmark.spec.command_line import words
-from harness.benchmark.spec.command_target import Mode
+from harness.benchmark.spec.command_target import BenchmarkMode
 from harness.compile import compiler_cache
 from harness.errors import Stopped
 from harness.formats import file_copy
@@ -31,7 +31,7 @@ COMMAND_LIMITS = Limits(wall_s=1800.0, output_bytes=64 << 20, file_bytes=8 << 30
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class CommandEnvironment:
     """What the commands of both sides share: environment, limits, who may stop them."""
 
     env: Mapping[str, str] = field(default_factory=dict)
@@ -61,13 +61,13 @@ class Place:
         return self.until is not None and time.monotonic() >= self.until
 
 
-class Side:
+class WorkingCopy:
     """A copy of one tree below `folder`; a command sees and changes only this copy, and its home.
 
     What a build or a first run leaves there, later runs find: each side has its own.
     """
 
-    def __init__(self, name: str, tree: Path, folder: Path, place: Place,
+    def __init__(self, name: str, tree: Path, folder: Path, place: CommandEnvironment,
                  frozen: Sequence[str] = ()) -> None:
         self.name, self.place = name, place
         self.folder = folder
@@ -125,7 +125,7 @@ class Side:
                 raise Fault("changed-files", f"changes {path}, which is frozen")
         return outcome
 
-    def benchmark(self, mode: Mode, reader: Reader, lock: DeviceLock) -> tuple[Table, float]:
+    def benchmark(self, mode: BenchmarkMode, reader: CsvReader, lock: DeviceLock) -> tuple[ResultTable, float]:
         """Run a benchmark and read what it wrote just now; returns its table and seconds.
 
         Raises Fault, one kind for each thing that can be wrong.
@@ -134,7 +134,7 @@ class Side:
         self._cold = False
         return found
 
-    def _benchmark(self, mode: Mode, reader: Reader, lock: DeviceLock) -> tuple[Table, float]:
+    def _benchmark(self, mode: BenchmarkMode, reader: CsvReader, lock: DeviceLock) -> tuple[ResultTable, float]:
         path = self.tree / mode.csv
         had = self._remove(path, mode.csv)
         began = self._now_ns()

@@ -16,14 +16,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.benchmark.runs import clean_runs, row_keys, run_pairs
-from harness.benchmark.runs.alternating_runs import ORDER, Duel
-from harness.benchmark.runs.result_table import Fault, Reading
-from harness.benchmark.runs.run_pairs import Pair, Series, SickIncumbent
-from harness.benchmark.runs.workdir import Side
+from harness.benchmark.runs.alternating_runs import ORDER, AlternatingRuns
+from harness.benchmark.runs.result_table import Fault, TableReading
+from harness.benchmark.runs.run_pairs import RunPair, Series, SickIncumbent
+from harness.benchmark.runs.workdir import WorkingCopy
 from harness.benchmark.search import finals
-from harness.benchmark.search.round_robin import Rota
+from harness.benchmark.search.round_robin import RoundRobin
 from harness.benchmark.spec.command_target import CommandTarget
-from harness.benchmark.verdict.benchmark_verdict import Evaluation, Progress
+from harness.benchmark.verdict.benchmark_verdict import BenchmarkEvaluation, Progress
 from harness.benchmark.verdict.confirm_gain import unconfirmed
 from harness.devices.device import Device
 from harness.errors import DeviceFault, InputError, Stopped
@@ -32,15 +32,15 @@ from harness.formats import file_copy
 from harness.runners.session import Settings
 from harness.search.space import knobs
 from harness.search.space.space import Config, of_knobs
-from harness.search.strategy.ask_tell import Strategy, Walk
-from harness.search.strategy.incumbent import Ruling
+from harness.search.strategy.ask_tell import AskTell, Strategy
+from harness.search.strategy.incumbent import Incumbent
 from harness.search.trials.trials import (
     MOST_TRIALS,
     ConfigRows,
     Contender,
     Correctness,
-    Job,
     LoopResult,
+    SearchJob,
     Tag,
     Trial,
 )
@@ -56,7 +56,7 @@ MOST_CLASSES = 64
 TAGS: Mapping[Correctness, Tag] = {"PASS": "tried", "FAIL": "revert", "REJECTED": "rejected"}
 
 
-def sweep(target: CommandTarget, job: Job, device: Device, settings: Settings, *,
+def sweep(target: CommandTarget, job: SearchJob, device: Device, settings: Settings, *,
           repeats: int = 0, on_trial: Callable[[Trial], None] | None = None,
           progress: Progress | None = None, cancel: threading.Event | None = None) -> LoopResult:
     """Search the knobs of `target.source` in `job.tree`; when stopped, return what it has so far.
@@ -71,7 +71,7 @@ def sweep(target: CommandTarget, job: Job, device: Device, settings: Settings, *
         raise InputError(f"a comparison needs {LEAST_REPEATS} runs or more")
     if not target.source:
         raise InputError("no source is named whose knobs can be searched", where="kernel_source")
-    return Sweep(target, job, device, settings, progress, cancel).search(
+    return CommandLoop(target, job, device, settings, progress, cancel).search(
         repeats, on_trial or (lambda trial: None))
 
 
@@ -86,10 +86,10 @@ class Tried:
     latency_us: float | None = None
 
 
-class Sweep(Evaluation):
+class CommandLoop(BenchmarkEvaluation):
     """What an evaluation can do, put to a search."""
 
-    def __init__(self, target: CommandTarget, job: Job, device: Device, settings: Settings,
+    def __init__(self, target: CommandTarget, job: SearchJob, device: Device, settings: Settings,
                  progress: Progress | None, cancel: threading.Event | None) -> None:
         trees = Trees(candidate=job.tree, incumbent=job.tree, reference=job.reference or job.tree)
         super().__init__(target, trees, device, settings, progress, cancel, unconfirmed)
@@ -102,9 +102,9 @@ class Sweep(Evaluation):
         self.required = knobs.requirements(self.source, self.knobs, target.source)
         self.space = of_knobs(self.knobs, job.only, self.required)
         self.kernel = knobs.identity(target.op, self.source, language=target.language)
-        self.ruling = Ruling(self.space, MARGIN)
+        self.ruling = Incumbent(self.space, MARGIN)
         self.trials: list[Trial] = []
-        self.first: Pair | None = None
+        self.first: RunPair | None = None
         self._sick = False
         self.columns: tuple[str, ...] = ()
         self.classes: tuple[ConfigRows, ...] = ()
@@ -142,8 +142,8 @@ class Sweep(Evaluation):
         return knobs.apply(self.source, config, language=self.target.language)
 
     def _try_all(self, on_trial: Callable[[Trial], None]) -> None:
-        rota = Rota(self._strategy)
-        walk = Walk(rota, self.space)
+        rota = RoundRobin(self._strategy)
+        walk = AskTell(rota, self.space)
         while len(self.trials) < self.job.budget and not self._cancelled():
             config = walk.next()
             if config is None:
@@ -165,9 +165,9 @@ class Sweep(Evaluation):
             on_trial(trial)
 
     def _strategy(self) -> Strategy:
-        from harness.search.bayesian.bayesian_search import ModelSearch
+        from harness.search.bayesian.bayesian_search import BayesianSearch
 
-        return ModelSearch(self.space, self.job.seed, ())
+        return BayesianSearch(self.space, self.job.seed, ())
 
     def _try_default(self) -> Tried:
         """Run the default beside itself: what its rows are, and how much is noise."""
@@ -178,7 +178,7 @@ class Sweep(Evaluation):
         except Fault as fault:
             raise SickIncumbent(fault) from None
         self.first = pair
-        turned = Pair(incumbent=pair.candidate, candidate=pair.incumbent)
+        turned = RunPair(incumbent=pair.candidate, candidate=pair.incumbent)
         found = run_pairs.build(self.target, self.measure, [pair, turned])
         run_pairs.expect_named(self.target, found, self.mode)
         if self.target.weights is not None and found.shares.names_none:
@@ -204,18 +204,18 @@ class Sweep(Evaluation):
                          reason=str(fault))
         return self._seen_in(found, pair.candidate, 1)
 
-    def side_of(self, name: str, config: Config) -> Side:
+    def side_of(self, name: str, config: Config) -> WorkingCopy:
         """Return a copy of the tree with a configuration set, built. Raises Fault."""
         side = self._side(name, self.job.tree)
         (side.tree / self.target.source).write_bytes(self.source_of(config).encode())
         self._build(side)
         return side
 
-    def _pair(self, sides: Mapping[str, Side]) -> Pair:
+    def _pair(self, sides: Mapping[str, WorkingCopy]) -> RunPair:
         number = len(self.trials)
         self._progress("timing", f"{self.mode.name} benchmark, trial {number}", None)
-        runs = Duel(self.bench(sides), self.mode, Plan()).runs(ORDER if number % 2 else ORDER[::-1])
-        return Pair(incumbent=runs["incumbent"], candidate=runs["candidate"])
+        runs = AlternatingRuns(self.bench(sides), self.mode, Plan()).runs(ORDER if number % 2 else ORDER[::-1])
+        return RunPair(incumbent=runs["incumbent"], candidate=runs["candidate"])
 
     def _know(self, found: Series) -> None:
         """Remember the classes of a command, those first that take most of the time."""
@@ -230,7 +230,7 @@ class Sweep(Evaluation):
         if len(costly) > MOST_CLASSES and not any(note in one for one in self.notes):
             self.notes.append(f"{len(costly) - MOST_CLASSES} {note}")
 
-    def _seen_in(self, found: Series, reading: Reading, place: int) -> Tried:
+    def _seen_in(self, found: Series, reading: TableReading, place: int) -> Tried:
         """Return what one pair of a series says."""
         known = {one.name for one in self.classes}
         return Tried(
@@ -287,11 +287,11 @@ class Sweep(Evaluation):
         if "best" not in runs:
             return ()
         self._know(run_pairs.build(self.target, self.measure, [
-            Pair(incumbent=run, candidate=run) for run in runs["best"]]))
+            RunPair(incumbent=run, candidate=run) for run in runs["best"]]))
         return finals.compared(self.target, self.measure, runs, configs,
                                [one.name for one in self.classes])
 
-    def _of(self, trial: Trial, name: str) -> Side:
+    def _of(self, trial: Trial, name: str) -> WorkingCopy:
         if trial.config == self.space.default:
             return self._default
         return self.side_of(name, trial.config)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from harness.benchmark.runs import run_pairs
-from harness.benchmark.runs.alternating_runs import Bench, Duel
-from harness.benchmark.runs.result_table import Fault, Reading
-from harness.benchmark.runs.run_pairs import Pair
-from harness.benchmark.spec.command_target import CommandTarget, Mode
+from harness.benchmark.runs.alternating_runs import AlternatingRuns, BenchmarkRunner
+from harness.benchmark.runs.result_table import Fault, TableReading
+from harness.benchmark.runs.run_pairs import RunPair
+from harness.benchmark.spec.command_target import BenchmarkMode, CommandTarget
 from harness.benchmark.spec.metric_units import Measure
 from harness.search.space.space import Config
 from harness.search.trials.trials import Contender, Showing, Trial
@@ -49,11 +49,11 @@ def screened(chosen: Sequence[Trial], best: Trial, classes: Sequence[str],
         for name in classes)) for trial in chosen)
 
 
-def repeat(bench: Bench, mode: Mode, times: int, note: Callable[[str], None],
-           ) -> dict[str, list[Reading]]:
+def repeat(bench: BenchmarkRunner, mode: BenchmarkMode, times: int, note: Callable[[str], None],
+           ) -> dict[str, list[TableReading]]:
     """Run all sides of a bench in turn, so many times; who fails is left out, and told."""
-    runs: dict[str, list[Reading]] = {name: [] for name in bench.sides}
-    duel = Duel(bench, mode, Plan())
+    runs: dict[str, list[TableReading]] = {name: [] for name in bench.sides}
+    duel = AlternatingRuns(bench, mode, Plan())
     for turn in range(times):
         bench.progress("timing", f"contenders, round {turn + 1} of {times}", turn / times)
         with bench.lock() as held:
@@ -69,14 +69,14 @@ def repeat(bench: Bench, mode: Mode, times: int, note: Callable[[str], None],
     return runs
 
 
-def compared(target: CommandTarget, measure: Measure, runs: Mapping[str, Sequence[Reading]],
+def compared(target: CommandTarget, measure: Measure, runs: Mapping[str, Sequence[TableReading]],
              configs: Mapping[str, Config], classes: Sequence[str]) -> tuple[Contender, ...]:
     """Return contenders by runs in turn with `best`; who does not fit its table is left out."""
     found = []
     for name, config in configs.items():
         if name not in runs or "best" not in runs:
             continue
-        pairs = [Pair(incumbent=best, candidate=own)
+        pairs = [RunPair(incumbent=best, candidate=own)
                  for best, own in zip(runs["best"], runs[name], strict=True)]
         try:
             seen = {one.name: one for one in run_pairs.build(target, measure, pairs).classes}

@@ -12,7 +12,7 @@ ALONE = 12
 """Proposals that are for the whole table before classes have a turn: all learn from them."""
 
 
-class Rota:
+class RoundRobin:
     """Proposes what one strategy asks for the whole table, then one for a class, and so on.
 
     Whatever is tried, all of them are told, each the score that it is after.

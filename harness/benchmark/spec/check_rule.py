@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from harness.benchmark.spec.command_target import Check
+from harness.benchmark.spec.command_target import CheckColumn
 
 WORDS = ("pass", "passed", "ok", "true", "yes", "success", "correct")
 """What passes where a check names its column only."""
@@ -19,7 +19,7 @@ _TEXT = re.compile(r"\s*([^=!<>]+?)\s*((?:==|!=|<=|>=|<|>|=).*)", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class CheckRule:
     """A rule that was read; `told` is how it is worded."""
 
     told: str
@@ -43,10 +43,10 @@ class Rule:
         return same is (self.sign == "==")
 
 
-def parse(text: str) -> Rule:
+def parse(text: str) -> CheckRule:
     """Read a rule. Raises ValueError in a few words that go after the rule itself."""
     if not text.strip():
-        return Rule(told=f"one of {', '.join(WORDS)}", sign="==", words=WORDS)
+        return CheckRule(told=f"one of {', '.join(WORDS)}", sign="==", words=WORDS)
     signed = _SIGN.fullmatch(text)
     sign, rest = ("==", text.strip()) if signed is None else (
         signed[1].replace("=", "==") if signed[1] == "=" else signed[1], signed[2].strip("'\" "))
@@ -58,17 +58,17 @@ def parse(text: str) -> Rule:
     if sign in ORDERED:
         if value is None:
             raise ValueError("needs a number")
-        return Rule(told=f"{sign} {rest}", sign=sign, number=value)
+        return CheckRule(told=f"{sign} {rest}", sign=sign, number=value)
     words = tuple(word.strip().casefold() for word in rest.split("|") if word.strip())
-    return Rule(told=f"{sign} {rest}", sign=sign, words=words, number=value)
+    return CheckRule(told=f"{sign} {rest}", sign=sign, words=words, number=value)
 
 
-def check_in(text: str) -> Check:
+def check_in(text: str) -> CheckColumn:
     """Return a check that is written in one line, `err == 0`, or a column's name alone."""
     written = _TEXT.fullmatch(text)
     if written is None:
-        return Check(column=text.strip())
-    return Check(column=written[1], rule=written[2].strip())
+        return CheckColumn(column=text.strip())
+    return CheckColumn(column=written[1], rule=written[2].strip())
 
 
 def number(cell: str) -> float | None:

@@ -37,7 +37,7 @@ class Metric:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
+class CheckColumn:
     """The column that says whether a row is right, and what it must hold; see `rule`."""
 
     column: str
@@ -45,7 +45,7 @@ class Check:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mode:
+class BenchmarkMode:
     """One of the two commands that measure: representative shapes, or all of them."""
 
     name: ModeName
@@ -66,7 +66,7 @@ class CommandTarget:
     op: str
     command: str
     csv: str
-    check: Check
+    check: CheckColumn
     metrics: tuple[Metric, ...]
     kind: Literal["command"] = "command"
     quick_command: str = ""
@@ -98,14 +98,14 @@ class CommandTarget:
         return hashlib.sha256(to_json(self)).hexdigest()[:12]
 
     @property
-    def full(self) -> Mode:
-        return Mode(name="full", command=self.command, csv=self.csv)
+    def full(self) -> BenchmarkMode:
+        return BenchmarkMode(name="full", command=self.command, csv=self.csv)
 
     @property
-    def quick(self) -> Mode | None:
+    def quick(self) -> BenchmarkMode | None:
         if not self.quick_command:
             return None
-        return Mode(name="quick", command=self.quick_command, csv=self.quick_csv or self.csv)
+        return BenchmarkMode(name="quick", command=self.quick_command, csv=self.quick_csv or self.csv)
 
 
 def faults(target: CommandTarget) -> Iterator[Fault]:

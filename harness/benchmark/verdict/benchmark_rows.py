@@ -9,8 +9,8 @@ from statistics import median
 
 from harness.benchmark.runs import row_keys, stopping_rule
 from harness.benchmark.runs.alternating_runs import Wrong
-from harness.benchmark.runs.run_pairs import ClassSeries, Pair, Series, together
-from harness.benchmark.spec.command_target import CommandTarget, Mode
+from harness.benchmark.runs.run_pairs import ClassSeries, RunPair, Series, together
+from harness.benchmark.spec.command_target import BenchmarkMode, CommandTarget
 from harness.benchmark.spec.metric_units import Measure
 from harness.formats.text import plain
 from harness.timing import stats
@@ -22,19 +22,19 @@ NAME = 200
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class ModeResults:
     """What one mode has shown, and its repetition where there was one."""
 
     target: CommandTarget
     measure: Measure
     plan: Plan
-    mode: Mode
-    pairs: Sequence[Pair]
+    mode: BenchmarkMode
+    pairs: Sequence[RunPair]
     series: Series
     again: Series | None = None
 
 
-def verdict(seen: Seen) -> Verdict:
+def verdict(seen: ModeResults) -> Verdict:
     """Return the verdict on a candidate whose rows are all right."""
     value, repeated = stopping_rule.overall(seen.series, seen.plan, seen.again)
     again = {one.name: one for one in seen.again.classes} if seen.again else {}
@@ -64,7 +64,7 @@ def wrong(failure: Wrong) -> Verdict:
                        "0: a row fails")),))
 
 
-def _row(seen: Seen, one: ClassSeries, again: ClassSeries | None) -> Row:
+def _row(seen: ModeResults, one: ClassSeries, again: ClassSeries | None) -> Row:
     value = stats.estimate(one.log_ratios, seen.plan.alpha_look)
     outcome, note = stopping_rule.outcome(one, seen.plan, again)
     return Row(config_class=plain(one.name, NAME), correct=True, outcome=outcome, note=note,
@@ -74,7 +74,7 @@ def _row(seen: Seen, one: ClassSeries, again: ClassSeries | None) -> Row:
                core=one.name in seen.target.core)
 
 
-def findings(seen: Seen) -> Iterator[Finding]:
+def findings(seen: ModeResults) -> Iterator[Finding]:
     """Yield what is odd about the runs, for a person to look at."""
     for name in seen.series.found.wavering:
         yield Finding(rule="reported", severity="flag", detail=(
@@ -88,7 +88,7 @@ def findings(seen: Seen) -> Iterator[Finding]:
                                  "different files: times are rounded, kept or made up")
 
 
-def _evidence(seen: Seen) -> Iterator[Evidence]:
+def _evidence(seen: ModeResults) -> Iterator[Evidence]:
     seconds = {side: median(getattr(pair, side).wall_s for pair in seen.pairs)
                for side in ("incumbent", "candidate")}
     yield Evidence(kind="runs", detail=(
@@ -100,7 +100,7 @@ def _evidence(seen: Seen) -> Iterator[Evidence]:
         f"(read by {seen.pairs[0].candidate.table.reader})"))
 
 
-def _score(seen: Seen, mean: float) -> Evidence:
+def _score(seen: ModeResults, mean: float) -> Evidence:
     how = "geometric mean" if seen.target.scoring == "geometric" else "total"
     by_calls = "" if seen.target.weights is None or seen.series.shares.names_none else ", by calls"
     return Evidence(kind="score", detail=(

@@ -14,17 +14,17 @@ from pathlib import Path
 
 from harness.audit import benchmark_transfer
 from harness.benchmark.runs import clean_runs, row_keys, stopping_rule
-from harness.benchmark.runs.alternating_runs import Bench, Duel, Wrong
-from harness.benchmark.runs.clean_runs import Undisturbed
-from harness.benchmark.runs.csv_reader import Reader
+from harness.benchmark.runs.alternating_runs import AlternatingRuns, BenchmarkRunner, Wrong
+from harness.benchmark.runs.clean_runs import CleanRuns
+from harness.benchmark.runs.csv_reader import CsvReader
 from harness.benchmark.runs.result_table import Fault
 from harness.benchmark.runs.run_pairs import Series, SickIncumbent
-from harness.benchmark.runs.workdir import COMMAND_LIMITS, Place, Side
-from harness.benchmark.spec.command_target import CommandTarget, Mode
+from harness.benchmark.runs.workdir import COMMAND_LIMITS, CommandEnvironment, WorkingCopy
+from harness.benchmark.spec.command_target import BenchmarkMode, CommandTarget
 from harness.benchmark.spec.metric_units import Measure
 from harness.benchmark.verdict import benchmark_rows, metric_costs
 from harness.benchmark.verdict import confirm_gain as confirmation
-from harness.benchmark.verdict.benchmark_rows import Seen
+from harness.benchmark.verdict.benchmark_rows import ModeResults
 from harness.benchmark.verdict.confirm_gain import Confirm, by_kernel_time
 from harness.compile import compiler_cache
 from harness.devices.device import Device
@@ -49,10 +49,10 @@ def evaluate(target: CommandTarget, trees: Trees, device: Device, settings: Sett
     the candidate, InputError where its two commands do not measure what it says they do,
     EnvironmentFault when the machine fails and Stopped.
     """
-    return Evaluation(target, trees, device, settings, progress, cancel, confirm).run()
+    return BenchmarkEvaluation(target, trees, device, settings, progress, cancel, confirm).run()
 
 
-class Evaluation:
+class BenchmarkEvaluation:
     """One evaluation; everything is written below one folder of the scratch."""
 
     def __init__(self, target: CommandTarget, trees: Trees, device: Device, settings: Settings,
@@ -64,11 +64,11 @@ class Evaluation:
         self._progress = progress or (lambda stage, detail, done: None)
         self._cancel, self._confirm = cancel, confirm
         self._folder = Path(settings.scratch) / "reported"
-        self._reader = Reader(self._folder / "reader", settings.python, cancel)
+        self._reader = CsvReader(self._folder / "reader", settings.python, cancel)
         self._yields = device_lock.turnstile() if self.on_cpu else None
-        self.undisturbed = Undisturbed()
+        self.undisturbed = CleanRuns()
         reason = guard.unconfined()
-        self._place = Place(
+        self._place = CommandEnvironment(
             env={**settings.env, **device.visible_env}, python=settings.python,
             nodes=device.all_nodes,
             limits=replace(COMMAND_LIMITS, wall_s=target.timeout_s), cancel=cancel,
@@ -131,8 +131,8 @@ class Evaluation:
             verdict = confirmation.traced(verdict, self.device, bench, seen)
         return verdict
 
-    def bench(self, sides: Mapping[str, Side]) -> Bench:
-        return Bench(target=self.target, measure=self.measure, sides=sides, reader=self._reader,
+    def bench(self, sides: Mapping[str, WorkingCopy]) -> BenchmarkRunner:
+        return BenchmarkRunner(target=self.target, measure=self.measure, sides=sides, reader=self._reader,
                      lock=self._lock, progress=self._progress, undisturbed=self.undisturbed)
 
     def _rehearse(self) -> None:
@@ -157,11 +157,11 @@ class Evaluation:
                 self.notes.append("candidates are not confined: inside namespaces the benchmark "
                                   f"{fault.what}")
 
-    def _measured(self, bench: Bench) -> Seen:
+    def _measured(self, bench: BenchmarkRunner) -> ModeResults:
         """Measure by the quick command if there is one, and by the full one what may be a gain."""
         plan, quick = self.settings.plan, self.target.quick
         if quick is not None:
-            duel = Duel(bench, quick, plan)
+            duel = AlternatingRuns(bench, quick, plan)
             found = duel.run()
             if self.target.same_rows:
                 self._expect_same_rows(bench, found)
@@ -173,18 +173,18 @@ class Evaluation:
                 "the quick command has no row that the weights name: judged by the full one"
                 if unweighed else
                 "the quick command shows what may be a gain: judged by the full one")
-        duel = Duel(bench, self.target.full, plan)
+        duel = AlternatingRuns(bench, self.target.full, plan)
         return self._seen(duel, duel.run(), plan, self.target.full)
 
-    def _seen(self, duel: Duel, found: Series, plan: Plan, mode: Mode) -> Seen:
+    def _seen(self, duel: AlternatingRuns, found: Series, plan: Plan, mode: BenchmarkMode) -> ModeResults:
         again = duel.again() if stopping_rule.repeat(found, plan) else None
-        return Seen(target=self.target, measure=self.measure, plan=plan, mode=mode,
+        return ModeResults(target=self.target, measure=self.measure, plan=plan, mode=mode,
                     pairs=tuple(duel.pairs), series=found, again=again)
 
-    def _expect_same_rows(self, bench: Bench, quick: Series) -> None:
+    def _expect_same_rows(self, bench: BenchmarkRunner, quick: Series) -> None:
         """Hold the quick command to its claim that it measures the rows of the full one."""
         with self._lock() as held:
-            read = Duel(bench, self.target.full, self.settings.plan).reading("incumbent", held)
+            read = AlternatingRuns(bench, self.target.full, self.settings.plan).reading("incumbent", held)
         try:
             columns = quick.found.columns
             if missing := [name for name in columns if name not in read.table.columns]:
@@ -195,11 +195,11 @@ class Evaluation:
             raise InputError(f"the quick command {fault.what}", where="representative_shapes", fix=(
                 "they are said to be all of target_shapes: list those that are measured")) from None
 
-    def _side(self, name: str, tree: str) -> Side:
-        return Side(name, Path(tree), self._folder / name, self._place,
+    def _side(self, name: str, tree: str) -> WorkingCopy:
+        return WorkingCopy(name, Path(tree), self._folder / name, self._place,
                     self.target.frozen)
 
-    def _build(self, side: Side) -> None:
+    def _build(self, side: WorkingCopy) -> None:
         commands = [c for c in (self.target.setup_command, self.target.build_command) if c]
         if not commands:
             return
@@ -224,7 +224,7 @@ class Evaluation:
             except ValueError as error:
                 raise InputError(str(error), where=name) from None
 
-    def _work(self, side: Side, command: str) -> None:
+    def _work(self, side: WorkingCopy, command: str) -> None:
         """Run what is not timed: beside others on a CPU, with the card to itself on a GPU."""
         if self.on_cpu:
             side.run(command, yields=self._yields)

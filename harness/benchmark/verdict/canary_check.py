@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.benchmark.runs import result_table
-from harness.benchmark.runs.csv_reader import Reader
-from harness.benchmark.runs.result_table import Fault, Reading
-from harness.benchmark.runs.workdir import COMMAND_LIMITS, Place, Side
+from harness.benchmark.runs.csv_reader import CsvReader
+from harness.benchmark.runs.result_table import Fault, TableReading
+from harness.benchmark.runs.workdir import COMMAND_LIMITS, CommandEnvironment, WorkingCopy
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.benchmark.spec.metric_units import Measure
 from harness.devices.device import Device
@@ -50,8 +50,8 @@ class _Canary:
         self.on_cpu, self._cancel = device.kind == "cpu", cancel
         self._progress = progress or (lambda stage, detail, done: None)
         self._folder = Path(settings.scratch) / "canary"
-        self._reader = Reader(self._folder / "reader", settings.python, cancel)
-        self._place = Place(
+        self._reader = CsvReader(self._folder / "reader", settings.python, cancel)
+        self._place = CommandEnvironment(
             env={**settings.env, **device.visible_env}, python=settings.python, confined=False,
             limits=replace(COMMAND_LIMITS, wall_s=target.timeout_s), cancel=cancel,
             warm=settings.warm_cache)
@@ -88,13 +88,13 @@ class _Canary:
                 f"the build of a broken copy {unbuilt}, and the benchmark passes all the same"))
         return Evidence(kind=UNSEEN, detail="the benchmark passes on a broken copy")
 
-    def _rows(self, side: Side) -> int | None:
+    def _rows(self, side: WorkingCopy) -> int | None:
         try:
             return len(self._reading(side).table.rows)
         except Fault:
             return None
 
-    def _built(self, side: Side) -> str:
+    def _built(self, side: WorkingCopy) -> str:
         try:
             for command in (self.target.setup_command, self.target.build_command):
                 if command:
@@ -105,7 +105,7 @@ class _Canary:
             return fault.what
         return ""
 
-    def _reading(self, side: Side) -> Reading:
+    def _reading(self, side: WorkingCopy) -> TableReading:
         mode = self.target.quick or self.target.full
         self._progress("canary", f"the benchmark on the {side.name} copy", None)
         with self._lock() as held:
@@ -127,8 +127,8 @@ class _Canary:
         return ("the test command passes on a copy in which the files that candidates change are "
                 "broken: it does not test them",)
 
-    def _side(self, name: str, tree: str) -> Side:
-        return Side(name, Path(tree), self._folder / name, self._place, self.target.frozen)
+    def _side(self, name: str, tree: str) -> WorkingCopy:
+        return WorkingCopy(name, Path(tree), self._folder / name, self._place, self.target.frozen)
 
     @contextmanager
     def _lock(self) -> Iterator[DeviceLock]:

@@ -15,10 +15,10 @@ from harness.benchmark.kernel_time.cupti import Profile, Unseen
 from harness.benchmark.kernel_time.gain import CHANGED, Compared
 from harness.benchmark.runs import row_keys, stopping_rule
 from harness.benchmark.runs import run_pairs as series
-from harness.benchmark.runs.alternating_runs import ORDER, Bench, Duel
-from harness.benchmark.runs.result_table import Fault, Reading
+from harness.benchmark.runs.alternating_runs import ORDER, AlternatingRuns, BenchmarkRunner
+from harness.benchmark.runs.result_table import Fault, TableReading
 from harness.benchmark.runs.run_pairs import Series
-from harness.benchmark.verdict.benchmark_rows import Seen
+from harness.benchmark.verdict.benchmark_rows import ModeResults
 from harness.devices.device import Device
 from harness.errors import KoptError, Stopped
 from harness.formats.text import plain
@@ -45,12 +45,12 @@ class Confirmation:
 class Confirm(Protocol):
     """Looks at a gain that the benchmark reports; the sides can still be run."""
 
-    def __call__(self, device: Device, bench: Bench, seen: Seen, /) -> Confirmation:
+    def __call__(self, device: Device, bench: BenchmarkRunner, seen: ModeResults, /) -> Confirmation:
         """Return what is to be found fault with. Raises Stopped alone."""
         ...
 
 
-def unconfirmed(device: Device, bench: Bench, seen: Seen) -> Confirmation:
+def unconfirmed(device: Device, bench: BenchmarkRunner, seen: ModeResults) -> Confirmation:
     """Return that nobody has looked: what a person has to weigh."""
     return Confirmation()
 
@@ -60,7 +60,7 @@ def because(reason: str) -> Finding:
     return replace(UNCONFIRMED, rule=KERNEL_TIME, detail=f"{UNCONFIRMED.detail}: {reason}")
 
 
-def by_kernel_time(device: Device, bench: Bench, seen: Seen) -> Confirmation:
+def by_kernel_time(device: Device, bench: BenchmarkRunner, seen: ModeResults) -> Confirmation:
     """Run both sides once more, on the same card, and see what their kernels took.
 
     Whatever goes wrong leaves the gain as it is, unconfirmed, with the reason.
@@ -87,7 +87,7 @@ def by_kernel_time(device: Device, bench: Bench, seen: Seen) -> Confirmation:
         Evidence(kind=KERNEL_TIME, detail=found.told), kernel_trace.evidence(kernels)))
 
 
-def traced(verdict: Verdict, device: Device, bench: Bench, seen: Seen) -> Verdict:
+def traced(verdict: Verdict, device: Device, bench: BenchmarkRunner, seen: ModeResults) -> Verdict:
     """Return a verdict with the kernels of one more run, or with why they cannot be seen."""
     if device.kind != "nvidia":
         return verdict
@@ -120,7 +120,7 @@ def _finding(found: Compared, speedup: float) -> Finding | None:
         f"GPU kernel time speaks against {speedup:.2f}x: it went from {found.numbers}"))
 
 
-def _profiles(bench: Bench, seen: Seen) -> Mapping[str, Profile]:
+def _profiles(bench: BenchmarkRunner, seen: ModeResults) -> Mapping[str, Profile]:
     """Return what one more run of each side says of its kernels, while nobody disturbs them."""
     incumbent = bench.sides["incumbent"]
     bench.progress("confirming", "what asks the card for kernel time", None)
@@ -132,11 +132,11 @@ def _profiles(bench: Bench, seen: Seen) -> Mapping[str, Profile]:
     return {name: profile for name, (_, profile) in found.items()}
 
 
-def _profile(bench: Bench, seen: Seen, name: str, held: DeviceLock,
-             cupti: Sequence[str]) -> tuple[Reading, Profile]:
+def _profile(bench: BenchmarkRunner, seen: ModeResults, name: str, held: DeviceLock,
+             cupti: Sequence[str]) -> tuple[TableReading, Profile]:
     """Return one side's run, which must measure as those before it, and what its kernels took."""
     bench.progress("confirming", f"kernel time of the {name}", ORDER.index(name) / len(ORDER))
-    duel = Duel(bench, seen.mode, seen.plan)
+    duel = AlternatingRuns(bench, seen.mode, seen.plan)
     try:
         read, profile = kernel_time.observed(bench.sides[name], cupti,
                                              partial(duel.reading, name, held))
@@ -148,11 +148,11 @@ def _profile(bench: Bench, seen: Seen, name: str, held: DeviceLock,
     return read, profile
 
 
-def _expect_alike(reads: Mapping[str, Reading], bench: Bench, seen: Seen) -> None:
+def _expect_alike(reads: Mapping[str, TableReading], bench: BenchmarkRunner, seen: ModeResults) -> None:
     """Raise Unseen if a row, or the gain, is reported to be better than in the runs that count."""
     columns = seen.series.found.columns
 
-    def logs(read: Reading) -> list[float]:
+    def logs(read: TableReading) -> list[float]:
         keyed = row_keys.keyed(read.table, columns)
         return [math.log(bench.measure.combined(read.costs[keyed[key]]))
                 for key in seen.series.keys]
@@ -174,7 +174,7 @@ def _is_below(now: float, then: Sequence[float]) -> bool:
     return now < min(then) - max(FASTER, TIMES * (max(then) - min(then)))
 
 
-def _expect_measured(read: Reading, series: Series) -> None:
+def _expect_measured(read: TableReading, series: Series) -> None:
     """Raise Fault unless the run measured, rightly, what those before it did."""
     if read.failed:
         raise Fault("failed-check", f"row {read.failed[0].row + 1}: {read.failed[0].what}")
@@ -182,7 +182,7 @@ def _expect_measured(read: Reading, series: Series) -> None:
                      series.found.columns)
 
 
-def _heed(bench: Bench) -> None:
+def _heed(bench: BenchmarkRunner) -> None:
     """Let a stop be a stop, whatever it looked like from here."""
     cancel = bench.sides["incumbent"].place.cancel
     if cancel is not None and cancel.is_set():

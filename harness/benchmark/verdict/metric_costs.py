@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from statistics import median
 
 from harness.benchmark.runs import row_keys
-from harness.benchmark.verdict.benchmark_rows import Seen
+from harness.benchmark.verdict.benchmark_rows import ModeResults
 from harness.timing.stats import weighted_mean
 from harness.verdict import Cost, Evidence
 
 
-def costs(seen: Seen) -> Iterator[Cost]:
+def costs(seen: ModeResults) -> Iterator[Cost]:
     """Yield each metric's cost to the candidate, the geometric mean over rows by their weight."""
     if len(seen.measure.metrics) < 2:
         return

@@ -21,8 +21,8 @@ from typing import TypeVar
 from harness.benchmark.runs import clean_runs
 from harness.benchmark.runs.alternating_runs import ORDER
 from harness.benchmark.runs.result_table import Fault
-from harness.benchmark.runs.time_budget import Room
-from harness.benchmark.runs.workdir import COMMAND_LIMITS, Place, Side
+from harness.benchmark.runs.time_budget import TimeBudget
+from harness.benchmark.runs.workdir import COMMAND_LIMITS, CommandEnvironment, WorkingCopy
 from harness.benchmark.spec import metric_units
 from harness.benchmark.spec.command_target import Metric
 from harness.devices.device import Device
@@ -93,14 +93,14 @@ class _Runs:
         self.of, self.device, self.settings = of, device, settings
         self._progress, self._cancel = progress, cancel
         self._folder = Path(settings.scratch) / "end-to-end"
-        self._room = Room(of.left_s)
+        self._room = TimeBudget(of.left_s)
         self._trees = {"incumbent": trees.incumbent, "candidate": trees.candidate}
         try:
             self._metric = metric_units.resolve(of.metric) if of.metric is not None else None
         except ValueError as error:
             raise InputError(str(error), where="e2e_metric",
                              fix=metric_units.how(of.metric) if of.metric else "") from None
-        self._place = Place(env={**settings.env, **device.visible_env}, python=settings.python,
+        self._place = CommandEnvironment(env={**settings.env, **device.visible_env}, python=settings.python,
                             nodes=device.all_nodes,
                             warm=settings.warm_cache, until=self._room.until,
                             limits=replace(COMMAND_LIMITS, wall_s=of.timeout_s), cancel=cancel)
@@ -126,7 +126,7 @@ class _Runs:
 
     def _compared(self) -> Verdict:
         self._rehearse()
-        sides = {name: Side(name, Path(tree), self._folder / name, self._place, self.of.frozen)
+        sides = {name: WorkingCopy(name, Path(tree), self._folder / name, self._place, self.of.frozen)
                  for name, tree in self._trees.items()}
         costs: dict[str, list[float]] = {name: [] for name in sides}
         for name, side in sides.items():
@@ -140,7 +140,7 @@ class _Runs:
                 raise
         return self._summed_up(costs)
 
-    def _pair(self, number: int, sides: Mapping[str, Side], costs: dict[str, list[float]]) -> None:
+    def _pair(self, number: int, sides: Mapping[str, WorkingCopy], costs: dict[str, list[float]]) -> None:
         """Run both sides once; raises Fault where there is no time for that."""
         for ahead, name in zip((2, 1), ORDER[::-1] if number % 2 else ORDER, strict=True):
             if not self._room.holds(ahead):
@@ -154,7 +154,7 @@ class _Runs:
         """See whether a GPU works for the base inside namespaces; where not, confine nobody."""
         if self.device.kind == "cpu" or guard.unconfined():
             return
-        side = Side("rehearsal", Path(self._trees["incumbent"]), self._folder / "rehearsal",
+        side = WorkingCopy("rehearsal", Path(self._trees["incumbent"]), self._folder / "rehearsal",
                     self._place, self.of.frozen)
         try:
             with self._lock() as held:
@@ -164,7 +164,7 @@ class _Runs:
         except Fault:
             self._place = replace(self._place, confined=False)
 
-    def _timed(self, name: str, sides: Mapping[str, Side], *, lock: DeviceLock) -> float:
+    def _timed(self, name: str, sides: Mapping[str, WorkingCopy], *, lock: DeviceLock) -> float:
         """Return what a run of the whole program cost while nobody disturbed it."""
         def run(one: str) -> float:
             return self._undisturbed.run(one, lambda: self._cost(

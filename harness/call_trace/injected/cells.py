@@ -15,7 +15,7 @@ LONGEST = 80
 """Characters of a text that is still a name of something."""
 
 
-class Reader:
+class CellReader:
     """Takes the cells of calls of one function; `names` are those of its arguments, in order."""
 
     def __init__(self, function: Any, wanted: tuple[tuple[int, str], ...] | None,

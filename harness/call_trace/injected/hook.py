@@ -7,7 +7,7 @@ import sys
 from _frozen_importlib_external import ExtensionFileLoader, SourceFileLoader, SourcelessFileLoader
 
 from . import job
-from .cells import Reader
+from .cells import CellReader
 from .tally import Tally
 
 TYPE_CHECKING = False
@@ -102,7 +102,7 @@ def _counted(function: Any) -> Any:
     if torch is not None and hasattr(torch, "compiler"):
         _hook.compiling = torch.compiler.is_compiling
     hook, tally = _hook, _hook.tally
-    read = Reader(function, job.ARGS, tally)
+    read = CellReader(function, job.ARGS, tally)
     tally.begin(read.names)
 
     def counted(*args: Any, **kwargs: Any) -> Any:

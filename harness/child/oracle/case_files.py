@@ -8,7 +8,7 @@ import stat
 from typing import Any
 
 
-class Case:
+class CaseFiles:
     """One set of inputs: their bytes, which the files only repeat, and what they should give."""
 
     def __init__(self, tensors: list[dict[str, Any]]) -> None:

@@ -19,7 +19,7 @@ import sys
 import traceback
 from typing import Any
 
-from .case_files import Case, take
+from .case_files import CaseFiles, take
 from .inputs import draw
 
 
@@ -27,7 +27,7 @@ class NoAnswer(ValueError):
     """The reference has no usable answer for these inputs."""
 
 
-class Oracle:
+class OracleProgram:
     def __init__(self, job: dict[str, Any]) -> None:
         self.arrays = open_arrays(job)
         self.wide = job["float64"]
@@ -40,14 +40,14 @@ class Oracle:
         spec.loader.exec_module(module)
         self.function = getattr(module, job["function"])
         self.accepted = inspect.signature(self.function).parameters
-        self.cases: dict[str, Case] = {}
+        self.cases: dict[str, CaseFiles] = {}
 
     def make(self, job: dict[str, Any]) -> dict[str, Any]:
         """Draw one case's inputs, write them to files, compute and keep what is expected.
 
         Where the reference has no answer to inputs that may be skipped, `skip` says why.
         """
-        case = Case(job["tensors"])
+        case = CaseFiles(job["tensors"])
         for index, tensor in enumerate(job["tensors"]):
             if tensor["role"] not in ("scalar", "output"):
                 drawn = draw(self.arrays, tensor, job["seed"] + index * 7919, job["distribution"])
@@ -62,7 +62,7 @@ class Oracle:
         self.cases[job["case"]] = case
         return {"skip": "", "controls": self._controls(case, values, job["first"])}
 
-    def _expect(self, case: Case, dtypes: list[str]) -> dict[str, Any]:
+    def _expect(self, case: CaseFiles, dtypes: list[str]) -> dict[str, Any]:
         """Compute what a case's inputs should give, and return the arguments by name."""
         arrays, values = self.arrays, self._values(case)
         case.expected, case.dtypes = self._call(values), dtypes
@@ -80,7 +80,7 @@ class Oracle:
                                f"in {name}")
         return values
 
-    def _values(self, case: Case) -> dict[str, Any]:
+    def _values(self, case: CaseFiles) -> dict[str, Any]:
         values: dict[str, Any] = {}
         for tensor in case.tensors:
             name = tensor["name"]
@@ -96,7 +96,7 @@ class Oracle:
         results = result if isinstance(result, tuple) else (result,)
         return [self.arrays.as_wide(value) for value in results]
 
-    def _controls(self, case: Case, values: dict[str, Any], first: str) -> list[dict[str, Any]]:
+    def _controls(self, case: CaseFiles, values: dict[str, Any], first: str) -> list[dict[str, Any]]:
         """Return how far off answers are that take no work: [output, name, relative error]."""
         arrays, found = self.arrays, []
         inputs = [arrays.as_wide(values[name]) for name in case.data]
@@ -193,13 +193,13 @@ def one_line(error: BaseException) -> str:
 
 def main(descriptor: int) -> None:
     channel = socket.socket(fileno=descriptor)
-    oracle: Oracle | None = None
+    oracle: OracleProgram | None = None
     with channel, channel.makefile("rwb") as stream:
         for line in stream:
             job = json.loads(line)
             try:
                 if job["op"] == "load":
-                    oracle = Oracle(job)
+                    oracle = OracleProgram(job)
                     answer: dict[str, Any] = {}
                 else:
                     answer = getattr(oracle, job["op"])(job)

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 
-class Kept:
+class KeptBuffers:
     def __init__(self, kernel: Any, tensors: list[dict[str, Any]]) -> None:
         self.kernel, self.tensors = kernel, tensors
         self.buffers = kernel.buffers(tensors)

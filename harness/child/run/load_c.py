@@ -14,7 +14,7 @@ POISON = b"\xff"  # a quiet NaN in every float width, -1 or 255 in integers
 GUARD_BYTES = 4096
 
 
-class Buffer:
+class GuardedMemory:
     """Page-aligned memory with poisoned guards before and behind the payload."""
 
     def __init__(self, tensor: dict[str, Any]) -> None:
@@ -85,14 +85,14 @@ class CKernel:
             if tensor["role"] == "scalar":
                 arguments.append(CTYPES[tensor["dtype"]](tensor["value"]))
                 continue
-            buffer = Buffer(tensor)
+            buffer = GuardedMemory(tensor)
             if not buffer.output:
                 buffer.fill()
             arguments.append(buffer)
         return arguments
 
     def native(self, arguments: list[Any]) -> list[Any]:
-        return [ctypes.c_void_p(a.address) if isinstance(a, Buffer) else a for a in arguments]
+        return [ctypes.c_void_p(a.address) if isinstance(a, GuardedMemory) else a for a in arguments]
 
     def call(self, arguments: list[Any]) -> None:
         self.function(*self.native(arguments))
@@ -103,19 +103,19 @@ class CKernel:
     def renew(self, arguments: list[Any]) -> None:
         """Make the buffers ready for another call: outputs poisoned, what is changed read again."""
         for argument in arguments:
-            if isinstance(argument, Buffer) and argument.output:
+            if isinstance(argument, GuardedMemory) and argument.output:
                 argument.poison()
-            elif isinstance(argument, Buffer) and argument.role == "inout":
+            elif isinstance(argument, GuardedMemory) and argument.role == "inout":
                 argument.fill()
 
     def move(self, arguments: list[Any], names: list[str], moves: dict[str, Any]) -> None:
         for argument, name in zip(arguments, names, strict=True):
-            if isinstance(argument, Buffer) and argument.role == "input" and name in moves:
+            if isinstance(argument, GuardedMemory) and argument.role == "input" and name in moves:
                 argument.move(*moves[name])
 
     def reverse(self, arguments: list[Any]) -> None:
         for argument in arguments:
-            if isinstance(argument, Buffer) and not argument.output:
+            if isinstance(argument, GuardedMemory) and not argument.output:
                 argument.reverse()
 
     def write(self, arguments: list[Any], _: None, tensors: list[dict[str, Any]],

@@ -30,7 +30,7 @@ def memory(tensor: Any) -> Any:
     return (ctypes.c_char * count).from_address(tensor.data_ptr())
 
 
-class Buffer:
+class TensorBuffer:
     """One tensor argument: the payload, and the guard behind it.
 
     Of a `layout` the tensor is a view: every other column of a wider one, or one transposed.
@@ -101,7 +101,7 @@ def save(tensor: Any, path: str) -> None:
 class Call:
     """The arguments of one case, and what the last call returned."""
 
-    def __init__(self, arguments: list[Any], buffers: list[Buffer | None]) -> None:
+    def __init__(self, arguments: list[Any], buffers: list[TensorBuffer | None]) -> None:
         self.arguments, self.buffers = arguments, buffers
         self.returned: Any = None
 
@@ -119,7 +119,7 @@ class PythonKernel:
         self.on_gpu = self.device != "cpu"
         self.gpus = range(torch.cuda.device_count() if self.on_gpu else 0)
         self.returns = job["returns"]
-        self.weights: deque[Buffer] = deque()
+        self.weights: deque[TensorBuffer] = deque()
         with open(job["artifact"], "rb") as file:
             if hashlib.sha256(file.read()).hexdigest() != job["sha256"]:
                 raise RuntimeError("the source is not the one that was to be run")
@@ -131,13 +131,13 @@ class PythonKernel:
 
     def buffers(self, tensors: list[dict[str, Any]]) -> Call:
         arguments: list[Any] = []
-        buffers: list[Buffer | None] = []
+        buffers: list[TensorBuffer | None] = []
         for tensor in tensors:
             if tensor["role"] == "scalar":
                 arguments.append(tensor["value"])
                 buffers.append(None)
                 continue
-            buffer = Buffer(tensor, self.device, self.interpret)
+            buffer = TensorBuffer(tensor, self.device, self.interpret)
             if not buffer.output:
                 buffer.fill()
             arguments.append(buffer.tensor)
@@ -146,7 +146,7 @@ class PythonKernel:
                 self._keep(buffer)
         return Call(arguments, buffers)
 
-    def _keep(self, buffer: Buffer) -> None:
+    def _keep(self, buffer: TensorBuffer) -> None:
         """Keep a weight alive, so that no other gets its address: a cache may go by that."""
         self.weights.append(buffer)
         while sum(one.nbytes for one in self.weights) > KEPT_BYTES and len(self.weights) > 1:

@@ -15,8 +15,8 @@ from importlib import import_module
 from typing import Any
 
 from ..one_line import one_line
-from ..watch.watch import Watch, bounded
-from .kept import Kept
+from ..watch.watch import ProcessWatch, bounded
+from .kept import KeptBuffers
 
 
 def open_kernel(job: dict[str, Any]) -> Any:
@@ -60,7 +60,7 @@ class Runner:
         # what is there now has to stay as it is
         import_module(".load_c" if native else ".load_python", __package__)
         self.clock: Any = import_module(".time_c" if native else ".time_python", __package__)
-        self.watching = Watch(self, job)
+        self.watching = ProcessWatch(self, job)
         self.kernel = open_kernel(job)
         self.root = job["root"]
         self.watching.seal()
@@ -73,7 +73,7 @@ class Runner:
 
     def keep(self, job: dict[str, Any]) -> dict[str, Any]:
         """Call once like `call`, and keep the buffers for `again`, `swap` and `reread`."""
-        self.kept = Kept(self.kernel, job["tensors"])
+        self.kept = KeptBuffers(self.kernel, job["tensors"])
         return self.kept.call(outputs_only=False)
 
     def again(self, job: dict[str, Any]) -> dict[str, Any]:

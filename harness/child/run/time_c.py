@@ -7,7 +7,7 @@ from time import perf_counter_ns  # what a kernel may put in its place later doe
 from typing import Any
 
 
-class Prepared:
+class PreparedC:
     """The buffers of one case, warmed."""
 
     def __init__(self, kernel: Any, tensors: list[dict[str, Any]]) -> None:
@@ -40,9 +40,9 @@ def _elements(tensor: dict[str, Any]) -> int:
     return count
 
 
-def prepare(kernel: Any, job: dict[str, Any]) -> Prepared:
+def prepare(kernel: Any, job: dict[str, Any]) -> PreparedC:
     """Return one case with its buffers, called once."""
-    case = Prepared(kernel, job["tensors"])
+    case = PreparedC(kernel, job["tensors"])
     case.function(*case.native)
     return case
 
@@ -51,7 +51,7 @@ def trim() -> None:
     """Nothing is kept: memory goes with the buffers."""
 
 
-def warm(case: Prepared, warm_ns: int) -> dict[str, Any]:
+def warm(case: PreparedC, warm_ns: int) -> dict[str, Any]:
     """Warm a case; returns the nanoseconds of a call."""
     began = perf_counter_ns()
     calls = 0
@@ -61,7 +61,7 @@ def warm(case: Prepared, warm_ns: int) -> dict[str, Any]:
     return {"call_ns": (perf_counter_ns() - began) / calls}
 
 
-def block(case: Prepared, calls: int, mode: str) -> int:
+def block(case: PreparedC, calls: int, mode: str) -> int:
     """Return the nanoseconds of `calls` calls in a row, after one that is not timed.
 
     What is in the outputs afterwards, the timed calls wrote.
@@ -75,7 +75,7 @@ def block(case: Prepared, calls: int, mode: str) -> int:
     return perf_counter_ns() - began
 
 
-def probe(case: Prepared, chain: list[list[int]], fresh: bool) -> int:
+def probe(case: PreparedC, chain: list[list[int]], fresh: bool) -> int:
     """Return the nanoseconds of calls with a move before each, in the inputs or in a decoy."""
     function, native, memmove = case.function, case.native, ctypes.memmove
     decoy = ctypes.addressof(case.decoy)

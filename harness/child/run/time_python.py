@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 
-class Prepared:
+class PreparedPython:
     """The buffers of one case, in as many copies as were wanted, and graphs of calls on them."""
 
     def __init__(self, kernel: Any, job: dict[str, Any]) -> None:
@@ -61,9 +61,9 @@ class Prepared:
         return self.decoys[dtype]
 
 
-def prepare(kernel: Any, job: dict[str, Any]) -> Prepared:
+def prepare(kernel: Any, job: dict[str, Any]) -> PreparedPython:
     """Return one case with all its buffers, compiled and called on each."""
-    case = Prepared(kernel, job)
+    case = PreparedPython(kernel, job)
     case.run(len(case.copies))
     case.synchronize()
     return case
@@ -75,21 +75,21 @@ def trim() -> None:
         torch.cuda.empty_cache()
 
 
-def warm(case: Prepared, warm_ns: int) -> dict[str, Any]:
+def warm(case: PreparedPython, warm_ns: int) -> dict[str, Any]:
     """Warm a case; returns the nanoseconds of a call."""
     call_ns = _launched(case, 3)
     call_ns = _launched(case, max(3, min(2000, int(warm_ns / max(call_ns, 1.0)))))
     return {"call_ns": call_ns}
 
 
-def _launched(case: Prepared, calls: int) -> float:
+def _launched(case: PreparedPython, calls: int) -> float:
     began = perf_counter_ns()
     case.run(calls)
     case.synchronize()
     return (perf_counter_ns() - began) / calls
 
 
-def capture(case: Prepared, unit: int) -> dict[str, Any]:
+def capture(case: PreparedPython, unit: int) -> dict[str, Any]:
     """Make a graph of `unit` calls, if they can be; returns the nanoseconds of one by replay."""
     try:
         case.graph = _captured(lambda: case.run(unit))
@@ -112,7 +112,7 @@ def _captured(work: Any) -> Any:
     return graph
 
 
-def block(case: Prepared, calls: int, mode: str) -> int:
+def block(case: PreparedPython, calls: int, mode: str) -> int:
     """Return the nanoseconds of `calls` calls, after some that are not timed.
 
     What is in the outputs afterwards, the timed calls wrote.
@@ -132,7 +132,7 @@ def block(case: Prepared, calls: int, mode: str) -> int:
     return _timed(case, work, by_events=mode != "wall")
 
 
-def _timed(case: Prepared, work: Any, *, by_events: bool) -> int:
+def _timed(case: PreparedPython, work: Any, *, by_events: bool) -> int:
     if not (case.on_gpu and by_events):
         case.synchronize()
         began = perf_counter_ns()
@@ -148,7 +148,7 @@ def _timed(case: Prepared, work: Any, *, by_events: bool) -> int:
     return int(begin.elapsed_time(end) * 1e6)
 
 
-def probe(case: Prepared, chain: list[list[int]], fresh: bool, graph: bool = False) -> int:
+def probe(case: PreparedPython, chain: list[list[int]], fresh: bool, graph: bool = False) -> int:
     """Return the nanoseconds of calls with a move before each, in the inputs or in a decoy.
 
     All calls are on the first copy of the buffers.

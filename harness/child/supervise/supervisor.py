@@ -21,7 +21,7 @@ import time
 from typing import Any
 
 from .family import descendants, signal_all, usage
-from .turnstile import Turnstile
+from .turnstile import YieldGate
 
 PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG = 36, 1
 TICK_S = 0.02
@@ -115,7 +115,7 @@ class Supervisor:
     def __init__(self, control: socket.socket, job: dict[str, Any], held: list[int]) -> None:
         self.control, self.job = control, job
         self.began = time.monotonic()
-        self.turnstile = Turnstile(job["yields"])
+        self.turnstile = YieldGate(job["yields"])
         self.ended = ""
         self.returncode: int | None = None
         self.peak_bytes = 0

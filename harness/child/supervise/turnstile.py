@@ -16,7 +16,7 @@ STILL = "DTtZX"
 """States in which a process that was sent SIGSTOP uses no processor."""
 
 
-class Turnstile:
+class YieldGate:
     """Keeps the program stopped while somebody measures on the device it shares.
 
     A measurer holds `turn` exclusively and waits until nobody holds `active`; a program that

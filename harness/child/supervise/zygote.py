@@ -23,7 +23,7 @@ from importlib import import_module
 from typing import Any
 
 from . import supervisor
-from .turnstile import Turnstile
+from .turnstile import YieldGate
 
 PACKAGE = __name__.partition(".")[0]
 
@@ -67,7 +67,7 @@ def main(descriptor: int) -> None:
 @contextmanager
 def _active(yields: list[str] | None) -> Iterator[None]:
     """Keep out of the way of a measurement on a processor that is shared."""
-    turnstile = Turnstile(yields)
+    turnstile = YieldGate(yields)
     while not turnstile.enter():
         time.sleep(TICK_S)
     try:

@@ -17,7 +17,7 @@ from .launches import Launches
 WARM = 2
 
 
-class Work:
+class CallWork:
     """Counts a call's launches, and the functions of torch that it enters."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ def _roll(buffer: Any, by: int) -> None:
 
 def trace(kept: Any, weights: list[str], steps: int) -> list[dict[str, int]]:
     """Return by step how often weights were recognised, and how often anything else was."""
-    work, sequence = Work(), Steps(kept, weights)
+    work, sequence = CallWork(), Steps(kept, weights)
     for _ in range(WARM):  # compilation, and what is made only once
         sequence.next()
         sequence.call(hold=True)

@@ -36,7 +36,7 @@ TORCH = """
 ABSENT = object()
 
 
-class Watch:
+class ProcessWatch:
     """`runner` is watched too, and the modules beside this one that are loaded by now."""
 
     def __init__(self, runner: Any, job: dict[str, Any]) -> None:

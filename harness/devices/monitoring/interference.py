@@ -11,9 +11,9 @@ from time import perf_counter_ns
 
 from harness.devices.device import Device
 from harness.devices.monitoring import telemetry, telemetry_nvidia
-from harness.devices.monitoring.telemetry import Health, Watch
+from harness.devices.monitoring.telemetry import Health, TelemetryWatch
 from harness.devices.monitoring.telemetry_amd import SmiSource
-from harness.devices.monitoring.telemetry_nvidia import Mode, NvmlSource
+from harness.devices.monitoring.telemetry_nvidia import NvmlSource, SharingMode
 from harness.devices.monitoring.tenants import Neighbours
 from harness.errors import DeviceFault
 from harness.verdict import Evidence
@@ -30,7 +30,7 @@ ENDING_S = 0.5
 """So long a process may be listed whose kopt has ended it."""
 
 
-class Vigil:
+class InterferenceMonitor:
     """Voids blocks under a slowdown, or during which a process came that is not ours.
 
     One that was there before is told, and voids nothing: both sides are measured beside it. Which
@@ -42,7 +42,7 @@ class Vigil:
     no block, and at the end all of it or nothing.
     """
 
-    def __init__(self, *watches: Watch, share: float = 0.0, patient: bool = False,
+    def __init__(self, *watches: TelemetryWatch, share: float = 0.0, patient: bool = False,
                  neighbours: Sequence[Neighbours] = ()) -> None:
         self._watches, self._share, self._patient = watches, share, patient
         self._windows: list[tuple[int, int]] = []
@@ -93,7 +93,7 @@ class Vigil:
             yield Evidence(kind=STRANGER, detail=f"timed beside process {pids}, of no kopt")
 
 
-def usable(device: Device) -> Mode:
+def usable(device: Device) -> SharingMode:
     """Return who may use a card. Raises DeviceFault where nobody may."""
     modes = [telemetry_nvidia.mode(card) for card in device.cards]
     for mode in modes:
@@ -105,7 +105,7 @@ def usable(device: Device) -> Mode:
 
 @contextmanager
 def over(device: Device, *, runners: int = RUNNERS, share: float = 0.0,
-         patient: bool = False) -> Iterator[Vigil | None]:
+         patient: bool = False) -> Iterator[InterferenceMonitor | None]:
     """Watch a device for as long as it is timed on; None for one that has no clocks to read.
 
     At most so many `runners` may be ours; `share` and `patient` are as for a Vigil.
@@ -114,15 +114,15 @@ def over(device: Device, *, runners: int = RUNNERS, share: float = 0.0,
         yield None
         return
     with ExitStack() as stack:
-        yield Vigil(*(stack.enter_context(_watch(card, runners)) for card in device.cards),
+        yield InterferenceMonitor(*(stack.enter_context(_watch(card, runners)) for card in device.cards),
                     share=share, patient=patient,
                     neighbours=[Neighbours(card.lock_name) for card in device.cards])
 
 
-def _watch(card: Device, runners: int) -> Watch:
+def _watch(card: Device, runners: int) -> TelemetryWatch:
     if card.kind == "nvidia":
-        return Watch(NvmlSource(card.uuid), runners=lambda: runners)
-    return Watch(SmiSource(card), runners=lambda: runners, interval_s=SMI_S, prompt=False)
+        return TelemetryWatch(NvmlSource(card.uuid), runners=lambda: runners)
+    return TelemetryWatch(SmiSource(card), runners=lambda: runners, interval_s=SMI_S, prompt=False)
 
 
 def _strangers(near: Neighbours, listed: Set[int]) -> Set[int]:

@@ -48,7 +48,7 @@ class Sample:
     pids: tuple[int, ...] | None = None
 
 
-class Source(Protocol):
+class SampleSource(Protocol):
     """Where samples come from; whatever it raises is counted and told."""
 
     def sample(self) -> Sample: ...
@@ -108,14 +108,14 @@ def around(at: Sequence[int], begin_ns: int, end_ns: int) -> range:
     return range(max(first, 0), min(last, len(at) - 1) + 1)
 
 
-class Watch:
+class TelemetryWatch:
     """Samples a card from `with` to its end, in a thread of its own.
 
     `ours` gives the pids that are ours, `runners` how many of them may be on the card at most.
     Where samples are not `prompt` no window waits for one: `catch_up` does.
     """
 
-    def __init__(self, source: Source, *, runners: Callable[[], int],
+    def __init__(self, source: SampleSource, *, runners: Callable[[], int],
                  ours: Callable[[], set[int]] = family, interval_s: float = INTERVAL_S,
                  prompt: bool = True) -> None:
         self._source, self._interval_s, self.prompt = source, interval_s, prompt
@@ -130,7 +130,7 @@ class Watch:
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kopt-health", daemon=True)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> TelemetryWatch:
         self._thread.start()
         return self
 

@@ -74,7 +74,7 @@ class _Card(Nvml):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mode:
+class SharingMode:
     """Who may use a device: its compute mode, and whether it is a MIG instance."""
 
     compute: str = ""
@@ -98,10 +98,10 @@ class Mode:
         return f"{why}: {ONE_PROCESS}" if self.one_process else ""
 
 
-def mode(device: Device) -> Mode:
+def mode(device: Device) -> SharingMode:
     """Return who may use a device now; a card that does not answer is as it was when listed."""
     if device.kind != "nvidia":
-        return Mode()
+        return SharingMode()
     listed = "exclusive-process" if "EXCLUSIVE_PROCESS" in device.note else ""
-    return Mode(compute=inventory.state(device).compute_mode or listed,
+    return SharingMode(compute=inventory.state(device).compute_mode or listed,
                 mig=device.uuid.startswith("MIG-"))

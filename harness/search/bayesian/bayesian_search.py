@@ -13,8 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from harness.search.bayesian import transfer_prior
-from harness.search.bayesian.config_table import Table
-from harness.search.bayesian.gaussian_process import Array, Hyperparameters, Points, Process
+from harness.search.bayesian.config_table import ConfigTable
+from harness.search.bayesian.gaussian_process import Array, GaussianProcess, Hyperparameters, Points
 from harness.search.space.space import Config, Observation, Space
 
 DESIGNED = 10
@@ -54,7 +54,7 @@ TOLD, EVIDENCE, AGREEMENT = 8, 1.0, 0.3
 of whose log ratios less than such a share is seen here."""
 
 
-class ModelSearch:
+class BayesianSearch:
     """Proposes configurations of a space, the default first, none twice.
 
     `tell` takes a score to maximise, a log ratio, None for a failure. `history` advises: where it
@@ -63,7 +63,7 @@ class ModelSearch:
 
     def __init__(self, space: Space, seed: int, history: Sequence[Observation] = ()) -> None:
         self._rng = np.random.default_rng(seed)
-        self.table = Table(space, self._rng)
+        self.table = ConfigTable(space, self._rng)
         first = self.table.row(space.default)
         self._advice = transfer_prior.columns(self.table, history)
         self._rows: list[int] = []
@@ -151,19 +151,19 @@ class ModelSearch:
         self._leaders = scored[order[:500]]
         return int(scored[order[0]])
 
-    def _model(self, rows: Array, values: Array, spread: float, advised: bool) -> Process:
+    def _model(self, rows: Array, values: Array, spread: float, advised: bool) -> GaussianProcess:
         points = self._points(rows, spread, advised)
         left = values - self._advice_of(rows).mean(1) / spread if advised else values
         if len(rows) >= self._learnt + max(1, len(rows) // 15):
             some = self._some(values)
             self._by.fit(points[some], left[some], 40 if not self._learnt else 8)
             self._learnt = len(rows)
-        return Process(points, left, self._by)
+        return GaussianProcess(points, left, self._by)
 
-    def _misleads(self, process: Process, rows: Array, values: Array) -> bool:
+    def _misleads(self, process: GaussianProcess, rows: Array, values: Array) -> bool:
         """Tell whether observations agree with advice less than with none."""
         stretched = 1.0 + PRIOR_SPREAD * float(process.slopes.sum())
-        alone = Process(self.table.points[rows], values, self._by)
+        alone = GaussianProcess(self.table.points[rows], values, self._by)
         return stretched < AGREEMENT or alone.cost < process.cost - EVIDENCE
 
     def _points(self, rows: Array, spread: float, advised: bool) -> Points:
@@ -198,7 +198,7 @@ class ModelSearch:
         others = self._rng.choice(rest, SCORED - min(len(likely), SCORED // 2), replace=False)
         return np.intersect1d(np.concatenate([likely, others]), rest)
 
-    def _works(self, process: Process, scored: Array, worked: Array) -> Array:
+    def _works(self, process: GaussianProcess, scored: Array, worked: Array) -> Array:
         """Return how likely each row works, by what its neighbours did."""
         points, rows = self.table.points[scored], np.array(self._rows)
         good, bad = (1.0 + process.near(points, self.table.points.features[rows[which]], SHARPNESS)

@@ -25,7 +25,7 @@ MOST_CHARACTERS = 100_000
 TRIES = 4
 
 
-class Table:
+class ConfigTable:
     """Legal configurations as rows of choice numbers, encoded. A row never changes its number."""
 
     def __init__(self, space: Space, rng: np.random.Generator) -> None:

@@ -134,7 +134,7 @@ def _generalised_least_squares(inverse: Array, values: Array) -> tuple[float, Ar
     return mean, solved, fit / (len(values) + VARIANCE_WEIGHT), fit
 
 
-class Process:
+class GaussianProcess:
     """The process once it has seen values; predicts the mean and deviation of others."""
 
     def __init__(self, points: Points, values: Array, by: Hyperparameters) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harness.search.bayesian.config_table import Table
-from harness.search.bayesian.gaussian_process import Array, Hyperparameters, Process
+from harness.search.bayesian.config_table import ConfigTable
+from harness.search.bayesian.gaussian_process import Array, GaussianProcess, Hyperparameters
 from harness.search.space.space import Observation
 
 WORST = 1.0
@@ -24,7 +24,7 @@ LEARNT = 120
 STEPS = 20
 
 
-def columns(table: Table, history: Sequence[Observation]) -> Array:
+def columns(table: ConfigTable, history: Sequence[Observation]) -> Array:
     """Return what each source says of each row (rows x sources), the most telling sources first."""
     sources: dict[str, dict[int, float]] = {}
     for one in history:
@@ -40,7 +40,7 @@ def columns(table: Table, history: Sequence[Observation]) -> Array:
     return np.array(found, np.float32).T.reshape(len(table), len(found))
 
 
-def _column(table: Table, known: dict[int, float]) -> Array:
+def _column(table: ConfigTable, known: dict[int, float]) -> Array:
     rows = np.array(list(known))
     spent = np.array(list(known.values()))
     worth = np.minimum(spent - spent.min(), WORST)
@@ -54,7 +54,7 @@ def _column(table: Table, known: dict[int, float]) -> Array:
         spread = float(worth[taken].std()) or 1.0
         by = Hyperparameters(table.encoding.scales)
         by.fit(table.points[rows[taken]], worth[taken] / spread, STEPS)
-        process = Process(table.points[rows[taken]], worth[taken] / spread, by)
+        process = GaussianProcess(table.points[rows[taken]], worth[taken] / spread, by)
         for part in np.array_split(missing, 1 + len(missing) // 4096):
             column[part] = np.clip(process.predict(table.points[part])[0] * spread, 0.0, WORST)
     return column

@@ -24,7 +24,7 @@ class Strategy(Protocol):
     def tell(self, config: Config, score: float | None) -> None: ...
 
 
-class Walk:
+class AskTell:
     """The order in which the configurations of one loop are tried.
 
     The default comes before the strategy is asked for anything: to plan may take it minutes.

@@ -9,7 +9,7 @@ from harness.search.trials.trials import Trial
 from harness.verdict import TRUST
 
 
-class Ruling:
+class Incumbent:
     """Takes trials one by one and holds the best.
 
     Correct comes first. What was measured outranks what was reported, that a prediction, and that

@@ -12,7 +12,7 @@ Expect = Callable[[Sequence[Config]], Sequence[float]]
 """Returns what configurations are expected to take (us), infinity for what cannot run."""
 
 
-class Guide:
+class PredictedOrder:
     """Hands out in order of expectation what a strategy asks for whatever it is told.
 
     Nothing is left out, and what the strategy asks for by what it was told keeps its place.

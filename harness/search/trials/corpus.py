@@ -77,7 +77,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Reading:
+class CorpusReading:
     """What a corpus says; `skipped` counts lines that cannot be understood."""
 
     records: tuple[Record, ...]
@@ -116,7 +116,7 @@ def size(path: Path) -> int:
         return 0
 
 
-def read(path: Path, *, op: str | None = None, end: int | None = None) -> Reading:
+def read(path: Path, *, op: str | None = None, end: int | None = None) -> CorpusReading:
     """Return the records (of one op, the newest), up to an offset; content never makes it raise.
 
     Raises OSError for a file that cannot be read.
@@ -137,7 +137,7 @@ def read(path: Path, *, op: str | None = None, end: int | None = None) -> Readin
             records.append(from_json(line, Record))
         except ConvertError:
             skipped += 1
-    return Reading(tuple(records), skipped)
+    return CorpusReading(tuple(records), skipped)
 
 
 def matching(records: Iterable[Record], *, op: str, language: str, kernel: str,

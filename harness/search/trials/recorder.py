@@ -14,8 +14,8 @@ from harness.runners.session import Settings
 from harness.search.space.knobs import Knob
 from harness.search.space.space import Observation, Space
 from harness.search.trials import corpus, trial_log, trials_tsv
-from harness.search.trials.trial_log import Logbook
-from harness.search.trials.trials import Job, Trial
+from harness.search.trials.trial_log import TrialLog
+from harness.search.trials.trials import SearchJob, Trial
 from harness.target import Target
 
 
@@ -27,17 +27,17 @@ class Recorder:
     stops nothing; a loop whose own record cannot be written ends, since it could not go on.
     """
 
-    def __init__(self, target: Target, job: Job, device: Device, knobs: Sequence[Knob],
+    def __init__(self, target: Target, job: SearchJob, device: Device, knobs: Sequence[Knob],
                  loop: str, on_note: Callable[[str], None]) -> None:
         self.notes: list[str] = []
         self._target, self._device, self._knobs = target, device, knobs
         self._on_note = on_note
         self._corpus = Path(job.corpus) if job.corpus else None
         now = corpus.size(self._corpus) if self._corpus is not None else 0
-        self._logbook: Logbook | None = None
+        self._logbook: TrialLog | None = None
         if job.record:
             try:
-                self._logbook = Logbook(Path(job.record), loop, fresh=job.fresh, corpus_bytes=now)
+                self._logbook = TrialLog(Path(job.record), loop, fresh=job.fresh, corpus_bytes=now)
             except OSError as error:
                 raise of_os(error) from None
             for note in self._logbook.notes:
@@ -116,6 +116,6 @@ class Recorder:
             self._logbook.__exit__(kind, error, trace)
 
 
-def key(target: Target, job: Job, device: Device, settings: Settings) -> str:
+def key(target: Target, job: SearchJob, device: Device, settings: Settings) -> str:
     """Return the short name of a loop, by which it is found again."""
     return trial_log.key(target, job, device, settings, SCREEN)

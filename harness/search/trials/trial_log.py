@@ -19,7 +19,7 @@ from harness.errors import InputError, Refused
 from harness.formats import jsonl
 from harness.formats.json_codec import ConvertError, from_json, to_json
 from harness.runners.session import Settings
-from harness.search.trials.trials import Job, Trial
+from harness.search.trials.trials import SearchJob, Trial
 from harness.target import Target
 from harness.timing.plan import Plan
 from harness.verdict import HARNESS_VERSION
@@ -38,7 +38,7 @@ class Head:
     corpus_bytes: int = 0
 
 
-def key(target: Target, job: Job, device: Device, settings: Settings, screen: Plan) -> str:
+def key(target: Target, job: SearchJob, device: Device, settings: Settings, screen: Plan) -> str:
     """Return the short name of a loop: of all that decides what it tries and what it measures.
 
     The budget does not: with a larger one a loop goes on.
@@ -49,7 +49,7 @@ def key(target: Target, job: Job, device: Device, settings: Settings, screen: Pl
     return hashlib.sha256(to_json(told)).hexdigest()[:12]
 
 
-class Logbook:
+class TrialLog:
     """The record of one loop, held by one process at a time. Use as a context manager.
 
     Raises Refused while another loop holds it, InputError for the record of another loop.
@@ -89,7 +89,7 @@ class Logbook:
         """Put a trial on the disk. Raises OSError."""
         self._append(to_json(trial))
 
-    def __enter__(self) -> Logbook:
+    def __enter__(self) -> TrialLog:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,

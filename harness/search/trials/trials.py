@@ -142,7 +142,7 @@ class LoopResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class SearchJob:
     """What to search: a tree, a budget of trials, a seed, and the knobs that may move (all).
 
     `record` is a folder of its own in which the loop keeps its trials and finds them when it is

@@ -13,8 +13,9 @@ from engine.journal.records import Campaign
 from engine.journal.write import Writer
 from engine.records.report.markdown_report import markdown
 from kopt_tui.commands import stream
-from tests.engine.repository.test_user_tree import BRANCH, NAME, campaign
+from tests.engine.repository.test_user_tree import BRANCH, campaign
 from tests.support import repos
+from tests.support.command_line import NAME
 
 
 def said(workspace: Path, capsys: pytest.CaptureFixture[str]) -> str:

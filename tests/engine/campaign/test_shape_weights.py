@@ -13,7 +13,7 @@ import pytest
 from engine.campaign import shape_weights
 from engine.campaign.setup import open_campaign
 from engine.manifest.schema import load as load_manifest
-from engine.run.one_shot import Direct, Trial
+from engine.run.one_shot import OneShot, OneShotCandidate
 from harness.call_trace import weights
 from harness.errors import InputError
 from harness.formats import yaml_document
@@ -108,7 +108,7 @@ def kernel(root: Path, text: str) -> Path:
     ("m,fwd_us,calls\n64,1,1\n", "target.weights: 'fwd_us' is no config column")])
 def test_no_campaign_begins_with_bad_weights(text: str | None, told: str, tmp_path: Path) -> None:
     path = command(tmp_path, text)
-    for begin in (lambda: campaigns.campaigns.create(tmp_path / "w", path), lambda: Direct(path)):
+    for begin in (lambda: campaigns.campaigns.create(tmp_path / "w", path), lambda: OneShot(path)):
         with pytest.raises(InputError) as caught:
             begin()
         assert told in str(caught.value)
@@ -164,13 +164,13 @@ def test_a_campaign_keeps_the_weights_that_it_began_with(tmp_path: Path) -> None
 
 def test_a_single_verdict_has_the_weights_as_they_are_now(tmp_path: Path) -> None:
     path = kernel(tmp_path, "n,calls\n3000,9\n")
-    with Direct(path) as direct:
+    with OneShot(path) as direct:
         assert [one.weight for one in direct.target.classes] == [9.0, 9.0]
         [note] = direct.notes
-        direct.candidate(Trial(config={"NO": 1}))
+        direct.candidate(OneShotCandidate(config={"NO": 1}))
         assert direct.notes == [note, "no knob 'NO': left out"]
     (tmp_path / "calls.csv").write_text("n,calls\n3000,9\n300,1\n")
-    with Direct(path) as direct:
+    with OneShot(path) as direct:
         assert [one.weight for one in direct.target.classes] == [1.0, 9.0] and not direct.notes
 
 

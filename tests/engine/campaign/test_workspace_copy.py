@@ -11,7 +11,7 @@ from engine.campaign import workspace_copy
 from engine.globs import reaches
 from engine.manifest.schema import Manifest, TargetSpec
 from engine.repository.project import find
-from harness.benchmark.spec.command_target import Check, CommandTarget, Metric
+from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
 from tests.support import campaigns, repos
 from tests.support.command_line import kopt, told
 
@@ -32,7 +32,7 @@ def test_the_copy_has_what_the_kernel_and_its_commands_need(
         fields: dict[str, object], source: str, kept: set[str]) -> None:
     manifest = Manifest(target_op="x", target=TargetSpec(kind="command"), **fields)  # type: ignore[arg-type]
     task = CommandTarget(op="x", command="python bench.py", csv="b.csv", source=source,
-                         check=Check(column="ok"), metrics=(Metric(name="us"),))
+                         check=CheckColumn(column="ok"), metrics=(Metric(name="us"),))
     assert set(workspace_copy.wanted(manifest, task, FILES)) == kept
 
 
@@ -87,7 +87,7 @@ def test_a_submodule_comes_along_if_anything_below_it_is_wanted(fields: dict[str
     manifest = Manifest(target_op="x", edit=("src/ops/a.cu",), target=TargetSpec(kind="command"),
                         benchmark_command="python run.py", **fields)  # type: ignore[arg-type]
     task = CommandTarget(op="x", command="python run.py", csv="b.csv", source="src/ops/a.cu",
-                         check=Check(column="ok"), metrics=(Metric(name="us"),))
+                         check=CheckColumn(column="ok"), metrics=(Metric(name="us"),))
     assert set(workspace_copy.wanted(manifest, task, TREE, MODULES)) == ALWAYS | more
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from engine.campaign import workspace_copy
 from engine.campaign.setup import Setup
-from engine.repository.campaign_repo import Lineage
+from engine.repository.campaign_repo import CampaignRepo
 from engine.repository.patches.hygiene import violations
 from engine.repository.project import find
 from harness.errors import InputError
@@ -204,7 +204,7 @@ def test_a_build_in_a_copy_goes_on_from_the_projects_own(tmp_path: Path, edited:
         (user / "kernel.c").write_text("int kernel(void) { return 9; }\n")
         make(user)
     copied = workspace_copy.copy(find(user), ("Makefile", "kernel.c", "slow.c"), tmp_path / "extracted")
-    lineage = Lineage.create(tmp_path / "c", "rms", copied, carry=BUILT, origin=find(user))
+    lineage = CampaignRepo.create(tmp_path / "c", "rms", copied, carry=BUILT, origin=find(user))
     assert make(lineage.worktree("s", lineage.base)) == to_do
 
 

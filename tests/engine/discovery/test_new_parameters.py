@@ -9,7 +9,7 @@ import pytest
 
 from engine.discovery.classes import sample_runs
 from engine.manifest import schema
-from harness.benchmark.spec.command_target import Mode
+from harness.benchmark.spec.command_target import BenchmarkMode
 from harness.errors import InputError
 from kopt_tui.main import main
 from tests.kopt_tui.commands.test_new_kernel_command import EXAMPLE, converse
@@ -91,6 +91,6 @@ def test_a_run_of_the_benchmark_is_set_up_before_it_is_built(tmp_path: Path) -> 
     written = schema.load(project / "manifest.yaml")
     assert (written.setup_command, written.target.csv) == ("touch made.h", "bench.csv")
     assert not (project / "generated.h").exists()
-    mode = Mode(name="full", command="python bench.py", csv="bench.csv")
+    mode = BenchmarkMode(name="full", command="python bench.py", csv="bench.csv")
     with pytest.raises(InputError, match="does not build: exited with 1"):
         sample_runs.table(project, mode, setup="false", device="cpu")

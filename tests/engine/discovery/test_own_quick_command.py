@@ -10,9 +10,9 @@ from engine.campaign import setup as campaign
 from engine.campaign.setup import Setup
 from engine.discovery.classes import chosen_shapes, class_baseline, proposal, quick_script
 from engine.manifest import schema
-from harness.benchmark.runs.result_table import Reading, Table, judge
+from harness.benchmark.runs.result_table import ResultTable, TableReading, judge
 from harness.benchmark.runs.run_pairs import SickIncumbent
-from harness.benchmark.spec.command_target import Check, CommandTarget, Metric
+from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
 from harness.benchmark.spec.metric_units import Measure
 from harness.formats import yaml_document
 from tests.support import benchmark_case, repos
@@ -67,21 +67,21 @@ def test_one_that_does_not_work_is_told_before_any_candidate(tmp_path: Path) -> 
 
 
 TARGET = CommandTarget(op="pa", command="python bench.py", csv="out.csv", quick_command=OWN,
-                       metrics=(Metric(name="us"),), check=Check(column="err", rule="== 0"))
+                       metrics=(Metric(name="us"),), check=CheckColumn(column="err", rule="== 0"))
 ROWS = [(str(mtp), str(context), "0", str(context * mtp)) for mtp in (1, 4)
         for context in (512, 4096, 16384)]
 TEXT = ("target_op: pa\ntarget: {kind: command, csv: out.csv, check: err == 0, metrics: [us]}\n"
         f"benchmark_command: python bench.py\nquick_command: {OWN}\nedit: [k.c]\n")
 
 
-def reading() -> Reading:
-    table = Table(columns=("mtp", "context", "err", "us"), rows=tuple(ROWS))
+def reading() -> TableReading:
+    table = ResultTable(columns=("mtp", "context", "err", "us"), rows=tuple(ROWS))
     return judge(table, TARGET, Measure(TARGET), csv="out.csv")
 
 
 @pytest.mark.parametrize("measured", [
-    None, Table(columns=("mtp", "err", "us"), rows=(("1", "0", "5"),))])
-def test_where_its_rows_are_not_known_no_shapes_are_written(measured: Table | None,
+    None, ResultTable(columns=("mtp", "err", "us"), rows=(("1", "0", "5"),))])
+def test_where_its_rows_are_not_known_no_shapes_are_written(measured: ResultTable | None,
                                                             tmp_path: Path) -> None:
     file = tmp_path / "manifest.yaml"
     file.write_text(TEXT)
@@ -94,6 +94,6 @@ def test_where_its_rows_are_not_known_no_shapes_are_written(measured: Table | No
 
 
 def test_a_row_that_it_measures_twice_is_listed_once() -> None:
-    measured = Table(columns=("us", "context", "mtp"), rows=(("5", "512", "1"), ("6", "512", "1")))
+    measured = ResultTable(columns=("us", "context", "mtp"), rows=(("5", "512", "1"), ("6", "512", "1")))
     found = proposal.propose(TARGET, [reading()], measured=measured)
     assert found.shapes == ({"mtp": 1, "context": 512},)

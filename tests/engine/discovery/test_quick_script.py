@@ -19,13 +19,13 @@ from engine.discovery.classes import (
     representative,
     strata,
 )
-from engine.discovery.classes.proposal import Proposal
+from engine.discovery.classes.proposal import ClassProposal
 from engine.manifest import schema
 from harness.benchmark.runs import run_pairs
-from harness.benchmark.runs.csv_reader import Reader
-from harness.benchmark.runs.result_table import Table, judge
-from harness.benchmark.runs.workdir import Place, Side
-from harness.benchmark.spec.command_target import Check, CommandTarget, Metric
+from harness.benchmark.runs.csv_reader import CsvReader
+from harness.benchmark.runs.result_table import ResultTable, judge
+from harness.benchmark.runs.workdir import CommandEnvironment, WorkingCopy
+from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
 from harness.benchmark.spec.metric_units import Measure
 from harness.benchmark.verdict import benchmark_rows
 from harness.errors import InputError
@@ -34,7 +34,7 @@ from harness.timing.plan import Plan
 from tests.support import strata_case as case
 
 TARGET = CommandTarget(op="pa", command="python bench.py --all", csv="out.csv",
-                       metrics=(Metric(name="us"),), check=Check(column="err", rule="== 0"))
+                       metrics=(Metric(name="us"),), check=CheckColumn(column="err", rule="== 0"))
 
 
 def chosen(rows: list[dict[str, object]], costs: list[float],
@@ -233,11 +233,11 @@ CELLS = [(str(block), str(mtp), str(context)) for block in (16, 1024) for mtp in
          for context in (512, 1024, 4096, 16384)]
 
 
-def proposed(source: str, **fields: Any) -> Proposal:
+def proposed(source: str, **fields: Any) -> ClassProposal:
     """Return what a baseline with slow rows of large blocks and one token finds."""
     rows = tuple((*cells, "0", f"{int(cells[2]) * (3 if cells[:2] == ('1024', '1') else 1)}")
                  for cells in CELLS)
-    table = Table(columns=("block_size", "mtp", "context", "err", "us"), rows=rows)
+    table = ResultTable(columns=("block_size", "mtp", "context", "err", "us"), rows=rows)
     target = replace(TARGET, **fields)
     return proposal.propose(target, [judge(table, target, Measure(target), csv="out.csv")], source)
 
@@ -301,12 +301,12 @@ def test_shapes_of_a_manifest_are_read_as_columns(shapes: object, cells: object)
 def test_core_classes_are_core_in_a_verdict() -> None:
     found = proposed("")
     target = replace(TARGET, configs=found.strata.configs, core=found.core)
-    table = Table(columns=("block_size", "mtp", "err", "us"), rows=tuple(
+    table = ResultTable(columns=("block_size", "mtp", "err", "us"), rows=tuple(
         (block, mtp, "0", "5") for block in ("16", "1024") for mtp in ("1", "2")))
     run = judge(table, target, Measure(target), csv="out.csv")
-    pairs = [run_pairs.Pair(incumbent=run, candidate=run)] * 3
+    pairs = [run_pairs.RunPair(incumbent=run, candidate=run)] * 3
     made = run_pairs.build(target, Measure(target), pairs)
-    rows = benchmark_rows.verdict(benchmark_rows.Seen(target=target, measure=Measure(target), plan=Plan(),
+    rows = benchmark_rows.verdict(benchmark_rows.ModeResults(target=target, measure=Measure(target), plan=Plan(),
                                         mode=target.full, pairs=pairs, series=made)).rows
     assert {row.config_class for row in rows if row.core} == set(found.core)
     assert len(rows) == 4
@@ -321,7 +321,7 @@ def test_the_harness_runs_the_script_as_the_quick_command(tmp_path: Path) -> Non
     (campaign / quick_script.NAME).write_text(made.text)
     target = replace(TARGET, quick_command=quick_script.command(campaign / quick_script.NAME))
     assert target.quick is not None
-    side = Side("incumbent", tree, tmp_path / "side", Place())
+    side = WorkingCopy("incumbent", tree, tmp_path / "side", CommandEnvironment())
     with device_lock.acquire("cpu", shared_device=True) as held:
-        table, _ = side.benchmark(target.quick, Reader(tmp_path / "reader"), held)
+        table, _ = side.benchmark(target.quick, CsvReader(tmp_path / "reader"), held)
     assert table.rows == (("2", "512", "0", "1024.5"), ("1", "4096", "0", "4096.5"))

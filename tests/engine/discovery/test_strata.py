@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from engine.discovery.classes import proposal, representative, strata
 from engine.discovery.project import columns
 from harness.benchmark.runs import run_pairs
-from harness.benchmark.runs.result_table import Reading, Table, judge
+from harness.benchmark.runs.result_table import ResultTable, TableReading, judge
 from harness.benchmark.runs.run_pairs import SickIncumbent
 from harness.benchmark.spec import row_classes
-from harness.benchmark.spec.command_target import Check, CommandTarget, Metric, faults
+from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric, faults
 from harness.benchmark.spec.metric_units import Measure
 from tests.support import strata_case as case
 from tests.support.paths import DATA
@@ -201,8 +201,8 @@ def test_a_recorded_table_with_another_column_of_costs() -> None:
         lines = list(csv.reader(file))
     target = CommandTarget(op="conv", command="python b.py", csv="b.csv",
                            metrics=(Metric(name="us_A4000"),),
-                           check=Check(column="err", rule="== 0"))
-    reading = judge(Table(columns=tuple(lines[0]), rows=tuple(map(tuple, lines[1:]))), target,
+                           check=CheckColumn(column="err", rule="== 0"))
+    reading = judge(ResultTable(columns=tuple(lines[0]), rows=tuple(map(tuple, lines[1:]))), target,
                     Measure(target), csv="b.csv")
     result = proposal.propose(target, [reading])
     assert {"use_shmem", "tile_size_y"} <= set(row_classes.columns(result.strata.configs))
@@ -215,11 +215,11 @@ def test_a_recorded_table_with_another_column_of_costs() -> None:
 
 
 TARGET = CommandTarget(op="pa", command="python b.py", csv="b.csv", metrics=(Metric(name="us"),),
-                       check=Check(column="err", rule="== 0"))
+                       check=CheckColumn(column="err", rule="== 0"))
 
 
-def reading(rows: list[tuple[str, ...]], names: tuple[str, ...]) -> Reading:
-    return judge(Table(columns=names, rows=tuple(rows)), TARGET, Measure(TARGET), csv="b.csv")
+def reading(rows: list[tuple[str, ...]], names: tuple[str, ...]) -> TableReading:
+    return judge(ResultTable(columns=names, rows=tuple(rows)), TARGET, Measure(TARGET), csv="b.csv")
 
 
 def test_several_runs_are_one_table_of_medians() -> None:
@@ -227,7 +227,7 @@ def test_several_runs_are_one_table_of_medians() -> None:
     names = ("mtp", "at", "err", "us")
     runs = [reading([("1", f"{run}.5", "0", f"{1 + run}"), ("2", f"{run}.7", "0", "9")], names)
             for run in range(3)]
-    turned = Reading(table=Table(columns=names, rows=runs[1].table.rows[::-1]),
+    turned = TableReading(table=ResultTable(columns=names, rows=runs[1].table.rows[::-1]),
                      costs=runs[1].costs[::-1])
     seen = proposal.read(TARGET, [runs[0], turned, runs[2]])
     assert seen.costs == (2.0, 9.0) and [one.role for one in seen.columns] == ["path", "none"]
@@ -293,7 +293,7 @@ def test_the_classes_of_a_verdict_are_those_of_the_proposal() -> None:
     target = CommandTarget(**{**vars(TARGET), "configs": ("mtp", "context <= 1024")})
     for some in (rows, rows[:2]):
         run = reading(some, names)
-        made = run_pairs.build(target, Measure(target), [run_pairs.Pair(incumbent=run, candidate=run)])
+        made = run_pairs.build(target, Measure(target), [run_pairs.RunPair(incumbent=run, candidate=run)])
         proposed = proposal.propose(target, [run]).strata.classes
         assert [one.name for one in made.classes] == [one.name for one in proposed]
     assert [one.name for one in made.classes] == ["mtp=1 context<=1024"]

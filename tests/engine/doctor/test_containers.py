@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.doctor import containers, session, start
-from engine.doctor.machine_check import Check
+from engine.doctor.machine_check import MachineCheck
 from harness.devices import inventory
 from tests.support import campaigns
 
@@ -92,5 +92,5 @@ def test_a_campaign_is_told_at_its_start_of_a_container(tmp_path: Path,
 def test_limits_outside_a_container_are_the_doctors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(containers, "inside", lambda: ())
     monkeypatch.setattr(session, "_cpu_limit", lambda: "2.0 cores by quota")
-    assert session.container() == Check("container", "note", "2.0 cores by quota")
+    assert session.container() == MachineCheck("container", "note", "2.0 cores by quota")
     assert [one.name for one in start.notices([inventory.find("cpu")])] == ["container"]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from engine.doctor import machine, session, start, tools
-from engine.doctor.machine_check import Check
+from engine.doctor.machine_check import MachineCheck
 from harness.devices import inventory
 from harness.devices.device import Device
 from tests.support import campaigns
@@ -109,7 +109,7 @@ def test_a_campaign_is_told_at_its_start_what_may_end_it(
 
 def test_hidden_cards_are_told_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    monkeypatch.setattr(session, "container", lambda: Check("container", "ok", "none"))
+    monkeypatch.setattr(session, "container", lambda: MachineCheck("container", "ok", "none"))
     card = Device(id="cuda:1", kind="nvidia", name="NVIDIA H200", uuid="GPU-1", arch="sm_90")
     assert [check.name for check in start.notices([card])] == ["visible devices", "cuda:1"]
     assert start.notices([inventory.find("cpu")]) == []

@@ -15,10 +15,11 @@ from engine.journal.migrations import SCHEMA_VERSION
 from engine.journal.read import Reader
 from engine.journal.records import GLOBAL
 from engine.journal.write import Writer
-from engine.manifest.schema import Cli, Pool
+from engine.manifest.schema import Cli, PoolSpec
 from engine.planning.bottlenecks import Lead
 from engine.planning.round_plan import SPLIT as SEARCHED
 from engine.planning.round_plan import plan, scope_of
+from engine.records import writer
 from engine.workers.protocol import Task
 from tests.engine.planning.test_round_plan import AGENT, outlook
 from tests.engine.planning.test_round_plan import lead as one_lead
@@ -52,7 +53,7 @@ def test_what_moves_every_class_is_global() -> None:
 
 
 def test_agents_are_about_the_class_of_their_bottleneck() -> None:
-    agents = Pool(mode="planned", backends=("cli",), cli=(AGENT, Cli(name="b", command="b")))
+    agents = PoolSpec(mode="planned", backends=("cli",), cli=(AGENT, Cli(name="b", command="b")))
     found = scopes(slots=3, pool=agents)
     assert found == {"planned-1": "tall", "planned-2": "odd", "fixed": "tall"}
     assert set(scopes(pool=agents, leads=()).values()) == {GLOBAL}
@@ -98,7 +99,7 @@ def test_a_campaign_whose_round_attacks_one_class_says_so(tmp_path: Path) -> Non
 
 # The files for people
 
-def kept(workspace: Path, source: bytes = b"", **fields: Any) -> tuple[case.Records, Writer]:
+def kept(workspace: Path, source: bytes = b"", **fields: Any) -> tuple[writer.Records, Writer]:
     """Record a global round with a slot for one class, whose candidate is kept."""
     made, writer = case.begin(workspace)
     writer.start_round(msgspec.structs.replace(samples.round_(2), scope=GLOBAL))
@@ -150,7 +151,7 @@ def test_the_files_are_the_same_when_made_again(tmp_path: Path) -> None:
     before = case.contents(made.folder.path)
     for path in (made.folder.log, made.folder.performance, made.folder.round(2) / "summary.md"):
         path.unlink()
-    again = case.Records(made.setup)
+    again = writer.Records(made.setup)
     again.agree(Reader(tmp_path))
     assert case.contents(made.folder.path) == before
 

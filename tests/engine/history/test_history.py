@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.history import history
-from engine.history.history import RECENT, Past, Rollback
+from engine.history.history import RECENT, CampaignHistory, Rollback
 from engine.journal.read import Reader
 from engine.journal.records import Candidate, DecisionRow, Round, VerdictRow
 from engine.journal.write import Writer
@@ -66,8 +66,8 @@ class Told:
             hypothesis=f"idea {number}", bottleneck="b1 memory", patch_path=f"{name}.patch")
 
     @property
-    def past(self) -> Past:
-        return Past(folder=self.folder, base="b0", rounds=tuple(self.rounds),
+    def past(self) -> CampaignHistory:
+        return CampaignHistory(folder=self.folder, base="b0", rounds=tuple(self.rounds),
                     decisions=tuple(self.decisions), verdicts=self.verdicts,
                     candidates=self.candidates)
 

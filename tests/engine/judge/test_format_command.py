@@ -10,7 +10,7 @@ import pytest
 from engine.campaign import setup as campaigns
 from engine.campaign.setup import Setup
 from engine.judge import candidate, format_command
-from engine.judge.candidate import Entry
+from engine.judge.candidate import CandidateTree
 from engine.judge.judge import breach
 from engine.repository.patches.patch import parse
 from harness.errors import InputError
@@ -29,7 +29,7 @@ def create(root: Path, **fields: Any) -> Setup:
     return campaigns.create(root / "w", root / "p" / "manifest.yaml")
 
 
-def entry(setup: Setup, **files: str) -> Entry:
+def entry(setup: Setup, **files: str) -> CandidateTree:
     """Return the candidate that gives files other contents; `_` stands for `.`."""
     user = setup.lineage.project
     for name, text in files.items():
@@ -40,7 +40,7 @@ def entry(setup: Setup, **files: str) -> Entry:
                            hypothesis="less", bottleneck="")
 
 
-def changed(setup: Setup, made: Entry) -> set[str]:
+def changed(setup: Setup, made: CandidateTree) -> set[str]:
     before = setup.lineage.base
     return {name for name in setup.lineage.files(made.tree)
             if setup.lineage.read(made.tree, name) != setup.lineage.read(before, name)}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from engine.campaign.setup import Setup
-from engine.context import Desk
+from engine.context import EngineContext
 from engine.history import history
 from engine.lineage import headline
 from harness.verdict import Row
@@ -71,7 +71,7 @@ def test_a_best_that_falls_twice_gives_way_and_the_campaign_goes_on(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = create(tmp_path)
     before, accepted = campaign(setup), best(setup)
-    monkeypatch.setattr(Desk, "verdict", falling())
+    monkeypatch.setattr(EngineContext, "verdict", falling())
     assert run(setup).error is None
     fallen = kept(setup)[-1]
     assert best(setup) == accepted != fallen and campaign(setup).speedup == before.speedup
@@ -96,7 +96,7 @@ def test_one_that_fell_once_is_measured_again_and_stays(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = create(tmp_path)
     before = campaign(setup)
-    monkeypatch.setattr(Desk, "verdict", falling(1))
+    monkeypatch.setattr(EngineContext, "verdict", falling(1))
     assert run(setup).error is None
     assert best(setup) == kept(setup)[-1] != before.best_commit
     assert (campaign(setup).speedup or 0.0) > (before.speedup or 0.0)
@@ -110,7 +110,7 @@ def test_one_that_may_have_fallen_by_noise_alone_stays_and_is_told(
     """Its gain was sure when it was kept; a roll back on less would be decided by noise."""
     setup = create(tmp_path)
     before = campaign(setup)
-    monkeypatch.setattr(Desk, "verdict", falling(sure=False))
+    monkeypatch.setattr(EngineContext, "verdict", falling(sure=False))
     assert run(setup).error is None
     assert best(setup) == kept(setup)[-1] != before.best_commit
     assert told(setup, "rollback") == []
@@ -125,7 +125,7 @@ def test_killed_on_the_way_back(tmp_path: Path, step: str,
                                 monkeypatch: pytest.MonkeyPatch) -> None:
     setup = create(tmp_path)
     accepted = best(setup)
-    monkeypatch.setattr(Desk, "verdict", falling())
+    monkeypatch.setattr(EngineContext, "verdict", falling())
     assert killed(setup, step) == -signal.SIGKILL, campaign(setup)
     assert run(setup).error is None
     assert best(setup) == accepted and len(told(setup, "rollback")) == 1

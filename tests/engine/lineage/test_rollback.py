@@ -14,16 +14,16 @@ import pytest
 
 from engine.campaign import setup as campaigns_of
 from engine.campaign.setup import Setup
-from engine.context import Desk
+from engine.context import EngineContext
 from engine.history import history
 from engine.journal.write import request
 from engine.lineage import commit
 from engine.lineage import rollback as acceptance
-from engine.planning.planner import Steering
+from engine.planning.planner import Planner
 from engine.records.writer import Records
 from engine.run import end_to_end
 from engine.verify.fleet import NoIdleGpu
-from engine.verify.verifier import Job
+from engine.verify.verifier import VerdictRequest
 from harness.errors import KoptError
 from harness.formats import yaml_document
 from harness.verdict import Verdict
@@ -161,7 +161,7 @@ def test_where_none_passes_it_is_the_baseline(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_no_more_are_tried_than_there_is_time_for(tmp_path: Path,
                                                   monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Steering, "may_accept", lambda _: False)
+    monkeypatch.setattr(Planner, "may_accept", lambda _: False)
     setup = create(tmp_path, "C")
     assert run(setup).error is None
     assert best(setup) == setup.lineage.base and len(headlines(setup)) == 1
@@ -231,7 +231,7 @@ def test_what_ends_a_campaign_ends_it_though_another_stop_came_first(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = create(tmp_path, "C", e2e_command="python -c pass")
 
-    def occupied(_: Desk, *, left_s: float | None = None) -> None:
+    def occupied(_: EngineContext, *, left_s: float | None = None) -> None:
         raise NoIdleGpu("no idle GPU for 60:00 min")
 
     with monkeypatch.context() as cards:
@@ -255,16 +255,16 @@ def test_a_best_without_a_verdict_is_not_accepted(tmp_path: Path,
     assert run(setup).error is None
     before, compared = campaign(setup), list[float | None]()
     assert before.speedup is not None and "accepted" not in before.reason
-    make, fallen = Desk.verdict, commit.fallen
+    make, fallen = EngineContext.verdict, commit.fallen
 
-    def faulty(self: Desk, job: Job) -> Verdict:
+    def faulty(self: EngineContext, job: VerdictRequest) -> Verdict:
         if job.purpose == "headline":
             raise KoptError("the harness has died")
         return make(self, job)
 
     hand_in(setup, "D")
     with monkeypatch.context() as harness:
-        harness.setattr(Desk, "verdict", faulty)
+        harness.setattr(EngineContext, "verdict", faulty)
         assert run(setup).error is None
     now = campaign(setup)
     assert best(setup) != before.best_commit and now.state == "finished"

@@ -19,7 +19,7 @@ from engine.journal.errors import LeaseLost
 from engine.journal.read import Reader
 from engine.journal.write import Writer
 from engine.lineage.commit import FAILPOINTS, Keep, keep
-from engine.repository.campaign_repo import Lineage
+from engine.repository.campaign_repo import CampaignRepo
 from engine.repository.patches.patch import parse
 from harness.errors import Refused
 from tests.support import repos, samples
@@ -41,7 +41,7 @@ def root(tmp_path: Path) -> Path:
     """A campaign with one verified candidate, whose engine has ended in order."""
     repos.project(tmp_path / "user")
     writer = Writer(tmp_path / "w")
-    lineage = Lineage.create(tmp_path / "w" / "rms", "rms", tmp_path / "user")
+    lineage = CampaignRepo.create(tmp_path / "w" / "rms", "rms", tmp_path / "user")
     base = lineage.base
     writer.add_campaign(samples.campaign(base_commit=base, best_commit=base))
     held = lease.acquire(writer, "rms")
@@ -51,7 +51,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def add_candidate(writer: Writer, lineage: Lineage, name: str, line: int) -> None:
+def add_candidate(writer: Writer, lineage: CampaignRepo, name: str, line: int) -> None:
     tree = lineage.worktree("fixed-1", lineage.best)
     kernel = tree / "kernel.c"
     kernel.write_text(repos.edited(kernel.read_text(), line, f"{name}();"))
@@ -65,7 +65,7 @@ def add_candidate(writer: Writer, lineage: Lineage, name: str, line: int) -> Non
 def assert_kept_once(root: Path) -> str:
     """Branch, user's branch and journal agree on one commit, which holds the candidate."""
     reader = Reader(root / "w")
-    lineage = Lineage(root / "w" / "rms", "rms", root / "user")
+    lineage = CampaignRepo(root / "w" / "rms", "rms", root / "user")
     candidate, campaign = reader.candidate("c1"), reader.campaign("rms")
     assert campaign is not None
     assert candidate.state == "kept"
@@ -113,7 +113,7 @@ def test_killed_again_and_again_while_recovering(root: Path) -> None:
 
 
 def test_the_commit_is_the_same_however_it_came_about(root: Path) -> None:
-    lineage = Lineage(root / "w" / "rms", "rms", root / "user")
+    lineage = CampaignRepo(root / "w" / "rms", "rms", root / "user")
     patch = parse((root / "w" / "c1.patch").read_bytes())
     planned = lineage.commit(lineage.base, patch, "faster\n\nless traffic")
     assert run_engine(root, "keep.committed") == -signal.SIGKILL
@@ -141,7 +141,7 @@ def test_killed_at_random_moments(root: Path) -> None:
 
 def test_a_branch_that_moved_meanwhile_ends_the_keep(root: Path) -> None:
     assert run_engine(root, "keep.keeping") == -signal.SIGKILL
-    lineage = Lineage(root / "w" / "rms", "rms", root / "user")
+    lineage = CampaignRepo(root / "w" / "rms", "rms", root / "user")
     patch = parse((root / "w" / "c1.patch").read_bytes())
     other = lineage.commit(lineage.base, patch, "someone else's")
     repos.git(lineage.git_dir, "update-ref", lineage.ref, other)
@@ -166,7 +166,7 @@ def test_a_commit_that_is_gone_ends_the_keep(root: Path) -> None:
 def test_a_keep_on_an_old_base_is_refused(root: Path) -> None:
     writer = Writer(root / "w")
     lease.acquire(writer, "rms")
-    lineage = Lineage(root / "w" / "rms", "rms", root / "user")
+    lineage = CampaignRepo(root / "w" / "rms", "rms", root / "user")
     add_candidate(writer, lineage, "c2", line=20)
     commit = keep_first(writer, lineage).commit
     late = Reader(root / "w").candidate("c2")
@@ -185,7 +185,7 @@ def test_a_keep_on_an_old_base_is_refused(root: Path) -> None:
 
 
 def test_a_refused_push_keeps_the_gain_and_says_so(root: Path) -> None:
-    lineage = Lineage(root / "w" / "rms", "rms", root / "user")
+    lineage = CampaignRepo(root / "w" / "rms", "rms", root / "user")
     repos.git(root / "user", "switch", "-q", "-c", BRANCH)
     assert run_engine(root) == 0
     reader = Reader(root / "w")
@@ -201,7 +201,7 @@ def test_an_engine_that_lost_its_lease_moves_no_branch(root: Path) -> None:
     stale, fresh = Writer(root / "w"), Writer(root / "w")
     held = lease.acquire(stale, "rms")
     fresh.put_lease(msgspec.structs.replace(held, epoch=held.epoch + 1))
-    lineage = Lineage(root / "w" / "rms", "rms", root / "user")
+    lineage = CampaignRepo(root / "w" / "rms", "rms", root / "user")
     with pytest.raises(LeaseLost):
         keep_first(stale, lineage)
     assert lineage.best == lineage.base

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from engine.manifest.ignored_fields import unheeded
 from engine.manifest.schema import (
-    Budget,
+    BudgetSpec,
     Cli,
     DecisionSpec,
     GpuSpec,
     Manifest,
-    Pool,
-    Stop,
+    PoolSpec,
+    StopSpec,
     TargetSpec,
     check_runnable,
     dump,
@@ -231,12 +231,12 @@ commands = st.sampled_from(["", "make", "pytest -k 'a and b'", "1e6", "null", "y
                             "a: b", "- c", "10:30", "echo \"ä\u2028\x85\" | cat"])
 parts = {
     "target": st.builds(TargetSpec, metrics=st.lists(words.filter(bool), max_size=3).map(tuple)),
-    "pool": st.builds(Pool, mode=st.sampled_from(["mixed", "fixed", "planned"]), slots=counts,
+    "pool": st.builds(PoolSpec, mode=st.sampled_from(["mixed", "fixed", "planned"]), slots=counts,
                       workers=counts),
     "gpu": st.builds(GpuSpec, device=words.filter(bool), retry_s=st.floats(1e-9, 3000)),
     "decision": st.builds(DecisionSpec, margin=st.floats(0, 0.5), tolerance=st.floats(0, 0.05)),
-    "budget": st.builds(Budget, wall_s=st.none() | st.floats(1e-9, 1e5), trials=counts),
-    "stop": st.builds(Stop, consecutive_regressions=st.integers(1, 99), no_gain_rounds=counts),
+    "budget": st.builds(BudgetSpec, wall_s=st.none() | st.floats(1e-9, 1e5), trials=counts),
+    "stop": st.builds(StopSpec, consecutive_regressions=st.integers(1, 99), no_gain_rounds=counts),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.manifest.schema import Pool
+from engine.manifest.schema import PoolSpec
 from engine.planning.survey import Survey
 from engine.planning.unplanned import why
 from harness.search.space.knobs import Knob
@@ -24,33 +24,33 @@ def view(*knobs: Knob, unread: str = "") -> Survey:
 ])
 def test_a_search_without_knobs_says_how_they_are_declared(source: str, language: str,
                                                            declared: str) -> None:
-    told = why(view(), Pool(), source, language)
+    told = why(view(), PoolSpec(), source, language)
     assert told.startswith(f"{source} declares no knobs that a search could move: ")
     assert declared in told and "pool.cli" in told
 
 
 def test_without_a_source_it_says_that() -> None:
-    assert "names no one source" in why(view(), Pool(), "", "c") and \
-        "kernel_source" in why(view(), Pool(), "", "c")
+    assert "names no one source" in why(view(), PoolSpec(), "", "c") and \
+        "kernel_source" in why(view(), PoolSpec(), "", "c")
 
 
 def test_knobs_that_cannot_be_read_are_not_called_missing() -> None:
-    told = why(view(unread="scale.c:3: knob 'A' has no choices"), Pool(), "scale.c", "c")
+    told = why(view(unread="scale.c:3: knob 'A' has no choices"), PoolSpec(), "scale.c", "c")
     assert "knobs cannot be read: scale.c:3: knob 'A' has no choices" in told
     assert "declares no" not in told
 
 
 def test_reserved_knobs_are_none_that_a_search_moves() -> None:
-    assert "declares no knobs that a search could move" in why(view(), Pool(), "scale.c", "c")
+    assert "declares no knobs that a search could move" in why(view(), PoolSpec(), "scale.c", "c")
 
 
 def test_a_pool_that_does_not_search_says_what_to_add() -> None:
-    told = why(view(KNOB), Pool(backends=("inbox",)), "scale.c", "c")
+    told = why(view(KNOB), PoolSpec(backends=("inbox",)), "scale.c", "c")
     assert told == "no slot has anything to do: no patch waits in the inbox; add `search` to " \
                    "pool.backends, or a worker under pool.cli"
-    assert why(view(KNOB), Pool(backends=("split",)), "scale.c", "c") == \
+    assert why(view(KNOB), PoolSpec(backends=("split",)), "scale.c", "c") == \
         "no slot has anything to do; add `search` to pool.backends, or a worker under pool.cli"
 
 
 def test_what_was_done_already_is_no_lack() -> None:
-    assert why(view(KNOB), Pool(), "scale.c", "c") == "no slot has anything to do"
+    assert why(view(KNOB), PoolSpec(), "scale.c", "c") == "no slot has anything to do"

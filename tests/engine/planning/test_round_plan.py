@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.journal.records import Bottleneck
-from engine.manifest.schema import Cli, Pool
+from engine.manifest.schema import Cli, PoolSpec
 from engine.planning.bottlenecks import Lead
 from engine.planning.round_plan import Outlook, Success, plan, planned_share
 from harness.search.space.knobs import Knob
@@ -24,7 +24,7 @@ def lead(rank: int, *names: str) -> Lead:
 
 
 def outlook(**fields: Any) -> Outlook:
-    given: dict[str, Any] = {"campaign": "c", "round": 2, "slots": 4, "pool": Pool(),
+    given: dict[str, Any] = {"campaign": "c", "round": 2, "slots": 4, "pool": PoolSpec(),
                              "knobs": KNOBS, "leads": (lead(1, "A", "B"), lead(2, "C"))}
     return Outlook(**(given | fields))
 
@@ -34,8 +34,8 @@ def outlook(**fields: Any) -> Outlook:
     ({"round": 2, "slots": 8}, 4),
     ({"round": 2, "slots": 1}, 0),
     ({"round": 5, "slots": 2}, 1),
-    ({"pool": Pool(mode="fixed")}, 0),
-    ({"pool": Pool(mode="planned")}, 3),
+    ({"pool": PoolSpec(mode="fixed")}, 0),
+    ({"pool": PoolSpec(mode="planned")}, 3),
     ({"round": 5, "slots": 8}, 4),
     ({"round": 5, "slots": 8, "planned": Success(speedups=(3.0, 3.0), slots=2),
       "fixed": Success(speedups=(1.0,), slots=1)}, 6),
@@ -51,7 +51,7 @@ def test_share_of_planned_slots(fields: dict[str, Any], share: int) -> None:
 @pytest.mark.parametrize("mode", ["mixed", "planned", "fixed"])
 @pytest.mark.parametrize("slots", [1, 2, 4, 9])
 def test_the_fixed_slot_is_there_and_last(mode: Any, slots: int) -> None:
-    tasks = plan(outlook(slots=slots, pool=Pool(mode=mode), templates=("blocked",)))
+    tasks = plan(outlook(slots=slots, pool=PoolSpec(mode=mode), templates=("blocked",)))
     assert [task.slot for task in tasks].count("fixed") == 1 and tasks[-1].slot == "fixed"
     assert len(tasks) <= slots
     assert len({task.slot for task in tasks}) == len(tasks)
@@ -70,9 +70,9 @@ def test_rewrites_take_the_room_that_is_left() -> None:
     names = ("one", "two", "three")
     tasks = plan(outlook(slots=4, templates=names))
     assert [t.slot for t in tasks if t.kind == "rewrite"] == ["rewrite-one"]
-    assert not [t for t in plan(outlook(templates=names, pool=Pool(mode="planned")))
+    assert not [t for t in plan(outlook(templates=names, pool=PoolSpec(mode="planned")))
                 if t.kind == "rewrite"]
-    without = Pool(backends=("search",))
+    without = PoolSpec(backends=("search",))
     assert not [t for t in plan(outlook(templates=names, pool=without)) if t.kind == "rewrite"]
 
 
@@ -91,12 +91,12 @@ def test_handed_in_patches_come_first_and_need_their_backend() -> None:
     assert tasks[0].option == "/in/0.patch"
     odd = plan(outlook(inbox=paths[-1:]))[0]
     assert odd.hypothesis.encode()
-    closed = Pool(backends=("search", "rewrite-template"))
+    closed = PoolSpec(backends=("search", "rewrite-template"))
     assert all(task.backend != "inbox" for task in plan(outlook(inbox=paths, pool=closed)))
 
 
 def test_agents_take_turns_with_the_search() -> None:
-    pool = Pool(backends=("search", "cli"), cli=(AGENT,))
+    pool = PoolSpec(backends=("search", "cli"), cli=(AGENT,))
     backends = [task.backend for task in plan(outlook(slots=4, pool=pool))]
     assert backends == ["cli", "search", "search"]
     alone = plan(outlook(slots=4, pool=pool, knobs=(), leads=()))
@@ -106,7 +106,7 @@ def test_agents_take_turns_with_the_search() -> None:
 
 def test_without_a_search_agents_fill_every_slot_in_turn() -> None:
     others = tuple(Cli(name=f"agent-{n}", command="agent {prompt}") for n in range(3))
-    tasks = plan(outlook(slots=4, pool=Pool(mode="planned", backends=("cli",), cli=others)))
+    tasks = plan(outlook(slots=4, pool=PoolSpec(mode="planned", backends=("cli",), cli=others)))
     assert [task.option for task in tasks] == ["agent-0", "agent-1", "agent-2", "agent-0"]
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.history.history import Regression
 from engine.journal.records import Bottleneck
-from engine.manifest.schema import Cli, Pool
+from engine.manifest.schema import Cli, PoolSpec
 from engine.planning import directions, stagnation
 from engine.planning.bottlenecks import Lead
 from engine.planning.round_plan import Outlook, plan, planned_share
@@ -33,7 +33,7 @@ LEADS = (lead(1, *NAMES), lead(2, "C", limiter="not vectorised"))
 
 
 def outlook(rollbacks: int = 0, tried: frozenset[str] = frozenset(), **fields: Any) -> Outlook:
-    given: dict[str, Any] = {"campaign": "c", "round": 7, "slots": 4, "pool": Pool(),
+    given: dict[str, Any] = {"campaign": "c", "round": 7, "slots": 4, "pool": PoolSpec(),
                              "knobs": KNOBS, "leads": LEADS, "tried": tried,
                              "review": stagnation.review(rollbacks, tried)}
     return Outlook(**(given | fields))
@@ -49,7 +49,7 @@ def test_two_rollbacks_in_a_row_are_reviewed_and_more_go_deeper(
         rollbacks: int, depth: str | None, width: int) -> None:
     found = stagnation.review(rollbacks)
     assert (None if found is None else found.depth) == depth
-    assert outlook(rollbacks).trials == width * Pool().trials
+    assert outlook(rollbacks).trials == width * PoolSpec().trials
     if found is not None:
         assert found.rollbacks == rollbacks and found.width == width
         assert found.demands and len(found.ideas) >= DIRECTIONS
@@ -98,7 +98,7 @@ def test_a_repeat_is_called_one() -> None:
 
 
 def test_agents_work_on_the_bottleneck_that_their_direction_names() -> None:
-    pool = Pool(backends=("cli",), cli=(AGENT,))
+    pool = PoolSpec(backends=("cli",), cli=(AGENT,))
     ideas = reviewed(())
     tried = frozenset(f"agent: {idea}, against memory in tall" for idea in ideas)
     places = stagnation.places(LEADS)
@@ -191,7 +191,7 @@ def test_the_same_stagnation_is_planned_again_the_same() -> None:
 
 
 def test_agents_get_an_idea_each_and_the_brief() -> None:
-    pool = Pool(backends=("cli",), cli=(AGENT,))
+    pool = PoolSpec(backends=("cli",), cli=(AGENT,))
     tasks = plan(outlook(2, pool=pool, brief="## Stagnation"))
     ideas = stagnation.review(2)
     assert ideas is not None

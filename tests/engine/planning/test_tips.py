@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from engine.context import Desk
+from engine.context import EngineContext
 from engine.history import history, lessons
 from engine.history.lessons import Lesson
 from engine.journal.read import Reader
@@ -19,7 +19,7 @@ from engine.journal.write import Writer
 from engine.manifest.schema import Manifest
 from engine.planning import tips
 from engine.records.writer import Records
-from harness.verdict import Row, Step, Transfer
+from harness.verdict import Row, TraceStep, Transfer
 from tests.support import records_case as case
 from tests.support import samples
 from tests.support.paths import ROOT
@@ -32,9 +32,9 @@ def lesson(number: int, text: str = "") -> Lesson:
     return Lesson(key=f"{number:012x}", round=2, at=1.0, text=text or f"lesson {number}")
 
 
-def desk(workspace: Path, writer: Writer, manifest: Manifest = MANIFEST) -> Desk:
+def desk(workspace: Path, writer: Writer, manifest: Manifest = MANIFEST) -> EngineContext:
     setup = SimpleNamespace(workspace=workspace, id="rms", manifest=manifest)
-    return cast(Desk, SimpleNamespace(setup=setup, writer=writer, reader=Reader(workspace)))
+    return cast(EngineContext, SimpleNamespace(setup=setup, writer=writer, reader=Reader(workspace)))
 
 
 # Where they lie.
@@ -220,7 +220,7 @@ def test_an_end_to_end_of_learning(tmp_path: Path) -> None:
 
 
 W1 = Transfer(bucket="W1", decision="ACCEPT-with-asterisk", reason="W1",
-              hit_rates=(Step(step=1, weight_hits=1, other_hits=0),))
+              hit_rates=(TraceStep(step=1, weight_hits=1, other_hits=0),))
 
 
 @pytest.mark.parametrize(("transfer", "taught"), [

@@ -17,7 +17,7 @@ from engine.manifest.schema import CheckSpec, TargetSpec
 from engine.markdown import line, stamp, table
 from engine.records.writer import Records
 from engine.split.languages import c_dispatch, conditions
-from engine.split.languages.c_dispatch import Block, Branch
+from engine.split.languages.c_dispatch import Branch, DispatchBlock
 from engine.split.languages.python_language import Python
 from harness.verdict import Evidence, Row, Verdict
 from tests.engine.split import test_split_python
@@ -27,7 +27,7 @@ from tests.support.records_case import BENCHMARK, KEPT, TEST
 from tests.support.split_case import group
 
 SPLIT = c_dispatch.write(
-    Block(entry="pa", default="pa_0", at=0, branches=(Branch(
+    DispatchBlock(entry="pa", default="pa_0", at=0, branches=(Branch(
         condition=conditions.parse("block_size >= 1024 && mtp == 1"), kernel="pa_1",
         told="block_size=1024,mtp=1"),)), "void pa(int block_size, int mtp)",
     ("block_size", "mtp"), returns=False)

@@ -7,13 +7,13 @@ import pytest
 from engine.history import served
 from engine.history.served import NONE
 from engine.split.languages import conditions
-from engine.split.languages.c_dispatch import Block, Branch
+from engine.split.languages.c_dispatch import Branch, DispatchBlock
 
 OWN = "(a candidate's own), "
 
 
-def block(*branches: tuple[str, str]) -> Block:
-    return Block(entry="f", default="f_0", at=0, branches=tuple(
+def block(*branches: tuple[str, str]) -> DispatchBlock:
+    return DispatchBlock(entry="f", default="f_0", at=0, branches=tuple(
         Branch(condition=conditions.parse(condition), kernel=f"f_{n}", told=told)
         for n, (condition, told) in enumerate(branches, 1)))
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from engine.history import history
 from engine.journal.read import Reader
 from engine.records import transfer_audit, transfer_check
-from engine.records.transfer_audit import Audit, Kept
+from engine.records.transfer_audit import Audit, KeptRound
 from engine.records.transfer_check import check
-from harness.verdict import Row, Step, Transfer, Verdict
+from harness.verdict import Row, TraceStep, Transfer, Verdict
 from tests.support import records_case as case
 from tests.support import samples
 from tests.support.records_case import KEPT
@@ -30,8 +30,8 @@ def found(bucket: str, **fields: Any) -> Transfer:
     return Transfer(**(given | fields))
 
 
-def steps(hits: int, of: int = 8) -> tuple[Step, ...]:
-    return tuple(Step(step=n, weight_hits=int(n < hits), other_hits=0) for n in range(of))
+def steps(hits: int, of: int = 8) -> tuple[TraceStep, ...]:
+    return tuple(TraceStep(step=n, weight_hits=int(n < hits), other_hits=0) for n in range(of))
 
 
 def verdict(speedup: float | None, audited: Transfer | None) -> Verdict:
@@ -137,9 +137,9 @@ def test_a_round_that_kept_twice_has_a_check_of_each(tmp_path: Path) -> None:
 
 # The audit of a campaign.
 
-def kept(bucket: str, speedup: float, **fields: Any) -> Kept:
+def kept(bucket: str, speedup: float, **fields: Any) -> KeptRound:
     audited = None if bucket == "-" else found(bucket, **fields)
-    return Kept(round=2, commit=KEPT, check=check(verdict(speedup, audited)))
+    return KeptRound(round=2, commit=KEPT, check=check(verdict(speedup, audited)))
 
 
 @pytest.mark.parametrize(("rule", "gains", "headline", "s_real", "w_real", "verdict_"), [

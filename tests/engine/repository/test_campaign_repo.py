@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.repository import project, worktree
-from engine.repository.campaign_repo import Lineage
+from engine.repository.campaign_repo import CampaignRepo
 from engine.repository.clone import Clone
 from engine.repository.git import Git
 from engine.repository.patches.patch import Patch
@@ -29,8 +29,8 @@ def user(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def lineage(tmp_path: Path, user: Path) -> Lineage:
-    return Lineage.create(tmp_path / "campaign", "rms", user)
+def lineage(tmp_path: Path, user: Path) -> CampaignRepo:
+    return CampaignRepo.create(tmp_path / "campaign", "rms", user)
 
 
 def state_of(user: Path) -> tuple[object, ...]:
@@ -44,7 +44,7 @@ def state_of(user: Path) -> tuple[object, ...]:
         (own / "config").read_bytes()
 
 
-def edit(lineage: Lineage, path: str = "kernel.c", line: int = 3, new: str = "faster();") -> Patch:
+def edit(lineage: CampaignRepo, path: str = "kernel.c", line: int = 3, new: str = "faster();") -> Patch:
     """A patch captured from a worktree of its own."""
     tree = lineage.worktree("editor", lineage.best)
     (tree / path).write_text(repos.edited((tree / path).read_text(), line, new))
@@ -68,7 +68,7 @@ def test_a_dirty_project_is_described_and_left_alone(user: Path, tmp_path: Path)
     assert found.dirty == ("kernel.c",)
     assert "kernel.c" in found.warning
     assert "\n" not in found.warning
-    lineage = Lineage.create(tmp_path / "campaign", "rms", found)
+    lineage = CampaignRepo.create(tmp_path / "campaign", "rms", found)
     assert lineage.read(lineage.base, "kernel.c").decode() == repos.KERNEL
     assert state_of(user) == before
 
@@ -91,7 +91,7 @@ def test_detached_bare_shallow_and_linked_projects(tmp_path: Path, user: Path) -
     repos.git(tmp_path, "clone", "-q", "--bare", "user", "bare")
     repos.git(tmp_path, "clone", "-q", "--depth=1", f"file://{user}", "shallow")
     for name, head in (("linked", first), ("bare", None), ("shallow", None)):
-        lineage = Lineage.create(tmp_path / f"c-{name}", "rms", tmp_path / name)
+        lineage = CampaignRepo.create(tmp_path / f"c-{name}", "rms", tmp_path / name)
         assert lineage.base == (head or repos.git(user, "rev-parse", "HEAD"))
         patch = edit(lineage, "kernel.c", 0, "faster();")
         commit = lineage.commit(lineage.base, patch, "faster")
@@ -126,7 +126,7 @@ def test_inherited_settings_of_git_change_nothing(
     monkeypatch.setenv("GIT_PAGER", f"touch {trap}")
     monkeypatch.setenv("GIT_EXTERNAL_DIFF", f"touch {trap}")
     before = state_of(user)
-    lineage = Lineage.create(tmp_path / "campaign", "rms", user)
+    lineage = CampaignRepo.create(tmp_path / "campaign", "rms", user)
     commit = lineage.commit(lineage.base, edit(lineage), "faster")
     assert lineage.advance(lineage.base, commit)
     assert lineage.publish() == ""
@@ -139,7 +139,7 @@ def test_inherited_settings_of_git_change_nothing(
 def test_a_project_that_belongs_to_someone_else(tmp_path: Path, user: Path) -> None:
     for place in (user, *user.rglob("*")):
         os.chown(place, 12345, 12345)
-    lineage = Lineage.create(tmp_path / "campaign", "rms", user)
+    lineage = CampaignRepo.create(tmp_path / "campaign", "rms", user)
     lineage.advance(lineage.base, lineage.commit(lineage.base, edit(lineage), "faster"))
     assert lineage.publish() == ""
 
@@ -149,22 +149,22 @@ def test_a_project_that_belongs_to_someone_else(tmp_path: Path, user: Path) -> N
 
 def test_creating_twice_opens_and_a_torn_clone_is_made_anew(tmp_path: Path, user: Path) -> None:
     (tmp_path / "campaign" / "repo.git.new" / "objects").mkdir(parents=True)
-    lineage = Lineage.create(tmp_path / "campaign", "rms", user)
+    lineage = CampaignRepo.create(tmp_path / "campaign", "rms", user)
     base = lineage.base
     repos.commit(user, {"kernel.c": "new"}, "goes on")
-    assert Lineage.create(tmp_path / "campaign", "rms", user).base == base
-    assert Lineage(tmp_path / "campaign", "rms", user).best == base
+    assert CampaignRepo.create(tmp_path / "campaign", "rms", user).base == base
+    assert CampaignRepo(tmp_path / "campaign", "rms", user).best == base
     with pytest.raises(InputError, match="no clone"):
-        Lineage(tmp_path / "elsewhere", "rms", user)
+        CampaignRepo(tmp_path / "elsewhere", "rms", user)
 
 
-def test_the_clone_shares_no_file_with_the_users_repository(lineage: Lineage, user: Path) -> None:
+def test_the_clone_shares_no_file_with_the_users_repository(lineage: CampaignRepo, user: Path) -> None:
     own = {p.stat().st_ino for p in (user / ".git").rglob("*") if p.is_file()}
     assert not any(p.stat().st_ino in own for p in lineage.git_dir.rglob("*") if p.is_file())
     assert not (lineage.git_dir / "objects" / "info" / "alternates").exists()
 
 
-def test_a_tree_is_checked_out_as_plain_files(lineage: Lineage, tmp_path: Path) -> None:
+def test_a_tree_is_checked_out_as_plain_files(lineage: CampaignRepo, tmp_path: Path) -> None:
     out = tmp_path / "out"
     lineage.checkout_tree(lineage.base, out)
     found = {str(p.relative_to(out)): p.read_text() for p in out.rglob("*") if p.is_file()}
@@ -180,8 +180,8 @@ def test_relative_paths_are_as_good_as_absolute_ones(
     tmp_path: Path, user: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Lineage.create(Path("campaign"), "rms", Path("user"))
-    lineage = Lineage(Path("campaign"), "rms", Path("user"))
+    CampaignRepo.create(Path("campaign"), "rms", Path("user"))
+    lineage = CampaignRepo(Path("campaign"), "rms", Path("user"))
     lineage.advance(lineage.base, lineage.commit(lineage.base, edit(lineage), "faster"))
     assert lineage.publish() == ""
     lineage.checkout_tree(lineage.best, Path("out"))
@@ -193,18 +193,18 @@ def test_relative_paths_are_as_good_as_absolute_ones(
 def test_a_name_that_git_refuses_is_one_line(tmp_path: Path, user: Path) -> None:
     for name in ("a..b", "a b", "", "x.lock", "a~1", "new\nline"):
         with pytest.raises(InputError, match="no branch") as refusal:
-            Lineage.create(tmp_path / "campaign", name, user)
+            CampaignRepo.create(tmp_path / "campaign", name, user)
         assert "\n" not in str(refusal.value)
 
 
-def test_a_full_disk_is_the_environments_fault(lineage: Lineage) -> None:
+def test_a_full_disk_is_the_environments_fault(lineage: CampaignRepo) -> None:
     done = subprocess.CompletedProcess(["git"], 128, b"", b"error: file write error: "
                                        b"No space left on device\nfatal: unable to write\n")
     from engine.repository.git import _failure
     assert isinstance(_failure("add", done, None), EnvironmentFault)
 
 
-def test_no_git_is_one_line(lineage: Lineage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_git_is_one_line(lineage: CampaignRepo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(EnvironmentFault, match="git is not installed"):
         lineage.tree_of("HEAD")
@@ -213,7 +213,7 @@ def test_no_git_is_one_line(lineage: Lineage, monkeypatch: pytest.MonkeyPatch) -
 # commits and the branch
 
 
-def test_a_commit_made_again_is_the_same_commit(lineage: Lineage) -> None:
+def test_a_commit_made_again_is_the_same_commit(lineage: CampaignRepo) -> None:
     patch = edit(lineage)
     first = lineage.commit(lineage.base, patch, "faster\n\nbecause\x1b[31m")
     assert lineage.commit(lineage.base, patch, "faster\n\nbecause\x1b[31m") == first
@@ -225,7 +225,7 @@ def test_a_commit_made_again_is_the_same_commit(lineage: Lineage) -> None:
     assert lineage.best == lineage.base
 
 
-def test_the_branch_moves_by_compare_and_swap(lineage: Lineage) -> None:
+def test_the_branch_moves_by_compare_and_swap(lineage: CampaignRepo) -> None:
     base = lineage.base
     one = lineage.commit(base, edit(lineage, line=3), "one")
     two = lineage.commit(base, edit(lineage, line=9), "two")
@@ -238,7 +238,7 @@ def test_the_branch_moves_by_compare_and_swap(lineage: Lineage) -> None:
     assert lineage.best == base
 
 
-def test_only_one_of_many_swaps_wins(lineage: Lineage) -> None:
+def test_only_one_of_many_swaps_wins(lineage: CampaignRepo) -> None:
     base = lineage.base
     commits = [lineage.commit(base, edit(lineage, line=n), f"{n}") for n in range(6)]
     racing = [subprocess.Popen(["git", "update-ref", lineage.ref, commit, base],
@@ -249,7 +249,7 @@ def test_only_one_of_many_swaps_wins(lineage: Lineage) -> None:
     assert [lineage.advance(base, commit) for commit in commits] == won
 
 
-def test_locks_of_killed_commands_are_cleared(lineage: Lineage) -> None:
+def test_locks_of_killed_commands_are_cleared(lineage: CampaignRepo) -> None:
     lock = lineage.git_dir / f"{lineage.ref}.lock"
     lock.write_text("")
     os.utime(lock, (1, 1))
@@ -265,7 +265,7 @@ def test_locks_of_killed_commands_are_cleared(lineage: Lineage) -> None:
 # the user's repository
 
 
-def test_publishing_touches_nothing_but_the_branch(lineage: Lineage, user: Path) -> None:
+def test_publishing_touches_nothing_but_the_branch(lineage: CampaignRepo, user: Path) -> None:
     (user / "kernel.c").write_text("half done")
     repos.git(user, "add", "kernel.c")
     (user / "reference.py").write_text("also half done")
@@ -279,7 +279,7 @@ def test_publishing_touches_nothing_but_the_branch(lineage: Lineage, user: Path)
     assert state_of(user) == before
 
 
-def test_a_branch_that_is_not_ours_is_refused_in_one_line(lineage: Lineage, user: Path) -> None:
+def test_a_branch_that_is_not_ours_is_refused_in_one_line(lineage: CampaignRepo, user: Path) -> None:
     commit = lineage.commit(lineage.base, edit(lineage), "faster")
     lineage.advance(lineage.base, commit)
     cases = {
@@ -306,7 +306,7 @@ def test_a_branch_that_is_not_ours_is_refused_in_one_line(lineage: Lineage, user
 
 
 def test_a_user_repository_that_is_gone_is_refused_in_one_line(
-    lineage: Lineage, user: Path
+    lineage: CampaignRepo, user: Path
 ) -> None:
     user.rename(user.with_name("moved"))
     refusal = lineage.publish()
@@ -314,7 +314,7 @@ def test_a_user_repository_that_is_gone_is_refused_in_one_line(
     assert "\n" not in refusal
 
 
-def test_a_deleted_branch_is_made_again(lineage: Lineage, user: Path) -> None:
+def test_a_deleted_branch_is_made_again(lineage: CampaignRepo, user: Path) -> None:
     lineage.advance(lineage.base, lineage.commit(lineage.base, edit(lineage), "faster"))
     assert lineage.publish() == ""
     repos.git(user, "branch", "-q", "-D", BRANCH)
@@ -324,7 +324,7 @@ def test_a_deleted_branch_is_made_again(lineage: Lineage, user: Path) -> None:
 # worktrees and capture
 
 
-def test_capture_sees_every_honest_kind_of_change(lineage: Lineage) -> None:
+def test_capture_sees_every_honest_kind_of_change(lineage: CampaignRepo) -> None:
     tree = lineage.worktree("planned-1", lineage.base)
     (tree / "kernel.c").write_text(repos.edited(repos.KERNEL, 7, "changed();"))
     (tree / "src/deep/helper.h").unlink()
@@ -342,7 +342,7 @@ def test_capture_sees_every_honest_kind_of_change(lineage: Lineage) -> None:
     assert lineage.read(applied.tree, "src/new file é.h") == b"latin \xe9 and \x1b[0m\n"
 
 
-def test_an_untouched_worktree_has_no_patch(lineage: Lineage) -> None:
+def test_an_untouched_worktree_has_no_patch(lineage: CampaignRepo) -> None:
     tree = lineage.worktree("fixed-1", lineage.base)
     assert not lineage.capture(tree, lineage.base)
     os.utime(tree / "kernel.c")
@@ -350,7 +350,7 @@ def test_an_untouched_worktree_has_no_patch(lineage: Lineage) -> None:
     assert not lineage.capture(tree, lineage.base)
 
 
-def test_an_edit_that_hides_its_time_is_seen(lineage: Lineage) -> None:
+def test_an_edit_that_hides_its_time_is_seen(lineage: CampaignRepo) -> None:
     """Same size, same time stamp, in the same moment as the checkout."""
     for n in range(20):
         tree = lineage.worktree("sly", lineage.base)
@@ -361,7 +361,7 @@ def test_an_edit_that_hides_its_time_is_seen(lineage: Lineage) -> None:
         assert len(lineage.capture(tree, lineage.base).files) == 1
 
 
-def test_new_files_outside_the_edit_globs_are_left_out(lineage: Lineage) -> None:
+def test_new_files_outside_the_edit_globs_are_left_out(lineage: CampaignRepo) -> None:
     tree = lineage.worktree("planned-1", lineage.base)
     (tree / "kernel.c").write_text(repos.edited(repos.KERNEL, 7, "changed();"))
     (tree / "NOTES.md").write_text("what I tried")
@@ -372,7 +372,7 @@ def test_new_files_outside_the_edit_globs_are_left_out(lineage: Lineage) -> None
         ("NOTES.md", "new file that no edit glob names")]
 
 
-def test_a_workers_own_commits_do_not_hide_its_changes(lineage: Lineage) -> None:
+def test_a_workers_own_commits_do_not_hide_its_changes(lineage: CampaignRepo) -> None:
     tree = lineage.worktree("agent-1", lineage.base)
     for n in (3, 5):
         text = repos.edited((tree / "kernel.c").read_text(), n, f"step_{n}();")
@@ -400,7 +400,7 @@ def test_a_workers_own_commits_do_not_hide_its_changes(lineage: Lineage) -> None
     "echo x > \"$(printf 'new\\nline')\"", "touch .git/index.lock",
     "d=x; for i in 1 2 3 4 5 6 7 8 9 10; do d=$d/$d; mkdir -p $d 2>/dev/null; done; true",
 ])
-def test_capture_survives_hostile_workers(lineage: Lineage, tmp_path: Path, trick: str) -> None:
+def test_capture_survives_hostile_workers(lineage: CampaignRepo, tmp_path: Path, trick: str) -> None:
     tree = lineage.worktree("hostile", lineage.base)
     trap = tmp_path / "trap"
     subprocess.run(["sh", "-c", trick.replace("TRAP", str(trap))], cwd=tree, check=True,
@@ -421,7 +421,7 @@ def test_a_submodule_that_a_worker_fills_is_not_entered(tmp_path: Path) -> None:
     user, trap = repos.project(tmp_path / "user"), tmp_path / "trap"
     repos.git(user, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},vendored")
     repos.git(user, "commit", "-q", "-m", "submodule")
-    lineage = Lineage.create(tmp_path / "campaign", "rms", user)
+    lineage = CampaignRepo.create(tmp_path / "campaign", "rms", user)
     tree = lineage.worktree("s", lineage.base)
     assert not lineage.capture(tree, lineage.base)
     repos.git(tree / "vendored", "init", "-q")
@@ -434,7 +434,7 @@ def test_a_submodule_that_a_worker_fills_is_not_entered(tmp_path: Path) -> None:
     assert trap.exists()
 
 
-def test_files_swapped_for_folders_links_and_back(lineage: Lineage, tmp_path: Path) -> None:
+def test_files_swapped_for_folders_links_and_back(lineage: CampaignRepo, tmp_path: Path) -> None:
     tree = lineage.worktree("shapes", lineage.base)
     (tree / "kernel.c").unlink()
     (tree / "kernel.c").mkdir()
@@ -460,7 +460,7 @@ contents = st.one_of(st.none(), st.text(st.characters(codec="utf-8"), max_size=4
 @settings(max_examples=20, deadline=None,
           suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_captured_is_what_was_left(
-    lineage: Lineage, changes: dict[str, str | None]
+    lineage: CampaignRepo, changes: dict[str, str | None]
 ) -> None:
     """Any edits, captured and applied to the base again, give the worktree's own files."""
     tree = lineage.worktree("any", lineage.base)
@@ -480,7 +480,7 @@ def test_what_is_captured_is_what_was_left(
     assert all(b"\0" in left[name] for name in binary)
 
 
-def test_slots_are_filled_in_parallel(lineage: Lineage) -> None:
+def test_slots_are_filled_in_parallel(lineage: CampaignRepo) -> None:
     def fill(n: int) -> Patch:
         tree = lineage.worktree(f"slot-{n}", lineage.base)
         kernel = tree / "kernel.c"
@@ -499,7 +499,7 @@ def test_slots_are_filled_in_parallel(lineage: Lineage) -> None:
 
 
 def test_too_much_is_refused_or_left_out(
-    lineage: Lineage, monkeypatch: pytest.MonkeyPatch
+    lineage: CampaignRepo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree = lineage.worktree("flood", lineage.base)
     (tree / "huge.c").write_bytes(b"x\n" * (worktree.MAX_FILE // 2 + 1))
@@ -517,7 +517,7 @@ def test_too_much_is_refused_or_left_out(
         lineage.capture(tree, lineage.base)
 
 
-def test_a_missing_worktree_is_the_workers_fault(lineage: Lineage, tmp_path: Path) -> None:
+def test_a_missing_worktree_is_the_workers_fault(lineage: CampaignRepo, tmp_path: Path) -> None:
     for trick in ("nothing", "file", "link"):
         tree = lineage.worktree("gone", lineage.base)
         lineage.remove("gone")
@@ -531,7 +531,7 @@ def test_a_missing_worktree_is_the_workers_fault(lineage: Lineage, tmp_path: Pat
     assert (tmp_path / "user").is_dir()
 
 
-def test_a_socket_in_the_worktree(lineage: Lineage) -> None:
+def test_a_socket_in_the_worktree(lineage: CampaignRepo) -> None:
     tree = lineage.worktree("s", lineage.base)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(os.path.relpath(tree / "sock"))
@@ -540,12 +540,12 @@ def test_a_socket_in_the_worktree(lineage: Lineage) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "/etc", "-rf", ".git", "a..b", "x" * 200])
-def test_slot_names_cannot_lead_away(lineage: Lineage, name: str) -> None:
+def test_slot_names_cannot_lead_away(lineage: CampaignRepo, name: str) -> None:
     with pytest.raises(ValueError, match="slot"):
         lineage.worktree(name, lineage.base)
 
 
-def test_the_engine_reads_no_configuration_of_a_worktree(lineage: Lineage) -> None:
+def test_the_engine_reads_no_configuration_of_a_worktree(lineage: CampaignRepo) -> None:
     """A worktree's own git sees the clone's objects, and nothing leads from the clone back."""
     tree = lineage.worktree("planned-1", lineage.base)
     assert repos.git(tree, "rev-parse", "HEAD") == lineage.base

@@ -11,7 +11,7 @@ import pytest
 
 from engine.campaign import workspace_copy
 from engine.repository import lfs, submodules
-from engine.repository.campaign_repo import Lineage
+from engine.repository.campaign_repo import CampaignRepo
 from engine.repository.clone import Clone
 from engine.repository.project import find
 from engine.verify import canary
@@ -45,7 +45,7 @@ WHOLE = {"third_party/outer/outer.h": "#define OUTER 1\n",
 
 def test_submodules_are_in_every_checkout(tmp_path: Path) -> None:
     user = with_submodules(tmp_path)
-    lineage = Lineage.create(tmp_path / "campaign", "rms", user)
+    lineage = CampaignRepo.create(tmp_path / "campaign", "rms", user)
     assert lineage.missing == ()
     for name in ("inner", "outer", "user"):  # nothing more is needed of them
         shutil.rmtree(tmp_path / name)
@@ -60,7 +60,7 @@ def test_submodules_are_in_every_checkout(tmp_path: Path) -> None:
 
 def test_changes_inside_a_submodule_are_no_part_of_a_candidate(tmp_path: Path) -> None:
     user = with_submodules(tmp_path)
-    lineage = Lineage.create(tmp_path / "campaign", "rms", user)
+    lineage = CampaignRepo.create(tmp_path / "campaign", "rms", user)
     tree = lineage.worktree("s", lineage.base)
     (tree / "third_party/outer/outer.h").write_text("#define OUTER 2\n")
     (tree / "kernel.c").write_text("int x;\n")
@@ -77,7 +77,7 @@ def test_a_submodule_that_is_not_checked_out_is_found_where_git_keeps_it(tmp_pat
     user = with_submodules(tmp_path)
     repos.git(user, "submodule", "--quiet", "deinit", "--force", "third_party/outer")
     assert not (user / "third_party/outer/outer.h").exists()
-    lineage = Lineage.create(tmp_path / "campaign", "rms", user)
+    lineage = CampaignRepo.create(tmp_path / "campaign", "rms", user)
     assert lineage.missing == ()
     assert files(lineage.worktree("s", lineage.base)).items() >= WHOLE.items()
 
@@ -93,11 +93,11 @@ def test_what_is_nowhere_here_is_told_in_one_line(tmp_path: Path, gone: str, nam
               gone.removeprefix(f"{within}/") if within else gone)
     modules = user / ".git/modules/a name"
     shutil.rmtree(modules / "modules/deps/inner" if within else modules)
-    lineage = Lineage.create(tmp_path / "campaign", "rms", user)
+    lineage = CampaignRepo.create(tmp_path / "campaign", "rms", user)
     [told] = lineage.missing
     assert f"no checkout has them: {named} (run `git submodule update" in told
     assert lineage.worktree("s", lineage.base).is_dir()
-    assert Lineage(tmp_path / "campaign", "rms", user).missing == (told,)
+    assert CampaignRepo(tmp_path / "campaign", "rms", user).missing == (told,)
 
 
 @pytest.mark.parametrize(("paths", "refused"), [
@@ -140,7 +140,7 @@ def with_lfs(root: Path, *, store: bool = True, checked_out: bool = False) -> Pa
 def test_lfs_contents_are_in_every_checkout(tmp_path: Path, store: bool,
                                             checked_out: bool) -> None:
     user = with_lfs(tmp_path, store=store, checked_out=checked_out)
-    lineage = Lineage.create(tmp_path / "campaign", "rms", user)
+    lineage = CampaignRepo.create(tmp_path / "campaign", "rms", user)
     assert lineage.missing == ()
     user.rename(tmp_path / "gone")
     tree = lineage.worktree("s", lineage.base)
@@ -156,7 +156,7 @@ def test_lfs_contents_are_in_every_checkout(tmp_path: Path, store: bool,
 
 
 def test_a_changed_lfs_file_is_left_out_and_told(tmp_path: Path) -> None:
-    lineage = Lineage.create(tmp_path / "campaign", "rms", with_lfs(tmp_path))
+    lineage = CampaignRepo.create(tmp_path / "campaign", "rms", with_lfs(tmp_path))
     tree = lineage.worktree("s", lineage.base)
     for change in (lambda: (tree / "data/w.bin").write_text("text now\n"),
                    lambda: (tree / "data/w.bin").unlink()):
@@ -170,7 +170,7 @@ def test_a_changed_lfs_file_is_left_out_and_told(tmp_path: Path) -> None:
 
 
 def test_lfs_contents_that_are_not_here_are_told(tmp_path: Path) -> None:
-    lineage = Lineage.create(tmp_path / "campaign", "rms", with_lfs(tmp_path, store=False))
+    lineage = CampaignRepo.create(tmp_path / "campaign", "rms", with_lfs(tmp_path, store=False))
     [told] = lineage.missing
     assert "no checkout has them: data/w.bin (run `git lfs pull`" in told
     tree = lineage.worktree("s", lineage.base)
@@ -220,7 +220,7 @@ BUILT = ("*.o", "*.so")
 
 
 def test_a_build_in_a_checkout_does_only_what_is_left_to_do(tmp_path: Path) -> None:
-    lineage = Lineage.create(tmp_path / "c", "rms", with_build(tmp_path), carry=BUILT)
+    lineage = CampaignRepo.create(tmp_path / "c", "rms", with_build(tmp_path), carry=BUILT)
     tree = lineage.worktree("s", lineage.base)
     assert make(tree) == []
     (tree / "kernel.c").write_text("int kernel(void) { return 3; }\n")
@@ -236,7 +236,7 @@ def test_what_was_built_from_uncommitted_sources_is_built_again(tmp_path: Path) 
     user = with_build(tmp_path)
     (user / "kernel.c").write_text("int kernel(void) { return 9; }\n")
     assert make(user) == ["kernel.c", "slow.o"]
-    lineage = Lineage.create(tmp_path / "c", "rms", user, carry=BUILT)
+    lineage = CampaignRepo.create(tmp_path / "c", "rms", user, carry=BUILT)
     assert make(lineage.worktree("s", lineage.base)) == ["kernel.c", "slow.o"]
 
 
@@ -244,7 +244,7 @@ def test_built_files_are_copies_and_no_part_of_a_candidate(tmp_path: Path) -> No
     user = with_build(tmp_path)
     (user / ".gitignore").unlink()  # as if they were ignored by the user's own settings
     repos.git(user, "commit", "-q", "-am", "no list")
-    lineage = Lineage.create(tmp_path / "c", "rms", user, carry=BUILT)
+    lineage = CampaignRepo.create(tmp_path / "c", "rms", user, carry=BUILT)
     before = (user / "lib.so").read_bytes()
     tree = lineage.worktree("s", lineage.base)
     with (tree / "lib.so").open("r+b") as file:
@@ -280,7 +280,7 @@ def test_what_a_submodule_tracks_is_its_commits_own(tmp_path: Path) -> None:
     for name, text in (("h.h", "#define LIB 2\n"), ("in/inner.h", "#define INNER 2\n")):
         (user / "lib" / name).write_text(text)
     before = {name: (user / "lib" / name).lstat().st_mtime_ns for name in ("lib.c", "h.h")}
-    lineage = Lineage.create(tmp_path / "c", "rms", user, carry=("lib", "fetched"))
+    lineage = CampaignRepo.create(tmp_path / "c", "rms", user, carry=("lib", "fetched"))
     tree = lineage.worktree("s", lineage.base)
     lineage.checkout_tree(lineage.base, tmp_path / "plain")
     for place in (tree, tmp_path / "plain"):
@@ -297,16 +297,16 @@ def test_what_a_submodule_tracks_is_its_commits_own(tmp_path: Path) -> None:
 
 def test_a_build_goes_on_where_a_submodule_is_as_it_was_committed(tmp_path: Path) -> None:
     user = with_a_built_submodule(tmp_path)
-    lineage = Lineage.create(tmp_path / "c", "rms", user, carry=("**/*.o",))
+    lineage = CampaignRepo.create(tmp_path / "c", "rms", user, carry=("**/*.o",))
     assert make(lineage.worktree("s", lineage.base)) == []
     (user / "lib/.git").unlink()  # an older git has the repository itself there
     shutil.copytree(user / ".git/modules/lib", user / "lib/.git")
     repos.git(user / "lib", "config", "--unset", "core.worktree")
-    lineage = Lineage.create(tmp_path / "d", "rms", user, carry=("lib",))
+    lineage = CampaignRepo.create(tmp_path / "d", "rms", user, carry=("lib",))
     tree = lineage.worktree("s", lineage.base)
     assert make(tree) == [] and not os.path.lexists(tree / "lib/.git")
     copied = workspace_copy.copy(find(user), ("Makefile",), tmp_path / "extracted")  # without the module
-    copy = Lineage.create(tmp_path / "e", "rms", copied, carry=("lib",), origin=find(user))
+    copy = CampaignRepo.create(tmp_path / "e", "rms", copied, carry=("lib",), origin=find(user))
     tree = copy.worktree("s", copy.base)
     assert [name for name in ("lib", "lib/in") for _ in (tree / name).glob("*.[ch]")] == []
     assert (tree / "lib/lib.o").is_file() and (tree / "lib/in/inner.o").is_file()
@@ -314,9 +314,9 @@ def test_a_build_goes_on_where_a_submodule_is_as_it_was_committed(tmp_path: Path
 
 def test_the_workspace_is_not_carried_into_itself(tmp_path: Path) -> None:
     user = with_build(tmp_path)
-    Lineage.create(user / "workspace" / "one", "rms", user, carry=BUILT)
+    CampaignRepo.create(user / "workspace" / "one", "rms", user, carry=BUILT)
     for name in ("workspace/two", "three"):
-        lineage = Lineage.create(user / name, "rms", user, carry=("**/*.o", "**/*.so"))
+        lineage = CampaignRepo.create(user / name, "rms", user, carry=("**/*.o", "**/*.so"))
         tree = lineage.worktree("s", lineage.base)
         found = sorted(str(p.relative_to(tree)) for p in tree.rglob("*.o"))
         assert [one for one in found if name in one] == []
@@ -325,14 +325,14 @@ def test_the_workspace_is_not_carried_into_itself(tmp_path: Path) -> None:
 
 def test_nothing_to_carry_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has nothing that is called build/\*\*") as error:
-        Lineage.create(tmp_path / "c", "rms", repos.project(tmp_path / "user"),
+        CampaignRepo.create(tmp_path / "c", "rms", repos.project(tmp_path / "user"),
                        carry=("build/**",))
     assert "\n" not in str(error.value)
 
 
 def test_a_carried_build_is_enough_for_the_canary(tmp_path: Path) -> None:
     """A build that fails leaves what was carried: the benchmark passes, and that proves nothing."""
-    lineage = Lineage.create(tmp_path / "c", "rms", with_build(tmp_path), carry=BUILT)
+    lineage = CampaignRepo.create(tmp_path / "c", "rms", with_build(tmp_path), carry=BUILT)
     verdict = Verdict(valid=False, rejected_reason="x",
                       evidence=(Evidence(kind=UNBUILT, detail="exited with 2"),))
     def listen(carries: bool) -> tuple[str, ...]:
@@ -345,7 +345,7 @@ def test_a_carried_build_is_enough_for_the_canary(tmp_path: Path) -> None:
 
 def test_a_plain_project_gets_nothing_more(tmp_path: Path) -> None:
     user = repos.project(tmp_path / "user")
-    lineage = Lineage.create(tmp_path / "c", "rms", find(user))
+    lineage = CampaignRepo.create(tmp_path / "c", "rms", find(user))
     assert lineage.missing == ()
     assert files(lineage.worktree("s", lineage.base)) == {
         name: text for name, text in repos.FILES.items() if name != ".gitignore"} | {

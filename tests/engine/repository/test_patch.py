@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.globs import matches
-from engine.repository.campaign_repo import Lineage
+from engine.repository.campaign_repo import CampaignRepo
 from engine.repository.patches import headers
 from engine.repository.patches.hygiene import clean, rubbish, violations
 from engine.repository.patches.patch import Patch, candidate_id, parse
@@ -311,12 +311,12 @@ def test_a_candidate_is_named_by_base_and_patch() -> None:
 
 
 @pytest.fixture(scope="module")
-def lineage(tmp_path_factory: pytest.TempPathFactory) -> Lineage:
+def lineage(tmp_path_factory: pytest.TempPathFactory) -> CampaignRepo:
     root = tmp_path_factory.mktemp("apply")
-    return Lineage.create(root / "campaign", "rms", repos.project(root / "user"))
+    return CampaignRepo.create(root / "campaign", "rms", repos.project(root / "user"))
 
 
-def edited_tree(lineage: Lineage, line: int, new: str, base: str = "") -> Patch:
+def edited_tree(lineage: CampaignRepo, line: int, new: str, base: str = "") -> Patch:
     tree = lineage.worktree("s", base or lineage.base)
     kernel = tree / "kernel.c"
     kernel.write_text(repos.edited(kernel.read_text(), line, new))
@@ -327,7 +327,7 @@ def renamed(text: str, old: str, new: str) -> str:
     return text.replace("a/kernel.c", old).replace("b/kernel.c", new)
 
 
-def foreign(lineage: Lineage) -> Iterator[tuple[str, str, bool]]:
+def foreign(lineage: CampaignRepo) -> Iterator[tuple[str, str, bool]]:
     """One change, said in the ways in which people and tools say it."""
     text = edited_tree(lineage, 5, "faster();").text
     index = next(line for line in text.splitlines() if line.startswith("index "))
@@ -345,7 +345,7 @@ def foreign(lineage: Lineage) -> Iterator[tuple[str, str, bool]]:
     yield "sanitised", text + NEW.format("src/deep/helper.h"), False
 
 
-def test_the_ladder_finds_the_same_change_in_every_spelling(lineage: Lineage) -> None:
+def test_the_ladder_finds_the_same_change_in_every_spelling(lineage: CampaignRepo) -> None:
     truth = lineage.apply(lineage.base, edited_tree(lineage, 5, "faster();"))
     for rung, text, whole in foreign(lineage):
         applied = lineage.apply(lineage.base, parse(text))
@@ -355,7 +355,7 @@ def test_the_ladder_finds_the_same_change_in_every_spelling(lineage: Lineage) ->
         assert bool(applied.patch.dropped) != whole
 
 
-def test_a_patch_that_is_handed_in_is_cleaned(lineage: Lineage) -> None:
+def test_a_patch_that_is_handed_in_is_cleaned(lineage: CampaignRepo) -> None:
     good = edited_tree(lineage, 5, "faster();").text
     truth = lineage.apply(lineage.base, parse(good))
     rubbish = BINARY + NEW.format("notes.md") + NEW.format("__pycache__/k.py")
@@ -372,14 +372,14 @@ def test_a_patch_that_is_handed_in_is_cleaned(lineage: Lineage) -> None:
         assert "\n" not in str(error.value)
 
 
-def test_a_patch_from_inside_a_folder_finds_its_file(lineage: Lineage) -> None:
+def test_a_patch_from_inside_a_folder_finds_its_file(lineage: CampaignRepo) -> None:
     text = "--- a/helper.h\n+++ b/helper.h\n@@ -1 +1 @@\n-#define N 4\n+#define N 8\n"
     applied = lineage.apply(lineage.base, parse(text))
     assert applied.rung == "normalised"
     assert [f.path for f in applied.patch.files] == ["src/deep/helper.h"]
 
 
-def test_new_files_follow_their_siblings_out_of_a_foreign_folder(lineage: Lineage) -> None:
+def test_new_files_follow_their_siblings_out_of_a_foreign_folder(lineage: CampaignRepo) -> None:
     text = edited_tree(lineage, 5, "faster();").text.replace("/kernel.c", "/work/proj/kernel.c")
     applied = lineage.apply(lineage.base, parse(text + NEW.format("work/proj/src/new.h")))
     assert [f.path for f in applied.patch.files] == ["kernel.c", "src/new.h"]
@@ -387,13 +387,13 @@ def test_new_files_follow_their_siblings_out_of_a_foreign_folder(lineage: Lineag
 
 @pytest.mark.parametrize("path", ["../evil.c", "/etc/evil.c", "a/../../evil.c", ".git/config",
                                   "x/.git/hooks/post-checkout"])
-def test_nothing_is_ever_written_outside_of_the_tree(lineage: Lineage, path: str) -> None:
+def test_nothing_is_ever_written_outside_of_the_tree(lineage: CampaignRepo, path: str) -> None:
     with pytest.raises(InputError) as error:
         lineage.apply(lineage.base, parse(NEW.format(path)))
     assert "\n" not in str(error.value)
 
 
-def test_a_header_that_lies_is_refused(lineage: Lineage) -> None:
+def test_a_header_that_lies_is_refused(lineage: CampaignRepo) -> None:
     text = edited_tree(lineage, 5, "faster();").text
     lying = text.replace("+++ b/kernel.c", "+++ b/reference.py")
     try:
@@ -403,7 +403,7 @@ def test_a_header_that_lies_is_refused(lineage: Lineage) -> None:
     assert [v.kind for v in violations(applied.patch, ("kernel.c",), ("reference.py",))]
 
 
-def test_a_moved_base_is_merged_and_a_conflict_refused(lineage: Lineage) -> None:
+def test_a_moved_base_is_merged_and_a_conflict_refused(lineage: CampaignRepo) -> None:
     far = edited_tree(lineage, 30, "far();")
     near = edited_tree(lineage, 7, "near();")
     same = edited_tree(lineage, 5, "other();")
@@ -420,7 +420,7 @@ def test_a_moved_base_is_merged_and_a_conflict_refused(lineage: Lineage) -> None
         lineage.rebase(patch, lineage.commit(lineage.base, same, "moved"))
 
 
-def test_a_change_that_the_base_holds_is_empty(lineage: Lineage) -> None:
+def test_a_change_that_the_base_holds_is_empty(lineage: CampaignRepo) -> None:
     patch = edited_tree(lineage, 5, "faster();")
     base = lineage.commit(lineage.base, patch, "kept")
     assert not lineage.rebase(patch, base).patch
@@ -429,13 +429,13 @@ def test_a_change_that_the_base_holds_is_empty(lineage: Lineage) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "just words\n", changed("nowhere.c"), SIMPLE])
-def test_what_does_not_apply_is_one_line(lineage: Lineage, text: str) -> None:
+def test_what_does_not_apply_is_one_line(lineage: CampaignRepo, text: str) -> None:
     with pytest.raises(InputError) as error:
         lineage.apply(lineage.base, parse(text))
     assert "\n" not in str(error.value)
 
 
-def test_git_agrees_with_the_parser(lineage: Lineage, tmp_path: Path) -> None:
+def test_git_agrees_with_the_parser(lineage: CampaignRepo, tmp_path: Path) -> None:
     """A patch of every shape, made by git from a tree of odd files, applied by plain git."""
     tree = lineage.worktree("odd", lineage.base)
     for n, name in enumerate((" lead", "sp ace.c", 'quo"te.c', "tab\tx.c", "new\nline.c", "ünï.c",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.repository.campaign_repo import Lineage
+from engine.repository.campaign_repo import CampaignRepo
 from engine.repository.patches import left_out
 from engine.repository.patches.hygiene import clean, conflicted, rubbish
 from engine.repository.patches.patch import Dropped, Patch, parse
@@ -101,7 +101,7 @@ def test_a_folder_that_the_base_tracks_is_source(path: str, told: str) -> None:
 def test_a_new_file_in_a_tracked_folder_is_taken_however_it_comes(tmp_path: Path) -> None:
     """From a worktree and from the inbox: the kernel that calls it would not even import."""
     repos.project(tmp_path / "user", {"kv_cache/old.py": "x = 1\n", "kernel.py": "y = 1\n"})
-    lineage = Lineage.create(tmp_path / "campaign", "rms", tmp_path / "user")
+    lineage = CampaignRepo.create(tmp_path / "campaign", "rms", tmp_path / "user")
     tree = lineage.worktree("fixed-1", lineage.best)
     for name in ("kv_cache/fast.py", "my_cache/junk.py"):
         (tree / name).parent.mkdir(exist_ok=True)
@@ -168,24 +168,24 @@ def test_conflict_markers_are_found(text: str, name: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def lineage(tmp_path_factory: pytest.TempPathFactory) -> Lineage:
+def lineage(tmp_path_factory: pytest.TempPathFactory) -> CampaignRepo:
     root = tmp_path_factory.mktemp("hygiene")
-    return Lineage.create(root / "campaign", "rms", repos.project(root / "user"))
+    return CampaignRepo.create(root / "campaign", "rms", repos.project(root / "user"))
 
 
-def edited(lineage: Lineage, line: int, text: str) -> Patch:
+def edited(lineage: CampaignRepo, line: int, text: str) -> Patch:
     tree = lineage.worktree("s", lineage.base)
     (tree / "kernel.c").write_text(repos.edited(repos.KERNEL, line, text))
     return lineage.capture(tree, lineage.base)
 
 
-def test_a_worker_that_leaves_a_conflict_is_told_so(lineage: Lineage) -> None:
+def test_a_worker_that_leaves_a_conflict_is_told_so(lineage: CampaignRepo) -> None:
     left = edited(lineage, 3, MARKED)
     with pytest.raises(InputError, match=r"conflict markers in 'kernel\.c'"):
         lineage.apply(lineage.base, left)
 
 
-def test_a_new_file_that_exists_is_dropped_and_the_rest_applied(lineage: Lineage) -> None:
+def test_a_new_file_that_exists_is_dropped_and_the_rest_applied(lineage: CampaignRepo) -> None:
     """`git apply` gives up a whole patch over one such section."""
     good = edited(lineage, 5, "faster();")
     for clash in ("task.yaml", "src/deep/helper.h", "reference.py"):
@@ -202,7 +202,7 @@ def test_a_new_file_that_exists_is_dropped_and_the_rest_applied(lineage: Lineage
 def test_a_merge_finds_what_the_patch_was_made_from_in_the_project(tmp_path: Path) -> None:
     """A patch against a later commit of the project, which the campaign's clone never saw."""
     user = repos.project(tmp_path / "user")
-    lineage = Lineage.create(tmp_path / "campaign", "rms", user)
+    lineage = CampaignRepo.create(tmp_path / "campaign", "rms", user)
     later = repos.edited(repos.KERNEL, 7, "float renamed_7(float x) { return x; }")
     repos.commit(user, {"kernel.c": later}, "goes on")
     (user / "kernel.c").write_text(repos.edited(later, 9, "faster();"))
@@ -213,7 +213,7 @@ def test_a_merge_finds_what_the_patch_was_made_from_in_the_project(tmp_path: Pat
         repos.KERNEL, 9, "faster();")
     user.rename(tmp_path / "gone")
     assert lineage.apply(lineage.base, parse(text)).tree == applied.tree, "the clone is whole"
-    fresh = Lineage.create(tmp_path / "other", "rms", repos.project(tmp_path / "stranger"))
+    fresh = CampaignRepo.create(tmp_path / "other", "rms", repos.project(tmp_path / "stranger"))
     with pytest.raises(InputError, match="does not apply"):
         fresh.apply(fresh.base, parse(text))
 

@@ -13,7 +13,7 @@ import pytest
 from engine.journal.write import Writer
 from engine.lineage import commit as keep
 from engine.repository import project
-from engine.repository.campaign_repo import BEST_FILE, Lineage
+from engine.repository.campaign_repo import BEST_FILE, CampaignRepo
 from engine.repository.git import Git, GitFailed
 from engine.repository.patches.patch import Patch
 from harness.errors import EnvironmentFault, InputError, KoptError, Refused
@@ -116,14 +116,14 @@ def everything(user: Path) -> dict[str, tuple[bytes, int, int]]:
     return found
 
 
-def change(lineage: Lineage, line: int = 20) -> Patch:
+def change(lineage: CampaignRepo, line: int = 20) -> Patch:
     tree = lineage.worktree("s", lineage.best)
     text = (tree / "kernel.c").read_text()
     (tree / "kernel.c").write_text(repos.edited(text, line, f"faster_{line}();"))
     return lineage.capture(tree, lineage.best)
 
 
-def advance(lineage: Lineage, line: int = 20) -> str:
+def advance(lineage: CampaignRepo, line: int = 20) -> str:
     best = lineage.best
     commit = lineage.commit(best, change(lineage, line), f"faster {line}")
     assert lineage.advance(best, commit)
@@ -137,7 +137,7 @@ def test_a_campaign_touches_nothing_of_the_users_tree(tmp_path: Path,
     state(user)
     before = everything(user)
     found = project.find(user)
-    lineage = Lineage.create(tmp_path / "campaign", NAME, found)
+    lineage = CampaignRepo.create(tmp_path / "campaign", NAME, found)
     for line in (20, 25):
         commit = advance(lineage, line)
         assert lineage.publish() == ""
@@ -150,7 +150,7 @@ def test_a_campaign_touches_nothing_of_the_users_tree(tmp_path: Path,
 def test_a_lock_on_our_branch_is_told_and_the_gain_kept(tmp_path: Path, name: str) -> None:
     user = repos.project(tmp_path / "user")
     locked(name)(user)
-    lineage = Lineage.create(tmp_path / "campaign", NAME, user)
+    lineage = CampaignRepo.create(tmp_path / "campaign", NAME, user)
     commit = advance(lineage)
     before = everything(user)
     refusal = lineage.publish()
@@ -160,10 +160,10 @@ def test_a_lock_on_our_branch_is_told_and_the_gain_kept(tmp_path: Path, name: st
     assert lineage.publish() == "" and repos.git(user, "rev-parse", BRANCH) == commit
 
 
-def campaign(tmp_path: Path, *, publishes: bool = True) -> tuple[Path, Lineage]:
+def campaign(tmp_path: Path, *, publishes: bool = True) -> tuple[Path, CampaignRepo]:
     """A finished campaign with one kept commit, as its journal and its folder have it."""
     user = repos.project(tmp_path / "user")
-    lineage = Lineage.create(tmp_path / "w" / NAME, NAME, user, publishes=publishes)
+    lineage = CampaignRepo.create(tmp_path / "w" / NAME, NAME, user, publishes=publishes)
     base, commit = lineage.base, advance(lineage)
     assert lineage.publish() == ""
     writer = Writer(tmp_path / "w")
@@ -188,7 +188,7 @@ def test_merge_refuses_and_touches_nothing(tmp_path: Path, state: Callable[[Path
     state(user)
     before = everything(user)
     with pytest.raises(Refused, match=words):
-        merge.Project(user).check_clean()
+        merge.UserRepository(user).check_clean()
     assert everything(user) == before
 
 
@@ -207,7 +207,7 @@ def test_a_refused_merge_leaves_the_users_own_one_standing(tmp_path: Path, form:
 def test_without_commits_nothing_reaches_the_users_repository(tmp_path: Path) -> None:
     user = repos.project(tmp_path / "user")
     before = {str(p): p.read_bytes() for p in user.rglob("*") if p.is_file()}
-    lineage = Lineage.create(tmp_path / "campaign", NAME, user, publishes=False)
+    lineage = CampaignRepo.create(tmp_path / "campaign", NAME, user, publishes=False)
     commit = advance(lineage)
     assert lineage.publish() == ""
     assert {str(p): p.read_bytes() for p in user.rglob("*") if p.is_file()} == before
@@ -242,7 +242,7 @@ def test_the_patch_does_not_need_the_project(tmp_path: Path) -> None:
 def test_a_linked_worktree_of_the_user_deleted_in_the_middle(tmp_path: Path) -> None:
     user = repos.project(tmp_path / "user")
     repos.git(user, "worktree", "add", "-q", str(tmp_path / "linked"), "-b", "side")
-    lineage = Lineage.create(tmp_path / "campaign", NAME, tmp_path / "linked")
+    lineage = CampaignRepo.create(tmp_path / "campaign", NAME, tmp_path / "linked")
     advance(lineage, 20)
     assert lineage.publish() == ""
     shutil.rmtree(tmp_path / "linked")
@@ -258,7 +258,7 @@ def test_a_slots_worktree_deleted_in_the_middle(tmp_path: Path, gone: str) -> No
     """By the worker, by a cleaner of old files, by hand: the slot fails or is captured, and the
     next one works.
     """
-    lineage = Lineage.create(tmp_path / "campaign", NAME, repos.project(tmp_path / "user"))
+    lineage = CampaignRepo.create(tmp_path / "campaign", NAME, repos.project(tmp_path / "user"))
     tree = lineage.worktree("s", lineage.base)
     (tree / "kernel.c").write_text(MINE)
     shutil.rmtree(lineage.folder / gone)
@@ -272,18 +272,18 @@ def test_a_slots_worktree_deleted_in_the_middle(tmp_path: Path, gone: str) -> No
 
 
 def test_a_clone_that_is_gone_is_one_line(tmp_path: Path) -> None:
-    lineage = Lineage.create(tmp_path / "campaign", NAME, repos.project(tmp_path / "user"))
+    lineage = CampaignRepo.create(tmp_path / "campaign", NAME, repos.project(tmp_path / "user"))
     shutil.rmtree(lineage.git_dir)
     with pytest.raises(KoptError) as error:
         lineage.worktree("s", "HEAD")
     assert "\n" not in str(error.value)
     with pytest.raises(InputError, match="no clone"):
-        Lineage(tmp_path / "campaign", NAME, tmp_path / "user")
+        CampaignRepo(tmp_path / "campaign", NAME, tmp_path / "user")
 
 
 def test_a_lock_in_the_campaigns_clone_is_cleared_when_it_is_taken_over(tmp_path: Path) -> None:
     """An index, a reference and the packed references: whatever a killed git held."""
-    lineage = Lineage.create(tmp_path / "campaign", NAME, repos.project(tmp_path / "user"))
+    lineage = CampaignRepo.create(tmp_path / "campaign", NAME, repos.project(tmp_path / "user"))
     repos.git(lineage.git_dir, "config", "core.filesRefLockTimeout", "0")
     for name in (f"{lineage.ref}.lock", "packed-refs.lock", "HEAD.lock", "index.lock",
                  "shallow.lock"):
@@ -302,20 +302,20 @@ def test_a_lock_in_the_campaigns_clone_is_cleared_when_it_is_taken_over(tmp_path
 # the best commit and the scores
 
 def test_the_best_commit_is_a_file_for_people(tmp_path: Path) -> None:
-    lineage = Lineage.create(tmp_path / "campaign", NAME, repos.project(tmp_path / "user"))
+    lineage = CampaignRepo.create(tmp_path / "campaign", NAME, repos.project(tmp_path / "user"))
     path = lineage.folder / BEST_FILE
     assert BEST_FILE == "BEST_COMMIT" and path.read_text() == f"{lineage.base}\n"
     commit = advance(lineage)
     lineage.note_best()
     assert path.read_text() == f"{commit}\n"
     path.unlink()
-    Lineage(lineage.folder, NAME, tmp_path / "user").note_best()
+    CampaignRepo(lineage.folder, NAME, tmp_path / "user").note_best()
     assert path.read_text() == f"{commit}\n"
     assert [p.name for p in lineage.folder.iterdir() if ".new" in p.name] == []
 
 
 def test_the_history_of_keeps_is_linear(tmp_path: Path) -> None:
-    lineage = Lineage.create(tmp_path / "campaign", NAME, repos.project(tmp_path / "user"))
+    lineage = CampaignRepo.create(tmp_path / "campaign", NAME, repos.project(tmp_path / "user"))
     commits = [advance(lineage, line) for line in (5, 15, 25, 35)]
     assert lineage.log(lineage.best, lineage.base) == commits
     before = lineage.base

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.repository.campaign_repo import Lineage
+from engine.repository.campaign_repo import CampaignRepo
 from engine.rounds import disk_space
 from harness.errors import EnvironmentFault
 from tests.support import repos
@@ -51,7 +51,7 @@ def test_between_rounds_only_the_trees_in_use_stay(tmp_path: Path) -> None:
 
 
 def test_a_trimmed_tree_is_made_again(tmp_path: Path) -> None:
-    lineage = Lineage.create(tmp_path / "campaign", "rms", repos.project(tmp_path / "user"))
+    lineage = CampaignRepo.create(tmp_path / "campaign", "rms", repos.project(tmp_path / "user"))
     tree = lineage.tree_of(lineage.base)
     place = lineage.folder / "trees" / tree
     for _ in range(2):

@@ -15,7 +15,7 @@ from engine.campaign.setup import Setup
 from engine.history import round_resume
 from engine.journal.write import request
 from engine.judge import candidate
-from engine.repository.campaign_repo import Lineage
+from engine.repository.campaign_repo import CampaignRepo
 from tests.engine.rounds.test_repair import create, decisions
 from tests.engine.run import test_kill_command_campaign
 from tests.support import campaigns
@@ -88,16 +88,16 @@ def test_controls_are_looked_at_while_a_repair_is_checked_out_again(
     wrong = candidate.load(setup, one).tree
     shutil.rmtree(setup.folder.trees)
     seen: list[int] = []
-    plain = Lineage.checkout_tree
+    plain = CampaignRepo.checkout_tree
 
-    def slow(lineage: Lineage, commit: str, directory: Path) -> None:
+    def slow(lineage: CampaignRepo, commit: str, directory: Path) -> None:
         if commit == wrong and not seen:
             control = request(setup.workspace, setup.id, "pause", by="eve")
             campaigns.until(lambda: applied(setup, control), 20.0, "the pause is looked at")
             seen.append(request(setup.workspace, setup.id, "resume", by="eve"))
         plain(lineage, commit, directory)
 
-    monkeypatch.setattr(Lineage, "checkout_tree", slow)
+    monkeypatch.setattr(CampaignRepo, "checkout_tree", slow)
     assert campaigns.run(setup).error is None
     assert seen and [kind for kind, _ in decisions(setup)] == ["repair", "repair", "keep"]
 

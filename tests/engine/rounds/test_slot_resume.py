@@ -14,7 +14,7 @@ import pytest
 
 from engine.campaign import setup as campaigns_of
 from engine.campaign.setup import Setup
-from engine.context import Desk
+from engine.context import EngineContext
 from engine.history import round_resume
 from engine.journal.read import Reader
 from engine.journal.records import Candidate, DecisionRow, Slot
@@ -141,7 +141,7 @@ def test_what_another_round_brought_leaves_a_slot_of_that_name_alone(tmp_path: P
     assert begun.through == {"fixed"} and [one.id for one in begun.again] == [made["b"].id]
     assert not begun.undecided
 
-    desk = Desk.__new__(Desk)
+    desk = EngineContext.__new__(EngineContext)
     desk.setup, desk.writer, desk.reader, desk.round = setup, writer, reader, 3
     slots = Slots(desk, Keeper(desk), 3)
     for name, stage in (("a", "working"), ("c", "working"), ("b", "tie")):

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from engine.journal.records import Candidate
-from engine.judge.candidate import Entry
+from engine.judge.candidate import CandidateTree
 from engine.repository.patches.patch import FilePatch, Patch
 from engine.rounds import split_retry
 from engine.split import regions
@@ -149,10 +149,10 @@ def verdict(**outcomes: Any) -> Verdict:
         for name, outcome in outcomes.items()))
 
 
-def entry(*paths: str) -> Entry:
+def entry(*paths: str) -> CandidateTree:
     files = tuple(FilePatch(text="", old_path=path, new_path=path, names=(path,))
                   for path in paths)
-    return Entry(candidate=Candidate(
+    return CandidateTree(candidate=Candidate(
         campaign="k", id="c1", round=2, slot="p", base_commit="b", base_tree="t", patch_path="",
         patch_sha256="", hypothesis="", bottleneck="", state="verified", created_at=0.0),
         patch=Patch(files=files), tree="t")

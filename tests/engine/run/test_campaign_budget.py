@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.context import Desk
+from engine.context import EngineContext
 from engine.history import spending
-from engine.history.history import Past
+from engine.history.history import CampaignHistory
 from engine.history.spending import BEAT_S, ENDING_S, Meter, Takes
 from engine.journal import migrations
 from engine.journal.read import Reader
 from engine.journal.records import DecisionKind, DecisionRow, Round, VerdictRow
 from engine.journal.write import Writer
 from engine.judge.stop_rules import Spent
-from engine.manifest.schema import Budget, parse
-from engine.planning.planner import Steering
+from engine.manifest.schema import BudgetSpec, parse
+from engine.planning.planner import Planner
 from engine.workers.protocol import Task
 from tests.support import campaigns, samples
 
@@ -173,14 +173,14 @@ EACH = Takes(verdict=10.0, final=20.0, end_to_end=60.0)
 def test_the_margin_holds_a_verdict_for_all_in_flight_and_what_comes_after(
         wall_s: float | None, each: Takes, candidates: int, more: dict[str, Any],
         margin: float) -> None:
-    assert spending.margin_s(Budget(wall_s=wall_s), each, candidates, **more) == margin
+    assert spending.margin_s(BudgetSpec(wall_s=wall_s), each, candidates, **more) == margin
 
 
 @given(st.floats(1, 1e5), st.floats(0, 1e4), st.integers(0, 64), st.integers(1, 8),
        st.integers(0, 9))
 def test_the_margin_grows_with_what_is_in_flight(wall_s: float, each_s: float, flying: int,
                                                  cards: int, gains: int) -> None:
-    of, each = Budget(wall_s=wall_s), Takes(verdict=each_s, final=each_s, end_to_end=each_s)
+    of, each = BudgetSpec(wall_s=wall_s), Takes(verdict=each_s, final=each_s, end_to_end=each_s)
 
     def margin(flying: int, cards: int, gains: int) -> float:
         return spending.margin_s(of, each, flying, cards=cards, gains=gains)
@@ -220,8 +220,8 @@ def test_each_kind_of_verdict_has_its_own_time(verdicts: list[tuple[str, float]]
     assert spending.takes(rows).end_to_end == 0.0
 
 
-def decided(*kinds: DecisionKind) -> Past:
-    return Past(folder=Path("/nowhere"), base="b", decisions=tuple(
+def decided(*kinds: DecisionKind) -> CampaignHistory:
+    return CampaignHistory(folder=Path("/nowhere"), base="b", decisions=tuple(
         DecisionRow(id=n, campaign="c", candidate=f"c{n}", verdict=n, round=2, kind=kind,
                     reason="", actor="engine", commit="", at=0.0)
         for n, kind in enumerate(kinds)))
@@ -253,8 +253,8 @@ def test_what_comes_after_the_last_round_ends_before_the_deadline(
     clock, book = Clock(), Book()
     meter = Meter(book, clock=clock)
     with campaigns.reading(setup) as reader:
-        desk = cast(Desk, SimpleNamespace(setup=setup, reader=reader))
-        late = Steering(desk, meter).late()
+        desk = cast(EngineContext, SimpleNamespace(setup=setup, reader=reader))
+        late = Planner(desk, meter).late()
         while not late(flying, found):
             clock.now += 0.5
     gains = found + -(-flying // 2)
@@ -272,8 +272,8 @@ def tasks(*trials: int, agents: int = 0) -> list[Task]:
                         bottleneck="b", seed=1, trials=count) for n, count in enumerate(trials)]
 
 
-def past(*rounds: tuple[float, int]) -> Past:
-    return Past(folder=Path("/nowhere"), base="b", rounds=tuple(
+def past(*rounds: tuple[float, int]) -> CampaignHistory:
+    return CampaignHistory(folder=Path("/nowhere"), base="b", rounds=tuple(
         Round(campaign="c", n=n, scope="global", incumbent="b", started_at=1.0, ended_at=2.0,
               outcome="tie", spent_s=spent_s, trials=trials)
         for n, (spent_s, trials) in enumerate(rounds, 2)))
@@ -294,7 +294,7 @@ def past(*rounds: tuple[float, int]) -> Past:
 def test_searches_get_what_trials_and_time_are_left(
         given: dict[str, Any], used: dict[str, Any], before: tuple[tuple[float, int], ...],
         kept_s: float, allowed: list[int]) -> None:
-    found = spending.afford(tasks(24, 24, 24), Budget(**given), Spent(**used), past(*before),
+    found = spending.afford(tasks(24, 24, 24), BudgetSpec(**given), Spent(**used), past(*before),
                           kept_s, {})
     assert [task.trials for task in found] == allowed
     assert not found or found[-1].slot == "s2", "the canonical slot is the last to go"
@@ -306,7 +306,7 @@ def test_before_the_first_round_a_trial_is_taken_for_half_a_verdict(tmp_path: Pa
     writer.add_verdict("rms", "c1", samples.verdict(wall_s=6.0), purpose="baseline")
     known = msgspec.structs.replace(past(), verdicts={
         row.id: row for row in Reader(tmp_path).verdicts("rms")})
-    found = spending.afford(tasks(24, 24), Budget(wall_s=60), Spent(wall_s=10), known, 20.0, {})
+    found = spending.afford(tasks(24, 24), BudgetSpec(wall_s=60), Spent(wall_s=10), known, 20.0, {})
     assert [task.trials for task in found] == [5, 5]
 
 
@@ -314,7 +314,7 @@ def test_before_the_first_round_a_trial_is_taken_for_half_a_verdict(tmp_path: Pa
     (None, 1e9, 3), (10.0, 0.0, 3), (10.0, 5.0, 2), (10.0, 8.5, 0), (10.0, 8.0, 1)])
 def test_attempts_that_cost_more_than_is_left_are_not_begun(limit: float | None, used: float,
                                                             agents: int) -> None:
-    found = spending.afford(tasks(24, agents=3), Budget(cost=limit), Spent(cost=used), past(), 0.0,
+    found = spending.afford(tasks(24, agents=3), BudgetSpec(cost=limit), Spent(cost=used), past(), 0.0,
                           {"agent": 2.0})
     assert sum(task.backend == "cli" for task in found) == agents
     assert found[-1].trials == 24
@@ -322,7 +322,7 @@ def test_attempts_that_cost_more_than_is_left_are_not_begun(limit: float | None,
 
 @given(st.lists(st.integers(1, 40), max_size=6), st.integers(1, 300), st.integers(0, 300))
 def test_no_trial_budget_is_overdrawn(wanted: list[int], limit: int, used: int) -> None:
-    found = spending.afford(tasks(*wanted), Budget(trials=limit), Spent(trials=used), past(), 0.0, {})
+    found = spending.afford(tasks(*wanted), BudgetSpec(trials=limit), Spent(trials=used), past(), 0.0, {})
     assert sum(task.trials for task in found) <= max(0, limit - used)
     assert all(task.trials > 0 for task in found)
     if sum(wanted) <= limit - used:

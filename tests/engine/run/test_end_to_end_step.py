@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from engine.context import Desk
+from engine.context import EngineContext
 from engine.history.campaign_view import NOT_RUN
 from engine.journal.write import request
 from engine.records.writer import Records
 from engine.run import end_to_end
-from engine.verify.verifier import Job
+from engine.verify.verifier import VerdictRequest
 from harness.benchmark.verdict.whole_program import LEFT_OUT
 from harness.verdict import Evidence, Verdict
 from tests.support import campaigns, samples
@@ -65,17 +65,17 @@ class Book:
     """What is recorded of a program's runs."""
 
     def __init__(self, verdict: Verdict) -> None:
-        self.verdict, self.jobs = verdict, list[Job]()
+        self.verdict, self.jobs = verdict, list[VerdictRequest]()
         self.told: list[tuple[str, dict[str, Any]]] = []
         lineage = SimpleNamespace(best="b" * 40, base="a" * 40, tree_of=lambda commit: "t")
         decision = SimpleNamespace(alpha=0.05)
-        self.desk = cast(Desk, SimpleNamespace(
+        self.desk = cast(EngineContext, SimpleNamespace(
             setup=SimpleNamespace(lineage=lineage, id="rms",
                                   manifest=SimpleNamespace(decision=decision)),
             verdict=self.answer, writer=SimpleNamespace(
                 event=lambda _, kind, ref, **payload: self.told.append((kind, payload)))))
 
-    def answer(self, job: Job) -> Verdict:
+    def answer(self, job: VerdictRequest) -> Verdict:
         self.jobs.append(job)
         return self.verdict
 

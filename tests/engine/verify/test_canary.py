@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 
 from engine.campaign.setup import create
-from engine.repository.campaign_repo import Lineage
+from engine.repository.campaign_repo import CampaignRepo
 from engine.verify import canary, harness_client
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.benchmark.verdict import canary_check as harness_canary
 from harness.devices import inventory
 from harness.errors import InputError
-from harness.evaluate.evaluate import Settings, Trees
+from harness.evaluate.evaluate import Trees
 from harness.formats import yaml_document
 from harness.requests import EvaluateRequest, ReportedRequest
+from harness.runners.session import Settings
 from harness.target import Target
 from harness.verdict import Evidence, Row, Verdict, rejected
 from tests.support import campaigns, repos
@@ -27,12 +28,12 @@ from tests.support.benchmark_case import BENCH, FILES, KERNEL, PLAN, TARGET
 EDIT = ("kernel.py",)
 
 
-def commit(root: Path, files: dict[str, str]) -> Lineage:
+def commit(root: Path, files: dict[str, str]) -> CampaignRepo:
     repos.project(root / "user", files)
-    return Lineage.create(root / "campaign", "rms", root / "user")
+    return CampaignRepo.create(root / "campaign", "rms", root / "user")
 
 
-def listen(lineage: Lineage, root: Path, target: CommandTarget = TARGET, *,
+def listen(lineage: CampaignRepo, root: Path, target: CommandTarget = TARGET, *,
            edit: tuple[str, ...] = EDIT, test_command: str = "",
            frozen: tuple[str, ...] = ("bench.py",), kernel: str = "", runs: int = 1,
            ) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from harness.compile import kernel
 from harness.compile.kernel import Place
 from harness.devices import inventory
 from harness.errors import DeviceFault, EnvironmentFault
-from harness.runners.runner_pool import Runners
+from harness.runners.runner_pool import RunnerPool
 from harness.runners.session import PYTHON_LIMITS
 from harness.runners.startup import unreachable
 from tests.support.kernel_case import target, tree
@@ -38,6 +38,6 @@ def test_a_card_that_torch_does_not_reach_is_one_line(tmp_path: Path) -> None:
     place = kernel.place_on(inventory.find("cpu"), "python", scratch=str(tmp_path / "scratch"),
                             python=None, env={})
     made = kernel.make(of, at, "candidate", replace(place, device="cuda:0"))
-    with Runners(PYTHON_LIMITS) as runners, \
+    with RunnerPool(PYTHON_LIMITS) as runners, \
             pytest.raises(EnvironmentFault, match="torch reaches no GPU: Torch not compiled"):
         runners.start(made)

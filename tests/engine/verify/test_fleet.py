@@ -15,7 +15,7 @@ import pytest
 
 from engine import context
 from engine.verify import harness_client
-from engine.verify.fleet import Card, Fleet, Gated, NoIdleGpu, TakesCards, Use
+from engine.verify.fleet import Fleet, FleetDevice, Gated, NoIdleGpu, TakesCards, Use
 from engine.verify.harness_client import HarnessFault
 from harness.devices import inventory
 from harness.devices.device import Device, DeviceState, Listing
@@ -34,7 +34,7 @@ def cards(count: int) -> list[tuple[Device, WarmStart]]:
             for index in range(count)]
 
 
-def lost(card: Card) -> str:
+def lost(card: FleetDevice) -> str:
     raise HarnessFault(ErrorLine(what=f"{card.device.id} is not there", of_device=True))
 
 
@@ -52,13 +52,13 @@ def test_a_look_that_began_before_a_card_was_lost_does_not_put_it_back() -> None
     fleet = Fleet(cards(1), retry_s=600.0, limit_s=3600.0, look=look, news=news.append,
                   tick_s=0.01)
 
-    def ends(use: Use, work: Callable[[Card], str]) -> None:
+    def ends(use: Use, work: Callable[[FleetDevice], str]) -> None:
         with contextlib.suppress(Stopped):
             fleet.run(use, work, cancel=stop)
 
     loop = threading.Thread(name="loop", target=ends, args=("loop", lost))
 
-    def verdict(card: Card) -> str:
+    def verdict(card: FleetDevice) -> str:
         loop.start()
         assert looking.wait(30)
         return lost(card)
@@ -85,7 +85,7 @@ def test_who_waits_longest_for_a_card_is_next() -> None:
     began: list[int] = []
     turn = threading.Semaphore(0)
 
-    def judge(number: int, _: Card) -> bool:
+    def judge(number: int, _: FleetDevice) -> bool:
         began.append(number)
         return turn.acquire(timeout=30)
 
@@ -141,7 +141,7 @@ def test_work_under_which_several_fit_cards_fail_may_be_why(
     """Not where a stranger is there when the work is over, once at least."""
     now, work = [0.0], [0]
 
-    def fails(card: Card) -> str:
+    def fails(card: FleetDevice) -> str:
         work[0] += 1
         return lost(card)
 

@@ -15,17 +15,17 @@ import msgspec
 import pytest
 
 from engine.campaign import device_choice
-from engine.context import Desk
+from engine.context import EngineContext
 from engine.context import Stopped as EngineStopped
 from engine.journal import lease
 from engine.journal.write import Writer
 from engine.rounds.pool import Ticked
 from engine.verify import gate
-from engine.verify.fleet import LOSSES, Card, Fleet, Gated, NoIdleGpu
+from engine.verify.fleet import LOSSES, Fleet, FleetDevice, Gated, NoIdleGpu
 from engine.verify.harness_client import HarnessFault
-from engine.verify.verifier import Job, Verified, Verifier
+from engine.verify.verifier import VerdictRequest, Verified, Verifier
 from harness.devices import inventory
-from harness.devices.device import Device, DeviceState, Process, joined
+from harness.devices.device import Device, DeviceProcess, DeviceState, joined
 from harness.devices.monitoring import tenants
 from harness.devices.monitoring.foreign_processes import NOT_LISTED
 from harness.devices.monitoring.interference import COMPANY, STRANGER
@@ -58,8 +58,8 @@ def card(index: int = 0) -> Device:
     ({"processes": None}, None, ""),
     ({"processes": None, "memory_used": 80 * GIB}, {"memory_used": 80 * GIB}, "80.0 GiB"),
     ({"processes": None, "utilization_pct": 40.0}, None, "40 % in use"),
-    ({"processes": (Process(pid=41, name="python"),)}, None, "process 41 (python) computes there"),
-    ({"processes": (Process(pid=41), Process(pid=42))}, None, "process 41 and 1 more computes"),
+    ({"processes": (DeviceProcess(pid=41, name="python"),)}, None, "process 41 (python) computes there"),
+    ({"processes": (DeviceProcess(pid=41), DeviceProcess(pid=42))}, None, "process 41 and 1 more computes"),
     ({"memory_used": 14 * GIB}, None, ""),
     ({"memory_used": 80 * GIB}, None, "80.0 GiB of its memory in use"),
     ({"memory_used": 80 * GIB}, {"memory_used": 80 * GIB}, ""),
@@ -79,12 +79,12 @@ def test_a_card_is_idle_when_nothing_computes_and_memory_is_low_or_stable(
 
 def test_what_was_just_left_may_show_a_utilization_but_no_process() -> None:
     assert not gate.why_busy(replace(IDLE, utilization_pct=90.0), just_left=True)
-    assert gate.why_busy(replace(IDLE, processes=(Process(pid=1),)), just_left=True)
+    assert gate.why_busy(replace(IDLE, processes=(DeviceProcess(pid=1),)), just_left=True)
 
 
 @pytest.mark.parametrize(("states", "looks", "idle"), [
     ([IDLE], 1, True),
-    ([replace(IDLE, processes=(Process(pid=9),)), IDLE], 2, True),
+    ([replace(IDLE, processes=(DeviceProcess(pid=9),)), IDLE], 2, True),
     ([replace(IDLE, memory_used=80 * GIB)] * 2, 2, True),
     ([replace(IDLE, utilization_pct=50.0)] * 3, 3, False),
 ])
@@ -208,8 +208,8 @@ def test_beside_a_kopt_only_a_stranger_or_a_fault_closes_a_card() -> None:
     """Its use and its memory are ours, and so is one of the processes."""
     one = card()
     busy = replace(IDLE, utilization_pct=100.0, memory_used=90 * GIB, throttle=("hw-thermal",),
-                   processes=(Process(pid=os.getpid(), name="python"),))
-    stranger = Process(pid=os.getppid(), name="train")
+                   processes=(DeviceProcess(pid=os.getpid(), name="python"),))
+    stranger = DeviceProcess(pid=os.getppid(), name="train")
 
     def look(now: DeviceState) -> str:
         return gate.look(one, near=near, pause=lambda _: None, state=lambda _: now)
@@ -219,7 +219,7 @@ def test_beside_a_kopt_only_a_stranger_or_a_fault_closes_a_card() -> None:
         assert look(busy) == ""
         assert look(replace(busy, processes=None)) == ""
         assert look(replace(busy, problem="NVML: GPU is lost")) == "NVML: GPU is lost"
-        assert look(replace(busy, processes=(Process(pid=os.getpid()), stranger))) == \
+        assert look(replace(busy, processes=(DeviceProcess(pid=os.getpid()), stranger))) == \
             f"process {os.getppid()} (train) computes there"
 
 
@@ -227,7 +227,7 @@ def test_an_answer_in_doubt_does_not_count_beside_a_stranger() -> None:
     hour = Hour(2, lambda device, at: "process 7 (train) computes there"
                 if device == "cuda:0" and at else "")
 
-    def work(one: Card) -> str:
+    def work(one: FleetDevice) -> str:
         hour.now += 1.0
         return one.device.id
 
@@ -247,7 +247,7 @@ def test_what_was_timed_beside_a_stranger_is_measured_again(
                 if stays and device == "cuda:0" and at else "")
     tried: list[str] = []
 
-    def work(one: Card) -> str:
+    def work(one: FleetDevice) -> str:
         hour.now += 1.0
         tried.append(one.device.id)
         return "timed beside process 7" if len(tried) == 1 else ""
@@ -264,7 +264,7 @@ def test_work_that_always_finds_a_stranger_beside_it_ends() -> None:
 
 
 def test_what_is_done_again_has_the_time_that_is_left() -> None:
-    job = Job(purpose="e2e", candidate="c", slot="e2e", candidate_tree="t", incumbent_tree="t",
+    job = VerdictRequest(purpose="e2e", candidate="c", slot="e2e", candidate_tree="t", incumbent_tree="t",
               alpha=0.05)
     assert job.after(9.0) is job
     timed = msgspec.structs.replace(job, left_s=60.0)
@@ -291,7 +291,7 @@ def test_what_a_lost_card_takes_with_it_is_done_again_on_another() -> None:
     hour = Hour(2, lambda _, __: "")
     tried: list[str] = []
 
-    def work(one: Card) -> str:
+    def work(one: FleetDevice) -> str:
         tried.append(one.device.id)
         if one.device.id == "cuda:0":
             raise lost()
@@ -306,7 +306,7 @@ def test_what_a_lost_card_takes_with_it_is_done_again_on_another() -> None:
 def test_a_fault_that_is_not_the_cards_closes_none() -> None:
     hour = Hour(2, lambda _, __: "")
 
-    def work(one: Card) -> str:
+    def work(one: FleetDevice) -> str:
         raise HarnessFault(ErrorLine(what="no space left"))
 
     hour.fleet.cards[0].device = inventory.find("cpu")
@@ -318,7 +318,7 @@ def test_a_fault_that_is_not_the_cards_closes_none() -> None:
 def test_work_that_loses_card_after_card_is_given_up() -> None:
     hour = Hour(1, lambda _, __: "", step_s=600.0)
 
-    def work(one: Card) -> str:
+    def work(one: FleetDevice) -> str:
         raise lost("NVML: GPU is lost")
 
     with pytest.raises(NoIdleGpu, match=f"{LOSSES} times the card was lost"):
@@ -382,7 +382,7 @@ def test_many_threads_never_share_a_card_for_verdicts() -> None:
     hour, inside = Hour(3, lambda _, __: ""), list[str]()
     clash, guard = list[str](), threading.Lock()
 
-    def work(one: Card) -> str:
+    def work(one: FleetDevice) -> str:
         with guard:
             clash.extend([one.device.id] * (one.device.id in inside))
             inside.append(one.device.id)
@@ -404,7 +404,7 @@ def test_many_threads_never_share_a_card_for_verdicts() -> None:
 
 def test_a_device_of_several_cards_is_idle_when_each_of_them_is() -> None:
     pair = joined([card(0), card(1)])
-    busy = {"cuda:0": IDLE, "cuda:1": replace(IDLE, processes=(Process(pid=9),))}
+    busy = {"cuda:0": IDLE, "cuda:1": replace(IDLE, processes=(DeviceProcess(pid=9),))}
     asked: list[str] = []
 
     def state(one: Device) -> DeviceState:
@@ -457,7 +457,7 @@ def test_a_real_verdict_comes_from_the_other_device_when_one_is_gone(tmp_path: P
     verifier = Verifier(setup, messages, fleet)
     tree = setup.lineage.tree_of(setup.lineage.base)
     try:
-        verifier.submit(Job(purpose="baseline", candidate="baseline", slot="baseline",
+        verifier.submit(VerdictRequest(purpose="baseline", candidate="baseline", slot="baseline",
                             candidate_tree=tree, incumbent_tree=tree, alpha=0.2,
                             always_time=True))
         told: list[object] = []
@@ -474,10 +474,10 @@ def test_a_real_verdict_comes_from_the_other_device_when_one_is_gone(tmp_path: P
 def test_a_campaign_shows_what_it_waits_for_while_it_does(tmp_path: Path) -> None:
     setup = campaigns.create(tmp_path)
     tree = setup.lineage.tree_of(setup.lineage.base)
-    job = Job(purpose="baseline", candidate="baseline", slot="baseline", candidate_tree=tree,
+    job = VerdictRequest(purpose="baseline", candidate="baseline", slot="baseline", candidate_tree=tree,
               incumbent_tree=tree, alpha=0.2)
     writer = Writer(setup.workspace)
-    desk = Desk(setup, writer, lease.acquire(writer, setup.id), threading.Event())
+    desk = EngineContext(setup, writer, lease.acquire(writer, setup.id), threading.Event())
     try:
         writer.set_campaign(setup.id, kind="campaign.state", payload={}, phase="baseline")
         desk.messages.put(Ticked(slot="baseline", stage="waiting", detail="no idle GPU"))
@@ -494,7 +494,7 @@ def test_what_a_stop_ends_half_way_is_no_answer(tmp_path: Path) -> None:
     """A format command that a stop has killed has not refused the gain that it was run on."""
     setup, stop = campaigns.create(tmp_path), threading.Event()
     writer = Writer(setup.workspace)
-    desk = Desk(setup, writer, lease.acquire(writer, setup.id), stop)
+    desk = EngineContext(setup, writer, lease.acquire(writer, setup.id), stop)
     try:
         with pytest.raises(EngineStopped):
             desk.aside(stop.set)

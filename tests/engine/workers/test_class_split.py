@@ -12,11 +12,12 @@ from engine.split.languages.language import C
 from engine.verify.fleet import Fleet
 from engine.workers import class_search
 from engine.workers.kernel_split import SplitWorker
-from engine.workers.protocol import Bench, Task
+from engine.workers.protocol import Task, WorkerBench
 from harness.devices import inventory
-from harness.evaluate.evaluate import Settings, Trees, evaluate
+from harness.evaluate.evaluate import Trees, evaluate
 from harness.formats.json_codec import convert
 from harness.isolation.zygote_client import WarmStart
+from harness.runners.session import Settings
 from harness.target import Target
 from harness.timing.plan import Plan
 from tests.support import campaigns
@@ -52,7 +53,7 @@ def test_sizes_that_want_other_knobs_get_kernels_of_their_own(tmp_path: Path) ->
         (tree / "scale.c").write_text(KERNEL)
         (tree / "reference.py").write_text(campaigns.REFERENCE)
     device = inventory.find("cpu")
-    given = Bench(target=TARGET, device=device, worktree=str(trees["work"]),
+    given = WorkerBench(target=TARGET, device=device, worktree=str(trees["work"]),
                   fleet=Fleet([(device, WarmStart(None))], retry_s=600.0, limit_s=3600.0),
                   baseline=str(trees["before"]), scratch=str(tmp_path / "s"), base_commit="c0")
     task = Task(slot="fixed", kind="fixed", backend="split", hypothesis="", bottleneck="", seed=1,

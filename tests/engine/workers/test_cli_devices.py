@@ -11,9 +11,9 @@ import pytest
 
 from engine.manifest.schema import Cli
 from engine.verify.fleet import Fleet
-from engine.verify.harness_client import WarmStart
 from engine.workers.cli import HIDDEN, CliWorker
-from engine.workers.protocol import LOG, Bench, Task
+from engine.workers.protocol import LOG, Task, WorkerBench
+from harness.isolation.zygote_client import WarmStart
 from tests.support import campaigns
 
 SHOW = "import json, os; print(json.dumps({n: v for n, v in os.environ.items() if 'VISIBLE' in n}))"
@@ -30,7 +30,7 @@ def test_an_agent_runs_nothing_on_cards_that_are_measured_on(
     setup = campaigns.create(tmp_path / "campaign")
     (tree := tmp_path / "tree").mkdir()
     (tmp_path / "show.py").write_text(SHOW)
-    bench = Bench(target=setup.target, device=setup.device, worktree=str(tree), baseline=str(tree),
+    bench = WorkerBench(target=setup.target, device=setup.device, worktree=str(tree), baseline=str(tree),
                   fleet=Fleet([(setup.device, WarmStart(None))], retry_s=600.0, limit_s=3600.0),
                   base_commit="", scratch=str(tmp_path / "scratch"))
     worker = CliWorker([Cli(name="agent", command=f"{sys.executable} {tmp_path / 'show.py'}",

@@ -13,7 +13,7 @@ from engine.workers import kernel_split
 from engine.workers.command_search import TuneWorker
 from engine.workers.kernel_split import SplitWorker
 from engine.workers.knob_search import so_far
-from engine.workers.protocol import Bench, Report, Task, Worker
+from engine.workers.protocol import Report, Task, Worker, WorkerBench
 from harness.errors import Refused
 from harness.search.space import knobs
 from harness.search.trials.trials import ConfigRows, LoopResult, Trial
@@ -21,7 +21,7 @@ from tests.support import split_case
 from tests.support.split_case import bench
 
 
-def worked(worker: Worker, given: Bench, *, trials: int = 9, only: tuple[str, ...] = ("TILE",),
+def worked(worker: Worker, given: WorkerBench, *, trials: int = 9, only: tuple[str, ...] = ("TILE",),
            end_at: str = "") -> Report:
     ended = threading.Event()
 
@@ -34,7 +34,7 @@ def worked(worker: Worker, given: Bench, *, trials: int = 9, only: tuple[str, ..
     return worker.work(task, given, tick, ended)
 
 
-def source(given: Bench) -> str:
+def source(given: WorkerBench) -> str:
     return (Path(given.worktree) / "total.c").read_text()
 
 

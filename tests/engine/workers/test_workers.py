@@ -14,7 +14,7 @@ import pytest
 from engine.campaign.setup import Setup, create
 from engine.verify.fleet import Fleet
 from engine.workers.knob_search import SearchWorker, so_far
-from engine.workers.protocol import Bench, Task
+from engine.workers.protocol import Task, WorkerBench
 from harness.formats import yaml_document
 from harness.isolation.zygote_client import WarmStart
 from tests.support import campaigns, repos
@@ -165,7 +165,7 @@ def test_a_search_that_is_ended_early_leaves_the_best_it_has_found(tmp_path: Pat
     setup, ended = campaigns.create(tmp_path, kernel=many), threading.Event()
     tree = setup.lineage.worktree("fixed", setup.lineage.base)
     fleet = Fleet([(setup.device, WarmStart(None))], retry_s=600.0, limit_s=3600.0)
-    bench = Bench(target=setup.target, device=setup.device, fleet=fleet, worktree=str(tree),
+    bench = WorkerBench(target=setup.target, device=setup.device, fleet=fleet, worktree=str(tree),
                   baseline=str(setup.tree(setup.lineage.base)), base_commit=setup.lineage.base,
                   scratch=str(setup.folder.fresh_scratch("fixed")))
     task = Task(slot="fixed", kind="fixed", backend="search", hypothesis="", bottleneck="",
@@ -184,6 +184,6 @@ def test_a_search_that_is_ended_early_leaves_the_best_it_has_found(tmp_path: Pat
 def test_a_search_that_is_ended_before_anything_was_found_has_failed(tmp_path: Path) -> None:
     setup = campaigns.create(tmp_path)
     fleet = Fleet([(setup.device, WarmStart(None))], retry_s=600.0, limit_s=3600.0)
-    bench = Bench(target=setup.target, device=setup.device, fleet=fleet, worktree=str(tmp_path),
+    bench = WorkerBench(target=setup.target, device=setup.device, fleet=fleet, worktree=str(tmp_path),
                   baseline="", base_commit="", scratch="")
     assert so_far(bench, []) is None

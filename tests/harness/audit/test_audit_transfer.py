@@ -11,7 +11,7 @@ from harness.audit import benchmark_transfer
 from harness.audit.transfer import looks_like_weight, transfer
 from harness.formats.json_codec import from_json, to_json
 from harness.target import Arg, Target
-from harness.verdict import Step, Transfer
+from harness.verdict import TraceStep, Transfer
 from tests.support.audit_case import TRITON, c, target, trees, triton
 
 WEIGHTS = """_packed = {}
@@ -126,8 +126,8 @@ def test_a_cache_of_the_baseline_is_not_the_candidates_gain(tmp_path: Path) -> N
     assert (audited.bucket, audited.finding()) == ("K1", None)
 
 
-def steps(weight: int, other: int, count: int = 8) -> list[Step]:
-    return [Step(step=n, weight_hits=0 if n == 0 else weight, other_hits=0 if n == 0 else other)
+def steps(weight: int, other: int, count: int = 8) -> list[TraceStep]:
+    return [TraceStep(step=n, weight_hits=0 if n == 0 else weight, other_hits=0 if n == 0 else other)
             for n in range(count)]
 
 
@@ -139,7 +139,7 @@ def steps(weight: int, other: int, count: int = 8) -> list[Step]:
     (TRITON + "\n", steps(1, 0), "W1", "ACCEPT-with-asterisk"),
     (TRITON + "\n", steps(0, 0), "K1", "ACCEPT-as-real"),
 ], ids=["weights hit", "weights never hit", "others hit", "hidden memo", "hidden weights", "none"])
-def test_a_trace_overrules_the_text(tmp_path: Path, source: str, trace: list[Step], bucket: str,
+def test_a_trace_overrules_the_text(tmp_path: Path, source: str, trace: list[TraceStep], bucket: str,
                                     decision: str) -> None:
     audited = audit(tmp_path, source, trace=trace)
     assert (audited.bucket, audited.decision) == (bucket, decision), audited

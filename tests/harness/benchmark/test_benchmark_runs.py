@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.benchmark.runs.alternating_runs import Bench
-from harness.benchmark.runs.csv_reader import Reader
+from harness.benchmark.runs.alternating_runs import BenchmarkRunner
+from harness.benchmark.runs.csv_reader import CsvReader
 from harness.benchmark.runs.result_table import Fault
 from harness.benchmark.runs.run_pairs import SickIncumbent
-from harness.benchmark.runs.workdir import Place, Side
-from harness.benchmark.spec.command_target import Mode
-from harness.benchmark.verdict.benchmark_rows import Seen
+from harness.benchmark.runs.workdir import CommandEnvironment, WorkingCopy
+from harness.benchmark.spec.command_target import BenchmarkMode
+from harness.benchmark.verdict.benchmark_rows import ModeResults
 from harness.benchmark.verdict.confirm_gain import UNCONFIRMED, Confirmation
 from harness.devices.device import Device
 from harness.errors import InputError
@@ -214,7 +214,7 @@ def test_times_that_never_change_are_flagged(tmp_path: Path) -> None:
 def test_what_confirms_a_gain_takes_the_flag_away(tmp_path: Path) -> None:
     seen = []
 
-    def confirm(device: Device, bench: Bench, found: Seen) -> Confirmation:
+    def confirm(device: Device, bench: BenchmarkRunner, found: ModeResults) -> Confirmation:
         seen.append((device.kind, set(bench.sides), found.series.rows))
         return Confirmation(finding=None)
 
@@ -297,12 +297,12 @@ def test_a_build_cannot_rewrite_the_benchmark_or_the_tests(tmp_path: Path) -> No
 
 def test_a_loop_of_links_leads_nowhere(tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
-    side = Side("candidate", tmp_path / "tree", tmp_path / "side", Place())
+    side = WorkingCopy("candidate", tmp_path / "tree", tmp_path / "side", CommandEnvironment())
     (side.tree / "a").symlink_to("b")
     (side.tree / "b").symlink_to("a")
     with device_lock.acquire("gpu-98") as held, pytest.raises(Fault, match="leads out of the project"):
-        side.benchmark(Mode(name="full", command="true", csv="a/bench.csv"),
-                       Reader(tmp_path / "reader"), held)
+        side.benchmark(BenchmarkMode(name="full", command="true", csv="a/bench.csv"),
+                       CsvReader(tmp_path / "reader"), held)
 
 
 @pytest.mark.parametrize("us", ["1e-310", "1e-20", "1e300"])

@@ -12,13 +12,13 @@ import pytest
 from engine.manifest import benchmark_target
 from engine.manifest.schema import CheckSpec, Manifest, MetricSpec, check_runnable, dump, parse
 from harness.benchmark.runs import result_table, row_keys, run_pairs, stopping_rule
-from harness.benchmark.runs.csv_reader import Reader
-from harness.benchmark.runs.result_table import Fault, Reading, Table
-from harness.benchmark.runs.run_pairs import Pair, SickIncumbent
+from harness.benchmark.runs.csv_reader import CsvReader
+from harness.benchmark.runs.result_table import Fault, ResultTable, TableReading
+from harness.benchmark.runs.run_pairs import RunPair, SickIncumbent
 from harness.benchmark.spec import check_rule
 from harness.benchmark.spec.check_rule import check_in
 from harness.benchmark.spec.command_line import words
-from harness.benchmark.spec.command_target import Check, CommandTarget, Metric, faults
+from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric, faults
 from harness.benchmark.spec.metric_units import Measure, resolve, unit_in
 from harness.benchmark.verdict import benchmark_rows
 from harness.child import read_csv as child
@@ -114,11 +114,11 @@ def test_a_check_passes_what_it_says_and_never_what_is_no_number(text: str, cell
 
 
 @pytest.mark.parametrize(("text", "check"), [
-    ("err == 0", Check(column="err", rule="== 0")), ("ok", Check(column="ok")),
-    ("err_flydsl_ps<=1e-3", Check(column="err_flydsl_ps", rule="<=1e-3")),
-    ("Check == PASS|OK", Check(column="Check", rule="== PASS|OK")),
-    ("max err < 2", Check(column="max err", rule="< 2"))])
-def test_a_check_may_be_one_line(text: str, check: Check) -> None:
+    ("err == 0", CheckColumn(column="err", rule="== 0")), ("ok", CheckColumn(column="ok")),
+    ("err_flydsl_ps<=1e-3", CheckColumn(column="err_flydsl_ps", rule="<=1e-3")),
+    ("Check == PASS|OK", CheckColumn(column="Check", rule="== PASS|OK")),
+    ("max err < 2", CheckColumn(column="max err", rule="< 2"))])
+def test_a_check_may_be_one_line(text: str, check: CheckColumn) -> None:
     assert check_in(text) == check
 
 
@@ -133,9 +133,9 @@ BAD_TARGETS = [
     ({"metrics": (Metric(name="us"), Metric(name="us"))}, ("metrics", 1), "is there twice"),
     ({"metrics": (Metric(name="us", weight=0.0),)}, ("metrics", 0, "weight"), "above 0"),
     ({"metrics": (Metric(name="us", unit="parsecs"),)}, ("metrics", 0), "does not say which"),
-    ({"check": Check(column="err", rule="<= many")}, ("check",), "needs a number"),
-    ({"check": Check(column="err", rule="==")}, ("check",), "compares with nothing"),
-    ({"check": Check(column="err", rule="<= nan")}, ("check",), "what is not a number"),
+    ({"check": CheckColumn(column="err", rule="<= many")}, ("check",), "needs a number"),
+    ({"check": CheckColumn(column="err", rule="==")}, ("check",), "compares with nothing"),
+    ({"check": CheckColumn(column="err", rule="<= nan")}, ("check",), "what is not a number"),
     ({"configs": ("fwd_us",)}, ("configs", 0), "is a metric or the check"),
     ({"ignore": ("err",)}, ("ignore", 0), "is a metric or the check"),
     ({"combine": "step", "metrics": (Metric(name="us"), Metric(name="GB/s"))}, ("combine",),
@@ -161,14 +161,14 @@ def test_a_command_may_set_variables_first(command: str, variables: dict[str, st
     assert words(command) == (variables, argv)
 
 
-def made(*lines: str, head: str = "m,n,at,err,fwd_us,bwd_us") -> Table:
+def made(*lines: str, head: str = "m,n,at,err,fwd_us,bwd_us") -> ResultTable:
     """Return a table of lines as a CSV has them."""
-    return Table(columns=tuple(head.split(",")), rows=tuple(tuple(line.split(","))
+    return ResultTable(columns=tuple(head.split(",")), rows=tuple(tuple(line.split(","))
                                                             for line in lines))
 
 
 def read(*lines: str, wanted: CommandTarget = TARGET, head: str = "m,n,at,err,fwd_us,bwd_us",
-         ) -> Reading:
+         ) -> TableReading:
     return result_table.judge(made(*lines, head=head), wanted, Measure(wanted), csv="b.csv")
 
 
@@ -196,7 +196,7 @@ def test_each_fault_of_a_file_has_a_kind_and_a_line(kind: str, lines: tuple[str,
 
 def test_a_file_without_even_a_header_is_empty() -> None:
     with pytest.raises(Fault, match=r"b\.csv is empty") as caught:
-        result_table.judge(Table(columns=(), rows=()), TARGET, Measure(TARGET), csv="b.csv")
+        result_table.judge(ResultTable(columns=(), rows=()), TARGET, Measure(TARGET), csv="b.csv")
     assert caught.value.kind == "empty-table"
 
 
@@ -207,8 +207,8 @@ def test_a_row_that_fails_is_one_whatever_its_times_say() -> None:
 
 
 def pair(incumbent: tuple[str, ...], candidate: tuple[str, ...],
-         wanted: CommandTarget = TARGET) -> Pair:
-    return Pair(incumbent=read(*incumbent, wanted=wanted), candidate=read(*candidate,
+         wanted: CommandTarget = TARGET) -> RunPair:
+    return RunPair(incumbent=read(*incumbent, wanted=wanted), candidate=read(*candidate,
                                                                           wanted=wanted))
 
 
@@ -220,7 +220,7 @@ def run(number: int, *lines: str) -> tuple[str, ...]:
     return tuple(line.format(number) for line in lines)
 
 
-def built(*pairs: Pair, wanted: CommandTarget = TARGET) -> run_pairs.Series:
+def built(*pairs: RunPair, wanted: CommandTarget = TARGET) -> run_pairs.Series:
     return run_pairs.build(wanted, Measure(wanted), pairs)
 
 
@@ -247,17 +247,17 @@ def test_a_constant_column_guards_the_rows_and_is_in_no_name() -> None:
     head = "m,dtype,err,fwd_us,bwd_us"
     ours = read("1,fp16,0,1,1", "2,fp16,0,1,1", head=head, wanted=wanted)
     theirs = read("1,fp8,0,1,1", "2,fp8,0,1,1", head=head, wanted=wanted)
-    assert [one.name for one in built(Pair(incumbent=ours, candidate=ours)).classes] == [
+    assert [one.name for one in built(RunPair(incumbent=ours, candidate=ours)).classes] == [
         "m=1", "m=2"]
     with pytest.raises(Fault, match="missing: m=1 dtype=fp16, m=2 dtype=fp16; new: m=1 dtype=fp8"):
-        built(Pair(incumbent=ours, candidate=theirs))
+        built(RunPair(incumbent=ours, candidate=theirs))
 
 
 def test_a_single_row_is_named_by_all_it_has() -> None:
     found = built(pair(run(1, A), run(2, A)), pair(run(3, A), run(4, A)))
     assert [one.name for one in found.classes] == ["m=1 n=1"]
     bare = read("0,1,1", head="err,fwd_us,bwd_us")
-    assert [one.name for one in built(Pair(incumbent=bare, candidate=bare)).classes] == ["all"]
+    assert [one.name for one in built(RunPair(incumbent=bare, candidate=bare)).classes] == ["all"]
 
 
 CHANGED = [
@@ -287,10 +287,10 @@ def test_an_incumbent_whose_rows_do_not_stay_the_same_blames_nobody(
 
 
 def test_a_column_that_only_the_candidate_moves_is_left_out_and_flagged() -> None:
-    def at(temperature: int) -> Reading:
+    def at(temperature: int) -> TableReading:
         return read(f"1,1,{temperature},0,1,1", f"1,2,{temperature},0,1,1")
 
-    found = built(Pair(incumbent=at(45), candidate=at(45)), Pair(incumbent=at(45),
+    found = built(RunPair(incumbent=at(45), candidate=at(45)), RunPair(incumbent=at(45),
                                                                  candidate=at(46)))
     assert found.found == row_keys.Found(columns=("m", "n"), wavering=("at",))
 
@@ -309,7 +309,7 @@ def test_a_column_may_be_ignored() -> None:
 def test_a_config_column_that_is_gone_is_told() -> None:
     ours, theirs = read(*run(1, A, B)), read("1,0,1,1", "2,0,1,1", head="n,err,fwd_us,bwd_us")
     with pytest.raises(Fault, match="the column 'm' is gone") as caught:
-        built(Pair(incumbent=ours, candidate=theirs))
+        built(RunPair(incumbent=ours, candidate=theirs))
     assert caught.value.kind == "missing-column"
 
 
@@ -329,7 +329,7 @@ def test_rows_are_scored_by_their_geometric_mean_or_in_total(scoring: Any, speed
     half = "2,2,{},0,20,40"
     pairs = [pair(run(n, A, B, C), run(9 + n, A, B, half), wanted) for n in range(3)]
     found = built(*pairs, wanted=wanted)
-    verdict = benchmark_rows.verdict(benchmark_rows.Seen(
+    verdict = benchmark_rows.verdict(benchmark_rows.ModeResults(
         target=wanted, measure=Measure(wanted), plan=Plan(), mode=wanted.full, pairs=pairs,
         series=found))
     assert verdict.speedup == pytest.approx(speedup) and verdict.latency_kind == "reported"
@@ -421,13 +421,13 @@ def test_pandas_and_the_standard_library_read_the_same_texts(
 def test_what_is_no_table_within_the_limits_is_told(data: bytes, told: str, reader: str,
                                                     tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_bytes(data)
-    with pytest.raises(child.Unreadable) as caught:
+    with pytest.raises(child.UnreadableTable) as caught:
         child.read(str(tmp_path / "b.csv"), result_table.LIMITS, reader)
     assert told in str(caught.value)
 
 
 def test_the_reader_answers_from_a_process_of_its_own(tmp_path: Path) -> None:
-    reader = Reader(tmp_path / "reader")
+    reader = CsvReader(tmp_path / "reader")
     path = tmp_path / "b.csv"
     path.write_text("Unnamed: 0,m,us\n0,\x1b[31m1,2\n")
     found = reader.read(path, "b.csv")
@@ -466,11 +466,11 @@ target:
 def test_old_and_new_spellings_of_a_manifest_are_read() -> None:
     old, new = (benchmark_target.command_target(parse(text, "m")) for text in (OLD, NEW))
     assert old == CommandTarget(op="x", command="bench --csv out.csv", csv="out.csv",
-                                check=Check(column="ok"), metrics=(Metric(name="tflops"),))
+                                check=CheckColumn(column="ok"), metrics=(Metric(name="tflops"),))
     assert new == CommandTarget(
         op="x", command="python bench.py", csv="out/bench.csv", build_command="make",
         quick_command="python bench.py --quick", same_rows=True,
-        check=Check(column="err", rule="<= 1e-3"), configs=("m",), ignore=("host",),
+        check=CheckColumn(column="err", rule="<= 1e-3"), configs=("m",), ignore=("host",),
         metrics=(Metric(name="Forward", unit="TFLOPS"),
                  Metric(name="Backward", unit="TFLOPS", direction="higher", weight=2.0)),
         scoring="total", timeout_s=60.0, source="kernel.py", language="python")

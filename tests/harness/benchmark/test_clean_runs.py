@@ -14,11 +14,12 @@ from harness.benchmark.verdict.whole_program import EndToEnd, measure
 from harness.devices import inventory
 from harness.devices.device import SLOWDOWNS, Device
 from harness.devices.monitoring import interference, telemetry
-from harness.devices.monitoring.interference import Vigil
-from harness.devices.monitoring.telemetry import Health, Sample, Watch
+from harness.devices.monitoring.interference import InterferenceMonitor
+from harness.devices.monitoring.telemetry import Health, Sample, TelemetryWatch
 from harness.devices.nvidia import REASONS
 from harness.errors import DeviceFault
-from harness.evaluate.evaluate import Settings, Trees
+from harness.evaluate.evaluate import Trees
+from harness.runners.session import Settings
 from harness.verdict import Evidence, Verdict
 from tests.support.benchmark_case import judge, kernel
 
@@ -213,5 +214,5 @@ SLOWDOWN = next(bit for bit, name in REASONS.items() if name in SLOWDOWNS)
 @pytest.mark.parametrize(("slowed", "share", "voids"), [
     (0, 0.0, False), (1, 0.0, True), (0, 0.05, False), (4, 0.05, False), (5, 0.05, True)])
 def test_one_sample_does_not_void_a_long_run(slowed: int, share: float, voids: bool) -> None:
-    watch = Vigil(cast(Watch, Seen(slowed)), share=share)
+    watch = InterferenceMonitor(cast(TelemetryWatch, Seen(slowed)), share=share)
     assert bool(watch.voids(0, 1)) == voids

@@ -13,14 +13,14 @@ from engine.verify import harness_client
 from engine.verify.harness_client import HarnessFault
 from harness.benchmark.search import finals
 from harness.benchmark.search.command_loop import sweep
-from harness.benchmark.search.round_robin import ALONE, Rota
+from harness.benchmark.search.round_robin import ALONE, RoundRobin
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.devices import inventory
 from harness.errors import InputError
 from harness.requests import Progress, ReportedLoopRequest
 from harness.runners.session import Settings
 from harness.search.space.space import Config
-from harness.search.trials.trials import Job, LoopResult, Showing, Trial
+from harness.search.trials.trials import LoopResult, SearchJob, Showing, Trial
 from tests.support import split_case
 from tests.support.split_case import TARGET, project
 
@@ -29,7 +29,7 @@ def searched(folder: Path, *, budget: int = 6, only: tuple[str, ...] = ("TILE",)
              target: CommandTarget = TARGET, seed: int = 1, cancel: threading.Event | None = None,
              on_trial: Any = None, **files: str) -> LoopResult:
     tree = project(folder / "tree", **files)
-    return sweep(target, Job(tree=str(tree), reference="", budget=budget, seed=seed, only=only),
+    return sweep(target, SearchJob(tree=str(tree), reference="", budget=budget, seed=seed, only=only),
                  inventory.find("cpu"), Settings(scratch=str(folder / "scratch")), repeats=repeats,
                  cancel=cancel, on_trial=on_trial)
 
@@ -41,7 +41,7 @@ def test_every_configuration_is_paired_with_the_default_class_by_class(tmp_path:
     stages: list[Progress] = []
     found = harness_client.loop(ReportedLoopRequest(
         target=TARGET, device="cpu", repeats=3, settings=Settings(scratch=str(tmp_path / "s")),
-        job=Job(tree=str(tree), reference="", budget=9, seed=1, only=("TILE",))),
+        job=SearchJob(tree=str(tree), reference="", budget=9, seed=1, only=("TILE",))),
         on_trial=trials.append, progress=stages.append)
     assert found is not None and list(found.trials) == trials
     first, *others = trials
@@ -165,7 +165,7 @@ def test_a_source_that_is_a_link_is_not_written_through(tmp_path: Path) -> None:
     with pytest.raises(HarnessFault, match="is a link"):
         harness_client.loop(ReportedLoopRequest(
             target=TARGET, device="cpu", settings=Settings(scratch=str(tmp_path / "s")),
-            job=Job(tree=str(tree), reference="", budget=3)))
+            job=SearchJob(tree=str(tree), reference="", budget=3)))
     assert (tmp_path / "total.c").read_text() == split_case.KERNEL
 
 
@@ -193,7 +193,7 @@ def test_classes_have_turns_after_the_whole_and_all_learn_from_all() -> None:
         made.append(Listed(100 * len(made)))
         return made[-1]
 
-    rota = Rota(make)
+    rota = RoundRobin(make)
     rota.care_for(("a", "b"))
     for number in range(ALONE + 8):
         config = rota.ask()
@@ -207,7 +207,7 @@ def test_classes_have_turns_after_the_whole_and_all_learn_from_all() -> None:
 
 def test_one_class_is_the_whole_table() -> None:
     made: list[Listed] = []
-    rota = Rota(lambda: made.append(Listed(0)) or made[-1])  # type: ignore[func-returns-value]
+    rota = RoundRobin(lambda: made.append(Listed(0)) or made[-1])  # type: ignore[func-returns-value]
     rota.care_for(("all",))
     assert len(made) == 1
 

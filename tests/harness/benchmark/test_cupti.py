@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.benchmark.kernel_time import cupti as kernel_time
-from harness.benchmark.kernel_time.cupti import Kernel, Profile, Unseen, gathered, parse
-from harness.benchmark.runs.workdir import Place, Side
+from harness.benchmark.kernel_time.cupti import KernelLaunches, Profile, Unseen, gathered, parse
+from harness.benchmark.runs.workdir import CommandEnvironment, WorkingCopy
 from harness.errors import Stopped
 from tests.support import kernel_time_case as case
 
@@ -33,7 +33,7 @@ def seen(folder: Path, made: tuple[Path, Path], kernels: str, *, processes: int 
     ours, host = made
     (folder / "tree").mkdir()
     (folder / "tree" / "kernels.txt").write_text(kernels)
-    side = Side("candidate", folder / "tree", folder / "side", Place(env=env or {}))
+    side = WorkingCopy("candidate", folder / "tree", folder / "side", CommandEnvironment(env=env or {}))
     try:
         return kernel_time.observed(side, [str(cupti or ours)],
                                     partial(side.run, f"{host} {processes}"))[1]
@@ -49,18 +49,18 @@ KERNELS = case.launched(("gemm", 700, 9000), ("void f<int, 2>(float *)", 400, 15
 def test_records_of_all_processes_are_summed_by_name(
         processes: int, made: tuple[Path, Path], tmp_path: Path) -> None:
     assert seen(tmp_path, made, KERNELS, processes=processes) == {
-        "gemm": Kernel(launches=700 * processes, total_ns=6_300_000 * processes, least_ns=9000,
+        "gemm": KernelLaunches(launches=700 * processes, total_ns=6_300_000 * processes, least_ns=9000,
                        blocks=5600 * processes),
-        "void f<int, 2>(float *)": Kernel(launches=400 * processes, total_ns=600_000 * processes,
+        "void f<int, 2>(float *)": KernelLaunches(launches=400 * processes, total_ns=600_000 * processes,
                                           least_ns=1500, blocks=1200 * processes),
-        "flush": Kernel(launches=100 * processes, total_ns=20_000 * processes, least_ns=200,
+        "flush": KernelLaunches(launches=100 * processes, total_ns=20_000 * processes, least_ns=200,
                         blocks=800 * processes)}
 
 
 def test_names_are_not_followed_in_an_unknown_version(
         made: tuple[Path, Path], tmp_path: Path) -> None:
     found = seen(tmp_path, made, KERNELS, env={"FAKE_VERSION": "140000", "FAKE_WILD": "1"})
-    assert found == {"": Kernel(launches=1200, total_ns=6_920_000, least_ns=200, blocks=7600)}
+    assert found == {"": KernelLaunches(launches=1200, total_ns=6_920_000, least_ns=200, blocks=7600)}
 
 
 @pytest.mark.parametrize(("env", "why"), [
@@ -106,14 +106,14 @@ def test_what_is_no_cupti_or_never_loads_cuda(made: tuple[Path, Path],
     empty = case.compiled(tmp_path, "int nothing;", "libcupti.so.12", "-shared", "-fPIC")
     with pytest.raises(Unseen, match="CUPTI has no function: cuptiGetVersion"):
         seen(tmp_path, made, KERNELS, cupti=empty)
-    side = Side("other", tmp_path / "tree", tmp_path / "other", Place())
+    side = WorkingCopy("other", tmp_path / "tree", tmp_path / "other", CommandEnvironment())
     with pytest.raises(Unseen, match="no process of it loaded CUDA"):
         kernel_time.observed(side, [], partial(side.run, "true"))
 
 
 def test_no_variable_says_where_to_write(tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
-    side = Side("candidate", tmp_path / "tree", tmp_path / "side", Place())
+    side = WorkingCopy("candidate", tmp_path / "tree", tmp_path / "side", CommandEnvironment())
 
     def work() -> None:
         (folder,) = side.home.glob("kernel-time-*")
@@ -177,7 +177,7 @@ def test_a_file_that_does_not_say_it(text: str, why: str) -> None:
 def test_a_file_that_says_it() -> None:
     assert parse(f"{HEAD}end\n") == {}
     assert parse(f"{HEAD}kernel\t2\t7\t3\t2\t\x1b[1mf\tg\nkernel\t1\t2\t2\t4\tf g\nend\n") == {
-        "f g": Kernel(launches=3, total_ns=9, least_ns=2, blocks=6)}
+        "f g": KernelLaunches(launches=3, total_ns=9, least_ns=2, blocks=6)}
 
 
 @given(st.one_of(st.text(), st.lists(st.sampled_from(
@@ -201,7 +201,7 @@ def test_what_is_written_is_read(kernels: dict[str, tuple[int, int]]) -> None:
     lines = "".join(f"kernel\t{n}\t{n * ns}\t{ns}\t{n}\t{name}\n"
                     for name, (n, ns) in kernels.items())
     assert parse(f"{HEAD}{lines}end\n") == {
-        name: Kernel(launches=n, total_ns=n * ns, least_ns=ns, blocks=n)
+        name: KernelLaunches(launches=n, total_ns=n * ns, least_ns=ns, blocks=n)
         for name, (n, ns) in kernels.items()}
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.benchmark.kernel_time.cupti import Kernel, Profile
+from harness.benchmark.kernel_time.cupti import KernelLaunches, Profile
 from harness.benchmark.kernel_time.gain import Ruling, compare
 
 Launched = dict[str, tuple[int, float] | tuple[int, float, int] | tuple[int, float, int, float]]
@@ -20,7 +20,7 @@ def profile(launched: Launched) -> Profile:
     found = {}
     for name, (launches, us, *more) in launched.items():
         blocks, least = (*more, 64, us)[0] if more else 64, more[1] if len(more) > 1 else us
-        found[name] = Kernel(launches=launches, total_ns=round(launches * us * 1000),
+        found[name] = KernelLaunches(launches=launches, total_ns=round(launches * us * 1000),
                              least_ns=round(least * 1000), blocks=round(launches * blocks))
     return found
 
@@ -112,7 +112,7 @@ def test_what_is_told() -> None:
 
 
 KERNELS = st.builds(
-    lambda launches, least, more, blocks: Kernel(
+    lambda launches, least, more, blocks: KernelLaunches(
         launches=launches, total_ns=launches * least + more, least_ns=least,
         blocks=launches * blocks),
     st.integers(1, 10**6), st.integers(1, 10**8), st.integers(0, 10**9), st.integers(1, 10**5))

@@ -15,14 +15,15 @@ import pytest
 
 from harness.benchmark.kernel_time import cupti as kernel_time
 from harness.benchmark.runs.result_table import Fault
-from harness.benchmark.runs.workdir import Place, Side
-from harness.benchmark.spec.command_target import Check, CommandTarget, Metric, check
+from harness.benchmark.runs.workdir import CommandEnvironment, WorkingCopy
+from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric, check
 from harness.benchmark.verdict.benchmark_verdict import evaluate
 from harness.benchmark.verdict.confirm_gain import UNCONFIRMED
 from harness.devices import inventory
 from harness.devices.device import Device
-from harness.evaluate.evaluate import Settings, Trees
+from harness.evaluate.evaluate import Trees
 from harness.isolation import guard
+from harness.runners.session import Settings
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
 
@@ -94,7 +95,7 @@ with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) a
 BENCHES["profiled"] = PROFILED
 TIMERS = ("events", "do_bench")
 TARGET = CommandTarget(op="double", command="python3 bench.py", csv="bench.csv",
-                       check=Check(column="err", rule="== 0"), metrics=(Metric(name="us"),),
+                       check=CheckColumn(column="err", rule="== 0"), metrics=(Metric(name="us"),),
                        timeout_s=240.0)
 
 
@@ -135,8 +136,8 @@ def told(verdict: Verdict) -> str:
 def test_cupti_sees_every_launch(confined: bool, tmp_path: Path) -> None:
     if confined and (reason := guard.unconfined()):
         pytest.skip(reason)
-    place = Place(env=card().visible_env, confined=confined)
-    side = Side("side", Path(tree(tmp_path / "tree", KERNEL, "events")), tmp_path / "side", place)
+    place = CommandEnvironment(env=card().visible_env, confined=confined)
+    side = WorkingCopy("side", Path(tree(tmp_path / "tree", KERNEL, "events")), tmp_path / "side", place)
     try:
         side.run(TARGET.command)
     except Fault as fault:
@@ -162,8 +163,8 @@ def test_cupti_sees_every_launch(confined: bool, tmp_path: Path) -> None:
 
 
 def test_a_benchmark_that_profiles_itself_is_not_harmed(tmp_path: Path) -> None:
-    side = Side("side", Path(tree(tmp_path / "tree", KERNEL, "profiled")), tmp_path / "side",
-                Place(env=card().visible_env, confined=False))
+    side = WorkingCopy("side", Path(tree(tmp_path / "tree", KERNEL, "profiled")), tmp_path / "side",
+                CommandEnvironment(env=card().visible_env, confined=False))
     try:  # whoever comes second may get the records
         _, profile = kernel_time.observed(side, kernel_time.places(),
                                           partial(side.run, TARGET.command))

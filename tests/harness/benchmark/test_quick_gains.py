@@ -10,8 +10,8 @@ import pytest
 
 from engine.judge import judge as rulings
 from harness.benchmark.runs import result_table, run_pairs, stopping_rule
-from harness.benchmark.runs.result_table import Reading, Table
-from harness.benchmark.runs.run_pairs import Pair, Series
+from harness.benchmark.runs.result_table import ResultTable, TableReading
+from harness.benchmark.runs.run_pairs import RunPair, Series
 from harness.benchmark.spec.metric_units import Measure
 from harness.benchmark.verdict import benchmark_rows
 from harness.timing.plan import Plan
@@ -21,15 +21,15 @@ PLAN = Plan(looks=(3,), alpha=0.05)
 Gains = Sequence[float]
 
 
-def reading(costs: Sequence[float]) -> Reading:
+def reading(costs: Sequence[float]) -> TableReading:
     rows = tuple((str(m), "0", repr(cost), repr(2 * cost)) for m, cost in enumerate(costs))
-    return result_table.judge(Table(columns=("m", "err", "fwd_us", "bwd_us"), rows=rows), TARGET,
+    return result_table.judge(ResultTable(columns=("m", "err", "fwd_us", "bwd_us"), rows=rows), TARGET,
                        Measure(TARGET), csv="b.csv")
 
 
-def pairs(*rows: Gains) -> list[Pair]:
+def pairs(*rows: Gains) -> list[RunPair]:
     """Return pairs in which each row has gained so much in each of them."""
-    return [Pair(incumbent=reading([100.0 for _ in rows]),
+    return [RunPair(incumbent=reading([100.0 for _ in rows]),
                  candidate=reading([100.0 / (1 + row[at]) for row in rows]))
             for at in range(len(rows[0]))]
 
@@ -84,8 +84,8 @@ def test_a_loss_of_the_quick_command_will_do(tmp_path: Path) -> None:
     assert "no gain by the quick command, which was enough" in verdict.notes
 
 
-def seen(first: Sequence[Gains], again: Sequence[Gains] | None) -> benchmark_rows.Seen:
-    return benchmark_rows.Seen(target=TARGET, measure=Measure(TARGET), plan=PLAN, mode=TARGET.full,
+def seen(first: Sequence[Gains], again: Sequence[Gains] | None) -> benchmark_rows.ModeResults:
+    return benchmark_rows.ModeResults(target=TARGET, measure=Measure(TARGET), plan=PLAN, mode=TARGET.full,
                         pairs=pairs(*first), series=built(*first),
                         again=built(*again) if again else None)
 

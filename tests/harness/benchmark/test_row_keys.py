@@ -7,8 +7,8 @@ import math
 import pytest
 
 from harness.benchmark.runs import result_table, row_keys, run_pairs
-from harness.benchmark.runs.result_table import Fault, Reading, Table
-from harness.benchmark.runs.run_pairs import Pair, SickIncumbent
+from harness.benchmark.runs.result_table import Fault, ResultTable, TableReading
+from harness.benchmark.runs.run_pairs import RunPair, SickIncumbent
 from harness.benchmark.spec.command_target import CommandTarget, Metric
 from harness.benchmark.spec.metric_units import Measure
 from tests.support.benchmark_case import TARGET
@@ -22,15 +22,15 @@ def named(*configs: str) -> CommandTarget:
                          metrics=(Metric(name="us"),), configs=configs)
 
 
-def read(head: str, *lines: str, wanted: CommandTarget = WANTED) -> Reading:
-    made = Table(columns=tuple(head.split(",")),
+def read(head: str, *lines: str, wanted: CommandTarget = WANTED) -> TableReading:
+    made = ResultTable(columns=tuple(head.split(",")),
                  rows=tuple(tuple(line.split(",")) for line in lines))
     return result_table.judge(made, wanted, Measure(wanted), csv="b.csv")
 
 
 def pairs(head: str, incumbent: tuple[str, ...], candidate: tuple[str, ...],
-          wanted: CommandTarget = WANTED) -> list[Pair]:
-    return [Pair(incumbent=read(head, *incumbent, wanted=wanted),
+          wanted: CommandTarget = WANTED) -> list[RunPair]:
+    return [RunPair(incumbent=read(head, *incumbent, wanted=wanted),
                  candidate=read(head, *candidate, wanted=wanted))] * 3
 
 
@@ -44,7 +44,7 @@ def test_a_rate_that_follows_from_the_time_is_no_key(column: str) -> None:
 
 
 def test_one_that_the_candidate_does_not_write_is_not_missed() -> None:
-    pair = Pair(incumbent=read("m,gbps,err,us", "1,10,0,8"), candidate=read("m,err,us", "1,0,4"))
+    pair = RunPair(incumbent=read("m,gbps,err,us", "1,10,0,8"), candidate=read("m,err,us", "1,0,4"))
     assert run_pairs.build(WANTED, Measure(WANTED), [pair]).found.columns == ("m",)
 
 

@@ -11,13 +11,13 @@ import pytest
 
 from engine.judge.judge import Policy, rule
 from harness.evaluate import verdict_rows
-from harness.evaluate.verdict_rows import Seen
+from harness.evaluate.verdict_rows import EvaluationResults
 from harness.roofline import roofline
 from harness.roofline.roofline import Ceilings, Level
 from harness.runners.oracle_client import Errors
 from harness.target import ConfigClass
-from harness.timing.clock_check import Block
-from harness.timing.paired_blocks import Duel
+from harness.timing.clock_check import TimedBlock
+from harness.timing.paired_blocks import PairedBlocks
 from harness.timing.paired_timing import ClassTiming
 from harness.timing.plan import Plan
 from harness.verdict import Evidence, Finding, Verdict
@@ -39,7 +39,7 @@ def test_classes_that_settled_at_different_looks_have_one_mean(pairs: tuple[int,
     of = target(classes=(ConfigClass(name="small", shape={"n": 1024}),
                          ConfigClass(name="large", shape={"n": 4096}, weight=3.0)))
     timings = {"small": timed("small", 0.1, pairs[0]), "large": timed("large", 0.2, pairs[1])}
-    seen = Seen(target=of, plan=Plan(alpha=0.05), errors={"small": RIGHT, "large": RIGHT},
+    seen = EvaluationResults(target=of, plan=Plan(alpha=0.05), errors={"small": RIGHT, "large": RIGHT},
                 timings=timings, ceilings=None, on_cpu=True, same=False)
     rows, found = verdict_rows.rows(seen)
     verdict = verdict_rows.with_overall(Verdict(valid=True, correct=True, rows=rows, audit=found), seen)
@@ -54,14 +54,14 @@ def test_a_row_has_the_time_that_is_not_scored_too() -> None:
     both = replace(timed("small", 0.1, 4), other_ratios=(0.05, 0.06, 0.05, 0.06),
                    other_us=30.0, incumbent_other_us=33.0)
     for timing, told in ((both, (30.0, 33.0)), (timed("small", 0.1, 4), (None, None))):
-        seen = Seen(target=of, plan=Plan(alpha=0.05), errors={"small": RIGHT},
+        seen = EvaluationResults(target=of, plan=Plan(alpha=0.05), errors={"small": RIGHT},
                     timings={"small": timing}, ceilings=None, on_cpu=False, same=False)
         ((row,), _) = verdict_rows.rows(seen)
         assert (row.other_us, row.incumbent_other_us) == told
         assert (row.latency_us, row.incumbent_us) == (10.0, pytest.approx(11.0))
 
 
-class Told(Duel):
+class Told(PairedBlocks):
     """A duel whose blocks take what is said here."""
 
     NS: ClassVar = {("incumbent", "graph"): 8_000, ("candidate", "graph"): 4_000,
@@ -73,8 +73,8 @@ class Told(Duel):
         self.mode, self.other_mode = "graph", other_mode
         self._alone, self._voids = False, None
 
-    def _block(self, side: str, mode: str, factor: int) -> Block:
-        return Block(calls=2 * factor, ns=2 * factor * self.NS[side, mode], asked_ns=0,
+    def _block(self, side: str, mode: str, factor: int) -> TimedBlock:
+        return TimedBlock(calls=2 * factor, ns=2 * factor * self.NS[side, mode], asked_ns=0,
                      elapsed_ns=0, untimed_ns=0)
 
 
@@ -101,7 +101,7 @@ def below(small: tuple[float, float], large: tuple[float, float], core: bool = F
         timings[one.name] = ClassTiming(
             config_class=one.name, candidate_us=candidate * bound, incumbent_us=incumbent * bound,
             log_ratios=tuple(math.log(incumbent / candidate) + d for d in (0.001, 0, -0.001, 0)))
-    seen = Seen(target=of, plan=Plan(alpha=0.05), errors={"small": RIGHT, "large": RIGHT},
+    seen = EvaluationResults(target=of, plan=Plan(alpha=0.05), errors={"small": RIGHT, "large": RIGHT},
                 timings=timings, ceilings=FLOOR, on_cpu=True, same=False)
     rows, found = verdict_rows.rows(seen)
     return verdict_rows.with_overall(Verdict(valid=True, correct=True, rows=rows, audit=found), seen)

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from harness.benchmark.runs.result_table import Fault
-from harness.benchmark.runs.time_budget import Room
+from harness.benchmark.runs.time_budget import TimeBudget
 from harness.benchmark.spec.command_target import Metric
 from harness.benchmark.verdict.whole_program import LEFT_OUT, RUNS, EndToEnd, measure, value_in
 from harness.devices import inventory
 from harness.errors import InputError
-from harness.evaluate.evaluate import Settings, Trees
+from harness.evaluate.evaluate import Trees
+from harness.runners.session import Settings
 from harness.verdict import Verdict
 
 
@@ -107,10 +108,10 @@ def test_where_not_even_one_run_of_each_fits_that_is_said(tmp_path: Path, left_s
 
 def test_room_counts_what_a_run_has_taken() -> None:
     now = [0.0]
-    room = Room(10.0, lambda: now[0])
+    room = TimeBudget(10.0, lambda: now[0])
     assert room.holds(2)
     room.run(lambda: now.__setitem__(0, 4.0))
     assert room.longest_s == 4.0 and room.holds(1) and not room.full
     assert not room.holds(2) and room.full
     assert room.words == "10 s are left, one run takes about 4 s"
-    assert Room(None).holds(1000)
+    assert TimeBudget(None).holds(1000)

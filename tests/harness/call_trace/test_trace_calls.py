@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from engine.run.one_shot import Direct
+from engine.run.one_shot import OneShot
 from harness.call_trace import shapes, weights_csv
-from harness.call_trace.counts import Counts, Seen
+from harness.call_trace.counts import CallCount, Counts
 from harness.formats import yaml_document
 from tests.support import benchmark_case, repos
 from tests.support.command_line import answer, kopt, told
@@ -134,7 +134,7 @@ def test_dimensions_that_no_argument_shows_are_left_out(tmp_path: Path) -> None:
 
 
 def test_the_most_called_shapes_are_kept_where_there_are_too_many() -> None:
-    seen = tuple(Seen(cells={"m": n, "name": "x" * 70, "big": (n,)}, calls=n + 1)
+    seen = tuple(CallCount(cells={"m": n, "name": "x" * 70, "big": (n,)}, calls=n + 1)
                  for n in range(5000))
     table = shapes.of_command(None, Counts(seen=seen))
     data, kept = shapes.render(table)
@@ -149,7 +149,7 @@ def test_the_most_called_shapes_are_kept_where_there_are_too_many() -> None:
 def test_texts_of_any_kind_come_back_from_the_file() -> None:
     odd = ("a,b", '"', "\x1b[1mred", " x ", "line\nline", "", "nan", "1_0", "64.0", "é", "\ud800")
     table = shapes.of_command(None, Counts(seen=tuple(
-        Seen(cells={"a": text, "b": float(n)}, calls=1) for n, text in enumerate(odd))))
+        CallCount(cells={"a": text, "b": float(n)}, calls=1) for n, text in enumerate(odd))))
     data, _ = shapes.render(table)
     read = weights_csv.parse(data, "it")
     assert [one.cells for one in read.shapes] == [cells for cells, _ in table.rows]
@@ -162,7 +162,7 @@ def test_a_verdict_has_what_was_counted(tmp_path: Path) -> None:
     manifest = project(tmp_path / "p", program=START + TWO * 3 + "scale(A(8, 8), A(8, 8))\n",
                        target={"kind": "kernel", "task": "task.yaml", "weights": "shapes.csv"})
     assert answer(trace(manifest, "--json", "--output", "shapes.csv"))["weights"] == "shapes.csv"
-    with Direct(manifest) as direct:
+    with OneShot(manifest) as direct:
         assert [one.weight for one in direct.target.classes] == [3.0, 1.0] and not direct.notes
 
 

@@ -19,7 +19,8 @@ from harness.errors import InputError
 from harness.formats.json_codec import from_json, to_json
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
-from tests.harness.benchmark.test_benchmark_table import TARGET, A, B, C, built, pair, run, target
+from tests.harness.benchmark.test_benchmark_table import A, B, C, built, pair, run
+from tests.support.benchmark_case import TARGET, target
 
 
 def given(*lines: str) -> weights.Weights:
@@ -128,7 +129,7 @@ SCORES: list[tuple[str, tuple[str, ...], float, float]] = [
 def judged(wanted: CommandTarget, *, better: str = HALF) -> tuple[run_pairs.Series, Verdict]:
     pairs = [pair(run(n, A, B, C), run(9 + n, A, B, better), wanted) for n in range(3)]
     found = built(*pairs, wanted=wanted)
-    return found, benchmark_rows.verdict(benchmark_rows.Seen(
+    return found, benchmark_rows.verdict(benchmark_rows.ModeResults(
         target=wanted, measure=Measure(wanted), plan=Plan(), mode=wanted.full, pairs=pairs,
         series=found))
 

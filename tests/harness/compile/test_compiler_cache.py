@@ -9,17 +9,18 @@ from pathlib import Path
 import pytest
 
 from engine.campaign import baseline_cache
-from engine.repository.campaign_repo import Lineage
+from engine.repository.campaign_repo import CampaignRepo
 from engine.verify import canary
 from harness.benchmark.runs.result_table import Fault
-from harness.benchmark.runs.workdir import Place, Side
+from harness.benchmark.runs.workdir import CommandEnvironment, WorkingCopy
 from harness.benchmark.verdict import canary_check as harness_canary
 from harness.compile import compiler_cache
 from harness.devices import inventory
-from harness.evaluate.evaluate import Settings, Trees
+from harness.evaluate.evaluate import Trees
 from harness.formats import file_copy
 from harness.formats.file_copy import TooMuch, copy_file, copy_folder
 from harness.isolation import guard
+from harness.runners.session import Settings
 from harness.verdict import Verdict, rejected
 from tests.support import repos
 from tests.support.benchmark_case import BENCH, FILES, KERNEL, judge, kernel, target
@@ -209,13 +210,13 @@ def test_a_candidate_starts_with_what_the_baseline_compiled(tmp_path: Path) -> N
     for name in ("candidate", "next"):  # what the first one writes, the second does not see
         (tmp_path / name).mkdir()
         (tmp_path / name / "kernel.py").write_text(candidate)
-        side = Side(name, tmp_path / name, tmp_path / f"of-{name}",
-                    Place(warm=settings["warm_cache"]))
+        side = WorkingCopy(name, tmp_path / name, tmp_path / f"of-{name}",
+                    CommandEnvironment(warm=settings["warm_cache"]))
         side.run("python kernel.py")
         with pytest.raises(Fault, match="cold"):
             side.run("python kernel.py")
     with pytest.raises(Fault, match="No such file"):
-        Side("cold", tmp_path / "next", tmp_path / "of-cold", Place()).run("python kernel.py")
+        WorkingCopy("cold", tmp_path / "next", tmp_path / "of-cold", CommandEnvironment()).run("python kernel.py")
 
 
 COLD = """\
@@ -275,7 +276,7 @@ def test_a_cache_that_hides_changes_is_given_up(tmp_path: Path) -> None:
     files = {"bench.py": bench}
     assert judge(tmp_path / "base", KERNEL, files=files,
                  **settings_for(tmp_path, baseline_cache.BASELINE)).correct
-    lineage = Lineage.create(tmp_path / "c", "rms", repos.project(
+    lineage = CampaignRepo.create(tmp_path / "c", "rms", repos.project(
         tmp_path / "user", {**FILES, "bench.py": bench}))
     asked: list[dict[str, str]] = []
 

@@ -13,8 +13,9 @@ import pytest
 from harness.compile import launch_limits, triton_aot
 from harness.compile.triton_aot import KernelResources
 from harness.devices import inventory
-from harness.evaluate.evaluate import Settings, Trees, evaluate
+from harness.evaluate.evaluate import Trees, evaluate
 from harness.isolation import guard
+from harness.runners.session import Settings
 from harness.search.space import knobs
 from harness.search.space.knobs import Value
 from harness.target import Target, load

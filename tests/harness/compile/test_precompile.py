@@ -24,11 +24,11 @@ from harness.devices.device import Device
 from harness.isolation.guard import Limits
 from harness.isolation.zygote_client import Zygote
 from harness.loop import racing
-from harness.loop.screening import Screen
+from harness.loop.screening import Screening
 from harness.loop.sweep import Sweep
 from harness.runners.session import Settings
 from harness.search.space import knobs
-from harness.search.trials.trials import Job
+from harness.search.trials.trials import SearchJob
 from harness.timing.quick_timing import Leader
 from tests.support.kernel_case import DOUBLE, target, tree
 
@@ -177,7 +177,7 @@ def test_a_screen_refuses_what_cannot_be_launched_before_it_is(tmp_path: Path,
                             "import torch").replace("(x, out, n)\n", "(x, out, n, "
                                                     "num_warps=WARPS)\n")
     at = tree(tmp_path / "tree", source)
-    screen = Screen(target(), Job(tree=at, reference=at), CARD,  # not entered: it is not here
+    screen = Screening(target(), SearchJob(tree=at, reference=at), CARD,  # not entered: it is not here
                     Settings(scratch=str(tmp_path / "scratch")), source,
                     knobs.find(source, language="triton"), None, zygote)
     try:
@@ -282,7 +282,7 @@ def double(x, out):
 def test_a_sweep_finds_the_fastest_that_is_right(tmp_path: Path) -> None:
     at = tree(tmp_path / "tree", WORK)
     task = target(language="python")
-    screen = Screen(task, Job(tree=at, reference=at), inventory.find("cpu"),
+    screen = Screening(task, SearchJob(tree=at, reference=at), inventory.find("cpu"),
                     Settings(scratch=str(tmp_path / "scratch")), WORK,
                     knobs.find(WORK, language="python"), None, None)
     assert screen.ahead is None  # nothing is compiled here: neither Python nor what is interpreted

@@ -16,7 +16,7 @@ from harness.devices import inventory
 from harness.isolation import device_lock
 from harness.isolation.rpc import PeerError
 from harness.runners.oracle_client import Case, Oracle
-from harness.runners.runner_pool import Runners
+from harness.runners.runner_pool import RunnerPool
 from harness.runners.session import PYTHON_LIMITS
 from harness.target import Target
 from harness.verdict import Finding
@@ -88,7 +88,7 @@ class Bench:
         oracle, posed = self._oracles.get((target.op, target.reference)) or self._open(problem)
         made = kernel.make(target, Path(case.tree(folder, problem, source)), "candidate",
                            replace(place, scratch=str(oracle.scratch.parent)))
-        with self._alone, Runners(PYTHON_LIMITS) as runners, runners.start(made) as runner:
+        with self._alone, RunnerPool(PYTHON_LIMITS) as runners, runners.start(made) as runner:
             answer = runner.ask("keep", tensors=posed.tensors)
             assert oracle.judge(posed, answer["outputs"]).bad == 0
             return runtime_audit.trial(runner, posed, target) + runtime_audit.look(runner)

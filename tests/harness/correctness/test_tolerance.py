@@ -10,8 +10,9 @@ import pytest
 
 from harness.correctness.tolerance import margin, rounding
 from harness.devices import inventory
-from harness.evaluate.evaluate import Settings, Trees, evaluate
+from harness.evaluate.evaluate import Trees, evaluate
 from harness.runners.oracle_client import Errors
+from harness.runners.session import Settings
 from harness.target import Arg, ConfigClass, Target, check
 from harness.verdict import Verdict
 from tests.support.c_case import QUICK

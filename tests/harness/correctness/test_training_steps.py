@@ -10,11 +10,11 @@ from harness.audit.transfer import TRACE_STEPS
 from harness.compile import kernel
 from harness.correctness import runtime_audit
 from harness.devices import inventory
-from harness.evaluate.evaluate import Settings, Trees, evaluate
+from harness.evaluate.evaluate import Trees, evaluate
 from harness.isolation.zygote_client import WarmStart
 from harness.runners.oracle_client import Oracle
-from harness.runners.runner_pool import Runners
-from harness.runners.session import PYTHON_LIMITS
+from harness.runners.runner_pool import RunnerPool
+from harness.runners.session import PYTHON_LIMITS, Settings
 from harness.target import Arg, ConfigClass
 from harness.timing.plan import Plan
 from tests.support.kernel_case import target, tree
@@ -52,7 +52,7 @@ def traced(folder: Path, source: str) -> list[tuple[int, int]]:
     made = kernel.make(OF, Path(tree(folder / "tree", source, REFERENCE)), "candidate", place)
     warm = WarmStart(kernel.kind_of(place, "python"))
     try:
-        with Runners(PYTHON_LIMITS, zygote=warm.zygote()) as runners, \
+        with RunnerPool(PYTHON_LIMITS, zygote=warm.zygote()) as runners, \
                 runners.start(made) as runner, \
                 Oracle(OF, folder / "tree", folder / "io", place, zygote=warm.zygote()) as oracle:
             case = oracle.make(OF.classes[0], "normal")

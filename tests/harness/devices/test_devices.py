@@ -193,7 +193,7 @@ def test_modes_that_limit_a_card_are_noticed() -> None:
 )
 def test_an_inherited_list_of_visible_devices_hides_the_others(
         value: str, hidden: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    listing = inventory.Listing(tuple(Nvml(RecordedNvml(recorded())).devices()))
+    listing = device.Listing(tuple(Nvml(RecordedNvml(recorded())).devices()))
     monkeypatch.setitem(inventory._LISTERS, "nvidia", lambda: listing)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
     cards = [device for device in inventory.inventory() if device.kind == "nvidia"]
@@ -206,7 +206,7 @@ def test_an_inherited_list_of_visible_devices_hides_the_others(
 
 def test_auto_takes_the_most_idle_card(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = Nvml(RecordedNvml(list(reversed(recorded()))))
-    listing = inventory.Listing(tuple(nvml.devices()))
+    listing = device.Listing(tuple(nvml.devices()))
     monkeypatch.setitem(inventory._LISTERS, "nvidia", lambda: listing)
     monkeypatch.setitem(inventory._READERS, "nvidia", lambda asked: [nvml.state(d) for d in asked])
     assert inventory.find("auto").uuid == "GPU-3c8771b7-ed27-4aa0-fa3f-6d2ddf098e41"
@@ -283,11 +283,11 @@ list) cat <<'EOF'\n{json.dumps(listed)}\nEOF\n;;
 *) exit 1;; esac"""
 
 
-def amd_states() -> list[inventory.DeviceState]:
+def amd_states() -> list[device.DeviceState]:
     return inventory.states([one for one in inventory.inventory() if one.kind == "amd"])
 
 
-def pids(states: list[inventory.DeviceState]) -> list[list[int] | None]:
+def pids(states: list[device.DeviceState]) -> list[list[int] | None]:
     return [None if one.processes is None else [process.pid for process in one.processes]
             for one in states]
 

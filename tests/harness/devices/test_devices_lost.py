@@ -12,7 +12,7 @@ import pynvml
 import pytest
 
 from engine.verify import gate
-from harness.devices import inventory, nvidia, nvml
+from harness.devices import device, inventory, nvidia, nvml
 from harness.devices.call_timeout import Patience, Silent
 from harness.devices.device import Device
 from harness.errors import DeviceFault
@@ -166,7 +166,7 @@ def test_an_instance_that_fails_leaves_its_card_and_its_sibling(
 
 def test_a_driver_that_cannot_count_its_cards_is_told_with_a_card_that_is_asked_for(
         machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    listing = inventory.Listing(problem="NVML: Driver Not Loaded")
+    listing = device.Listing(problem="NVML: Driver Not Loaded")
     monkeypatch.setitem(inventory._LISTERS, "nvidia", lambda: listing)
     with pytest.raises(DeviceFault, match=r"cuda:0 is not there .*NVML: Driver Not Loaded"):
         inventory.find("cuda:0")

@@ -13,10 +13,10 @@ from time import perf_counter_ns
 
 import pytest
 
-from harness.benchmark.runs.clean_runs import Undisturbed
+from harness.benchmark.runs.clean_runs import CleanRuns
 from harness.devices.device import Device
 from harness.devices.monitoring import interference
-from harness.devices.monitoring.telemetry import Sample, Watch
+from harness.devices.monitoring.telemetry import Sample, TelemetryWatch
 from harness.devices.monitoring.tenants import Neighbours
 from tests.support.paths import DATA
 
@@ -51,20 +51,20 @@ def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]
 
 
 @pytest.fixture
-def watching(card: Callable[..., None]) -> Iterator[interference.Vigil]:
+def watching(card: Callable[..., None]) -> Iterator[interference.InterferenceMonitor]:
     with interference.over(CARD) as found:
         assert found is not None
         yield found
 
 
 @pytest.fixture
-def patient(card: Callable[..., None]) -> Iterator[interference.Vigil]:
+def patient(card: Callable[..., None]) -> Iterator[interference.InterferenceMonitor]:
     with interference.over(CARD, patient=True) as found:
         assert found is not None
         yield found
 
 
-def block(watching: interference.Vigil) -> str:
+def block(watching: interference.InterferenceMonitor) -> str:
     began_ns = perf_counter_ns()
     return watching.voids(began_ns, perf_counter_ns())
 
@@ -76,7 +76,7 @@ def block(watching: interference.Vigil) -> str:
 ])
 def test_who_comes_while_it_is_timed_on_voids_all_of_it(
         pids: tuple[int, ...], throttle: str, why: str, card: Callable[..., None],
-        watching: interference.Vigil) -> None:
+        watching: interference.InterferenceMonitor) -> None:
     assert block(watching) == ""
     card(os.getpid(), *pids, throttle=throttle)
     began_ns = perf_counter_ns()
@@ -138,9 +138,9 @@ class Listed:
 def test_of_several_cards_each_knows_its_own_kopts() -> None:
     """A campaign on two cards, and another kopt on the second of them alone."""
     with other_kopt("gpu-second") as theirs, \
-            Watch(Listed(os.getpid()), runners=lambda: 9) as first, \
-            Watch(Listed(os.getpid(), theirs, os.getppid()), runners=lambda: 9) as second:
-        found = interference.Vigil(first, second,
+            TelemetryWatch(Listed(os.getpid()), runners=lambda: 9) as first, \
+            TelemetryWatch(Listed(os.getpid(), theirs, os.getppid()), runners=lambda: 9) as second:
+        found = interference.InterferenceMonitor(first, second,
                             neighbours=[Neighbours("gpu-first"), Neighbours("gpu-second")])
     assert (found.residents, found.strangers) == ({theirs, os.getppid()}, {os.getppid()})
 
@@ -157,13 +157,13 @@ def test_who_is_ending_is_no_stranger() -> None:
                 dropped.wait()
                 return {dropped.pid}
 
-        with Watch(Listed(os.getpid(), os.getppid()), runners=lambda: 9) as watch:
-            assert interference.Vigil(watch, neighbours=[Leaving("gpu-leaving")]).strangers == set()
+        with TelemetryWatch(Listed(os.getpid(), os.getppid()), runners=lambda: 9) as watch:
+            assert interference.InterferenceMonitor(watch, neighbours=[Leaving("gpu-leaving")]).strangers == set()
     assert asked == [{os.getpid(), os.getppid()}] * 2
 
 
 def test_a_tool_that_fails_voids_nothing_and_is_told(card: Callable[..., None], tmp_path: Path,
-                                                     watching: interference.Vigil) -> None:
+                                                     watching: interference.InterferenceMonitor) -> None:
     assert block(watching) == ""
     (tmp_path / "metric").unlink()
     assert watching.voids_all() == ""
@@ -172,7 +172,7 @@ def test_a_tool_that_fails_voids_nothing_and_is_told(card: Callable[..., None], 
 
 
 def test_a_run_of_a_benchmark_is_repeated(card: Callable[..., None],
-                                          patient: interference.Vigil) -> None:
+                                          patient: interference.InterferenceMonitor) -> None:
     runs = []
 
     def run() -> int:
@@ -180,6 +180,6 @@ def test_a_run_of_a_benchmark_is_repeated(card: Callable[..., None],
         runs.append(perf_counter_ns())
         return len(runs)
 
-    undisturbed = Undisturbed(patient)
+    undisturbed = CleanRuns(patient)
     count = undisturbed(run)  # the sample before the second one may still be of the first
     assert count in (2, 3) and undisturbed.voided == {COMES: count - 1}

@@ -12,7 +12,7 @@ import pytest
 
 from harness.devices import nvidia, nvml
 from harness.devices.nvidia import Nvml
-from tests.support.processes import ROOT
+from tests.support.paths import ROOT
 
 LIBRARY = r"""
 #include <stdint.h>

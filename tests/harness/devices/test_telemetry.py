@@ -15,7 +15,14 @@ import pytest
 
 from harness.devices.monitoring import telemetry
 from harness.devices.monitoring.foreign_processes import BY_NUMBER
-from harness.devices.monitoring.telemetry import Health, Range, Sample, Watch, evidence, slowdowns
+from harness.devices.monitoring.telemetry import (
+    Health,
+    Range,
+    Sample,
+    TelemetryWatch,
+    evidence,
+    slowdowns,
+)
 from tests.support.paths import DATA
 from tests.support.processes import until
 
@@ -48,9 +55,9 @@ class Replay:
 
 
 @contextmanager
-def watch(source: telemetry.Source, *, interval_s: float = 60.0) -> Iterator[Watch]:
+def watch(source: telemetry.SampleSource, *, interval_s: float = 60.0) -> Iterator[TelemetryWatch]:
     """Watch, from the first sample (or failure) on; at this interval only blocks ask for more."""
-    with Watch(source, runners=lambda: 1, interval_s=interval_s) as watching:
+    with TelemetryWatch(source, runners=lambda: 1, interval_s=interval_s) as watching:
         until(lambda: watching._tried_ns or isinstance(source, Hanging))
         yield watching
 

@@ -16,15 +16,15 @@ import pytest
 from harness.compile import kernel
 from harness.devices.inventory import find
 from harness.errors import Stopped
-from harness.evaluate.evaluate import Evaluation, Settings, Trees, evaluate
+from harness.evaluate.evaluate import Evaluation, Trees, evaluate
 from harness.formats.json_codec import convert, from_json, to_json
 from harness.isolation import guard
 from harness.isolation.rpc import PeerError
 from harness.roofline import roofline
 from harness.roofline.roofline import Ceilings, Level
 from harness.runners.oracle_client import Errors, OracleError
-from harness.runners.runner_pool import Runners
-from harness.runners.session import CALL_LIMITS
+from harness.runners.runner_pool import RunnerPool
+from harness.runners.session import CALL_LIMITS, Settings
 from harness.target import Arg, ConfigClass
 from harness.timing.paired_timing import ClassTiming
 from harness.verdict import Row, Verdict
@@ -486,7 +486,7 @@ def test_a_library_swapped_after_the_build_is_not_run(tmp_path: Path) -> None:
     other = kernel.make(ONE, Path(tree(tmp_path / "u", SLOW)), "incumbent", place)
     Path(made.artifact).write_bytes(Path(other.artifact).read_bytes())
     with pytest.raises(PeerError, match="not the one that was built"):
-        Runners(CALL_LIMITS).start(made)
+        RunnerPool(CALL_LIMITS).start(made)
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.1, 0.5, 1.2])

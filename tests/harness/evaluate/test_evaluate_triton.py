@@ -11,7 +11,7 @@ from harness.compile.kernel import make, place_on
 from harness.devices import inventory
 from harness.errors import EnvironmentFault, KoptError
 from harness.isolation.rpc import PeerError
-from harness.runners.runner_pool import Runners
+from harness.runners.runner_pool import RunnerPool
 from harness.runners.session import CALL_LIMITS
 from harness.target import Arg, ConfigClass, Target
 from harness.timing.plan import Plan
@@ -124,7 +124,7 @@ def test_an_interpreter_without_torch_is_no_fault_of_the_candidate(tmp_path: Pat
     (tmp_path / "kernel.py").write_text(DOUBLE)
     kernel = make(target(), tmp_path, "candidate", place)
     with pytest.raises(EnvironmentFault, match="cannot run triton kernels"), \
-            Runners(CALL_LIMITS) as runners:
+            RunnerPool(CALL_LIMITS) as runners:
         runners.start(kernel)
 
 

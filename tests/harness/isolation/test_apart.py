@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from harness.benchmark.runs.csv_reader import Reader
-from tests.support import processes
+from harness.benchmark.runs.csv_reader import CsvReader
+from tests.support import paths, processes
 
 PROGRAM = """\
 import os, sys, time
@@ -60,7 +60,7 @@ class Asked:
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", PROGRAM, str(theirs.fileno()), self.mark],
-                pass_fds=[theirs.fileno()], cwd=processes.ROOT)
+                pass_fds=[theirs.fileno()], cwd=paths.ROOT)
         self.lines = self.socket.makefile("rb")
 
     def ask(self, do: str) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def test_what_one_question_does_no_other_sees() -> None:
 def test_a_reader_that_has_died_since_is_replaced(tmp_path: Path) -> None:
     folder, path = tmp_path / "reader", tmp_path / "b.csv"
     path.write_text("m,us\n1,2\n")
-    reader = Reader(folder)
+    reader = CsvReader(folder)
     first = reader.read(path, "b.csv")
     assert reader.read(path, "b.csv") == first
     reading = at_work_in(folder)

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from harness.benchmark.kernel_time import cupti
-from harness.benchmark.runs.workdir import Place, Side
+from harness.benchmark.runs.workdir import CommandEnvironment, WorkingCopy
 from harness.benchmark.verdict.whole_program import EndToEnd, measure
 from harness.devices import inventory
-from harness.evaluate.evaluate import Settings, Trees
+from harness.evaluate.evaluate import Trees
 from harness.formats import file_copy
+from harness.runners.session import Settings
 from tests.support.benchmark_case import judge, kernel
 
 DIG = f"""
@@ -72,7 +73,7 @@ def test_a_program_that_digs_loses_no_verdict_and_leaves_nothing(tmp_path: Path)
 
 def test_what_is_dug_beside_a_profile_is_no_crash(tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
-    side = Side("candidate", tmp_path / "tree", tmp_path / "side", Place())
+    side = WorkingCopy("candidate", tmp_path / "tree", tmp_path / "side", CommandEnvironment())
     with pytest.raises(cupti.Unseen):
         cupti.observed(side, (), lambda: dug(next(side.home.glob("kernel-time-*"))))
     assert not list(side.home.iterdir())

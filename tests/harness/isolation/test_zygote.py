@@ -24,7 +24,8 @@ from harness.isolation import device_lock, process_tree
 from harness.isolation.guard import Confine, Guarded, Limits, clean_env
 from harness.isolation.rpc import Peer, PeerError
 from harness.isolation.zygote_client import VARIABLE, Forked, Kind, WarmStart, Zygote, forked
-from tests.support.processes import ROOT, alive, kill, until
+from tests.support.paths import ROOT
+from tests.support.processes import alive, kill, until
 
 PLACE = Place(device="cpu", scratch="")
 LIMITS = Limits(wall_s=60.0)

@@ -9,16 +9,17 @@ import pytest
 
 from harness.devices import inventory
 from harness.errors import EnvironmentFault, InputError, Refused
-from harness.evaluate.evaluate import Settings
 from harness.loop import loop as harness_loop
 from harness.loop import screening
-from harness.loop.loop import Job, LoopResult, Trial, loop
+from harness.loop.loop import loop
 from harness.roofline.roofline import Ceilings, Level
-from harness.search.bayesian.bayesian_search import ModelSearch
+from harness.runners.session import Settings
+from harness.search.bayesian.bayesian_search import BayesianSearch
 from harness.search.space.space import Observation, Space
 from harness.search.strategy.ask_tell import Strategy
 from harness.search.trials import corpus, trial_log
-from harness.search.trials.trial_log import Logbook
+from harness.search.trials.trial_log import TrialLog
+from harness.search.trials.trials import LoopResult, SearchJob, Trial
 from harness.target import ConfigClass
 from tests.support.c_case import HEAD, REFERENCE, RIGHT, kernel, target, tree
 
@@ -50,7 +51,7 @@ def locks(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 def search(tmp_path: Path, source: str, *, seen: list[Trial] | None = None,
            cancel: threading.Event | None = None, **job: object) -> LoopResult:
     folder = tree(tmp_path / "tree", source, REFERENCE)
-    return loop(ONE, Job(tree=folder, reference=folder, **job),  # type: ignore[arg-type]
+    return loop(ONE, SearchJob(tree=folder, reference=folder, **job),  # type: ignore[arg-type]
                 inventory.find("cpu"), Settings(scratch=str(tmp_path / "scratch"), wall_s=2.0),
                 on_trial=(seen if seen is not None else []).append, cancel=cancel)
 
@@ -172,7 +173,7 @@ def test_the_corpus_advises_and_the_same_advice_is_given_again(
 
     def strategy(space: Space, seed: int, history: tuple[Observation, ...]) -> Strategy:
         given.append(history)
-        return ModelSearch(space, seed)
+        return BayesianSearch(space, seed)
 
     monkeypatch.setattr(harness_loop, "strategy_for", strategy)
     search(tmp_path, KNOBS, budget=1, corpus=str(tmp_path / "corpus.jsonl"))
@@ -200,18 +201,18 @@ def test_what_nothing_can_be_is_withheld_and_never_kept(tmp_path: Path,
 
 def test_a_record_is_for_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial_log, "LET_GO_S", 0.1)
-    with Logbook(tmp_path / "record", "a"), pytest.raises(Refused, match="another loop works"):
-        Logbook(tmp_path / "record", "a")
-    with Logbook(tmp_path / "record", "a", corpus_bytes=7) as again:
+    with TrialLog(tmp_path / "record", "a"), pytest.raises(Refused, match="another loop works"):
+        TrialLog(tmp_path / "record", "a")
+    with TrialLog(tmp_path / "record", "a", corpus_bytes=7) as again:
         assert again.corpus_bytes == 0  # as it was when the record began
     with pytest.raises(InputError, match="of another loop"):
-        Logbook(tmp_path / "record", "b")
+        TrialLog(tmp_path / "record", "b")
 
 
 @pytest.mark.parametrize("torn", [b"", b"{", b'{"type":"loop","lo', b"\xff\x00", b"\n\n", b"[]"])
 def test_a_torn_head_is_begun_again(tmp_path: Path, torn: bytes) -> None:
     (tmp_path / trial_log.TRIALS).write_bytes(torn)
-    with Logbook(tmp_path, "a") as book:
+    with TrialLog(tmp_path, "a") as book:
         assert book.trials == () and bool(book.notes) == bool(torn.strip())
-    with Logbook(tmp_path, "a") as book:
+    with TrialLog(tmp_path, "a") as book:
         assert book.trials == ()

@@ -11,7 +11,7 @@ import pytest
 
 from engine.verify.fleet import Fleet, Gated
 from engine.workers.knob_search import OnTrial, searched
-from engine.workers.protocol import Bench, Task
+from engine.workers.protocol import Task, WorkerBench
 from harness.devices.device import Device
 from harness.devices.monitoring.tenants import Neighbours
 from harness.isolation.zygote_client import WarmStart
@@ -39,7 +39,7 @@ class Loops:
         return "GPU is lost" if device.id in self.dead else ""
 
     def run(self) -> LoopResult | None:
-        bench = cast(Bench, SimpleNamespace(fleet=self.fleet))
+        bench = cast(WorkerBench, SimpleNamespace(fleet=self.fleet))
         task = cast(Task, SimpleNamespace(trials=len(self._ends)))
         return searched(task, bench, lambda *_: None, self.cancel, self._on)
 

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.loop.loop import nothing_worked
-from harness.search.bayesian.bayesian_search import ModelSearch
+from harness.search.bayesian.bayesian_search import BayesianSearch
 from harness.search.space.space import Config, Space
-from harness.search.strategy.ask_tell import Strategy, Walk
-from harness.search.strategy.predicted_order import Guide
+from harness.search.strategy.ask_tell import AskTell, Strategy
+from harness.search.strategy.predicted_order import PredictedOrder
 from harness.search.trials.trials import Trial
 from tests.harness.search.test_keep_or_revert import SPACE, tried
 from tests.support import benchmark_case, campaigns
@@ -27,7 +27,7 @@ from tests.support.paths import ROOT
 KERNEL = campaigns.KERNEL.replace("in [1, 16] times", f"in {list(range(1, 17))} times")
 
 
-class Eager(Walk):
+class Eager(AskTell):
     """Asks its strategy before the default is returned, as a walk did once."""
 
     def next(self) -> Config | None:
@@ -36,14 +36,14 @@ class Eager(Walk):
         return super().next()
 
 
-def walks(seed: int, guided: bool) -> tuple[Walk, Walk]:
+def walks(seed: int, guided: bool) -> tuple[AskTell, AskTell]:
     """Return a lazy and an eager walk with the same strategy; ties and infinities are predicted."""
     def strategy() -> Strategy:
-        made = ModelSearch(SPACE, seed)
-        return Guide(made, lambda configs: [float(str(one["A"])) for one in configs]) \
+        made = BayesianSearch(SPACE, seed)
+        return PredictedOrder(made, lambda configs: [float(str(one["A"])) for one in configs]) \
             if guided else made
 
-    return Walk(strategy(), SPACE), Eager(strategy(), SPACE)
+    return AskTell(strategy(), SPACE), Eager(strategy(), SPACE)
 
 
 @given(st.integers(0, 10**6), st.booleans(), st.integers(0, 17))
@@ -77,7 +77,7 @@ class Slow:
 
 def test_the_default_comes_before_anything_is_asked() -> None:
     slow = Slow(SPACE)
-    walk = Walk(slow, SPACE)
+    walk = AskTell(slow, SPACE)
     assert walk.next() == SPACE.default and slow.calls == []
     assert [one["A"] for one in walk.planned()] == [8, 4]  # the default is under way
     walk.tell(Trial(number=0, config=dict(SPACE.default), correctness="FAIL", tag="revert"))

@@ -14,13 +14,13 @@ import pytest
 from harness.devices import inventory
 from harness.errors import DeviceFault, IncumbentFault
 from harness.loop.loop import loop
-from harness.loop.screening import Screen
+from harness.loop.screening import Screening
 from harness.loop.trial_process import Entry, Lane
-from harness.loop.trial_turns import Trial
+from harness.loop.trial_turns import RunningTrial
 from harness.runners.session import Settings
 from harness.search.space import knobs
 from harness.search.trials import corpus
-from harness.search.trials.trials import Job
+from harness.search.trials.trials import SearchJob
 from harness.target import ConfigClass
 from tests.harness.loop import test_trial_turns
 from tests.support.kernel_case import target, tree
@@ -64,14 +64,14 @@ class Broken:
 
     def sick_beside(self) -> None:
         """Have the start break when a trial's own first blocks are over."""
-        first = Trial.first
+        first = RunningTrial.first
 
-        def then_sick(trial: Trial) -> dict[str, float]:
+        def then_sick(trial: RunningTrial) -> dict[str, float]:
             found = first(trial)
             self.sick.touch()
             return found
 
-        self.patch.setattr(Trial, "first", then_sick)
+        self.patch.setattr(RunningTrial, "first", then_sick)
 
 
 @pytest.fixture(params=[DIES, RAISES], ids=["dies", "raises"])
@@ -116,7 +116,7 @@ def test_who_breaks_the_start_each_time_fails_and_the_next_one_works(broken: Bro
     assert broken.of("start")[0] == "PASS"
     broken.well_after_restart()
     with broken.patch.context() as patch:
-        again, first = Lane.again, Trial.first
+        again, first = Lane.again, RunningTrial.first
 
         def sick(lane: Lane, entry: Entry) -> None:
             again(lane, entry)
@@ -125,7 +125,7 @@ def test_who_breaks_the_start_each_time_fails_and_the_next_one_works(broken: Bro
         patch.setattr(Lane, "again", sick)
         broken.sick_beside()
         correctness, reason = broken.of("fast")
-        broken.patch.setattr(Trial, "first", first)
+        broken.patch.setattr(RunningTrial, "first", first)
     assert correctness == "FAIL" and "the start fails beside it" in reason
     assert broken.of("little")[0] == "PASS"
 
@@ -173,7 +173,7 @@ def test_priors_learn_nothing_from_a_start_that_crashes(tmp_path: Path) -> None:
                   args=(*target().args, ), classes=(ConfigClass(name="one", shape={"n": 4096}),))
     learnt = tmp_path / "corpus.jsonl"
     with pytest.raises(IncumbentFault, match="the loop's start does not run"):
-        loop(task, Job(tree=at, reference=at, budget=3, corpus=str(learnt)), inventory.find("cpu"),
+        loop(task, SearchJob(tree=at, reference=at, budget=3, corpus=str(learnt)), inventory.find("cpu"),
              Settings(scratch=str(tmp_path / "scratch")))
     assert not corpus.read(learnt, op=task.op, end=corpus.size(learnt)).records
 
@@ -208,7 +208,7 @@ def test_a_half_copied_tree_of_a_killed_loop_is_not_used(tmp_path: Path) -> None
     at = tree(tmp_path / "tree", source)
     (Path(at) / "helps.py").write_text("def twice(x, out):\n    out.copy_(2 * x)\n")
     (tmp_path / "scratch" / "trial").mkdir(parents=True)
-    with Screen(target(language="python"), Job(tree=at, reference=at), inventory.find("cpu"),
+    with Screening(target(language="python"), SearchJob(tree=at, reference=at), inventory.find("cpu"),
                 Settings(scratch=str(tmp_path / "scratch")), source,
                 knobs.find(source, language="python"), None, None) as screen:
         found = screen.measure({"N": 2})

@@ -14,11 +14,11 @@ from harness.compile.kernel import Kernel
 from harness.compile.precompile import Ahead, Ready
 from harness.devices import inventory
 from harness.loop import trial_turns
-from harness.loop.screening import Screen
+from harness.loop.screening import Screening
 from harness.runners.session import Settings
 from harness.search.space import knobs
 from harness.search.trials.screened import Screened
-from harness.search.trials.trials import Job
+from harness.search.trials.trials import SearchJob
 from harness.target import ConfigClass
 from harness.timing.quick_timing import Leader
 from tests.support.kernel_case import target, tree
@@ -56,28 +56,28 @@ class NothingToCompile(Ahead):
 
 
 @pytest.fixture(scope="module")
-def screen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Screen]:
+def screen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Screening]:
     with opened(tmp_path_factory.mktemp("turns"), 120.0) as made:
         yield made
 
 
-def opened(folder: Path, wall_s: float) -> Screen:
+def opened(folder: Path, wall_s: float) -> Screening:
     at = tree(folder / "tree", WORK)
     task = target(language="python", classes=(
         ConfigClass(name="small", shape={"n": 331}), ConfigClass(name="large", shape={"n": 4099})))
-    made = Screen(task, Job(tree=at, reference=at), inventory.find("cpu"),
+    made = Screening(task, SearchJob(tree=at, reference=at), inventory.find("cpu"),
                   Settings(scratch=str(folder / "scratch"), wall_s=wall_s), WORK,
                   knobs.find(WORK, language="python"), None, None)
     made.ahead = NothingToCompile(task, Path(at), "sm_90", folder / "ahead", workers=1)
     return made
 
 
-def of(screen: Screen, mode: str) -> Screened:
+def of(screen: Screening, mode: str) -> Screened:
     return screen.measure({"MODE": MODES.index(mode)})
 
 
 @pytest.mark.slow
-def test_trials_take_turns_with_the_start_and_survive_those_that_do_not(screen: Screen) -> None:
+def test_trials_take_turns_with_the_start_and_survive_those_that_do_not(screen: Screening) -> None:
     first = of(screen, "start")
     assert first.correctness == "PASS" and not first.reason
     assert first.log_ratio is not None
@@ -96,7 +96,7 @@ def test_trials_take_turns_with_the_start_and_survive_those_that_do_not(screen: 
     assert (faster.log_ratio or 0.0) > (fast.log_ratio or 0.0)
 
 
-def test_what_one_trial_spoils_is_not_the_next_ones_fault(screen: Screen) -> None:
+def test_what_one_trial_spoils_is_not_the_next_ones_fault(screen: Screening) -> None:
     """Inputs are shared, and a trial that cannot become the best is not checked on all of them."""
     screen.leader = Leader(screen.target)
     assert of(screen, "fast").correctness == "PASS"
@@ -107,7 +107,7 @@ def test_what_one_trial_spoils_is_not_the_next_ones_fault(screen: Screen) -> Non
 
 
 def test_a_process_that_has_stood_idle_is_begun_anew(
-        screen: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
+        screen: Screening, monkeypatch: pytest.MonkeyPatch) -> None:
     assert of(screen, "fast").correctness == "PASS" and screen.turns is not None
     before = screen.turns._lane
     monkeypatch.setattr(trial_turns, "HOLD_S", 0.0)
@@ -125,7 +125,7 @@ def test_a_trial_that_hangs_costs_its_limit_and_the_next_one_works(tmp_path: Pat
 
 
 def test_what_cannot_become_the_best_is_checked_on_the_cheapest_class_alone(
-        screen: Screen) -> None:
+        screen: Screening) -> None:
     screen.leader = Leader(screen.target)
     screen.leader.take(9.0, {"small": 1e9, "large": 1e9})
     little = of(screen, "little")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness.compile.triton_aot import KernelResources, Section
 from harness.devices import datasheets
-from harness.devices.datasheets import Card
+from harness.devices.datasheets import CardModel
 from harness.errors import InputError
 from harness.roofline import cost_model, roofline
 from harness.roofline.cost_model import Prediction, predict, rank
@@ -44,7 +44,7 @@ def resources(**fields: Any) -> KernelResources:
     return KernelResources(**(given | fields))
 
 
-def latency(target: Target, one: KernelResources, card: Card = H200, *,
+def latency(target: Target, one: KernelResources, card: CardModel = H200, *,
             cold: bool = True) -> float:
     found = predict(target, target.classes[0], [one], card, cold=cold)
     assert found is not None

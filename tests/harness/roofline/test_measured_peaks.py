@@ -13,13 +13,14 @@ import pytest
 from harness.compile.kernel import Place, kind_of
 from harness.devices import datasheets, inventory
 from harness.devices.device import Device
-from harness.evaluate.evaluate import Evaluation, Settings, Trees
+from harness.evaluate.evaluate import Evaluation, Trees
 from harness.formats.json_codec import ConvertError, from_json, to_json
 from harness.isolation import device_lock
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.zygote_client import Zygote
 from harness.roofline import measured_peaks, roofline
 from harness.roofline.measured_peaks import Effort, GpuCeilings
+from harness.runners.session import Settings
 from harness.target import ConfigClass, Target
 from harness.timing.plan import Plan
 from harness.verdict import Row

@@ -19,14 +19,15 @@ from harness.devices import inventory
 from harness.devices.device import Device
 from harness.errors import InputError
 from harness.loop.forecast import Forecast
-from harness.loop.loop import Job, LoopResult, Trial, key, loop
+from harness.loop.loop import key, loop
 from harness.requests import EvaluateRequest, LoopRequest
 from harness.roofline import roofline
 from harness.roofline.predictor import Foretold, card_for, filled, of_tree
 from harness.runners.session import Settings
 from harness.search.space.space import Config
-from harness.search.strategy.predicted_order import Guide
+from harness.search.strategy.predicted_order import PredictedOrder
 from harness.search.trials import corpus
+from harness.search.trials.trials import LoopResult, SearchJob, Trial
 from harness.target import ConfigClass, Target
 from harness.verdict import Row, Verdict
 from kopt_tui.main import main
@@ -160,7 +161,7 @@ def search(folder: Path, *, of: Target = BIG, predict: str = "", **job: Any) -> 
     at = folder / "tree"
     if not at.exists():
         tree(at, KNOBS)
-    return loop(of, Job(tree=str(at), reference=str(at), **job), inventory.find("cpu"),
+    return loop(of, SearchJob(tree=str(at), reference=str(at), **job), inventory.find("cpu"),
                 Settings(scratch=str(folder / "scratch"), predict=predict))
 
 
@@ -198,7 +199,7 @@ def test_without_a_card_nothing_changes(tmp_path: Path) -> None:
     assert [one.latency_us for one in result.trials] == [None, None] and not result.notes
     assert [one.tag for one in result.trials] == ["kept", "tried"]
     settings = Settings(scratch=str(tmp_path))
-    job = Job(tree="", reference="")
+    job = SearchJob(tree="", reference="")
     names = {key(BIG, job, CARD, replace(settings, predict=name)) for name in ("", "h200", "l4")}
     assert len(names) == 3  # a record is of one card, or of none
 
@@ -206,7 +207,7 @@ def test_without_a_card_nothing_changes(tmp_path: Path) -> None:
 def test_where_something_is_measured_trials_tell_of_the_machine(tmp_path: Path) -> None:
     """And a search is told the measured ratio, never the predicted one."""
     settings = Settings(scratch=str(tmp_path), predict="l4")
-    job = Job(tree=str(tmp_path), reference="")
+    job = SearchJob(tree=str(tmp_path), reference="")
     with pytest.raises(InputError, match=f"{CARD.name} measures here"):
         Forecast.of(BIG, job, CARD, settings, lambda config: None, None)
     own = replace(settings, predict="h200")
@@ -250,7 +251,7 @@ def test_what_is_planned_comes_in_order_and_what_is_learnt_keeps_its_place() -> 
         asked.append(configs)
         return [math.inf if one["A"] == 1 else float(str(one["A"])) for one in configs]
 
-    guide = Guide(Scripted(), expect)
+    guide = PredictedOrder(Scripted(), expect)
     assert guide.planned() == [{"A": 3}, {"A": 1}, {"A": 2}]
     seen = []
     while (config := guide.ask()) is not None:

@@ -12,8 +12,9 @@ from engine.verify.harness_client import HARNESS_LIMITS, USUAL_BUDGET
 from harness.compile import kernel as kernels
 from harness.correctness.coverage import plan
 from harness.devices import inventory
-from harness.evaluate.evaluate import Settings, Trees, evaluate
+from harness.evaluate.evaluate import Trees, evaluate
 from harness.runners.oracle_client import DISTRIBUTIONS, ORACLE_LIMITS, Case, Oracle, OracleError
+from harness.runners.session import Settings
 from harness.search.trials.trials import MOST_TRIALS
 from harness.target import Arg, ConfigClass, Target
 from tests.support import kernel_case, shared_zygotes

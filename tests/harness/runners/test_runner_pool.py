@@ -16,7 +16,7 @@ from harness.isolation import device_lock
 from harness.isolation.rpc import Peer
 from harness.runners import context_queue
 from harness.runners.oracle_client import Case
-from harness.runners.runner_pool import Runners
+from harness.runners.runner_pool import RunnerPool
 from harness.runners.session import PYTHON_LIMITS
 from tests.support.kernel_case import target
 from tests.support.processes import until
@@ -42,7 +42,7 @@ def running(pid: int) -> bool:
 
 def test_started_ahead_and_every_one_fresh(tmp_path: Path) -> None:
     one = made(tmp_path)
-    with Runners(PYTHON_LIMITS, ahead=2) as runners:
+    with RunnerPool(PYTHON_LIMITS, ahead=2) as runners:
         runners.expect(one, 5)
         waiting = [peer._guarded.pid for peer in runners._waiting["candidate"]]
         assert len(waiting) == 2
@@ -64,7 +64,7 @@ def test_what_sleeps_looks_for_no_card_before_it_is_taken(
     send = Peer.send
     monkeypatch.setattr(Peer, "send", lambda self, op, **fields: [
         asked.append(op), send(self, op, **fields)][1])
-    with Runners(PYTHON_LIMITS, ahead=1) as runners:
+    with RunnerPool(PYTHON_LIMITS, ahead=1) as runners:
         one = made(tmp_path)
         runners.expect(one, 1, asleep=asleep)
         assert asked == told
@@ -76,7 +76,7 @@ def test_a_lock_handed_over_is_held_until_the_runner_is_dead(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
     one = made(tmp_path)
-    with Runners(PYTHON_LIMITS, ahead=1) as runners:
+    with RunnerPool(PYTHON_LIMITS, ahead=1) as runners:
         runners.expect(one, 1)  # before there is a lock
         held = device_lock.acquire("gpu-test")
         peer = runners.start(one, lock=held)
@@ -96,7 +96,7 @@ def test_a_rehearsal_that_hangs_ends_with_its_runners(tmp_path: Path,
     hung = made(tmp_path, source=f"open({str(begun)!r}, 'w')\nwhile True: pass\n")
     case = Case(id="c", config_class="c", distribution="normal", tensors=())
     with device_lock.acquire("gpu-test") as held:
-        with Runners(PYTHON_LIMITS) as runners:
+        with RunnerPool(PYTHON_LIMITS) as runners:
             runners.rehearse(hung, held, case)
             assert until(begun.exists)
             began = time.monotonic()
@@ -115,7 +115,7 @@ def test_what_settles_is_taken_with_its_context_though_its_turn_has_not_come(
                         if op == "context" else ask(self, op, **fields))
     one = made(tmp_path)
     with device_lock.acquire("gpu-test") as held, context_queue.urgent(), \
-            Runners(PYTHON_LIMITS, ahead=3) as runners:
+            RunnerPool(PYTHON_LIMITS, ahead=3) as runners:
         monkeypatch.setattr(context_queue, "PATIENCE_S", LONG_S)
         began = time.monotonic()
         runners.expect(one, 3, asleep=True)
@@ -133,7 +133,7 @@ def test_a_context_that_could_not_be_made_beside_the_check_is_no_kernels_fault(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
     one = made(tmp_path)
-    with device_lock.acquire("gpu-test") as held, Runners(PYTHON_LIMITS, ahead=1) as runners:
+    with device_lock.acquire("gpu-test") as held, RunnerPool(PYTHON_LIMITS, ahead=1) as runners:
         runners.expect(one, 1, asleep=True)
         [waiting] = runners._waiting["candidate"]
         runners.settle(held)
@@ -147,7 +147,7 @@ def test_who_waited_for_long_is_not_taken(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its limit runs while it idles, as behind tests of minutes, and would end it amid its work."""
     one = made(tmp_path)
-    with Runners(PYTHON_LIMITS, ahead=2) as runners:
+    with RunnerPool(PYTHON_LIMITS, ahead=2) as runners:
         runners.expect(one, 2)
         old, young = runners._waiting["candidate"]
         runners._opened[old] -= PYTHON_LIMITS.wall_s / 2
@@ -164,7 +164,7 @@ def test_what_waits_for_its_turn_never_comes_to_a_card_that_is_given_back(
     monkeypatch.setattr(Peer, "send", lambda self, op, **fields: [
         asked.append(op), send(self, op, **fields)][1])
     one = made(tmp_path)
-    runners = Runners(PYTHON_LIMITS, ahead=3)
+    runners = RunnerPool(PYTHON_LIMITS, ahead=3)
     with device_lock.acquire("gpu-test") as held, context_queue.urgent():
         monkeypatch.setattr(context_queue, "PATIENCE_S", LONG_S)
         runners.expect(one, 3, asleep=True)
@@ -190,7 +190,7 @@ def double(*given):
     print("called by", os.getpid(), file=seen)
     {call}
 """)
-    with device_lock.acquire("gpu-test") as held, Runners(PYTHON_LIMITS) as runners:
+    with device_lock.acquire("gpu-test") as held, RunnerPool(PYTHON_LIMITS) as runners:
         for name in ("first", "second"):
             runners.rehearse(one, held, Case(id=name, config_class=name, distribution="normal",
                                              tensors=()))
@@ -208,6 +208,6 @@ def test_who_has_one_stream_alone_has_one_queue_unless_the_user_says(
     source = f"import os\nassert os.environ.get('CUDA_DEVICE_MAX_CONNECTIONS') == {wanted!r}\n"
     one = made(tmp_path, source=source + "def double(x, out):\n    pass\n")
     one = replace(one, place=replace(one.place, env={**one.place.env, **given}))
-    with Runners(PYTHON_LIMITS) as runners:
+    with RunnerPool(PYTHON_LIMITS) as runners:
         runners.one_queue = one_queue
         runners.start(one).close()

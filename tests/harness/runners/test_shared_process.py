@@ -8,10 +8,11 @@ import pytest
 
 from harness.devices import inventory
 from harness.devices.monitoring.telemetry_nvidia import ONE_PROCESS
-from harness.evaluate.evaluate import Settings, Trees, evaluate
+from harness.evaluate.evaluate import Trees, evaluate
 from harness.isolation.guard import Limits
 from harness.isolation.rpc import Peer, PeerDied
-from harness.runners.shared_process import Bench
+from harness.runners.session import Settings
+from harness.runners.shared_process import SharedProcess
 from harness.target import Arg, ConfigClass
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
@@ -72,7 +73,7 @@ def test_a_candidate_that_is_wrong_or_dies_is_judged_as_ever(tmp_path: Path) -> 
 def test_one_that_cannot_be_told_to_leave_leaves_all_the_same(tmp_path: Path) -> None:
     """Its process has died: who comes next begins another one."""
     peer = Peer("runner", cwd=tmp_path, limits=Limits(wall_s=60.0))
-    bench = Bench(peer)
+    bench = SharedProcess(peer)
     seat = bench.seat("a")
     peer.kill()
     with pytest.raises(PeerDied):
@@ -83,7 +84,7 @@ def test_one_that_cannot_be_told_to_leave_leaves_all_the_same(tmp_path: Path) ->
 
 def test_the_last_to_leave_ends_the_process(tmp_path: Path) -> None:
     peer = Peer("runner", cwd=tmp_path, limits=Limits(wall_s=60.0))
-    bench = Bench(peer)
+    bench = SharedProcess(peer)
     first, second = bench.seat("a"), bench.seat("b")
     for seat in (first, second):
         assert seat.ask("ready", language="python", device="cpu", interpret=False)["torch"]

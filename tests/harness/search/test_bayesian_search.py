@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from harness.errors import InputError
 from harness.search.bayesian import encoding, gaussian_process
-from harness.search.bayesian.bayesian_search import ModelSearch
-from harness.search.bayesian.config_table import Table
-from harness.search.bayesian.gaussian_process import Hyperparameters, Points, Process
+from harness.search.bayesian.bayesian_search import BayesianSearch
+from harness.search.bayesian.config_table import ConfigTable
+from harness.search.bayesian.gaussian_process import GaussianProcess, Hyperparameters, Points
 from harness.search.space import constraints
 from harness.search.space.knobs import Knob, Value
 from harness.search.space.space import Config, Observation, Space, of_knobs
@@ -49,7 +49,7 @@ def test_a_space_of_knobs() -> None:
         of_knobs(knobs, ["C"])
 
 
-def asked(search: ModelSearch, rng: random.Random, budget: int = 10_000) -> list[Config]:
+def asked(search: BayesianSearch, rng: random.Random, budget: int = 10_000) -> list[Config]:
     """Ask until the end, telling random scores and failures."""
     configs: list[Config] = []
     while len(configs) < budget and (config := search.ask()) is not None:
@@ -62,23 +62,23 @@ def asked(search: ModelSearch, rng: random.Random, budget: int = 10_000) -> list
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(0, 10**6))
 def test_default_first_nothing_twice_everything_once(sizes: list[int], seed: int) -> None:
     made = space(*sizes)
-    configs = asked(ModelSearch(made, seed), random.Random(seed))
+    configs = asked(BayesianSearch(made, seed), random.Random(seed))
     keys = [made.key(config) for config in configs]
     assert configs[0] == made.default
     assert len(keys) == len(set(keys)) == made.size
-    again = asked(ModelSearch(made, seed), random.Random(seed))
+    again = asked(BayesianSearch(made, seed), random.Random(seed))
     assert again == configs
 
 
 def test_other_seeds_search_otherwise() -> None:
     made = space(5, 5, 5)
-    orders = {tuple(map(made.key, asked(ModelSearch(made, seed), random.Random(1), 20)))
+    orders = {tuple(map(made.key, asked(BayesianSearch(made, seed), random.Random(1), 20)))
               for seed in range(8)}
     assert len(orders) == 8
 
 
 def test_a_space_of_failures_is_asked_to_its_end() -> None:
-    search, count = ModelSearch(space(4, 4), 0), 0
+    search, count = BayesianSearch(space(4, 4), 0), 0
     while (config := search.ask()) is not None:
         search.tell(config, None)
         count += 1
@@ -87,7 +87,7 @@ def test_a_space_of_failures_is_asked_to_its_end() -> None:
 
 def test_a_huge_space_can_be_searched() -> None:
     made = space(*[256] * 12)
-    assert len(asked(ModelSearch(made, 0), random.Random(0), 20)) == 20
+    assert len(asked(BayesianSearch(made, 0), random.Random(0), 20)) == 20
 
 
 def rugged(config: Config, made: Space, seed: int) -> float:
@@ -105,7 +105,7 @@ def chosen(made: Space, rng: random.Random) -> Config:
 
 
 def found(made: Space, seed: int, budget: int, chance: bool) -> float:
-    search, rng = ModelSearch(made, seed), random.Random(seed)
+    search, rng = BayesianSearch(made, seed), random.Random(seed)
     best = -math.inf
     for _ in range(budget):
         config = chosen(made, rng) if chance else search.ask()
@@ -131,7 +131,7 @@ def test_only_what_meets_the_requirements_is_asked() -> None:
     made = Space(choices={"M": (16, 32, 64, 128), "N": (16, 32, 64, 128), "W": (2, 4, 8)},
                  default={"M": 16, "N": 16, "W": 2},
                  requires=("M * N <= 4096", "W != 8 or M >= 64"))
-    configs = asked(ModelSearch(made, 1), random.Random(1))
+    configs = asked(BayesianSearch(made, 1), random.Random(1))
     legal = [(m, n, w) for m in made.choices["M"] for n in made.choices["N"]
              for w in made.choices["W"] if m * n <= 4096 and (w != 8 or m >= 64)]
     assert sorted(map(made.key, configs)) == sorted(legal)
@@ -142,7 +142,7 @@ def test_requirements_hold_also_in_a_space_too_large_to_list(wide: int) -> None:
     choices = {f"K{i}": tuple(range(1, 33)) for i in range(wide)}
     made = Space(choices=choices, default={name: 1 for name in choices},
                  requires=("K0 % K1 == 0", "K0 * K1 < 64"))
-    for config in asked(ModelSearch(made, 3), random.Random(2), 40):
+    for config in asked(BayesianSearch(made, 3), random.Random(2), 40):
         assert int(config["K0"]) % int(config["K1"]) == 0 and config["K0"] * config["K1"] < 64
 
 
@@ -180,7 +180,7 @@ def test_a_requirement_means_what_python_means(text: str, choices: list[int]) ->
     one = constraints.parse(text, NAMES)
     made = Space(choices={name: tuple(choices) for name in NAMES}, requires=(text,),
                  default={name: choices[0] for name in NAMES})
-    listed = Table(made, numpy.random.default_rng(0))
+    listed = ConfigTable(made, numpy.random.default_rng(0))
     legal = {made.key(listed.config(row)) for row in range(len(listed))}
     for key in itertools.product(choices, repeat=3):
         names = dict(zip(NAMES, key, strict=True))
@@ -207,7 +207,7 @@ def test_odd_requirements_are_the_same_for_one_and_for_all(
     legal = [config for config in made if one.met(config)]
     assert 0 < len(legal) < len(made)
     search = Space(choices=choices, default=legal[0], requires=(text,))
-    configs = asked(ModelSearch(search, 0), random.Random(0))
+    configs = asked(BayesianSearch(search, 0), random.Random(0))
     assert sorted(map(repr, configs)) == sorted(map(repr, legal))
 
 
@@ -224,7 +224,7 @@ def test_rare_legal_configurations_are_found() -> None:
     choices = {f"K{i}": tuple(range(32)) for i in range(8)}
     made = Space(choices=choices, default={name: 0 for name in choices},
                  requires=tuple(f"K{i} == K{i + 1}" for i in (0, 2, 4, 6)))
-    configs = asked(ModelSearch(made, 0), random.Random(0), 40)
+    configs = asked(BayesianSearch(made, 0), random.Random(0), 40)
     assert len(configs) == 40
     assert all(config[f"K{i}"] == config[f"K{i + 1}"] for config in configs for i in (0, 2, 4, 6))
 
@@ -244,7 +244,7 @@ def test_a_knob_that_stays_is_a_number_in_a_requirement() -> None:
     made = of_knobs((knob("A", 2, 1, 2, 4), knob("B", 3, 1, 3)), ["A"],
                     (constraints.parse("A * B <= 6", ("A", "B")),))
     assert made.requires == ("A * 3 <= 6",)
-    assert {config["A"] for config in asked(ModelSearch(made, 0), random.Random(0))} == {1, 2}
+    assert {config["A"] for config in asked(BayesianSearch(made, 0), random.Random(0))} == {1, 2}
 
 
 # The model
@@ -273,7 +273,7 @@ def test_the_process_knows_what_it_has_seen_and_doubts_what_is_far() -> None:
     points, values = Points(x, none, none), numpy.sin(6 * x[:, 0])
     by = Hyperparameters(numpy.array([0.3]))
     by.fit(points, values, 40)
-    process = Process(points, values, by)
+    process = GaussianProcess(points, values, by)
     mean, deviation = process.predict(points)
     assert numpy.abs(mean - values).max() < 0.1
     far = Points(numpy.array([[3.0]]), none[:1], none[:1])
@@ -302,14 +302,14 @@ ODD_CHOICES = [(10**15, 10**15 + 1, 10**15 + 2), (-10**17, 0, 1), (7,), ("a", "b
 @pytest.mark.parametrize("choices", ODD_CHOICES, ids=range(len(ODD_CHOICES)))
 def test_odd_choices_can_be_searched(choices: tuple[Value, ...]) -> None:
     made = Space(choices={"A": choices, "B": (1, 2, 4)}, default={"A": choices[0], "B": 1})
-    assert len(asked(ModelSearch(made, 0), random.Random(0), 40)) == min(40, made.size)
+    assert len(asked(BayesianSearch(made, 0), random.Random(0), 40)) == min(40, made.size)
 
 
 @pytest.mark.parametrize("spread", [0.0, 1e-9, 1e-5, 1e-3, 1e3, 1e300])
 @pytest.mark.parametrize("advice", [True, False])
 def test_scores_of_any_size_can_be_told(spread: float, advice: bool) -> None:
     made, rng = space(6, 6, 6), random.Random(1)
-    search = ModelSearch(made, 2, told(made, 1, 1.0) if advice else ())
+    search = BayesianSearch(made, 2, told(made, 1, 1.0) if advice else ())
     for _ in range(90):
         config = search.ask()
         assert config is not None
@@ -318,7 +318,7 @@ def test_scores_of_any_size_can_be_told(spread: float, advice: bool) -> None:
 
 def test_a_long_search_stays_quick() -> None:
     made = space(8, 8, 8, 8)
-    search, rng = ModelSearch(made, 0), random.Random(0)
+    search, rng = BayesianSearch(made, 0), random.Random(0)
     for _ in range(1_200):
         search.tell(chosen(made, rng), rng.random())
     before = time.process_time()
@@ -346,8 +346,8 @@ def told(made: Space, seed: int, sign: float, every: int = 1) -> tuple[Observati
 
 
 def advised(made: Space, seed: int, budget: int, history: tuple[Observation, ...],
-            ) -> tuple[float, ModelSearch]:
-    search, best = ModelSearch(made, seed, history), -math.inf
+            ) -> tuple[float, BayesianSearch]:
+    search, best = BayesianSearch(made, seed, history), -math.inf
     for _ in range(budget):
         config = search.ask()
         assert config is not None
@@ -381,7 +381,7 @@ def test_advice_on_a_space_too_large_to_list() -> None:
     configs = [chosen(made, rng) for _ in range(60)]
     seen = tuple(Observation(source="other", config=one,
                              latency_us=1e3 + sum(map(float, one.values()))) for one in configs)
-    search = ModelSearch(made, 0, seen)
+    search = BayesianSearch(made, 0, seen)
     assert search.advised
     for config in asked(search, rng, 40):
         assert config.keys() == choices.keys()
@@ -391,13 +391,13 @@ def test_advice_on_a_space_too_large_to_list() -> None:
 def test_a_forged_latency_is_no_advice_and_breaks_nothing(latency_us: float) -> None:
     made = space(4, 4)
     one = Observation(source="other", config={"K0": 1, "K1": 2}, latency_us=latency_us)
-    search = ModelSearch(made, 0, (*told(made, 0, 1.0), one))
+    search = BayesianSearch(made, 0, (*told(made, 0, 1.0), one))
     assert len(asked(search, random.Random(0))) == 16
 
 
 def test_advice_off_the_space_or_too_thin_is_none() -> None:
     made = space(4, 4)
     few = told(made, 0, 1.0)[:5]
-    assert not ModelSearch(made, 0, few).advised
+    assert not BayesianSearch(made, 0, few).advised
     failed = tuple(replace(one, latency_us=None) for one in told(made, 0, 1.0))
-    assert not ModelSearch(made, 0, failed).advised
+    assert not BayesianSearch(made, 0, failed).advised

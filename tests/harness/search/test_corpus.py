@@ -81,7 +81,7 @@ def test_no_content_makes_reading_fail(tmp_path_factory: pytest.TempPathFactory,
 
 def test_there_need_be_none_and_it_ends_where_it_is_told(tmp_path: Path) -> None:
     path = tmp_path / "corpus.jsonl"
-    assert corpus.read(path) == corpus.Reading(()) and corpus.size(path) == 0
+    assert corpus.read(path) == corpus.CorpusReading(()) and corpus.size(path) == 0
     corpus.append(path, record())
     end = corpus.size(path)
     corpus.append(path, record(op="later"))

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.search.bayesian.bayesian_search import ModelSearch
+from harness.search.bayesian.bayesian_search import BayesianSearch
 from harness.search.space.space import Config, Space, simplicity
-from harness.search.strategy.ask_tell import Walk
-from harness.search.strategy.incumbent import Ruling
+from harness.search.strategy.ask_tell import AskTell
+from harness.search.strategy.incumbent import Incumbent
 from harness.search.trials.trials import Trial
 
 SPACE = Space(choices={"A": (1, 2, 4, 8), "B": (0.5, 0.25), "C": ("off", "on")},
@@ -39,7 +39,7 @@ def predicted(us: float, config: Config | None = None) -> Trial:
 
 def ruled(*trials: Trial) -> int | None:
     """Return which of some trials is the best in the end."""
-    ruling = Ruling(SPACE, 0.01)
+    ruling = Incumbent(SPACE, 0.01)
     taken = [index for index, one in enumerate(trials) if ruling.take(one)]
     assert ruling.best is (trials[taken[-1]] if taken else None)
     return taken[-1] if taken else None
@@ -93,7 +93,7 @@ def test_a_dishonest_trial_cannot_be_made(fields: dict[str, Any]) -> None:
         trial(1.0, **fields)
 
 
-def tried(walk: Walk, budget: int, first: int = 0) -> list[Trial]:
+def tried(walk: AskTell, budget: int, first: int = 0) -> list[Trial]:
     """Walk on, with results that depend on the configuration alone."""
     trials: list[Trial] = []
     while len(trials) < budget and (config := walk.next()) is not None:
@@ -107,9 +107,9 @@ def tried(walk: Walk, budget: int, first: int = 0) -> list[Trial]:
 
 @given(st.integers(0, 10**6), st.integers(0, 16), st.integers(0, 16))
 def test_going_on_is_as_if_it_had_never_ended(seed: int, killed_after: int, budget: int) -> None:
-    whole = tried(Walk(ModelSearch(SPACE, seed), SPACE), budget)
-    first = tried(Walk(ModelSearch(SPACE, seed), SPACE), min(killed_after, budget))
-    again = Walk(ModelSearch(SPACE, seed), SPACE)
+    whole = tried(AskTell(BayesianSearch(SPACE, seed), SPACE), budget)
+    first = tried(AskTell(BayesianSearch(SPACE, seed), SPACE), min(killed_after, budget))
+    again = AskTell(BayesianSearch(SPACE, seed), SPACE)
     again.replay(first)
     assert first + tried(again, budget - len(first), len(first)) == whole
 
@@ -117,8 +117,8 @@ def test_going_on_is_as_if_it_had_never_ended(seed: int, killed_after: int, budg
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 16))
 def test_a_strategy_that_has_changed_loses_and_repeats_nothing(seed: int, other: int,
                                                                done: int) -> None:
-    first = tried(Walk(ModelSearch(SPACE, seed), SPACE), done)
-    again = Walk(ModelSearch(SPACE, other), SPACE)
+    first = tried(AskTell(BayesianSearch(SPACE, seed), SPACE), done)
+    again = AskTell(BayesianSearch(SPACE, other), SPACE)
     again.replay(first)
     rest = tried(again, 99, len(first))
     keys = [SPACE.key(one.config) for one in [*first, *rest]]
@@ -140,5 +140,5 @@ class Stubborn:
 
 
 def test_the_default_comes_first_and_nothing_twice_whatever_is_asked() -> None:
-    assert [one.config for one in tried(Walk(Stubborn(), SPACE), 9)] == [SPACE.default,
+    assert [one.config for one in tried(AskTell(Stubborn(), SPACE), 9)] == [SPACE.default,
                                                                          Stubborn().ask()]

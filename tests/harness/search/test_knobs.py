@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import InputError
-from harness.search.bayesian.bayesian_search import ModelSearch
+from harness.search.bayesian.bayesian_search import BayesianSearch
 from harness.search.space import knobs
 from harness.search.space.space import of_knobs
 from tests.support.paths import EXAMPLES
@@ -219,7 +219,7 @@ def test_requirements_stand_in_the_source() -> None:
         "does not meet the requirement M != 8 or N > 8",)
     space = of_knobs(found, (), required)
     assert space.requires == ("M * 8 <= 64", "M != 8 or 8 > 8")
-    search = ModelSearch(space, 0)
+    search = BayesianSearch(space, 0)
     assert search.ask() == {"M": 4} and search.ask() is None
 
 
@@ -302,7 +302,7 @@ def test_a_search_asks_every_point_once(choices: dict[str, list[knobs.Value]], s
     found = tuple(knobs.Knob(name=name, line=1, value=values[0], choices=tuple(values))
                   for name, values in choices.items())
     space = of_knobs(found)
-    strategy = ModelSearch(space, seed)
+    strategy = BayesianSearch(space, seed)
     asked = []
     while (config := strategy.ask()) is not None and len(asked) < 60:
         asked.append(space.key(config))

@@ -8,21 +8,21 @@ import random
 import pytest
 
 from harness.runners.oracle_client import Case
-from harness.timing.clock_check import Block, Clock
-from harness.timing.input_mutation import Contents
+from harness.timing.clock_check import Clock, TimedBlock
+from harness.timing.input_mutation import InputMutation
 
 SHORT, LONG_CALLS = 100, 300
 CALL_NS = 20_000
 
 
 def blocks(rng: random.Random, *, forged: float = 0.0, hidden_ns: int = 0,
-           jitter_ns: int = 30_000, cost_ns: int = 400_000) -> list[Block]:
+           jitter_ns: int = 30_000, cost_ns: int = 400_000) -> list[TimedBlock]:
     """Return six blocks whose runner reports a share too little, or a fixed amount."""
     made = []
     for calls in (SHORT, LONG_CALLS, LONG_CALLS, SHORT, SHORT, LONG_CALLS):
         took = calls * CALL_NS
         seen = took + cost_ns + round(abs(rng.gauss(0, jitter_ns)))
-        made.append(Block(calls, round(took * (1 - forged)) - hidden_ns, seen, 0))
+        made.append(TimedBlock(calls, round(took * (1 - forged)) - hidden_ns, seen, 0))
     return made
 
 
@@ -65,7 +65,7 @@ def test_two_pairs_accuse_nobody() -> None:
 
 def test_blocks_of_one_length_have_no_band() -> None:
     clock = Clock(200_000)
-    clock.add([Block(10, 1000, 2000, 0)] * 4, [Block(10, 1000, 2000, 0)] * 4)
+    clock.add([TimedBlock(10, 1000, 2000, 0)] * 4, [TimedBlock(10, 1000, 2000, 0)] * 4)
     assert clock.band is None and clock.excess() is None
 
 
@@ -80,7 +80,7 @@ CASE = Case(id="c", config_class="c", distribution="normal", tensors=(
 def test_contents_are_known_whatever_was_moved(seed: int) -> None:
     """The oracle's view (all at once, from the originals) is what the runner's moves made."""
     rng = random.Random(seed)
-    contents = Contents(CASE, rng)
+    contents = InputMutation(CASE, rng)
     copies = 3
     memory = {copy: {0: list(range(15)), 3: list(range(7))} for copy in range(copies)}
     for _ in range(6):
@@ -103,7 +103,7 @@ def test_contents_are_known_whatever_was_moved(seed: int) -> None:
 def test_no_contents_of_a_chain_come_back_nor_their_sum(length: int) -> None:
     big = Case(id="c", config_class="c", distribution="normal",
                tensors=({"name": "x", "role": "input", "shape": [100_000]},))
-    contents = Contents(big, random.Random(3))
+    contents = InputMutation(big, random.Random(3))
     rng = random.Random(4)
     values = [rng.gauss(0, 1) for _ in range(100_000)]
     total, seen = math.fsum(values), set()
@@ -118,5 +118,5 @@ def test_no_contents_of_a_chain_come_back_nor_their_sum(length: int) -> None:
 def test_nothing_is_moved_where_nothing_can_be() -> None:
     only_weights = Case(id="c", config_class="c", distribution="normal", tensors=(
         {"name": "w", "role": "input", "shape": [9], "weight": True},))
-    contents = Contents(only_weights, random.Random(1))
+    contents = InputMutation(only_weights, random.Random(1))
     assert contents.draw(4) == [] and contents.chain(16) == []

@@ -15,7 +15,7 @@ import pytest
 
 from engine.verify import harness_client
 from harness.devices import inventory
-from harness.devices.device import Device, DeviceState, Listing, Process
+from harness.devices.device import Device, DeviceProcess, DeviceState, Listing
 from harness.devices.monitoring import tenants
 from harness.devices.monitoring.interference import COMPANY, STRANGER
 from harness.requests import EvaluateRequest, LoopRequest
@@ -61,7 +61,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
         def read(wanted: list[Device]) -> list[DeviceState]:
             nonlocal left
             left -= 1
-            there = (Process(pid=41, name="train"),)
+            there = (DeviceProcess(pid=41, name="train"),)
             return [DeviceState(device=one.id, at=0.0, utilization_pct=0.0, memory_used=0,
                                 memory_total=141 << 30,
                                 processes=there if one.id in busy and left >= 0 else ())

@@ -8,7 +8,7 @@ import pytest
 
 from engine.journal import lease
 from engine.journal.write import Writer
-from engine.repository.campaign_repo import Lineage
+from engine.repository.campaign_repo import CampaignRepo
 from engine.repository.patches.patch import parse
 from tests.support import repos, samples
 from tests.support.command_line import NAME, PATCH, answer, kopt, told, write_campaign
@@ -21,7 +21,7 @@ def kept_campaign(tmp_path: Path) -> tuple[Path, Path]:
     project = repos.project(tmp_path / "project")
     workspace = tmp_path / "workspace"
     folder = workspace / NAME
-    lineage = Lineage.create(folder, NAME, project)
+    lineage = CampaignRepo.create(folder, NAME, project)
     base = lineage.base
     tree = lineage.worktree("fixed-1", base)
     (tree / "kernel.c").write_text(repos.edited(repos.KERNEL, 3, LINE))

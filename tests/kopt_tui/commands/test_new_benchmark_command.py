@@ -12,9 +12,9 @@ from engine.discovery.classes import proposal, sample_runs
 from engine.discovery.new import draft_command
 from engine.discovery.project import benchmark, kernel_source, metric_columns, sources
 from engine.manifest import schema
-from harness.benchmark.runs.result_table import Table
+from harness.benchmark.runs.result_table import ResultTable
 from harness.benchmark.runs.run_pairs import SickIncumbent
-from harness.benchmark.spec.command_target import Check, CommandTarget, Metric, Mode
+from harness.benchmark.spec.command_target import BenchmarkMode, CheckColumn, CommandTarget, Metric
 from harness.devices import inventory
 from harness.errors import InputError
 from kopt_tui.main import main
@@ -269,7 +269,7 @@ def test_a_command_that_names_no_script_is_taken_with_what_the_likeliest_says(
 
 def test_what_a_run_shows_gives_way_to_what_a_person_gave(project: Path) -> None:
     known = draft_command.infer_all(project, {"check": "err_x == 0"})
-    table = Table(columns=("n", "ok", "ms"), rows=(("1", "PASS", "2.5"), ("2", "PASS", "3.5")))
+    table = ResultTable(columns=("n", "ok", "ms"), rows=(("1", "PASS", "2.5"), ("2", "PASS", "3.5")))
     seen = draft_command.seen(known, table, "")
     assert (seen["check"].value, seen["metrics"].value) == ("err_x == 0", "ms")
     assert seen["primary_metric"].value == "ms"
@@ -319,7 +319,7 @@ def test_files_are_formatted_as_the_project_does_where_the_tool_is_here(
 @pytest.mark.slow
 def test_a_run_that_gives_no_table_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "bench.py").write_text("raise SystemExit('no card')\n")
-    mode = Mode(name="full", command="python bench.py", csv="a.csv")
+    mode = BenchmarkMode(name="full", command="python bench.py", csv="a.csv")
     with pytest.raises(InputError, match="the benchmark exited with 1: no card"):
         sample_runs.table(tmp_path, mode, device="cpu")
     with pytest.raises(InputError, match="the benchmark does not build: exited with 1"):
@@ -332,7 +332,7 @@ def test_a_run_that_gives_no_table_is_one_line(tmp_path: Path) -> None:
 def test_a_baseline_is_read_by_several_runs_of_a_checkout(project: Path, tmp_path: Path) -> None:
     target = CommandTarget(op="pa", command="python tests/bench_pa.py", csv="pa.csv",
                            build_command="touch built", metrics=(Metric(name="us_pa_ps"),),
-                           check=Check(column="err_pa_ps", rule="== 0"))
+                           check=CheckColumn(column="err_pa_ps", rule="== 0"))
     cpu = inventory.find("cpu")
     runs = sample_runs.readings(target, project, cpu, tmp_path / "scratch", runs=2)
     assert [len(run.costs) for run in runs] == [16, 16] and runs[0].costs != runs[1].costs

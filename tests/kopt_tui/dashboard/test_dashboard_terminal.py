@@ -17,7 +17,8 @@ from engine.journal import lease
 from engine.journal.records import Lease
 from engine.journal.write import Writer
 from tests.support.dashboard_journal import CAMPAIGN, make, own
-from tests.support.dashboard_terminal import ROOT, Terminal, dashboard
+from tests.support.dashboard_terminal import Terminal, dashboard
+from tests.support.paths import ROOT
 
 
 @pytest.fixture
