@@ -1,4 +1,5 @@
-"""What `harness.compile.triton_aot` says of compiled kernels against what the compilers' own tools print.
+"""What `harness.compile.triton_aot` says of compiled kernels against what the compilers' own tools
+print.
 
     python bench/aot_agreement.py [--configs 30] [--out FILE]
 

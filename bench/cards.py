@@ -37,10 +37,9 @@ from harness import target
 from harness.devices import inventory
 from harness.devices.device import Device
 from harness.errors import Stopped
-from harness.evaluate.evaluate import Trees
 from harness.requests import EvaluateRequest
-from harness.runners.session import Settings
 from harness.search.space import knobs
+from harness.settings import Settings, Trees
 from harness.timing.plan import Plan
 
 EXAMPLE = "matmul_triton"

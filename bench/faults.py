@@ -22,9 +22,9 @@ import machine
 
 from harness import target
 from harness.compile import kernel
-from harness.evaluate.evaluate import Trees, evaluate
+from harness.evaluate.evaluate import evaluate
 from harness.isolation.zygote_client import Zygote
-from harness.runners.session import Settings
+from harness.settings import Settings, Trees
 from harness.timing.plan import Plan
 
 SOURCE = """\

@@ -21,8 +21,8 @@ import machine
 
 from harness import target
 from harness.devices import inventory
-from harness.evaluate.evaluate import Trees, evaluate
-from harness.runners.session import Settings
+from harness.evaluate.evaluate import evaluate
+from harness.settings import Settings, Trees
 from harness.timing.plan import Plan
 
 KERNEL = """#include <stdint.h>

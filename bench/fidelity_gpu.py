@@ -32,12 +32,13 @@ from harness.compile import kernel
 from harness.correctness.check import Check
 from harness.correctness.tolerance import Tolerance
 from harness.evaluate import verdict_rows
-from harness.evaluate.evaluate import Trees, evaluate
+from harness.evaluate.evaluate import evaluate
 from harness.evaluate.measure import Measurement
 from harness.evaluate.verdict_rows import EvaluationResults
 from harness.formats.json_codec import to_builtins
 from harness.isolation.zygote_client import Zygote
-from harness.runners.session import Session, Settings
+from harness.runners.session import Session
+from harness.settings import Settings, Trees
 from harness.timing.plan import Plan
 from harness.verdict import Row, Verdict
 

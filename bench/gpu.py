@@ -25,15 +25,15 @@ from typing import Any
 import machine
 
 from harness import target
-from harness.evaluate.evaluate import Trees, evaluate
+from harness.case import DISTRIBUTIONS
+from harness.evaluate.evaluate import evaluate
 from harness.formats.json_codec import to_builtins
 from harness.isolation import guard
 from harness.isolation.guard import Confine
 from harness.loop.loop import loop
-from harness.runners.oracle_client import DISTRIBUTIONS
-from harness.runners.session import Settings
 from harness.search.space import knobs
 from harness.search.trials.trials import SearchJob
+from harness.settings import Settings, Trees
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
 

@@ -4,7 +4,8 @@
 
 The best configuration found within the time gets a verdict against the default, and is then held
 against what the card itself does: a matmul against cuBLAS (torch.matmul, timed beside it as the
-incumbent of a verdict), a softmax against the copy bandwidth that `harness.roofline.measured_peaks` measures.
+incumbent of a verdict), a softmax against the copy bandwidth that
+`harness.roofline.measured_peaks` measures.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ import machine
 
 from harness import target
 from harness.compile import kernel
-from harness.evaluate.evaluate import Trees, evaluate
+from harness.evaluate.evaluate import evaluate
 from harness.isolation.zygote_client import Zygote
 from harness.loop.loop import loop
 from harness.roofline import measured_peaks
-from harness.runners.session import Settings
 from harness.search.space import knobs
 from harness.search.trials.trials import SearchJob, Trial
+from harness.settings import Settings, Trees
 from harness.target import Target
 from harness.timing.plan import Plan
 from harness.verdict import Verdict

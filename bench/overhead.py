@@ -14,7 +14,7 @@ import machine
 import msgspec
 
 from engine.campaign import setup as campaigns
-from engine.manifest import schema as manifests
+from engine.manifest import load
 from engine.repository.project import start_repository
 from engine.run.engine import Engine
 
@@ -29,10 +29,10 @@ def main() -> None:
         project = Path(made) / "project"
         shutil.copytree(EXAMPLES / args.example, project)
         start_repository(project, "start")
-        loaded = msgspec.structs.replace(manifests.load(project / "manifest.yaml"),
+        loaded = msgspec.structs.replace(load.load(project / "manifest.yaml"),
                                          approval="auto")
         manifest = Path(made) / "manifest.yaml"
-        manifest.write_text(manifests.dump(loaded, brief=True))
+        manifest.write_text(load.dump(loaded, brief=True))
         workspace = Path(made) / "workspace"
         workspace.mkdir()
         setup = campaigns.create(workspace, manifest)

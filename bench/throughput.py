@@ -37,20 +37,21 @@ from harness.compile import kernel, triton_aot
 from harness.compile.kernel import Place
 from harness.compile.precompile import Ahead
 from harness.devices import datasheets
-from harness.evaluate.evaluate import Trees, evaluate
+from harness.evaluate.evaluate import evaluate
 from harness.formats.json_codec import to_builtins
 from harness.isolation.guard import clean_env
 from harness.isolation.rpc import Peer
 from harness.isolation.zygote_client import Zygote
-from harness.loop.screening import SCREEN, Screening
+from harness.loop.screening import Screening
 from harness.loop.sweep import Sweep
 from harness.roofline import cost_model
-from harness.runners.session import GPU_LIMITS, Settings
+from harness.runners.session import GPU_LIMITS
 from harness.runners.shared_process import Seat
 from harness.search.space import knobs
 from harness.search.space.space import Config
 from harness.search.trials.trials import SearchJob
-from harness.timing.plan import Plan
+from harness.settings import Settings, Trees
+from harness.timing.plan import SCREEN, Plan
 from harness.timing.quick_timing import BLOCKS, Solo
 
 PARTS = ("baseline", "ours", "final", "triage")
@@ -291,8 +292,19 @@ def compile_only(arch: str, workers: int | None, limit: int, python: str | None)
             found = [ahead.get(key) for key in keys]
             seconds = time.monotonic() - began
             again = time.monotonic()
-            hit = triton_aot.inspected(space.task(), tree, arch, ahead.scratch / keys[0], cached=True,
-                                python=python, zygote=zygote) if configs else None
+            hit = (
+                triton_aot.inspected(
+                    space.task(),
+                    tree,
+                    arch,
+                    ahead.scratch / keys[0],
+                    cached=True,
+                    python=python,
+                    zygote=zygote,
+                )
+                if configs
+                else None
+            )
             again = time.monotonic() - again
         fits = [one for one in found if not one.error and not one.reasons]
         card = datasheets.named("h200")

@@ -18,10 +18,10 @@ from fidelity_kernels import source, task, write
 
 from harness.compile import kernel
 from harness.devices import inventory
-from harness.evaluate.evaluate import Trees, evaluate
+from harness.evaluate.evaluate import evaluate
 from harness.isolation.rpc import Peer
 from harness.isolation.zygote_client import Zygote
-from harness.runners.session import Settings
+from harness.settings import Settings, Trees
 from harness.timing.paired_blocks import PairedBlocks
 from harness.timing.paired_timing import ClassTiming, Pairs
 from harness.timing.plan import Plan

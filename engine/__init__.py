@@ -1,1 +1,1 @@
-"""Campaigns: rounds of candidates, judged by the harness, kept as commits, recorded in a journal."""
+"""Campaigns: rounds of candidates, judged by the harness, kept as commits, journalled."""

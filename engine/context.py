@@ -20,7 +20,7 @@ from engine.journal import lease as leases
 from engine.journal.read import Reader
 from engine.journal.records import Lease
 from engine.journal.write import Writer
-from engine.rounds.pool import Ticked
+from engine.messages import Ticked
 from engine.verify import harness_client
 from engine.verify.fleet import Fleet, Gated
 from engine.verify.verifier import VerdictRequest, Verified, Verifier

@@ -1,1 +1,1 @@
-"""Verdicts: whether a candidate is valid, correct and faster; usable alone, as `python -m harness`."""
+"""Verdicts: is a candidate valid, correct and faster? Usable alone: `python -m harness`."""

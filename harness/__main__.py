@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 from harness import target
+from harness.benchmark.spec import validate
 from harness.benchmark.verdict import whole_program
 from harness.compile import kernel
 from harness.devices import inventory
@@ -30,7 +31,7 @@ from harness.requests import (
     TrialLine,
     VerdictLine,
 )
-from harness.runners.session import Settings
+from harness.settings import Settings
 from harness.target import Target
 
 
@@ -68,11 +69,10 @@ def answer(request: Request, cancel: threading.Event) -> Line:
 
 def reported(request: ReportedRequest, cancel: threading.Event) -> Line:
     """Answer with the verdict on a command target; its modules are imported for nothing else."""
-    from harness.benchmark.spec import command_target
     from harness.benchmark.verdict import canary_check
     from harness.benchmark.verdict.benchmark_verdict import evaluate as evaluate_command
 
-    command_target.check(request.target)
+    validate.check(request.target)
     if request.settings.canary:
         return VerdictLine(verdict=canary_check.listen(
             request.target, request.trees, inventory.find(request.device), request.settings,
@@ -85,9 +85,8 @@ def reported(request: ReportedRequest, cancel: threading.Event) -> Line:
 def reported_loop(request: ReportedLoopRequest, cancel: threading.Event) -> Line:
     """Answer with where a search by a project's own benchmark ended."""
     from harness.benchmark.search.command_loop import sweep
-    from harness.benchmark.spec import command_target
 
-    command_target.check(request.target)
+    validate.check(request.target)
     return LoopLine(result=sweep(
         request.target, request.job, inventory.find(request.device), request.settings,
         repeats=request.repeats, cancel=cancel, progress=tell,

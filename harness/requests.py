@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.benchmark.verdict.whole_program import EndToEnd
-from harness.evaluate.evaluate import Trees
-from harness.runners.session import Settings
 from harness.search.trials.trials import LoopResult, SearchJob, Trial
+from harness.settings import Settings, Trees
 from harness.target import Target
 from harness.verdict import Verdict
 

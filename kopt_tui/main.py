@@ -11,11 +11,11 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from harness.errors import EnvironmentFault, InputError, KoptError
 from kopt_tui.cli.parser import Parser
+from kopt_tui.cli.workspace import workspace_of
 
 VERBS = {
     "demo": "run a real campaign on this machine, start to end",
@@ -89,11 +89,6 @@ def _complete_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-
-
-def workspace_of(args: argparse.Namespace) -> Path:
-    """Return the workspace: --workspace, KOPT_WORKSPACE, or ./workspace."""
-    return Path(args.workspace or os.environ.get("KOPT_WORKSPACE") or "workspace").expanduser()
 
 
 def _run(words: list[str], command: list[str]) -> int:

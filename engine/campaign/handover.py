@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 from engine.journal.records import Campaign
-from engine.manifest import schema
+from engine.manifest import load
 from harness.errors import KoptError
 
 ORIGIN = "ORIGIN_COMMIT"
@@ -21,7 +21,7 @@ def is_copy(one: Campaign) -> bool:
 def commits(one: Campaign) -> bool:
     """Tell whether a campaign may commit in the user's repository. Raises InputError."""
     path = Path(one.path) / "manifest.yaml"
-    return not path.is_file() or schema.load(path).git_commit
+    return not path.is_file() or load.load(path).git_commit
 
 
 def publishes(one: Campaign) -> bool:
@@ -37,7 +37,7 @@ def branch(one: Campaign) -> str:
     path = Path(one.path) / "manifest.yaml"
     own = f"optimize/{one.id}"
     try:
-        named = schema.load(path).git_branch if path.is_file() else own
+        named = load.load(path).git_branch if path.is_file() else own
     except KoptError:
         return own
     return own if named in ("auto", "none") else named

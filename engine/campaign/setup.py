@@ -21,7 +21,7 @@ from engine.globs import matches
 from engine.journal.read import Reader
 from engine.journal.records import Campaign
 from engine.journal.write import Writer
-from engine.manifest import benchmark_target, env_overrides
+from engine.manifest import benchmark_target, env_overrides, load
 from engine.manifest import schema as manifests
 from engine.manifest.ignored_fields import unheeded
 from engine.manifest.schema import Manifest
@@ -31,7 +31,7 @@ from engine.repository.campaign_repo import CampaignRepo
 from engine.repository.clone import Clone
 from engine.repository.project import Project
 from harness import target
-from harness.benchmark.spec import command_target as command_targets
+from harness.benchmark.spec import validate
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.compile import c_compiler
 from harness.devices.device import Device
@@ -101,8 +101,8 @@ def create(workspace: Path, manifest_path: Path) -> Setup:
     Raises InputError or EnvironmentFault in one line for whatever is missing; nothing is left
     behind that a second try would trip over.
     """
-    manifest = manifests.load(manifest_path)
-    manifests.check_runnable(manifest)
+    manifest = load.load(manifest_path)
+    load.check_runnable(manifest)
     project = projects.find(Path(manifest.project))
     given = shape_weights.read(manifest)
     task, told = shape_weights.applied(_target_of(manifest, project),
@@ -130,11 +130,18 @@ def _record(writer: Writer, folder: Folder, project: Project, manifest: Manifest
     identity, taken = folder.path.name, project
     if manifest.execution_mode == "workspace":
         taken = workspace_copy.take(project, manifest, task, folder.path)
-    lineage = CampaignRepo.create(folder.path, identity, taken, publishes=manifests.publishes(manifest),
-                             published=_published(manifest), carry=manifest.carry, origin=project)
+    lineage = CampaignRepo.create(
+        folder.path,
+        identity,
+        taken,
+        publishes=manifests.publishes(manifest),
+        published=_published(manifest),
+        carry=manifest.carry,
+        origin=project,
+    )
     if taken is not project:
         workspace_copy.complete(taken, lineage)
-    folder.manifest.write_text(manifests.dump(manifest))
+    folder.manifest.write_text(load.dump(manifest))
     with writer.transaction():
         writer.add_campaign(Campaign(
             id=identity, path=str(folder.path), op=manifest.target_op,
@@ -176,7 +183,7 @@ def open_campaign(workspace: Path, identity: str) -> Setup:
         weights = shape_weights.kept(folder, reader, identity)
     finally:
         reader.close()
-    manifest = manifests.load(folder.manifest)
+    manifest = load.load(folder.manifest)
     lineage = CampaignRepo(folder.path, identity, Path(campaign.project),
                       publishes=manifests.publishes(manifest), published=_published(manifest))
     task, _ = shape_weights.applied(_target_at(lineage, manifest, folder), weights)
@@ -194,7 +201,7 @@ def _target_of(manifest: Manifest, project: Project) -> Target | CommandTarget:
     if manifest.target.kind == "command":
         files = Clone(project.git_dir).files(project.head)
         command = benchmark_target.sealed_target(manifest, files)
-        command_targets.check(command)
+        validate.check(command)
         if not any(matches(path, benchmark_target.edit(manifest)) for path in files):
             _expect_committed(project, benchmark_target.edit(manifest))
         return command

@@ -12,7 +12,7 @@ from engine.campaign.folder import Folder
 from engine.journal.read import Reader
 from engine.journal.write import Writer
 from engine.manifest.schema import Manifest
-from harness.benchmark.spec import command_target as command_targets
+from harness.benchmark.spec import validate
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.call_trace import weights, weights_csv
 from harness.call_trace.weights import Weights
@@ -94,7 +94,7 @@ def applied(task: Target | CommandTarget,
     if isinstance(task, Target):
         return weights.weighted(task, found)
     weighed = replace(task, weights=found)
-    command_targets.check(weighed)
+    validate.check(weighed)
     return weighed, ()
 
 

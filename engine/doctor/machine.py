@@ -77,8 +77,12 @@ def cards(listed: list[Device], problems: list[str]) -> Iterator[MachineCheck]:
     for problem in problems:
         yield MachineCheck("gpu", "warn", problem, "look at the driver")
     if not problems and all(device.kind == "cpu" for device in listed):
-        yield MachineCheck("gpu", "note", "none: C kernels are measured on the CPU; of a Triton kernel "
-                    "only correctness can be told")
+        yield MachineCheck(
+            "gpu",
+            "note",
+            "none: C kernels are measured on the CPU; of a Triton kernel "
+            "only correctness can be told",
+        )
 
 
 def visibility() -> MachineCheck:

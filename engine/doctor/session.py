@@ -85,8 +85,12 @@ def logind() -> MachineCheck:
     user = os.environ.get("USER") or str(os.getuid())
     if Path(f"/var/lib/systemd/linger/{user}").exists():
         return MachineCheck(name, "ok", f"logind kills processes, but {user} lingers")
-    return MachineCheck(name, "warn", "logind kills a user's processes at logout (KillUserProcesses)",
-                 f"loginctl enable-linger {user}")
+    return MachineCheck(
+        name,
+        "warn",
+        "logind kills a user's processes at logout (KillUserProcesses)",
+        f"loginctl enable-linger {user}",
+    )
 
 
 def terminal() -> MachineCheck:
@@ -101,7 +105,9 @@ def terminal() -> MachineCheck:
     if encoding.upper().replace("-", "") != "UTF8":
         return MachineCheck("terminal", "warn", ", ".join(facts), "set LANG=C.UTF-8 for its lines")
     if 0 < size.columns < 80 or 0 < size.lines < 24:
-        return MachineCheck("terminal", "warn", ", ".join(facts), "80x24 is the smallest that shows all")
+        return MachineCheck(
+            "terminal", "warn", ", ".join(facts), "80x24 is the smallest that shows all"
+        )
     return MachineCheck("terminal", "ok", ", ".join([*facts, f"host {this_host().split(' ')[0]}"]))
 
 

@@ -71,9 +71,13 @@ def packages() -> MachineCheck:
     versions = {name: _version(name) for name in ("torch", "triton", "textual")}
     found = ", ".join(f"{name} {version or '-'}" for name, version in versions.items())
     if not (versions["torch"] and versions["triton"]):
-        return MachineCheck("packages", "note", found, "Triton kernels need pip install 'kopt[torch]'")
+        return MachineCheck(
+            "packages", "note", found, "Triton kernels need pip install 'kopt[torch]'"
+        )
     if not versions["textual"]:
-        return MachineCheck("packages", "note", found, "the dashboard needs pip install 'kopt[tui]'")
+        return MachineCheck(
+            "packages", "note", found, "the dashboard needs pip install 'kopt[tui]'"
+        )
     return MachineCheck("packages", "ok", found)
 
 

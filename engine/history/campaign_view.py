@@ -14,7 +14,7 @@ from engine.history.kernel_splits import Splits
 from engine.history.lessons import Lesson
 from engine.journal.read import Reader
 from engine.journal.records import Bottleneck, Campaign, Event, Slot, VerdictRow
-from engine.manifest import schema as manifests
+from engine.manifest import load
 from engine.manifest.schema import Manifest
 from engine.markdown import stamp
 from harness.errors import KoptError
@@ -157,7 +157,7 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
 def whole(reader: Reader, row: Campaign) -> JournalView:
     """Read a campaign's story with what its manifest says, if that is there still."""
     try:
-        manifest = manifests.load(Path(row.path) / "manifest.yaml")
+        manifest = load.load(Path(row.path) / "manifest.yaml")
     except KoptError:
         return read(reader, row.id)
     return read(reader, row.id, manifest.decision.score, Commands.of(manifest))

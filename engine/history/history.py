@@ -203,7 +203,8 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.attempts)
 
 
-def read(reader: Reader, campaign: str, score: Score = "kernel", margin: float = 0.01) -> CampaignHistory:
+def read(reader: Reader, campaign: str, score: Score = "kernel",
+         margin: float = 0.01) -> CampaignHistory:
     """Read a campaign's past; raises LookupError if there is no such campaign."""
     one = reader.campaign(campaign)
     if one is None:
@@ -231,7 +232,8 @@ def decode(row: VerdictRow) -> Verdict:
     return msgspec.json.decode(row.body, type=Verdict)
 
 
-def _regression(past: CampaignHistory, round: Round, decision: DecisionRow, verdict: Verdict) -> Regression:
+def _regression(past: CampaignHistory, round: Round, decision: DecisionRow,
+                verdict: Verdict) -> Regression:
     candidate = past.candidates.get(decision.candidate)
     ratio = verdict.speedup or 1.0
     both = None if verdict.latency_us is None else (verdict.latency_us * ratio, verdict.latency_us)

@@ -69,7 +69,9 @@ def _gains(past: CampaignHistory, keeps: Iterable[DecisionRow]) -> Iterator[Less
         bound = "; a cache of weights, so its gain is bounded" \
             if verdict.transfer and verdict.transfer.bucket == "W1" else ""
         classes = f"; {describe_rows(verdict.rows)}" if verdict.rows else ""
-        lines = change_summary.quoted(past.folder, candidate) or change_summary.knobs(past.folder, candidate)
+        lines = change_summary.quoted(past.folder, candidate) or change_summary.knobs(
+            past.folder, candidate
+        )
         what = f"{lines} ({candidate.hypothesis})" if lines else candidate.hypothesis
         yield _lesson(keep, f"kept {_words(lines or candidate.hypothesis)}", (
             f"helped: {what}{aimed}: {describe_speedup(verdict)}{_level(verdict)}{classes}{bound}"))

@@ -10,7 +10,7 @@ import msgspec
 
 from engine.journal.read import Reader
 from engine.journal.records import Candidate
-from engine.workers.protocol import Task
+from engine.task import Task
 
 CAPTURED = "candidate.captured"
 SECOND = ("repair", "split")

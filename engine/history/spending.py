@@ -11,7 +11,7 @@ from engine.history.history import CampaignHistory
 from engine.journal.records import Round, VerdictRow
 from engine.judge.stop_rules import NOTHING, Spent
 from engine.manifest.schema import BudgetSpec
-from engine.workers.protocol import Task
+from engine.task import Task
 
 BEAT_S = 5.0
 """How often the time spent goes into the journal; a killed engine loses no more."""
@@ -140,8 +140,8 @@ def margin_s(budget: BudgetSpec, each: Takes, candidates: int, *, cards: int = 1
                ENDING_S + each.verdict * in_turn + each.final + each.end_to_end)
 
 
-def afford(tasks: Sequence[Task], budget: BudgetSpec, used: Spent, past: CampaignHistory, kept_s: float,
-           costs: Mapping[str, float]) -> list[Task]:
+def afford(tasks: Sequence[Task], budget: BudgetSpec, used: Spent, past: CampaignHistory,
+           kept_s: float, costs: Mapping[str, float]) -> list[Task]:
     """Return the tasks that the budget still allows: searches with fewer trials, if need be.
 
     The last task, the canonical one, is served first. `kept_s` of the wall budget are for verdicts;
@@ -167,7 +167,8 @@ def afford(tasks: Sequence[Task], budget: BudgetSpec, used: Spent, past: Campaig
     return allowed[::-1]
 
 
-def _trials_left(budget: BudgetSpec, used: Spent, past: CampaignHistory, kept_s: float) -> int | None:
+def _trials_left(budget: BudgetSpec, used: Spent, past: CampaignHistory,
+                 kept_s: float) -> int | None:
     """Return how many trials a round may have, None for any number."""
     limits = [] if budget.trials is None else [max(0, budget.trials - used.trials)]
     each_s = _trial_s(past)

@@ -76,8 +76,10 @@ def schema_version(connection: sqlite3.Connection, path: Path) -> int:
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if version > migrations.SCHEMA_VERSION:
         raise InputError(
-            f"written by a newer kopt (schema {version}, this one knows {migrations.SCHEMA_VERSION})",
-            where=str(path), fix="update kopt, or choose another --workspace",
+            f"written by a newer kopt (schema {version}, this kopt knows "
+            f"{migrations.SCHEMA_VERSION})",
+            where=str(path),
+            fix="update kopt, or choose another --workspace",
         )
     return version
 

@@ -10,11 +10,13 @@ import msgspec
 
 from engine.campaign.setup import Setup
 from engine.journal.records import Candidate
+from engine.judge.judge import Ruling
 from engine.repository.patches import patch as patches
 from engine.repository.patches.hygiene import Violation, violations
 from engine.repository.patches.patch import Patch
 from harness.errors import InputError
 from harness.formats.text import plain
+from harness.verdict import Verdict
 
 
 class CandidateTree(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,3 +88,16 @@ def _read(path: Path, sha256: str) -> bytes:
     if hashlib.sha256(data).hexdigest() != sha256:
         raise InputError("the patch is not the one that was recorded", where=str(path))
     return data
+
+
+class JudgedCandidate(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry, its recorded verdict and what was ruled on it."""
+
+    entry: CandidateTree
+    verdict: Verdict
+    verdict_id: int
+    ruling: Ruling
+
+    @property
+    def good(self) -> bool:
+        return self.ruling.kind in ("keep", "ask")

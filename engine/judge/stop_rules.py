@@ -47,7 +47,9 @@ def tally(rounds: Sequence[Round], *, kept: Collection[int] = (),
         gain = round.outcome == "keep" or round.n in kept
         regressions = regressions + 1 if round.outcome == "regression" and not gain else 0
         without_gain = 0 if gain or round.n in asked else without_gain + 1
-    return RoundTally(rounds=attempts, consecutive_regressions=regressions, without_gain=without_gain)
+    return RoundTally(
+        rounds=attempts, consecutive_regressions=regressions, without_gain=without_gain
+    )
 
 
 def reason_to_stop(manifest: Manifest, counts: RoundTally, *, spent: Spent = NOTHING,

@@ -44,7 +44,8 @@ class KeptCommit(msgspec.Struct, frozen=True, kw_only=True):
     refusal: str = ""
 
 
-def keep(writer: Writer, lineage: CampaignRepo, candidate: Candidate, patch: Patch, why: Keep) -> KeptCommit:
+def keep(writer: Writer, lineage: CampaignRepo, candidate: Candidate, patch: Patch,
+         why: Keep) -> KeptCommit:
     """Make a candidate the campaign's best commit.
 
     Raises Refused if its base is no longer the best (rebase it and measure again), InputError if

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from engine.judge import candidate as candidates
-from engine.lineage.promote import JudgedCandidate, Keeper
+from engine.judge.candidate import JudgedCandidate
+from engine.lineage.promote import Keeper
 from harness.errors import InputError
 
 

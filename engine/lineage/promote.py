@@ -4,32 +4,17 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import msgspec
-
 from engine.context import EngineContext
 from engine.failpoint import failpoint
 from engine.history import history, round_resume
 from engine.journal.records import DecisionKind
 from engine.judge import commit_message, format_command
-from engine.judge.candidate import CandidateTree
-from engine.judge.judge import Policy, Ruling, rule
+from engine.judge.candidate import CandidateTree, JudgedCandidate
+from engine.judge.judge import Policy, rule
 from engine.lineage import commit as keep
 from engine.verify.verifier import VerdictRequest
 from harness.errors import InputError, Refused
 from harness.verdict import Verdict
-
-
-class JudgedCandidate(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry, its recorded verdict and what was ruled on it."""
-
-    entry: CandidateTree
-    verdict: Verdict
-    verdict_id: int
-    ruling: Ruling
-
-    @property
-    def good(self) -> bool:
-        return self.ruling.kind in ("keep", "ask")
 
 
 class Refuse(Protocol):
@@ -52,9 +37,14 @@ class Keeper:
     def job(self, entry: CandidateTree, purpose: str) -> VerdictRequest:
         """Return the job of judging an entry against its own base."""
         shown = round_resume.is_work_of(self.desk.reader, entry.candidate, self.desk.round)
-        return VerdictRequest(purpose=purpose, candidate=entry.id, slot=entry.candidate.slot if shown else "",
-                   candidate_tree=entry.tree, incumbent_tree=entry.candidate.base_tree,
-                   alpha=self.desk.alpha())
+        return VerdictRequest(
+            purpose=purpose,
+            candidate=entry.id,
+            slot=entry.candidate.slot if shown else "",
+            candidate_tree=entry.tree,
+            incumbent_tree=entry.candidate.base_tree,
+            alpha=self.desk.alpha(),
+        )
 
     def record(self, entry: CandidateTree, verdict: Verdict, purpose: str) -> JudgedCandidate:
         """Record a verdict and rule on it."""
@@ -77,8 +67,8 @@ class Keeper:
         self.refuse(judged.entry, kind, judged.ruling.reason, verdict=judged.verdict_id,
                     actor=actor)
 
-    def refuse(self, entry: CandidateTree, kind: DecisionKind, reason: str, *, verdict: int | None = None,
-               actor: str = "engine") -> None:
+    def refuse(self, entry: CandidateTree, kind: DecisionKind, reason: str, *,
+               verdict: int | None = None, actor: str = "engine") -> None:
         writer, campaign = self.desk.writer, self.setup.id
         with writer.transaction():
             writer.add_decision(campaign, entry.id, kind, reason, round=self.desk.round,
@@ -108,7 +98,8 @@ class Keeper:
         """Tell whether a candidate was kept: it cannot be again, not even once rolled back."""
         return self.desk.reader.candidate(identity, self.setup.id).state == "kept"
 
-    def keep(self, judged: JudgedCandidate, *, actor: str = "engine", refuse: Refuse | None = None) -> bool:
+    def keep(self, judged: JudgedCandidate, *, actor: str = "engine",
+             refuse: Refuse | None = None) -> bool:
         """Make a candidate the best commit, if its gain survives the format command.
 
         `refuse` records it where it does not.
@@ -167,4 +158,6 @@ class Keeper:
 
         changed = commit_message.changed(entry.patch, self.setup.target.language,
                               read(entry.candidate.base_commit), read(entry.tree))
-        return commit_message.message(self.setup.manifest.target_op, entry.candidate, judged.verdict, changed)
+        return commit_message.message(
+            self.setup.manifest.target_op, entry.candidate, judged.verdict, changed
+        )

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from engine.manifest.benchmark_target import command_target, end_to_end
 from engine.manifest.schema import Cli, Manifest
 from harness.benchmark.spec import metric_units
-from harness.benchmark.spec.command_target import faults
+from harness.benchmark.spec.validate import faults
 from harness.errors import InputError
 from harness.formats.yaml_decode import suggest
 from harness.formats.yaml_document import Document, Key

@@ -15,7 +15,7 @@ from engine.planning.round_plan import Outlook, Success, plan, planned_share
 from engine.planning.stagnation import Review
 from engine.planning.survey import Survey
 from engine.split.languages.detect import splits
-from engine.workers.protocol import Task
+from engine.task import Task
 
 IN_VAIN = 2
 """Rounds in a row that brought no new candidate, after which only a new direction would."""

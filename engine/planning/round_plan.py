@@ -15,7 +15,7 @@ from engine.planning import directions, stagnation
 from engine.planning.bottlenecks import Lead
 from engine.planning.directions import Direction
 from engine.planning.stagnation import DIRECTIONS, Review
-from engine.workers.protocol import Task
+from engine.task import Task
 from harness.formats.text import plain
 from harness.search.space.knobs import Knob
 
@@ -119,13 +119,6 @@ def plan(outlook: Outlook) -> list[Task]:
     elif outlook.pool.cli:
         tasks.append(_cli(outlook, "fixed", outlook.leads[0] if outlook.leads else None, 0))
     return tasks
-
-
-def scope_of(tasks: Sequence[Task]) -> str:
-    """Return what a round of these is about: the one config class that all are, else all classes.
-    """
-    scopes = {task.scope for task in tasks}
-    return scopes.pop() if len(scopes) == 1 else GLOBAL
 
 
 def _scope(outlook: Outlook, lead: Lead | None) -> str:

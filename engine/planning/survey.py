@@ -75,7 +75,9 @@ def _leads(setup: Setup, desk: EngineContext, tree: Path, source: str, knobs: tu
         return bottlenecks.of_rows(setup.id, round, target, knobs, rows, None)
     if target.language == "c":
         scratch = setup.folder.scratch("remarks")
-        said = vectorization_remarks.of_source(target, tree, scratch, yields=device_lock.turnstile())
+        said = vectorization_remarks.of_source(
+            target, tree, scratch, yields=device_lock.turnstile()
+        )
         return bottlenecks.of_c(setup.id, round, target, source, knobs, rows,
                                 _ceilings(setup, target), said)
     if target.language == "triton":

@@ -76,7 +76,8 @@ def cells(mark: Mark) -> tuple[str, str, str, str]:
     return mark.name, micros(mark.latency_us), last, gain(mark.against_baseline)
 
 
-def _unmeasured(past: CampaignHistory, keep: DecisionRow, headlines: Mapping[str, VerdictRow]) -> bool:
+def _unmeasured(past: CampaignHistory, keep: DecisionRow,
+                headlines: Mapping[str, VerdictRow]) -> bool:
     """Tell whether a round that had kept this was over with nothing measured against the baseline.
     """
     ended = next((r.ended_at for r in past.rounds if r.n == keep.round), None)

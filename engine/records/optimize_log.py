@@ -106,8 +106,12 @@ def _rollbacks(story: JournalView) -> Iterator[Entry]:
     """Yield where the best failed its final acceptance and gave way."""
     for one in story.past.rollbacks:
         undone = ", ".join(commit[:12] for commit in one.undone)
-        yield one.at, f"## Rolled back to {one.commit[:12]}\n\n- time: {story.stamp(one.at)}\n" \
-            f"- {line(stop_summary.rolled_back(one))}\n- kept before, and not in the result: {undone}"
+        yield (
+            one.at,
+            f"## Rolled back to {one.commit[:12]}\n\n- time: {story.stamp(one.at)}\n"
+            f"- {line(stop_summary.rolled_back(one))}\n"
+            f"- kept before, and not in the result: {undone}",
+        )
 
 
 def end_to_end(story: JournalView, row: VerdictRow) -> Iterator[str]:
@@ -139,4 +143,6 @@ def ended(verdict: Verdict) -> str:
 def _stop(story: JournalView, at: float) -> str:
     """Return the Stop Summary and the Final Report of a stop, as things were then."""
     told = dict(story.stops)[at]
-    return f"{stop_summary.summary(story, at, told)}\n" + "\n".join(final_report.lines(story, at, told))
+    return f"{stop_summary.summary(story, at, told)}\n" + "\n".join(
+        final_report.lines(story, at, told)
+    )

@@ -43,8 +43,8 @@ def _rows(story: JournalView) -> Iterator[tuple[str, ...]]:
                        verdict, measured.change(verdict), why(story, keep))
 
 
-def _row(story: JournalView, at: float, commit: str, status: str, about: str, n: int, verdict: Verdict,
-         change: str, reason: str) -> tuple[str, ...]:
+def _row(story: JournalView, at: float, commit: str, status: str, about: str, n: int,
+         verdict: Verdict, change: str, reason: str) -> tuple[str, ...]:
     return (story.stamp(at), commit[:12], status, story.measured_by, about,
             measured.kernel(story, n, verdict), *measured.latencies(verdict, story.past.score),
             change, reason)

@@ -75,8 +75,16 @@ def _changes(story: JournalView, round: Round) -> list[str]:
     past, rows = story.past, []
     for told in (d for d in past.decisions if d.round == round.n):
         candidate = past.candidates.get(told.candidate)
-        rows.append((told.candidate[:12], candidate.slot if candidate else "",
-                     change_summary.told(past.folder, candidate), told.kind, told.reason, told.actor))
+        rows.append(
+            (
+                told.candidate[:12],
+                candidate.slot if candidate else "",
+                change_summary.told(past.folder, candidate),
+                told.kind,
+                told.reason,
+                told.actor,
+            )
+        )
     return ["## Changes and decisions", "", table(CHANGES, rows)] if rows else []
 
 

@@ -144,7 +144,9 @@ def of(past: CampaignHistory) -> Audit:
 
 def _kept(pairs: Iterable[tuple[DecisionRow, VerdictRow]]) -> Iterator[KeptRound]:
     for decision, row in pairs:
-        yield KeptRound(round=decision.round, commit=decision.commit, check=check(history.decode(row)))
+        yield KeptRound(
+            round=decision.round, commit=decision.commit, check=check(history.decode(row))
+        )
 
 
 def _headline(past: CampaignHistory) -> VerdictRow | None:

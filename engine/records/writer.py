@@ -20,12 +20,12 @@ from engine.history.history import CampaignHistory
 from engine.journal.read import Reader
 from engine.journal.records import Round, VerdictRow
 from engine.journal.write import Writer
-from engine.judge.candidate import CandidateTree
-from engine.lineage.promote import JudgedCandidate
+from engine.judge.candidate import CandidateTree, JudgedCandidate
 from engine.records import optimize_log, performance, results_tsv, round_summary, trend
 from engine.records.report.html_page import html
 from engine.records.report.markdown_report import markdown
-from engine.workers.protocol import LOG, Task
+from engine.task import Task
+from engine.workers.protocol import LOG
 from harness.errors import InputError
 from harness.search.trials import trials_tsv
 from harness.search.trials.trials import Trial

@@ -44,7 +44,9 @@ def fill(clone: Clone, folder: Path, commit: str, directory: Path) -> None:
     """Complete a checkout of a commit."""
     submodules.fill(clone, commit, directory)
     lfs.fill(clone, commit, directory)
-    build_artifacts.fill(clone, commit, directory, folder / FOLDER, build_artifacts.read(folder / FOLDER))
+    build_artifacts.fill(
+        clone, commit, directory, folder / FOLDER, build_artifacts.read(folder / FOLDER)
+    )
 
 
 def settled(clone: Clone, folder: Path, commit: str, directory: Path) -> Settled:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from engine.context import EngineContext
 from engine.failpoint import failpoint
 from engine.judge import candidate
-from engine.judge.candidate import CandidateTree
-from engine.lineage.promote import JudgedCandidate, Keeper
+from engine.judge.candidate import CandidateTree, JudgedCandidate
+from engine.lineage.promote import Keeper
 from engine.records.writer import Records
 from engine.rounds.slots import Slots
 from harness.errors import InputError, KoptError

@@ -18,11 +18,13 @@ import msgspec
 
 from engine.campaign import baseline_cache
 from engine.campaign.setup import Setup
+from engine.messages import Ticked
 from engine.repository.patches.patch import Patch
 from engine.rounds import repair
 from engine.rounds.disk_watch import DiskWatch
+from engine.task import Task
 from engine.verify.fleet import Fleet, NoIdleGpu
-from engine.workers.protocol import Report, Task, Worker, WorkerBench
+from engine.workers.protocol import Report, Worker, WorkerBench
 from harness.errors import KoptError, of_os
 from harness.formats.text import plain
 from harness.search.trials import corpus
@@ -30,15 +32,6 @@ from harness.search.trials import corpus
 TICK_S = 0.5
 
 log = logging.getLogger("kopt.engine")
-
-
-class Ticked(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot's live stage."""
-
-    slot: str
-    stage: str
-    detail: str = ""
-    done: float | None = None
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True):

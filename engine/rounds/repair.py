@@ -9,7 +9,7 @@ import msgspec
 
 from engine.judge.candidate import CandidateTree
 from engine.repository.patches.patch import Patch
-from engine.workers.protocol import Mend, Task
+from engine.task import Mend, Task
 from harness.formats.text import plain
 from harness.verdict import Verdict
 

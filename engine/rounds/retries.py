@@ -10,11 +10,11 @@ from engine.history import round_resume
 from engine.history.spending import Meter
 from engine.journal.records import Candidate
 from engine.judge import candidate as candidates
-from engine.judge.candidate import CandidateTree
-from engine.lineage.promote import JudgedCandidate, Keeper
+from engine.judge.candidate import CandidateTree, JudgedCandidate
+from engine.lineage.promote import Keeper
 from engine.rounds import repair, split_retry
 from engine.rounds.pool import Pool
-from engine.workers.protocol import Task
+from engine.task import Task
 from harness.errors import InputError
 
 
@@ -113,9 +113,16 @@ class SecondTries:
                             tries)
 
     def _divided(self, judged: JudgedCandidate, task: Task, tries: int) -> Task | None:
-        return split_retry.again(task, judged.entry, self.setup.tree(judged.entry.tree), judged.verdict,
-                            self.setup.target.source, complaint=judged.ruling.reason, tries=tries,
-                            split=split_retry.BACKEND in self.setup.manifest.pool.backends)
+        return split_retry.again(
+            task,
+            judged.entry,
+            self.setup.tree(judged.entry.tree),
+            judged.verdict,
+            self.setup.target.source,
+            complaint=judged.ruling.reason,
+            tries=tries,
+            split=split_retry.BACKEND in self.setup.manifest.pool.backends,
+        )
 
     def _handed_back(self, judged: JudgedCandidate, task: Task) -> bool:
         return self.pool.again(task, judged.entry.candidate.base_commit)

@@ -15,10 +15,9 @@ from engine.history.round_resume import Begun
 from engine.history.spending import Meter
 from engine.journal.records import Candidate, Round, RoundOutcome, Slot
 from engine.judge import candidate as candidates
-from engine.judge.candidate import CandidateTree
+from engine.judge.candidate import CandidateTree, JudgedCandidate
 from engine.judge.judge import breach
-from engine.lineage.promote import JudgedCandidate, Keeper
-from engine.planning.round_plan import scope_of
+from engine.lineage.promote import Keeper
 from engine.records.writer import Records
 from engine.repository.patches import left_out
 from engine.rounds import disk_space
@@ -26,10 +25,10 @@ from engine.rounds.best_of_n import Choice
 from engine.rounds.pool import Finished, Pool, Unserved
 from engine.rounds.retries import SecondTries
 from engine.rounds.slots import Slots
+from engine.task import Task, scope_of
 from engine.verify.fleet import NoIdleGpu, TakesCards
 from engine.verify.verifier import Verified
 from engine.workers import inbox
-from engine.workers.protocol import Task
 from harness.errors import InputError, KoptError
 
 UNENDED = ("queued", "starting", "working", "searching", "rewriting", "reading", "waiting")

@@ -12,9 +12,9 @@ from engine.context import EngineContext
 from engine.failpoint import failpoint
 from engine.history import round_resume
 from engine.journal.records import Candidate, CandidateState, DecisionKind
-from engine.judge.candidate import CandidateTree
-from engine.lineage.promote import JudgedCandidate, Keeper
-from engine.workers.protocol import Task
+from engine.judge.candidate import CandidateTree, JudgedCandidate
+from engine.lineage.promote import Keeper
+from engine.task import Task
 
 
 class Slots:
@@ -64,8 +64,9 @@ class Slots:
             self.desk.writer.set_candidate_state(self.campaign, candidate.id, state, reason=reason)
             self.end_of(candidate, stage, reason)
 
-    def refuse(self, entry: CandidateTree, kind: DecisionKind, reason: str, *, verdict: int | None = None,
-               actor: str = "engine", stage: str = "", detail: str = "") -> None:
+    def refuse(self, entry: CandidateTree, kind: DecisionKind, reason: str, *,
+               verdict: int | None = None, actor: str = "engine", stage: str = "",
+               detail: str = "") -> None:
         """Record that a candidate is not kept, and end its slot as that, or as `stage`."""
         with self.desk.writer.transaction():
             self.keeper.refuse(entry, kind, reason, verdict=verdict, actor=actor)

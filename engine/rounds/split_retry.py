@@ -9,7 +9,7 @@ import msgspec
 from engine.judge.candidate import CandidateTree
 from engine.rounds import repair
 from engine.split.languages.detect import splits
-from engine.workers.protocol import Divide, Task
+from engine.task import Divide, Task
 from harness.formats.text import plain
 from harness.verdict import Verdict
 

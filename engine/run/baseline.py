@@ -27,9 +27,17 @@ def measure(desk: EngineContext) -> None:
     tree = setup.lineage.tree_of(base)
     writer.start_round(Round(campaign=setup.id, n=1, scope=GLOBAL, incumbent=base,
                              started_at=time.time()))
-    verdict = desk.verdict(VerdictRequest(purpose=NAME, candidate=NAME, slot=NAME, candidate_tree=tree,
-                               incumbent_tree=tree, alpha=setup.manifest.decision.alpha,
-                               always_time=True))
+    verdict = desk.verdict(
+        VerdictRequest(
+            purpose=NAME,
+            candidate=NAME,
+            slot=NAME,
+            candidate_tree=tree,
+            incumbent_tree=tree,
+            alpha=setup.manifest.decision.alpha,
+            always_time=True,
+        )
+    )
     if not verdict.valid or not verdict.correct:
         why = verdict.rejected_reason or next(
             (f"class {r.config_class}: {r.note}" for r in verdict.rows if not r.correct), "")

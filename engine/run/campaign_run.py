@@ -18,16 +18,17 @@ from engine.journal.errors import LeaseLost
 from engine.journal.records import Campaign, CampaignState
 from engine.lineage import deferred, headline, rollback
 from engine.lineage.promote import Keeper
+from engine.messages import Ticked
 from engine.planning import survey, tips
 from engine.planning.planner import Planner
 from engine.records.writer import Records
-from engine.rounds.pool import Pool, Ticked
+from engine.rounds.pool import Pool
 from engine.rounds.round import RoundRun
 from engine.run import baseline, canary_step, end_to_end, recovery
 from engine.run.controls import ControlHandler
+from engine.task import Task
 from engine.verify.fleet import NoIdleGpu
 from engine.workers import registry
-from engine.workers.protocol import Task
 from harness.errors import EnvironmentFault, KoptError, of_os
 
 log = logging.getLogger("kopt.engine")

@@ -12,8 +12,7 @@ import msgspec
 
 from engine.campaign import shape_weights
 from engine.campaign.device_choice import devices_for
-from engine.manifest import benchmark_target
-from engine.manifest import schema as manifests
+from engine.manifest import benchmark_target, load
 from engine.repository import clone
 from engine.repository import project as projects
 from engine.repository.campaign_repo import CampaignRepo
@@ -29,13 +28,12 @@ from harness.benchmark.runs import stopping_rule
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.devices.device import Device
 from harness.errors import InputError, Refused
-from harness.evaluate.evaluate import Trees
 from harness.isolation.zygote_client import WarmStart
 from harness.requests import EvaluateRequest, ReportedRequest
-from harness.runners.session import Settings
 from harness.search.space import knobs
 from harness.search.space.constraints import Requirement
 from harness.search.space.knobs import Knob
+from harness.settings import Settings, Trees
 from harness.target import Target
 from harness.timing.plan import Plan
 from harness.verdict import Verdict, rejected
@@ -56,7 +54,7 @@ class OneShot:
     """
 
     def __init__(self, manifest_path: Path, *, base: str = "HEAD") -> None:
-        self.manifest = manifests.load(manifest_path)
+        self.manifest = load.load(manifest_path)
         benchmark_target.check_judgeable(self.manifest)
         given = shape_weights.read(self.manifest)
         self._made = tempfile.TemporaryDirectory(prefix="kopt-")

@@ -20,8 +20,9 @@ from harness.search.space.space import Config
 _SUFFIX = re.compile(r"_(?:base|v[0-9]+)\Z")
 
 
-def opened(language: Language, text: str, blocks: tuple[DispatchBlock, ...], functions: Collection[str],
-           condition: Condition) -> tuple[str, tuple[DispatchBlock, ...]]:
+def opened(language: Language, text: str, blocks: tuple[DispatchBlock, ...],
+           functions: Collection[str], condition: Condition) -> tuple[str,
+           tuple[DispatchBlock, ...]]:
     """Make those of some functions that can be dispatched kernels called `…_base`, each behind a
     dispatcher that is yet to be written.
     """
@@ -53,8 +54,11 @@ def opened(language: Language, text: str, blocks: tuple[DispatchBlock, ...], fun
         length, at = length + len(part), item.end
         shift.append((item.end, length - item.end))
         if item.function:
-            places.append(DispatchBlock(entry=item.function, default=base[item.function], branches=(),
-                                at=length))
+            places.append(
+                DispatchBlock(
+                    entry=item.function, default=base[item.function], branches=(), at=length
+                )
+            )
     moved_blocks = [msgspec.structs.replace(
         block, at=block.at + next((by for end, by in reversed(shift) if end <= block.at), 0))
         for block in blocks]

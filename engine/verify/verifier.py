@@ -14,17 +14,16 @@ from engine.campaign import baseline_cache
 from engine.campaign.setup import Setup
 from engine.manifest import benchmark_target
 from engine.manifest.schema import Manifest
+from engine.messages import Ticked
 from engine.repository import worktree
-from engine.rounds.pool import Ticked
 from engine.verify import canary, gate, harness_client
 from engine.verify.fleet import Fleet, FleetDevice
 from engine.verify.harness_client import HarnessFault
 from harness.benchmark.runs import stopping_rule
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.errors import KoptError, Refused, of_os
-from harness.evaluate.evaluate import Trees
 from harness.requests import EndToEndRequest, EvaluateRequest, Progress, ReportedRequest
-from harness.runners.session import Settings
+from harness.settings import Settings, Trees
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
 

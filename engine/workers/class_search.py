@@ -12,17 +12,17 @@ import msgspec
 
 from engine.split import dispatch_columns
 from engine.split.languages.language import Language
+from engine.task import Task
 from engine.verify import gate, harness_client
 from engine.verify.fleet import FleetDevice
 from engine.workers.knob_search import search
-from engine.workers.protocol import Task, Tick, WorkerBench
-from harness.evaluate.evaluate import Trees
+from engine.workers.protocol import Tick, WorkerBench
 from harness.formats import file_copy
 from harness.requests import EvaluateRequest, Progress
-from harness.runners.session import Settings
 from harness.search.space import knobs
 from harness.search.space.space import Config
 from harness.search.trials.trials import ConfigRows, Contender, LoopResult, Showing
+from harness.settings import Settings, Trees
 from harness.target import ConfigClass, Target
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
@@ -63,7 +63,9 @@ def parameters(language: Language, source: str, target: Target) -> dict[str, str
     """
     _, blocks = language.read(source)
     names = {target.entry, *(one.default for one in blocks if one.entry == target.entry)}
-    entry = next((one for one in dispatch_columns.entries(language, source) if one.name in names), None)
+    entry = next(
+        (one for one in dispatch_columns.entries(language, source) if one.name in names), None
+    )
     if entry is None or len(entry.parameters) != len(target.args):
         return {}
     found: dict[str, str] = {}
@@ -84,8 +86,8 @@ def sizes(target: Target, config_class: ConfigClass) -> dict[str, int]:
                                      if isinstance(value, int)}}
 
 
-def _contenders(found: LoopResult, configs: list[Config], bench: WorkerBench, target: Target, tick: Tick,
-                cancel: threading.Event) -> Iterator[Contender]:
+def _contenders(found: LoopResult, configs: list[Config], bench: WorkerBench, target: Target,
+                tick: Tick, cancel: threading.Event) -> Iterator[Contender]:
     """Yield the source's own configuration and those of single classes, beside the common best."""
     own = found.trials[0].config if found.trials else found.best
     if own != found.best and own not in configs and configs:

@@ -10,8 +10,9 @@ from engine.split.languages import conditions
 from engine.split.languages.conditions import Condition, Point
 from engine.split.languages.detect import language_of
 from engine.split.merge import changed_names, merge
+from engine.task import Divide
 from engine.workers import class_search
-from engine.workers.protocol import Divide, Report, WorkerBench
+from engine.workers.protocol import Report, WorkerBench
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.errors import Refused
 from harness.formats.text import plain
@@ -43,8 +44,11 @@ def divided(old: str, new: str, wanted: Divide,
               for name in (*wanted.faster, *wanted.slower, *wanted.others)}
     language = language_of(target)
     known = regions.shared([point for several in places.values() for point in several])
-    parameter_of = class_search.parameters(language, old, target) if isinstance(target, Target) else \
-        dispatch_columns.columns(language, old, known, changed_names(old, new, language))
+    parameter_of = (
+        class_search.parameters(language, old, target)
+        if isinstance(target, Target)
+        else dispatch_columns.columns(language, old, known, changed_names(old, new, language))
+    )
     usable = [name for name in known if name in parameter_of]
     inside = _some(places, wanted.faster, parameter_of)
     for apart in ((*wanted.slower, *wanted.others), wanted.slower):

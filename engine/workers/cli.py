@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engine.manifest.schema import Cli
+from engine.task import Task
 from engine.workers import split_prompt
-from engine.workers.protocol import LOG, Report, Task, Tick, WorkerBench
+from engine.workers.protocol import LOG, Report, Tick, WorkerBench
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.compile import compiler_cache
 from harness.errors import Refused

@@ -5,15 +5,16 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+from engine.task import Task
 from engine.verify import harness_client
 from engine.verify.fleet import FleetDevice
 from engine.workers.knob_search import OnTrial, searched, summary
-from engine.workers.protocol import Report, Task, Tick, WorkerBench
+from engine.workers.protocol import Report, Tick, WorkerBench
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.errors import Refused
 from harness.requests import ReportedLoopRequest
-from harness.runners.session import Settings
 from harness.search.trials.trials import LoopResult, SearchJob
+from harness.settings import Settings
 
 
 class TuneWorker:

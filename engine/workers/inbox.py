@@ -6,7 +6,8 @@ import re
 import threading
 from pathlib import Path
 
-from engine.workers.protocol import Report, Task, Tick, WorkerBench
+from engine.task import Task
+from engine.workers.protocol import Report, Tick, WorkerBench
 from harness.errors import InputError
 from harness.formats.text import plain
 

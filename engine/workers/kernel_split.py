@@ -13,11 +13,12 @@ from pathlib import Path
 
 from engine.split import class_preferences, dispatch_columns, specialise
 from engine.split.languages.detect import language_of
+from engine.task import Task
 from engine.workers import class_search
 from engine.workers.class_search import search_classes
 from engine.workers.class_split import divide
 from engine.workers.command_search import sweep
-from engine.workers.protocol import Report, Task, Tick, WorkerBench
+from engine.workers.protocol import Report, Tick, WorkerBench
 from harness.benchmark.spec import row_classes
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.errors import Refused
@@ -75,10 +76,15 @@ def divided(source: str, result: LoopResult, target: Target | CommandTarget,
     found = knobs.find(source, language=language.knobs)
     numeric = class_preferences.numeric(result)
     if isinstance(target, Target):
-        parameter_of = {name: parameter for name, parameter in
-                        class_search.parameters(language, source, target).items() if name in numeric}
+        parameter_of = {
+            name: parameter
+            for name, parameter in class_search.parameters(language, source, target).items()
+            if name in numeric
+        }
     else:
-        parameter_of = dispatch_columns.columns(language, source, numeric, [one.name for one in found])
+        parameter_of = dispatch_columns.columns(
+            language, source, numeric, [one.name for one in found]
+        )
     if not parameter_of:
         raise Refused("no exported function takes a column of the benchmark as a whole number",
                       fix="call its parameter as the column is called, or write a comment: "

@@ -6,16 +6,17 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from engine.task import Task
 from engine.verify import harness_client
 from engine.verify.fleet import FleetDevice
-from engine.workers.protocol import Report, Task, Tick, WorkerBench
+from engine.workers.protocol import Report, Tick, WorkerBench
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.errors import Refused
 from harness.requests import LoopRequest
-from harness.runners.session import Settings
 from harness.search.space import knobs
 from harness.search.space.space import of_knobs
 from harness.search.trials.trials import LoopResult, SearchJob, Trial
+from harness.settings import Settings
 from harness.target import Target
 
 OnTrial = Callable[[Trial], None]

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from engine.journal.records import GLOBAL, SlotKind
+from engine.task import Task
 from engine.verify.fleet import Fleet
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.devices.device import Device
@@ -21,61 +21,6 @@ Tick = Callable[[str, str, float | None], None]
 
 LOG = "worker.log"
 """The file in its scratch folder where a worker may leave what it has to tell."""
-
-
-class Mend(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate of the same slot that is to be mended; `tree` holds its files."""
-
-    attempt: int
-    of: int
-    candidate: str
-    tree: str
-    changed: tuple[str, ...]
-    deleted: tuple[str, ...]
-    complaint: str
-
-
-class Divide(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate that is to be taken for some config classes alone; `tree` holds its files.
-
-    `told` is what was ruled on it.
-    """
-
-    candidate: str
-    tree: str
-    faster: tuple[str, ...]
-    slower: tuple[str, ...]
-    others: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    deleted: tuple[str, ...] = ()
-    told: str = ""
-
-
-class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """One slot's work: one hypothesis, in one worktree of its own.
-
-    `worktree` holds the best commit's files; what a worker leaves there is its candidate.
-    `baseline` is a plain checkout with the reference, `scratch` a folder to write in.
-    """
-
-    slot: str
-    kind: SlotKind
-    backend: str
-    hypothesis: str
-    bottleneck: str
-    seed: int
-    trials: int
-    knobs: tuple[str, ...] = ()
-    option: str = ""
-    """What the backend is to use: a template's name, a patch's path, a cli's name."""
-    round: int = 0
-    """The round that it is of, 0 where that is not told."""
-    brief: str = ""
-    """What an agent is told besides, as Markdown: what was tried, what is asked of it now."""
-    mend: Mend | None = None
-    divide: Divide | None = None
-    scope: str = GLOBAL
-    """The config classes that its hypothesis is about, by name; it is judged by all of them."""
 
 
 class WorkerBench(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,4 +64,5 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 class Worker(Protocol):
     """A backend: does one task and reports. Raises KoptError when it cannot."""
 
-    def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report: ...
+    def work(self, task: Task, bench: WorkerBench, tick: Tick,
+             cancel: threading.Event) -> Report: ...

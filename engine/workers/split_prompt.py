@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from engine.split import regions
+from engine.task import Divide
 from engine.workers import class_split
-from engine.workers.protocol import Divide
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.formats.text import plain
 from harness.target import Target

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import msgspec
 
+from engine.task import Task
 from engine.workers.knob_search import search, summary
-from engine.workers.protocol import Report, Task, Tick, WorkerBench
+from engine.workers.protocol import Report, Tick, WorkerBench
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.errors import Refused
 from harness.target import Target

@@ -11,15 +11,15 @@ from functools import cached_property
 from pathlib import Path
 
 from harness.audit import declared_dependencies
-from harness.audit.c import scan_c
+from harness.audit.c.source import CSource
 from harness.audit.c.toolkit_headers import is_standard_header, is_standard_library
 from harness.audit.findings import sighting
 from harness.audit.findings.sighting import Sighting
 from harness.audit.findings.tree_diff import C_SUFFIXES, PYTHON_SUFFIXES, Changes, Tree
-from harness.audit.findings.watched_name import words
 from harness.audit.python import scan_python
 from harness.audit.python.names import Module, UnreadableSource
 from harness.audit.static import import_roots
+from harness.formats.text import words
 from harness.target import Target
 from harness.verdict import Finding
 
@@ -63,7 +63,7 @@ class _Dependencies:
             elif path.endswith(C_SUFFIXES) or path == self.target.source:
                 data = self.tree.read(path)
                 if data is not None:
-                    yield from self._c(path, scan_c.CSource(data, path))
+                    yield from self._c(path, CSource(data, path))
             elif path.endswith(_BUILD_FILES):
                 yield from self._build_file(path)
 
@@ -79,7 +79,7 @@ class _Dependencies:
                 yield _see(path, f"loads the library {os.path.basename(name)}", node, module)
         for node, text in scan_python.texts(module):
             if "#" in text and "include" in text:
-                source = scan_c.CSource(text.encode(errors="replace"), path, _line(node))
+                source = CSource(text.encode(errors="replace"), path, _line(node))
                 yield from self._c(path, source, inside=True)
 
     def _is_new(self, path: str, name: str) -> bool:
@@ -113,15 +113,15 @@ class _Dependencies:
         tree = self.changes.baseline
         for path in tree.files:
             if path.endswith(C_SUFFIXES) and (data := tree.read(path)) is not None:
-                found |= {name for _, name, _ in scan_c.CSource(data, path).includes()}
+                found |= {name for _, name, _ in CSource(data, path).includes()}
             elif path.endswith(PYTHON_SUFFIXES) and (data := tree.read(path)) is not None \
                     and b"include" in data and (module := _module(tree, path)):
                 for node, text in scan_python.texts(module):
-                    source = scan_c.CSource(text.encode(errors="replace"), path, _line(node))
+                    source = CSource(text.encode(errors="replace"), path, _line(node))
                     found |= {name for _, name, _ in source.includes()}
         return frozenset(found)
 
-    def _c(self, path: str, source: scan_c.CSource, inside: bool = False) -> Iterator[Sighting]:
+    def _c(self, path: str, source: CSource, inside: bool = False) -> Iterator[Sighting]:
         for form, name, line in source.includes():
             if form == "?" or is_standard_header(name):
                 continue

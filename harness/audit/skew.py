@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from harness.audit.c.scan_c import CSource
+from harness.audit.c.source import CSource
 from harness.audit.findings.sighting import Sighting
 from harness.audit.python.names import Module, parameters
 from harness.target import Target

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from harness.audit.c import memory as c_memory
 from harness.audit.c import scan_c
+from harness.audit.c.source import CSource
 from harness.audit.findings import sighting
 from harness.audit.findings.sighting import Sighting
 from harness.audit.findings.tree_diff import (
@@ -43,8 +44,12 @@ def static(target: Target, candidate_tree: Path, baseline_tree: Path) -> list[Fi
 
 def both(target: Target, changes: Changes) -> tuple[AuditedTree, AuditedTree]:
     """Return both sides of a comparison: the candidate's changed sources and what they replace."""
-    return (AuditedTree(target, changes.candidate, _sources(target, changes.candidate, changes.touched)),
-            AuditedTree(target, changes.baseline, _sources(target, changes.baseline, changes.replaced)))
+    return (
+        AuditedTree(
+            target, changes.candidate, _sources(target, changes.candidate, changes.touched)
+        ),
+        AuditedTree(target, changes.baseline, _sources(target, changes.baseline, changes.replaced)),
+    )
 
 
 class AuditedTree:
@@ -90,7 +95,7 @@ class AuditedTree:
                 delegation.scan(module, entry, self.context.own, function)))
         for node, text in scan_python.texts(module):
             if _INSIDE.search(text):
-                source = scan_c.CSource(text.encode(errors="replace"), path,
+                source = CSource(text.encode(errors="replace"), path,
                                          getattr(node, "lineno", 1))
                 self._c_source(source)
 
@@ -98,9 +103,9 @@ class AuditedTree:
         if len(data) > MAX_SOURCE_BYTES:
             self.sightings.append(Sighting(rule="hidden-code", severity="flag", file=path,
                                            what="too large to be read"))
-        self._c_source(scan_c.CSource(data, path))
+        self._c_source(CSource(data, path))
 
-    def _c_source(self, source: scan_c.CSource) -> None:
+    def _c_source(self, source: CSource) -> None:
         wanted = self.target.language in ("c", "triton")
         self.sightings += scan_c.scan(source, delegation=wanted)
         memory = c_memory.CMemory(source, self.target.entry, self.args)
@@ -138,7 +143,7 @@ def _sources(target: Target, tree: Tree, paths: Iterable[str]) -> list[str]:
     for path in (*found, target.source):
         data = tree.read(path) if path.endswith(C_SUFFIXES) else None
         if data is not None:
-            for _, name, _ in scan_c.CSource(data, path).includes():
+            for _, name, _ in CSource(data, path).includes():
                 near = os.path.normpath(os.path.join(os.path.dirname(path), name))
                 included.update(p for p in (near, os.path.normpath(name)) if p in tree.files)
     source = [target.source] if target.source in tree.files else []

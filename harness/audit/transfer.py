@@ -22,7 +22,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from harness.audit import skew
-from harness.audit.c import scan_c
+from harness.audit.c.source import CSource
 from harness.audit.findings import sighting
 from harness.audit.findings.sighting import Sighting
 from harness.audit.findings.tree_diff import C_SUFFIXES, Changes
@@ -133,7 +133,7 @@ def _skew_of(side: AuditedTree) -> list[Sighting]:
     found = [s for module in side.modules.values() for s in skew.of_python(module)]
     source = side.target.source
     if source.endswith(C_SUFFIXES) and (data := side.tree.read(source)) is not None:
-        found += skew.of_c(scan_c.CSource(data, source))
+        found += skew.of_c(CSource(data, source))
     return found
 
 

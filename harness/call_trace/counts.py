@@ -99,7 +99,8 @@ class Counts:
         return sum(one.calls for one in self.seen) + self.unread + self.other
 
 
-def prepare(folder: Path, function: CountedFunction, environment: Mapping[str, str]) -> dict[str, str]:
+def prepare(folder: Path, function: CountedFunction, environment: Mapping[str, str]) -> dict[str,
+            str]:
     """Put into an empty folder what counts; returns the environment in which a program does it."""
     shutil.copytree(OURS, folder / PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.move(folder / PACKAGE / "sitecustomize.py", folder / "sitecustomize.py")
@@ -127,8 +128,12 @@ def gather(folder: Path) -> Counts:
                     processes += loaded is None
                     loaded = line
                 case Met() if loaded is not None and numbers.get(line.slot):
-                    seen.append(CallCount(cells=dict(zip(loaded.parameters, line.cells, strict=False)),
-                                     calls=numbers[line.slot]))
+                    seen.append(
+                        CallCount(
+                            cells=dict(zip(loaded.parameters, line.cells, strict=False)),
+                            calls=numbers[line.slot],
+                        )
+                    )
                 case Note():
                     notes[line.text] = None
                 case Elsewhere():

@@ -38,7 +38,9 @@ def read(path: str, limits: dict[str, int], reader: str = READER) -> dict[str, A
     if "\0" in text:
         raise UnreadableTable("is no text (it holds a zero byte)")
     if max((line.count(",") for line in text.splitlines()), default=0) > 8 * limits["columns"]:
-        raise UnreadableTable(f"has more than {limits['columns']} columns")  # pandas would take minutes
+        raise UnreadableTable(
+            f"has more than {limits['columns']} columns"
+        )  # pandas would take minutes
     lines = _by_pandas(text) if reader == "pandas" else _by_csv(text)
     header, rows = ([cell.strip() for cell in lines[0]], lines[1:]) if lines else ([], [])
     if len(rows) > limits["rows"]:

@@ -1,16 +1,16 @@
 """Compiling configurations before they are run: side by side, in guarded processes, on the CPU.
 
 One compilation gives both what a launch would find in Triton's cache and what the kernels take of a
-card. It is done by `harness.compile.triton_aot`, whose process runs the configuration's own host code. What such a
-process writes is its own configuration's: every one has a folder of its own, which no other process
-may write to, and `give` copies out of it into the home of runners of the same configuration. Nobody
-else reads it, so that no candidate finds what another one has put there. What all of them share, C
-modules made of Triton's own text and a list of types, is built by a process that loads nothing of
-anyone's. The cache's key has in it the kernel's text, line and module name, what it calls and which
-globals it reads, argument types, alignments and constants, options, architecture, Triton's own
-files, ptxas' version, and some variables of the environment, which are allow-listed and equal on
-both sides. The path of the file is not in it. But Triton writes absolute paths into the cache, so
-that its index of each kernel is written anew where a cache is copied to.
+card. It is done by `harness.compile.triton_aot`, whose process runs the configuration's own host
+code. What such a process writes is its own configuration's: every one has a folder of its own,
+which no other process may write to, and `give` copies out of it into the home of runners of the
+same configuration. Nobody else reads it, so that no candidate finds what another one has put there.
+What all of them share, C modules made of Triton's own text and a list of types, is built by a
+process that loads nothing of anyone's. The cache's key has in it the kernel's text, line and module
+name, what it calls and which globals it reads, argument types, alignments and constants, options,
+architecture, Triton's own files, ptxas' version, and some variables of the environment, which are
+allow-listed and equal on both sides. The path of the file is not in it. But Triton writes absolute
+paths into the cache, so that its index of each kernel is written anew where a cache is copied to.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 
+from harness.case import Case, Errors
 from harness.compile.kernel import Kernel
 from harness.correctness import runtime_audit
 from harness.correctness.controls import TrivialAnswers
@@ -15,7 +16,7 @@ from harness.correctness.statefulness import States
 from harness.correctness.tolerance import FLOOR, Tolerance
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.rpc import Peer, PeerDied, PeerError
-from harness.runners.oracle_client import Case, Errors, Oracle
+from harness.runners.oracle_client import Oracle
 from harness.runners.session import Session
 from harness.target import ConfigClass
 from harness.verdict import Finding, TraceStep

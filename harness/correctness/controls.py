@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from harness.case import Case, Errors
 from harness.correctness.tolerance import Tolerance
-from harness.runners.oracle_client import Case, Errors
 from harness.verdict import Finding
 
 

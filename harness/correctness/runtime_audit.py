@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from harness.audit.transfer import TRACE_STEPS
+from harness.case import Case
 from harness.correctness.statefulness import MOST_MOVES, draw
 from harness.formats.json_codec import ConvertError, convert
 from harness.formats.text import plain
 from harness.isolation.rpc import Peer, PeerError
-from harness.runners.oracle_client import Case
 from harness.target import Target
 from harness.verdict import Finding, TraceStep
 

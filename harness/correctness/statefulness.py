@@ -7,8 +7,9 @@ import secrets
 from collections.abc import Mapping
 from typing import Protocol
 
+from harness.case import Case, Errors
 from harness.isolation.rpc import Peer
-from harness.runners.oracle_client import Case, Errors, Oracle
+from harness.runners.oracle_client import Oracle
 from harness.verdict import Finding
 
 REPEATS = 2
@@ -29,7 +30,8 @@ class States:
     calls are made.
     """
 
-    def __init__(self, oracle: Oracle, runner: Peer, judge: StatefulnessCheck, *, slow: bool = False) -> None:
+    def __init__(self, oracle: Oracle, runner: Peer, judge: StatefulnessCheck, *,
+                 slow: bool = False) -> None:
         self.oracle, self._runner, self._judge = oracle, runner, judge
         self._slow = slow
         self.findings: list[Finding] = []

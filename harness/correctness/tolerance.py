@@ -1,16 +1,14 @@
 """How far off a candidate may be: a floor by dtype, or a few times the baseline's own error.
 
-An error is relative to the larger of a value and the root mean square of all (harness/runners/oracle_client.py).
-Writing a result rounds it, which costs the unit roundoff of its dtype, once, for everyone. Beyond
-that the floor allows
-- float32: 128 unit roundoffs. Sums of K numbers in any order are off by about sqrt(K/6) of them
-  and by five times that at worst among millions, 110 for K = 3,000; longer sums, and everything
-  that is worse conditioned, show in the baseline's own error. bfloat16 or TF32 anywhere inside
-  costs thousands of them.
-- float32 where the task says `precision: tf32`: 4 of TF32's, for inputs cut to eleven bits.
-- half precision and below: one more of the output's, for one intermediate result of that dtype;
-  sums are held in float32, as their baselines do.
-- float64: 8,192, since the reference is no better itself.
+An error is relative to the larger of a value and the root mean square of all
+(harness/runners/oracle_client.py). Writing a result rounds it, which costs the unit roundoff of its
+dtype, once, for everyone. Beyond that the floor allows - float32: 128 unit roundoffs. Sums of K
+numbers in any order are off by about sqrt(K/6) of them and by five times that at worst among
+millions, 110 for K = 3,000; longer sums, and everything that is worse conditioned, show in the
+baseline's own error. bfloat16 or TF32 anywhere inside costs thousands of them. - float32 where the
+task says `precision: tf32`: 4 of TF32's, for inputs cut to eleven bits. - half precision and below:
+one more of the output's, for one intermediate result of that dtype; sums are held in float32, as
+their baselines do. - float64: 8,192, since the reference is no better itself.
 
 Beyond the floor the baseline is run on the same inputs, and FACTOR times its error is allowed, not
 counting that last rounding, for another order of summation or another fused step. And since luck
@@ -24,12 +22,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from harness.case import Case, Errors
 from harness.compile.c_compiler import BuildError
 from harness.compile.kernel import Kernel
 from harness.errors import EnvironmentFault
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.rpc import Peer, PeerDied, PeerError
-from harness.runners.oracle_client import Case, Errors, Oracle
+from harness.runners.oracle_client import Oracle
 from harness.runners.session import Session
 from harness.target import DTYPE_TOLERANCE, Target
 

@@ -127,7 +127,10 @@ def _rocm_processes(system: Card) -> Iterator[tuple[int, DeviceProcess]]:
         if (found := re.fullmatch(r"PID(\d+)", key)) and len(fields) > 2 and fields[1] != "0":
             memory = int(fields[2]) if fields[2].isdigit() else None
             count = int(fields[1]) if fields[1].isdigit() else 1
-            yield count, DeviceProcess(pid=int(found[1]), name=plain(fields[0], 40), memory_bytes=memory)
+            yield (
+                count,
+                DeviceProcess(pid=int(found[1]), name=plain(fields[0], 40), memory_bytes=memory),
+            )
 
 
 def amd_devices(static: list[Card], listed: list[Card]) -> Iterator[Device]:
@@ -177,7 +180,9 @@ def _amd_processes(running: list[Card]) -> Iterator[DeviceProcess]:
         info = _part(entry, "process_info") if isinstance(entry, dict) else {}
         if isinstance(info.get("pid"), int):
             memory = info.get("mem_usage", _part(info, "memory_usage").get("vram_mem"))
-            yield DeviceProcess(pid=info["pid"], name=_text(info, "name"), memory_bytes=_bytes(memory))
+            yield DeviceProcess(
+                pid=info["pid"], name=_text(info, "name"), memory_bytes=_bytes(memory)
+            )
 
 
 def cards(output: Any) -> list[Card]:

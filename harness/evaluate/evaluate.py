@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from harness.audit import audit
 from harness.audit.transfer import looks_like_weight, transfer
+from harness.case import Case, Errors
 from harness.compile.c_compiler import BuildError
 from harness.compile.kernel import Kernel
 from harness.correctness.check import Check, Failed
@@ -27,24 +28,15 @@ from harness.roofline.measured_peaks import GpuCeilings
 from harness.roofline.roofline import Ceilings
 from harness.runners import kernel_spans
 from harness.runners.kernel_spans import Spans
-from harness.runners.oracle_client import Case, Errors
 from harness.runners.profile_cache import Profiles
-from harness.runners.session import Session, Settings
+from harness.runners.session import Session
+from harness.settings import Settings, Trees
 from harness.target import Target
 from harness.timing.paired_timing import ClassTiming
 from harness.verdict import Evidence, Finding, TraceStep, Transfer, Verdict, rejected
 
 Progress = Callable[[str, str, float | None], None]
 """Called with the stage, a few words, and how far it is (0 to 1) where that is known."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trees:
-    """Folders with the project as the candidate, the incumbent and the baseline have it."""
-
-    candidate: str
-    incumbent: str
-    reference: str
 
 
 def evaluate(target: Target, trees: Trees, device: Device, settings: Settings, *,
@@ -218,9 +210,15 @@ class Evaluation:
         if self.card is None or not verdict.correct:
             return verdict
         self._progress("predicting", self.card.name, None)
-        told = predictor.of_tree(self.given, Path(self.trees.candidate), self.card, self.stage.place,
-                               cold=self.settings.plan.cache == "cold", yields=self.stage.yields,
-                               cancel=self.stage.cancel)
+        told = predictor.of_tree(
+            self.given,
+            Path(self.trees.candidate),
+            self.card,
+            self.stage.place,
+            cold=self.settings.plan.cache == "cold",
+            yields=self.stage.yields,
+            cancel=self.stage.cancel,
+        )
         self.evidence += told.evidence
         if told.refusal:
             raise Failed(told.refusal)
@@ -268,8 +266,15 @@ class Evaluation:
 
     def _verdict(self, errors: Mapping[str, Errors], timings: Mapping[str, ClassTiming],
                  floor: Ceilings | None, *, same: bool = False) -> Verdict:
-        seen = EvaluationResults(target=self.target, plan=self.settings.plan, errors=errors, timings=timings,
-                    ceilings=floor, on_cpu=self.stage.on_cpu, same=same)
+        seen = EvaluationResults(
+            target=self.target,
+            plan=self.settings.plan,
+            errors=errors,
+            timings=timings,
+            ceilings=floor,
+            on_cpu=self.stage.on_cpu,
+            same=same,
+        )
         rows, found = verdict_rows.rows(seen)
         verdict = Verdict(valid=True, correct=all(row.correct for row in rows), rows=rows,
                           audit=found)

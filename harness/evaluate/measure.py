@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from harness.case import Case
 from harness.compile.kernel import Kernel
 from harness.correctness import runtime_audit
 from harness.correctness.check import Check, Failed
@@ -13,7 +14,6 @@ from harness.devices.monitoring.interference import InterferenceMonitor
 from harness.errors import DeviceFault, IncumbentFault
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.rpc import Peer, PeerDied, PeerError
-from harness.runners.oracle_client import Case
 from harness.runners.session import Session
 from harness.timing import outcome, stats
 from harness.timing.input_mutation import InputMutation

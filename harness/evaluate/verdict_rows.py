@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from harness.case import Errors
 from harness.roofline import roofline
 from harness.roofline.roofline import Ceilings
-from harness.runners.oracle_client import Errors
 from harness.target import ConfigClass, Target
 from harness.timing import outcome as compare
 from harness.timing import stats
@@ -98,7 +98,8 @@ def _row(seen: EvaluationResults, config_class: ConfigClass) -> Row:
         _timed(seen, config_class, row, timing)
 
 
-def _timed(seen: EvaluationResults, config_class: ConfigClass, row: Row, timing: ClassTiming) -> Row:
+def _timed(seen: EvaluationResults, config_class: ConfigClass, row: Row,
+           timing: ClassTiming) -> Row:
     value = stats.estimate(timing.log_ratios, seen.plan.alpha_look)
     bound = None if seen.ceilings is None else \
         roofline.bound_us(seen.ceilings, seen.target, config_class)
@@ -126,7 +127,8 @@ def _timed(seen: EvaluationResults, config_class: ConfigClass, row: Row, timing:
         pct_of_roofline=reached)
 
 
-def _remark(seen: EvaluationResults, outcome: Outcome, value: Estimate, other: Estimate | None) -> str:
+def _remark(seen: EvaluationResults, outcome: Outcome, value: Estimate,
+            other: Estimate | None) -> str:
     """Say what the numbers of a row do not: a small gain that held, times that disagree."""
     gain = f"{math.expm1(value.mean):.2%}"
     if compare.small(value, seen.plan.margin):

@@ -14,3 +14,8 @@ def plain(text: str, limit: int = 2000) -> str:
     """Return `text` without escape sequences and control characters, at most `limit` long."""
     cleaned = _CONTROL.sub("", _ESCAPES.sub("", text.replace("\r", "\n")))
     return cleaned if len(cleaned) <= limit else cleaned[: limit - 1] + "…"
+
+
+def words(text: str) -> frozenset[str]:
+    """Return the words of a text."""
+    return frozenset(text.split())

@@ -1,8 +1,8 @@
 """The one way to run an untrusted process: under a supervisor with limits and a life-line.
 
-The supervisor (harness/child/supervise/supervisor.py), started afresh or forked off a zygote, outlives
-neither its owner nor its job: when this process dies, the socket between them closes and everything
-below the supervisor is killed, before the device lock that it holds is let go.
+The supervisor (harness/child/supervise/supervisor.py), started afresh or forked off a zygote,
+outlives neither its owner nor its job: when this process dies, the socket between them closes and
+everything below the supervisor is killed, before the device lock that it holds is let go.
 """
 
 from __future__ import annotations
@@ -152,10 +152,21 @@ class Guarded:
         with theirs:
             forked = zygote.fork(theirs, pass_fds, held) if zygote else None
             self._process: subprocess.Popen[bytes] | Forked = forked or subprocess.Popen(
-                [sys.executable, "-I", "-S", str(PROGRAM), "supervise.supervisor", str(theirs.fileno())],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                pass_fds=[theirs.fileno(), *pass_fds, *held], env={"PATH": env.get("PATH", "")},
-                start_new_session=True)
+                [
+                    sys.executable,
+                    "-I",
+                    "-S",
+                    str(PROGRAM),
+                    "supervise.supervisor",
+                    str(theirs.fileno()),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=[theirs.fileno(), *pass_fds, *held],
+                env={"PATH": env.get("PATH", "")},
+                start_new_session=True,
+            )
         rlimits = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": self.limits.file_bytes}
         if self.limits.cpu_s is not None:
             rlimits["RLIMIT_CPU"] = self.limits.cpu_s

@@ -19,13 +19,13 @@ from harness.devices.datasheets import CardModel
 from harness.devices.device import Device
 from harness.errors import InputError
 from harness.isolation import device_lock
-from harness.loop.screening import SCREEN
 from harness.roofline.predictor import Foresight, card_for
-from harness.runners.session import Settings
 from harness.search.space.space import Config
 from harness.search.trials.screened import latency_kind
 from harness.search.trials.trials import SearchJob, Trial
+from harness.settings import Settings
 from harness.target import Target
+from harness.timing.plan import SCREEN
 
 SourceOf = Callable[[Config], str | None]
 """Returns the source with a configuration set, None for one that cannot be."""

@@ -15,8 +15,7 @@ from harness.errors import InputError, Stopped
 from harness.formats.text import plain
 from harness.isolation.zygote_client import Zygote
 from harness.loop.forecast import Forecast
-from harness.loop.screening import SCREEN, Screening
-from harness.runners.session import Settings
+from harness.loop.screening import Screening
 from harness.search.space import knobs
 from harness.search.space.space import Config, Observation, Space, of_knobs
 from harness.search.strategy.ask_tell import AskTell, Strategy
@@ -26,7 +25,9 @@ from harness.search.trials.recorder import Recorder
 from harness.search.trials.recorder import key as measured_key
 from harness.search.trials.screened import Screened
 from harness.search.trials.trials import MOST_TRIALS, LoopResult, SearchJob, Tag, Trial
+from harness.settings import Settings
 from harness.target import Target
+from harness.timing.plan import SCREEN
 
 MOST_TOLD = 400
 """Characters of the reason why the default failed."""
@@ -104,7 +105,9 @@ class _Loop:
                 told or contextlib.nullcontext():
             strategy = strategy_for(self.space, self.job.seed,
                                     recorder.history(self.space, self.kernel))
-            walk = AskTell(strategy if told is None else PredictedOrder(strategy, told.expected), self.space)
+            walk = AskTell(
+                strategy if told is None else PredictedOrder(strategy, told.expected), self.space
+            )
             earlier = tuple(trial for trial in recorder.earlier if self.space.holds(trial.config))
             if len(earlier) < len(recorder.earlier):
                 on_note(f"{len(recorder.earlier) - len(earlier)} recorded trials are not of this "

@@ -1,10 +1,10 @@
 """Screening: build, check and time one configuration after the other on one bench.
 
-Triton for a card is compiled ahead of its run (`harness.compile.precompile`): what cannot be launched is refused
-before it is, and whoever knows what comes next may say so by `expect`, so that it compiles on the
-cores that a measurement leaves. What its first blocks show to be far behind is not timed further.
-With `foresight` the same holds for a card that need not be here, whose latencies are predicted
-where none is measured.
+Triton for a card is compiled ahead of its run (`harness.compile.precompile`): what cannot be
+launched is refused before it is, and whoever knows what comes next may say so by `expect`, so that
+it compiles on the cores that a measurement leaves. What its first blocks show to be far behind is
+not timed further. With `foresight` the same holds for a card that need not be here, whose latencies
+are predicted where none is measured.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import median
 from types import TracebackType
 
+from harness.case import Errors
 from harness.compile.c_compiler import BuildError
 from harness.compile.kernel import Kernel
 from harness.compile.precompile import Ahead
@@ -38,18 +39,18 @@ from harness.loop.trial_turns import TrialTurns, WrongResult
 from harness.roofline import roofline
 from harness.roofline.predictor import Foresight
 from harness.roofline.roofline import Ceilings
-from harness.runners.oracle_client import Errors
-from harness.runners.session import Session, Settings
+from harness.runners.session import Session
 from harness.search.space import knobs
 from harness.search.space.knobs import Knob
 from harness.search.space.space import Config
 from harness.search.trials.screened import Infeasible, Screened, latency_kind
 from harness.search.trials.trials import SearchJob
+from harness.settings import Settings
 from harness.target import Target
 from harness.timing import stats
 from harness.timing.paired_blocks import Tampered
 from harness.timing.paired_timing import ClassTiming, Pairs
-from harness.timing.plan import Plan
+from harness.timing.plan import SCREEN
 from harness.timing.quick_timing import Leader, Solo
 from harness.verdict import Verdict
 
@@ -59,7 +60,6 @@ COMPILES_S = 2.0
 """So long a card is kept while a configuration compiles."""
 MORE = 3
 """Runners of a side that are kept starting while a GPU is busy with the last ones."""
-SCREEN = Plan(looks=(1,), blocks=4, block_ns=750_000, warm_ns=1_500_000)
 
 
 class Screening:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from harness.case import Case
 from harness.compile.c_compiler import BuildError
 from harness.compile.kernel import Kernel
 from harness.errors import DeviceFault, IncumbentFault, KoptError
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.rpc import PeerDied, PeerError
-from harness.runners.oracle_client import Case
 from harness.runners.session import Session
 from harness.timing.paired_blocks import Tampered
 

@@ -23,11 +23,12 @@ from harness.errors import InputError, Stopped
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.rpc import PeerDied, PeerError
 from harness.loop import racing
-from harness.loop.screening import SCREEN, Screening
+from harness.loop.screening import Screening
 from harness.loop.trial_process import Entry, Lane
 from harness.search.space import knobs
 from harness.search.space.space import Config
 from harness.timing.paired_blocks import Tampered
+from harness.timing.plan import SCREEN
 from harness.timing.quick_timing import BLOCKS
 
 LANES = 5

@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.case import Case
 from harness.compile.kernel import Kernel
 from harness.compile.precompile import Ahead
 from harness.errors import EnvironmentFault
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.guard import Limits
 from harness.isolation.rpc import Peer, PeerDied, PeerError
-from harness.runners.oracle_client import Case
 from harness.runners.runner_pool import RunnerPool
 from harness.runners.session import Session
 from harness.runners.shared_process import Seat

@@ -2,8 +2,9 @@
 
 Processes of its own cost a trial a context each and copies of all inputs, which takes longer than
 all that is asked of it. The configurations of a source are one candidate, so that one process runs
-them (`harness.loop.trial_process`), on buffers that stay, each in turn with the start. A trial has to be right
-on the class that costs least to check; only one that may become the best is checked on all.
+them (`harness.loop.trial_process`), on buffers that stay, each in turn with the start. A trial has
+to be right on the class that costs least to check; only one that may become the best is checked on
+all.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
+from harness.case import Case, Errors
 from harness.compile.precompile import Ahead
 from harness.correctness.tolerance import Tolerance
 from harness.formats import file_copy
 from harness.isolation.rpc import PeerDied, PeerError
 from harness.loop import start_kernel
 from harness.loop.trial_process import Entry, Lane
-from harness.runners.oracle_client import Case, Errors, Oracle
+from harness.runners.oracle_client import Oracle
 from harness.runners.session import Session
 from harness.timing.paired_timing import ClassTiming
 from harness.timing.plan import Plan

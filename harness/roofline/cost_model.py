@@ -1,8 +1,8 @@
 """How long a target should take on a card that may not be here: an analytic prediction.
 
 A call launches kernels; each takes, besides its launch, the cube root of the sum of the cubes of
-what could hold it up (`harness.roofline.cost_terms`): these overlap, though not perfectly, and none can be
-beaten. Never below the physical floor of `roofline`.
+what could hold it up (`harness.roofline.cost_terms`): these overlap, though not perfectly, and
+none can be beaten. Never below the physical floor of `roofline`.
 
 Against 41 latencies of softmax and matmul kernels measured on an H200 (bench/cost_model.py):
 typically off by a factor of 1.18, at most 1.88, and 91 % of pairs of configurations in the right
@@ -132,7 +132,8 @@ def _launches(resources: Sequence[KernelResources]) -> Iterable[list[KernelResou
         yield group
 
 
-def _work_of(target: Target, config_class: ConfigClass, card: CardModel, launches: int) -> LaunchWork:
+def _work_of(target: Target, config_class: ConfigClass, card: CardModel,
+             launches: int) -> LaunchWork:
     flops, moved = target.work(config_class)
     tensors = [t for t in target.tensors(config_class) if t.role != "scalar"]
     reads = sum(t.nbytes for t in tensors if t.role != "output")

@@ -11,11 +11,11 @@ import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from harness.case import Case
 from harness.errors import EnvironmentFault
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.runners import kernel_spans
 from harness.runners.kernel_spans import Spans
-from harness.runners.oracle_client import Case
 
 
 class ProfilingRun:

@@ -16,6 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 
+from harness.case import Case
 from harness.compile import compiler_cache
 from harness.compile.kernel import Kernel, Place
 from harness.isolation.device_lock import DeviceLock, Turnstile
@@ -25,7 +26,6 @@ from harness.isolation.zygote_client import Zygote
 from harness.runners import context_queue
 from harness.runners.context_warmup import ContextWarmup
 from harness.runners.kernel_spans import Spans
-from harness.runners.oracle_client import Case
 from harness.runners.profiling_run import ProfilingRun
 from harness.runners.shared_process import SharedProcess
 from harness.runners.startup import NoGpu, await_ready, failed, load, unreachable
@@ -251,7 +251,9 @@ class RunnerPool:
         home = kernel.home
         home.mkdir(parents=True, exist_ok=True)
         given = {**(context_queue.ONE_QUEUE if self.one_queue else {}), **place.env}
-        env = clean_env(compiler_cache.private({**given, "TRITON_HOME": str(home)}, home), home=home)
+        env = clean_env(
+            compiler_cache.private({**given, "TRITON_HOME": str(home)}, home), home=home
+        )
         if place.interpret:
             env["TRITON_INTERPRET"] = "1"
         io = Path(place.scratch) / "io" / "out"  # the inputs beside it are not to be changed

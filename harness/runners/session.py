@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
+from harness.case import Case
 from harness.compile import kernel
 from harness.compile.kernel import Kernel
 from harness.devices import datasheets
@@ -18,8 +19,9 @@ from harness.isolation import device_lock as lock
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.guard import Limits
 from harness.isolation.zygote_client import Zygote
-from harness.runners.oracle_client import DISTRIBUTIONS, Case, Oracle
+from harness.runners.oracle_client import Oracle
 from harness.runners.runner_pool import BYTES_PER_CONTEXT, RunnerPool, starts_ahead
+from harness.settings import Settings
 from harness.target import Target
 from harness.timing.plan import GPU_BLOCK_NS, Plan
 
@@ -29,46 +31,6 @@ GPU_LIMITS = Limits(wall_s=300.0, output_bytes=1 << 20, memory_bytes=32 << 30, f
 
 LARGEST_CACHE_MB = 256
 """The cache of a card that is not in the table."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """How to judge; the same for every candidate of a campaign but for `plan.alpha`."""
-
-    scratch: str
-    plan: Plan = field(default_factory=Plan)
-    python: str | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
-    distributions: tuple[str, ...] = DISTRIBUTIONS
-    candidate_id: str = ""
-    incumbent_tree: str = ""
-    wall_s: float | None = None
-    """Seconds that one runner of a kernel may take, None for the usual of its kind."""
-    in_process: bool = False
-    """Time both kernels in one process, as on a card that takes no second one."""
-    static_audit: bool = True
-    """Read the candidate's sources before anything runs; without it the dynamic checks show what
-    they catch alone."""
-    always_time: bool = False
-    """Also time a candidate that runs the incumbent's very code: a baseline, an A/A trial."""
-    test_command: str = ""
-    """The project's own tests, run in the candidate's tree; it must pass before it is timed."""
-    full_test_command: str = ""
-    """All of the project's tests, run after those."""
-    predict: str = ""
-    """A card, by a name of `cards`, for which latencies are predicted where none is measured."""
-    warm_cache: str = ""
-    """A kept cache of compilers that both sides of a command target start with a copy of."""
-    keep_cache: str = ""
-    """Where to keep the incumbent's as such a cache, if there is none yet."""
-    canary: bool = False
-    """The candidate is a copy broken on purpose: say whether a command's benchmark shows that."""
-
-    @property
-    def tests(self) -> tuple[tuple[str, str], ...]:
-        """The commands that test a candidate, by what to call them, in their order."""
-        both = (("own tests", self.test_command), ("full tests", self.full_test_command))
-        return tuple((name, command) for name, command in both if command)
 
 
 class Session:

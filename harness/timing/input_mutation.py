@@ -12,7 +12,7 @@ import math
 import random
 from collections.abc import Iterable, Mapping
 
-from harness.runners.oracle_client import Case
+from harness.case import Case
 
 Move = tuple[int, int, int]
 """(argument, to, from): one element of an argument, by its index in the flattened tensor."""

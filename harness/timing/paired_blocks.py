@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TypeVar
 
+from harness.case import Case
 from harness.errors import DeviceFault, KoptError
 from harness.formats.json_codec import ConvertError, convert
 from harness.formats.text import plain
 from harness.isolation.rpc import Peer, PeerError
-from harness.runners.oracle_client import Case
 from harness.timing.clock_check import TimedBlock
 from harness.timing.input_mutation import InputMutation
 from harness.timing.plan import Plan

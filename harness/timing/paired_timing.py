@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from harness.case import Case
 from harness.errors import Stopped
 from harness.isolation.rpc import Peer
-from harness.runners.oracle_client import Case
 from harness.timing import stats
 from harness.timing.clock_check import Clock
 from harness.timing.input_mutation import InputMutation
@@ -185,7 +185,8 @@ class Pairs:
             for duel in duels if not self._quiet else ():
                 duel.prepared()
 
-    def _pair(self, pair: RunnerPair, after: Callable[[Peer, Case, InputMutation], None] | None) -> None:
+    def _pair(self, pair: RunnerPair,
+              after: Callable[[Peer, Case, InputMutation], None] | None) -> None:
         try:
             for duel in pair.duels:
                 self._duel(duel, pair.number)

@@ -60,3 +60,7 @@ class Plan:
     def factor(self, block: int) -> int:
         """Return the length of a block in short ones: 1, 3, 3, 1, and again."""
         return LONG if block % 4 in (1, 2) else 1
+
+
+SCREEN = Plan(looks=(1,), blocks=4, block_ns=750_000, warm_ns=1_500_000)
+"""One short look: enough to rank the trials of a search, never a verdict."""

@@ -10,9 +10,9 @@ import math
 from collections.abc import Mapping
 from typing import TypeVar
 
+from harness.case import Case
 from harness.formats.json_codec import ConvertError, convert
 from harness.isolation.rpc import Peer, PeerError
-from harness.runners.oracle_client import Case
 from harness.target import Target
 from harness.timing import stats
 from harness.timing.paired_blocks import Captured, Tampered, Warmed, graph_unit

@@ -11,7 +11,7 @@ from engine.journal.read import Reader
 from engine.journal.records import Campaign
 from harness.errors import InputError, Refused
 from harness.formats.yaml_decode import suggest
-from kopt_tui.main import workspace_of
+from kopt_tui.cli.workspace import workspace_of
 
 
 @contextmanager

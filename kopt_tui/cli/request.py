@@ -13,8 +13,8 @@ from harness.errors import InputError, Refused
 from kopt_tui.cli.campaign_choice import campaign, is_live, journal
 from kopt_tui.cli.json_output import emit
 from kopt_tui.cli.parser import Commands, add_json
+from kopt_tui.cli.workspace import workspace_of
 from kopt_tui.control import Ask, send
-from kopt_tui.main import workspace_of
 from kopt_tui.snapshot.phrases import clean
 
 Host = Literal["none", "full"]

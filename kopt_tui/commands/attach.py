@@ -6,7 +6,7 @@ import argparse
 
 from kopt_tui.cli.campaign_choice import campaign, journal
 from kopt_tui.cli.parser import Commands, add_campaign
-from kopt_tui.main import workspace_of
+from kopt_tui.cli.workspace import workspace_of
 
 
 def add(sub: Commands) -> None:

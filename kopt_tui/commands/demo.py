@@ -11,10 +11,11 @@ import shutil
 import sys
 from pathlib import Path
 
+from engine.manifest import load
 from harness.errors import EnvironmentFault, InputError
 from kopt_tui.cli.parser import Commands
+from kopt_tui.cli.workspace import workspace_of
 from kopt_tui.commands.run import here
-from kopt_tui.main import workspace_of
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 ON_CPU, ON_GPU = "matmul_c", "softmax_triton"
@@ -82,9 +83,8 @@ def _without_questions(manifest: Path, workspace: Path) -> Path:
     """Return a copy of the manifest that keeps what is sure without asking."""
     import msgspec
 
-    from engine.manifest import schema as manifests
 
-    loaded = msgspec.structs.replace(manifests.load(manifest), approval="auto")
+    loaded = msgspec.structs.replace(load.load(manifest), approval="auto")
     path = workspace / "projects" / f"{manifest.parent.name}.yaml"
-    path.write_text(manifests.dump(loaded, brief=True))
+    path.write_text(load.dump(loaded, brief=True))
     return path

@@ -46,7 +46,9 @@ def run(args: argparse.Namespace) -> int:
 
     if not 0 < args.alpha <= 0.2:
         raise InputError("--alpha must lie above 0 and at most at 0.2")
-    trial = OneShotCandidate(patch=_patch(args.patch), config=read_config(args.config), ref=args.ref)
+    trial = OneShotCandidate(
+        patch=_patch(args.patch), config=read_config(args.config), ref=args.ref
+    )
     with OneShot(args.manifest, base=args.base) as direct:
         card = card_name(args.predict, direct.language)
         request = direct.request(trial, alpha=args.alpha)

@@ -112,12 +112,19 @@ def _request(direct: OneShot, args: argparse.Namespace) -> LoopRequest:
     from engine.campaign.setup import device_word
     from harness.loop import loop as harness_loop
     from harness.search.trials import corpus
-    from kopt_tui.main import workspace_of
+    from kopt_tui.cli.workspace import workspace_of
 
     workspace = workspace_of(args).resolve()
     tree = str(direct.checkout(direct.base))
-    job = SearchJob(tree=tree, reference=tree, budget=args.budget, seed=args.seed, only=tuple(args.only),
-              fresh=args.fresh, corpus=str(workspace / corpus.FILE))
+    job = SearchJob(
+        tree=tree,
+        reference=tree,
+        budget=args.budget,
+        seed=args.seed,
+        only=tuple(args.only),
+        fresh=args.fresh,
+        corpus=str(workspace / corpus.FILE),
+    )
     settings = replace(direct.settings(Plan()), predict=evaluate.card_name(
         args.predict, direct.target.language))
     key = harness_loop.key(direct.target, job, direct.device, settings)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from engine.discovery.new.draft_kernel import ROUNDS
 from engine.discovery.new.parameters import Parameters
-from engine.manifest.schema import dump
+from engine.manifest.load import dump
 from harness import target
 from harness.errors import InputError, KoptError, Refused
 from harness.search.space import knobs

@@ -135,7 +135,9 @@ def _with_run(known: Parameters, given: dict[str, str], prompt: Prompt,
         raise InputError(f"{name} could not be inferred",
                          fix=f"use {draft_command.NEEDED[name]}")
     print("running the benchmark", file=sys.stderr)
-    mode = BenchmarkMode(name="full", command=known["benchmark_command"].value, csv=known["csv"].value)
+    mode = BenchmarkMode(
+        name="full", command=known["benchmark_command"].value, csv=known["csv"].value
+    )
     table = sample_runs.table(project, mode, setup=known["setup_command"].value,
                        build=known["build_command"].value,
                        device=known["device"].value or "auto",

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from harness.errors import Refused
 from kopt_tui.cli.parser import Commands
+from kopt_tui.cli.workspace import workspace_of
 from kopt_tui.commands.stream import follow
-from kopt_tui.main import workspace_of
 
 
 def add(sub: Commands) -> None:

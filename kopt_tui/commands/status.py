@@ -13,7 +13,7 @@ from kopt_tui.cli.campaign_choice import campaign, is_live, journal
 from kopt_tui.cli.json_output import emit
 from kopt_tui.cli.parser import Commands, add_campaign, add_json
 from kopt_tui.cli.text_table import show
-from kopt_tui.main import workspace_of
+from kopt_tui.cli.workspace import workspace_of
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import Speedup
 

@@ -83,7 +83,9 @@ def place(one: Campaign) -> str:
 def _is_at(one: Campaign, branch: str) -> bool:
     """Tell whether the project has a branch, and at the best: it may have refused to take it."""
     try:
-        found = UserRepository(Path(one.project)).line("rev-parse", "--verify", f"refs/heads/{branch}")
+        found = UserRepository(Path(one.project)).line(
+            "rev-parse", "--verify", f"refs/heads/{branch}"
+        )
     except KoptError:
         return False
     return found == one.best_commit

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine.manifest.schema import load
+from engine.manifest.load import load
 from harness.call_trace import counts as call_counts
 from harness.call_trace import foreground, weights, weights_csv
 from harness.call_trace import shapes as call_shapes

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container
 from textual.screen import Screen
 from textual.widget import Widget
 
 from kopt_tui.snapshot.snapshot import DeviceSnapshot, Focus, Snapshot
 from kopt_tui.widgets import keys
 from kopt_tui.widgets.bars import KeyBar, TopBar
+from kopt_tui.widgets.column import Column
 from kopt_tui.widgets.pane import Pane
 
 if TYPE_CHECKING:
@@ -22,12 +22,6 @@ if TYPE_CHECKING:
 
 WIDE = 110
 """Columns from which panes stand side by side instead of taking turns."""
-
-
-class Column(Container):
-    """Panes under each other; without a visible pane it takes no room."""
-
-    DEFAULT_CSS = "Column { layout: vertical; width: 1fr; height: 1fr; }"
 
 
 def bindings(scope: keys.Scope) -> list[BindingType]:

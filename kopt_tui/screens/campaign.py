@@ -9,11 +9,12 @@ from textual.containers import Container
 from textual.widget import Widget
 
 from kopt_tui.screens.actions import CampaignActions, CandidateActions
-from kopt_tui.screens.base import Column, bindings
+from kopt_tui.screens.base import bindings
 from kopt_tui.snapshot.snapshot import CampaignRow, DeviceSnapshot, Snapshot, WaitingRow
 from kopt_tui.widgets.about import HeadPane
 from kopt_tui.widgets.chart import ChartPane
 from kopt_tui.widgets.classes import ClassesPane
+from kopt_tui.widgets.column import Column
 from kopt_tui.widgets.devices import DevicePane
 from kopt_tui.widgets.keys import Scope
 from kopt_tui.widgets.limits import LimitsPane

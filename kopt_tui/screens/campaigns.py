@@ -54,9 +54,12 @@ class CampaignTable(ListPane[CampaignRow]):
     def row(self, item: CampaignRow, width: int) -> Line:
         sizes = self._columns(width)
         texts = {
-            "state": phrases.signed(item.said), "campaign": item.id,
-            "target": f"{item.target} {item.lang}", "device": item.device,
-            "round": phrases.rounds(item.round, item.rounds_max), "best": phrases.speedup(item.best),
+            "state": phrases.signed(item.said),
+            "campaign": item.id,
+            "target": f"{item.target} {item.lang}",
+            "device": item.device,
+            "round": phrases.rounds(item.round, item.rounds_max),
+            "best": phrases.speedup(item.best),
             "asks": f"{item.waiting} ?" if item.waiting else "",
             "last": phrases.moment(item.updated_at, self.now),
             "trend": phrases.spark(item.trend, min(20, sizes["trend"])),

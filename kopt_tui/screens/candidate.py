@@ -10,8 +10,9 @@ from textual.message import Message
 from textual.widget import Widget
 
 from kopt_tui.screens.actions import CandidateActions
-from kopt_tui.screens.base import Column, bindings
+from kopt_tui.screens.base import bindings
 from kopt_tui.snapshot.snapshot import Focus, Snapshot, WaitingRow
+from kopt_tui.widgets.column import Column
 from kopt_tui.widgets.facts import FactsPane
 from kopt_tui.widgets.keys import Scope
 from kopt_tui.widgets.patch import PatchPane, patch_lines

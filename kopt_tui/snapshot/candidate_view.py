@@ -16,8 +16,8 @@ VERDICTS = 20
 RECENT = 500
 
 
-def candidate_view(reader: Reader, memory: SnapshotCache, workspace: Path, campaign: str, candidate: str,
-                   waiting: tuple[WaitingRow, ...]) -> CandidateView:
+def candidate_view(reader: Reader, memory: SnapshotCache, workspace: Path, campaign: str,
+                   candidate: str, waiting: tuple[WaitingRow, ...]) -> CandidateView:
     """Return everything that is known about a candidate, named by the start of its id."""
     try:
         one = reader.candidate(candidate, campaign)

@@ -20,8 +20,8 @@ GIB = 1 << 30
 class Sampler(threading.Thread):
     """Posts the devices' states when what a person would read of them has changed.
 
-    Every question is bounded in time by `harness.devices.inventory`; a card that went silent keeps its last
-    good values. Nothing is asked while nobody looks.
+    Every question is bounded in time by `harness.devices.inventory`; a card that went silent keeps
+    its last good values. Nothing is asked while nobody looks.
     """
 
     def __init__(self, post: Callable[[DeviceSnapshot], None], *,

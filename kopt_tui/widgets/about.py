@@ -53,7 +53,9 @@ class AboutPane(Pane):
         if row is None:
             return []
         best = best_said(row)
-        commits = f"best {phrases.short(row.best_commit)}  baseline {phrases.short(row.base_commit)}"
+        commits = (
+            f"best {phrases.short(row.best_commit)}  baseline {phrases.short(row.base_commit)}"
+        )
         facts = [("project", row.project), ("commits", commits), ("engine", engine_said(row)),
                  ("begun", phrases.stamp(row.created_at))]
         return [

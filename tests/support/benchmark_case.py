@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric, check
+from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
+from harness.benchmark.spec.validate import check
 from harness.benchmark.verdict.benchmark_verdict import Progress, evaluate
 from harness.benchmark.verdict.confirm_gain import Confirm, by_kernel_time
 from harness.devices import inventory
 from harness.devices.device import Device
-from harness.evaluate.evaluate import Trees
 from harness.formats import yaml_document
-from harness.runners.session import Settings
+from harness.settings import Settings, Trees
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
 from tests.support import repos

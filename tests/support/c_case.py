@@ -8,9 +8,10 @@ from typing import Any
 
 from harness.compile.kernel import Kernel
 from harness.devices import inventory
-from harness.evaluate.evaluate import Evaluation, Trees, evaluate
+from harness.evaluate.evaluate import Evaluation, evaluate
 from harness.runners.oracle_client import Oracle
-from harness.runners.session import Session, Settings
+from harness.runners.session import Session
+from harness.settings import Settings, Trees
 from harness.target import Arg, ConfigClass, Target, check
 from harness.timing.plan import Plan
 from harness.verdict import Verdict

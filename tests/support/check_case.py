@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.case import Errors
 from harness.correctness.check import Check, Failed
 from harness.correctness.tolerance import Tolerance
 from harness.devices import inventory
-from harness.runners.oracle_client import Errors
-from harness.runners.session import Session, Settings
+from harness.runners.session import Session
+from harness.settings import Settings
 from harness.target import Target
 from harness.verdict import Finding
 from tests.support import shared_zygotes
@@ -41,7 +42,8 @@ def check(folder: Path, source: str, of: Target, *, reference: str, baseline: st
         (trees[side] / of.source).write_text(text)
         (trees[side] / "reference.py").write_text(reference)
     given = Settings(**({"scratch": str(folder / "scratch"), "wall_s": 60.0} | settings))
-    with Session(of, inventory.find("cpu"), given, None, shared_zygotes.zygote(of.language)) as stage, \
+    warm = shared_zygotes.zygote(of.language)
+    with Session(of, inventory.find("cpu"), given, None, warm) as stage, \
             stage.oracle(trees["baseline"], None) as oracle:
         made = Check(stage, oracle, Tolerance(stage, oracle, trees["baseline"]), lambda *_: None)
         reason = ""

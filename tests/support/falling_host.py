@@ -16,9 +16,10 @@ FACTOR = 0.6
 """Of what is measured of them against the baseline."""
 
 
-def falling(times: int = 1000, *, sure: bool = True) -> Callable[[EngineContext, VerdictRequest], Verdict]:
-    """Return what makes verdicts in the place of `EngineContext.verdict`; they fall so many times, if not
-    for `sure` within an interval that reaches as far up as ever.
+def falling(times: int = 1000, *, sure: bool = True) -> Callable[[EngineContext, VerdictRequest],
+            Verdict]:
+    """Return what makes verdicts in the place of `EngineContext.verdict`; they fall so many times,
+    if not for `sure` within an interval that reaches as far up as ever.
     """
     make, seen = EngineContext.verdict, list[VerdictRequest]()
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from harness.case import Errors
 from harness.compile import kernel
 from harness.devices import inventory
-from harness.evaluate.evaluate import Trees, evaluate
+from harness.evaluate.evaluate import evaluate
 from harness.formats.json_codec import from_json, to_json
-from harness.runners.oracle_client import Errors, Oracle
+from harness.runners.oracle_client import Oracle
 from harness.runners.runner_pool import RunnerPool
-from harness.runners.session import PYTHON_LIMITS, Settings
+from harness.runners.session import PYTHON_LIMITS
+from harness.settings import Settings, Trees
 from harness.target import Arg, ConfigClass, Target, check
 from harness.timing.plan import Plan
 from harness.verdict import Verdict

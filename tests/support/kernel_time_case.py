@@ -1,7 +1,8 @@
 """A machine without a GPU that looks as if it had one: a CUPTI of ours, whose records are real.
 
 `kernels.txt` in the working folder says what was launched: name, launches, ns of each, by tabs. The
-records go through the buffers and callbacks of `harness/benchmark/kernel_time/cupti.c`, as CUPTI does it.
+records go through the buffers and callbacks of `harness/benchmark/kernel_time/cupti.c`, as CUPTI
+does it.
 """
 
 from __future__ import annotations

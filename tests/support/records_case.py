@@ -10,7 +10,7 @@ from engine.campaign.folder import Folder
 from engine.journal.read import Reader
 from engine.journal.records import Bottleneck
 from engine.journal.write import Writer
-from engine.manifest import schema as manifests
+from engine.manifest import load
 from engine.manifest.schema import Manifest
 from engine.records.writer import Records
 from harness.search.trials.trials import Trial
@@ -46,7 +46,7 @@ def records(workspace: Path) -> Records:
         workspace=workspace, id="rms", folder=Folder.create(workspace / "campaign"),
         lineage=Lineage(), edit=("src/**",), target=SimpleNamespace(op="rmsnorm"),
         device=SimpleNamespace(name="cpu0"), manifest=manifest)
-    setup.folder.manifest.write_text(manifests.dump(manifest))
+    setup.folder.manifest.write_text(load.dump(manifest))
     return Records(cast(Any, setup))
 
 

@@ -84,9 +84,18 @@ with open("bench.csv", "w", newline="") as file:
 """
 FILES = {"total.c": KERNEL, "bench.py": BENCH}
 TARGET = CommandTarget(
-    op="total", command="python bench.py", csv="bench.csv", source="total.c", language="c",
-    check=CheckColumn(column="err", rule="== 0"), metrics=(Metric(name="us"),), configs=("context",),
-    build_command="cc -O1 -shared -fPIC -o total.so total.c", timeout_s=60.0, frozen=("bench.py",))
+    op="total",
+    command="python bench.py",
+    csv="bench.csv",
+    source="total.c",
+    language="c",
+    check=CheckColumn(column="err", rule="== 0"),
+    metrics=(Metric(name="us"),),
+    configs=("context",),
+    build_command="cc -O1 -shared -fPIC -o total.so total.c",
+    timeout_s=60.0,
+    frozen=("bench.py",),
+)
 SAME = {"context": "context", "heads": "heads"}
 
 

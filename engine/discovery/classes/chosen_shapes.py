@@ -14,7 +14,7 @@ import msgspec
 
 from engine.discovery.classes import manifest_edit, quick_script, representative
 from engine.discovery.classes.proposal import ClassProposal
-from engine.manifest import schema as manifests
+from engine.manifest import load
 from engine.manifest.benchmark_target import command_target
 from engine.manifest.schema import Manifest
 
@@ -25,7 +25,10 @@ def prepare(folder: Path, manifest: Manifest, source: str) -> Path:
     It runs the shapes that the manifest lists, or all of them as long as none were chosen.
     """
     shapes = representative.read(manifest.representative_shapes)
-    return _put(folder / quick_script.NAME, quick_script.script(command_target(manifest), shapes, source).text)
+    return _put(
+        folder / quick_script.NAME,
+        quick_script.script(command_target(manifest), shapes, source).text,
+    )
 
 
 def has_own(folder: Path, manifest: Manifest) -> bool:
@@ -40,7 +43,7 @@ def write(folder: Path, manifest_file: Path, found: ClassProposal) -> Manifest:
     Returns the manifest as it is then in its file.
     """
     text = manifest_file.read_text(encoding="utf-8")
-    old = manifests.parse(text, str(manifest_file))
+    old = load.parse(text, str(manifest_file))
     fields: dict[str, Any] = {}
     spec = msgspec.structs.replace(old.target, configs=old.target.configs or found.strata.configs,
                                    core=old.target.core or found.core)
@@ -54,7 +57,7 @@ def write(folder: Path, manifest_file: Path, found: ClassProposal) -> Manifest:
             fields["quick_command"] = quick_script.command(script)
     if fields:
         _put(manifest_file, manifest_edit.written(text, **fields))
-    return manifests.load(manifest_file)
+    return load.load(manifest_file)
 
 
 def _put(path: Path, text: str) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from engine.manifest import schema as manifests
+from engine.manifest import load
 from harness.errors import KoptError
 from harness.formats import yaml_document
 
@@ -22,19 +22,19 @@ def written(text: str, **fields: Any) -> str:
     What the text says otherwise stays as it is; if it is written in a way that cannot be edited by
     lines, it is written anew. Raises InputError where a value does not fit.
     """
-    wanted = msgspec.structs.replace(manifests.parse(text, "the manifest"), **fields)
+    wanted = msgspec.structs.replace(load.parse(text, "the manifest"), **fields)
     plain: Mapping[str, Any] = msgspec.to_builtins(wanted)
-    brief = yaml_document.parse(manifests.dump(wanted, brief=True), "the manifest").value
+    brief = yaml_document.parse(load.dump(wanted, brief=True), "the manifest").value
     edited = text
     for name in fields:
         edited = _with(edited, name, brief.get(name, plain[name]))
     try:
-        if manifests.parse(edited, "the manifest") == wanted:
+        if load.parse(edited, "the manifest") == wanted:
             return edited
     except KoptError:
         pass
-    anew = manifests.dump(wanted)
-    manifests.parse(anew, "the manifest")
+    anew = load.dump(wanted)
+    load.parse(anew, "the manifest")
     return anew
 
 

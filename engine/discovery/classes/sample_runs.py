@@ -55,8 +55,8 @@ def readings(target: CommandTarget, tree: Path, device: Device, folder: Path, *,
     return found
 
 
-def table(project: Path, mode: BenchmarkMode, *, setup: str = "", build: str = "", device: str = "auto",
-          timeout_s: float = 1800.0,
+def table(project: Path, mode: BenchmarkMode, *, setup: str = "", build: str = "",
+          device: str = "auto", timeout_s: float = 1800.0,
           on_wait: Callable[[str], None] | None = None) -> ResultTable:
     """Set up, build and run a benchmark once and return its table, when nobody else measures there.
 
@@ -89,11 +89,16 @@ def table(project: Path, mode: BenchmarkMode, *, setup: str = "", build: str = "
 @contextmanager
 def _opened(tree: Path, device: Device, folder: Path, timeout_s: float, *,
             python: str | None = None, env: Mapping[str, str] | None = None,
-            frozen: Sequence[str] = (), cancel: threading.Event | None = None) -> Iterator[WorkingCopy]:
+            frozen: Sequence[str] = (),
+            cancel: threading.Event | None = None) -> Iterator[WorkingCopy]:
     """Copy a tree for its commands, which are the project's own: on a GPU they are not confined."""
-    place = CommandEnvironment(env={**(env or {}), **device.visible_env}, python=python, cancel=cancel,
-                  limits=replace(COMMAND_LIMITS, wall_s=timeout_s),
-                  confined=device.kind == "cpu")
+    place = CommandEnvironment(
+        env={**(env or {}), **device.visible_env},
+        python=python,
+        cancel=cancel,
+        limits=replace(COMMAND_LIMITS, wall_s=timeout_s),
+        confined=device.kind == "cpu",
+    )
     side = WorkingCopy("incumbent", tree, folder / "side", place, frozen)
     try:
         yield side

@@ -14,7 +14,8 @@ from engine.discovery.new import parameters
 from engine.discovery.new.parameters import Parameter, Parameters
 from engine.discovery.project import benchmark, kernel_source, sources
 from engine.discovery.project.metric_columns import Guess, guess
-from engine.manifest.schema import Manifest, parse
+from engine.manifest.load import parse
+from engine.manifest.schema import Manifest
 from harness.benchmark.runs.result_table import ResultTable
 from harness.errors import InputError
 from harness.formats import yaml_document
@@ -33,7 +34,9 @@ def infer_all(project: Path, given: Mapping[str, str]) -> Parameters:
     """Return all parameters in the order in which they are shown; `given` ones come first."""
     found = _benchmark(project, given.get("benchmark_command", ""))
     script = found.script if found else ""
-    kernel = kernel_source.kernel(project, script) if script else kernel_source.KernelSource(files=())
+    kernel = (
+        kernel_source.kernel(project, script) if script else kernel_source.KernelSource(files=())
+    )
     guessed = guess(found.columns, hint=" ".join(kernel.files)) if found else Guess(
         check="", metrics=(), implementations=())
     of_script = f"by {script}" if script else ""

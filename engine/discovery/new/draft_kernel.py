@@ -9,7 +9,8 @@ from typing import Any
 
 from engine.discovery.new import parameters
 from engine.discovery.new.parameters import Parameters
-from engine.manifest.schema import Manifest, parse
+from engine.manifest.load import parse
+from engine.manifest.schema import Manifest
 from harness.formats import yaml_document
 from harness.target import Target
 

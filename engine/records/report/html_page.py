@@ -41,9 +41,22 @@ def html(reader: Reader, one: Campaign) -> str:
     """Return the report as one HTML document."""
     told = campaign_view.whole(reader, one)
     title = f"{one.op} on {one.device or one.gpu}"
-    parts = [_headline(one, told), _facts(told), _progress(told), _kept(told), _classes(told),
-             _history(told), _end_to_end(told), _not_run(told), _audit(transfer_audit.of(told.past)),
-             _limits(told), _next(told), _tried(told), _learned(told), _stops(told)]
+    parts = [
+        _headline(one, told),
+        _facts(told),
+        _progress(told),
+        _kept(told),
+        _classes(told),
+        _history(told),
+        _end_to_end(told),
+        _not_run(told),
+        _audit(transfer_audit.of(told.past)),
+        _limits(told),
+        _next(told),
+        _tried(told),
+        _learned(told),
+        _stops(told),
+    ]
     head = tag("head", tag("meta", charset="utf-8"),
                tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
                tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
@@ -181,9 +194,21 @@ def _audit(found: Audit) -> Iterator[Markup]:
 def _limits(told: JournalView) -> Iterator[Markup]:
     newest = [found for _, found in sorted(told.bottlenecks.items()) if found][-1:]
     for found in newest:
-        yield from (tag("h2", "What limits it now"), table(LIMITS, [(
-            f"{b.kernel} {b.config_class}".strip(), b.limiter, round_summary.value(b.metric, b.value),
-            b.advice) for b in found]))
+        yield from (
+            tag("h2", "What limits it now"),
+            table(
+                LIMITS,
+                [
+                    (
+                        f"{b.kernel} {b.config_class}".strip(),
+                        b.limiter,
+                        round_summary.value(b.metric, b.value),
+                        b.advice,
+                    )
+                    for b in found
+                ],
+            ),
+        )
 
 
 def _next(told: JournalView) -> Iterator[Markup]:

@@ -34,13 +34,19 @@ def markdown(reader: Reader, one: Campaign) -> str:
     verdicts = {v.id: v for v in reader.verdicts(one.id)}
     waiting = [c for c in candidates.values() if c.state == "waiting"]
     parts = [
-        _headline(one, told.past), _facts(told, candidates),
-        _kept(told.past, verdicts), _waiting(waiting, verdicts),
-        _tried(decisions, candidates, verdicts), _classes(told.past, verdicts),
+        _headline(one, told.past),
+        _facts(told, candidates),
+        _kept(told.past, verdicts),
+        _waiting(waiting, verdicts),
+        _tried(decisions, candidates, verdicts),
+        _classes(told.past, verdicts),
         _history(told.past),
-        _limits(reader, one), _end_to_end(told),
+        _limits(reader, one),
+        _end_to_end(told),
         transfer_audit.of(told.past).lines("## Real-training applicability audit"),
-        final_report.steps(told, told.past, "## What to try next"), _learned(told), _stop(one, decisions),
+        final_report.steps(told, told.past, "## What to try next"),
+        _learned(told),
+        _stop(one, decisions),
     ]
     return "\n".join("\n".join(part) for part in parts).rstrip() + "\n"
 

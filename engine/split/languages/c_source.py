@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from harness.audit.findings.watched_name import words
 from harness.errors import InputError
+from harness.formats.text import words
 
 _TOKEN = re.compile(
     r"(?P<space>(?:[ \t\r\f\v\n]|\\\r?\n)+)|(?P<comment>//(?:\\\r?\n|[^\n])*|/\*.*?\*/)"

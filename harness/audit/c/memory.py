@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from harness.audit.c.scan_c import CSource
+from harness.audit.c.source import CSource
 from harness.audit.findings.sighting import Sighting
-from harness.audit.findings.watched_name import AuditRule, words
+from harness.audit.findings.watched_name import AuditRule
 from harness.audit.python.cache_keys import CacheKey
 from harness.audit.python.key_flow import Probe
+from harness.formats.text import words
 
 _TYPES = words("""
     const volatile restrict __restrict __restrict__ float double int char void long short

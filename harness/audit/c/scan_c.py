@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cached_property
 
 from harness.audit.c import static_initializers, watched_c_names
-from harness.audit.c.tokens import Token, tokens
+from harness.audit.c.source import CSource
 from harness.audit.findings.sighting import Sighting
-from harness.audit.findings.tree_diff import MAX_SOURCE_BYTES
-from harness.audit.findings.watched_name import AuditRule, words
+from harness.audit.findings.watched_name import AuditRule
+from harness.formats.text import words
 
-_CONTROL = words("if for while switch return sizeof else do case")
 _SYSCALL = re.compile(r"\bsyscall\b|\bsysenter\b|\bint\s*\$?0x80\b|\bsvc\b")
 _CLOCK = re.compile(r"\brdtscp?\b|%(?:globaltimer|clock)|\bcntvct_el0\b|s_mem(?:real)?time")
 _BYTES = re.compile(r"\.(?:byte|word|long|quad|inst|incbin)\b")
@@ -24,89 +22,6 @@ _JOINS = words("""
     cudaStreamWaitEvent cudaStreamSynchronize cudaDeviceSynchronize hipStreamWaitEvent
     hipStreamSynchronize hipDeviceSynchronize""")
 _CODE_LIKE = re.compile(r"__global__|#\s*include|\basm\b|;\s*\}", re.ASCII)
-
-
-class CSource:
-    """One C source: its tokens, what it defines, what it includes."""
-
-    def __init__(self, data: bytes, file: str, first_line: int = 1) -> None:
-        text = data[:MAX_SOURCE_BYTES].decode("utf-8", "replace")
-        self.file, self.first_line = file, first_line
-        self.lines = text.splitlines()
-        self.tokens = tokens(text)
-
-    def text(self, line: int) -> str:
-        return self.lines[line - 1].strip() if 0 < line <= len(self.lines) else ""
-
-    @cached_property
-    def matching(self) -> dict[int, int]:
-        """For each opening parenthesis, bracket or brace, where it closes, and back."""
-        pairs, stack = {}, []
-        close = {")": "(", "]": "[", "}": "{"}
-        for index, token in enumerate(self.tokens):
-            if token.kind != "mark" or token.directive:
-                continue
-            if token.text in ("(", "[", "{"):
-                stack.append(index)
-            elif token.text in close and stack \
-                    and self.tokens[stack[-1]].text == close[token.text]:
-                opened = stack.pop()
-                pairs[opened], pairs[index] = index, opened
-        return pairs
-
-    @cached_property
-    def functions(self) -> dict[str, int]:
-        """The functions that the source defines, by the index of the name."""
-        found: dict[str, int] = {}
-        for index, token in enumerate(self.tokens):
-            if token.kind != "name" or token.directive or token.text in _CONTROL \
-                    or not self.follows(index, "("):
-                continue
-            after = self.matching.get(index + 1, len(self.tokens)) + 1
-            if after < len(self.tokens) and self.tokens[after].text == "{" and index \
-                    and self.tokens[index - 1].text not in (".", "->", "=", "(", ","):
-                found.setdefault(token.text, index)
-        return found
-
-    def follows(self, index: int, text: str) -> bool:
-        return index + 1 < len(self.tokens) and self.tokens[index + 1].text == text \
-            and self.tokens[index + 1].kind != "string"
-
-    def before(self, index: int) -> str:
-        return self.tokens[index - 1].text if index else ""
-
-    def is_static(self, index: int) -> bool:
-        """Tell whether the declaration that ends at a function's name says `static`."""
-        while index > 0 and self.tokens[index - 1].text not in (";", "}", "{") \
-                and not self.tokens[index - 1].directive:
-            index -= 1
-            if self.tokens[index].text in ("static", "inline", "__device__"):
-                return True
-        return False
-
-    def includes(self) -> Iterator[tuple[str, str, int]]:
-        """Yield (form, name, line): form `<` or `"`, or `?` where a macro gives the name."""
-        for index, token in enumerate(self.tokens):
-            if token.kind != "directive" or index + 1 >= len(self.tokens) or self.tokens[
-                    index + 1].text not in ("include", "include_next", "import", "embed"):
-                continue
-            rest = [t for t in self.tokens[index + 2: index + 60]
-                    if t.directive == token.directive]
-            if rest and rest[0].kind == "string":
-                yield '"', rest[0].text, self.line(token)
-            elif rest and rest[0].text == "<":
-                words = "".join(t.text for t in rest[1:])
-                yield "<", words.partition(">")[0], self.line(token)
-            else:
-                yield "?", "".join(t.text for t in rest)[:80], self.line(token)
-
-    def line(self, token: Token) -> int:
-        return token.line + self.first_line - 1
-
-    def see(self, token: Token, rule: AuditRule, name: str = "") -> Sighting:
-        return Sighting(rule=rule.rule, severity=rule.severity, file=self.file,
-                        what=f"{rule.why}: {name}" if name else rule.why,
-                        line=self.line(token), text=self.text(token.line))
 
 
 def scan(source: CSource, *, delegation: bool = True, depth: int = 0) -> list[Sighting]:
@@ -179,7 +94,9 @@ def _strings(source: CSource) -> Iterator[Sighting]:
         if _MEMORY.search(token.text):
             yield source.see(token, AuditRule("files", "reject", "names a process's memory"))
         elif found := _SYSTEM.search(token.text):
-            yield source.see(token, AuditRule("files", "flag", "names a system file"), found[0][:40])
+            yield source.see(
+                token, AuditRule("files", "flag", "names a system file"), found[0][:40]
+            )
         if _AT_START.search(token.text):
             yield source.see(token, AuditRule("hidden-code", "flag", "runs code when it is loaded"))
         if _FETCH.search(token.text):
@@ -197,7 +114,9 @@ def _assembly(source: CSource) -> Iterator[Sighting]:
         end = source.matching.get(start, min(len(source.tokens), start + 40))
         code = " ".join(t.text for t in source.tokens[start:end])
         if _SYSCALL.search(code):
-            yield source.see(token, AuditRule("hidden-code", "reject", "calls the system in assembly"))
+            yield source.see(
+                token, AuditRule("hidden-code", "reject", "calls the system in assembly")
+            )
         if _CLOCK.search(code):
             yield source.see(token, AuditRule("timing", "flag", "reads a clock in assembly"))
         if _BYTES.search(code):
@@ -216,7 +135,9 @@ def _pasting(source: CSource) -> Iterator[Sighting]:
         cuts = [cut for cut in range(2, len(name) - 1)
                 if name[:cut] in words and name[cut:] in words]
         if cuts:
-            yield source.see(pastes[0], AuditRule("hidden-code", "flag", "pastes a name together"), name)
+            yield source.see(
+                pastes[0], AuditRule("hidden-code", "flag", "pastes a name together"), name
+            )
 
 
 def _stolen(source: CSource) -> Iterator[Sighting]:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from harness.audit.c import watched_c_names
 from harness.audit.c.tokens import Token
 from harness.audit.c.toolkit_headers import is_standard_header
-from harness.audit.findings.watched_name import words
+from harness.formats.text import words
 
 if TYPE_CHECKING:
-    from harness.audit.c.scan_c import CSource
+    from harness.audit.c.source import CSource
 
 _CONTROL = words("for while do if else return break continue")
 _TYPES = words("""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from harness.audit.findings.watched_name import words
+from harness.formats.text import words
 
 _HEADERS = words("""
     assert.h complex.h ctype.h errno.h fenv.h float.h inttypes.h iso646.h limits.h locale.h math.h

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from harness.audit.findings.watched_name import AuditRule, table, words
+from harness.audit.findings.watched_name import AuditRule, table
+from harness.formats.text import words
 
 _CODE = AuditRule("hidden-code", "flag", "reaches code or memory by other ways")
 _EXEC = AuditRule("hidden-code", "reject", "makes memory executable")

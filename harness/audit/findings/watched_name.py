@@ -19,11 +19,6 @@ class AuditRule:
     why: str
 
 
-def words(text: str) -> frozenset[str]:
-    """Return the words of a text."""
-    return frozenset(text.split())
-
-
 def table(*groups: tuple[R, str]) -> dict[str, R]:
     """Return a table from every name of a group to the group's rule."""
     return {name: rule for rule, names in groups for name in names.split()}

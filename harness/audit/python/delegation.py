@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from harness.audit.findings.sighting import Sighting
-from harness.audit.findings.watched_name import words
 from harness.audit.python.names import Module
 from harness.audit.python.watched_python_names import below
+from harness.formats.text import words
 
 _WORK = words("""
     matmul mm bmm addmm addbmm baddbmm addmv mv dot vdot einsum tensordot inner outer

@@ -162,7 +162,9 @@ class _Scan(Imports):
             elif name in ("builtins.__import__", "importlib.import_module"):
                 word = self.module.fold(node.args[0]) if node.args else None
                 if word is None:
-                    yield self.see(node, AuditRule("hidden-code", "flag", "imports a computed name"))
+                    yield self.see(
+                        node, AuditRule("hidden-code", "flag", "imports a computed name")
+                    )
                 else:
                     yield from self._module(node, word)
                     if (rule := lookup(word)) and rule.rule == "network":

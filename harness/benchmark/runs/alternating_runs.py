@@ -102,7 +102,9 @@ class AlternatingRuns:
         try:
             found, wall_s = self.bench.undisturbed.run(
                 name, lambda: self.bench.sides[name].benchmark(self.mode, self.bench.reader, held))
-            read = result_table.judge(found, target, self.bench.measure, csv=self.mode.csv, wall_s=wall_s)
+            read = result_table.judge(
+                found, target, self.bench.measure, csv=self.mode.csv, wall_s=wall_s
+            )
             if name == "incumbent" and read.failed:
                 row = read.failed[0]
                 raise Fault("failed-check", f"row {row.row + 1}: {row.what}", fix=(

@@ -12,7 +12,8 @@ from harness.isolation.guard import Confine, Limits
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 
 READ_LIMITS = Limits(wall_s=24 * 3600.0, output_bytes=1 << 20, memory_bytes=4 << 30, file_bytes=0)
-"""Of all that is read for one verdict; how long one file may take, `harness/child/read_csv.py` says.
+"""Of all that is read for one verdict; how long one file may take, `harness/child/read_csv.py`
+says.
 """
 
 

@@ -25,7 +25,8 @@ class Found:
     wavering: tuple[str, ...] = ()
 
 
-def find(target: CommandTarget, incumbent: Sequence[ResultTable], candidate: Sequence[ResultTable]) -> Found:
+def find(target: CommandTarget, incumbent: Sequence[ResultTable],
+         candidate: Sequence[ResultTable]) -> Found:
     """Return the config columns, from all runs of both sides so far; each has one at least.
 
     A column that the incumbent holds steady and the candidate does not is left out, and told, as

@@ -109,7 +109,9 @@ class WorkingCopy:
     def _run(self, command: str, lock: DeviceLock | None, yields: Turnstile | None) -> Outcome:
         place, limits = self.place, self.place.limits_now
         assigned, argv = words(command)
-        env = guard.clean_env(compiler_cache.private({**place.env, **assigned}, self.home), home=self.home)
+        env = guard.clean_env(
+            compiler_cache.private({**place.env, **assigned}, self.home), home=self.home
+        )
         env["PATH"] = f"{os.path.dirname(place.python or sys.executable)}:{env['PATH']}"
         writable = (str(self.tree), str(self.home))
         outcome = guard.run(
@@ -125,7 +127,8 @@ class WorkingCopy:
                 raise Fault("changed-files", f"changes {path}, which is frozen")
         return outcome
 
-    def benchmark(self, mode: BenchmarkMode, reader: CsvReader, lock: DeviceLock) -> tuple[ResultTable, float]:
+    def benchmark(self, mode: BenchmarkMode, reader: CsvReader,
+                  lock: DeviceLock) -> tuple[ResultTable, float]:
         """Run a benchmark and read what it wrote just now; returns its table and seconds.
 
         Raises Fault, one kind for each thing that can be wrong.
@@ -134,7 +137,8 @@ class WorkingCopy:
         self._cold = False
         return found
 
-    def _benchmark(self, mode: BenchmarkMode, reader: CsvReader, lock: DeviceLock) -> tuple[ResultTable, float]:
+    def _benchmark(self, mode: BenchmarkMode, reader: CsvReader,
+                   lock: DeviceLock) -> tuple[ResultTable, float]:
         path = self.tree / mode.csv
         had = self._remove(path, mode.csv)
         began = self._now_ns()

@@ -27,9 +27,7 @@ from harness.benchmark.verdict.benchmark_verdict import BenchmarkEvaluation, Pro
 from harness.benchmark.verdict.confirm_gain import unconfirmed
 from harness.devices.device import Device
 from harness.errors import DeviceFault, InputError, Stopped
-from harness.evaluate.evaluate import Trees
 from harness.formats import file_copy
-from harness.runners.session import Settings
 from harness.search.space import knobs
 from harness.search.space.space import Config, of_knobs
 from harness.search.strategy.ask_tell import AskTell, Strategy
@@ -44,6 +42,7 @@ from harness.search.trials.trials import (
     Tag,
     Trial,
 )
+from harness.settings import Settings, Trees
 from harness.timing.plan import Plan
 
 MARGIN = 0.01
@@ -214,7 +213,9 @@ class CommandLoop(BenchmarkEvaluation):
     def _pair(self, sides: Mapping[str, WorkingCopy]) -> RunPair:
         number = len(self.trials)
         self._progress("timing", f"{self.mode.name} benchmark, trial {number}", None)
-        runs = AlternatingRuns(self.bench(sides), self.mode, Plan()).runs(ORDER if number % 2 else ORDER[::-1])
+        runs = AlternatingRuns(self.bench(sides), self.mode, Plan()).runs(
+            ORDER if number % 2 else ORDER[::-1]
+        )
         return RunPair(incumbent=runs["incumbent"], candidate=runs["candidate"])
 
     def _know(self, found: Series) -> None:

@@ -29,11 +29,10 @@ from harness.benchmark.verdict.confirm_gain import Confirm, by_kernel_time
 from harness.compile import compiler_cache
 from harness.devices.device import Device
 from harness.errors import InputError
-from harness.evaluate.evaluate import Trees
 from harness.formats import file_copy
 from harness.isolation import device_lock, guard
 from harness.isolation.device_lock import DeviceLock
-from harness.runners.session import Settings
+from harness.settings import Settings, Trees
 from harness.timing.plan import Plan
 from harness.verdict import Evidence, Finding, Transfer, Verdict, rejected
 
@@ -87,7 +86,9 @@ class BenchmarkEvaluation:
                 verdict = self._judge()
             verdict = replace(verdict, evidence=(*verdict.evidence, *self.undisturbed.evidence()))
             if self.settings.keep_cache:
-                compiler_cache.keep(self._folder / "incumbent" / "home", Path(self.settings.keep_cache))
+                compiler_cache.keep(
+                    self._folder / "incumbent" / "home", Path(self.settings.keep_cache)
+                )
         except Wrong as failure:
             verdict = benchmark_rows.wrong(failure)
             verdict = replace(verdict, evidence=(*verdict.evidence, *self.undisturbed.evidence()))
@@ -132,8 +133,15 @@ class BenchmarkEvaluation:
         return verdict
 
     def bench(self, sides: Mapping[str, WorkingCopy]) -> BenchmarkRunner:
-        return BenchmarkRunner(target=self.target, measure=self.measure, sides=sides, reader=self._reader,
-                     lock=self._lock, progress=self._progress, undisturbed=self.undisturbed)
+        return BenchmarkRunner(
+            target=self.target,
+            measure=self.measure,
+            sides=sides,
+            reader=self._reader,
+            lock=self._lock,
+            progress=self._progress,
+            undisturbed=self.undisturbed,
+        )
 
     def _rehearse(self) -> None:
         """See whether a GPU works inside namespaces; where it does not, confine nobody.
@@ -176,7 +184,8 @@ class BenchmarkEvaluation:
         duel = AlternatingRuns(bench, self.target.full, plan)
         return self._seen(duel, duel.run(), plan, self.target.full)
 
-    def _seen(self, duel: AlternatingRuns, found: Series, plan: Plan, mode: BenchmarkMode) -> ModeResults:
+    def _seen(self, duel: AlternatingRuns, found: Series, plan: Plan,
+              mode: BenchmarkMode) -> ModeResults:
         again = duel.again() if stopping_rule.repeat(found, plan) else None
         return ModeResults(target=self.target, measure=self.measure, plan=plan, mode=mode,
                     pairs=tuple(duel.pairs), series=found, again=again)
@@ -184,7 +193,9 @@ class BenchmarkEvaluation:
     def _expect_same_rows(self, bench: BenchmarkRunner, quick: Series) -> None:
         """Hold the quick command to its claim that it measures the rows of the full one."""
         with self._lock() as held:
-            read = AlternatingRuns(bench, self.target.full, self.settings.plan).reading("incumbent", held)
+            read = AlternatingRuns(bench, self.target.full, self.settings.plan).reading(
+                "incumbent", held
+            )
         try:
             columns = quick.found.columns
             if missing := [name for name in columns if name not in read.table.columns]:
@@ -234,6 +245,7 @@ class BenchmarkEvaluation:
 
     @contextmanager
     def _lock(self) -> Iterator[DeviceLock]:
-        with device_lock.acquire(*self.device.lock_names, shared_device=self.on_cpu, cancel=self._cancel,
+        with device_lock.acquire(*self.device.lock_names, shared_device=self.on_cpu,
+                                 cancel=self._cancel,
                           on_wait=lambda text: self._progress("waiting", text, None)) as held:
             yield held

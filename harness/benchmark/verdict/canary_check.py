@@ -19,11 +19,10 @@ from harness.benchmark.runs.workdir import COMMAND_LIMITS, CommandEnvironment, W
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.benchmark.spec.metric_units import Measure
 from harness.devices.device import Device
-from harness.evaluate.evaluate import Trees
 from harness.formats import file_copy
 from harness.isolation import device_lock
 from harness.isolation.device_lock import DeviceLock
-from harness.runners.session import Settings
+from harness.settings import Settings, Trees
 from harness.verdict import Evidence, Verdict, rejected
 
 Progress = Callable[[str, str, float | None], None]
@@ -110,7 +109,9 @@ class _Canary:
         self._progress("canary", f"the benchmark on the {side.name} copy", None)
         with self._lock() as held:
             found, wall_s = side.benchmark(mode, self._reader, held)
-        return result_table.judge(found, self.target, Measure(self.target), csv=mode.csv, wall_s=wall_s)
+        return result_table.judge(
+            found, self.target, Measure(self.target), csv=mode.csv, wall_s=wall_s
+        )
 
     def _untested(self) -> tuple[str, ...]:
         """Return a note if the project's tests pass on the broken copy: they look at another."""
@@ -132,6 +133,7 @@ class _Canary:
 
     @contextmanager
     def _lock(self) -> Iterator[DeviceLock]:
-        with device_lock.acquire(*self.device.lock_names, shared_device=self.on_cpu, cancel=self._cancel,
+        with device_lock.acquire(*self.device.lock_names, shared_device=self.on_cpu,
+                                 cancel=self._cancel,
                           on_wait=lambda text: self._progress("waiting", text, None)) as held:
             yield held

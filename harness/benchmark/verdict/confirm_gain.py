@@ -45,7 +45,8 @@ class Confirmation:
 class Confirm(Protocol):
     """Looks at a gain that the benchmark reports; the sides can still be run."""
 
-    def __call__(self, device: Device, bench: BenchmarkRunner, seen: ModeResults, /) -> Confirmation:
+    def __call__(self, device: Device, bench: BenchmarkRunner, seen: ModeResults,
+                 /) -> Confirmation:
         """Return what is to be found fault with. Raises Stopped alone."""
         ...
 
@@ -70,7 +71,7 @@ def by_kernel_time(device: Device, bench: BenchmarkRunner, seen: ModeResults) ->
     if device.kind == "amd":
         return Confirmation(finding=because("AMD's cards are not asked for it"))
     overall, classes = stopping_rule.estimates(seen.series, seen.plan)
-    if any(one.high < 0 and one.mean <= -math.log1p(stopping_rule.LOST) for one in classes):  # never kept
+    if any(one.high < 0 and one.mean <= -math.log1p(stopping_rule.LOST) for one in classes):
         return Confirmation()
     try:
         profiles = _profiles(bench, seen)
@@ -148,7 +149,8 @@ def _profile(bench: BenchmarkRunner, seen: ModeResults, name: str, held: DeviceL
     return read, profile
 
 
-def _expect_alike(reads: Mapping[str, TableReading], bench: BenchmarkRunner, seen: ModeResults) -> None:
+def _expect_alike(reads: Mapping[str, TableReading], bench: BenchmarkRunner,
+                  seen: ModeResults) -> None:
     """Raise Unseen if a row, or the gain, is reported to be better than in the runs that count."""
     columns = seen.series.found.columns
 

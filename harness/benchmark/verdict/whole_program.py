@@ -27,14 +27,13 @@ from harness.benchmark.spec import metric_units
 from harness.benchmark.spec.command_target import Metric
 from harness.devices.device import Device
 from harness.errors import InputError
-from harness.evaluate.evaluate import Trees
 from harness.formats import file_copy
 from harness.formats.text import plain
 from harness.isolation import device_lock as lock
 from harness.isolation import guard
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.guard import Outcome
-from harness.runners.session import Settings
+from harness.settings import Settings, Trees
 from harness.timing import stats
 from harness.timing.outcome import SURE
 from harness.verdict import Evidence, Row, Verdict, rejected
@@ -100,10 +99,15 @@ class _Runs:
         except ValueError as error:
             raise InputError(str(error), where="e2e_metric",
                              fix=metric_units.how(of.metric) if of.metric else "") from None
-        self._place = CommandEnvironment(env={**settings.env, **device.visible_env}, python=settings.python,
-                            nodes=device.all_nodes,
-                            warm=settings.warm_cache, until=self._room.until,
-                            limits=replace(COMMAND_LIMITS, wall_s=of.timeout_s), cancel=cancel)
+        self._place = CommandEnvironment(
+            env={**settings.env, **device.visible_env},
+            python=settings.python,
+            nodes=device.all_nodes,
+            warm=settings.warm_cache,
+            until=self._room.until,
+            limits=replace(COMMAND_LIMITS, wall_s=of.timeout_s),
+            cancel=cancel,
+        )
 
     def verdict(self) -> Verdict:
         began = time.monotonic()
@@ -126,8 +130,10 @@ class _Runs:
 
     def _compared(self) -> Verdict:
         self._rehearse()
-        sides = {name: WorkingCopy(name, Path(tree), self._folder / name, self._place, self.of.frozen)
-                 for name, tree in self._trees.items()}
+        sides = {
+            name: WorkingCopy(name, Path(tree), self._folder / name, self._place, self.of.frozen)
+            for name, tree in self._trees.items()
+        }
         costs: dict[str, list[float]] = {name: [] for name in sides}
         for name, side in sides.items():
             for command in filter(None, (self.of.setup_command, self.of.build_command)):
@@ -140,7 +146,8 @@ class _Runs:
                 raise
         return self._summed_up(costs)
 
-    def _pair(self, number: int, sides: Mapping[str, WorkingCopy], costs: dict[str, list[float]]) -> None:
+    def _pair(self, number: int, sides: Mapping[str, WorkingCopy],
+              costs: dict[str, list[float]]) -> None:
         """Run both sides once; raises Fault where there is no time for that."""
         for ahead, name in zip((2, 1), ORDER[::-1] if number % 2 else ORDER, strict=True):
             if not self._room.holds(ahead):

@@ -96,7 +96,8 @@ class OracleProgram:
         results = result if isinstance(result, tuple) else (result,)
         return [self.arrays.as_wide(value) for value in results]
 
-    def _controls(self, case: CaseFiles, values: dict[str, Any], first: str) -> list[dict[str, Any]]:
+    def _controls(self, case: CaseFiles, values: dict[str, Any],
+                  first: str) -> list[dict[str, Any]]:
         """Return how far off answers are that take no work: [output, name, relative error]."""
         arrays, found = self.arrays, []
         inputs = [arrays.as_wide(values[name]) for name in case.data]

@@ -92,7 +92,9 @@ class CKernel:
         return arguments
 
     def native(self, arguments: list[Any]) -> list[Any]:
-        return [ctypes.c_void_p(a.address) if isinstance(a, GuardedMemory) else a for a in arguments]
+        return [
+            ctypes.c_void_p(a.address) if isinstance(a, GuardedMemory) else a for a in arguments
+        ]
 
     def call(self, arguments: list[Any]) -> None:
         self.function(*self.native(arguments))

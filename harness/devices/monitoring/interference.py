@@ -114,9 +114,12 @@ def over(device: Device, *, runners: int = RUNNERS, share: float = 0.0,
         yield None
         return
     with ExitStack() as stack:
-        yield InterferenceMonitor(*(stack.enter_context(_watch(card, runners)) for card in device.cards),
-                    share=share, patient=patient,
-                    neighbours=[Neighbours(card.lock_name) for card in device.cards])
+        yield InterferenceMonitor(
+            *(stack.enter_context(_watch(card, runners)) for card in device.cards),
+            share=share,
+            patient=patient,
+            neighbours=[Neighbours(card.lock_name) for card in device.cards],
+        )
 
 
 def _watch(card: Device, runners: int) -> TelemetryWatch:

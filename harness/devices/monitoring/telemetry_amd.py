@@ -1,4 +1,5 @@
-"""Samples of an AMD card for `harness.devices.monitoring.telemetry`, by its vendor's tools: each takes a while.
+"""Samples of an AMD card for `harness.devices.monitoring.telemetry`, by its vendor's tools: each
+takes a while.
 
 They tell who is there, heat and power. Clocks are those between blocks, and a card that amd-smi
 calls throttled may be at its power limit, which is a large kernel's normal state: neither is told.

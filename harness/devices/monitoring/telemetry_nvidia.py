@@ -1,4 +1,4 @@
-"""Samples of an NVIDIA card for `harness.devices.monitoring.telemetry`, and whether two processes may share it."""
+"""Telemetry samples of an NVIDIA card, and whether two processes may share it."""
 
 from __future__ import annotations
 

@@ -76,7 +76,8 @@ class Neighbours:
     Pids mean what they say once one of them has been listed, or where they are the machine's own.
     """
 
-    def __init__(self, device: str, ours: Callable[[], set[int]] = foreign_processes.family) -> None:
+    def __init__(self, device: str,
+                 ours: Callable[[], set[int]] = foreign_processes.family) -> None:
         self._device, self._ours = device, ours
         self._proven = False
 

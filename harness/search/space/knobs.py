@@ -113,8 +113,11 @@ def find(source: str, *, language: str, where: str = "") -> tuple[Knob, ...]:
     Raises InputError for a declaration that cannot be understood: no choices, a current value
     that is not among them, or a name that is not on the line.
     """
-    knobs = [_parse(line, number, where) for number, line in enumerate(triton_autotune.lines_of(source), 1)
-             if _COMMENT.search(line)]
+    knobs = [
+        _parse(line, number, where)
+        for number, line in enumerate(triton_autotune.lines_of(source), 1)
+        if _COMMENT.search(line)
+    ]
     if language == "triton":
         knobs += [Knob(name=one.knob, line=one.line, value=one.texts[0], choices=one.texts,
                        note="autotune list") for one in triton_autotune.lists(source, MAX_CHOICES)]

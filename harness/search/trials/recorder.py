@@ -9,14 +9,14 @@ from types import TracebackType
 
 from harness.devices.device import Device
 from harness.errors import of_os
-from harness.loop.screening import SCREEN
-from harness.runners.session import Settings
 from harness.search.space.knobs import Knob
 from harness.search.space.space import Observation, Space
 from harness.search.trials import corpus, trial_log, trials_tsv
 from harness.search.trials.trial_log import TrialLog
 from harness.search.trials.trials import SearchJob, Trial
+from harness.settings import Settings
 from harness.target import Target
+from harness.timing.plan import SCREEN
 
 
 class Recorder:

@@ -18,8 +18,8 @@ from harness.devices.device import Device
 from harness.errors import InputError, Refused
 from harness.formats import jsonl
 from harness.formats.json_codec import ConvertError, from_json, to_json
-from harness.runners.session import Settings
 from harness.search.trials.trials import SearchJob, Trial
+from harness.settings import Settings
 from harness.target import Target
 from harness.timing.plan import Plan
 from harness.verdict import HARNESS_VERSION

@@ -12,7 +12,7 @@ import pytest
 
 from engine.campaign import shape_weights
 from engine.campaign.setup import open_campaign
-from engine.manifest.schema import load as load_manifest
+from engine.manifest.load import load as load_manifest
 from engine.run.one_shot import OneShot, OneShotCandidate
 from harness.call_trace import weights
 from harness.errors import InputError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from engine.campaign import setup as campaign
 from engine.discovery.classes import class_baseline
-from engine.manifest import schema
+from engine.manifest import load
 from harness.formats import yaml_document
 from tests.support import benchmark_case, repos
 
@@ -45,7 +45,7 @@ def test_classes_are_found_once_and_stay(tmp_path: Path) -> None:
     assert made.command.quick is not None and "bench.py" in made.command.frozen
     again = campaign.open_campaign(tmp_path / "w", setup.id)
     assert (again.manifest, again.target) == (made.manifest, made.target)
-    assert again.manifest == schema.load(setup.folder.manifest)
+    assert again.manifest == load.load(setup.folder.manifest)
     before = script.read_bytes()
     script.write_text("of a candidate\n")
     class_baseline.prepare(again)

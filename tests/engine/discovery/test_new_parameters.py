@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.discovery.classes import sample_runs
-from engine.manifest import schema
+from engine.manifest import load
 from harness.benchmark.spec.command_target import BenchmarkMode
 from harness.errors import InputError
 from kopt_tui.main import main
@@ -45,7 +45,7 @@ def test_set_gives_any_parameter_of_a_kernel(kernel: Path,
              if line.startswith("  ")}
     assert "1.5x" in shown["performance_target"] and "7" in shown["max_iterations"]
     assert "flagged  (default)" in shown["approval"]
-    written = schema.load(kernel / "manifest.yaml")
+    written = load.load(kernel / "manifest.yaml")
     assert (written.performance_target, written.git_commit) == ("1.5x", False)
     assert (written.edit, written.full_test_command) == (("rmsnorm.c", "extra/*.h"), "make check")
     assert (written.max_iterations, written.target.kind) == (7, "kernel")
@@ -73,7 +73,7 @@ def test_a_kernels_parameters_are_confirmed_or_edited(kernel: Path) -> None:
                "'never' is not one of": "performance_target=2x", "performance_target 2x": ""}
     status, screen = converse(["new", "--project", str(kernel)], answers)
     assert status == 0, screen
-    written = schema.load(kernel / "manifest.yaml")
+    written = load.load(kernel / "manifest.yaml")
     assert (written.performance_target, written.approval) == ("2x", "flagged")
 
 
@@ -81,14 +81,14 @@ def test_a_kernels_parameters_are_in_the_json(kernel: Path) -> None:
     value = answer(kopt("new", "--project", str(kernel), "--json", "--set", "git_branch=mine"))
     assert value["parameters"]["git_branch"] == {"value": "mine", "from": "given"}
     assert value["parameters"]["edit"] == {"value": "rmsnorm.c", "from": "the task's source"}
-    assert schema.load(kernel / "manifest.yaml").edit == ()
+    assert load.load(kernel / "manifest.yaml").edit == ()
 
 
 def test_a_run_of_the_benchmark_is_set_up_before_it_is_built(tmp_path: Path) -> None:
     project = repos.project(tmp_path / "p", {"bench.py": BENCH, "kernel.py": "COST = 2.0\n"})
     assert main(["new", "--project", str(project), "--yes", "--run", "--device", "cpu", "--set",
                  "setup_command=touch made.h", "--set", "build_command=mv made.h generated.h"]) == 0
-    written = schema.load(project / "manifest.yaml")
+    written = load.load(project / "manifest.yaml")
     assert (written.setup_command, written.target.csv) == ("touch made.h", "bench.csv")
     assert not (project / "generated.h").exists()
     mode = BenchmarkMode(name="full", command="python bench.py", csv="bench.csv")

@@ -9,7 +9,7 @@ import pytest
 from engine.campaign import setup as campaign
 from engine.campaign.setup import Setup
 from engine.discovery.classes import chosen_shapes, class_baseline, proposal, quick_script
-from engine.manifest import schema
+from engine.manifest import load
 from harness.benchmark.runs.result_table import ResultTable, TableReading, judge
 from harness.benchmark.runs.run_pairs import SickIncumbent
 from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
@@ -90,10 +90,12 @@ def test_where_its_rows_are_not_known_no_shapes_are_written(measured: ResultTabl
     assert (made.representative_shapes, made.quick_command) == (None, OWN)
     assert made.target.configs and made.target.core
     assert not (tmp_path / quick_script.NAME).exists()
-    assert schema.load(file) == made
+    assert load.load(file) == made
 
 
 def test_a_row_that_it_measures_twice_is_listed_once() -> None:
-    measured = ResultTable(columns=("us", "context", "mtp"), rows=(("5", "512", "1"), ("6", "512", "1")))
+    measured = ResultTable(
+        columns=("us", "context", "mtp"), rows=(("5", "512", "1"), ("6", "512", "1"))
+    )
     found = proposal.propose(TARGET, [reading()], measured=measured)
     assert found.shapes == ({"mtp": 1, "context": 512},)

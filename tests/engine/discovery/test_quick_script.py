@@ -20,7 +20,7 @@ from engine.discovery.classes import (
     strata,
 )
 from engine.discovery.classes.proposal import ClassProposal
-from engine.manifest import schema
+from engine.manifest import load, schema
 from harness.benchmark.runs import run_pairs
 from harness.benchmark.runs.csv_reader import CsvReader
 from harness.benchmark.runs.result_table import ResultTable, judge
@@ -121,7 +121,8 @@ SHAPES = ({"mtp": "2", "context": "512"}, {"mtp": "1", "context": "4096"})
 
 
 def ran(folder: Path, source: str, shapes: tuple[dict[str, str], ...] = SHAPES,
-        target: CommandTarget = TARGET) -> tuple[quick_script.Quick, subprocess.CompletedProcess[str]]:
+        target: CommandTarget = TARGET) -> tuple[quick_script.Quick,
+        subprocess.CompletedProcess[str]]:
     """Write a benchmark and the script for it, and run the script in the benchmark's folder."""
     (folder / "bench.py").write_text(source)
     made = quick_script.script(target, shapes, source)
@@ -204,13 +205,13 @@ def test_what_is_written_back_leaves_the_rest_of_the_text() -> None:
 
 
 def test_a_part_of_the_manifest_is_written_back_whole() -> None:
-    old = schema.parse(TEXT, "m")
+    old = load.parse(TEXT, "m")
     spec = schema.TargetSpec(kind="command", csv="out.csv", check="err == 0", metrics=("us",),
                                configs=("mtp", "context <= 1024"))
     text = manifest_edit.written(TEXT, target=spec)
-    assert schema.parse(text, "m").target == spec
+    assert load.parse(text, "m").target == spec
     assert "# How long.\nmax_iterations: 5    # rounds" in text
-    assert schema.parse(text, "m").edit == old.edit
+    assert load.parse(text, "m").edit == old.edit
 
 
 @pytest.mark.parametrize("text", [
@@ -218,9 +219,9 @@ def test_a_part_of_the_manifest_is_written_back_whole() -> None:
     "target_op: pa\nmax_iterations: 5", "target_op: pa\nmax_iterations:\n\n  5\n...\n",
 ])
 def test_a_text_that_cannot_be_edited_by_lines_is_written_anew(text: str) -> None:
-    wanted = schema.parse(text, "m")
+    wanted = load.parse(text, "m")
     assert wanted.max_iterations == 5
-    edited = schema.parse(manifest_edit.written(text, max_iterations=7, target_backend="C"), "m")
+    edited = load.parse(manifest_edit.written(text, max_iterations=7, target_backend="C"), "m")
     assert (edited.max_iterations, edited.target_backend, edited.target_op) == (7, "C", "pa")
 
 
@@ -249,7 +250,7 @@ OPTIONED = "".join(f"parser.add_argument('--{name}')\n"
 def test_what_the_baseline_chose_is_in_the_manifest_and_the_script(tmp_path: Path) -> None:
     file = tmp_path / "manifest.yaml"
     file.write_text(TEXT.replace("representative_shapes:\n  - {mtp: 1}\n  - {mtp: 2}\n", ""))
-    script = chosen_shapes.prepare(tmp_path, schema.load(file), OPTIONED)
+    script = chosen_shapes.prepare(tmp_path, load.load(file), OPTIONED)
     assert "SHAPES = []" in script.read_text()
     found = proposed(OPTIONED, command="python bench.py")
     made = chosen_shapes.write(tmp_path, file, found)
@@ -306,8 +307,16 @@ def test_core_classes_are_core_in_a_verdict() -> None:
     run = judge(table, target, Measure(target), csv="out.csv")
     pairs = [run_pairs.RunPair(incumbent=run, candidate=run)] * 3
     made = run_pairs.build(target, Measure(target), pairs)
-    rows = benchmark_rows.verdict(benchmark_rows.ModeResults(target=target, measure=Measure(target), plan=Plan(),
-                                        mode=target.full, pairs=pairs, series=made)).rows
+    rows = benchmark_rows.verdict(
+        benchmark_rows.ModeResults(
+            target=target,
+            measure=Measure(target),
+            plan=Plan(),
+            mode=target.full,
+            pairs=pairs,
+            series=made,
+        )
+    ).rows
     assert {row.config_class for row in rows if row.core} == set(found.core)
     assert len(rows) == 4
 

@@ -15,8 +15,9 @@ from harness.benchmark.runs import run_pairs
 from harness.benchmark.runs.result_table import ResultTable, TableReading, judge
 from harness.benchmark.runs.run_pairs import SickIncumbent
 from harness.benchmark.spec import row_classes
-from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric, faults
+from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
 from harness.benchmark.spec.metric_units import Measure
+from harness.benchmark.spec.validate import faults
 from tests.support import strata_case as case
 from tests.support.paths import DATA
 from tests.support.strata_case import Row
@@ -293,7 +294,9 @@ def test_the_classes_of_a_verdict_are_those_of_the_proposal() -> None:
     target = CommandTarget(**{**vars(TARGET), "configs": ("mtp", "context <= 1024")})
     for some in (rows, rows[:2]):
         run = reading(some, names)
-        made = run_pairs.build(target, Measure(target), [run_pairs.RunPair(incumbent=run, candidate=run)])
+        made = run_pairs.build(
+            target, Measure(target), [run_pairs.RunPair(incumbent=run, candidate=run)]
+        )
         proposed = proposal.propose(target, [run]).strata.classes
         assert [one.name for one in made.classes] == [one.name for one in proposed]
     assert [one.name for one in made.classes] == ["mtp=1 context<=1024"]

@@ -62,4 +62,6 @@ def test_knobs_are_named_however_long_a_patch_is(text: str, told: str, tmp_path:
 def test_a_patch_that_is_gone_says_nothing(tmp_path: Path) -> None:
     gone = samples.candidate(patch_path="gone.patch")
     for one in (gone, None):
-        assert change_summary.files(tmp_path, one) == () and change_summary.told(tmp_path, one) == ""
+        assert (
+            change_summary.files(tmp_path, one) == () and change_summary.told(tmp_path, one) == ""
+        )

@@ -18,9 +18,9 @@ from engine.journal.write import Writer
 from engine.manifest.schema import Cli, PoolSpec
 from engine.planning.bottlenecks import Lead
 from engine.planning.round_plan import SPLIT as SEARCHED
-from engine.planning.round_plan import plan, scope_of
+from engine.planning.round_plan import plan
 from engine.records import writer
-from engine.workers.protocol import Task
+from engine.task import Task, scope_of
 from tests.engine.planning.test_round_plan import AGENT, outlook
 from tests.engine.planning.test_round_plan import lead as one_lead
 from tests.engine.records.test_records_pages import SPLIT
@@ -136,7 +136,11 @@ def test_another_form_of_a_candidate_is_about_what_it_was_about(tmp_path: Path) 
     writer.add_candidate(samples.candidate("c2", round=3, slot="planned-1"), of="c1")
     writer.add_candidate(samples.candidate("c3", round=3, slot="planned-1"), of="c2")
     writer.add_candidate(samples.candidate("old", round=3, slot="planned-1"))
-    assert round_resume.scopes(Reader(tmp_path), "rms") == {"c1": "tall", "c2": "tall", "c3": "tall"}
+    assert round_resume.scopes(Reader(tmp_path), "rms") == {
+        "c1": "tall",
+        "c2": "tall",
+        "c3": "tall",
+    }
 
 
 def test_a_kept_split_says_what_it_is_for(tmp_path: Path) -> None:

@@ -86,11 +86,13 @@ WALL = BudgetSpec(wall_s=100)
     ({}, RoundTally(rounds=119), {}, ""),
     ({}, RoundTally(consecutive_regressions=4), {}, ""),
     ({}, RoundTally(consecutive_regressions=5), {}, "5 consecutive measured regressions"),
-    ({"stop": StopSpec(consecutive_regressions=2)}, RoundTally(consecutive_regressions=2), {}, "2 conse"),
+    ({"stop": StopSpec(consecutive_regressions=2)}, RoundTally(consecutive_regressions=2), {},
+     "2 conse"),
     ({}, RoundTally(without_gain=100), {}, ""),
     ({"stop": StopSpec(no_gain_rounds=2)}, RoundTally(without_gain=1), {}, ""),
     ({"stop": StopSpec(no_gain_rounds=2)}, RoundTally(without_gain=2), {}, "no gain in 2 rounds"),
-    ({"stop": StopSpec(efficiency_pct=80)}, RoundTally(), {"pct_of_roofline": 81.0}, "81% of the roof"),
+    ({"stop": StopSpec(efficiency_pct=80)}, RoundTally(), {"pct_of_roofline": 81.0},
+     "81% of the roof"),
     ({"stop": StopSpec(efficiency_pct=80)}, RoundTally(), {"pct_of_roofline": 79.0}, ""),
     ({"stop": StopSpec(efficiency_pct=80)}, RoundTally(), {"pct_of_roofline": None}, ""),
     ({"performance_target": "1.5x"}, RoundTally(), {"reached": "at least 1.52x"},
@@ -103,12 +105,15 @@ WALL = BudgetSpec(wall_s=100)
     ({"budget": WALL}, RoundTally(), {"spent": Spent(wall_s=70), "margin_s": 30},
      "70 s of 100 s used; a round's verdicts would not fit into the other 30 s"),
     ({"budget": BudgetSpec(trials=8)}, RoundTally(), {"spent": Spent(trials=7)}, ""),
-    ({"budget": BudgetSpec(trials=8)}, RoundTally(), {"spent": Spent(trials=9)}, "9 of 8 trials used"),
+    ({"budget": BudgetSpec(trials=8)}, RoundTally(), {"spent": Spent(trials=9)},
+     "9 of 8 trials used"),
     ({"budget": BudgetSpec(cost=2.5)}, RoundTally(), {"spent": Spent(cost=2.25)}, ""),
-    ({"budget": BudgetSpec(cost=2.5)}, RoundTally(), {"spent": Spent(cost=2.5)}, "a cost of 2.5 of 2.5"),
+    ({"budget": BudgetSpec(cost=2.5)}, RoundTally(), {"spent": Spent(cost=2.5)},
+     "a cost of 2.5 of 2.5"),
     ({"budget": BudgetSpec(pairs=4)}, RoundTally(), {"spent": Spent(wall_s=1e6, trials=999)}, ""),
 ])
-def test_reasons(fields: dict[str, Any], counts: RoundTally, now: dict[str, Any], words: str) -> None:
+def test_reasons(fields: dict[str, Any], counts: RoundTally, now: dict[str, Any],
+                 words: str) -> None:
     said = reason_to_stop(Manifest(target_op="x", **fields), counts, **now)
     assert words in said and bool(said) == bool(words)
 

@@ -84,8 +84,12 @@ def test_files_that_come_and_go_and_many_of_them() -> None:
 
 
 def test_the_message() -> None:
-    said = commit_message.message("rms", samples.candidate(bottleneck=""), samples.verdict(device="cpu"),
-                       "TILE 16 -> 64 in k.c").split("\n")
+    said = commit_message.message(
+        "rms",
+        samples.candidate(bottleneck=""),
+        samples.verdict(device="cpu"),
+        "TILE 16 -> 64 in k.c",
+    ).split("\n")
     assert said[:5] == ["rms: unroll by 4 (1.50x)", "", "Why it is faster: unroll by 4.",
                         "What it changes: TILE 16 -> 64 in k.c.",
                         "It attacks: no single bottleneck."]

@@ -12,7 +12,8 @@ import pytest
 from engine.manifest import goal
 from engine.manifest.benchmark_target import command_target
 from engine.manifest.ignored_fields import unheeded
-from engine.manifest.schema import Manifest, parse
+from engine.manifest.load import parse
+from engine.manifest.schema import Manifest
 from harness.benchmark.spec.command_target import CommandTarget, Metric
 from harness.formats import yaml_document
 from harness.verdict import Cost, Row, Verdict

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.manifest.ignored_fields import unheeded
+from engine.manifest.load import check_runnable, dump, load, parse, schema
 from engine.manifest.schema import (
     BudgetSpec,
     Cli,
@@ -20,11 +21,6 @@ from engine.manifest.schema import (
     PoolSpec,
     StopSpec,
     TargetSpec,
-    check_runnable,
-    dump,
-    load,
-    parse,
-    schema,
 )
 from harness.errors import InputError, Refused
 

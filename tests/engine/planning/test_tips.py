@@ -34,7 +34,9 @@ def lesson(number: int, text: str = "") -> Lesson:
 
 def desk(workspace: Path, writer: Writer, manifest: Manifest = MANIFEST) -> EngineContext:
     setup = SimpleNamespace(workspace=workspace, id="rms", manifest=manifest)
-    return cast(EngineContext, SimpleNamespace(setup=setup, writer=writer, reader=Reader(workspace)))
+    return cast(
+        EngineContext, SimpleNamespace(setup=setup, writer=writer, reader=Reader(workspace))
+    )
 
 
 # Where they lie.

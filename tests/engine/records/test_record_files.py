@@ -15,8 +15,8 @@ from engine.journal.read import Reader
 from engine.journal.write import Writer
 from engine.records import performance
 from engine.records.writer import Records
+from engine.task import Task
 from engine.workers.cli import PROMPT, _prompt
-from engine.workers.protocol import Task
 from tests.support import records_case as case
 from tests.support import samples
 from tests.support.records_case import KEPT, contents, lose

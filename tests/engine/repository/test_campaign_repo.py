@@ -44,7 +44,8 @@ def state_of(user: Path) -> tuple[object, ...]:
         (own / "config").read_bytes()
 
 
-def edit(lineage: CampaignRepo, path: str = "kernel.c", line: int = 3, new: str = "faster();") -> Patch:
+def edit(lineage: CampaignRepo, path: str = "kernel.c", line: int = 3,
+         new: str = "faster();") -> Patch:
     """A patch captured from a worktree of its own."""
     tree = lineage.worktree("editor", lineage.best)
     (tree / path).write_text(repos.edited((tree / path).read_text(), line, new))
@@ -158,7 +159,8 @@ def test_creating_twice_opens_and_a_torn_clone_is_made_anew(tmp_path: Path, user
         CampaignRepo(tmp_path / "elsewhere", "rms", user)
 
 
-def test_the_clone_shares_no_file_with_the_users_repository(lineage: CampaignRepo, user: Path) -> None:
+def test_the_clone_shares_no_file_with_the_users_repository(lineage: CampaignRepo,
+                                                            user: Path) -> None:
     own = {p.stat().st_ino for p in (user / ".git").rglob("*") if p.is_file()}
     assert not any(p.stat().st_ino in own for p in lineage.git_dir.rglob("*") if p.is_file())
     assert not (lineage.git_dir / "objects" / "info" / "alternates").exists()
@@ -279,7 +281,8 @@ def test_publishing_touches_nothing_but_the_branch(lineage: CampaignRepo, user: 
     assert state_of(user) == before
 
 
-def test_a_branch_that_is_not_ours_is_refused_in_one_line(lineage: CampaignRepo, user: Path) -> None:
+def test_a_branch_that_is_not_ours_is_refused_in_one_line(lineage: CampaignRepo,
+                                                          user: Path) -> None:
     commit = lineage.commit(lineage.base, edit(lineage), "faster")
     lineage.advance(lineage.base, commit)
     cases = {
@@ -400,7 +403,8 @@ def test_a_workers_own_commits_do_not_hide_its_changes(lineage: CampaignRepo) ->
     "echo x > \"$(printf 'new\\nline')\"", "touch .git/index.lock",
     "d=x; for i in 1 2 3 4 5 6 7 8 9 10; do d=$d/$d; mkdir -p $d 2>/dev/null; done; true",
 ])
-def test_capture_survives_hostile_workers(lineage: CampaignRepo, tmp_path: Path, trick: str) -> None:
+def test_capture_survives_hostile_workers(lineage: CampaignRepo, tmp_path: Path,
+                                          trick: str) -> None:
     tree = lineage.worktree("hostile", lineage.base)
     trap = tmp_path / "trap"
     subprocess.run(["sh", "-c", trick.replace("TRAP", str(trap))], cwd=tree, check=True,

@@ -305,7 +305,9 @@ def test_a_build_goes_on_where_a_submodule_is_as_it_was_committed(tmp_path: Path
     lineage = CampaignRepo.create(tmp_path / "d", "rms", user, carry=("lib",))
     tree = lineage.worktree("s", lineage.base)
     assert make(tree) == [] and not os.path.lexists(tree / "lib/.git")
-    copied = workspace_copy.copy(find(user), ("Makefile",), tmp_path / "extracted")  # without the module
+    copied = workspace_copy.copy(
+        find(user), ("Makefile",), tmp_path / "extracted"
+    )  # without the module
     copy = CampaignRepo.create(tmp_path / "e", "rms", copied, carry=("lib",), origin=find(user))
     tree = copy.worktree("s", copy.base)
     assert [name for name in ("lib", "lib/in") for _ in (tree / name).glob("*.[ch]")] == []

@@ -8,7 +8,7 @@ import pytest
 
 from engine.campaign.setup import Setup, open_campaign
 from engine.manifest.ignored_fields import unheeded
-from engine.manifest.schema import parse
+from engine.manifest.load import parse
 from tests.support import campaigns, repos
 
 

@@ -25,8 +25,12 @@ ROOT = ROOT
 
 
 def start(setup: Setup, **env: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", "engine.run.host", str(setup.workspace), setup.id],
-                            env={**os.environ, **env}, cwd=ROOT, start_new_session=True)
+    return subprocess.Popen(
+        [sys.executable, "-m", "engine.run.host", str(setup.workspace), setup.id],
+        env={**os.environ, **env},
+        cwd=ROOT,
+        start_new_session=True,
+    )
 
 
 def kill(setup: Setup, running: subprocess.Popen[bytes]) -> None:
@@ -38,7 +42,9 @@ def kill(setup: Setup, running: subprocess.Popen[bytes]) -> None:
 def attempts(setup: Setup) -> list[int]:
     """Return the number of the attempt that each candidate came of."""
     with campaigns.reading(setup) as reader:
-        tasks = [round_resume.task_of(reader, setup.id, one.id) for one in reader.candidates(setup.id)]
+        tasks = [
+            round_resume.task_of(reader, setup.id, one.id) for one in reader.candidates(setup.id)
+        ]
     return [task.mend.attempt if task.mend else 0 for task in tasks if task is not None]
 
 

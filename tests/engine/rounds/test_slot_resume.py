@@ -21,7 +21,7 @@ from engine.journal.records import Candidate, DecisionRow, Slot
 from engine.journal.write import Writer
 from engine.lineage.promote import Keeper
 from engine.rounds.slots import Slots
-from engine.workers.protocol import Task
+from engine.task import Task
 from harness.formats import yaml_document
 from tests.engine.lineage.test_rollback import GAINS, KERNEL
 from tests.engine.run import test_kill_command_campaign
@@ -132,9 +132,13 @@ def test_what_another_round_brought_leaves_a_slot_of_that_name_alone(tmp_path: P
     writer, reader = Writer(setup.workspace), Reader(setup.workspace)
     made = journal(setup, writer)
     assert writer.add_candidate(made["c"], of=made["a"].id)  # approved, on a base that has moved
-    assert round_resume.begun(reader, setup.id, 3) == round_resume.Begun()  # it is still to do its work
+    assert (
+        round_resume.begun(reader, setup.id, 3) == round_resume.Begun()
+    )  # it is still to do its work
     assert round_resume.begun(reader, setup.id, 2).undecided == {"fixed"}
-    assert writer.add_candidate(made["b"], round_resume.told(TASK))  # now it has, and is to mend that
+    assert writer.add_candidate(
+        made["b"], round_resume.told(TASK)
+    )  # now it has, and is to mend that
     writer.add_decision(setup.id, made["b"].id, "repair", "wrong", round=3, actor="engine")
     writer.set_candidate_state(setup.id, made["b"].id, "closed")
     begun = round_resume.begun(reader, setup.id, 3)

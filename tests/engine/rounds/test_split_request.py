@@ -15,8 +15,9 @@ import pytest
 from engine.campaign.setup import Setup
 from engine.manifest.schema import Cli
 from engine.rounds import split_retry
+from engine.task import Divide, Mend
 from engine.workers.cli import CliWorker
-from engine.workers.protocol import LOG, Divide, Mend
+from engine.workers.protocol import LOG
 from harness.verdict import Finding
 from tests.engine.rounds.test_repair import decisions
 from tests.engine.rounds.test_split_retry import TASK, entry, verdict
@@ -55,8 +56,10 @@ def test_a_cheat_is_not_divided() -> None:
 
 def test_only_agents_are_asked() -> None:
     search = msgspec.structs.replace(TASK, backend="search")
-    assert split_retry.again(search, entry("total.c"), Path("/t"), DIVERGED, "total.c", split=False) \
+    assert (
+        split_retry.again(search, entry("total.c"), Path("/t"), DIVERGED, "total.c", split=False)
         is None
+    )
 
 
 def asked(folder: Path, wanted: Divide, target: Any = split_case.TARGET,

@@ -16,9 +16,9 @@ from engine.rounds import split_retry
 from engine.split import regions
 from engine.split.languages import c_dispatch, conditions
 from engine.split.merge import merge
+from engine.task import Divide, Mend, Task
 from engine.workers import class_split as dividing
 from engine.workers.kernel_split import SplitWorker
-from engine.workers.protocol import Divide, Mend, Task
 from harness.errors import Refused
 from harness.verdict import Row, Verdict
 from tests.engine.workers import test_class_split

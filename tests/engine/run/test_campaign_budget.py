@@ -22,9 +22,10 @@ from engine.journal.read import Reader
 from engine.journal.records import DecisionKind, DecisionRow, Round, VerdictRow
 from engine.journal.write import Writer
 from engine.judge.stop_rules import Spent
-from engine.manifest.schema import BudgetSpec, parse
+from engine.manifest.load import parse
+from engine.manifest.schema import BudgetSpec
 from engine.planning.planner import Planner
-from engine.workers.protocol import Task
+from engine.task import Task
 from tests.support import campaigns, samples
 
 
@@ -314,15 +315,18 @@ def test_before_the_first_round_a_trial_is_taken_for_half_a_verdict(tmp_path: Pa
     (None, 1e9, 3), (10.0, 0.0, 3), (10.0, 5.0, 2), (10.0, 8.5, 0), (10.0, 8.0, 1)])
 def test_attempts_that_cost_more_than_is_left_are_not_begun(limit: float | None, used: float,
                                                             agents: int) -> None:
-    found = spending.afford(tasks(24, agents=3), BudgetSpec(cost=limit), Spent(cost=used), past(), 0.0,
-                          {"agent": 2.0})
+    found = spending.afford(
+        tasks(24, agents=3), BudgetSpec(cost=limit), Spent(cost=used), past(), 0.0, {"agent": 2.0}
+    )
     assert sum(task.backend == "cli" for task in found) == agents
     assert found[-1].trials == 24
 
 
 @given(st.lists(st.integers(1, 40), max_size=6), st.integers(1, 300), st.integers(0, 300))
 def test_no_trial_budget_is_overdrawn(wanted: list[int], limit: int, used: int) -> None:
-    found = spending.afford(tasks(*wanted), BudgetSpec(trials=limit), Spent(trials=used), past(), 0.0, {})
+    found = spending.afford(
+        tasks(*wanted), BudgetSpec(trials=limit), Spent(trials=used), past(), 0.0, {}
+    )
     assert sum(task.trials for task in found) <= max(0, limit - used)
     assert all(task.trials > 0 for task in found)
     if sum(wanted) <= limit - used:

@@ -16,10 +16,9 @@ from harness.benchmark.spec.command_target import CommandTarget
 from harness.benchmark.verdict import canary_check as harness_canary
 from harness.devices import inventory
 from harness.errors import InputError
-from harness.evaluate.evaluate import Trees
 from harness.formats import yaml_document
 from harness.requests import EvaluateRequest, ReportedRequest
-from harness.runners.session import Settings
+from harness.settings import Settings, Trees
 from harness.target import Target
 from harness.verdict import Evidence, Row, Verdict, rejected
 from tests.support import campaigns, repos

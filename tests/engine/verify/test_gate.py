@@ -19,7 +19,7 @@ from engine.context import EngineContext
 from engine.context import Stopped as EngineStopped
 from engine.journal import lease
 from engine.journal.write import Writer
-from engine.rounds.pool import Ticked
+from engine.messages import Ticked
 from engine.verify import gate
 from engine.verify.fleet import LOSSES, Fleet, FleetDevice, Gated, NoIdleGpu
 from engine.verify.harness_client import HarnessFault
@@ -58,8 +58,10 @@ def card(index: int = 0) -> Device:
     ({"processes": None}, None, ""),
     ({"processes": None, "memory_used": 80 * GIB}, {"memory_used": 80 * GIB}, "80.0 GiB"),
     ({"processes": None, "utilization_pct": 40.0}, None, "40 % in use"),
-    ({"processes": (DeviceProcess(pid=41, name="python"),)}, None, "process 41 (python) computes there"),
-    ({"processes": (DeviceProcess(pid=41), DeviceProcess(pid=42))}, None, "process 41 and 1 more computes"),
+    ({"processes": (DeviceProcess(pid=41, name="python"),)}, None,
+     "process 41 (python) computes there"),
+    ({"processes": (DeviceProcess(pid=41), DeviceProcess(pid=42))}, None,
+     "process 41 and 1 more computes"),
     ({"memory_used": 14 * GIB}, None, ""),
     ({"memory_used": 80 * GIB}, None, "80.0 GiB of its memory in use"),
     ({"memory_used": 80 * GIB}, {"memory_used": 80 * GIB}, ""),
@@ -264,8 +266,9 @@ def test_work_that_always_finds_a_stranger_beside_it_ends() -> None:
 
 
 def test_what_is_done_again_has_the_time_that_is_left() -> None:
-    job = VerdictRequest(purpose="e2e", candidate="c", slot="e2e", candidate_tree="t", incumbent_tree="t",
-              alpha=0.05)
+    job = VerdictRequest(
+        purpose="e2e", candidate="c", slot="e2e", candidate_tree="t", incumbent_tree="t", alpha=0.05
+    )
     assert job.after(9.0) is job
     timed = msgspec.structs.replace(job, left_s=60.0)
     assert (timed.after(20.0).left_s, timed.after(70.0).left_s) == (40.0, 0.0)
@@ -474,8 +477,14 @@ def test_a_real_verdict_comes_from_the_other_device_when_one_is_gone(tmp_path: P
 def test_a_campaign_shows_what_it_waits_for_while_it_does(tmp_path: Path) -> None:
     setup = campaigns.create(tmp_path)
     tree = setup.lineage.tree_of(setup.lineage.base)
-    job = VerdictRequest(purpose="baseline", candidate="baseline", slot="baseline", candidate_tree=tree,
-              incumbent_tree=tree, alpha=0.2)
+    job = VerdictRequest(
+        purpose="baseline",
+        candidate="baseline",
+        slot="baseline",
+        candidate_tree=tree,
+        incumbent_tree=tree,
+        alpha=0.2,
+    )
     writer = Writer(setup.workspace)
     desk = EngineContext(setup, writer, lease.acquire(writer, setup.id), threading.Event())
     try:

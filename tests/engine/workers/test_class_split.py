@@ -9,15 +9,16 @@ import pytest
 
 from engine.split.languages import c_dispatch
 from engine.split.languages.language import C
+from engine.task import Task
 from engine.verify.fleet import Fleet
 from engine.workers import class_search
 from engine.workers.kernel_split import SplitWorker
-from engine.workers.protocol import Task, WorkerBench
+from engine.workers.protocol import WorkerBench
 from harness.devices import inventory
-from harness.evaluate.evaluate import Trees, evaluate
+from harness.evaluate.evaluate import evaluate
 from harness.formats.json_codec import convert
 from harness.isolation.zygote_client import WarmStart
-from harness.runners.session import Settings
+from harness.settings import Settings, Trees
 from harness.target import Target
 from harness.timing.plan import Plan
 from tests.support import campaigns

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from engine.manifest.schema import Cli
+from engine.task import Task
 from engine.verify.fleet import Fleet
 from engine.workers.cli import HIDDEN, CliWorker
-from engine.workers.protocol import LOG, Task, WorkerBench
+from engine.workers.protocol import LOG, WorkerBench
 from harness.isolation.zygote_client import WarmStart
 from tests.support import campaigns
 
@@ -30,9 +31,15 @@ def test_an_agent_runs_nothing_on_cards_that_are_measured_on(
     setup = campaigns.create(tmp_path / "campaign")
     (tree := tmp_path / "tree").mkdir()
     (tmp_path / "show.py").write_text(SHOW)
-    bench = WorkerBench(target=setup.target, device=setup.device, worktree=str(tree), baseline=str(tree),
-                  fleet=Fleet([(setup.device, WarmStart(None))], retry_s=600.0, limit_s=3600.0),
-                  base_commit="", scratch=str(tmp_path / "scratch"))
+    bench = WorkerBench(
+        target=setup.target,
+        device=setup.device,
+        worktree=str(tree),
+        baseline=str(tree),
+        fleet=Fleet([(setup.device, WarmStart(None))], retry_s=600.0, limit_s=3600.0),
+        base_commit="",
+        scratch=str(tmp_path / "scratch"),
+    )
     worker = CliWorker([Cli(name="agent", command=f"{sys.executable} {tmp_path / 'show.py'}",
                             **fields)])  # type: ignore[arg-type]
     task = Task(slot="agent", kind="planned", backend="cli", option="agent", hypothesis="h",

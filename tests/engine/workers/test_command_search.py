@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from engine.split.languages import c_dispatch
+from engine.task import Task
 from engine.workers import kernel_split
 from engine.workers.command_search import TuneWorker
 from engine.workers.kernel_split import SplitWorker
 from engine.workers.knob_search import so_far
-from engine.workers.protocol import Report, Task, Worker, WorkerBench
+from engine.workers.protocol import Report, Worker, WorkerBench
 from harness.errors import Refused
 from harness.search.space import knobs
 from harness.search.trials.trials import ConfigRows, LoopResult, Trial
@@ -21,8 +22,8 @@ from tests.support import split_case
 from tests.support.split_case import bench
 
 
-def worked(worker: Worker, given: WorkerBench, *, trials: int = 9, only: tuple[str, ...] = ("TILE",),
-           end_at: str = "") -> Report:
+def worked(worker: Worker, given: WorkerBench, *, trials: int = 9,
+           only: tuple[str, ...] = ("TILE",), end_at: str = "") -> Report:
     ended = threading.Event()
 
     def tick(stage: str, detail: str, done: float | None) -> None:
@@ -100,6 +101,11 @@ def test_no_column_is_a_parameter() -> None:
     found = LoopResult(best={"TILE": 32}, log_ratio=0.0, source="", trials=(), space_size=3,
                        columns=("context", "impl"),
                        classes=(ConfigRows(name="all", cells=(("8", "tiled"),)),))
-    assert kernel_split.divided(split_case.KERNEL, found, split_case.TARGET) == (split_case.KERNEL, ())
+    assert kernel_split.divided(split_case.KERNEL, found, split_case.TARGET) == (
+        split_case.KERNEL,
+        (),
+    )
     with pytest.raises(Refused, match="no exported function takes a column"):
-        kernel_split.divided(split_case.KERNEL.replace("context", "length"), found, split_case.TARGET)
+        kernel_split.divided(
+            split_case.KERNEL.replace("context", "length"), found, split_case.TARGET
+        )

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from engine.campaign.setup import Setup, create
+from engine.task import Task
 from engine.verify.fleet import Fleet
 from engine.workers.knob_search import SearchWorker, so_far
-from engine.workers.protocol import Task, WorkerBench
+from engine.workers.protocol import WorkerBench
 from harness.formats import yaml_document
 from harness.isolation.zygote_client import WarmStart
 from tests.support import campaigns, repos
@@ -184,6 +185,13 @@ def test_a_search_that_is_ended_early_leaves_the_best_it_has_found(tmp_path: Pat
 def test_a_search_that_is_ended_before_anything_was_found_has_failed(tmp_path: Path) -> None:
     setup = campaigns.create(tmp_path)
     fleet = Fleet([(setup.device, WarmStart(None))], retry_s=600.0, limit_s=3600.0)
-    bench = WorkerBench(target=setup.target, device=setup.device, fleet=fleet, worktree=str(tmp_path),
-                  baseline="", base_commit="", scratch="")
+    bench = WorkerBench(
+        target=setup.target,
+        device=setup.device,
+        fleet=fleet,
+        worktree=str(tmp_path),
+        baseline="",
+        base_commit="",
+        scratch="",
+    )
     assert so_far(bench, []) is None

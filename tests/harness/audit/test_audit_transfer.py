@@ -127,8 +127,10 @@ def test_a_cache_of_the_baseline_is_not_the_candidates_gain(tmp_path: Path) -> N
 
 
 def steps(weight: int, other: int, count: int = 8) -> list[TraceStep]:
-    return [TraceStep(step=n, weight_hits=0 if n == 0 else weight, other_hits=0 if n == 0 else other)
-            for n in range(count)]
+    return [
+        TraceStep(step=n, weight_hits=0 if n == 0 else weight, other_hits=0 if n == 0 else other)
+        for n in range(count)
+    ]
 
 
 @pytest.mark.parametrize(("source", "trace", "bucket", "decision"), [
@@ -139,8 +141,8 @@ def steps(weight: int, other: int, count: int = 8) -> list[TraceStep]:
     (TRITON + "\n", steps(1, 0), "W1", "ACCEPT-with-asterisk"),
     (TRITON + "\n", steps(0, 0), "K1", "ACCEPT-as-real"),
 ], ids=["weights hit", "weights never hit", "others hit", "hidden memo", "hidden weights", "none"])
-def test_a_trace_overrules_the_text(tmp_path: Path, source: str, trace: list[TraceStep], bucket: str,
-                                    decision: str) -> None:
+def test_a_trace_overrules_the_text(tmp_path: Path, source: str, trace: list[TraceStep],
+                                    bucket: str, decision: str) -> None:
     audited = audit(tmp_path, source, trace=trace)
     assert (audited.bucket, audited.decision) == (bucket, decision), audited
     assert audited.hit_rates == (None if bucket == "K1" else tuple(trace))

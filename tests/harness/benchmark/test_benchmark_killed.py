@@ -13,10 +13,9 @@ import pytest
 from engine.campaign import setup as campaigns_of
 from engine.verify import harness_client
 from engine.verify.harness_client import HarnessFault
-from harness.evaluate.evaluate import Trees
 from harness.formats import yaml_document
 from harness.requests import ErrorLine, ReportedRequest
-from harness.runners.session import Settings
+from harness.settings import Settings, Trees
 from harness.verdict import Verdict
 from tests.support import benchmark_case, campaigns, repos
 

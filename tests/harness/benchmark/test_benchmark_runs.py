@@ -300,7 +300,8 @@ def test_a_loop_of_links_leads_nowhere(tmp_path: Path) -> None:
     side = WorkingCopy("candidate", tmp_path / "tree", tmp_path / "side", CommandEnvironment())
     (side.tree / "a").symlink_to("b")
     (side.tree / "b").symlink_to("a")
-    with device_lock.acquire("gpu-98") as held, pytest.raises(Fault, match="leads out of the project"):
+    with device_lock.acquire("gpu-98") as held, \
+            pytest.raises(Fault, match="leads out of the project"):
         side.benchmark(BenchmarkMode(name="full", command="true", csv="a/bench.csv"),
                        CsvReader(tmp_path / "reader"), held)
 

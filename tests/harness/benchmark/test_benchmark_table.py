@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from engine.manifest import benchmark_target
-from engine.manifest.schema import CheckSpec, Manifest, MetricSpec, check_runnable, dump, parse
+from engine.manifest.load import check_runnable, dump, parse
+from engine.manifest.schema import CheckSpec, Manifest, MetricSpec
 from harness.benchmark.runs import result_table, row_keys, run_pairs, stopping_rule
 from harness.benchmark.runs.csv_reader import CsvReader
 from harness.benchmark.runs.result_table import Fault, ResultTable, TableReading
@@ -18,16 +19,16 @@ from harness.benchmark.runs.run_pairs import RunPair, SickIncumbent
 from harness.benchmark.spec import check_rule
 from harness.benchmark.spec.check_rule import check_in
 from harness.benchmark.spec.command_line import words
-from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric, faults
+from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
 from harness.benchmark.spec.metric_units import Measure, resolve, unit_in
+from harness.benchmark.spec.validate import faults
 from harness.benchmark.verdict import benchmark_rows
 from harness.child import read_csv as child
 from harness.errors import InputError, Refused
-from harness.evaluate.evaluate import Trees
 from harness.formats import yaml_document
 from harness.formats.json_codec import from_json, to_json
 from harness.requests import ReportedRequest, Request
-from harness.runners.session import Settings
+from harness.settings import Settings, Trees
 from harness.timing.plan import Plan
 from tests.support.benchmark_case import MANIFEST, TARGET, target
 

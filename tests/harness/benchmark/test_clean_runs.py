@@ -18,8 +18,7 @@ from harness.devices.monitoring.interference import InterferenceMonitor
 from harness.devices.monitoring.telemetry import Health, Sample, TelemetryWatch
 from harness.devices.nvidia import REASONS
 from harness.errors import DeviceFault
-from harness.evaluate.evaluate import Trees
-from harness.runners.session import Settings
+from harness.settings import Settings, Trees
 from harness.verdict import Evidence, Verdict
 from tests.support.benchmark_case import judge, kernel
 

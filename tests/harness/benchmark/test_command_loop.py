@@ -18,9 +18,9 @@ from harness.benchmark.spec.command_target import CommandTarget
 from harness.devices import inventory
 from harness.errors import InputError
 from harness.requests import Progress, ReportedLoopRequest
-from harness.runners.session import Settings
 from harness.search.space.space import Config
 from harness.search.trials.trials import LoopResult, SearchJob, Showing, Trial
+from harness.settings import Settings
 from tests.support import split_case
 from tests.support.split_case import TARGET, project
 
@@ -29,9 +29,15 @@ def searched(folder: Path, *, budget: int = 6, only: tuple[str, ...] = ("TILE",)
              target: CommandTarget = TARGET, seed: int = 1, cancel: threading.Event | None = None,
              on_trial: Any = None, **files: str) -> LoopResult:
     tree = project(folder / "tree", **files)
-    return sweep(target, SearchJob(tree=str(tree), reference="", budget=budget, seed=seed, only=only),
-                 inventory.find("cpu"), Settings(scratch=str(folder / "scratch")), repeats=repeats,
-                 cancel=cancel, on_trial=on_trial)
+    return sweep(
+        target,
+        SearchJob(tree=str(tree), reference="", budget=budget, seed=seed, only=only),
+        inventory.find("cpu"),
+        Settings(scratch=str(folder / "scratch")),
+        repeats=repeats,
+        cancel=cancel,
+        on_trial=on_trial,
+    )
 
 
 def test_every_configuration_is_paired_with_the_default_class_by_class(tmp_path: Path) -> None:

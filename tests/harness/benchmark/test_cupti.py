@@ -33,7 +33,9 @@ def seen(folder: Path, made: tuple[Path, Path], kernels: str, *, processes: int 
     ours, host = made
     (folder / "tree").mkdir()
     (folder / "tree" / "kernels.txt").write_text(kernels)
-    side = WorkingCopy("candidate", folder / "tree", folder / "side", CommandEnvironment(env=env or {}))
+    side = WorkingCopy(
+        "candidate", folder / "tree", folder / "side", CommandEnvironment(env=env or {})
+    )
     try:
         return kernel_time.observed(side, [str(cupti or ours)],
                                     partial(side.run, f"{host} {processes}"))[1]
@@ -49,18 +51,33 @@ KERNELS = case.launched(("gemm", 700, 9000), ("void f<int, 2>(float *)", 400, 15
 def test_records_of_all_processes_are_summed_by_name(
         processes: int, made: tuple[Path, Path], tmp_path: Path) -> None:
     assert seen(tmp_path, made, KERNELS, processes=processes) == {
-        "gemm": KernelLaunches(launches=700 * processes, total_ns=6_300_000 * processes, least_ns=9000,
-                       blocks=5600 * processes),
-        "void f<int, 2>(float *)": KernelLaunches(launches=400 * processes, total_ns=600_000 * processes,
-                                          least_ns=1500, blocks=1200 * processes),
-        "flush": KernelLaunches(launches=100 * processes, total_ns=20_000 * processes, least_ns=200,
-                        blocks=800 * processes)}
+        "gemm": KernelLaunches(
+            launches=700 * processes,
+            total_ns=6_300_000 * processes,
+            least_ns=9000,
+            blocks=5600 * processes,
+        ),
+        "void f<int, 2>(float *)": KernelLaunches(
+            launches=400 * processes,
+            total_ns=600_000 * processes,
+            least_ns=1500,
+            blocks=1200 * processes,
+        ),
+        "flush": KernelLaunches(
+            launches=100 * processes,
+            total_ns=20_000 * processes,
+            least_ns=200,
+            blocks=800 * processes,
+        ),
+    }
 
 
 def test_names_are_not_followed_in_an_unknown_version(
         made: tuple[Path, Path], tmp_path: Path) -> None:
     found = seen(tmp_path, made, KERNELS, env={"FAKE_VERSION": "140000", "FAKE_WILD": "1"})
-    assert found == {"": KernelLaunches(launches=1200, total_ns=6_920_000, least_ns=200, blocks=7600)}
+    assert found == {
+        "": KernelLaunches(launches=1200, total_ns=6_920_000, least_ns=200, blocks=7600)
+    }
 
 
 @pytest.mark.parametrize(("env", "why"), [

@@ -19,10 +19,10 @@ from engine.campaign import setup as campaign
 from engine.campaign.setup import Setup
 from engine.discovery.classes import quick_script
 from engine.history import history
-from engine.manifest import benchmark_target, schema
+from engine.manifest import benchmark_target, load
 from engine.split.languages import c_dispatch
 from harness.benchmark.spec import check_rule
-from harness.benchmark.spec.command_target import check
+from harness.benchmark.spec.validate import check
 from harness.call_trace import weights_csv
 from harness.formats import yaml_document
 from harness.search.space import knobs
@@ -69,7 +69,7 @@ def stepped(folder: Path, source: str, prompt: str = "", **env: str) -> tuple[st
 
 
 def test_the_quick_benchmark_writes_a_row_of_each_class(folder: Path) -> None:
-    spec = schema.load(folder / "manifest.yaml")
+    spec = load.load(folder / "manifest.yaml")
     target = benchmark_target.command_target(spec)
     check(target)
     build(folder, SOURCE)
@@ -89,8 +89,8 @@ def test_the_quick_benchmark_writes_a_row_of_each_class(folder: Path) -> None:
 
 
 def test_the_benchmark_takes_the_shapes_that_kopt_names(folder: Path) -> None:
-    """By the environment, as `quick_test_bench.py` tells them; see engine/discovery/classes/quick_script.py."""
-    target = benchmark_target.command_target(schema.load(folder / "manifest.yaml"))
+    """By the environment, as `quick_test_bench.py` tells them."""
+    target = benchmark_target.command_target(load.load(folder / "manifest.yaml"))
     shapes = [{"mtp": "1", "context": "256", "head_size": "80"}, {"skew": "1", "mtp": "4"}]
     made = quick_script.script(target, shapes, (folder / "bench.py").read_text())
     assert made.by == "environment" and made.saves
@@ -120,7 +120,7 @@ def test_what_a_program_calls_counts_as_weights(folder: Path) -> None:
 
 
 def test_nothing_but_the_kernel_may_be_changed(folder: Path) -> None:
-    spec = schema.load(EXAMPLE / "manifest.yaml")
+    spec = load.load(EXAMPLE / "manifest.yaml")
     files = [str(path.relative_to(EXAMPLE)) for path in EXAMPLE.rglob("*") if path.is_file()]
     sealed = benchmark_target.sealed_target(spec, files).frozen
     assert set(sealed) >= {"attention.py", "bench.py", "others.c", "test_attention.py"}

@@ -1,7 +1,8 @@
 """Reported gains against the kernel time of a real card; skipped where there is no NVIDIA GPU.
 
 Run with `make test-gpu`, or with nothing but torch, triton, numpy, pandas, PyYAML and pytest:
-PYTHONPATH=. python3 -m pytest -c tests/gpu.ini --rootdir=. -m gpu tests/harness/benchmark/test_kernel_time_gpu.py
+PYTHONPATH=. python3 -m pytest -c tests/gpu.ini --rootdir=. -m gpu
+tests/harness/benchmark/test_kernel_time_gpu.py
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ import pytest
 from harness.benchmark.kernel_time import cupti as kernel_time
 from harness.benchmark.runs.result_table import Fault
 from harness.benchmark.runs.workdir import CommandEnvironment, WorkingCopy
-from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric, check
+from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
+from harness.benchmark.spec.validate import check
 from harness.benchmark.verdict.benchmark_verdict import evaluate
 from harness.benchmark.verdict.confirm_gain import UNCONFIRMED
 from harness.devices import inventory
 from harness.devices.device import Device
-from harness.evaluate.evaluate import Trees
 from harness.isolation import guard
-from harness.runners.session import Settings
+from harness.settings import Settings, Trees
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
 
@@ -137,7 +138,9 @@ def test_cupti_sees_every_launch(confined: bool, tmp_path: Path) -> None:
     if confined and (reason := guard.unconfined()):
         pytest.skip(reason)
     place = CommandEnvironment(env=card().visible_env, confined=confined)
-    side = WorkingCopy("side", Path(tree(tmp_path / "tree", KERNEL, "events")), tmp_path / "side", place)
+    side = WorkingCopy(
+        "side", Path(tree(tmp_path / "tree", KERNEL, "events")), tmp_path / "side", place
+    )
     try:
         side.run(TARGET.command)
     except Fault as fault:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.manifest.schema import parse
+from engine.manifest.load import parse
 from harness.benchmark.spec.command_target import Metric
 from harness.benchmark.spec.metric_units import resolve, unit_in
 from harness.errors import InputError

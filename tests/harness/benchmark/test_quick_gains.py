@@ -23,8 +23,12 @@ Gains = Sequence[float]
 
 def reading(costs: Sequence[float]) -> TableReading:
     rows = tuple((str(m), "0", repr(cost), repr(2 * cost)) for m, cost in enumerate(costs))
-    return result_table.judge(ResultTable(columns=("m", "err", "fwd_us", "bwd_us"), rows=rows), TARGET,
-                       Measure(TARGET), csv="b.csv")
+    return result_table.judge(
+        ResultTable(columns=("m", "err", "fwd_us", "bwd_us"), rows=rows),
+        TARGET,
+        Measure(TARGET),
+        csv="b.csv",
+    )
 
 
 def pairs(*rows: Gains) -> list[RunPair]:
@@ -85,9 +89,15 @@ def test_a_loss_of_the_quick_command_will_do(tmp_path: Path) -> None:
 
 
 def seen(first: Sequence[Gains], again: Sequence[Gains] | None) -> benchmark_rows.ModeResults:
-    return benchmark_rows.ModeResults(target=TARGET, measure=Measure(TARGET), plan=PLAN, mode=TARGET.full,
-                        pairs=pairs(*first), series=built(*first),
-                        again=built(*again) if again else None)
+    return benchmark_rows.ModeResults(
+        target=TARGET,
+        measure=Measure(TARGET),
+        plan=PLAN,
+        mode=TARGET.full,
+        pairs=pairs(*first),
+        series=built(*first),
+        again=built(*again) if again else None,
+    )
 
 
 SMALL = [about(0.05), about(-0.022)]

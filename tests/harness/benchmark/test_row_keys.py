@@ -51,7 +51,9 @@ def test_one_that_the_candidate_does_not_write_is_not_missed() -> None:
 def test_one_that_the_manifest_names_is_a_key() -> None:
     wanted = named("budget_ms")
     lines = ("1,5,0,8", "1,9,0,16")
-    found = run_pairs.build(wanted, Measure(wanted), pairs("m,budget_ms,err,us", lines, lines, wanted))
+    found = run_pairs.build(
+        wanted, Measure(wanted), pairs("m,budget_ms,err,us", lines, lines, wanted)
+    )
     assert [one.name for one in found.classes] == ["budget_ms=5", "budget_ms=9"]
     with pytest.raises(Fault, match="missing: m=1 budget_ms=9; new: m=1 budget_ms=7"):
         run_pairs.build(wanted, Measure(wanted), pairs(
@@ -60,7 +62,9 @@ def test_one_that_the_manifest_names_is_a_key() -> None:
 
 def test_a_dimension_that_is_called_s_is_a_key() -> None:
     lines = ("1,3,0,8", "1,5,0,16")
-    found = run_pairs.build(WANTED, Measure(WANTED), pairs("filter_r,filter_s,err,us", lines, lines))
+    found = run_pairs.build(
+        WANTED, Measure(WANTED), pairs("filter_r,filter_s,err,us", lines, lines)
+    )
     assert [one.name for one in found.classes] == ["filter_s=3", "filter_s=5"]
 
 

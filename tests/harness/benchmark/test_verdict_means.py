@@ -10,11 +10,11 @@ from typing import ClassVar, Literal
 import pytest
 
 from engine.judge.judge import Policy, rule
+from harness.case import Errors
 from harness.evaluate import verdict_rows
 from harness.evaluate.verdict_rows import EvaluationResults
 from harness.roofline import roofline
 from harness.roofline.roofline import Ceilings, Level
-from harness.runners.oracle_client import Errors
 from harness.target import ConfigClass
 from harness.timing.clock_check import TimedBlock
 from harness.timing.paired_blocks import PairedBlocks
@@ -39,10 +39,19 @@ def test_classes_that_settled_at_different_looks_have_one_mean(pairs: tuple[int,
     of = target(classes=(ConfigClass(name="small", shape={"n": 1024}),
                          ConfigClass(name="large", shape={"n": 4096}, weight=3.0)))
     timings = {"small": timed("small", 0.1, pairs[0]), "large": timed("large", 0.2, pairs[1])}
-    seen = EvaluationResults(target=of, plan=Plan(alpha=0.05), errors={"small": RIGHT, "large": RIGHT},
-                timings=timings, ceilings=None, on_cpu=True, same=False)
+    seen = EvaluationResults(
+        target=of,
+        plan=Plan(alpha=0.05),
+        errors={"small": RIGHT, "large": RIGHT},
+        timings=timings,
+        ceilings=None,
+        on_cpu=True,
+        same=False,
+    )
     rows, found = verdict_rows.rows(seen)
-    verdict = verdict_rows.with_overall(Verdict(valid=True, correct=True, rows=rows, audit=found), seen)
+    verdict = verdict_rows.with_overall(
+        Verdict(valid=True, correct=True, rows=rows, audit=found), seen
+    )
     assert [row.pairs for row in verdict.rows] == list(pairs)
     assert verdict.speedup == pytest.approx((1.1 * 1.2**3) ** 0.25, rel=0.005)
     assert verdict.speedup_low is not None and verdict.speedup_high is not None
@@ -101,10 +110,19 @@ def below(small: tuple[float, float], large: tuple[float, float], core: bool = F
         timings[one.name] = ClassTiming(
             config_class=one.name, candidate_us=candidate * bound, incumbent_us=incumbent * bound,
             log_ratios=tuple(math.log(incumbent / candidate) + d for d in (0.001, 0, -0.001, 0)))
-    seen = EvaluationResults(target=of, plan=Plan(alpha=0.05), errors={"small": RIGHT, "large": RIGHT},
-                timings=timings, ceilings=FLOOR, on_cpu=True, same=False)
+    seen = EvaluationResults(
+        target=of,
+        plan=Plan(alpha=0.05),
+        errors={"small": RIGHT, "large": RIGHT},
+        timings=timings,
+        ceilings=FLOOR,
+        on_cpu=True,
+        same=False,
+    )
     rows, found = verdict_rows.rows(seen)
-    return verdict_rows.with_overall(Verdict(valid=True, correct=True, rows=rows, audit=found), seen)
+    return verdict_rows.with_overall(
+        Verdict(valid=True, correct=True, rows=rows, audit=found), seen
+    )
 
 
 def test_nothing_is_compared_with_an_incumbent_below_the_physical_floor() -> None:

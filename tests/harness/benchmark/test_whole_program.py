@@ -12,8 +12,7 @@ from harness.benchmark.spec.command_target import Metric
 from harness.benchmark.verdict.whole_program import LEFT_OUT, RUNS, EndToEnd, measure, value_in
 from harness.devices import inventory
 from harness.errors import InputError
-from harness.evaluate.evaluate import Trees
-from harness.runners.session import Settings
+from harness.settings import Settings, Trees
 from harness.verdict import Verdict
 
 

@@ -16,11 +16,10 @@ from harness.benchmark.runs.workdir import CommandEnvironment, WorkingCopy
 from harness.benchmark.verdict import canary_check as harness_canary
 from harness.compile import compiler_cache
 from harness.devices import inventory
-from harness.evaluate.evaluate import Trees
 from harness.formats import file_copy
 from harness.formats.file_copy import TooMuch, copy_file, copy_folder
 from harness.isolation import guard
-from harness.runners.session import Settings
+from harness.settings import Settings, Trees
 from harness.verdict import Verdict, rejected
 from tests.support import repos
 from tests.support.benchmark_case import BENCH, FILES, KERNEL, judge, kernel, target
@@ -51,7 +50,10 @@ def contents(folder: Path) -> dict[str, str]:
                                   "KOPT_JIT_CACHE_DIR", "TORCH_EXTENSIONS_DIR"])
 def test_every_cache_lies_in_a_private_home(name: str, tmp_path: Path) -> None:
     shared = {name: "/shared/cache", "OTHER": "kept"}
-    one, two = compiler_cache.private(shared, tmp_path / "one"), compiler_cache.private(shared, tmp_path / "two")
+    one, two = (
+        compiler_cache.private(shared, tmp_path / "one"),
+        compiler_cache.private(shared, tmp_path / "two"),
+    )
     assert one[name].startswith(str(tmp_path / "one" / "jit")) and one[name] != two[name]
     assert one["OTHER"] == "kept"
     assert len(set(compiler_cache.environment(tmp_path).values())) == len(compiler_cache.VARIABLES)
@@ -88,7 +90,9 @@ def test_the_cache_is_kept_once(tmp_path: Path) -> None:
     assert baseline_cache.keep(tmp_path, home).files == 2
     assert not list(baseline_cache.kept(tmp_path).rglob("*.lock"))
     assert all(not p.stat().st_mode & 0o222 for p in baseline_cache.kept(tmp_path).rglob("k*"))
-    assert baseline_cache.keep(tmp_path, home_with(tmp_path / "later", triton__k="second")).files == 0
+    assert (
+        baseline_cache.keep(tmp_path, home_with(tmp_path / "later", triton__k="second")).files == 0
+    )
     assert (baseline_cache.kept(tmp_path) / "triton" / "k").read_text() == "first"
 
 
@@ -216,7 +220,9 @@ def test_a_candidate_starts_with_what_the_baseline_compiled(tmp_path: Path) -> N
         with pytest.raises(Fault, match="cold"):
             side.run("python kernel.py")
     with pytest.raises(Fault, match="No such file"):
-        WorkingCopy("cold", tmp_path / "next", tmp_path / "of-cold", CommandEnvironment()).run("python kernel.py")
+        WorkingCopy("cold", tmp_path / "next", tmp_path / "of-cold", CommandEnvironment()).run(
+            "python kernel.py"
+        )
 
 
 COLD = """\

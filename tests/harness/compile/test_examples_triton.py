@@ -13,11 +13,11 @@ import pytest
 from harness.compile import launch_limits, triton_aot
 from harness.compile.triton_aot import KernelResources
 from harness.devices import inventory
-from harness.evaluate.evaluate import Trees, evaluate
+from harness.evaluate.evaluate import evaluate
 from harness.isolation import guard
-from harness.runners.session import Settings
 from harness.search.space import knobs
 from harness.search.space.knobs import Value
+from harness.settings import Settings, Trees
 from harness.target import Target, load
 from tests.support.kernel_case import tree
 from tests.support.paths import EXAMPLES
@@ -190,7 +190,9 @@ def test_queries_of_a_group_are_multiplied_on_matrix_units(tmp_path: Path) -> No
     task = load(EXAMPLES / "paged_attention_triton" / "task.yaml")
     task = replace(task, classes=tuple(c for c in task.classes if c.name == "single"))
     text = source("paged_attention_triton", {**sizes, "SPLITS": 16})
-    found = triton_aot.inspect(task, Path(tree(tmp_path / "parts", text)), "sm_90", tmp_path / "scratch")
+    found = triton_aot.inspect(
+        task, Path(tree(tmp_path / "parts", text)), "sm_90", tmp_path / "scratch"
+    )
     assert [(one.kernel, one.programs) for one in found] == [
         ("decode_kernel", 8 * 16), ("combine_kernel", 32)]
 

@@ -26,9 +26,9 @@ from harness.isolation.zygote_client import Zygote
 from harness.loop import racing
 from harness.loop.screening import Screening
 from harness.loop.sweep import Sweep
-from harness.runners.session import Settings
 from harness.search.space import knobs
 from harness.search.trials.trials import SearchJob
+from harness.settings import Settings
 from harness.timing.quick_timing import Leader
 from tests.support.kernel_case import DOUBLE, target, tree
 
@@ -68,7 +68,9 @@ def test_what_is_given_is_what_another_process_would_compile(tmp_path: Path,
         other = kernel_at(tmp_path / "elsewhere", DOUBLE)
         assert made.give(key, other) >= 1
         assert not list((tmp_path / "ahead" / key).rglob("kernel.py"))
-        where = Path(compiler_cache.environment(other.home)["TRITON_CACHE_DIR"])  # as its runners have it
+        where = Path(
+            compiler_cache.environment(other.home)["TRITON_CACHE_DIR"]
+        )  # as its runners have it
         assert list(where.glob("*/*.cubin"))
     scratch = tmp_path / "second"  # whose cache is the one that a runner would have
     (scratch / "home-aot").mkdir(parents=True)
@@ -77,14 +79,18 @@ def test_what_is_given_is_what_another_process_would_compile(tmp_path: Path,
     stamps = {path: path.stat().st_mtime_ns for path in before}
     found = triton_aot.inspected(target(), Path(other.root), "sm_90", scratch, cached=True,
                           zygote=zygote)
-    assert stamps == {path: path.stat().st_mtime_ns for path in triton_aot.cache_in(scratch).rglob("*")}
+    assert stamps == {
+        path: path.stat().st_mtime_ns for path in triton_aot.cache_in(scratch).rglob("*")
+    }
     assert found.signatures == (("*fp32", "*fp32", "i32", "constexpr"),)
     assert found.resources == ready.resources  # registers and no spills: the cubin tells them too
 
     longer = DOUBLE.replace("2 * tl.load", "4 * tl.load")
     Path(other.artifact).write_text(longer)
     triton_aot.inspected(target(), Path(other.root), "sm_90", scratch, cached=True, zygote=zygote)
-    assert len(list(triton_aot.cache_in(scratch).glob("*"))) == 2  # another source is another kernel
+    assert (
+        len(list(triton_aot.cache_in(scratch).glob("*"))) == 2
+    )  # another source is another kernel
 
 
 FAULTS = {
@@ -177,9 +183,16 @@ def test_a_screen_refuses_what_cannot_be_launched_before_it_is(tmp_path: Path,
                             "import torch").replace("(x, out, n)\n", "(x, out, n, "
                                                     "num_warps=WARPS)\n")
     at = tree(tmp_path / "tree", source)
-    screen = Screening(target(), SearchJob(tree=at, reference=at), CARD,  # not entered: it is not here
-                    Settings(scratch=str(tmp_path / "scratch")), source,
-                    knobs.find(source, language="triton"), None, zygote)
+    screen = Screening(
+        target(),
+        SearchJob(tree=at, reference=at),
+        CARD,  # not entered: it is not here
+        Settings(scratch=str(tmp_path / "scratch")),
+        source,
+        knobs.find(source, language="triton"),
+        None,
+        zygote,
+    )
     try:
         assert screen.ahead is not None
         screen.expect([{"WARPS": 4}, {"WARPS": 64}, {"WARPS": 5}, {"NONE": 1}])

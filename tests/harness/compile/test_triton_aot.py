@@ -24,8 +24,9 @@ from tests.support.paths import EXAMPLES
 
 def inspect(folder: Path, source: str, *names: str, of: Target | None = None,
             ) -> tuple[KernelResources, ...]:
-    return shared_zygotes.inspect(of or target(), Path(tree(folder / "tree", source)), names or "sm_90",
-                        folder / "scratch")
+    return shared_zygotes.inspect(
+        of or target(), Path(tree(folder / "tree", source)), names or "sm_90", folder / "scratch"
+    )
 
 
 def test_all_architectures_at_once(tmp_path: Path) -> None:
@@ -176,7 +177,9 @@ def test_occupancy_of_amd_counts_what_a_launch_asks_for(
         waves: int | None, shared: int, threads: int, share: float | None, limiter: str) -> None:
     known = architectures.find("gfx942")
     assert known is not None
-    fit = architectures.occupancy(known, registers=None, shared_bytes=shared, threads=threads, waves=waves)
+    fit = architectures.occupancy(
+        known, registers=None, shared_bytes=shared, threads=threads, waves=waves
+    )
     assert (fit and fit.share) == share and (fit is None or fit.limiter == limiter)
 
 

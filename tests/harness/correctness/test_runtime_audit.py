@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from harness.case import Case
 from harness.compile import kernel
 from harness.correctness import runtime_audit
 from harness.devices import inventory
 from harness.isolation import device_lock
 from harness.isolation.rpc import PeerError
-from harness.runners.oracle_client import Case, Oracle
+from harness.runners.oracle_client import Oracle
 from harness.runners.runner_pool import RunnerPool
 from harness.runners.session import PYTHON_LIMITS
 from harness.target import Target
@@ -346,7 +347,9 @@ def test_what_is_known_is_not_told_twice() -> None:
     other = replace(one, detail="id was replaced")
     assert runtime_audit.fresh([one, other, other], [one]) == [other]
     assert runtime_audit.fatal([replace(one, severity="flag")]) == ""
-    assert runtime_audit.fatal([replace(one, severity="flag"), other]) == "tampered: id was replaced"
+    assert (
+        runtime_audit.fatal([replace(one, severity="flag"), other]) == "tampered: id was replaced"
+    )
 
 
 def test_the_kernel_may_be_the_references_own_file(bench: Bench) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from harness.case import Errors
 from harness.correctness.tolerance import margin, rounding
 from harness.devices import inventory
-from harness.evaluate.evaluate import Trees, evaluate
-from harness.runners.oracle_client import Errors
-from harness.runners.session import Settings
+from harness.evaluate.evaluate import evaluate
+from harness.settings import Settings, Trees
 from harness.target import Arg, ConfigClass, Target, check
 from harness.verdict import Verdict
 from tests.support.c_case import QUICK

@@ -10,11 +10,12 @@ from harness.audit.transfer import TRACE_STEPS
 from harness.compile import kernel
 from harness.correctness import runtime_audit
 from harness.devices import inventory
-from harness.evaluate.evaluate import Trees, evaluate
+from harness.evaluate.evaluate import evaluate
 from harness.isolation.zygote_client import WarmStart
 from harness.runners.oracle_client import Oracle
 from harness.runners.runner_pool import RunnerPool
-from harness.runners.session import PYTHON_LIMITS, Settings
+from harness.runners.session import PYTHON_LIMITS
+from harness.settings import Settings, Trees
 from harness.target import Arg, ConfigClass
 from harness.timing.plan import Plan
 from tests.support.kernel_case import target, tree
@@ -48,7 +49,9 @@ BY_CONTENT = BY_ADDRESS.replace("x.data_ptr()", "float(x[1, 1])")
 
 def traced(folder: Path, source: str) -> list[tuple[int, int]]:
     """Return (weight hits, other hits) by step."""
-    place = kernel.place_on(inventory.find("cpu"), "python", scratch=str(folder), python=None, env={})
+    place = kernel.place_on(
+        inventory.find("cpu"), "python", scratch=str(folder), python=None, env={}
+    )
     made = kernel.make(OF, Path(tree(folder / "tree", source, REFERENCE)), "candidate", place)
     warm = WarmStart(kernel.kind_of(place, "python"))
     try:

@@ -16,6 +16,7 @@ import pytest
 from harness.benchmark.runs.clean_runs import CleanRuns
 from harness.devices.device import Device
 from harness.devices.monitoring import interference
+from harness.devices.monitoring.interference import InterferenceMonitor
 from harness.devices.monitoring.telemetry import Sample, TelemetryWatch
 from harness.devices.monitoring.tenants import Neighbours
 from tests.support.paths import DATA
@@ -51,20 +52,20 @@ def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]
 
 
 @pytest.fixture
-def watching(card: Callable[..., None]) -> Iterator[interference.InterferenceMonitor]:
+def watching(card: Callable[..., None]) -> Iterator[InterferenceMonitor]:
     with interference.over(CARD) as found:
         assert found is not None
         yield found
 
 
 @pytest.fixture
-def patient(card: Callable[..., None]) -> Iterator[interference.InterferenceMonitor]:
+def patient(card: Callable[..., None]) -> Iterator[InterferenceMonitor]:
     with interference.over(CARD, patient=True) as found:
         assert found is not None
         yield found
 
 
-def block(watching: interference.InterferenceMonitor) -> str:
+def block(watching: InterferenceMonitor) -> str:
     began_ns = perf_counter_ns()
     return watching.voids(began_ns, perf_counter_ns())
 
@@ -76,7 +77,7 @@ def block(watching: interference.InterferenceMonitor) -> str:
 ])
 def test_who_comes_while_it_is_timed_on_voids_all_of_it(
         pids: tuple[int, ...], throttle: str, why: str, card: Callable[..., None],
-        watching: interference.InterferenceMonitor) -> None:
+        watching: InterferenceMonitor) -> None:
     assert block(watching) == ""
     card(os.getpid(), *pids, throttle=throttle)
     began_ns = perf_counter_ns()
@@ -140,7 +141,7 @@ def test_of_several_cards_each_knows_its_own_kopts() -> None:
     with other_kopt("gpu-second") as theirs, \
             TelemetryWatch(Listed(os.getpid()), runners=lambda: 9) as first, \
             TelemetryWatch(Listed(os.getpid(), theirs, os.getppid()), runners=lambda: 9) as second:
-        found = interference.InterferenceMonitor(first, second,
+        found = InterferenceMonitor(first, second,
                             neighbours=[Neighbours("gpu-first"), Neighbours("gpu-second")])
     assert (found.residents, found.strangers) == ({theirs, os.getppid()}, {os.getppid()})
 
@@ -158,12 +159,17 @@ def test_who_is_ending_is_no_stranger() -> None:
                 return {dropped.pid}
 
         with TelemetryWatch(Listed(os.getpid(), os.getppid()), runners=lambda: 9) as watch:
-            assert interference.InterferenceMonitor(watch, neighbours=[Leaving("gpu-leaving")]).strangers == set()
+            assert (
+                InterferenceMonitor(
+                    watch, neighbours=[Leaving("gpu-leaving")]
+                ).strangers
+                == set()
+            )
     assert asked == [{os.getpid(), os.getppid()}] * 2
 
 
 def test_a_tool_that_fails_voids_nothing_and_is_told(card: Callable[..., None], tmp_path: Path,
-                                                     watching: interference.InterferenceMonitor) -> None:
+                                                     watching: InterferenceMonitor) -> None:
     assert block(watching) == ""
     (tmp_path / "metric").unlink()
     assert watching.voids_all() == ""
@@ -172,7 +178,7 @@ def test_a_tool_that_fails_voids_nothing_and_is_told(card: Callable[..., None], 
 
 
 def test_a_run_of_a_benchmark_is_repeated(card: Callable[..., None],
-                                          patient: interference.InterferenceMonitor) -> None:
+                                          patient: InterferenceMonitor) -> None:
     runs = []
 
     def run() -> int:

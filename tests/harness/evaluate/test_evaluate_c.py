@@ -13,18 +13,20 @@ from pathlib import Path
 
 import pytest
 
+from harness.case import Errors
 from harness.compile import kernel
 from harness.devices.inventory import find
 from harness.errors import Stopped
-from harness.evaluate.evaluate import Evaluation, Trees, evaluate
+from harness.evaluate.evaluate import Evaluation, evaluate
 from harness.formats.json_codec import convert, from_json, to_json
 from harness.isolation import guard
 from harness.isolation.rpc import PeerError
 from harness.roofline import roofline
 from harness.roofline.roofline import Ceilings, Level
-from harness.runners.oracle_client import Errors, OracleError
+from harness.runners.oracle_client import OracleError
 from harness.runners.runner_pool import RunnerPool
-from harness.runners.session import CALL_LIMITS, Settings
+from harness.runners.session import CALL_LIMITS
+from harness.settings import Settings, Trees
 from harness.target import Arg, ConfigClass
 from harness.timing.paired_timing import ClassTiming
 from harness.verdict import Row, Verdict

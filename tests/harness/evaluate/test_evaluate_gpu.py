@@ -13,13 +13,13 @@ import pytest
 from harness.devices import inventory
 from harness.devices.device import Device
 from harness.devices.monitoring.telemetry_nvidia import ONE_PROCESS
-from harness.evaluate.evaluate import Trees, evaluate
+from harness.evaluate.evaluate import evaluate
 from harness.isolation import device_lock, guard
 from harness.isolation.guard import Confine, Limits
 from harness.loop.loop import loop
-from harness.runners.session import Settings
 from harness.search.space import knobs
 from harness.search.trials.trials import SearchJob
+from harness.settings import Settings, Trees
 from harness.target import Arg, ConfigClass, Target, load
 from harness.timing.plan import Plan
 from tests.support.kernel_case import DOUBLE, HEAD, judge, target, tree
@@ -159,8 +159,12 @@ def test_who_only_compiles_cannot_open_the_card(cards: bool, tmp_path: Path) -> 
 def test_a_loop_finds_the_gain(tmp_path: Path) -> None:
     example = EXAMPLES / "softmax_triton"
     task = load(example / "task.yaml")
-    result = loop(task, SearchJob(tree=str(example), reference=str(example), budget=6, seed=1), card(),
-                  Settings(scratch=str(tmp_path)))
+    result = loop(
+        task,
+        SearchJob(tree=str(example), reference=str(example), budget=6, seed=1),
+        card(),
+        Settings(scratch=str(tmp_path)),
+    )
     assert len(result.trials) == 6 and all(trial.correct for trial in result.trials)
     assert result.log_ratio is not None and result.log_ratio > 0.1
     assert device_lock.holder(card().lock_name) != os.getpid()

@@ -14,9 +14,8 @@ from harness.benchmark.kernel_time import cupti
 from harness.benchmark.runs.workdir import CommandEnvironment, WorkingCopy
 from harness.benchmark.verdict.whole_program import EndToEnd, measure
 from harness.devices import inventory
-from harness.evaluate.evaluate import Trees
 from harness.formats import file_copy
-from harness.runners.session import Settings
+from harness.settings import Settings, Trees
 from tests.support.benchmark_case import judge, kernel
 
 DIG = f"""

@@ -13,13 +13,13 @@ from harness.loop import loop as harness_loop
 from harness.loop import screening
 from harness.loop.loop import loop
 from harness.roofline.roofline import Ceilings, Level
-from harness.runners.session import Settings
 from harness.search.bayesian.bayesian_search import BayesianSearch
 from harness.search.space.space import Observation, Space
 from harness.search.strategy.ask_tell import Strategy
 from harness.search.trials import corpus, trial_log
 from harness.search.trials.trial_log import TrialLog
 from harness.search.trials.trials import LoopResult, SearchJob, Trial
+from harness.settings import Settings
 from harness.target import ConfigClass
 from tests.support.c_case import HEAD, REFERENCE, RIGHT, kernel, target, tree
 

@@ -9,9 +9,10 @@ from typing import Any, cast
 
 import pytest
 
+from engine.task import Task
 from engine.verify.fleet import Fleet, Gated
 from engine.workers.knob_search import OnTrial, searched
-from engine.workers.protocol import Task, WorkerBench
+from engine.workers.protocol import WorkerBench
 from harness.devices.device import Device
 from harness.devices.monitoring.tenants import Neighbours
 from harness.isolation.zygote_client import WarmStart

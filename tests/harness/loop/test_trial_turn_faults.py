@@ -17,10 +17,10 @@ from harness.loop.loop import loop
 from harness.loop.screening import Screening
 from harness.loop.trial_process import Entry, Lane
 from harness.loop.trial_turns import RunningTrial
-from harness.runners.session import Settings
 from harness.search.space import knobs
 from harness.search.trials import corpus
 from harness.search.trials.trials import SearchJob
+from harness.settings import Settings
 from harness.target import ConfigClass
 from tests.harness.loop import test_trial_turns
 from tests.support.kernel_case import target, tree
@@ -173,8 +173,12 @@ def test_priors_learn_nothing_from_a_start_that_crashes(tmp_path: Path) -> None:
                   args=(*target().args, ), classes=(ConfigClass(name="one", shape={"n": 4096}),))
     learnt = tmp_path / "corpus.jsonl"
     with pytest.raises(IncumbentFault, match="the loop's start does not run"):
-        loop(task, SearchJob(tree=at, reference=at, budget=3, corpus=str(learnt)), inventory.find("cpu"),
-             Settings(scratch=str(tmp_path / "scratch")))
+        loop(
+            task,
+            SearchJob(tree=at, reference=at, budget=3, corpus=str(learnt)),
+            inventory.find("cpu"),
+            Settings(scratch=str(tmp_path / "scratch")),
+        )
     assert not corpus.read(learnt, op=task.op, end=corpus.size(learnt)).records
 
 
@@ -208,7 +212,8 @@ def test_a_half_copied_tree_of_a_killed_loop_is_not_used(tmp_path: Path) -> None
     at = tree(tmp_path / "tree", source)
     (Path(at) / "helps.py").write_text("def twice(x, out):\n    out.copy_(2 * x)\n")
     (tmp_path / "scratch" / "trial").mkdir(parents=True)
-    with Screening(target(language="python"), SearchJob(tree=at, reference=at), inventory.find("cpu"),
+    with Screening(target(language="python"), SearchJob(tree=at, reference=at),
+            inventory.find("cpu"),
                 Settings(scratch=str(tmp_path / "scratch")), source,
                 knobs.find(source, language="python"), None, None) as screen:
         found = screen.measure({"N": 2})

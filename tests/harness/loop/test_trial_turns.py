@@ -15,10 +15,10 @@ from harness.compile.precompile import Ahead, Ready
 from harness.devices import inventory
 from harness.loop import trial_turns
 from harness.loop.screening import Screening
-from harness.runners.session import Settings
 from harness.search.space import knobs
 from harness.search.trials.screened import Screened
 from harness.search.trials.trials import SearchJob
+from harness.settings import Settings
 from harness.target import ConfigClass
 from harness.timing.quick_timing import Leader
 from tests.support.kernel_case import target, tree

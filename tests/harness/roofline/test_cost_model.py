@@ -174,7 +174,9 @@ def test_an_example_on_cards_that_are_not_here(tmp_path: Path) -> None:
     example = EXAMPLES / "softmax_triton"
     target = load(example / "task.yaml")
     chosen = [CARDS[name] for name in ("h200", "l4", "mi300x")]
-    found = shared_zygotes.inspect(target, example, sorted({card.arch for card in chosen}), tmp_path)
+    found = shared_zygotes.inspect(
+        target, example, sorted({card.arch for card in chosen}), tmp_path
+    )
     times = {}
     for card in chosen:
         mine = [one for one in found if one.arch == card.arch]

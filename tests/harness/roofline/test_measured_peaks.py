@@ -13,14 +13,14 @@ import pytest
 from harness.compile.kernel import Place, kind_of
 from harness.devices import datasheets, inventory
 from harness.devices.device import Device
-from harness.evaluate.evaluate import Evaluation, Trees
+from harness.evaluate.evaluate import Evaluation
 from harness.formats.json_codec import ConvertError, from_json, to_json
 from harness.isolation import device_lock
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.zygote_client import Zygote
 from harness.roofline import measured_peaks, roofline
 from harness.roofline.measured_peaks import Effort, GpuCeilings
-from harness.runners.session import Settings
+from harness.settings import Settings, Trees
 from harness.target import ConfigClass, Target
 from harness.timing.plan import Plan
 from harness.verdict import Row
@@ -164,8 +164,10 @@ def test_the_lines_of_a_verdict(of: Target, us: float | None, lines: list[str]) 
     told = [one.detail for one in measured_peaks.evidence(H200, CARD, of, (row(us),))]
     assert all(any(line in one for one in told) for line in lines), told
     assert any("class" in one for one in told) == (us is not None)
-    unknown = [one.detail for one in measured_peaks.evidence(H200, replace(CARD, name="NVIDIA X"), of,
-                                                       (row(us),))]
+    unknown = [
+        one.detail
+        for one in measured_peaks.evidence(H200, replace(CARD, name="NVIDIA X"), of, (row(us),))
+    ]
     assert len(unknown) == len(told) and not any("published" in one for one in unknown)
 
 

@@ -23,11 +23,11 @@ from harness.loop.loop import key, loop
 from harness.requests import EvaluateRequest, LoopRequest
 from harness.roofline import roofline
 from harness.roofline.predictor import Foretold, card_for, filled, of_tree
-from harness.runners.session import Settings
 from harness.search.space.space import Config
 from harness.search.strategy.predicted_order import PredictedOrder
 from harness.search.trials import corpus
 from harness.search.trials.trials import LoopResult, SearchJob, Trial
+from harness.settings import Settings
 from harness.target import ConfigClass, Target
 from harness.verdict import Row, Verdict
 from kopt_tui.main import main

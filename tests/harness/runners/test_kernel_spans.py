@@ -47,7 +47,10 @@ def test_timed_calls_that_do_less_than_others_are_flagged(busy_us: float, us: fl
                                                          flagged: bool) -> None:
     found = kernel_spans.missing({("candidate", "big"): seen(busy_us=busy_us)}, {"big": timed(us)})
     assert [(one.rule, one.severity) for one in found] == [("spans", "flag")] * flagged
-    assert kernel_spans.missing({("incumbent", "big"): seen(busy_us=busy_us)}, {"big": timed(us)}) == []
+    assert (
+        kernel_spans.missing({("incumbent", "big"): seen(busy_us=busy_us)}, {"big": timed(us)})
+        == []
+    )
 
 
 @pytest.mark.parametrize("answer", [

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from engine.verify.harness_client import HARNESS_LIMITS, USUAL_BUDGET
+from harness.case import DISTRIBUTIONS, Case
 from harness.compile import kernel as kernels
 from harness.correctness.coverage import plan
 from harness.devices import inventory
-from harness.evaluate.evaluate import Trees, evaluate
-from harness.runners.oracle_client import DISTRIBUTIONS, ORACLE_LIMITS, Case, Oracle, OracleError
-from harness.runners.session import Settings
+from harness.evaluate.evaluate import evaluate
+from harness.runners.oracle_client import ORACLE_LIMITS, Oracle, OracleError
 from harness.search.trials.trials import MOST_TRIALS
+from harness.settings import Settings, Trees
 from harness.target import Arg, ConfigClass, Target
 from tests.support import kernel_case, shared_zygotes
 from tests.support.c_case import FAST, QUICK, judge, kernel, tree
@@ -28,7 +29,9 @@ def opened(folder: Path, of: Target, reference: str) -> Oracle:
     base = Path(tree(folder / "base", "", reference))
     place = kernels.place_on(inventory.find("cpu"), of.language, scratch=str(folder), python=None,
                             env={})
-    return Oracle(of, base, folder / "io", place, zygote=shared_zygotes.for_place(place, of.language))
+    return Oracle(
+        of, base, folder / "io", place, zygote=shared_zygotes.for_place(place, of.language)
+    )
 
 
 SMALL = (ConfigClass(name="small", shape={"n": 9}),)

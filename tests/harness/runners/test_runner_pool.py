@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from harness.case import Case
 from harness.compile import kernel
 from harness.compile.kernel import Kernel
 from harness.devices import inventory
 from harness.isolation import device_lock
 from harness.isolation.rpc import Peer
 from harness.runners import context_queue
-from harness.runners.oracle_client import Case
 from harness.runners.runner_pool import RunnerPool
 from harness.runners.session import PYTHON_LIMITS
 from tests.support.kernel_case import target
@@ -28,7 +28,9 @@ SOURCE = "import os\ndef double(x, out):\n    out.fill_(os.getpid())\n"
 def made(folder: Path, name: str = "candidate", source: str = SOURCE) -> Kernel:
     of = target(language="python")
     (folder / "kernel.py").write_text(source)
-    place = kernel.place_on(inventory.find("cpu"), "python", scratch=str(folder), env={}, python=None)
+    place = kernel.place_on(
+        inventory.find("cpu"), "python", scratch=str(folder), env={}, python=None
+    )
     return kernel.make(of, folder, name, place)
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from harness.devices import inventory
 from harness.devices.monitoring.telemetry_nvidia import ONE_PROCESS
-from harness.evaluate.evaluate import Trees, evaluate
+from harness.evaluate.evaluate import evaluate
 from harness.isolation.guard import Limits
 from harness.isolation.rpc import Peer, PeerDied
-from harness.runners.session import Settings
 from harness.runners.shared_process import SharedProcess
+from harness.settings import Settings, Trees
 from harness.target import Arg, ConfigClass
 from harness.timing.plan import Plan
 from harness.verdict import Verdict

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from harness.runners.oracle_client import Case
+from harness.case import Case
 from harness.timing.clock_check import Clock, TimedBlock
 from harness.timing.input_mutation import InputMutation
 

@@ -11,7 +11,7 @@ import pytest
 from engine.discovery.classes import proposal, sample_runs
 from engine.discovery.new import draft_command
 from engine.discovery.project import benchmark, kernel_source, metric_columns, sources
-from engine.manifest import schema
+from engine.manifest import load
 from harness.benchmark.runs.result_table import ResultTable
 from harness.benchmark.runs.run_pairs import SickIncumbent
 from harness.benchmark.spec.command_target import BenchmarkMode, CheckColumn, CommandTarget, Metric
@@ -62,7 +62,7 @@ def test_parameters_are_inferred_shown_and_written_without_questions(project: Pa
     assert "python tests/bench_pa.py" in shown["benchmark_command"]
     assert "of pa ps; there are torch too" in shown["metrics"]
     assert "found by the baseline" in shown["configs"]
-    written = schema.load(project / "manifest.yaml")
+    written = load.load(project / "manifest.yaml")
     assert (written.target_op, written.edit) == ("pa", ("tests/kernels/pa_ps.py",))
     assert (written.target.kind, written.target.csv) == ("command", "pa.csv")
     assert (written.target.check, written.target.metrics) == ("err_pa_ps == 0", ("us_pa_ps",))
@@ -80,7 +80,7 @@ def test_one_run_of_the_benchmark_finds_the_classes(project: Path) -> None:
     assert value["why"].startswith("block_size (") and "mtp (" in value["why"]
     assert value["parameters"]["configs"] == {"value": "block_size, mtp",
                                               "from": "found in the table of a run"}
-    written = schema.load(project / "manifest.yaml")
+    written = load.load(project / "manifest.yaml")
     assert written.target.configs == ("block_size", "mtp")
     assert not (project / "pa.csv").exists(), "it runs in a copy"
 
@@ -91,7 +91,7 @@ def test_flags_and_set_give_any_parameter(project: Path) -> None:
                  "err_torch <= 1e-3", "--edit", "tests/*.py", "--set", "performance_target=1.5x",
                  "--set", "git_commit=false", "--set", "configs=mtp, context <= 1024", "--rounds",
                  "5", "--approval", "auto", "--device", "cpu", "--backends", "inbox"]) == 0
-    written = schema.load(project / "manifest.yaml")
+    written = load.load(project / "manifest.yaml")
     assert written.benchmark_command == "python tests/bench_pa.py --all"
     assert (written.target.check, written.target.metrics) == ("err_torch <= 1e-3", ("us_torch",))
     assert written.target.configs == ("mtp", "context <= 1024")
@@ -129,7 +129,7 @@ def test_a_person_confirms_edits_and_allows_a_run(project: Path) -> None:
     status, screen = converse(["new", "--project", str(project)], answers)
     assert status == 0, screen
     assert "block_size=1024 mtp=1: 4 rows" in screen
-    written = schema.load(project / "manifest.yaml")
+    written = load.load(project / "manifest.yaml")
     assert (written.target.configs, written.gpu.device) == (("mtp",), "cpu")
 
 
@@ -139,14 +139,14 @@ def test_a_table_that_does_not_fit_is_told_and_a_rule_asked_for(project: Path) -
                "check              dtype == fp8": "", "config classes:": ""}
     status, screen = converse(["new", "--project", str(project), "--device", "cpu"], answers)
     assert status == 0, screen
-    assert schema.load(project / "manifest.yaml").target.check == "dtype == fp8"
+    assert load.load(project / "manifest.yaml").target.check == "dtype == fp8"
 
 
 def test_a_person_may_forbid_the_run(project: Path) -> None:
     answers = {"NAME=VALUE changes": "", "once, in a copy": "n"}
     status, screen = converse(["new", "--project", str(project)], answers)
     assert status == 0 and "config classes:" not in screen
-    assert schema.load(project / "manifest.yaml").target.configs == ()
+    assert load.load(project / "manifest.yaml").target.configs == ()
 
 
 def test_what_is_needed_is_asked_for_until_it_is_there(project: Path) -> None:
@@ -155,7 +155,7 @@ def test_what_is_needed_is_asked_for_until_it_is_there(project: Path) -> None:
                "edit               tests/k.py": "", "once, in a copy": "no"}
     status, screen = converse(["new", "--project", str(project)], answers)
     assert status == 0, screen
-    assert schema.load(project / "manifest.yaml").edit == ("tests/k.py",)
+    assert load.load(project / "manifest.yaml").edit == ("tests/k.py",)
 
 
 def test_a_kernel_with_a_task_file_stays_a_kernel(project: Path) -> None:
@@ -163,12 +163,12 @@ def test_a_kernel_with_a_task_file_stays_a_kernel(project: Path) -> None:
     for name in ("task.yaml", "rmsnorm.c", "reference.py"):
         shutil.copy(example / name, project)
     assert main(["new", "--project", str(project), "--yes"]) == 0
-    assert schema.load(project / "manifest.yaml").target.kind == "kernel"
+    assert load.load(project / "manifest.yaml").target.kind == "kernel"
 
 
 def test_the_example_is_inferred_as_it_is_written(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples" / "command_c", tmp_path / "c")
-    original = schema.load(tmp_path / "c" / "manifest.yaml")
+    original = load.load(tmp_path / "c" / "manifest.yaml")
     known = draft_command.infer_all(tmp_path / "c", {})
     made = draft_command.manifest(known, ".")
     for name in ("target_op", "target_lang", "benchmark_command", "quick_command", "build_command",
@@ -269,7 +269,9 @@ def test_a_command_that_names_no_script_is_taken_with_what_the_likeliest_says(
 
 def test_what_a_run_shows_gives_way_to_what_a_person_gave(project: Path) -> None:
     known = draft_command.infer_all(project, {"check": "err_x == 0"})
-    table = ResultTable(columns=("n", "ok", "ms"), rows=(("1", "PASS", "2.5"), ("2", "PASS", "3.5")))
+    table = ResultTable(
+        columns=("n", "ok", "ms"), rows=(("1", "PASS", "2.5"), ("2", "PASS", "3.5"))
+    )
     seen = draft_command.seen(known, table, "")
     assert (seen["check"].value, seen["metrics"].value) == ("err_x == 0", "ms")
     assert seen["primary_metric"].value == "ms"
@@ -341,4 +343,6 @@ def test_a_baseline_is_read_by_several_runs_of_a_checkout(project: Path, tmp_pat
     assert found.strata.keys == ("block_size", "mtp", "context")
     assert not (project / "built").exists() and not (tmp_path / "scratch" / "side").exists()
     with pytest.raises(SickIncumbent, match="the incumbent's own benchmark: does not build"):
-        sample_runs.readings(replace(target, build_command="false"), project, cpu, tmp_path / "scratch")
+        sample_runs.readings(
+            replace(target, build_command="false"), project, cpu, tmp_path / "scratch"
+        )

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from engine.discovery.project import sources
-from engine.manifest import schema
+from engine.manifest import load
 from harness import target
 from tests.support import repos
 from tests.support.command_line import answer, kopt, told
@@ -41,7 +41,7 @@ def test_a_described_kernel_needs_no_answer(project: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "rmsnorm in c, rmsnorm.c, 3 config classes" in done.stdout
     assert "knobs: LANES (6), CHUNK (5); 30 settings" in done.stdout
-    written = schema.load(project / "manifest.yaml")
+    written = load.load(project / "manifest.yaml")
     assert (written.target_op, written.target_lang, written.gpu.device) == ("rmsnorm", "c", "cpu")
     assert (written.project, written.approval) == (str(project), "flagged")
 
@@ -54,7 +54,7 @@ def test_flags_say_the_rest_and_the_manifest_may_lie_elsewhere(
                         "--rounds", "3", "--backends", "search,inbox", "--json"))
     assert [knob["name"] for knob in value["knobs"]] == ["LANES", "CHUNK"]
     assert "no git repository" in value["warning"]
-    written = schema.load(path)
+    written = load.load(path)
     assert (written.project, written.max_iterations) == (str(project), 3)
     assert (written.approval, written.pool.backends) == ("review", ("search", "inbox"))
 
@@ -66,7 +66,7 @@ def test_an_existing_manifest_is_not_overwritten(project: Path) -> None:
     assert done.returncode == 1 and "--force overwrites it" in told(done)
     assert path.read_text() == "target_op: mine\n"
     assert kopt("new", str(path), "--force").returncode == 0
-    assert schema.load(path).target_op == "rmsnorm"
+    assert load.load(path).target_op == "rmsnorm"
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_person_at_a_terminal_is_asked(project: Path) -> None:
                "'sometimes' is not one of": "approval=review", "approval           review": ""}
     status, screen = converse(["new", "--project", str(project)], answers)
     assert status == 0, screen
-    written = schema.load(project / "manifest.yaml")
+    written = load.load(project / "manifest.yaml")
     assert (written.max_iterations, written.approval) == (4, "review")
     assert target.load(project / "task.yaml").classes[0].shape == {"rows": 32, "cols": 32}
 

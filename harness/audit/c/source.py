@@ -1,0 +1,97 @@
+"""One C source: its tokens, what it defines, what it includes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+from harness.audit.c.tokens import Token, tokens
+from harness.audit.findings.sighting import Sighting
+from harness.audit.findings.tree_diff import MAX_SOURCE_BYTES
+from harness.audit.findings.watched_name import AuditRule
+from harness.formats.text import words
+
+_CONTROL = words("if for while switch return sizeof else do case")
+
+
+class CSource:
+    """One C source: its tokens, what it defines, what it includes."""
+
+    def __init__(self, data: bytes, file: str, first_line: int = 1) -> None:
+        text = data[:MAX_SOURCE_BYTES].decode("utf-8", "replace")
+        self.file, self.first_line = file, first_line
+        self.lines = text.splitlines()
+        self.tokens = tokens(text)
+
+    def text(self, line: int) -> str:
+        return self.lines[line - 1].strip() if 0 < line <= len(self.lines) else ""
+
+    @cached_property
+    def matching(self) -> dict[int, int]:
+        """For each opening parenthesis, bracket or brace, where it closes, and back."""
+        pairs, stack = {}, []
+        close = {")": "(", "]": "[", "}": "{"}
+        for index, token in enumerate(self.tokens):
+            if token.kind != "mark" or token.directive:
+                continue
+            if token.text in ("(", "[", "{"):
+                stack.append(index)
+            elif token.text in close and stack \
+                    and self.tokens[stack[-1]].text == close[token.text]:
+                opened = stack.pop()
+                pairs[opened], pairs[index] = index, opened
+        return pairs
+
+    @cached_property
+    def functions(self) -> dict[str, int]:
+        """The functions that the source defines, by the index of the name."""
+        found: dict[str, int] = {}
+        for index, token in enumerate(self.tokens):
+            if token.kind != "name" or token.directive or token.text in _CONTROL \
+                    or not self.follows(index, "("):
+                continue
+            after = self.matching.get(index + 1, len(self.tokens)) + 1
+            if after < len(self.tokens) and self.tokens[after].text == "{" and index \
+                    and self.tokens[index - 1].text not in (".", "->", "=", "(", ","):
+                found.setdefault(token.text, index)
+        return found
+
+    def follows(self, index: int, text: str) -> bool:
+        return index + 1 < len(self.tokens) and self.tokens[index + 1].text == text \
+            and self.tokens[index + 1].kind != "string"
+
+    def before(self, index: int) -> str:
+        return self.tokens[index - 1].text if index else ""
+
+    def is_static(self, index: int) -> bool:
+        """Tell whether the declaration that ends at a function's name says `static`."""
+        while index > 0 and self.tokens[index - 1].text not in (";", "}", "{") \
+                and not self.tokens[index - 1].directive:
+            index -= 1
+            if self.tokens[index].text in ("static", "inline", "__device__"):
+                return True
+        return False
+
+    def includes(self) -> Iterator[tuple[str, str, int]]:
+        """Yield (form, name, line): form `<` or `"`, or `?` where a macro gives the name."""
+        for index, token in enumerate(self.tokens):
+            if token.kind != "directive" or index + 1 >= len(self.tokens) or self.tokens[
+                    index + 1].text not in ("include", "include_next", "import", "embed"):
+                continue
+            rest = [t for t in self.tokens[index + 2: index + 60]
+                    if t.directive == token.directive]
+            if rest and rest[0].kind == "string":
+                yield '"', rest[0].text, self.line(token)
+            elif rest and rest[0].text == "<":
+                words = "".join(t.text for t in rest[1:])
+                yield "<", words.partition(">")[0], self.line(token)
+            else:
+                yield "?", "".join(t.text for t in rest)[:80], self.line(token)
+
+    def line(self, token: Token) -> int:
+        return token.line + self.first_line - 1
+
+    def see(self, token: Token, rule: AuditRule, name: str = "") -> Sighting:
+        return Sighting(rule=rule.rule, severity=rule.severity, file=self.file,
+                        what=f"{rule.why}: {name}" if name else rule.why,
+                        line=self.line(token), text=self.text(token.line))

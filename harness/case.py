@@ -1,0 +1,96 @@
+"""One set of inputs of one config class, and the errors measured on it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+DISTRIBUTIONS = ("normal", "wide", "heavy", "structured", "shifted", "tied", "constant")
+"""See harness/child/oracle/inputs.py."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrivialAnswer:
+    """How far off an answer that takes no work is, of one output."""
+
+    output: int
+    name: str
+    relative: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One set of inputs of one config class, written to files; `skip` says why it is not used."""
+
+    id: str
+    config_class: str
+    distribution: str
+    tensors: tuple[dict[str, Any], ...]
+    controls: tuple[TrivialAnswer, ...] = ()
+    skip: str = ""
+
+    @property
+    def footprint(self) -> int:
+        """The bytes of all its tensors."""
+        return sum(tensor["nbytes"] for tensor in self.tensors if tensor["role"] != "scalar")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Errors:
+    """How far a candidate's outputs are from what is expected.
+
+    `relative` is to the larger of the expected value and the root mean square of them all; `each`
+    is that by output. `bad` counts outputs that are not finite where they should be; `changed`
+    names inputs that were written to. `digests` identify the outputs' bytes.
+
+    `used` is the part of what is allowed that is taken up, `over` and `allowed` are the error and
+    what is allowed where that is most, and `basis` says where that comes from; see `against`.
+    """
+
+    absolute: float
+    relative: float | None
+    bad: int
+    changed: tuple[str, ...] = ()
+    each: tuple[float | None, ...] = ()
+    digests: tuple[str, ...] = ()
+    used: float | None = None
+    over: float | None = None
+    allowed: float | None = None
+    basis: str = ""
+
+    def against(self, allowed: Sequence[float], basis: str) -> Errors:
+        """Return the same held against what is allowed by output."""
+        each = self.each or (self.relative,)
+        limits = [*allowed, *[min(allowed)] * len(each)][:len(each)]
+        if None in each:
+            return replace(self, used=None, over=None, allowed=min(limits), basis=basis)
+        shares = [_share(error or 0.0, limit) for error, limit in zip(each, limits, strict=True)]
+        worst = max(range(len(each)), key=lambda index: shares[index])
+        return replace(self, used=shares[worst], over=each[worst], allowed=limits[worst],
+                       basis=basis)
+
+    def worse(self, other: Errors | None) -> Errors:
+        """Return the worse of both in every respect."""
+        if other is None:
+            return self
+        relative = None if self.relative is None or other.relative is None \
+            else max(self.relative, other.relative)
+        most = max(self, other, key=lambda e: math.inf if e.used is None else e.used)
+        return replace(most, absolute=max(self.absolute, other.absolute), relative=relative,
+                       bad=self.bad + other.bad, each=(), digests=(),
+                       changed=tuple(dict.fromkeys(self.changed + other.changed)))
+
+    @property
+    def right(self) -> bool:
+        """Whether these were held against something, and are within it."""
+        return (self.bad == 0 and not self.changed and self.used is not None
+                and self.used <= 1)
+
+    def within(self, tolerance: float) -> bool:
+        return self.against([tolerance], "").right
+
+
+def _share(error: float, limit: float) -> float:
+    return 0.0 if error == 0 else error / limit if limit > 0 else math.inf
