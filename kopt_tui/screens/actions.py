@@ -23,14 +23,14 @@ class CandidateActions(KoptScreen):
 
     def _decide(self, verb: str) -> None:
         name, waiting = self.chosen_candidate()
-        if self.desk.refuses(verb):
+        if self.dashboard.refuses(verb):
             return
         if waiting is None:
             said = f"{phrases.short(name)} does not wait for approval" if name else \
                 "no candidate waits for approval here"
             self.keybar.say(f"! {said}", "warn")
             return
-        self.desk.confirm(Ask(
+        self.dashboard.confirm(Ask(
             campaign=waiting.campaign, verb="approve" if verb == "approve" else "reject",
             candidate=waiting.candidate, expected_base=waiting.base_commit,
             expected_verdict=waiting.verdict), waiting)
@@ -45,19 +45,19 @@ class CampaignActions(KoptScreen):
 
     def action_pause(self) -> None:
         row = self.chosen_campaign()
-        if row is None or self.desk.refuses("pause"):
+        if row is None or self.dashboard.refuses("pause"):
             return
         if row.state not in ("running", "paused"):
             self.keybar.say(f"! {row.id} is {row.state}: nothing to pause", "warn")
         else:
-            self.desk.confirm(Ask(campaign=row.id,
+            self.dashboard.confirm(Ask(campaign=row.id,
                                   verb="resume" if row.state == "paused" else "pause"))
 
     def action_stop(self) -> None:
         row = self.chosen_campaign()
-        if row is None or self.desk.refuses("stop"):
+        if row is None or self.dashboard.refuses("stop"):
             return
         if row.state not in ("running", "paused"):
             self.keybar.say(f"! {row.id} is {row.state}: nothing to stop", "warn")
         else:
-            self.desk.confirm(Ask(campaign=row.id, verb="stop"))
+            self.dashboard.confirm(Ask(campaign=row.id, verb="stop"))

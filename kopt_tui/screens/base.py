@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
 from textual import events
 from textual.app import ComposeResult
@@ -11,14 +11,12 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widget import Widget
 
+from kopt_tui.screens.dashboard_app import DashboardApp
 from kopt_tui.snapshot.snapshot import DeviceSnapshot, Focus, Snapshot
 from kopt_tui.widgets import keys
 from kopt_tui.widgets.bars import KeyBar, TopBar
 from kopt_tui.widgets.column import Column
 from kopt_tui.widgets.pane import Pane
-
-if TYPE_CHECKING:
-    from kopt_tui.dashboard.dashboard import Dashboard
 
 WIDE = 110
 """Columns from which panes stand side by side instead of taking turns."""
@@ -58,7 +56,7 @@ class KoptScreen(Screen[None]):
 
     def wants(self) -> Focus:
         """Return what the feed has to read for this screen."""
-        return Focus(campaign=self.desk.campaign)
+        return Focus(campaign=self.dashboard.campaign)
 
     def wants_devices(self, snapshot: Snapshot) -> bool:
         """Return whether devices are shown and worth asking."""
@@ -70,18 +68,18 @@ class KoptScreen(Screen[None]):
     # Frame.
 
     @property
-    def desk(self) -> Dashboard:
+    def dashboard(self) -> DashboardApp:
         """Return the app with what screens share: snapshot, chosen campaign, requests."""
-        return cast("Dashboard", self.app)
+        return cast(DashboardApp, self.app)
 
     @property
     def keybar(self) -> KeyBar:
         return self.query_one(KeyBar)
 
     def compose(self) -> ComposeResult:
-        yield TopBar(self.MODE or self.desk.current_mode, self.desk.session)
+        yield TopBar(self.MODE or self.dashboard.current_mode, self.dashboard.session)
         yield from self.body()
-        yield KeyBar(keys.hints(self.SCOPE, readonly=self.desk.readonly))
+        yield KeyBar(keys.hints(self.SCOPE, readonly=self.dashboard.readonly))
 
     def on_mount(self) -> None:
         for pane in self.deck:
@@ -92,8 +90,8 @@ class KoptScreen(Screen[None]):
 
     def on_screen_resume(self) -> None:
         self.refocus()
-        self.show(self.desk.snapshot)
-        self.draw_devices(self.desk.devices)
+        self.show(self.dashboard.snapshot)
+        self.draw_devices(self.dashboard.devices)
 
     def on_resize(self, event: events.Resize) -> None:
         self.call_after_refresh(self.place_panes)
@@ -111,7 +109,7 @@ class KoptScreen(Screen[None]):
 
     def refocus(self) -> None:
         """Tell the feed what this screen needs now."""
-        self.desk.look_at(self.wants())
+        self.dashboard.look_at(self.wants())
 
     # Panes.
 
@@ -147,8 +145,8 @@ class KoptScreen(Screen[None]):
 
     def watch_devices(self) -> None:
         """Have devices asked only while they are in sight."""
-        snapshot = self.desk.snapshot
-        self.desk.sampler.watch(snapshot.at > 0 and self.wants_devices(snapshot))
+        snapshot = self.dashboard.snapshot
+        self.dashboard.sampler.watch(snapshot.at > 0 and self.wants_devices(snapshot))
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         if isinstance(event.widget, Pane) and event.widget in self.deck:
@@ -210,8 +208,8 @@ class KoptScreen(Screen[None]):
         """Go to the screen that this one came from."""
         if len(self.app.screen_stack) > 1:
             self.app.pop_screen()
-        elif self.desk.current_mode != "campaigns":
-            self.desk.switch_mode("campaigns")
+        elif self.dashboard.current_mode != "campaigns":
+            self.dashboard.switch_mode("campaigns")
 
     def on_key(self, event: events.Key) -> None:
         """A message stays until the next key."""

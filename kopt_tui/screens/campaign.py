@@ -57,7 +57,7 @@ class CampaignScreen(CampaignActions, CandidateActions):
 
     def draw(self, snapshot: Snapshot) -> None:
         view = snapshot.view
-        if view is None or view.row.id != self.desk.campaign:
+        if view is None or view.row.id != self.dashboard.campaign:
             return
         mine = tuple(one for one in snapshot.waiting if one.campaign == view.row.id)
         self.head.set_head(view.row, mine)
@@ -72,7 +72,7 @@ class CampaignScreen(CampaignActions, CandidateActions):
             self.table.refresh(layout=True)
         self.limits.set_found(view.bottlenecks)
         self.log_pane.set_events(view.log)
-        self.draw_devices(self.desk.devices)
+        self.draw_devices(self.dashboard.devices)
 
     def draw_devices(self, seen: DeviceSnapshot) -> None:
         row = self.chosen_campaign()
@@ -89,7 +89,7 @@ class CampaignScreen(CampaignActions, CandidateActions):
         else:
             name = self.stream.current.candidate if self.stream.current else ""
         if name:
-            self.desk.open_candidate(self.desk.campaign, name)
+            self.dashboard.open_candidate(self.dashboard.campaign, name)
         else:
             self.keybar.say("no candidate here yet")
 
@@ -97,11 +97,12 @@ class CampaignScreen(CampaignActions, CandidateActions):
         self.action_open()
 
     def chosen_campaign(self) -> CampaignRow | None:
-        return self.desk.snapshot.row(self.desk.campaign)
+        return self.dashboard.snapshot.row(self.dashboard.campaign)
 
     def chosen_candidate(self) -> tuple[str, WaitingRow | None]:
         """The candidate under the cursor if it waits, else the only one that does."""
-        mine = [one for one in self.desk.snapshot.waiting if one.campaign == self.desk.campaign]
+        campaign = self.dashboard.campaign
+        mine = [row for row in self.dashboard.snapshot.waiting if row.campaign == campaign]
         line = self.slots.current if self.pane is self.slots else self.stream.current
         name = line.candidate if line else ""
         chosen = next((one for one in mine if one.candidate == name), None)

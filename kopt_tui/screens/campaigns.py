@@ -98,7 +98,7 @@ class CampaignsScreen(CampaignActions):
 
     def wants(self) -> Focus:
         row = self.table.current if self.is_mounted else None
-        return Focus(campaign=row.id if row else self.desk.campaign)
+        return Focus(campaign=row.id if row else self.dashboard.campaign)
 
     def on_list_pane_moved(self) -> None:
         self.about.set_row(self.table.current)
@@ -110,7 +110,7 @@ class CampaignsScreen(CampaignActions):
     def action_open(self) -> None:
         row = self.table.current
         if row is not None:
-            self.desk.open_campaign(row.id)
+            self.dashboard.open_campaign(row.id)
 
     def chosen_campaign(self) -> CampaignRow | None:
         return self.table.current

@@ -71,6 +71,6 @@ class CandidateScreen(CandidateActions):
         self.patch.set_code(message.code, message.note)
 
     def chosen_candidate(self) -> tuple[str, WaitingRow | None]:
-        view = self.desk.snapshot.candidate
+        view = self.dashboard.snapshot.candidate
         mine = view is not None and view.campaign == self.campaign
         return self.candidate, view.waiting if view and mine else None

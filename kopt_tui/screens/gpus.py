@@ -39,4 +39,4 @@ class GpusScreen(KoptScreen):
         self.facts.set_devices(seen, row.id if row else "")
 
     def on_list_pane_moved(self) -> None:
-        self.draw_devices(self.desk.devices)
+        self.draw_devices(self.dashboard.devices)

@@ -26,7 +26,7 @@ class ReportScreen(KoptScreen):
 
     def draw(self, snapshot: Snapshot) -> None:
         if snapshot.report:
-            self.report.set_text(snapshot.report, self.desk.campaign)
+            self.report.set_text(snapshot.report, self.dashboard.campaign)
 
     def wants(self) -> Focus:
-        return Focus(campaign=self.desk.campaign, report=True)
+        return Focus(campaign=self.dashboard.campaign, report=True)

@@ -62,7 +62,7 @@ class ReviewScreen(CandidateActions):
 
     def wants(self) -> Focus:
         row = self.table.current if self.is_mounted else None
-        return Focus(row.campaign, row.candidate) if row else Focus(self.desk.campaign)
+        return Focus(row.campaign, row.candidate) if row else Focus(self.dashboard.campaign)
 
     def on_list_pane_moved(self) -> None:
         self.refocus()
@@ -73,7 +73,7 @@ class ReviewScreen(CandidateActions):
     def action_open(self) -> None:
         row = self.table.current
         if row is not None:
-            self.desk.open_candidate(row.campaign, row.candidate)
+            self.dashboard.open_candidate(row.campaign, row.candidate)
 
     def chosen_candidate(self) -> tuple[str, WaitingRow | None]:
         row = self.table.current

@@ -28,6 +28,6 @@ class TraceScreen(KoptScreen):
 
     def draw(self, snapshot: Snapshot) -> None:
         view = snapshot.view
-        if view is not None and view.row.id == self.desk.campaign:
+        if view is not None and view.row.id == self.dashboard.campaign:
             self.head.set_head(view.row, ())
             self.limits.set_found(view.bottlenecks)
