@@ -1,4 +1,4 @@
-"""The engine thread's desk: journal, queue and the one place where it waits.
+"""What the engine thread works with: journal, queue and the one place where it waits.
 
 Whatever is waited for, controls are looked at and the lease is beaten several times a second.
 """

@@ -13,16 +13,16 @@ def ask_next(keeper: Keeper) -> None:
 
     What stands on a base that has moved is closed; a round would have tried it again.
     """
-    desk, setup = keeper.desk, keeper.setup
+    context, setup = keeper.context, keeper.setup
     best = setup.lineage.best
-    waiting = desk.reader.candidates(setup.id, states=("waiting",))
+    waiting = context.reader.candidates(setup.id, states=("waiting",))
     standing: list[JudgedCandidate] = []
-    for candidate in desk.reader.candidates(setup.id, states=("verified",)):
-        verdict = desk.recorded(candidate.id, "verify", candidate.base_tree)
+    for candidate in context.reader.candidates(setup.id, states=("verified",)):
+        verdict = context.recorded(candidate.id, "verify", candidate.base_tree)
         try:
             entry = candidates.load(setup, candidate)
         except InputError as error:
-            desk.writer.set_candidate_state(setup.id, candidate.id, "closed", reason=str(error))
+            context.writer.set_candidate_state(setup.id, candidate.id, "closed", reason=str(error))
             continue
         if verdict is None or candidate.base_commit != best:
             keeper.refuse(entry, "runner-up", "another was kept, and the campaign has ended")

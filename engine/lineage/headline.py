@@ -21,27 +21,27 @@ DOUBTED = "headline-doubted"
 """Of a first measurement that is not what it should be."""
 
 
-def recorded(desk: EngineContext, commit: str, purpose: str = PURPOSE) -> Verdict | None:
+def recorded(context: EngineContext, commit: str, purpose: str = PURPOSE) -> Verdict | None:
     """Return what the journal knows of a kept commit against the baseline."""
-    lineage = desk.setup.lineage
-    return desk.recorded(commit[:12], purpose, lineage.tree_of(lineage.base))
+    lineage = context.setup.lineage
+    return context.recorded(commit[:12], purpose, lineage.tree_of(lineage.base))
 
 
-def due(desk: EngineContext) -> bool:
+def due(context: EngineContext) -> bool:
     """Tell whether the best is still to be measured against the baseline."""
-    lineage = desk.setup.lineage
-    return lineage.best != lineage.base and recorded(desk, lineage.best) is None
+    lineage = context.setup.lineage
+    return lineage.best != lineage.base and recorded(context, lineage.best) is None
 
 
-def fault(desk: EngineContext, commit: str, verdict: Verdict) -> str:
+def fault(context: EngineContext, commit: str, verdict: Verdict) -> str:
     """Say why a right commit may not be the accepted one for what it measures for sure, if so."""
-    sure = keep.fallen(_before(desk, commit), verdict.speedup_high)
-    return losing(verdict) or (sure and _doubt(desk, commit, verdict))
+    sure = keep.fallen(_before(context, commit), verdict.speedup_high)
+    return losing(verdict) or (sure and _doubt(context, commit, verdict))
 
 
-def _doubt(desk: EngineContext, commit: str, verdict: Verdict) -> str:
+def _doubt(context: EngineContext, commit: str, verdict: Verdict) -> str:
     """Say why a right commit is to be measured again, if so."""
-    return losing(verdict) or keep.fallen(_before(desk, commit), verdict.speedup)
+    return losing(verdict) or keep.fallen(_before(context, commit), verdict.speedup)
 
 
 def losing(verdict: Verdict) -> str:
@@ -53,41 +53,42 @@ def losing(verdict: Verdict) -> str:
     return ""
 
 
-def measure(desk: EngineContext) -> None:
+def measure(context: EngineContext) -> None:
     """Measure the best against the baseline and record it as the campaign's speedup."""
-    commit, campaign, writer = desk.setup.lineage.best, desk.setup.id, desk.writer
-    if recorded(desk, commit, DOUBTED) is None:
-        verdict = _judged(desk, commit)
+    commit, campaign, writer = context.setup.lineage.best, context.setup.id, context.writer
+    if recorded(context, commit, DOUBTED) is None:
+        verdict = _judged(context, commit)
         if verdict is None:
             return
         right = verdict.valid and verdict.correct
-        if not right or not (why := _doubt(desk, commit, verdict)):
-            _accept(desk, commit, verdict)
+        if not right or not (why := _doubt(context, commit, verdict)):
+            _accept(context, commit, verdict)
             return
         with writer.transaction():
             writer.add_verdict(campaign, commit[:12], verdict, purpose=DOUBTED)
             writer.event(campaign, "log", commit, message=f"{why}; it is measured once more")
         failpoint("headline.doubted")
-    verdict = _judged(desk, commit)
+    verdict = _judged(context, commit)
     if verdict is not None:
-        _accept(desk, commit, verdict)
+        _accept(context, commit, verdict)
         failpoint("headline.again")
 
 
-def accept(desk: EngineContext, commit: str) -> Verdict | None:
+def accept(context: EngineContext, commit: str) -> Verdict | None:
     """Have an earlier kept commit measured against the baseline, with all tests; None for a fault.
     """
-    verdict = _judged(desk, commit)
+    verdict = _judged(context, commit)
     if verdict is not None:
-        desk.writer.add_verdict(desk.setup.id, commit[:12], verdict, purpose=PURPOSE)
+        context.writer.add_verdict(context.setup.id, commit[:12], verdict, purpose=PURPOSE)
     return verdict
 
 
-def _accept(desk: EngineContext, commit: str, verdict: Verdict) -> None:
+def _accept(context: EngineContext, commit: str, verdict: Verdict) -> None:
     """Record what the campaign has come to."""
-    campaign, writer = desk.setup.id, desk.writer
+    campaign, writer = context.setup.id, context.writer
     right = verdict.valid and verdict.correct
-    doubt = _doubt(desk, commit, verdict) if right and not fault(desk, commit, verdict) else ""
+    doubt = _doubt(context, commit, verdict) \
+        if right and not fault(context, commit, verdict) else ""
     with writer.transaction():
         writer.add_verdict(campaign, commit[:12], verdict, purpose=PURPOSE)
         if doubt:
@@ -100,23 +101,23 @@ def _accept(desk: EngineContext, commit: str, verdict: Verdict) -> None:
                          "low": verdict.speedup_low, "high": verdict.speedup_high})
 
 
-def _judged(desk: EngineContext, commit: str) -> Verdict | None:
-    lineage = desk.setup.lineage
+def _judged(context: EngineContext, commit: str) -> Verdict | None:
+    lineage = context.setup.lineage
     try:
-        return desk.verdict(VerdictRequest(
+        return context.verdict(VerdictRequest(
             purpose=PURPOSE, candidate=commit[:12], slot=PURPOSE,
             candidate_tree=lineage.tree_of(commit), incumbent_tree=lineage.tree_of(lineage.base),
-            alpha=desk.setup.manifest.decision.alpha))
+            alpha=context.setup.manifest.decision.alpha))
     except NoIdleGpu:
         raise  # the campaign ends in order, and its next engine makes up for it
     except KoptError as error:
-        desk.writer.event(desk.setup.id, "warning", commit, message=str(error))
+        context.writer.event(context.setup.id, "warning", commit, message=str(error))
         return None
 
 
-def _before(desk: EngineContext, commit: str) -> float | None:
+def _before(context: EngineContext, commit: str) -> float | None:
     """Return the headline of the newest commit below a kept one that has any."""
-    lineage = desk.setup.lineage
-    found = (recorded(desk, earlier)
+    lineage = context.setup.lineage
+    found = (recorded(context, earlier)
              for earlier in reversed(lineage.log(commit, lineage.base)[:-1]))
     return next((one.speedup for one in found if one is not None and one.speedup), None)

@@ -27,36 +27,36 @@ class Refuse(Protocol):
 class Keeper:
     """Judges entries and keeps what won, on behalf of rounds and approvals."""
 
-    def __init__(self, desk: EngineContext) -> None:
-        self.desk = desk
-        self.setup = desk.setup
-        manifest = desk.setup.manifest
+    def __init__(self, context: EngineContext) -> None:
+        self.context = context
+        self.setup = context.setup
+        manifest = context.setup.manifest
         self.policy = Policy(approval=manifest.approval, margin=manifest.decision.margin,
                              tolerance=manifest.decision.tolerance)
 
     def job(self, entry: CandidateTree, purpose: str) -> VerdictRequest:
         """Return the job of judging an entry against its own base."""
-        shown = round_resume.is_work_of(self.desk.reader, entry.candidate, self.desk.round)
+        shown = round_resume.is_work_of(self.context.reader, entry.candidate, self.context.round)
         return VerdictRequest(
             purpose=purpose,
             candidate=entry.id,
             slot=entry.candidate.slot if shown else "",
             candidate_tree=entry.tree,
             incumbent_tree=entry.candidate.base_tree,
-            alpha=self.desk.alpha(),
+            alpha=self.context.alpha(),
         )
 
     def record(self, entry: CandidateTree, verdict: Verdict, purpose: str) -> JudgedCandidate:
         """Record a verdict and rule on it."""
-        number = self.desk.writer.add_verdict(self.setup.id, entry.id, verdict, purpose=purpose,
-                                              slot=entry.candidate.slot)
+        number = self.context.writer.add_verdict(self.setup.id, entry.id, verdict, purpose=purpose,
+                                                 slot=entry.candidate.slot)
         ruling = rule(verdict, self.policy, violations=entry.violations)
         return JudgedCandidate(entry=entry, verdict=verdict, verdict_id=number, ruling=ruling)
 
     def judge(self, entry: CandidateTree, purpose: str) -> JudgedCandidate:
         """Judge an entry now, waiting for the verdict; one that is recorded is not repeated."""
-        known = self.desk.recorded(entry.id, purpose, entry.candidate.base_tree)
-        verdict = known or self.desk.verdict(self.job(entry, purpose))
+        known = self.context.recorded(entry.id, purpose, entry.candidate.base_tree)
+        verdict = known or self.context.verdict(self.job(entry, purpose))
         return self.record(entry, verdict, purpose)
 
     def close(self, judged: JudgedCandidate, *, actor: str = "engine") -> None:
@@ -69,9 +69,9 @@ class Keeper:
 
     def refuse(self, entry: CandidateTree, kind: DecisionKind, reason: str, *,
                verdict: int | None = None, actor: str = "engine") -> None:
-        writer, campaign = self.desk.writer, self.setup.id
+        writer, campaign = self.context.writer, self.setup.id
         with writer.transaction():
-            writer.add_decision(campaign, entry.id, kind, reason, round=self.desk.round,
+            writer.add_decision(campaign, entry.id, kind, reason, round=self.context.round,
                                 actor=actor, verdict=verdict, slot=entry.candidate.slot)
             writer.set_candidate_state(campaign, entry.id, "closed", reason=reason)
         failpoint(f"decided.{kind}")
@@ -79,9 +79,9 @@ class Keeper:
     def ask(self, judged: JudgedCandidate) -> None:
         """Put a candidate to a person; the campaign goes on meanwhile."""
         reason = f"{judged.ruling.reason} — asks because {'; '.join(judged.ruling.doubts)}"
-        writer, campaign, entry = self.desk.writer, self.setup.id, judged.entry
+        writer, campaign, entry = self.context.writer, self.setup.id, judged.entry
         with writer.transaction():
-            writer.add_decision(campaign, entry.id, "ask", reason, round=self.desk.round,
+            writer.add_decision(campaign, entry.id, "ask", reason, round=self.context.round,
                                 actor="engine", verdict=judged.verdict_id,
                                 slot=entry.candidate.slot)
             writer.set_candidate_state(campaign, entry.id, "waiting", reason=reason)
@@ -89,14 +89,14 @@ class Keeper:
 
     def known_as(self, identity: str) -> str:
         """Say what has become of a candidate that is there for a second time."""
-        found = self.desk.reader.candidate(identity, self.setup.id)
-        gone = history.undone(history.rollbacks(self.desk.reader, self.setup.id))
+        found = self.context.reader.candidate(identity, self.setup.id)
+        gone = history.undone(history.rollbacks(self.context.reader, self.setup.id))
         state = "rolled back" if found.commit in gone else found.state
         return f"known as {identity}, which is {state}"
 
     def kept_before(self, identity: str) -> bool:
         """Tell whether a candidate was kept: it cannot be again, not even once rolled back."""
-        return self.desk.reader.candidate(identity, self.setup.id).state == "kept"
+        return self.context.reader.candidate(identity, self.setup.id).state == "kept"
 
     def keep(self, judged: JudgedCandidate, *, actor: str = "engine",
              refuse: Refuse | None = None) -> bool:
@@ -111,15 +111,16 @@ class Keeper:
             self.refuse(judged.entry, "runner-up", f"kept in its formatted form {final.entry.id}",
                         verdict=judged.verdict_id, actor=actor)
         reason = keep.Keep(message=self._message(final), reason=final.ruling.reason, actor=actor,
-                           round=self.desk.round, verdict=final.verdict_id)
+                           round=self.context.round, verdict=final.verdict_id)
         try:
-            kept = keep.keep(self.desk.writer, self.setup.lineage, final.entry.candidate,
+            kept = keep.keep(self.context.writer, self.setup.lineage, final.entry.candidate,
                              final.entry.patch, reason)
         except Refused as refusal:  # somebody has moved the branch: the campaign goes on
-            self.desk.writer.event(self.setup.id, "warning", final.entry.id, message=str(refusal))
+            self.context.writer.event(self.setup.id, "warning", final.entry.id,
+                                      message=str(refusal))
             return False
         if kept.refusal:
-            self.desk.writer.event(self.setup.id, "log", final.entry.id, message=kept.refusal)
+            self.context.writer.event(self.setup.id, "log", final.entry.id, message=kept.refusal)
         return True
 
     def _formatted(self, judged: JudgedCandidate, refuse: Refuse) -> JudgedCandidate | None:
@@ -129,14 +130,14 @@ class Keeper:
             return judged
         entry = judged.entry
         try:
-            again = self.desk.aside(lambda: format_command.run(
-                self.setup, entry, command, round=self.desk.round, stop=self.desk.stop))
+            again = self.context.aside(lambda: format_command.run(
+                self.setup, entry, command, round=self.context.round, stop=self.context.stop))
         except InputError as error:
             refuse(entry, "reject", f"the format command: {error.what}", verdict=judged.verdict_id)
             return None
         if again.tree == entry.tree:
             return judged
-        if not self.desk.writer.add_candidate(again.candidate, of=entry.id) and \
+        if not self.context.writer.add_candidate(again.candidate, of=entry.id) and \
                 self.kept_before(again.id):
             refuse(entry, "reject", f"its formatted form is {self.known_as(again.id)}",
                    verdict=judged.verdict_id)
@@ -144,7 +145,7 @@ class Keeper:
         confirmed = self.judge(again, "format")
         if confirmed.good:
             return confirmed
-        with self.desk.writer.transaction():
+        with self.context.writer.transaction():
             self.close(confirmed)
             refuse(entry, "reject", "its gain did not survive the format command",
                    verdict=judged.verdict_id)

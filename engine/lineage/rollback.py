@@ -26,29 +26,29 @@ CUT = "cut_short"
 """Said of a stop that came before the campaign's own end."""
 
 
-def failing(desk: EngineContext) -> str:
+def failing(context: EngineContext) -> str:
     """Say that the best does not pass what the baseline has to, if that is so."""
-    found = headline.recorded(desk, desk.setup.lineage.best)
+    found = headline.recorded(context, context.setup.lineage.best)
     if found is None or _right(found):
         return ""
     why = found.rejected_reason or "it is wrong in a class"
     return f"the best fails its final acceptance against the baseline: {why}"
 
 
-def lower(desk: EngineContext) -> str:
+def lower(context: EngineContext) -> str:
     """Say that the best is right and less than what was accepted before it, if that is so."""
-    best = desk.setup.lineage.best
-    found = headline.recorded(desk, best)
-    if found is None or not _right(found) or not (why := headline.fault(desk, best, found)):
+    best = context.setup.lineage.best
+    found = headline.recorded(context, best)
+    if found is None or not _right(found) or not (why := headline.fault(context, best, found)):
         return ""
     return f"the best is not accepted, measured twice: {why}"
 
 
-def doubt(desk: EngineContext) -> str:
+def doubt(context: EngineContext) -> str:
     """Say why the best has not passed its final acceptance, if it has not."""
-    lineage = desk.setup.lineage
-    unknown = lineage.best != lineage.base and headline.recorded(desk, lineage.best) is None
-    return UNKNOWN if unknown else failing(desk) or lower(desk)
+    lineage = context.setup.lineage
+    unknown = lineage.best != lineage.base and headline.recorded(context, lineage.best) is None
+    return UNKNOWN if unknown else failing(context) or lower(context)
 
 
 def ended(reader: Reader, campaign: str) -> str:
@@ -65,40 +65,40 @@ def ended(reader: Reader, campaign: str) -> str:
     return f"{last.reason}; {last.told}" if last.ends else ""
 
 
-def roll_back(desk: EngineContext, may_try: Callable[[], bool], *, ends: bool) -> str:
+def roll_back(context: EngineContext, may_try: Callable[[], bool], *, ends: bool) -> str:
     """Go back to the newest kept commit that passes, if the best does not; returns what to say.
 
     What has no verdict gets one, as long as `may_try`; a commit without one is passed over. `ends`
     says that the campaign does, by that.
     """
-    reason, lineage = failing(desk) or lower(desk), desk.setup.lineage
+    reason, lineage = failing(context) or lower(context), context.setup.lineage
     if not reason:
         return ""
     before, to, verdict = lineage.best, lineage.base, None
     failed = skipped = 0
     for commit in reversed(lineage.log(before, lineage.base)[:-1]):
-        found = headline.recorded(desk, commit)
+        found = headline.recorded(context, commit)
         if found is None and may_try():
-            found = headline.accept(desk, commit)
-        if found is not None and _right(found) and not headline.fault(desk, commit, found):
+            found = headline.accept(context, commit)
+        if found is not None and _right(found) and not headline.fault(context, commit, found):
             to, verdict = commit, found
             break
         failed, skipped = failed + (found is not None), skipped + (found is None)
-    n = max((round.n for round in desk.reader.rounds(desk.setup.id)), default=0)
+    n = max((round.n for round in context.reader.rounds(context.setup.id)), default=0)
     told = f"rolled back to {to[:12]}, which passes it" if verdict is not None else \
         "rolled back to the baseline: no kept commit is known to pass it"
     told += f"; {failed} more failed it" if failed else ""
     told += f"; {skipped} could not be tried" if skipped else ""
-    with desk.writer.transaction():
-        desk.writer.set_campaign(
-            desk.setup.id, kind=history.ROLLBACK, best_commit=to,
+    with context.writer.transaction():
+        context.writer.set_campaign(
+            context.setup.id, kind=history.ROLLBACK, best_commit=to,
             speedup=verdict.speedup if verdict else None,
             speedup_low=verdict.speedup_low if verdict else None,
             speedup_high=verdict.speedup_high if verdict else None,
             payload={"round": n, "ends": ends, "before": before, "commit": to, "reason": reason,
                      "told": told, "undone": lineage.log(before, to)})
     failpoint("rollback.recorded")
-    _finish(desk.writer, lineage, before, to)
+    _finish(context.writer, lineage, before, to)
     return f"{reason}; {told}"
 
 

@@ -30,22 +30,22 @@ class Planner:
     when another engine goes on.
     """
 
-    def __init__(self, desk: EngineContext, meter: Meter) -> None:
-        self.desk, self.setup, self.meter = desk, desk.setup, meter
+    def __init__(self, context: EngineContext, meter: Meter) -> None:
+        self.context, self.setup, self.meter = context, context.setup, meter
 
     def past(self) -> CampaignHistory:
         decision = self.setup.manifest.decision
-        return history.read(self.desk.reader, self.setup.id, decision.score, decision.margin)
+        return history.read(self.context.reader, self.setup.id, decision.score, decision.margin)
 
     def reason_to_stop(self) -> str:
         """Return why the campaign ends here, or ""."""
         manifest, past = self.setup.manifest, self.past()
         wanted = goal.parse(manifest.performance_target or "")
         reached = "" if wanted is None else \
-            goal.reached(wanted, survey.verdict_of_best(self.desk), self.setup.target)
+            goal.reached(wanted, survey.verdict_of_best(self.context), self.setup.target)
         return reason_to_stop(manifest, past.tally, spent=self.meter.spent,
                               margin_s=self._margin(past, self._slots, work=BEGINNING),
-                              pct_of_roofline=survey.reached(self.desk), reached=reached)
+                              pct_of_roofline=survey.reached(self.context), reached=reached)
 
     def late(self) -> Callable[[int, int], str]:
         """Return what tells, of so many candidates in flight and so many gains beside them, why
@@ -74,7 +74,7 @@ class Planner:
         past = self.past()
         review, tried = self._review(past)
         known_forms = review is not None and review.depth == "state of the art"
-        view = survey.of_best(self.desk, n, again=known_forms)
+        view = survey.of_best(self.context, n, again=known_forms)
         if review is not None:
             review = stagnation.review(review.rollbacks, tried, stagnation.places(view.leads))
         planned, fixed = self._success(past)
@@ -84,14 +84,14 @@ class Planner:
             planned=planned, fixed=fixed, review=review, tried=tried,
             may_split=self._may_split(view), begun=tuple(
                 (slot.hypothesis, slot.slot)
-                for slot in self.desk.reader.slots(self.setup.id, n) if slot.backend == "inbox"),
+                for slot in self.context.reader.slots(self.setup.id, n) if slot.backend == "inbox"),
             brief="\n".join(filter(None, (
                 stagnation.brief(review, past.recent()),
                 divergence.brief(divergence.of(past)),
-                tips.brief(tips.known(self.desk.reader, self.setup.id))))))
+                tips.brief(tips.known(self.context.reader, self.setup.id))))))
         if reason := self._in_vain(past, outlook):
             return [], reason
-        through = round_resume.begun(self.desk.reader, self.setup.id, n).through
+        through = round_resume.begun(self.context.reader, self.setup.id, n).through
         wanted = [task for task in plan(outlook) if task.slot not in through]
         if not wanted:
             target = self.setup.target
@@ -129,16 +129,16 @@ class Planner:
         """Return what the rollbacks demand, and the hypotheses of all slots on this best."""
         best = self.setup.lineage.best
         tried = frozenset(slot.hypothesis for round in past.attempts if round.incumbent == best
-                          for slot in self.desk.reader.slots(self.setup.id, round.n))
+                          for slot in self.context.reader.slots(self.setup.id, round.n))
         return stagnation.review(past.tally.without_gain, tried), tried
 
     def _tell(self, n: int, review: Review, outlook: Outlook) -> None:
         """Record the review, once for its round."""
-        told = self.desk.reader.events_of(self.setup.id, "stagnation")
+        told = self.context.reader.events_of(self.setup.id, "stagnation")
         if told and told[-1].ref == str(n):
             return
         found = [direction.hypothesis for direction in outlook.new[:planned_share(outlook)]]
-        self.desk.writer.event(
+        self.context.writer.event(
             self.setup.id, "stagnation", str(n), round=n, depth=review.depth,
             rollbacks=review.rollbacks, directions=stagnation.named(found, review.ideas),
             demands=review.demands)
@@ -148,7 +148,7 @@ class Planner:
         count = past.in_vain()
         if count < IN_VAIN or outlook.inbox:
             return ""
-        last = self.desk.reader.slots(self.setup.id, past.attempts[-1].n)
+        last = self.context.reader.slots(self.setup.id, past.attempts[-1].n)
         failed = [slot for slot in last if slot.stage == "failed"]
         if failed:
             return f"no slot of {IN_VAIN} rounds brought a candidate; {failed[-1].slot}: " \
@@ -163,7 +163,7 @@ class Planner:
             return Success(), Success()
         last = past.attempts[-1].n
         planned = {slot.slot: slot.kind == "planned"
-                   for slot in self.desk.reader.slots(self.setup.id, last)}
+                   for slot in self.context.reader.slots(self.setup.id, last)}
         speedups: dict[bool, list[float]] = {True: [], False: []}
         for row in past.verdicts.values():
             candidate = past.candidates.get(row.candidate)

@@ -40,12 +40,12 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     """Why the source's knobs cannot be read."""
 
 
-def of_best(desk: EngineContext, round: int, *, again: bool = False) -> Survey:
+def of_best(context: EngineContext, round: int, *, again: bool = False) -> Survey:
     """Look at the current best and record its bottlenecks.
 
     With `again`, templates that were tried on an earlier best are offered once more.
     """
-    setup = desk.setup
+    setup = context.setup
     tree = setup.tree(setup.lineage.best)
     source, language, unread = "", setup.target.language, ""
     if setup.target.source:
@@ -55,19 +55,19 @@ def of_best(desk: EngineContext, round: int, *, again: bool = False) -> Survey:
             if language in get_args(Language) else ()
         knobs = tuple(knob for knob in found if not knob.reserved)
     except InputError as error:
-        desk.writer.event(setup.id, "warning", setup.target.source, message=str(error))
+        context.writer.event(setup.id, "warning", setup.target.source, message=str(error))
         knobs, unread = (), str(error)
-    leads = _leads(setup, desk, tree, source, knobs, round)
-    if not desk.reader.bottlenecks(setup.id, round):  # else it was cut short, and goes on
-        desk.writer.put_bottlenecks(setup.id, round, [lead.bottleneck for lead in leads])
-    return Survey(knobs=knobs, leads=tuple(leads), templates=_templates(desk, again),
+    leads = _leads(setup, context, tree, source, knobs, round)
+    if not context.reader.bottlenecks(setup.id, round):  # else it was cut short, and goes on
+        context.writer.put_bottlenecks(setup.id, round, [lead.bottleneck for lead in leads])
+    return Survey(knobs=knobs, leads=tuple(leads), templates=_templates(context, again),
                   inbox=tuple(inbox.waiting(setup.folder.inbox)),
-                  classes=len(_measured_best(desk).rows), unread=unread)
+                  classes=len(_measured_best(context).rows), unread=unread)
 
 
-def _leads(setup: Setup, desk: EngineContext, tree: Path, source: str, knobs: tuple[Knob, ...],
+def _leads(setup: Setup, context: EngineContext, tree: Path, source: str, knobs: tuple[Knob, ...],
            round: int) -> list[Lead]:
-    best, target = _measured_best(desk), setup.target
+    best, target = _measured_best(context), setup.target
     rows = best.rows
     if isinstance(target, CommandTarget):
         return bottlenecks.of_shares(setup.id, round, target, knobs, best, source)
@@ -83,11 +83,11 @@ def _leads(setup: Setup, desk: EngineContext, tree: Path, source: str, knobs: tu
     if target.language == "triton":
         return bottlenecks.of_triton(setup.id, round, target, knobs, rows,
                                      _ceilings(setup, target),
-                                     _compiled(setup, target, desk, tree, rows))
+                                     _compiled(setup, target, context, tree, rows))
     return bottlenecks.of_rows(setup.id, round, target, knobs, rows, _ceilings(setup, target))
 
 
-def _compiled(setup: Setup, target: Target, desk: EngineContext, tree: Path,
+def _compiled(setup: Setup, target: Target, context: EngineContext, tree: Path,
               rows: tuple[Row, ...]) -> tuple[Limit, ...]:
     """Compile the best ahead of time; a compiler that fails costs the advice, nothing else."""
     arch = triton_aot.DEFAULT_ARCH if setup.device.kind == "cpu" else setup.device.arch
@@ -96,25 +96,25 @@ def _compiled(setup: Setup, target: Target, desk: EngineContext, tree: Path,
                                 setup.folder.scratch("aot"), python=setup.manifest.python,
                                 env=setup.manifest.env)
     except KoptError as error:
-        desk.writer.event(setup.id, "warning", "aot", message=str(error))
+        context.writer.event(setup.id, "warning", "aot", message=str(error))
         return ()
     return triton_aot.bottlenecks_of(resources, rows)
 
 
-def verdict_of_best(desk: EngineContext) -> Verdict | None:
+def verdict_of_best(context: EngineContext) -> Verdict | None:
     """Return the current best's verdict against the baseline, None if it was not measured."""
-    lineage = desk.setup.lineage
+    lineage = context.setup.lineage
     base = lineage.tree_of(lineage.base)
     if lineage.best == lineage.base:
-        return desk.recorded("baseline", "baseline", base)
-    return desk.recorded(lineage.best[:12], "headline", base)
+        return context.recorded("baseline", "baseline", base)
+    return context.recorded(lineage.best[:12], "headline", base)
 
 
-def _measured_best(desk: EngineContext) -> Verdict:
+def _measured_best(context: EngineContext) -> Verdict:
     """Return the newest verdict on the current best: its headline's, the baseline's, or none."""
-    best = desk.setup.lineage.best[:12]
+    best = context.setup.lineage.best[:12]
     for purpose in ("headline", "baseline"):
-        for row in desk.reader.verdicts(desk.setup.id):
+        for row in context.reader.verdicts(context.setup.id):
             if row.purpose == purpose and row.correct and row.candidate in ("baseline", best):
                 return msgspec.json.decode(row.body, type=Verdict)
     return Verdict(valid=False, rejected_reason="not measured")
@@ -126,17 +126,17 @@ def _ceilings(setup: Setup, target: Target) -> Ceilings | None:
     return roofline.of_gpu(setup.device, target)
 
 
-def _templates(desk: EngineContext, again: bool) -> tuple[str, ...]:
+def _templates(context: EngineContext, again: bool) -> tuple[str, ...]:
     """Return the fitting templates that this campaign has not tried yet, as routing orders them."""
-    setup, target = desk.setup, desk.setup.target
+    setup, target = context.setup, context.setup.target
     if isinstance(target, CommandTarget):  # nobody says what its functions take
         return ()
     directions = route(target.op, setup.device.kind, target.language)
-    if desk.round <= 1 and directions.missing:
-        desk.writer.event(setup.id, "log", "routing", message=(
+    if context.round <= 1 and directions.missing:
+        context.writer.event(setup.id, "log", "routing", message=(
             f"rewrites for {directions.op_class} not installed here: "
             f"{', '.join(directions.missing)}"))
-    tried = {c.slot for c in desk.reader.candidates(setup.id)
+    tried = {c.slot for c in context.reader.candidates(setup.id)
              if not again or c.base_commit == setup.lineage.best}
     if target.language not in directions.backends:
         return ()
@@ -164,9 +164,9 @@ def default_workers(setup: Setup) -> int:
     return min(max(pool.min_workers, pool.workers_per_gpu * len(setup.devices)), 4 * cores)
 
 
-def reached(desk: EngineContext) -> float | None:
+def reached(context: EngineContext) -> float | None:
     """Return the share of the roofline that the slowest class of the best has reached, percent."""
-    values = [row.pct_of_roofline for row in _measured_best(desk).rows]
+    values = [row.pct_of_roofline for row in _measured_best(context).rows]
     known = [value for value in values if value is not None]
     return min(known) if known and len(known) == len(values) else None
 

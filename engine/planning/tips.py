@@ -91,19 +91,19 @@ def append(file: Path, found: Sequence[Lesson], manifest: Manifest) -> list[Less
         os.close(fd)
 
 
-def read_before_baseline(desk: EngineContext) -> None:
+def read_before_baseline(context: EngineContext) -> None:
     """Read what is known and record it, once in a campaign's life, before it measures anything."""
-    setup = desk.setup
-    if desk.reader.events_of(setup.id, "tips.read"):
+    setup = context.setup
+    if context.reader.events_of(setup.id, "tips.read"):
         return
     file = path(setup.workspace, setup.manifest)
     try:
         found, left_out = read(file)
     except OSError as error:
-        _warn(desk, f"the tips were not read: {error.strerror or error}")
+        _warn(context, f"the tips were not read: {error.strerror or error}")
         return
     told = TipsRead(path=_name(setup, file), lessons=found, left_out=left_out)
-    desk.writer.event(setup.id, "tips.read", setup.id, **msgspec.to_builtins(told))
+    context.writer.event(setup.id, "tips.read", setup.id, **msgspec.to_builtins(told))
 
 
 def known(reader: Reader, campaign: str) -> tuple[str, ...]:
@@ -126,22 +126,22 @@ def brief(found: Sequence[str]) -> str:
                       *(f"- {line(lesson)}" for lesson in reversed(kept)), ""])
 
 
-def learn(desk: EngineContext) -> None:
+def learn(context: EngineContext) -> None:
     """Append what the campaign has taught so far; what the file has already stays as it is, and so
     a gain waits for its final acceptance, or that of a commit on top of it.
     """
-    setup = desk.setup
+    setup = context.setup
     file = path(setup.workspace, setup.manifest)
-    past = history.read(desk.reader, setup.id, setup.manifest.decision.score)
+    past = history.read(context.reader, setup.id, setup.manifest.decision.score)
     found = lessons.of(past, accepted=True)
     try:
         new = append(file, found, setup.manifest)
     except OSError as error:
-        _warn(desk, f"a tip was not written: {error.strerror or error}")
+        _warn(context, f"a tip was not written: {error.strerror or error}")
         return
     for lesson in new:
-        desk.writer.event(setup.id, "tips.learned", lesson.key, path=_name(setup, file),
-                          round=lesson.round, lesson=lesson.text)
+        context.writer.event(setup.id, "tips.learned", lesson.key, path=_name(setup, file),
+                             round=lesson.round, lesson=lesson.text)
 
 
 def _lessons(text: str) -> Iterator[str]:
@@ -190,5 +190,5 @@ def _lock(fd: int, file: Path) -> None:
             time.sleep(0.01)
 
 
-def _warn(desk: EngineContext, message: str) -> None:
-    desk.writer.event(desk.setup.id, "warning", "tips", message=message)
+def _warn(context: EngineContext, message: str) -> None:
+    context.writer.event(context.setup.id, "warning", "tips", message=message)

@@ -17,10 +17,10 @@ from harness.errors import InputError, KoptError
 class Choice:
     """Chooses among the gains of round `n`; `unjudged` closes what could not be judged again."""
 
-    def __init__(self, desk: EngineContext, keeper: Keeper, records: Records, slots: Slots,
+    def __init__(self, context: EngineContext, keeper: Keeper, records: Records, slots: Slots,
                  unjudged: Callable[[CandidateTree, KoptError], None]) -> None:
-        self.desk, self.keeper, self.records, self.n = desk, keeper, records, slots.n
-        self.setup, self._slots, self._unjudged = desk.setup, slots, unjudged
+        self.context, self.keeper, self.records, self.n = context, keeper, records, slots.n
+        self.setup, self._slots, self._unjudged = context.setup, slots, unjudged
 
     def choose(self, judged: Sequence[JudgedCandidate]) -> None:
         """Keep the best of what this engine has judged and of what one before it had."""
@@ -47,9 +47,9 @@ class Choice:
 
     def _ahead(self, judged: JudgedCandidate) -> str:
         """Return the waiting candidate on the same base that is at least as fast, or ""."""
-        for other in self.desk.reader.candidates(self.setup.id, states=("waiting",)):
+        for other in self.context.reader.candidates(self.setup.id, states=("waiting",)):
             if other.base_commit == judged.entry.candidate.base_commit:
-                found = self.desk.recorded(other.id, "verify", other.base_tree)
+                found = self.context.recorded(other.id, "verify", other.base_tree)
                 if found is not None and (found.speedup or 0.0) >= (judged.verdict.speedup or 0.0):
                     return other.id
         return ""
@@ -65,8 +65,8 @@ class Choice:
         if moved is None:
             self._stands_down(judged, "the new best has this change already")
             return None
-        with self.desk.writer.transaction():
-            new = self.desk.writer.add_candidate(moved.candidate, of=entry.id)
+        with self.context.writer.transaction():
+            new = self.context.writer.add_candidate(moved.candidate, of=entry.id)
             failpoint("retry.captured")
             if new:
                 self.keeper.refuse(entry, "runner-up", f"tried again on the new best as {moved.id}",
@@ -82,8 +82,8 @@ class Choice:
             return None
         self.records.verdict(self.n, again)
         if again.good:
-            self.desk.writer.set_candidate_state(self.setup.id, moved.id, "verified",
-                                                 reason=again.ruling.reason)
+            self.context.writer.set_candidate_state(self.setup.id, moved.id, "verified",
+                                                    reason=again.ruling.reason)
             return again
         self._slots.close(again)
         return None

@@ -21,8 +21,8 @@ from harness.errors import InputError
 class SecondTries:
     """Gives slots of one round their work back."""
 
-    def __init__(self, desk: EngineContext, keeper: Keeper, pool: Pool, meter: Meter) -> None:
-        self.desk, self.setup, self.keeper, self.pool = desk, desk.setup, keeper, pool
+    def __init__(self, context: EngineContext, keeper: Keeper, pool: Pool, meter: Meter) -> None:
+        self.context, self.setup, self.keeper, self.pool = context, context.setup, keeper, pool
         self._meter = meter
 
     def begin(self, judged: JudgedCandidate) -> Task | None:
@@ -38,23 +38,23 @@ class SecondTries:
         if of is None or (known and not (task.mend and self._is_wrong(known))):
             return None
         try:
-            judged = self._judged_before(self.desk.reader.candidate(of.candidate, self.setup.id))
+            judged = self._judged_before(self.context.reader.candidate(of.candidate, self.setup.id))
         except InputError:
             return None
         return None if judged is None else self._begin(judged, f"{self._words(task)}: {why}")
 
     def _begin(self, judged: JudgedCandidate, why: str) -> Task | None:
         entry = judged.entry
-        wanted = self._wanted(judged, round_resume.tries(self.desk.reader, entry.candidate))
+        wanted = self._wanted(judged, round_resume.tries(self.context.reader, entry.candidate))
         if wanted is None or not self._affords(wanted) or not self._handed_back(judged, wanted):
             return None
         what = self._words(wanted)
-        with self.desk.writer.transaction():
+        with self.context.writer.transaction():
             self.keeper.refuse(entry, "repair" if wanted.mend else "split", f"{why}; {what}",
                                verdict=judged.verdict_id)
             self._meter.note(cost=self.cost_of(wanted))
         failpoint("second-try.begun")
-        self.desk.tick(wanted.slot, "working", what)
+        self.context.tick(wanted.slot, "working", what)
         return wanted
 
     def go_on(self, candidate: Candidate) -> Task | str:
@@ -65,7 +65,7 @@ class SecondTries:
         judged = self._judged_before(candidate)
         if judged is None or self._task_of(judged.entry) is None:
             return "what it was to do is not known"
-        wanted = self._wanted(judged, round_resume.tries(self.desk.reader, candidate) - 1)
+        wanted = self._wanted(judged, round_resume.tries(self.context.reader, candidate) - 1)
         if wanted is None:
             return "the manifest allows it no more"
         if not self._affords(wanted):
@@ -73,7 +73,7 @@ class SecondTries:
         if not self._handed_back(judged, wanted):
             return "no worker is to begin any more"
         self._meter.note(cost=self.cost_of(wanted))
-        self.desk.tick(wanted.slot, "working", f"{self._words(wanted)}, taken up again")
+        self.context.tick(wanted.slot, "working", f"{self._words(wanted)}, taken up again")
         return wanted
 
     def cost_of(self, task: Task) -> float:
@@ -84,15 +84,15 @@ class SecondTries:
     def _judged_before(self, candidate: Candidate) -> JudgedCandidate | None:
         """Return a candidate with the verdict that it has, and its files; raises InputError."""
         entry = candidates.load(self.setup, candidate)
-        verdict = self.desk.recorded(entry.id, "verify", candidate.base_tree)
+        verdict = self.context.recorded(entry.id, "verify", candidate.base_tree)
         if verdict is None:
             return None
-        self.desk.aside(lambda: self.setup.tree(entry.tree))  # it may have been cleared away
+        self.context.aside(lambda: self.setup.tree(entry.tree))  # it may have been cleared away
         return self.keeper.record(entry, verdict, "verify")
 
     def _is_wrong(self, known: str) -> bool:
-        candidate = self.desk.reader.candidate(known, self.setup.id)
-        verdict = self.desk.recorded(known, "verify", candidate.base_tree)
+        candidate = self.context.reader.candidate(known, self.setup.id)
+        verdict = self.context.recorded(known, "verify", candidate.base_tree)
         return verdict is not None and repair.mendable(verdict)
 
     def _wanted(self, judged: JudgedCandidate, tries: int) -> Task | None:
@@ -102,14 +102,15 @@ class SecondTries:
             self._mended(judged, task, tries) or self._divided(judged, task, tries)
 
     def _task_of(self, entry: CandidateTree) -> Task | None:
-        return round_resume.task_of(self.desk.reader, self.setup.id, entry.id)
+        return round_resume.task_of(self.context.reader, self.setup.id, entry.id)
 
     def _mended(self, judged: JudgedCandidate, task: Task, tries: int) -> Task | None:
         if not repair.mendable(judged.verdict):
             return None
         return repair.again(task, judged.entry, self.setup.tree(judged.entry.tree),
                             judged.ruling.reason,
-                            round_resume.left_out(self.desk.reader, self.setup.id, judged.entry.id),
+                            round_resume.left_out(self.context.reader, self.setup.id,
+                                                  judged.entry.id),
                             tries)
 
     def _divided(self, judged: JudgedCandidate, task: Task, tries: int) -> Task | None:

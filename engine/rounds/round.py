@@ -45,15 +45,16 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 class RoundRun:
     """Runs one round to its end. Raises Stopped when the campaign is to end meanwhile."""
 
-    def __init__(self, desk: EngineContext, keeper: Keeper, pool: Pool, records: Records, n: int,
+    def __init__(self, context: EngineContext, keeper: Keeper, pool: Pool, records: Records, n: int,
                  between: Callable[[], None], meter: Meter,
                  late: Callable[[int, int], str]) -> None:
         """`late` says of so many candidates in flight, and of so many gains beside them, why their
         verdicts leave no more time.
         """
-        self.desk, self.keeper, self.pool, self.records, self.n = desk, keeper, pool, records, n
+        self.context, self.keeper, self.n = context, keeper, n
+        self.pool, self.records = pool, records
         self._between, self._meter, self._late = between, meter, late
-        self.setup = desk.setup
+        self.setup = context.setup
         self._base = ""
         self._cut = ""
         self._closing = False
@@ -61,8 +62,8 @@ class RoundRun:
         """Why the campaign ends once what is in flight has come to its end."""
         self._working: set[str] = set()
         self._verifying: dict[str, CandidateTree] = {}
-        self._slots = Slots(desk, keeper, n)
-        self._seconds = SecondTries(desk, keeper, pool, meter)
+        self._slots = Slots(context, keeper, n)
+        self._seconds = SecondTries(context, keeper, pool, meter)
         self._judged: list[JudgedCandidate] = []
         self._earlier: list[JudgedCandidate] = []
 
@@ -73,8 +74,8 @@ class RoundRun:
         Where the campaign is `closing`, no worker is to begin any more.
         """
         self._base, self._closing = self.setup.lineage.best, closing
-        self.desk.round = self.n
-        begun = round_resume.begun(self.desk.reader, self.setup.id, self.n)
+        self.context.round = self.n
+        begun = round_resume.begun(self.context.reader, self.setup.id, self.n)
         tasks = [task for task in tasks if task.slot not in
                  {candidate.slot for candidate in begun.again}]
         self._open(tasks, begun)
@@ -84,7 +85,7 @@ class RoundRun:
                 self._go_on(candidate)
             self._carry(carried)
             while self._working or self._verifying:
-                self._handle(self.desk.wait())
+                self._handle(self.context.wait())
                 self._look_between()
                 if self._working and (reason := self._late(self._in_flight, self._gains)):
                     self._end_workers(reason)
@@ -92,7 +93,7 @@ class RoundRun:
             self.pool.stop()
         if self._no_gpu is not None:
             raise self._no_gpu
-        Choice(self.desk, self.keeper, self.records, self._slots, self._unjudged).choose(
+        Choice(self.context, self.keeper, self.records, self._slots, self._unjudged).choose(
             self._judged + self._earlier)
         return self._end()
 
@@ -115,15 +116,15 @@ class RoundRun:
     def _end_workers(self, reason: str) -> None:
         """End the workers ahead of the deadline; what they leave is judged like any other."""
         self._cut = reason
-        self.desk.aside(self.pool.stop)
-        while not self.desk.messages.empty():
-            self._handle(self.desk.wait())
+        self.context.aside(self.pool.stop)
+        while not self.context.messages.empty():
+            self._handle(self.context.wait())
         for slot in sorted(self._working):
             self._slots.end(slot, "not begun", reason)
         self._working.clear()
 
     def _open(self, tasks: Sequence[Task], begun: Begun) -> None:
-        writer, campaign = self.desk.writer, self.setup.id
+        writer, campaign = self.context.writer, self.setup.id
         self._make_room(len(tasks))
         writer.start_round(Round(campaign=campaign, n=self.n, scope=scope_of(tasks),
                                  incumbent=self._base, started_at=time.time()))
@@ -132,7 +133,7 @@ class RoundRun:
                                bottleneck=t.bottleneck, device=self.setup.device.id,
                                scope=t.scope, started_at=time.time()) for t in tasks])
         self._working = {task.slot for task in tasks}
-        for slot in self.desk.reader.slots(campaign, self.n):
+        for slot in self.context.reader.slots(campaign, self.n):
             if slot.slot not in self._working | begun.held and slot.stage in UNENDED \
                     and not slot.candidate:
                 self._slots.end(slot.slot, "ended", "its engine was cut short")
@@ -146,7 +147,7 @@ class RoundRun:
                 self.setup.folder.path, base_tree=lineage.tree_of(lineage.base), slots=slots,
                 cards=len(self.setup.devices), keep={lineage.tree_of(self._base)},
                 most_bytes=None if most is None else int(most * 1e9)):
-            self.desk.writer.event(self.setup.id, "log", message=told)
+            self.context.writer.event(self.setup.id, "log", message=told)
 
     def _go_on(self, candidate: Candidate) -> None:
         """Take up the second try of a candidate that an earlier engine was killed over."""
@@ -170,7 +171,7 @@ class RoundRun:
             if ruling := breach(entry.violations):
                 self._slots.refuse(entry, "reject", ruling.reason)
                 continue
-            verdict = self.desk.recorded(entry.id, "verify", candidate.base_tree)
+            verdict = self.context.recorded(entry.id, "verify", candidate.base_tree)
             if verdict is None:
                 self._submit(entry)
                 continue
@@ -190,7 +191,7 @@ class RoundRun:
         elif isinstance(message, Finished):
             self._working.discard(message.task.slot)
             self._meter.note(trials=len(message.report.trials))
-            self.records.trials(self.n, message.task, message.report.trials, self.desk.writer)
+            self.records.trials(self.n, message.task, message.report.trials, self.context.writer)
             self.records.worker_log(self.n, message.task.slot)
             self._captured(message)
             if message.task.backend == "inbox":
@@ -219,7 +220,7 @@ class RoundRun:
         try:
             inbox.take(path)
         except OSError as error:
-            self.desk.writer.event(self.setup.id, "warning", message=(
+            self.context.writer.event(self.setup.id, "warning", message=(
                 f"a patch stays in the inbox: {error.strerror or error}"))
 
     def _captured(self, finished: Finished) -> None:
@@ -245,9 +246,9 @@ class RoundRun:
             if not self._goes_on(task, str(error)):
                 self._slots.end(task.slot, "failed", str(error))
             return
-        if not self.desk.writer.add_candidate(entry.candidate, round_resume.told(task),
-                                              left_out=left_out.told(entry.patch.dropped),
-                                              cut=report.cut):
+        if not self.context.writer.add_candidate(entry.candidate, round_resume.told(task),
+                                                 left_out=left_out.told(entry.patch.dropped),
+                                                 cut=report.cut):
             if not self._goes_on(task, f"the same change as candidate {entry.id}", entry.id):
                 self._slots.known(task, entry.id)
             return
@@ -270,13 +271,13 @@ class RoundRun:
     def _submit(self, entry: CandidateTree) -> None:
         """Have a verdict made, unless the candidate's own files cannot even be written."""
         try:
-            self.desk.aside(lambda: self.setup.tree(entry.tree))
+            self.context.aside(lambda: self.setup.tree(entry.tree))
         except (InputError, FileExistsError, NotADirectoryError, IsADirectoryError) as error:
             self._slots.refuse(entry, "reject", f"its files cannot be written: {error}")
             return
         self._verifying[entry.id] = entry
         self._slots.tick(entry.candidate, "waits for the device")
-        self.desk.verifier.submit(self.keeper.job(entry, "verify"))
+        self.context.verifier.submit(self.keeper.job(entry, "verify"))
 
     def _unjudged(self, entry: CandidateTree, fault: KoptError) -> None:
         """The harness could not answer. A bad task or machine ends the campaign, with one line."""
@@ -308,9 +309,9 @@ class RoundRun:
 
     def _end(self) -> Result:
         """Say what the round came to: what the journal has of it, from whichever engine."""
-        decision, slots = self.setup.manifest.decision, self.desk.reader.slots(
+        decision, slots = self.setup.manifest.decision, self.context.reader.slots(
             self.setup.id, self.n)
-        past = history.read(self.desk.reader, self.setup.id, decision.score, decision.margin)
+        past = history.read(self.context.reader, self.setup.id, decision.score, decision.margin)
         failed = any(slot.stage == "failed" and not slot.candidate for slot in slots)
         outcome, fresh = past.outcome(self.n, failed=failed), past.fresh(self.n)
         kinds = Counter(d.kind for d in past.decisions if d.round == self.n)

@@ -20,20 +20,20 @@ from engine.task import Task
 class Slots:
     """Ends the slots of round `n`, and decides on what they brought."""
 
-    def __init__(self, desk: EngineContext, keeper: Keeper, n: int) -> None:
-        self.desk, self.keeper, self.n = desk, keeper, n
-        self.campaign = desk.setup.id
+    def __init__(self, context: EngineContext, keeper: Keeper, n: int) -> None:
+        self.context, self.keeper, self.n = context, keeper, n
+        self.campaign = context.setup.id
 
     def end(self, slot: str, stage: str, detail: str, candidate: str = "") -> None:
         """Record a slot's last stage."""
         with contextlib.suppress(LookupError):  # carried over from a round with other slots
-            self.desk.writer.end_slot(self.campaign, self.n, slot, stage=stage, detail=detail,
-                                      candidate=candidate)
+            self.context.writer.end_slot(self.campaign, self.n, slot, stage=stage, detail=detail,
+                                         candidate=candidate)
 
     def end_of(self, candidate: Candidate, stage: str, detail: str) -> None:
         """Record the last stage of the slot that a candidate came of, if that is of this round."""
-        if round_resume.is_work_of(self.desk.reader, candidate, self.n):
-            notes = round_resume.notes(self.desk.reader, self.campaign, candidate.id)
+        if round_resume.is_work_of(self.context.reader, candidate, self.n):
+            notes = round_resume.notes(self.context.reader, self.campaign, candidate.id)
             self.end(candidate.slot, stage, f"{detail}; {notes}" if notes else detail,
                      candidate.id)
 
@@ -43,46 +43,47 @@ class Slots:
         A first try that has brought it before is one that an engine was killed over: its slot came
         to what was decided on it, or will.
         """
-        candidate = self.desk.reader.candidate(identity, self.campaign)
+        candidate = self.context.reader.candidate(identity, self.campaign)
         if task.mend or task.divide or candidate.slot != task.slot or \
-                not round_resume.is_work_of(self.desk.reader, candidate, self.n):
+                not round_resume.is_work_of(self.context.reader, candidate, self.n):
             self.end(task.slot, "repeat", f"the same change as candidate {identity}", identity)
             return
-        for told in self.desk.reader.decisions(self.campaign):
+        for told in self.context.reader.decisions(self.campaign):
             if (told.candidate, told.round) == (identity, self.n):
                 self.end(task.slot, told.kind, told.reason, identity)
                 return
 
     def tick(self, candidate: Candidate, detail: str) -> None:
         """Show that a candidate waits for its verdict, if its slot is of this round."""
-        if round_resume.is_work_of(self.desk.reader, candidate, self.n):
-            self.desk.tick(candidate.slot, "verifying", detail)
+        if round_resume.is_work_of(self.context.reader, candidate, self.n):
+            self.context.tick(candidate.slot, "verifying", detail)
 
     def move(self, candidate: Candidate, state: CandidateState, stage: str, reason: str) -> None:
         """Move a candidate on without a decision, and end its slot."""
-        with self.desk.writer.transaction():
-            self.desk.writer.set_candidate_state(self.campaign, candidate.id, state, reason=reason)
+        with self.context.writer.transaction():
+            self.context.writer.set_candidate_state(self.campaign, candidate.id, state,
+                                                    reason=reason)
             self.end_of(candidate, stage, reason)
 
     def refuse(self, entry: CandidateTree, kind: DecisionKind, reason: str, *,
                verdict: int | None = None, actor: str = "engine", stage: str = "",
                detail: str = "") -> None:
         """Record that a candidate is not kept, and end its slot as that, or as `stage`."""
-        with self.desk.writer.transaction():
+        with self.context.writer.transaction():
             self.keeper.refuse(entry, kind, reason, verdict=verdict, actor=actor)
             self.end_of(entry.candidate, stage or kind, detail or reason)
 
     def close(self, judged: JudgedCandidate) -> None:
         """Record that what was judged is not kept, and end its slot."""
         reason, moved = judged.ruling.reason, self._moved(judged.entry.candidate)
-        with self.desk.writer.transaction():
+        with self.context.writer.transaction():
             self.keeper.close(judged)
             self.end_of(judged.entry.candidate, judged.ruling.kind,
                         f"on the new best: {reason}" if moved else reason)
 
     def ask(self, judged: JudgedCandidate) -> None:
         """Put a candidate to a person; its slot waits."""
-        with self.desk.writer.transaction():
+        with self.context.writer.transaction():
             self.keeper.ask(judged)
             self.end_of(judged.entry.candidate, "waiting", judged.ruling.reason)
 
@@ -91,10 +92,10 @@ class Slots:
         candidate = judged.entry.candidate
         if candidate.round != self.n or any(
                 (told.candidate, told.kind, told.round) == (candidate.id, "runner-up", self.n)
-                for told in self.desk.reader.decisions(self.campaign)):
+                for told in self.context.reader.decisions(self.campaign)):
             return
-        with self.desk.writer.transaction():
-            self.desk.writer.add_decision(
+        with self.context.writer.transaction():
+            self.context.writer.add_decision(
                 self.campaign, candidate.id, "runner-up", reason, round=self.n, actor="engine",
                 verdict=judged.verdict_id, slot=candidate.slot)
             failpoint("decided.stands-back")
@@ -102,6 +103,6 @@ class Slots:
 
     def _moved(self, candidate: Candidate) -> bool:
         """Tell whether a candidate is an earlier one on another base."""
-        of = round_resume.other_form(self.desk.reader, candidate)
-        return bool(of) and self.desk.reader.candidate(
+        of = round_resume.other_form(self.context.reader, candidate)
+        return bool(of) and self.context.reader.candidate(
             of, self.campaign).base_commit != candidate.base_commit

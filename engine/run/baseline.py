@@ -14,20 +14,20 @@ from harness.verdict import Verdict
 NAME = "baseline"
 
 
-def recorded(desk: EngineContext) -> Verdict | None:
+def recorded(context: EngineContext) -> Verdict | None:
     """Return the baseline's verdict, None before it was measured."""
-    lineage = desk.setup.lineage
-    return desk.recorded(NAME, NAME, lineage.tree_of(lineage.base))
+    lineage = context.setup.lineage
+    return context.recorded(NAME, NAME, lineage.tree_of(lineage.base))
 
 
-def measure(desk: EngineContext) -> None:
+def measure(context: EngineContext) -> None:
     """Measure it and put it on record. Raises InputError where it fails its own check."""
-    setup, writer = desk.setup, desk.writer
+    setup, writer = context.setup, context.writer
     base = setup.lineage.base
     tree = setup.lineage.tree_of(base)
     writer.start_round(Round(campaign=setup.id, n=1, scope=GLOBAL, incumbent=base,
                              started_at=time.time()))
-    verdict = desk.verdict(
+    verdict = context.verdict(
         VerdictRequest(
             purpose=NAME,
             candidate=NAME,
@@ -54,10 +54,10 @@ def measure(desk: EngineContext) -> None:
                          summary=f"baseline: {survey.describe_baseline(verdict)}")
 
 
-def untimed(desk: EngineContext) -> str:
+def untimed(context: EngineContext) -> str:
     """Say why nothing could ever be kept here: a Triton kernel is not timed without a GPU."""
-    verdict = recorded(desk)
+    verdict = recorded(context)
     if verdict is None or verdict.latency_us is not None:
         return ""
-    return f"nothing can be timed on {desk.setup.device.name}: the baseline is correct, and " \
-           f"{desk.setup.target.language} needs a GPU to be measured"
+    return f"nothing can be timed on {context.setup.device.name}: the baseline is correct, and " \
+           f"{context.setup.target.language} needs a GPU to be measured"

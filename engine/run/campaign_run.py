@@ -37,22 +37,22 @@ log = logging.getLogger("kopt.engine")
 class CampaignRun:
     """One engine's run over a campaign, from taking it over to giving it back."""
 
-    def __init__(self, desk: EngineContext, *, decide_only: bool) -> None:
-        self.desk, self.decide_only = desk, decide_only
-        self.controls = ControlHandler(desk, since=desk.since, decide_only=decide_only)
-        self.meter = Meter(self._spend, spending.spent(desk.reader.rounds(desk.setup.id)),
+    def __init__(self, context: EngineContext, *, decide_only: bool) -> None:
+        self.context, self.decide_only = context, decide_only
+        self.controls = ControlHandler(context, since=context.since, decide_only=decide_only)
+        self.meter = Meter(self._spend, spending.spent(context.reader.rounds(context.setup.id)),
                            running=not decide_only)
-        self._work_on(desk.setup)
+        self._work_on(context.setup)
         self.before = self._campaign()
-        desk.on_controls = self._look
+        context.on_controls = self._look
 
     def _work_on(self, setup: Setup) -> None:
         """Have all parts work with a campaign as its manifest has it now."""
-        self.setup = self.desk.setup = self.desk.verifier.setup = setup
-        self.keeper = Keeper(self.desk)
+        self.setup = self.context.setup = self.context.verifier.setup = setup
+        self.keeper = Keeper(self.context)
         self.records = Records(setup)
         self.workers = registry.workers(setup.manifest)
-        self.steering = Planner(self.desk, self.meter)
+        self.steering = Planner(self.context, self.meter)
 
     def go(self) -> None:
         """Carry the campaign on until it stops, and record how it ended."""
@@ -64,12 +64,12 @@ class CampaignRun:
                 return
             self._state("running", "recovered" if self.before.round else "starting")
             self._baseline()
-            if canary_step.due(self.desk):
+            if canary_step.due(self.context):
                 self._state("running", "canary: a broken copy must not pass")
-                canary_step.look(self.desk)
+                canary_step.look(self.context)
             if not self._cut_rounds():  # one that was cut short ends with it
                 self._headline()
-            self._finish(baseline.untimed(self.desk) or self._rounds())
+            self._finish(baseline.untimed(self.context) or self._rounds())
         except Stopped:
             self._cut_short("stopped", self.controls.stop_reason or "stopped in order")
         except LeaseLost:
@@ -90,10 +90,10 @@ class CampaignRun:
 
     def _recover(self) -> None:
         """Put right what an engine that was killed left: keeps, records, worktrees."""
-        recovery.recover(self.desk, self.keeper, self._cut_rounds())
+        recovery.recover(self.context, self.keeper, self._cut_rounds())
         self.setup.lineage.remove_all()
         self.setup.folder.remove_parts()
-        self.records.agree(self.desk.reader)
+        self.records.agree(self.context.reader)
 
     def _cut_short(self, state: CampaignState, reason: str) -> None:
         """Record an end that is not the campaign's own; a short host leaves it as it was."""
@@ -114,70 +114,70 @@ class CampaignRun:
         reason = self._said(reason)
         self.meter.note()
         spent = self.meter.spent
-        with self.desk.writer.transaction():
-            self.desk.writer.event(
+        with self.context.writer.transaction():
+            self.context.writer.event(
                 self.setup.id, "campaign.stop", self.setup.lineage.best, reason=reason,
                 wall_s=spent.wall_s, trials=spent.trials, cost=spent.cost, waiting=self._waiting(),
                 **({rollback.CUT: True} if cut else {}))
             self._state(state, "", reason)
-        self.records.agree(self.desk.reader)
+        self.records.agree(self.context.reader)
 
     def _decide(self) -> None:
         """Carry out what people decided on a campaign that no engine runs; it stays as it was."""
         before = self.before
-        self.desk.round = before.round
+        self.context.round = before.round
         self.controls.look()
         self._between()
         self._headline()  # an engine before this one may have kept what it could not measure
         self._accept()
-        tips.learn(self.desk)
+        tips.learn(self.context)
         state, over = before.state, before.state in ("waiting", "finished")
         if over:
             deferred.ask_next(self.keeper)
             self._end_to_end()
             state = "waiting" if self._waiting() else "finished"
         if (over or state in ("stopped", "failed")) and \
-                not end_to_end.stopped(self.desk, self._waiting()):
+                not end_to_end.stopped(self.context, self._waiting()):
             self._end(state, before.reason, cut=not over)
             return
         self._state(state, before.phase, self._said(before.reason))
-        self.records.agree(self.desk.reader)
+        self.records.agree(self.context.reader)
 
     def _said(self, reason: str) -> str:
         """Return a reason with what is to be said of the best now, where it is not accepted."""
         reason = reason.replace(f"; {rollback.UNKNOWN}", "")
-        doubt = rollback.doubt(self.desk)
+        doubt = rollback.doubt(self.context)
         return reason if not doubt or doubt in reason else f"{reason}; {doubt}".removeprefix("; ")
 
     def _waiting(self) -> int:
-        return len(self.desk.reader.candidates(self.setup.id, states=("waiting",)))
+        return len(self.context.reader.candidates(self.setup.id, states=("waiting",)))
 
     def _baseline(self) -> None:
         """Measure the unmodified code, against itself: its latency, and this machine's noise."""
-        self.desk.round = max(1, self.before.round)  # what is approved now is of the last round
-        if baseline.recorded(self.desk) is not None:
+        self.context.round = max(1, self.before.round)  # what is approved now is of the last round
+        if baseline.recorded(self.context) is not None:
             return
-        tips.read_before_baseline(self.desk)
+        tips.read_before_baseline(self.context)
         self._find_classes()
         self._state("running", "baseline")
-        baseline.measure(self.desk)
-        self.records.agree(self.desk.reader)
+        baseline.measure(self.context)
+        self.records.agree(self.context.reader)
 
     def _find_classes(self) -> None:
         """Have a benchmark's own table say which rows behave alike, unless the manifest does."""
-        setup, stop = self.setup, self.desk.stop
+        setup, stop = self.setup, self.context.stop
         if setup.command is None:
             return
         class_baseline.prepare(setup)
         if class_baseline.settled(setup):
             return
         self._state("running", "config classes: two runs of the benchmark")
-        found, proposal = self.desk.aside(lambda: self.desk.fleet.run(
+        found, proposal = self.context.aside(lambda: self.context.fleet.run(
             "verdict", lambda card: class_baseline.find(setup, card.device, cancel=stop),
-            cancel=stop, on_wait=lambda text: self.desk.messages.put(
+            cancel=stop, on_wait=lambda text: self.context.messages.put(
                 Ticked(slot="classes", stage="waiting", detail=text))))
         self._work_on(found)
-        self.desk.writer.event(setup.id, "classes", message=proposal.words)
+        self.context.writer.event(setup.id, "classes", message=proposal.words)
 
     def _rounds(self) -> str:
         """Run rounds until there is a reason to stop; returns it.
@@ -190,8 +190,8 @@ class CampaignRun:
             self._pause()
             self._between()
             cut = self._cut_rounds()
-            reason = rollback.failing(self.desk) or rollback.ended(
-                self.desk.reader, self.setup.id) or self.steering.reason_to_stop()
+            reason = rollback.failing(self.context) or rollback.ended(
+                self.context.reader, self.setup.id) or self.steering.reason_to_stop()
             if reason and not cut:
                 return reason
             n = self._next_round()
@@ -209,22 +209,22 @@ class CampaignRun:
 
     def _round(self, n: int, tasks: Sequence[Task], *, closing: bool) -> None:
         limit = self.setup.manifest.pool.workers or survey.default_workers(self.setup)
-        pool = Pool(self.setup, self.workers, limit, self.desk.messages, self.desk.fleet)
-        carried = self.desk.reader.candidates(self.setup.id, states=("captured", "verified"))
-        running = RoundRun(self.desk, self.keeper, pool, self.records, n, self._between,
+        pool = Pool(self.setup, self.workers, limit, self.context.messages, self.context.fleet)
+        carried = self.context.reader.candidates(self.setup.id, states=("captured", "verified"))
+        running = RoundRun(self.context, self.keeper, pool, self.records, n, self._between,
                            self.meter, self.steering.late())
         result = running.run(tasks, carried, closing=closing)
         self._headline()
-        undone = [one.told for one in history.rollbacks(self.desk.reader, self.setup.id)
+        undone = [one.told for one in history.rollbacks(self.context.reader, self.setup.id)
                   if one.round == n and not one.ends]
         self.meter.note()
         one = self._campaign()
-        self.desk.writer.end_round(
+        self.context.writer.end_round(
             self.setup.id, n, outcome=result.outcome,
             summary="; ".join([result.summary, *undone]),
             best_speedup=1.0 if one.best_commit == one.base_commit else one.speedup)
-        tips.learn(self.desk)
-        self.records.agree(self.desk.reader)
+        tips.learn(self.context)
+        self.records.agree(self.context.reader)
 
     def _headline(self) -> None:
         """Re-measure the best against the baseline: the headline is never a product of gains.
@@ -234,25 +234,25 @@ class CampaignRun:
         """
         before = self._campaign()
         state = before.state if self.decide_only else "running"
-        if headline.due(self.desk):
-            self.records.agree(self.desk.reader)
+        if headline.due(self.context):
+            self.records.agree(self.context.reader)
             self._state(state, "headline: the best against the baseline", before.reason)
-            headline.measure(self.desk)
+            headline.measure(self.context)
             self._state(before.state, before.phase, before.reason)
-        if rollback.lower(self.desk):
+        if rollback.lower(self.context):
             self._state(state, "acceptance: back to what was accepted before", before.reason)
-            rollback.roll_back(self.desk, self.steering.may_accept, ends=False)
+            rollback.roll_back(self.context, self.steering.may_accept, ends=False)
             self._state(before.state, before.phase, before.reason)
 
     def _next_round(self) -> int:
         """Return the round to run: the one that was cut short, or the next."""
-        rounds = self.desk.reader.rounds(self.setup.id)
+        rounds = self.context.reader.rounds(self.setup.id)
         cut = self._cut_rounds()
         return min(cut) if cut else max((r.n for r in rounds), default=1) + 1
 
     def _cut_rounds(self) -> list[int]:
         """Return the rounds that an engine began and did not end: what they hold is judged yet."""
-        return [r.n for r in self.desk.reader.rounds(self.setup.id)
+        return [r.n for r in self.context.reader.rounds(self.setup.id)
                 if r.ended_at is None and r.n > 1]
 
     def _pause(self) -> None:
@@ -261,7 +261,7 @@ class CampaignRun:
         self._state("paused", "paused")
         self.meter.pause()
         while self.controls.paused:
-            self.desk.wait()
+            self.context.wait()
             self._between()
         self.meter.resume()
         self._state("running", "resumed")
@@ -270,7 +270,7 @@ class CampaignRun:
         self.controls.look()
         self._between()
         accepted = self._accept()
-        tips.learn(self.desk)
+        tips.learn(self.context)
         deferred.ask_next(self.keeper)
         self._end_to_end()
         if accepted:
@@ -281,25 +281,25 @@ class CampaignRun:
         """Run the whole program in what is left of the budget; what a person asks for after the
         end is not of it.
         """
-        if not end_to_end.due(self.desk):
+        if not end_to_end.due(self.context):
             return
         before = self._campaign()
         self._state(before.state if self.decide_only else "running",
                     "end to end: the whole program with the best and without it", before.reason)
         wall_s = None if self.decide_only else self.setup.manifest.budget.wall_s
-        end_to_end.end_to_end(self.desk, left_s=None if wall_s is None else
+        end_to_end.end_to_end(self.context, left_s=None if wall_s is None else
                           max(0.0, wall_s - self.meter.spent.wall_s))
 
     def _accept(self) -> str:
         """Go back to what passes the final acceptance, if the best does not; returns what to say.
         """
-        if not rollback.failing(self.desk):
+        if not rollback.failing(self.context):
             return ""
-        self.records.agree(self.desk.reader)
+        self.records.agree(self.context.reader)
         before = self._campaign()
         self._state(before.state if self.decide_only else "running",
                     "final acceptance: back to a commit that passes", before.reason)
-        return rollback.roll_back(self.desk, self.steering.may_accept,
+        return rollback.roll_back(self.context, self.steering.may_accept,
                                     ends=not self.decide_only)
 
     def _look(self) -> None:
@@ -308,15 +308,15 @@ class CampaignRun:
         self.meter.beat()
 
     def _spend(self, seconds: float, trials: int, cost: float) -> None:
-        self.desk.writer.spend(self.setup.id, max(1, self.desk.round), seconds=seconds,
-                               trials=trials, cost=cost)
+        self.context.writer.spend(self.setup.id, max(1, self.context.round), seconds=seconds,
+                                  trials=trials, cost=cost)
 
     def _state(self, state: CampaignState, phase: str, reason: str = "") -> None:
-        self.desk.writer.set_campaign(
+        self.context.writer.set_campaign(
             self.setup.id, kind="campaign.state", state=state, phase=phase, reason=reason,
             payload={"state": state, "phase": phase, "reason": reason})
 
     def _campaign(self) -> Campaign:
-        campaign = self.desk.reader.campaign(self.setup.id)
+        campaign = self.context.reader.campaign(self.setup.id)
         assert campaign is not None
         return campaign

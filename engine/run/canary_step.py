@@ -11,30 +11,30 @@ NAME = "canary"
 """What stands for a candidate in its verdict."""
 
 
-def due(desk: EngineContext) -> bool:
+def due(context: EngineContext) -> bool:
     """Tell whether it is to be asked yet."""
-    lineage = desk.setup.lineage
-    return desk.recorded(NAME, canary.PURPOSE, lineage.tree_of(lineage.base)) is None
+    lineage = context.setup.lineage
+    return context.recorded(NAME, canary.PURPOSE, lineage.tree_of(lineage.base)) is None
 
 
-def look(desk: EngineContext) -> None:
+def look(context: EngineContext) -> None:
     """See that a broken copy of what candidates change does not pass; records it and warnings.
 
     Raises InputError if it passes: whoever starts the campaign again is told again.
     """
-    setup, asked = desk.setup, dict[str, Verdict]()
+    setup, asked = context.setup, dict[str, Verdict]()
     base = setup.lineage.tree_of(setup.lineage.base)
 
     def ask(broken: str) -> Verdict:
-        asked[broken] = desk.verdict(VerdictRequest(
+        asked[broken] = context.verdict(VerdictRequest(
             purpose=canary.PURPOSE, candidate=NAME, slot=NAME, candidate_tree=broken,
             incumbent_tree=base, alpha=setup.manifest.decision.alpha))
         return asked[broken]
 
     warnings = canary.of_campaign(setup, ask)
-    with desk.writer.transaction():
+    with context.writer.transaction():
         for warning in warnings:
-            desk.writer.event(setup.id, "warning", NAME, message=warning)
+            context.writer.event(setup.id, "warning", NAME, message=warning)
         if asked:
             whole = next(iter(asked.values()))
-            desk.writer.add_verdict(setup.id, NAME, whole, purpose=canary.PURPOSE)
+            context.writer.add_verdict(setup.id, NAME, whole, purpose=canary.PURPOSE)

@@ -16,7 +16,7 @@ from harness.errors import InputError, KoptError
 class ControlHandler:
     """Reads the open controls and answers each. Approvals wait for a moment between verdicts."""
 
-    desk: EngineContext
+    context: EngineContext
     since: float
     """When this engine took the campaign: a pause or stop from before was for another."""
     decide_only: bool = False
@@ -27,13 +27,13 @@ class ControlHandler:
     def look(self) -> None:
         """Apply what can be applied at once; approvals are put aside for `decide`."""
         known = {control.id for control in self.approvals}
-        for control in self.desk.writer.open_controls(self.desk.setup.id):
+        for control in self.context.writer.open_controls(self.context.setup.id):
             if control.id in known:
                 continue
             if control.verb == "approve":
                 self.approvals.append(control)
             else:
-                self.desk.writer.finish_control(control.id, self._apply(control))
+                self.context.writer.finish_control(control.id, self._apply(control))
 
     def _apply(self, control: Control) -> str:
         if control.verb != "reject" and self.decide_only:
@@ -49,7 +49,7 @@ class ControlHandler:
                 return "resumed"
             case "stop":
                 self.stop_reason = f"stopped by {control.by}"
-                self.desk.stop.set()
+                self.context.stop.set()
                 return "stopping"
             case "reject":
                 return self._reject(control)
@@ -60,10 +60,10 @@ class ControlHandler:
         candidate = self._waiting(control)
         if isinstance(candidate, str):
             return candidate
-        writer, campaign = self.desk.writer, self.desk.setup.id
+        writer, campaign = self.context.writer, self.context.setup.id
         with writer.transaction():
             writer.add_decision(campaign, candidate.id, "reject", f"rejected by {control.by}",
-                                round=self.desk.round, actor=control.by,
+                                round=self.context.round, actor=control.by,
                                 slot=candidate.slot)
             writer.set_candidate_state(campaign, candidate.id, "closed",
                                        reason=f"rejected by {control.by}")
@@ -81,7 +81,7 @@ class ControlHandler:
                 raise
             except KoptError as error:
                 outcome = f"refused: {error}"
-            self.desk.writer.finish_control(control.id, outcome)
+            self.context.writer.finish_control(control.id, outcome)
             kept = kept or outcome.startswith("kept")
         return kept
 
@@ -90,16 +90,16 @@ class ControlHandler:
         candidate = self._waiting(control)
         if isinstance(candidate, str):
             return candidate
-        setup = self.desk.setup
+        setup = self.context.setup
         entry = candidates.load(setup, candidate)
         if candidate.base_commit == setup.lineage.best:
-            verdict = self.desk.recorded(entry.id, "verify", candidate.base_tree)
+            verdict = self.context.recorded(entry.id, "verify", candidate.base_tree)
             if verdict is None:
                 return "refused: it has no recorded verdict"
             judged = keeper.record(entry, verdict, "verify")
             return "kept" if keeper.keep(judged, actor=control.by) else self._why_not(entry.id)
         try:
-            moved = candidates.rebase(setup, entry, setup.lineage.best, self.desk.round)
+            moved = candidates.rebase(setup, entry, setup.lineage.best, self.context.round)
         except InputError:
             reason = "conflicts with what was kept since"
             keeper.refuse(entry, "runner-up", reason, actor=control.by)
@@ -107,7 +107,7 @@ class ControlHandler:
         if moved is None:
             keeper.refuse(entry, "tie", "the best has this change already", actor=control.by)
             return "refused: the best has this change already"
-        if not self.desk.writer.add_candidate(moved.candidate, of=entry.id) and \
+        if not self.context.writer.add_candidate(moved.candidate, of=entry.id) and \
                 keeper.kept_before(moved.id):
             reason = f"its change on the best is {keeper.known_as(moved.id)}"
             keeper.refuse(entry, "runner-up", reason, actor=control.by)
@@ -124,11 +124,11 @@ class ControlHandler:
         return f"kept as {moved.id}, measured again on the new best"
 
     def _why_not(self, identity: str) -> str:
-        return f"refused: {self.desk.reader.candidate(identity, self.desk.setup.id).reason}"
+        return f"refused: {self.context.reader.candidate(identity, self.context.setup.id).reason}"
 
     def _waiting(self, control: Control) -> Candidate | str:
         """Return the candidate that a control is about, or why it cannot be decided."""
-        found = [c for c in self.desk.reader.candidates(self.desk.setup.id)
+        found = [c for c in self.context.reader.candidates(self.context.setup.id)
                  if c.id == control.candidate]
         if not found:
             return f"refused: no candidate {control.candidate!r}"
@@ -138,7 +138,8 @@ class ControlHandler:
         if control.expected_base and control.expected_base not in (
                 candidate.base_commit, candidate.base_tree):
             return "refused: the candidate's base is not the one that was shown"
-        newest = self.desk.reader.verdicts(self.desk.setup.id, candidate=candidate.id, limit=1)
+        newest = self.context.reader.verdicts(self.context.setup.id, candidate=candidate.id,
+                                              limit=1)
         if control.expected_verdict is not None and \
                 [row.id for row in newest] != [control.expected_verdict]:
             return "refused: the candidate's verdict is not the one that was shown"

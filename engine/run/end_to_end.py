@@ -13,21 +13,21 @@ from harness.benchmark.verdict.whole_program import LEFT_OUT
 from harness.errors import KoptError
 
 
-def due(desk: EngineContext) -> bool:
+def due(context: EngineContext) -> bool:
     """Tell whether the whole program is to be run with the best and without it."""
-    lineage = desk.setup.lineage
-    return bool(desk.setup.manifest.e2e_command) and lineage.best != lineage.base and \
-        desk.recorded(lineage.best[:12], "e2e", lineage.tree_of(lineage.base)) is None
+    lineage = context.setup.lineage
+    return bool(context.setup.manifest.e2e_command) and lineage.best != lineage.base and \
+        context.recorded(lineage.best[:12], "e2e", lineage.tree_of(lineage.base)) is None
 
 
-def stopped(desk: EngineContext, waiting: int) -> bool:
+def stopped(context: EngineContext, waiting: int) -> bool:
     """Tell whether the last stop says which commit is the best, and how many wait for a person."""
-    told = desk.reader.events_of(desk.setup.id, "campaign.stop")[-1:]
-    return bool(told) and told[0].ref == desk.setup.lineage.best and \
+    told = context.reader.events_of(context.setup.id, "campaign.stop")[-1:]
+    return bool(told) and told[0].ref == context.setup.lineage.best and \
         json.loads(told[0].payload).get("waiting") == waiting
 
 
-def end_to_end(desk: EngineContext, *, left_s: float | None = None) -> None:
+def end_to_end(context: EngineContext, *, left_s: float | None = None) -> None:
     """Run the whole program that the manifest names with the best and without it, and record what
     came of it: a gain of the kernel may cost the program something.
 
@@ -35,29 +35,29 @@ def end_to_end(desk: EngineContext, *, left_s: float | None = None) -> None:
     next engine that comes here with more of them makes up for it.
     """
     if left_s is not None and left_s <= 0:
-        _leave_out(desk, "not run: nothing is left of the wall time")
+        _leave_out(context, "not run: nothing is left of the wall time")
         return
-    lineage, campaign = desk.setup.lineage, desk.setup.id
+    lineage, campaign = context.setup.lineage, context.setup.id
     best, base = lineage.best, lineage.tree_of(lineage.base)
     try:
-        verdict = desk.verdict(VerdictRequest(
+        verdict = context.verdict(VerdictRequest(
             purpose="e2e", candidate=best[:12], slot="e2e", candidate_tree=lineage.tree_of(best),
-            incumbent_tree=base, alpha=desk.setup.manifest.decision.alpha, left_s=left_s))
+            incumbent_tree=base, alpha=context.setup.manifest.decision.alpha, left_s=left_s))
     except NoIdleGpu:
         raise
     except KoptError as error:
-        desk.writer.event(campaign, "warning", "e2e", message=str(error))
+        context.writer.event(campaign, "warning", "e2e", message=str(error))
         return
     if any(fact.kind == LEFT_OUT for fact in verdict.evidence):
-        _leave_out(desk, verdict.rejected_reason or "")
+        _leave_out(context, verdict.rejected_reason or "")
         return
     lost = ": what the kernel gains, the program loses" if (verdict.speedup_high or 1.0) < 1 else ""
     told = verdict.rejected_reason or f"end to end {describe_speedup(verdict)}{lost}"
-    with desk.writer.transaction():
-        desk.writer.add_verdict(campaign, best[:12], verdict, purpose="e2e")
-        desk.writer.event(campaign, "e2e", best, message=told)
+    with context.writer.transaction():
+        context.writer.add_verdict(campaign, best[:12], verdict, purpose="e2e")
+        context.writer.event(campaign, "e2e", best, message=told)
 
 
-def _leave_out(desk: EngineContext, why: str) -> None:
-    best = desk.setup.lineage.best
-    desk.writer.event(desk.setup.id, NOT_RUN, best, commit=best[:12], message=why)
+def _leave_out(context: EngineContext, why: str) -> None:
+    best = context.setup.lineage.best
+    context.writer.event(context.setup.id, NOT_RUN, best, commit=best[:12], message=why)

@@ -89,12 +89,12 @@ class Engine(threading.Thread):
                 writer.event(setup.id, "log" if check.name == "container" else "warning",
                              check.name, message="; ".join(
                                  filter(None, (check.found, check.fix))))
-            desk = EngineContext(setup, writer, lease, self._stop_event)
+            context = EngineContext(setup, writer, lease, self._stop_event)
             try:
-                CampaignRun(desk, decide_only=decide_only).go()
+                CampaignRun(context, decide_only=decide_only).go()
             finally:
-                desk.close()
-                self.own_s += time.monotonic() - began - desk.waited_s
+                context.close()
+                self.own_s += time.monotonic() - began - context.waited_s
         finally:
             try:
                 leases.release(writer, lease)

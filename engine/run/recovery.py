@@ -11,36 +11,36 @@ from engine.lineage.promote import Keeper
 from engine.rounds.slots import Slots
 
 
-def recover(desk: EngineContext, keeper: Keeper, cut_rounds: list[int]) -> None:
+def recover(context: EngineContext, keeper: Keeper, cut_rounds: list[int]) -> None:
     """Finish roll backs and keeps, and the slots of what was kept in rounds that were cut short."""
-    lineage = desk.setup.lineage
+    lineage = context.setup.lineage
     lineage.unlock()  # whatever git is asked to do first, a killed one may have locked
-    rollback.recover(desk.writer, desk.reader, lineage)
-    commit.recover(desk.writer, lineage)
+    rollback.recover(context.writer, context.reader, lineage)
+    commit.recover(context.writer, lineage)
     for n in cut_rounds:
-        _end_slots(desk, keeper, n)
+        _end_slots(context, keeper, n)
 
 
-def _end_slots(desk: EngineContext, keeper: Keeper, n: int) -> None:
+def _end_slots(context: EngineContext, keeper: Keeper, n: int) -> None:
     """End the slots of a round of which something was kept, as its engine would have; that of a
     person's keep waits, and stays so.
     """
-    stages = {slot.slot: slot.stage for slot in desk.reader.slots(desk.setup.id, n)}
-    chosen = {decision.candidate for decision in desk.reader.decisions(desk.setup.id)
+    stages = {slot.slot: slot.stage for slot in context.reader.slots(context.setup.id, n)}
+    chosen = {decision.candidate for decision in context.reader.decisions(context.setup.id)
               if decision.kind == "keep" and decision.actor == "engine"}
-    for kept in desk.reader.candidates(desk.setup.id, states=("kept",)):
+    for kept in context.reader.candidates(context.setup.id, states=("kept",)):
         if kept.id in chosen and stages.get(kept.slot) != "kept" and \
-                round_resume.is_work_of(desk.reader, kept, n):
-            judged = _unformatted(desk, kept)
-            verdict = desk.recorded(judged.id, "verify", judged.base_tree)
+                round_resume.is_work_of(context.reader, kept, n):
+            judged = _unformatted(context, kept)
+            verdict = context.recorded(judged.id, "verify", judged.base_tree)
             reason = kept.reason if verdict is None else keeper.record(
-                candidate.load(desk.setup, judged), verdict, "verify").ruling.reason
-            Slots(desk, keeper, n).end_of(judged, "kept", reason)
+                candidate.load(context.setup, judged), verdict, "verify").ruling.reason
+            Slots(context, keeper, n).end_of(judged, "kept", reason)
 
 
-def _unformatted(desk: EngineContext, kept: Candidate) -> Candidate:
+def _unformatted(context: EngineContext, kept: Candidate) -> Candidate:
     """Return what a candidate was before the format command, itself if that changed nothing."""
-    if not (of := round_resume.other_form(desk.reader, kept)):
+    if not (of := round_resume.other_form(context.reader, kept)):
         return kept
-    before = desk.reader.candidate(of, desk.setup.id)
+    before = context.reader.candidate(of, context.setup.id)
     return before if before.base_commit == kept.base_commit else kept

@@ -32,7 +32,7 @@ def lesson(number: int, text: str = "") -> Lesson:
     return Lesson(key=f"{number:012x}", round=2, at=1.0, text=text or f"lesson {number}")
 
 
-def desk(workspace: Path, writer: Writer, manifest: Manifest = MANIFEST) -> EngineContext:
+def context(workspace: Path, writer: Writer, manifest: Manifest = MANIFEST) -> EngineContext:
     setup = SimpleNamespace(workspace=workspace, id="rms", manifest=manifest)
     return cast(
         EngineContext, SimpleNamespace(setup=setup, writer=writer, reader=Reader(workspace))
@@ -132,7 +132,7 @@ def test_a_campaign_reads_them_once_before_its_baseline(tmp_path: Path) -> None:
     """What was read is in the journal; what it learns itself does not come back to it."""
     writer = Writer(tmp_path)
     writer.add_campaign(samples.campaign())
-    here = desk(tmp_path, writer)
+    here = context(tmp_path, writer)
     file = tips.path(tmp_path, MANIFEST)
     tips.append(file, [lesson(n) for n in range(40)], MANIFEST)
     tips.read_before_baseline(here)
@@ -149,7 +149,7 @@ def test_a_campaign_reads_them_once_before_its_baseline(tmp_path: Path) -> None:
 def test_without_a_file_a_campaign_knows_that_there_was_none(tmp_path: Path) -> None:
     writer = Writer(tmp_path)
     writer.add_campaign(samples.campaign())
-    here = desk(tmp_path, writer)
+    here = context(tmp_path, writer)
     tips.read_before_baseline(here)
     assert tips.known(here.reader, "rms") == () and tips.brief(()) == ""
     assert len(here.reader.events_of("rms", "tips.read")) == 1
@@ -158,7 +158,7 @@ def test_without_a_file_a_campaign_knows_that_there_was_none(tmp_path: Path) -> 
 def test_tips_that_cannot_be_read_or_written_cost_a_warning_and_no_campaign(
         tmp_path: Path) -> None:
     made, _, writer = case.told(tmp_path)
-    here = desk(tmp_path, writer)
+    here = context(tmp_path, writer)
     tips.path(tmp_path, MANIFEST).mkdir(parents=True)
     tips.read_before_baseline(here)
     tips.learn(here)
@@ -209,13 +209,13 @@ def test_a_search_of_many_knobs_names_them_and_no_id_of_its_own_campaign(tmp_pat
 def test_an_end_to_end_of_learning(tmp_path: Path) -> None:
     """After a round its lesson is in the file, once; the next campaign starts with it."""
     _, _, writer = case.told(tmp_path)
-    here = desk(tmp_path, writer)
+    here = context(tmp_path, writer)
     tips.learn(here)
     tips.learn(here)
     event, = here.reader.events_of("rms", "tips.learned")
     assert b"unroll by 4" in event.payload
     writer.add_campaign(samples.campaign("next"))
-    after = desk(tmp_path, writer)
+    after = context(tmp_path, writer)
     after.setup.id = "next"  # type: ignore[misc]
     tips.read_before_baseline(after)
     assert "unroll by 4" in tips.known(after.reader, "next")[0]
@@ -254,7 +254,7 @@ def test_a_gain_is_told_on_once_it_has_passed_its_final_acceptance(passes: bool,
     """Or a commit on top of it has; of two kept in one round only the last has a verdict."""
     made, writer = case.begin(tmp_path)
     writer.start_round(samples.round_(2))
-    here = desk(tmp_path, writer)
+    here = context(tmp_path, writer)
     file = tips.path(tmp_path, MANIFEST)
     for name, commit in (("c1", KEPT), ("c2", NEXT)):
         case.keep(writer, made.folder, 2, name, commit)

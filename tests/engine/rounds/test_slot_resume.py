@@ -145,9 +145,9 @@ def test_what_another_round_brought_leaves_a_slot_of_that_name_alone(tmp_path: P
     assert begun.through == {"fixed"} and [one.id for one in begun.again] == [made["b"].id]
     assert not begun.undecided
 
-    desk = EngineContext.__new__(EngineContext)
-    desk.setup, desk.writer, desk.reader, desk.round = setup, writer, reader, 3
-    slots = Slots(desk, Keeper(desk), 3)
+    context = EngineContext.__new__(EngineContext)
+    context.setup, context.writer, context.reader, context.round = setup, writer, reader, 3
+    slots = Slots(context, Keeper(context), 3)
     for name, stage in (("a", "working"), ("c", "working"), ("b", "tie")):
         slots.end_of(made[name], "tie", "no gain")
         assert campaigns.slots(setup, 3)["fixed"][0] == stage

@@ -254,8 +254,8 @@ def test_what_comes_after_the_last_round_ends_before_the_deadline(
     clock, book = Clock(), Book()
     meter = Meter(book, clock=clock)
     with campaigns.reading(setup) as reader:
-        desk = cast(EngineContext, SimpleNamespace(setup=setup, reader=reader))
-        late = Planner(desk, meter).late()
+        context = cast(EngineContext, SimpleNamespace(setup=setup, reader=reader))
+        late = Planner(context, meter).late()
         while not late(flying, found):
             clock.now += 0.5
     gains = found + -(-flying // 2)

@@ -69,7 +69,7 @@ class Book:
         self.told: list[tuple[str, dict[str, Any]]] = []
         lineage = SimpleNamespace(best="b" * 40, base="a" * 40, tree_of=lambda commit: "t")
         decision = SimpleNamespace(alpha=0.05)
-        self.desk = cast(EngineContext, SimpleNamespace(
+        self.context = cast(EngineContext, SimpleNamespace(
             setup=SimpleNamespace(lineage=lineage, id="rms",
                                   manifest=SimpleNamespace(decision=decision)),
             verdict=self.answer, writer=SimpleNamespace(
@@ -82,7 +82,7 @@ class Book:
 
 def test_with_nothing_left_of_the_budget_no_program_is_run() -> None:
     book = Book(samples.verdict())
-    end_to_end.end_to_end(book.desk, left_s=0.0)
+    end_to_end.end_to_end(book.context, left_s=0.0)
     assert book.jobs == [] and book.told == [(NOT_RUN, {
         "commit": "b" * 12, "message": "not run: nothing is left of the wall time"})]
 
@@ -91,7 +91,7 @@ def test_what_there_was_no_time_for_is_no_verdict_on_the_best() -> None:
     why = "not run: 5 s are left, one run takes about 8 s"
     book = Book(Verdict(valid=False, rejected_reason=why,
                         evidence=(Evidence(kind=LEFT_OUT, detail=why),)))
-    end_to_end.end_to_end(book.desk, left_s=5.0)
+    end_to_end.end_to_end(book.context, left_s=5.0)
     assert [job.left_s for job in book.jobs] == [5.0]
     assert book.told == [(NOT_RUN, {"commit": "b" * 12, "message": why})]
 

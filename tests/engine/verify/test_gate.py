@@ -486,16 +486,16 @@ def test_a_campaign_shows_what_it_waits_for_while_it_does(tmp_path: Path) -> Non
         alpha=0.2,
     )
     writer = Writer(setup.workspace)
-    desk = EngineContext(setup, writer, lease.acquire(writer, setup.id), threading.Event())
+    context = EngineContext(setup, writer, lease.acquire(writer, setup.id), threading.Event())
     try:
         writer.set_campaign(setup.id, kind="campaign.state", payload={}, phase="baseline")
-        desk.messages.put(Ticked(slot="baseline", stage="waiting", detail="no idle GPU"))
-        assert desk.wait() is None
+        context.messages.put(Ticked(slot="baseline", stage="waiting", detail="no idle GPU"))
+        assert context.wait() is None
         assert campaigns.campaign(setup).phase == "no idle GPU"
-        assert desk.verdict(job).correct
+        assert context.verdict(job).correct
         assert campaigns.campaign(setup).phase == "baseline"
     finally:
-        desk.close()
+        context.close()
         writer.close()
 
 
@@ -503,12 +503,12 @@ def test_what_a_stop_ends_half_way_is_no_answer(tmp_path: Path) -> None:
     """A format command that a stop has killed has not refused the gain that it was run on."""
     setup, stop = campaigns.create(tmp_path), threading.Event()
     writer = Writer(setup.workspace)
-    desk = EngineContext(setup, writer, lease.acquire(writer, setup.id), stop)
+    context = EngineContext(setup, writer, lease.acquire(writer, setup.id), stop)
     try:
         with pytest.raises(EngineStopped):
-            desk.aside(stop.set)
+            context.aside(stop.set)
     finally:
-        desk.close()
+        context.close()
         writer.close()
 
 
