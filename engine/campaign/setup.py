@@ -1,4 +1,4 @@
-"""A campaign's folder and what does not change about it: manifest, target, device, lineage."""
+"""A campaign's folder and what does not change about it: manifest, target, device, repository."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Setup:
     manifest: Manifest
     target: Target | CommandTarget
     devices: tuple[Device, ...]
-    lineage: CampaignRepo
+    repo: CampaignRepo
 
     @property
     def device(self) -> Device:
@@ -72,7 +72,7 @@ class Setup:
     @property
     def frozen(self) -> tuple[str, ...]:
         if isinstance(self.target, CommandTarget):
-            return benchmark_target.frozen(self.manifest, self.lineage.files(self.lineage.base))
+            return benchmark_target.frozen(self.manifest, self.repo.files(self.repo.base))
         return self.manifest.frozen or (self.target.reference_file, self.manifest.target.task)
 
     @property
@@ -83,11 +83,11 @@ class Setup:
 
     def tree(self, commit: str) -> Path:
         """Return a plain checkout of a commit or tree for the harness, made once."""
-        path = self.folder.trees / self.lineage.tree_of(commit)
+        path = self.folder.trees / self.repo.tree_of(commit)
         if not path.is_dir():
             self.folder.trees.mkdir(exist_ok=True)  # `kopt prune` takes it away
             made = Path(tempfile.mkdtemp(dir=self.folder.trees, suffix=".part"))
-            self.lineage.checkout_tree(commit, made)
+            self.repo.checkout_tree(commit, made)
             try:
                 made.rename(path)
             except OSError:  # another thread was first
@@ -130,7 +130,7 @@ def _record(writer: Writer, folder: Folder, project: Project, manifest: Manifest
     identity, taken = folder.path.name, project
     if manifest.execution_mode == "workspace":
         taken = workspace_copy.take(project, manifest, task, folder.path)
-    lineage = CampaignRepo.create(
+    repo = CampaignRepo.create(
         folder.path,
         identity,
         taken,
@@ -140,22 +140,22 @@ def _record(writer: Writer, folder: Folder, project: Project, manifest: Manifest
         origin=project,
     )
     if taken is not project:
-        workspace_copy.complete(taken, lineage)
+        workspace_copy.complete(taken, repo)
     folder.manifest.write_text(load.dump(manifest))
     with writer.transaction():
         writer.add_campaign(Campaign(
             id=identity, path=str(folder.path), op=manifest.target_op,
             backend=manifest.target_backend, lang=manifest.target_lang, gpu=manifest.target_gpu,
-            device=device.name, project=str(project.path), base_commit=lineage.base,
-            best_commit=lineage.base, state="new", rounds_max=_last_round(manifest)))
+            device=device.name, project=str(project.path), base_commit=repo.base,
+            best_commit=repo.base, state="new", rounds_max=_last_round(manifest)))
         if taken is not project:
-            count = len(lineage.files(lineage.base))
+            count = len(repo.files(repo.base))
             writer.event(identity, "extracted", project.head, files=count)
         if given is not None:
             shape_weights.keep(given, folder, writer, identity)
         if project.warning:
             writer.event(identity, "warning", message=project.warning)
-        for line in (*lineage.missing, *told):
+        for line in (*repo.missing, *told):
             writer.event(identity, "warning", message=line)
         if ignored := unheeded(manifest, task):
             writer.event(identity, "warning", message=(
@@ -184,16 +184,16 @@ def open_campaign(workspace: Path, identity: str) -> Setup:
     finally:
         reader.close()
     manifest = load.load(folder.manifest)
-    lineage = CampaignRepo(folder.path, identity, Path(campaign.project),
+    repo = CampaignRepo(folder.path, identity, Path(campaign.project),
                       publishes=manifests.publishes(manifest), published=_published(manifest))
-    task, _ = shape_weights.applied(_target_at(lineage, manifest, folder), weights)
+    task, _ = shape_weights.applied(_target_at(repo, manifest, folder), weights)
     found = devices_for(manifest, task, model=campaign.device)
     if found[0].name != campaign.device:
         raise DeviceFault(f"its times are those of {campaign.device}, and {found[0].id} is "
                           f"{found[0].name}", where=identity,
                           fix="run it where it began, or begin a new one here")
     return Setup(workspace=workspace, id=identity, folder=folder, manifest=manifest, target=task,
-                 devices=found, lineage=lineage)
+                 devices=found, repo=repo)
 
 
 def _target_of(manifest: Manifest, project: Project) -> Target | CommandTarget:
@@ -226,12 +226,12 @@ def _expect_committed(project: Project, paths: Sequence[str]) -> None:
                          fix=f"run `git add {path} && git commit -m start` there")
 
 
-def _target_at(lineage: CampaignRepo, manifest: Manifest, folder: Folder) -> Target | CommandTarget:
+def _target_at(repo: CampaignRepo, manifest: Manifest, folder: Folder) -> Target | CommandTarget:
     """Read the target as the base commit has it: a later edit of the project changes nothing."""
     if manifest.target.kind == "command":
-        return benchmark_target.sealed_target(manifest, lineage.files(lineage.base))
+        return benchmark_target.sealed_target(manifest, repo.files(repo.base))
     copy = folder.path / "task.yaml"
-    copy.write_bytes(lineage.read(lineage.base, manifest.target.task))
+    copy.write_bytes(repo.read(repo.base, manifest.target.task))
     return target.load(copy)
 
 

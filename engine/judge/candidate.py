@@ -35,7 +35,7 @@ class CandidateTree(msgspec.Struct, frozen=True, kw_only=True):
 def make(setup: Setup, patch: Patch, base_commit: str, *, round: int, slot: str, hypothesis: str,
          bottleneck: str) -> CandidateTree:
     """Store a patch and return its entry; raises InputError if it does not apply to its base."""
-    applied = setup.lineage.apply(base_commit, patch)
+    applied = setup.repo.apply(base_commit, patch)
     data = applied.patch.data
     identity = patches.candidate_id(applied.base_tree, applied.patch)
     path = setup.folder.patches / f"{identity}.patch"
@@ -53,7 +53,7 @@ def load(setup: Setup, candidate: Candidate) -> CandidateTree:
     path = setup.folder.path / candidate.patch_path
     data = _read(path, candidate.patch_sha256)
     patch = patches.parse(data, where=path.name)
-    return _entry(setup, candidate, patch, setup.lineage.apply(candidate.base_commit, patch).tree)
+    return _entry(setup, candidate, patch, setup.repo.apply(candidate.base_commit, patch).tree)
 
 
 def rebase(setup: Setup, entry: CandidateTree, new_base: str, round: int) -> CandidateTree | None:
@@ -61,7 +61,7 @@ def rebase(setup: Setup, entry: CandidateTree, new_base: str, round: int) -> Can
 
     Raises InputError on a conflict.
     """
-    applied = setup.lineage.rebase(entry.patch, new_base)
+    applied = setup.repo.rebase(entry.patch, new_base)
     if not applied.patch:
         return None
     return make(setup, applied.patch, new_base, round=round, slot=entry.candidate.slot,

@@ -26,16 +26,16 @@ def run(setup: Setup, entry: CandidateTree, command: str, *, round: int,
 
     Raises InputError if it fails.
     """
-    base, lineage = entry.candidate.base_commit, setup.lineage
+    base, repo = entry.candidate.base_commit, setup.repo
     with tempfile.TemporaryDirectory(dir=setup.folder.scratch("format")) as made:
         tree = Path(made) / "tree"
-        lineage.checkout_tree(entry.tree, tree)
+        repo.checkout_tree(entry.tree, tree)
         outcome = guard.run(["sh", "-c", command], cwd=tree, cancel=stop,
                             env=guard.clean_env(home=Path(made)), limits=LIMITS,
                             confine=Confine(writable=(made,), cards=False))
         if not outcome.ok:
             raise InputError(outcome.describe(LIMITS))
-        patch = _own(setup, entry, lineage.capture(tree, base, setup.edit))
+        patch = _own(setup, entry, repo.capture(tree, base, setup.edit))
     if not patch:
         raise InputError("it leaves nothing of the change")
     return candidate.make(setup, patch, base, round=round, slot=entry.candidate.slot,

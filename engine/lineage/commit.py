@@ -44,7 +44,7 @@ class KeptCommit(msgspec.Struct, frozen=True, kw_only=True):
     refusal: str = ""
 
 
-def keep(writer: Writer, lineage: CampaignRepo, candidate: Candidate, patch: Patch,
+def keep(writer: Writer, repo: CampaignRepo, candidate: Candidate, patch: Patch,
          why: Keep) -> KeptCommit:
     """Make a candidate the campaign's best commit.
 
@@ -52,10 +52,10 @@ def keep(writer: Writer, lineage: CampaignRepo, candidate: Candidate, patch: Pat
     its patch does not apply, LeaseLost if the campaign has another engine.
     """
     failpoint("keep.start")
-    if candidate.base_commit != lineage.best:
+    if candidate.base_commit != repo.best:
         raise Refused(f"the base of candidate {candidate.id} has moved",
                       where=candidate.campaign, fix="rebase it and measure it again")
-    commit = lineage.commit(candidate.base_commit, patch, why.message)
+    commit = repo.commit(candidate.base_commit, patch, why.message)
     failpoint("keep.committed")
     with writer.transaction():
         writer.add_decision(candidate.campaign, candidate.id, "keep", why.reason, round=why.round,
@@ -64,23 +64,23 @@ def keep(writer: Writer, lineage: CampaignRepo, candidate: Candidate, patch: Pat
                                    reason=why.reason)
         failpoint("keep.keeping-open")
     failpoint("keep.keeping")
-    return _finish(writer, lineage, msgspec.structs.replace(candidate, commit=commit))
+    return _finish(writer, repo, msgspec.structs.replace(candidate, commit=commit))
 
 
-def recover(writer: Writer, lineage: CampaignRepo) -> list[KeptCommit]:
+def recover(writer: Writer, repo: CampaignRepo) -> list[KeptCommit]:
     """Finish or give up what a killed engine was keeping, and make branch and journal agree.
 
     To be called once by an engine that has just taken the campaign's lease, after `unlock`; returns
     what was kept.
     """
     kept: list[KeptCommit] = []
-    for candidate in writer.keeping(lineage.campaign):
+    for candidate in writer.keeping(repo.campaign):
         try:
-            kept.append(_finish(writer, lineage, candidate))
+            kept.append(_finish(writer, repo, candidate))
         except Refused as refusal:
-            writer.event(lineage.campaign, "warning", candidate.id, message=str(refusal))
-    _agree(writer, lineage)
-    lineage.note_best()
+            writer.event(repo.campaign, "warning", candidate.id, message=str(refusal))
+    _agree(writer, repo)
+    repo.note_best()
     return kept
 
 
@@ -95,16 +95,16 @@ def fallen(before: float | None, now: float | None, tolerance: float = TOLERANCE
             f"{100 * tolerance:g} %")
 
 
-def _finish(writer: Writer, lineage: CampaignRepo, candidate: Candidate) -> KeptCommit:
+def _finish(writer: Writer, repo: CampaignRepo, candidate: Candidate) -> KeptCommit:
     """Do everything after `keeping` was recorded; every step may have been done before."""
     writer.check_lease(candidate.campaign)
     failpoint("keep.branch-before")
-    known = bool(lineage.git.find(f"{candidate.commit}^{{commit}}"))
-    if not known or not lineage.advance(candidate.base_commit, candidate.commit):
+    known = bool(repo.git.find(f"{candidate.commit}^{{commit}}"))
+    if not known or not repo.advance(candidate.base_commit, candidate.commit):
         _give_up(writer, candidate, "its branch moved meanwhile" if known else "its commit is gone")
     failpoint("keep.branch")
     failpoint("keep.push-before")
-    refusal = lineage.publish()
+    refusal = repo.publish()
     failpoint("keep.push")
     with writer.transaction():
         writer.set_candidate_state(candidate.campaign, candidate.id, "kept",
@@ -117,7 +117,7 @@ def _finish(writer: Writer, lineage: CampaignRepo, candidate: Candidate) -> Kept
             writer.event(candidate.campaign, "warning", candidate.id, message=refusal)
         failpoint("keep.kept-open")
     failpoint("keep.kept")
-    lineage.note_best()
+    repo.note_best()
     return KeptCommit(candidate=candidate.id, commit=candidate.commit, refusal=refusal)
 
 
@@ -131,13 +131,13 @@ def _give_up(writer: Writer, candidate: Candidate, why: str) -> None:
     raise Refused(reason, where=f"candidate {candidate.id}")
 
 
-def _agree(writer: Writer, lineage: CampaignRepo) -> None:
+def _agree(writer: Writer, repo: CampaignRepo) -> None:
     """Set the branch to the best commit that the journal knows, should they differ."""
-    campaign = writer.one(Campaign, "WHERE id = ?", lineage.campaign)
-    if campaign is None or campaign.best_commit == lineage.git.find(lineage.ref):
+    campaign = writer.one(Campaign, "WHERE id = ?", repo.campaign)
+    if campaign is None or campaign.best_commit == repo.git.find(repo.ref):
         return
-    lineage.restore(campaign.best_commit)
-    writer.event(lineage.campaign, "warning", message=(
-        f"branch {lineage.branch} was moved from outside and is back at "
+    repo.restore(campaign.best_commit)
+    writer.event(repo.campaign, "warning", message=(
+        f"branch {repo.branch} was moved from outside and is back at "
         f"{campaign.best_commit[:12]}"
     ))

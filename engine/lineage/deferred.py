@@ -14,7 +14,7 @@ def ask_next(keeper: Keeper) -> None:
     What stands on a base that has moved is closed; a round would have tried it again.
     """
     context, setup = keeper.context, keeper.setup
-    best = setup.lineage.best
+    best = setup.repo.best
     waiting = context.reader.candidates(setup.id, states=("waiting",))
     standing: list[JudgedCandidate] = []
     for candidate in context.reader.candidates(setup.id, states=("verified",)):

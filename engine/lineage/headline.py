@@ -23,14 +23,14 @@ DOUBTED = "headline-doubted"
 
 def recorded(context: EngineContext, commit: str, purpose: str = PURPOSE) -> Verdict | None:
     """Return what the journal knows of a kept commit against the baseline."""
-    lineage = context.setup.lineage
-    return context.recorded(commit[:12], purpose, lineage.tree_of(lineage.base))
+    repo = context.setup.repo
+    return context.recorded(commit[:12], purpose, repo.tree_of(repo.base))
 
 
 def due(context: EngineContext) -> bool:
     """Tell whether the best is still to be measured against the baseline."""
-    lineage = context.setup.lineage
-    return lineage.best != lineage.base and recorded(context, lineage.best) is None
+    repo = context.setup.repo
+    return repo.best != repo.base and recorded(context, repo.best) is None
 
 
 def fault(context: EngineContext, commit: str, verdict: Verdict) -> str:
@@ -55,7 +55,7 @@ def losing(verdict: Verdict) -> str:
 
 def measure(context: EngineContext) -> None:
     """Measure the best against the baseline and record it as the campaign's speedup."""
-    commit, campaign, writer = context.setup.lineage.best, context.setup.id, context.writer
+    commit, campaign, writer = context.setup.repo.best, context.setup.id, context.writer
     if recorded(context, commit, DOUBTED) is None:
         verdict = _judged(context, commit)
         if verdict is None:
@@ -102,11 +102,11 @@ def _accept(context: EngineContext, commit: str, verdict: Verdict) -> None:
 
 
 def _judged(context: EngineContext, commit: str) -> Verdict | None:
-    lineage = context.setup.lineage
+    repo = context.setup.repo
     try:
         return context.verdict(VerdictRequest(
             purpose=PURPOSE, candidate=commit[:12], slot=PURPOSE,
-            candidate_tree=lineage.tree_of(commit), incumbent_tree=lineage.tree_of(lineage.base),
+            candidate_tree=repo.tree_of(commit), incumbent_tree=repo.tree_of(repo.base),
             alpha=context.setup.manifest.decision.alpha))
     except NoIdleGpu:
         raise  # the campaign ends in order, and its next engine makes up for it
@@ -117,7 +117,7 @@ def _judged(context: EngineContext, commit: str) -> Verdict | None:
 
 def _before(context: EngineContext, commit: str) -> float | None:
     """Return the headline of the newest commit below a kept one that has any."""
-    lineage = context.setup.lineage
+    repo = context.setup.repo
     found = (recorded(context, earlier)
-             for earlier in reversed(lineage.log(commit, lineage.base)[:-1]))
+             for earlier in reversed(repo.log(commit, repo.base)[:-1]))
     return next((one.speedup for one in found if one is not None and one.speedup), None)

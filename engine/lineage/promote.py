@@ -113,7 +113,7 @@ class Keeper:
         reason = keep.Keep(message=self._message(final), reason=final.ruling.reason, actor=actor,
                            round=self.context.round, verdict=final.verdict_id)
         try:
-            kept = keep.keep(self.context.writer, self.setup.lineage, final.entry.candidate,
+            kept = keep.keep(self.context.writer, self.setup.repo, final.entry.candidate,
                              final.entry.patch, reason)
         except Refused as refusal:  # somebody has moved the branch: the campaign goes on
             self.context.writer.event(self.setup.id, "warning", final.entry.id,
@@ -152,10 +152,10 @@ class Keeper:
         return None
 
     def _message(self, judged: JudgedCandidate) -> str:
-        entry, lineage = judged.entry, self.setup.lineage
+        entry, repo = judged.entry, self.setup.repo
 
         def read(commit: str) -> commit_message.Read:
-            return lambda path: lineage.read(commit, path).decode(errors="replace")
+            return lambda path: repo.read(commit, path).decode(errors="replace")
 
         changed = commit_message.changed(entry.patch, self.setup.target.language,
                               read(entry.candidate.base_commit), read(entry.tree))

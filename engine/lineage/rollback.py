@@ -28,7 +28,7 @@ CUT = "cut_short"
 
 def failing(context: EngineContext) -> str:
     """Say that the best does not pass what the baseline has to, if that is so."""
-    found = headline.recorded(context, context.setup.lineage.best)
+    found = headline.recorded(context, context.setup.repo.best)
     if found is None or _right(found):
         return ""
     why = found.rejected_reason or "it is wrong in a class"
@@ -37,7 +37,7 @@ def failing(context: EngineContext) -> str:
 
 def lower(context: EngineContext) -> str:
     """Say that the best is right and less than what was accepted before it, if that is so."""
-    best = context.setup.lineage.best
+    best = context.setup.repo.best
     found = headline.recorded(context, best)
     if found is None or not _right(found) or not (why := headline.fault(context, best, found)):
         return ""
@@ -46,8 +46,8 @@ def lower(context: EngineContext) -> str:
 
 def doubt(context: EngineContext) -> str:
     """Say why the best has not passed its final acceptance, if it has not."""
-    lineage = context.setup.lineage
-    unknown = lineage.best != lineage.base and headline.recorded(context, lineage.best) is None
+    repo = context.setup.repo
+    unknown = repo.best != repo.base and headline.recorded(context, repo.best) is None
     return UNKNOWN if unknown else failing(context) or lower(context)
 
 
@@ -71,12 +71,12 @@ def roll_back(context: EngineContext, may_try: Callable[[], bool], *, ends: bool
     What has no verdict gets one, as long as `may_try`; a commit without one is passed over. `ends`
     says that the campaign does, by that.
     """
-    reason, lineage = failing(context) or lower(context), context.setup.lineage
+    reason, repo = failing(context) or lower(context), context.setup.repo
     if not reason:
         return ""
-    before, to, verdict = lineage.best, lineage.base, None
+    before, to, verdict = repo.best, repo.base, None
     failed = skipped = 0
-    for commit in reversed(lineage.log(before, lineage.base)[:-1]):
+    for commit in reversed(repo.log(before, repo.base)[:-1]):
         found = headline.recorded(context, commit)
         if found is None and may_try():
             found = headline.accept(context, commit)
@@ -96,35 +96,35 @@ def roll_back(context: EngineContext, may_try: Callable[[], bool], *, ends: bool
             speedup_low=verdict.speedup_low if verdict else None,
             speedup_high=verdict.speedup_high if verdict else None,
             payload={"round": n, "ends": ends, "before": before, "commit": to, "reason": reason,
-                     "told": told, "undone": lineage.log(before, to)})
+                     "told": told, "undone": repo.log(before, to)})
     failpoint("rollback.recorded")
-    _finish(context.writer, lineage, before, to)
+    _finish(context.writer, repo, before, to)
     return f"{reason}; {told}"
 
 
-def recover(writer: Writer, reader: Reader, lineage: CampaignRepo) -> None:
+def recover(writer: Writer, reader: Reader, repo: CampaignRepo) -> None:
     """Finish a roll back that an engine was killed over."""
-    begun = reader.events_of(lineage.campaign, history.ROLLBACK)[-1:]
-    over = reader.events_of(lineage.campaign, OVER)[-1:]
+    begun = reader.events_of(repo.campaign, history.ROLLBACK)[-1:]
+    over = reader.events_of(repo.campaign, OVER)[-1:]
     if not begun or (over and over[0].seq > begun[0].seq):
         return  # what has become of the branch since is not its doing
-    row, last = reader.campaign(lineage.campaign), history.rollbacks(reader, lineage.campaign)[-1]
+    row, last = reader.campaign(repo.campaign), history.rollbacks(reader, repo.campaign)[-1]
     if row is not None and row.best_commit == last.commit:  # one of before it was said to be over
-        _finish(writer, lineage, last.before, last.commit)
+        _finish(writer, repo, last.before, last.commit)
 
 
-def _finish(writer: Writer, lineage: CampaignRepo, before: str, to: str) -> None:
-    writer.check_lease(lineage.campaign)
-    lineage.restore(to)
+def _finish(writer: Writer, repo: CampaignRepo, before: str, to: str) -> None:
+    writer.check_lease(repo.campaign)
+    repo.restore(to)
     failpoint("rollback.restored")
-    refusal = lineage.take_back(before)
+    refusal = repo.take_back(before)
     failpoint("rollback.taken-back")
     with writer.transaction():
         if refusal:
-            writer.event(lineage.campaign, "warning", before, message=refusal)
-        writer.event(lineage.campaign, OVER, to)
+            writer.event(repo.campaign, "warning", before, message=refusal)
+        writer.event(repo.campaign, OVER, to)
     failpoint("rollback.over")
-    lineage.note_best()
+    repo.note_best()
 
 
 def _right(verdict: Verdict) -> bool:

@@ -106,7 +106,7 @@ class Planner:
     def _may_split(self, view: Survey) -> bool:
         setup = self.setup
         return "split" in setup.manifest.pool.backends and bool(view.knobs) and \
-            view.classes > 1 and setup.lineage.best != setup.lineage.base and \
+            view.classes > 1 and setup.repo.best != setup.repo.base and \
             splits(setup.target.source)
 
     @property
@@ -127,7 +127,7 @@ class Planner:
 
     def _review(self, past: CampaignHistory) -> tuple[Review | None, frozenset[str]]:
         """Return what the rollbacks demand, and the hypotheses of all slots on this best."""
-        best = self.setup.lineage.best
+        best = self.setup.repo.best
         tried = frozenset(slot.hypothesis for round in past.attempts if round.incumbent == best
                           for slot in self.context.reader.slots(self.setup.id, round.n))
         return stagnation.review(past.tally.without_gain, tried), tried

@@ -46,7 +46,7 @@ def of_best(context: EngineContext, round: int, *, again: bool = False) -> Surve
     With `again`, templates that were tried on an earlier best are offered once more.
     """
     setup = context.setup
-    tree = setup.tree(setup.lineage.best)
+    tree = setup.tree(setup.repo.best)
     source, language, unread = "", setup.target.language, ""
     if setup.target.source:
         source = (tree / setup.target.source).read_text(errors="replace")
@@ -103,16 +103,16 @@ def _compiled(setup: Setup, target: Target, context: EngineContext, tree: Path,
 
 def verdict_of_best(context: EngineContext) -> Verdict | None:
     """Return the current best's verdict against the baseline, None if it was not measured."""
-    lineage = context.setup.lineage
-    base = lineage.tree_of(lineage.base)
-    if lineage.best == lineage.base:
+    repo = context.setup.repo
+    base = repo.tree_of(repo.base)
+    if repo.best == repo.base:
         return context.recorded("baseline", "baseline", base)
-    return context.recorded(lineage.best[:12], "headline", base)
+    return context.recorded(repo.best[:12], "headline", base)
 
 
 def _measured_best(context: EngineContext) -> Verdict:
     """Return the newest verdict on the current best: its headline's, the baseline's, or none."""
-    best = context.setup.lineage.best[:12]
+    best = context.setup.repo.best[:12]
     for purpose in ("headline", "baseline"):
         for row in context.reader.verdicts(context.setup.id):
             if row.purpose == purpose and row.correct and row.candidate in ("baseline", best):
@@ -137,7 +137,7 @@ def _templates(context: EngineContext, again: bool) -> tuple[str, ...]:
             f"rewrites for {directions.op_class} not installed here: "
             f"{', '.join(directions.missing)}"))
     tried = {c.slot for c in context.reader.candidates(setup.id)
-             if not again or c.base_commit == setup.lineage.best}
+             if not again or c.base_commit == setup.repo.best}
     if target.language not in directions.backends:
         return ()
     return tuple(t.name for t in template.find(target)

@@ -135,14 +135,14 @@ class Records:
     def _kernel(self, commit: str) -> dict[str, bytes]:
         """Return a commit's files that candidates may change, a single one by its name alone."""
         if commit not in self._kernels:
-            lineage = self.setup.lineage
-            named = [path for path in lineage.files(commit)
+            repo = self.setup.repo
+            named = [path for path in repo.files(commit)
                      if globs.matches(path, self.setup.edit)][:SNAPSHOT_FILES]
             self._kernels[commit] = {}
             for path in named:
                 with contextlib.suppress(InputError):  # a submodule has no contents here
                     name = Path(path).name if len(named) == 1 else path
-                    self._kernels[commit][name] = lineage.read(commit, path)
+                    self._kernels[commit][name] = repo.read(commit, path)
         return self._kernels[commit]
 
 

@@ -37,7 +37,7 @@ class CampaignRepo(Clone):
 
     def __init__(self, folder: Path, campaign: str, project: Path, *,
                  publishes: bool = True, published: str = "") -> None:
-        """Open the lineage of a campaign whose folder is given; raises InputError if it has none.
+        """Open the repository of an existing campaign. Raises InputError if it has no clone.
 
         `project` is the user's repository, which is never written to unless it `publishes`;
         `published` is the branch's name there, the same if it is empty.
@@ -69,10 +69,10 @@ class CampaignRepo(Clone):
             made = make(git_dir, found.path, object_format=found.object_format,
                         branch=f"optimize/{campaign}")
             checkout.take_over(made, folder.resolve(), origin or found, carry)
-        lineage = cls(folder, campaign, project.path if isinstance(project, Project) else project,
+        repo = cls(folder, campaign, project.path if isinstance(project, Project) else project,
                       publishes=publishes, published=published)
-        lineage.note_best()
-        return lineage
+        repo.note_best()
+        return repo
 
     @property
     def missing(self) -> tuple[str, ...]:

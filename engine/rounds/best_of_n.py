@@ -24,12 +24,12 @@ class Choice:
 
     def choose(self, judged: Sequence[JudgedCandidate]) -> None:
         """Keep the best of what this engine has judged and of what one before it had."""
-        lineage = self.setup.lineage
+        repo = self.setup.repo
         pending = [one for one in judged if one.good]
         while pending:
             pending.sort(key=lambda j: j.verdict.speedup or 0.0, reverse=True)
             best = pending.pop(0)
-            if best.entry.candidate.base_commit != lineage.best:
+            if best.entry.candidate.base_commit != repo.best:
                 again = self._retry(best)
                 if again is not None:
                     pending.append(again)
@@ -56,7 +56,7 @@ class Choice:
 
     def _retry(self, judged: JudgedCandidate) -> JudgedCandidate | None:
         """Re-try a runner-up on the new best; returns it judged if its gain still stands."""
-        best, entry = self.setup.lineage.best, judged.entry
+        best, entry = self.setup.repo.best, judged.entry
         try:
             moved = candidate.rebase(self.setup, entry, best, self.n)
         except InputError:

@@ -116,7 +116,7 @@ class Pool:
         setup = self._setup
         tick = _Ticker(task.slot, self._messages)
         tick("starting", "worktree", None)
-        worktree = setup.lineage.worktree(task.slot, base_commit)
+        worktree = setup.repo.worktree(task.slot, base_commit)
         try:
             if task.mend is not None:
                 repair.put_back(task.mend, worktree)
@@ -124,7 +124,7 @@ class Pool:
             baseline_cache.seed(setup.folder.path, scratch / "home")  # of a cli worker
             bench = WorkerBench(target=setup.target, device=setup.device, fleet=self._fleet,
                           worktree=str(worktree),
-                          baseline=str(setup.tree(setup.lineage.base)),
+                          baseline=str(setup.tree(setup.repo.base)),
                           scratch=str(scratch),
                           warm=baseline_cache.warm_for(setup.folder.path, "work"),
                           base_commit=base_commit, edit=setup.edit, python=setup.manifest.python,
@@ -141,17 +141,17 @@ class Pool:
             return Finished(task=task, base=base_commit, report=report,
                             patch=self._capture(worktree, base_commit, report))
         finally:
-            setup.lineage.remove(task.slot)
+            setup.repo.remove(task.slot)
 
     def _disk_watch(self) -> DiskWatch:
         most = self._setup.manifest.budget.disk_gb
         return DiskWatch(self._setup.folder.path, None if most is None else int(most * 1e9))
 
     def _capture(self, worktree: Path, base_commit: str, report: Report) -> Patch:
-        lineage = self._setup.lineage
+        repo = self._setup.repo
         if report.patch is None:
-            return lineage.capture(worktree, base_commit, self._setup.edit)
-        return lineage.take(base_commit, report.patch, self._setup.edit).patch
+            return repo.capture(worktree, base_commit, self._setup.edit)
+        return repo.take(base_commit, report.patch, self._setup.edit).patch
 
 
 def _failed(why: str) -> Report:

@@ -73,7 +73,7 @@ class RoundRun:
 
         Where the campaign is `closing`, no worker is to begin any more.
         """
-        self._base, self._closing = self.setup.lineage.best, closing
+        self._base, self._closing = self.setup.repo.best, closing
         self.context.round = self.n
         begun = round_resume.begun(self.context.reader, self.setup.id, self.n)
         tasks = [task for task in tasks if task.slot not in
@@ -141,11 +141,11 @@ class RoundRun:
 
     def _make_room(self, slots: int) -> None:
         """See that the round fits on the disk. Raises EnvironmentFault."""
-        lineage, most = self.setup.lineage, self.setup.manifest.budget.disk_gb
-        self.setup.tree(lineage.base)
+        repo, most = self.setup.repo, self.setup.manifest.budget.disk_gb
+        self.setup.tree(repo.base)
         if told := disk_space.make_room(
-                self.setup.folder.path, base_tree=lineage.tree_of(lineage.base), slots=slots,
-                cards=len(self.setup.devices), keep={lineage.tree_of(self._base)},
+                self.setup.folder.path, base_tree=repo.tree_of(repo.base), slots=slots,
+                cards=len(self.setup.devices), keep={repo.tree_of(self._base)},
                 most_bytes=None if most is None else int(most * 1e9)):
             self.context.writer.event(self.setup.id, "log", message=told)
 

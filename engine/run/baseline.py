@@ -16,15 +16,15 @@ NAME = "baseline"
 
 def recorded(context: EngineContext) -> Verdict | None:
     """Return the baseline's verdict, None before it was measured."""
-    lineage = context.setup.lineage
-    return context.recorded(NAME, NAME, lineage.tree_of(lineage.base))
+    repo = context.setup.repo
+    return context.recorded(NAME, NAME, repo.tree_of(repo.base))
 
 
 def measure(context: EngineContext) -> None:
     """Measure it and put it on record. Raises InputError where it fails its own check."""
     setup, writer = context.setup, context.writer
-    base = setup.lineage.base
-    tree = setup.lineage.tree_of(base)
+    base = setup.repo.base
+    tree = setup.repo.tree_of(base)
     writer.start_round(Round(campaign=setup.id, n=1, scope=GLOBAL, incumbent=base,
                              started_at=time.time()))
     verdict = context.verdict(

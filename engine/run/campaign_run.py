@@ -91,7 +91,7 @@ class CampaignRun:
     def _recover(self) -> None:
         """Put right what an engine that was killed left: keeps, records, worktrees."""
         recovery.recover(self.context, self.keeper, self._cut_rounds())
-        self.setup.lineage.remove_all()
+        self.setup.repo.remove_all()
         self.setup.folder.remove_parts()
         self.records.agree(self.context.reader)
 
@@ -116,7 +116,7 @@ class CampaignRun:
         spent = self.meter.spent
         with self.context.writer.transaction():
             self.context.writer.event(
-                self.setup.id, "campaign.stop", self.setup.lineage.best, reason=reason,
+                self.setup.id, "campaign.stop", self.setup.repo.best, reason=reason,
                 wall_s=spent.wall_s, trials=spent.trials, cost=spent.cost, waiting=self._waiting(),
                 **({rollback.CUT: True} if cut else {}))
             self._state(state, "", reason)

@@ -13,8 +13,8 @@ NAME = "canary"
 
 def due(context: EngineContext) -> bool:
     """Tell whether it is to be asked yet."""
-    lineage = context.setup.lineage
-    return context.recorded(NAME, canary.PURPOSE, lineage.tree_of(lineage.base)) is None
+    repo = context.setup.repo
+    return context.recorded(NAME, canary.PURPOSE, repo.tree_of(repo.base)) is None
 
 
 def look(context: EngineContext) -> None:
@@ -23,7 +23,7 @@ def look(context: EngineContext) -> None:
     Raises InputError if it passes: whoever starts the campaign again is told again.
     """
     setup, asked = context.setup, dict[str, Verdict]()
-    base = setup.lineage.tree_of(setup.lineage.base)
+    base = setup.repo.tree_of(setup.repo.base)
 
     def ask(broken: str) -> Verdict:
         asked[broken] = context.verdict(VerdictRequest(

@@ -92,14 +92,14 @@ class ControlHandler:
             return candidate
         setup = self.context.setup
         entry = candidates.load(setup, candidate)
-        if candidate.base_commit == setup.lineage.best:
+        if candidate.base_commit == setup.repo.best:
             verdict = self.context.recorded(entry.id, "verify", candidate.base_tree)
             if verdict is None:
                 return "refused: it has no recorded verdict"
             judged = keeper.record(entry, verdict, "verify")
             return "kept" if keeper.keep(judged, actor=control.by) else self._why_not(entry.id)
         try:
-            moved = candidates.rebase(setup, entry, setup.lineage.best, self.context.round)
+            moved = candidates.rebase(setup, entry, setup.repo.best, self.context.round)
         except InputError:
             reason = "conflicts with what was kept since"
             keeper.refuse(entry, "runner-up", reason, actor=control.by)

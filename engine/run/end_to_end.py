@@ -15,15 +15,15 @@ from harness.errors import KoptError
 
 def due(context: EngineContext) -> bool:
     """Tell whether the whole program is to be run with the best and without it."""
-    lineage = context.setup.lineage
-    return bool(context.setup.manifest.e2e_command) and lineage.best != lineage.base and \
-        context.recorded(lineage.best[:12], "e2e", lineage.tree_of(lineage.base)) is None
+    repo = context.setup.repo
+    return bool(context.setup.manifest.e2e_command) and repo.best != repo.base and \
+        context.recorded(repo.best[:12], "e2e", repo.tree_of(repo.base)) is None
 
 
 def stopped(context: EngineContext, waiting: int) -> bool:
     """Tell whether the last stop says which commit is the best, and how many wait for a person."""
     told = context.reader.events_of(context.setup.id, "campaign.stop")[-1:]
-    return bool(told) and told[0].ref == context.setup.lineage.best and \
+    return bool(told) and told[0].ref == context.setup.repo.best and \
         json.loads(told[0].payload).get("waiting") == waiting
 
 
@@ -37,11 +37,11 @@ def end_to_end(context: EngineContext, *, left_s: float | None = None) -> None:
     if left_s is not None and left_s <= 0:
         _leave_out(context, "not run: nothing is left of the wall time")
         return
-    lineage, campaign = context.setup.lineage, context.setup.id
-    best, base = lineage.best, lineage.tree_of(lineage.base)
+    repo, campaign = context.setup.repo, context.setup.id
+    best, base = repo.best, repo.tree_of(repo.base)
     try:
         verdict = context.verdict(VerdictRequest(
-            purpose="e2e", candidate=best[:12], slot="e2e", candidate_tree=lineage.tree_of(best),
+            purpose="e2e", candidate=best[:12], slot="e2e", candidate_tree=repo.tree_of(best),
             incumbent_tree=base, alpha=context.setup.manifest.decision.alpha, left_s=left_s))
     except NoIdleGpu:
         raise
@@ -59,5 +59,5 @@ def end_to_end(context: EngineContext, *, left_s: float | None = None) -> None:
 
 
 def _leave_out(context: EngineContext, why: str) -> None:
-    best = context.setup.lineage.best
+    best = context.setup.repo.best
     context.writer.event(context.setup.id, NOT_RUN, best, commit=best[:12], message=why)

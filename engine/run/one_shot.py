@@ -60,7 +60,7 @@ class OneShot:
         self._made = tempfile.TemporaryDirectory(prefix="kopt-")
         self.folder = Path(self._made.name)
         self.project = find_project(Path(self.manifest.project), self.folder)
-        self.lineage = CampaignRepo.create(self.folder, "direct", self.project,
+        self.repo = CampaignRepo.create(self.folder, "direct", self.project,
                                       carry=self.manifest.carry)
         self.base = self._tree_of(base)
         task, told = shape_weights.applied(self._judged(), given.weights if given else None)
@@ -102,7 +102,7 @@ class OneShot:
         if not source or "search" not in self.manifest.pool.backends:
             return False
         try:
-            text = self.lineage.read(self.base, source).decode()
+            text = self.repo.read(self.base, source).decode()
             return any(not knob.reserved for knob in knobs.find(
                 text, language=benchmark_target.language(self.manifest), where=source))
         except (InputError, UnicodeDecodeError):
@@ -122,14 +122,14 @@ class OneShot:
     @property
     def source(self) -> str:
         try:
-            return self.lineage.read(self.base, self.target.source).decode()
+            return self.repo.read(self.base, self.target.source).decode()
         except UnicodeDecodeError:
             raise InputError("the source is no UTF-8 text", where=self.target.source) from None
 
     @property
     def frozen(self) -> tuple[str, ...]:
         if self.command is not None:
-            return benchmark_target.frozen(self.manifest, self.lineage.files(self.base))
+            return benchmark_target.frozen(self.manifest, self.repo.files(self.base))
         return self.manifest.frozen or (self.target.reference_file, self.manifest.target.task)
 
     def knobs(self) -> tuple[Knob, ...]:
@@ -141,7 +141,7 @@ class OneShot:
     def checkout(self, tree: str) -> Path:
         path = self.folder / "trees" / tree
         if not path.is_dir():
-            self.lineage.checkout_tree(tree, path)
+            self.repo.checkout_tree(tree, path)
         return path
 
     def candidate(self, trial: OneShotCandidate) -> tuple[str, Patch] | Verdict:
@@ -150,10 +150,10 @@ class OneShot:
             if trial.config is not None:
                 return self._configured(trial.config)
             if trial.ref is not None:
-                return self._tree_of(trial.ref), self.lineage.diff(self.base,
+                return self._tree_of(trial.ref), self.repo.diff(self.base,
                                                                    self._tree_of(trial.ref))
             if trial.patch is not None:
-                applied = self.lineage.take(self.base, trial.patch, self.edit)
+                applied = self.repo.take(self.base, trial.patch, self.edit)
                 return applied.tree, applied.patch
         except InputError as error:
             return rejected(str(error), device=self.device.name)
@@ -206,27 +206,27 @@ class OneShot:
                             candidate_id=hashlib.sha256(named).hexdigest()[:12])
         text = knobs.apply(self.source, checked.config, language=self.target.language)
         tree = self.folder / "configured"
-        self.lineage.checkout_tree(self.base, tree)
+        self.repo.checkout_tree(self.base, tree)
         (tree / self.target.source).write_bytes(text.encode())
-        patch = self.lineage.capture(tree, self.base, (self.target.source,))
-        return self.lineage.apply(self.base, patch).tree if patch else self.base, patch
+        patch = self.repo.capture(tree, self.base, (self.target.source,))
+        return self.repo.apply(self.base, patch).tree if patch else self.base, patch
 
     def _judged(self) -> Target | CommandTarget:
         if self.manifest.target.kind == "command":
-            return benchmark_target.sealed_target(self.manifest, self.lineage.files(self.base))
+            return benchmark_target.sealed_target(self.manifest, self.repo.files(self.base))
         path = self.folder / "task.yaml"
-        path.write_bytes(self.lineage.read(self.base, self.manifest.target.task))
+        path.write_bytes(self.repo.read(self.base, self.manifest.target.task))
         return target.load(path)
 
     def _tree_of(self, ref: str) -> str:
         """Return the tree of a commit of the project, brought into our clone as a patch."""
         if ref == "HEAD":
-            return self.lineage.tree_of(self.lineage.base)
+            return self.repo.tree_of(self.repo.base)
         theirs = Clone(self.project.git_dir)
         patch = theirs.diff(self.project.head, theirs.resolve(ref))
         if not patch:
-            return self.lineage.tree_of(self.lineage.base)
-        return self.lineage.apply(self.lineage.base, patch).tree
+            return self.repo.tree_of(self.repo.base)
+        return self.repo.apply(self.repo.base, patch).tree
 
 
 def find_project(path: Path, folder: Path) -> Project:

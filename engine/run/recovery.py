@@ -13,10 +13,10 @@ from engine.rounds.slots import Slots
 
 def recover(context: EngineContext, keeper: Keeper, cut_rounds: list[int]) -> None:
     """Finish roll backs and keeps, and the slots of what was kept in rounds that were cut short."""
-    lineage = context.setup.lineage
-    lineage.unlock()  # whatever git is asked to do first, a killed one may have locked
-    rollback.recover(context.writer, context.reader, lineage)
-    commit.recover(context.writer, lineage)
+    repo = context.setup.repo
+    repo.unlock()  # whatever git is asked to do first, a killed one may have locked
+    rollback.recover(context.writer, context.reader, repo)
+    commit.recover(context.writer, repo)
     for n in cut_rounds:
         _end_slots(context, keeper, n)
 

@@ -93,7 +93,7 @@ def _listed(names: Sequence[str]) -> str:
 def of_campaign(setup: Setup, ask: Callable[[str], Verdict]) -> tuple[str, ...]:
     """Have a campaign's broken baseline judged by `ask`; see `listen`."""
     folder = setup.folder.path
-    return listen(ask, setup.lineage, setup.lineage.base, edit=setup.edit, frozen=setup.frozen,
+    return listen(ask, setup.repo, setup.repo.base, edit=setup.edit, frozen=setup.frozen,
                   source="" if setup.command is not None else setup.target.source,
                   kernel=setup.target.source,
                   drop_cache=lambda: baseline_cache.drop(folder),

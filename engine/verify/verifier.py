@@ -160,7 +160,7 @@ class Verifier:
         setup, device = self.setup, card.device.id
         trees = Trees(candidate=str(setup.tree(job.candidate_tree)),
                       incumbent=str(setup.tree(job.incumbent_tree)),
-                      reference=str(setup.tree(setup.lineage.base)))
+                      reference=str(setup.tree(setup.repo.base)))
         tests, all_tests = commands_of(setup.manifest, job.purpose)
         settings = Settings(scratch=scratch, plan=self._plan(job),
                             python=setup.manifest.python, env=setup.manifest.env,

@@ -148,27 +148,27 @@ def patch(setup: campaigns.Setup, text: str = FASTER, base: str = "") -> bytes:
     """Return the diff that makes the kernel's source say `text`."""
     from engine.repository.campaign_repo import CampaignRepo
 
-    lineage: CampaignRepo = setup.lineage
+    repo: CampaignRepo = setup.repo
     folder = setup.folder.path / "edit"
     subprocess.run(["rm", "-rf", str(folder)], check=True)
-    lineage.checkout_tree(base or lineage.best, folder)
+    repo.checkout_tree(base or repo.best, folder)
     (folder / "scale.c").write_text(text)
-    return lineage.capture(folder, base or lineage.best, ("scale.c",)).data
+    return repo.capture(folder, base or repo.best, ("scale.c",)).data
 
 
 def consistent(setup: campaigns.Setup) -> list[str]:
     """Check that journal, clone and the user's repository agree; returns the kept commits."""
     kept = candidates(setup, "kept")
-    lineage, branch = setup.lineage, f"refs/heads/optimize/{setup.id}"
-    commits = lineage.log(lineage.best, lineage.base)
+    repo, branch = setup.repo, f"refs/heads/optimize/{setup.id}"
+    commits = repo.log(repo.best, repo.base)
     assert sorted(commits) == sorted(one.commit for one in kept)
-    assert campaign(setup).best_commit == lineage.best
-    told = [lineage.message(commit) for commit in commits]
+    assert campaign(setup).best_commit == repo.best
+    told = [repo.message(commit) for commit in commits]
     for one in kept:
         assert sum(one.id in message for message in told) == 1
-    user = lineage.project
+    user = repo.project
     if commits:
-        assert repos.git(user, "rev-parse", branch) == lineage.best
+        assert repos.git(user, "rev-parse", branch) == repo.best
         assert repos.git(user, "rev-list", "--count", f"main..{branch}") == str(len(commits))
     return commits
 

@@ -78,28 +78,28 @@ class Entry:
         patch.setattr(one_shot.Lineage, "create", lambda folder, name, project, **_: clone(project))
 
         @functools.cache
-        def out(lineage: one_shot.Lineage, tree: str) -> Path:
-            checkout(lineage, tree, folder / "trees" / tree)
+        def out(repo: one_shot.Lineage, tree: str) -> Path:
+            checkout(repo, tree, folder / "trees" / tree)
             return folder / "trees" / tree
 
-        patch.setattr(one_shot.Lineage, "checkout_tree", lambda lineage, tree, path:
-                      shutil.copytree(out(lineage, tree), path))
+        patch.setattr(one_shot.Lineage, "checkout_tree", lambda repo, tree, path:
+                      shutil.copytree(out(repo, tree), path))
         capture = one_shot.Lineage.capture
         captured: dict[bytes, Any] = {}
 
-        def take(lineage: one_shot.Lineage, tree: Path, *more: Any) -> Any:
+        def take(repo: one_shot.Lineage, tree: Path, *more: Any) -> Any:
             text = (tree / "scale.c").read_bytes()
             if text not in captured:
-                captured[text] = capture(lineage, tree, *more)
+                captured[text] = capture(repo, tree, *more)
             return captured[text]
 
         patch.setattr(one_shot.Lineage, "capture", take)
         for name in ("tree_of", "resolve", "read", "apply"):
             patch.setattr(one_shot.Lineage, name, functools.cache(getattr(one_shot.Lineage, name)))
         read = one_shot.Lineage.read
-        patch.setattr(one_shot.Lineage, "read", lambda lineage, base, path: self.task
+        patch.setattr(one_shot.Lineage, "read", lambda repo, base, path: self.task
                       if self.task is not None and path == "task.yaml"
-                      else read(lineage, base, path))
+                      else read(repo, base, path))
 
     def evaluate(self, request: EvaluateRequest, **_: object) -> Verdict:
         """Stand in for the harness process: what is asked has to survive the way there."""

@@ -25,7 +25,7 @@ def falling(times: int = 1000, *, sure: bool = True) -> Callable[[EngineContext,
 
     def verdict(self: EngineContext, job: VerdictRequest) -> Verdict:
         found = make(self, job)
-        text = self.setup.lineage.read(job.candidate_tree, "kernel.py").decode()
+        text = self.setup.repo.read(job.candidate_tree, "kernel.py").decode()
         if job.purpose != "headline" or CANDIDATE not in text or len(seen) >= times:
             return found
         seen.append(job)

@@ -13,21 +13,21 @@ from engine.repository.campaign_repo import CampaignRepo
 from engine.repository.patches.patch import parse
 
 
-def keep_first(writer: Writer, lineage: CampaignRepo) -> KeptCommit:
+def keep_first(writer: Writer, repo: CampaignRepo) -> KeptCommit:
     candidate = Reader(writer.workspace).candidate("c1", "rms")
     patch = parse((writer.workspace / candidate.patch_path).read_bytes())
     why = Keep(message="faster\n\nless traffic", reason="1.5x", actor="judge", round=1, verdict=1)
-    return keep(writer, lineage, candidate, patch, why)
+    return keep(writer, repo, candidate, patch, why)
 
 
 def main(root: Path) -> None:
     writer = Writer(root / "w")
     lease.acquire(writer, "rms")
-    lineage = CampaignRepo(root / "w" / "rms", "rms", root / "user")
-    lineage.unlock()
-    recover(writer, lineage)
+    repo = CampaignRepo(root / "w" / "rms", "rms", root / "user")
+    repo.unlock()
+    recover(writer, repo)
     if Reader(root / "w").candidates("rms", states=("verified",)):
-        keep_first(writer, lineage)
+        keep_first(writer, repo)
 
 
 if __name__ == "__main__":

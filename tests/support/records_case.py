@@ -44,7 +44,7 @@ def records(workspace: Path) -> Records:
                         e2e_command="python serve.py")
     setup = SimpleNamespace(
         workspace=workspace, id="rms", folder=Folder.create(workspace / "campaign"),
-        lineage=Lineage(), edit=("src/**",), target=SimpleNamespace(op="rmsnorm"),
+        repo=Lineage(), edit=("src/**",), target=SimpleNamespace(op="rmsnorm"),
         device=SimpleNamespace(name="cpu0"), manifest=manifest)
     setup.folder.manifest.write_text(load.dump(manifest))
     return Records(cast(Any, setup))

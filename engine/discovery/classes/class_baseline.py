@@ -37,7 +37,7 @@ def find(setup: Setup, device: Device, *, cancel: threading.Event | None = None,
     see to. Raises SickIncumbent for a benchmark that does not work, Stopped.
     """
     assert setup.command is not None
-    base = setup.tree(setup.lineage.base)
+    base = setup.tree(setup.repo.base)
     scratch, own = setup.folder.fresh_scratch("classes"), setup.command.quick
     if setup.manifest.representative_shapes is not None or \
             not chosen_shapes.has_own(setup.folder.path, setup.manifest):
@@ -48,13 +48,13 @@ def find(setup: Setup, device: Device, *, cancel: threading.Event | None = None,
     found = proposal.propose(setup.command, readings[:RUNS], source(setup),
                              measured=readings[RUNS].table if own else None)
     made = chosen_shapes.write(setup.folder.path, setup.folder.manifest, found)
-    files = setup.lineage.files(setup.lineage.base)
+    files = setup.repo.files(setup.repo.base)
     target = benchmark_target.sealed_target(made, files, setup.command.weights)
     return replace(setup, manifest=made, target=target), found
 
 
 def source(setup: Setup) -> str:
     """Return the text of the benchmark's script, empty where the command names no file."""
-    files = setup.lineage.files(setup.lineage.base)
+    files = setup.repo.files(setup.repo.base)
     script = quick_script.benchmark_file(setup.manifest.benchmark_command, tuple(files))
-    return sources.read(setup.tree(setup.lineage.base) / script) if script else ""
+    return sources.read(setup.tree(setup.repo.base) / script) if script else ""

@@ -48,30 +48,30 @@ def test_a_campaign_that_commits_ends_with_its_branch(
 @pytest.mark.parametrize("state", ["gone", "behind"])
 def test_a_branch_that_the_project_did_not_take_is_not_promised(
         tmp_path: Path, state: str, capsys: pytest.CaptureFixture[str]) -> None:
-    user, lineage = campaign(tmp_path)
+    user, repo = campaign(tmp_path)
     if state == "gone":
         repos.git(user, "branch", "-D", BRANCH)
     else:
-        repos.git(user, "branch", "-f", BRANCH, lineage.base)
+        repos.git(user, "branch", "-f", BRANCH, repo.base)
     told = said(tmp_path / "w", capsys)
     assert f"branch {BRANCH} in {user}" not in told
-    assert f"commit {lineage.best[:12]} in {lineage.git_dir}; `kopt merge {NAME}` takes it" in told
+    assert f"commit {repo.best[:12]} in {repo.git_dir}; `kopt merge {NAME}` takes it" in told
 
 
 def test_without_commits_the_result_is_a_patch(
         tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    user, lineage = campaign(tmp_path, publishes=False)
+    user, repo = campaign(tmp_path, publishes=False)
     told = said(tmp_path / "w", capsys)
     assert BRANCH not in told and "git_commit: false" in told
-    assert f"commit {lineage.best[:12]} in {lineage.git_dir}" in told
+    assert f"commit {repo.best[:12]} in {repo.git_dir}" in told
     assert f"`kopt merge {NAME} --patch | git -C {user} apply` takes it over" in told
 
 
 def test_a_campaign_on_a_copy_hands_over_a_patch(
         tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    user, lineage = campaign(tmp_path)
+    user, repo = campaign(tmp_path)
     repos.git(user, "branch", "-D", BRANCH)
-    (lineage.folder / "ORIGIN_COMMIT").write_text("f" * 40 + "\n")
+    (repo.folder / "ORIGIN_COMMIT").write_text("f" * 40 + "\n")
     told = said(tmp_path / "w", capsys)
     assert BRANCH not in told and "a copy of what the kernel needs" in told
     assert f"`kopt merge {NAME} --patch | git -C {user} apply` takes it over" in told

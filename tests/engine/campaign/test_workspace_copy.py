@@ -46,7 +46,7 @@ def test_a_campaign_on_a_copy_leaves_the_project_alone_and_hands_over_a_patch(
     head = repos.commit(tmp_path / "p", {"web/app.js": "x\n", ".gitignore": "*.h\n"}, "more")
     setup = campaigns.campaigns.create(tmp_path / "w", manifest)
     campaigns.hand_in(setup)
-    copied = setup.lineage.files(setup.lineage.base)
+    copied = setup.repo.files(setup.repo.base)
     assert "web/app.js" not in copied and "src/table.h" in copied
     assert (setup.folder.path / "ORIGIN_COMMIT").read_text().strip() == head
     campaigns.run(setup)

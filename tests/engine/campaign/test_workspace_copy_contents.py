@@ -83,9 +83,9 @@ def setup(tmp_path: Path) -> Setup:
 
 
 def test_submodules_lfs_files_and_built_ones_are_in_every_checkout_of_a_copy(setup: Setup) -> None:
-    lineage, folder = setup.lineage, setup.folder.path
-    assert lineage.missing == ()
-    for place in (lineage.worktree("s", lineage.base), setup.tree(lineage.base)):
+    repo, folder = setup.repo, setup.folder.path
+    assert repo.missing == ()
+    for place in (repo.worktree("s", repo.base), setup.tree(repo.base)):
         assert files(place) == WHOLE | {"build/made.txt"}
         assert (place / "data/w.bin").read_bytes() == DATA
         assert (place / "third_party/outer/outer.h").read_text() == "whole\n"
@@ -98,14 +98,14 @@ def test_submodules_lfs_files_and_built_ones_are_in_every_checkout_of_a_copy(set
 
 
 def test_only_the_kernel_leaves_a_copy(setup: Setup) -> None:
-    lineage = setup.lineage
-    tree = lineage.worktree("s", lineage.base)
+    repo = setup.repo
+    tree = repo.worktree("s", repo.base)
     for name in ("third_party/outer/outer.h", "third_party/outer/new.h", "build/made.txt",
                  "third_party/outer/deps/in/inner.h", "data/w.bin"):
         (tree / name).write_text("changed by a worker\n")
-    assert not lineage.capture(tree, lineage.base, setup.edit).files
+    assert not repo.capture(tree, repo.base, setup.edit).files
     (tree / "src/ops/kernel.py").write_text(benchmark_case.kernel(80.0))
-    patch = lineage.capture(tree, lineage.base, setup.edit)
+    patch = repo.capture(tree, repo.base, setup.edit)
     assert [file.path for file in patch.files] == ["src/ops/kernel.py"]
 
 
@@ -145,7 +145,7 @@ def kernel_patch(setup: Setup) -> bytes:
 def test_what_else_a_patch_brings_is_refused_or_left_out(setup: Setup, name: str,
                                                          came_of_it: str) -> None:
     try:
-        applied = setup.lineage.take(setup.lineage.base, a_patch(setup, name), setup.edit)
+        applied = setup.repo.take(setup.repo.base, a_patch(setup, name), setup.edit)
     except InputError as error:
         assert came_of_it in str(error)
         return
@@ -182,7 +182,7 @@ def test_what_the_project_has_not_is_told_as_of_any_checkout(tmp_path: Path) -> 
     made = campaigns.campaigns.create(tmp_path / "w", user / "manifest.yaml")
     with campaigns.reading(made) as reader:
         told = [event.payload for event in reader.events_of(made.id, "warning")]
-    [modules, stored] = made.lineage.missing
+    [modules, stored] = made.repo.missing
     assert "no checkout has them: third_party/outer (run" in modules
     assert "no checkout has them: data/w.bin (run" in stored
     assert all(any(line[:60].encode() in one for one in told) for line in (modules, stored))
@@ -192,7 +192,7 @@ def test_a_submodule_that_is_not_checked_out_is_found_by_its_name(tmp_path: Path
     user = user_of_all(tmp_path)
     repos.git(user, "submodule", "--quiet", "deinit", "--force", "third_party/outer")
     made = campaigns.campaigns.create(tmp_path / "w", user / "manifest.yaml")
-    assert made.lineage.missing == () and files(made.tree(made.lineage.base)) >= WHOLE
+    assert made.repo.missing == () and files(made.tree(made.repo.base)) >= WHOLE
 
 
 @pytest.mark.parametrize(("edited", "to_do"), [(False, []), (True, ["kernel.c", "slow.o"])])
@@ -206,8 +206,8 @@ def test_a_build_in_a_copy_goes_on_from_the_projects_own(tmp_path: Path, edited:
     copied = workspace_copy.copy(
         find(user), ("Makefile", "kernel.c", "slow.c"), tmp_path / "extracted"
     )
-    lineage = CampaignRepo.create(tmp_path / "c", "rms", copied, carry=BUILT, origin=find(user))
-    assert make(lineage.worktree("s", lineage.base)) == to_do
+    repo = CampaignRepo.create(tmp_path / "c", "rms", copied, carry=BUILT, origin=find(user))
+    assert make(repo.worktree("s", repo.base)) == to_do
 
 
 def test_nothing_to_carry_into_a_copy_is_one_line(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def kept(workspace: Path, source: bytes = b"", **fields: Any) -> tuple[writer.Re
                                            patch_path="patches/c1.patch"), round_resume.told(task))
     case.keep(writer, made.folder, 2, "c1", KEPT, **fields)
     writer.end_round("rms", 2, outcome="keep", best_speedup=1.5, summary="1 keep")
-    made.setup.lineage.read = lambda commit, path: (  # type: ignore[method-assign]
+    made.setup.repo.read = lambda commit, path: (  # type: ignore[method-assign]
         b"" if commit == "b0" else source)
     made.agree(Reader(workspace))
     return made, writer

@@ -31,19 +31,19 @@ def create(root: Path, **fields: Any) -> Setup:
 
 def entry(setup: Setup, **files: str) -> CandidateTree:
     """Return the candidate that gives files other contents; `_` stands for `.`."""
-    user = setup.lineage.project
+    user = setup.repo.project
     for name, text in files.items():
         (user / name.replace("_", ".")).write_text(text)
     patch = parse(repos.git(user, "diff") + "\n")
     repos.git(user, "checkout", "-q", ".")
-    return candidate.make(setup, patch, setup.lineage.base, round=2, slot="fixed",
+    return candidate.make(setup, patch, setup.repo.base, round=2, slot="fixed",
                            hypothesis="less", bottleneck="")
 
 
 def changed(setup: Setup, made: CandidateTree) -> set[str]:
-    before = setup.lineage.base
-    return {name for name in setup.lineage.files(made.tree)
-            if setup.lineage.read(made.tree, name) != setup.lineage.read(before, name)}
+    before = setup.repo.base
+    return {name for name in setup.repo.files(made.tree)
+            if setup.repo.read(made.tree, name) != setup.repo.read(before, name)}
 
 
 @pytest.mark.parametrize(("edit", "frozen", "touched"), [
@@ -56,7 +56,7 @@ def test_what_the_formatter_may_not_change_is_as_it_was(
     before = entry(setup, kernel_py=kernel(50.0, "a  = 1\n"))
     made = format_command.run(setup, before, TIDY, round=2)
     assert breach(made.violations) is None and changed(setup, made) == touched
-    assert b"a = 1" in setup.lineage.read(made.tree, "kernel.py")
+    assert b"a = 1" in setup.repo.read(made.tree, "kernel.py")
     assert made.id != before.id and made.candidate.hypothesis == "less"
 
 
@@ -73,7 +73,7 @@ def test_what_the_candidate_changed_itself_is_formatted_and_judged(tmp_path: Pat
     before = entry(setup, kernel_py=kernel(50.0), other_py="y  = 2\n")
     made = format_command.run(setup, before, TIDY, round=2)
     assert changed(setup, made) == {"kernel.py", "other.py"}
-    assert setup.lineage.read(made.tree, "other.py") == b"y = 2\n" and made.violations
+    assert setup.repo.read(made.tree, "other.py") == b"y = 2\n" and made.violations
 
 
 @pytest.mark.parametrize(("command", "why"), [

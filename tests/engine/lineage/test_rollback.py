@@ -70,10 +70,10 @@ def kept(setup: Setup) -> list[str]:
 def best(setup: Setup) -> str:
     """Return the best commit, on which all that names one agrees."""
     noted = (setup.folder.path / "BEST_COMMIT").read_text().strip()
-    assert noted == setup.lineage.best == campaign(setup).best_commit
+    assert noted == setup.repo.best == campaign(setup).best_commit
     with reading(setup) as reader:
         assert history.read(reader, setup.id).best == noted
-    user = setup.lineage.project
+    user = setup.repo.project
     assert repos.git(user, "rev-parse", f"refs/heads/optimize/{setup.id}") == noted
     return noted
 
@@ -111,7 +111,7 @@ def test_the_newest_kept_commit_that_passes_becomes_the_best(tmp_path: Path) -> 
     assert f"## Rolled back to {second[:12]}" in log
     assert f"kept before, and not in the result: {third[:12]}" in log
     assert "rolled back" in setup.folder.report.read_text()
-    assert repos.git(setup.lineage.git_dir, "cat-file", "-t", third) == "commit"
+    assert repos.git(setup.repo.git_dir, "cat-file", "-t", third) == "commit"
     before = {name: (setup.folder.path / name).read_bytes() for name in RECORDS}
     for name in RECORDS:
         (setup.folder.path / name).unlink()
@@ -122,17 +122,17 @@ def test_the_newest_kept_commit_that_passes_becomes_the_best(tmp_path: Path) -> 
     code, _, err = campaigns.ended(campaigns.kopt(
         "merge", setup.id, workspace=setup.workspace))
     assert code == 0, err
-    said = repos.git(setup.lineage.project, "log", "-1", "--format=%B")
+    said = repos.git(setup.repo.project, "log", "-1", "--format=%B")
     assert third[:12] not in said and second[:12] in said and "C = 60.0" in (
-        setup.lineage.project / "kernel.py").read_text()
-    repos.git(setup.lineage.project, "reset", "-q", "--hard", "HEAD^1")
+        setup.repo.project / "kernel.py").read_text()
+    repos.git(setup.repo.project, "reset", "-q", "--hard", "HEAD^1")
 
     hand_in(setup, "D")  # and the line goes on from there, be it after a kill in its next keep
     assert killed(setup, "keep.push") == -signal.SIGKILL
     assert run(setup).error is None and told(setup, "warning") == []
     fourth = kept(setup)[-1]
     assert best(setup) == fourth
-    assert setup.lineage.log(fourth, setup.lineage.base) == [first, second, fourth]
+    assert setup.repo.log(fourth, setup.repo.base) == [first, second, fourth]
     assert "final acceptance" not in campaign(setup).reason and len(told(setup, "rollback")) == 1
 
 
@@ -150,12 +150,12 @@ def test_each_earlier_one_is_verified_until_one_passes(tmp_path: Path) -> None:
 def test_where_none_passes_it_is_the_baseline(tmp_path: Path) -> None:
     setup = create(tmp_path, "A", e2e_command="python -c 'raise SystemExit(3)'")
     assert run(setup).error is None
-    assert best(setup) == setup.lineage.base
+    assert best(setup) == setup.repo.base
     assert campaign(setup).speedup is None and len(headlines(setup)) == 3
     assert "rolled back to the baseline: no kept commit is known to pass it; 2 more failed it" in \
         campaign(setup).reason
     assert told(setup, "e2e") == [] and told(setup, "warning") == []
-    assert f"- current BEST_COMMIT: {setup.lineage.base}" in setup.folder.performance.read_text()
+    assert f"- current BEST_COMMIT: {setup.repo.base}" in setup.folder.performance.read_text()
 
 
 @pytest.mark.slow
@@ -164,7 +164,7 @@ def test_no_more_are_tried_than_there_is_time_for(tmp_path: Path,
     monkeypatch.setattr(Planner, "may_accept", lambda _: False)
     setup = create(tmp_path, "C")
     assert run(setup).error is None
-    assert best(setup) == setup.lineage.base and len(headlines(setup)) == 1
+    assert best(setup) == setup.repo.base and len(headlines(setup)) == 1
     assert campaign(setup).reason.endswith("no kept commit is known to pass it; 2 could not be "
                                            "tried")
 
@@ -190,7 +190,7 @@ def test_every_step_is_one_of_the_source() -> None:
 def test_a_roll_back_that_was_killed_is_finished(tmp_path: Path, step: str) -> None:
     setup = create(tmp_path, "C")
     assert killed(setup, step) == -signal.SIGKILL, campaign(setup)
-    lock = setup.lineage.git_dir / f"{setup.lineage.ref}.lock"  # of a git that died with it
+    lock = setup.repo.git_dir / f"{setup.repo.ref}.lock"  # of a git that died with it
     lock.touch()
     os.utime(lock, (1.0, 1.0))
     assert run(setup).error is None
@@ -206,7 +206,7 @@ def test_a_roll_back_that_was_killed_is_finished(tmp_path: Path, step: str) -> N
 @pytest.mark.slow
 def test_a_branch_of_the_user_that_has_gone_on_is_left_alone(tmp_path: Path) -> None:
     setup = create(tmp_path, "C")
-    user, branch = setup.lineage.project, f"optimize/{setup.id}"
+    user, branch = setup.repo.project, f"optimize/{setup.id}"
     before = run_until_recorded(setup)
     repos.git(user, "switch", "-q", branch)
     (user / "own.txt").write_text("mine\n")
@@ -218,12 +218,12 @@ def test_a_branch_of_the_user_that_has_gone_on_is_left_alone(tmp_path: Path) -> 
     assert repos.git(user, "rev-parse", branch) == mine
     [warning] = told(setup, "warning")
     assert "it is not where the campaign has left it" in warning["message"]
-    assert setup.lineage.best == kept(setup)[1] != before
+    assert setup.repo.best == kept(setup)[1] != before
 
 
 def run_until_recorded(setup: Setup) -> str:
     killed(setup, STEPS[0])
-    return setup.lineage.best
+    return setup.repo.best
 
 
 @pytest.mark.slow
@@ -326,5 +326,5 @@ def test_a_keep_by_a_person_after_the_end_is_accepted_too(tmp_path: Path) -> Non
     [waiting] = [one for one in campaigns.candidates(setup, "waiting")]
     request(setup.workspace, setup.id, "approve", by="eve", candidate=waiting.id)
     assert run(setup, decide_only=True).error is None
-    assert best(setup) == setup.lineage.base
+    assert best(setup) == setup.repo.base
     assert len(told(setup, "rollback")) == 1

@@ -41,39 +41,39 @@ def root(tmp_path: Path) -> Path:
     """A campaign with one verified candidate, whose engine has ended in order."""
     repos.project(tmp_path / "user")
     writer = Writer(tmp_path / "w")
-    lineage = CampaignRepo.create(tmp_path / "w" / "rms", "rms", tmp_path / "user")
-    base = lineage.base
+    repo = CampaignRepo.create(tmp_path / "w" / "rms", "rms", tmp_path / "user")
+    base = repo.base
     writer.add_campaign(samples.campaign(base_commit=base, best_commit=base))
     held = lease.acquire(writer, "rms")
-    add_candidate(writer, lineage, "c1", line=3)
+    add_candidate(writer, repo, "c1", line=3)
     lease.release(writer, held)
     writer.close()
     return tmp_path
 
 
-def add_candidate(writer: Writer, lineage: CampaignRepo, name: str, line: int) -> None:
-    tree = lineage.worktree("fixed-1", lineage.best)
+def add_candidate(writer: Writer, repo: CampaignRepo, name: str, line: int) -> None:
+    tree = repo.worktree("fixed-1", repo.best)
     kernel = tree / "kernel.c"
     kernel.write_text(repos.edited(kernel.read_text(), line, f"{name}();"))
-    patch = lineage.capture(tree, lineage.best)
+    patch = repo.capture(tree, repo.best)
     (writer.workspace / f"{name}.patch").write_bytes(patch.data)
     writer.add_candidate(samples.candidate(
-        name, base_commit=lineage.best, base_tree=lineage.tree_of(lineage.best),
+        name, base_commit=repo.best, base_tree=repo.tree_of(repo.best),
         patch_path=f"{name}.patch", state="verified"))
 
 
 def assert_kept_once(root: Path) -> str:
     """Branch, user's branch and journal agree on one commit, which holds the candidate."""
     reader = Reader(root / "w")
-    lineage = CampaignRepo(root / "w" / "rms", "rms", root / "user")
+    repo = CampaignRepo(root / "w" / "rms", "rms", root / "user")
     candidate, campaign = reader.candidate("c1"), reader.campaign("rms")
     assert campaign is not None
     assert candidate.state == "kept"
-    commits = lineage.log(lineage.ref, lineage.base)
+    commits = repo.log(repo.ref, repo.base)
     assert commits == [candidate.commit] == [campaign.best_commit]
     assert (root / "w" / "rms" / "BEST_COMMIT").read_text() == f"{candidate.commit}\n"
     assert repos.git(root / "user", "rev-parse", BRANCH) == candidate.commit
-    assert "c1();" in lineage.read(candidate.commit, "kernel.c").decode()
+    assert "c1();" in repo.read(candidate.commit, "kernel.c").decode()
     assert [d.kind for d in reader.decisions("rms")] == ["keep"]
     assert reader.decisions("rms")[0].commit == candidate.commit
     kinds = [e.kind for e in reader.last_events("rms")]
@@ -113,9 +113,9 @@ def test_killed_again_and_again_while_recovering(root: Path) -> None:
 
 
 def test_the_commit_is_the_same_however_it_came_about(root: Path) -> None:
-    lineage = CampaignRepo(root / "w" / "rms", "rms", root / "user")
+    repo = CampaignRepo(root / "w" / "rms", "rms", root / "user")
     patch = parse((root / "w" / "c1.patch").read_bytes())
-    planned = lineage.commit(lineage.base, patch, "faster\n\nless traffic")
+    planned = repo.commit(repo.base, patch, "faster\n\nless traffic")
     assert run_engine(root, "keep.committed") == -signal.SIGKILL
     assert run_engine(root) == 0
     assert assert_kept_once(root) == planned
@@ -141,16 +141,16 @@ def test_killed_at_random_moments(root: Path) -> None:
 
 def test_a_branch_that_moved_meanwhile_ends_the_keep(root: Path) -> None:
     assert run_engine(root, "keep.keeping") == -signal.SIGKILL
-    lineage = CampaignRepo(root / "w" / "rms", "rms", root / "user")
+    repo = CampaignRepo(root / "w" / "rms", "rms", root / "user")
     patch = parse((root / "w" / "c1.patch").read_bytes())
-    other = lineage.commit(lineage.base, patch, "someone else's")
-    repos.git(lineage.git_dir, "update-ref", lineage.ref, other)
+    other = repo.commit(repo.base, patch, "someone else's")
+    repos.git(repo.git_dir, "update-ref", repo.ref, other)
     assert run_engine(root) == 0
     reader = Reader(root / "w")
     assert reader.candidate("c1").state == "closed"
     assert "moved" in reader.candidate("c1").reason
     assert [d.kind for d in reader.decisions("rms")] == ["reject", "keep"]
-    assert lineage.best == lineage.base  # the journal's best commit
+    assert repo.best == repo.base  # the journal's best commit
     assert [e.kind for e in reader.last_events("rms")].count("warning") == 2
 
 
@@ -166,32 +166,32 @@ def test_a_commit_that_is_gone_ends_the_keep(root: Path) -> None:
 def test_a_keep_on_an_old_base_is_refused(root: Path) -> None:
     writer = Writer(root / "w")
     lease.acquire(writer, "rms")
-    lineage = CampaignRepo(root / "w" / "rms", "rms", root / "user")
-    add_candidate(writer, lineage, "c2", line=20)
-    commit = keep_first(writer, lineage).commit
+    repo = CampaignRepo(root / "w" / "rms", "rms", root / "user")
+    add_candidate(writer, repo, "c2", line=20)
+    commit = keep_first(writer, repo).commit
     late = Reader(root / "w").candidate("c2")
     patch = parse((root / "w" / "c2.patch").read_bytes())
     why = Keep(message="m", reason="r", actor="judge", round=1)
     with pytest.raises(Refused, match="moved"):
-        keep(writer, lineage, late, patch, why)
-    rebased = lineage.rebase(patch, commit)
+        keep(writer, repo, late, patch, why)
+    rebased = repo.rebase(patch, commit)
     late = msgspec.structs.replace(late, id="c3", base_commit=commit, base_tree=rebased.base_tree)
     writer.add_candidate(late)
-    kept = keep(writer, lineage, late, rebased.patch, why)
-    assert lineage.log(lineage.best, lineage.base) == [commit, kept.commit]
-    text = lineage.read(kept.commit, "kernel.c").decode()
+    kept = keep(writer, repo, late, rebased.patch, why)
+    assert repo.log(repo.best, repo.base) == [commit, kept.commit]
+    text = repo.read(kept.commit, "kernel.c").decode()
     assert "c1();" in text
     assert "c2();" in text
 
 
 def test_a_refused_push_keeps_the_gain_and_says_so(root: Path) -> None:
-    lineage = CampaignRepo(root / "w" / "rms", "rms", root / "user")
+    repo = CampaignRepo(root / "w" / "rms", "rms", root / "user")
     repos.git(root / "user", "switch", "-q", "-c", BRANCH)
     assert run_engine(root) == 0
     reader = Reader(root / "w")
     assert reader.candidate("c1").state == "kept"
-    assert lineage.best == reader.candidate("c1").commit
-    assert repos.git(root / "user", "rev-parse", BRANCH) == lineage.base
+    assert repo.best == reader.candidate("c1").commit
+    assert repos.git(root / "user", "rev-parse", BRANCH) == repo.base
     told = [e for e in reader.last_events("rms") if e.kind == "warning"]
     assert len(told) == 1
     assert b"checked out" in told[0].payload
@@ -201,10 +201,10 @@ def test_an_engine_that_lost_its_lease_moves_no_branch(root: Path) -> None:
     stale, fresh = Writer(root / "w"), Writer(root / "w")
     held = lease.acquire(stale, "rms")
     fresh.put_lease(msgspec.structs.replace(held, epoch=held.epoch + 1))
-    lineage = CampaignRepo(root / "w" / "rms", "rms", root / "user")
+    repo = CampaignRepo(root / "w" / "rms", "rms", root / "user")
     with pytest.raises(LeaseLost):
-        keep_first(stale, lineage)
-    assert lineage.best == lineage.base
+        keep_first(stale, repo)
+    assert repo.best == repo.base
     assert Reader(root / "w").candidate("c1").state == "verified"
 
 

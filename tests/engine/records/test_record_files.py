@@ -154,7 +154,7 @@ def test_each_snapshot_is_what_was_best_then(told: Told) -> None:
 def test_a_snapshot_of_several_files_keeps_their_folders(told: Told) -> None:
     made, reader, _ = told
     made.agree(reader)
-    made.setup.lineage.files = lambda commit: [  # type: ignore[method-assign]
+    made.setup.repo.files = lambda commit: [  # type: ignore[method-assign]
         "README.md", "src/scale.c", "src/more/scale.h"]
     again = Records(made.setup)
     again.agree(reader)

@@ -108,7 +108,7 @@ def test_a_split_says_which_class_takes_which_kernel(tmp_path: Path) -> None:
     for n, (name, commit) in enumerate((("c1", KEPT), ("c2", "l" * 40)), 2):
         writer.start_round(samples.round_(n))
         case.keep(writer, made.folder, n, name, commit)
-    made.setup.lineage.read = lambda commit, path: (  # type: ignore[method-assign]
+    made.setup.repo.read = lambda commit, path: (  # type: ignore[method-assign]
         b"" if commit == "b0" else SPLIT.encode())
     made.agree(Reader(tmp_path))
     text = made.folder.performance.read_text()
@@ -130,8 +130,8 @@ def test_a_split_of_a_python_source_is_told_too(tmp_path: Path, language: str) -
     made, writer = case.begin(tmp_path)
     writer.start_round(samples.round_(2))
     case.keep(writer, made.folder, 2, "c1", KEPT)
-    made.setup.lineage.files = lambda commit: ["src/pa.py"]  # type: ignore[method-assign]
-    made.setup.lineage.read = lambda commit, path: (  # type: ignore[method-assign]
+    made.setup.repo.files = lambda commit: ["src/pa.py"]  # type: ignore[method-assign]
+    made.setup.repo.read = lambda commit, path: (  # type: ignore[method-assign]
         b"" if commit == "b0" else source.encode())
     made.agree(Reader(tmp_path))
     text = made.folder.performance.read_text()

@@ -29,7 +29,7 @@ def user(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def lineage(tmp_path: Path, user: Path) -> CampaignRepo:
+def repo(tmp_path: Path, user: Path) -> CampaignRepo:
     return CampaignRepo.create(tmp_path / "campaign", "rms", user)
 
 
@@ -44,12 +44,12 @@ def state_of(user: Path) -> tuple[object, ...]:
         (own / "config").read_bytes()
 
 
-def edit(lineage: CampaignRepo, path: str = "kernel.c", line: int = 3,
+def edit(repo: CampaignRepo, path: str = "kernel.c", line: int = 3,
          new: str = "faster();") -> Patch:
     """A patch captured from a worktree of its own."""
-    tree = lineage.worktree("editor", lineage.best)
+    tree = repo.worktree("editor", repo.best)
     (tree / path).write_text(repos.edited((tree / path).read_text(), line, new))
-    return lineage.capture(tree, lineage.best)
+    return repo.capture(tree, repo.best)
 
 
 # the project
@@ -69,8 +69,8 @@ def test_a_dirty_project_is_described_and_left_alone(user: Path, tmp_path: Path)
     assert found.dirty == ("kernel.c",)
     assert "kernel.c" in found.warning
     assert "\n" not in found.warning
-    lineage = CampaignRepo.create(tmp_path / "campaign", "rms", found)
-    assert lineage.read(lineage.base, "kernel.c").decode() == repos.KERNEL
+    repo = CampaignRepo.create(tmp_path / "campaign", "rms", found)
+    assert repo.read(repo.base, "kernel.c").decode() == repos.KERNEL
     assert state_of(user) == before
 
 
@@ -92,14 +92,14 @@ def test_detached_bare_shallow_and_linked_projects(tmp_path: Path, user: Path) -
     repos.git(tmp_path, "clone", "-q", "--bare", "user", "bare")
     repos.git(tmp_path, "clone", "-q", "--depth=1", f"file://{user}", "shallow")
     for name, head in (("linked", first), ("bare", None), ("shallow", None)):
-        lineage = CampaignRepo.create(tmp_path / f"c-{name}", "rms", tmp_path / name)
-        assert lineage.base == (head or repos.git(user, "rev-parse", "HEAD"))
-        patch = edit(lineage, "kernel.c", 0, "faster();")
-        commit = lineage.commit(lineage.base, patch, "faster")
-        assert lineage.advance(lineage.base, commit)
-        assert lineage.publish() == ""
+        repo = CampaignRepo.create(tmp_path / f"c-{name}", "rms", tmp_path / name)
+        assert repo.base == (head or repos.git(user, "rev-parse", "HEAD"))
+        patch = edit(repo, "kernel.c", 0, "faster();")
+        commit = repo.commit(repo.base, patch, "faster")
+        assert repo.advance(repo.base, commit)
+        assert repo.publish() == ""
         assert repos.git(tmp_path / name, "rev-parse", BRANCH) == commit
-        assert "faster" in repos.git(lineage.worktree("s", commit), "log", "--oneline")
+        assert "faster" in repos.git(repo.worktree("s", commit), "log", "--oneline")
 
 
 def test_inherited_settings_of_git_change_nothing(
@@ -127,10 +127,10 @@ def test_inherited_settings_of_git_change_nothing(
     monkeypatch.setenv("GIT_PAGER", f"touch {trap}")
     monkeypatch.setenv("GIT_EXTERNAL_DIFF", f"touch {trap}")
     before = state_of(user)
-    lineage = CampaignRepo.create(tmp_path / "campaign", "rms", user)
-    commit = lineage.commit(lineage.base, edit(lineage), "faster")
-    assert lineage.advance(lineage.base, commit)
-    assert lineage.publish() == ""
+    repo = CampaignRepo.create(tmp_path / "campaign", "rms", user)
+    commit = repo.commit(repo.base, edit(repo), "faster")
+    assert repo.advance(repo.base, commit)
+    assert repo.publish() == ""
     assert repos.git(user, "rev-parse", BRANCH) == commit
     assert not trap.exists()
     assert state_of(user) == before
@@ -140,9 +140,9 @@ def test_inherited_settings_of_git_change_nothing(
 def test_a_project_that_belongs_to_someone_else(tmp_path: Path, user: Path) -> None:
     for place in (user, *user.rglob("*")):
         os.chown(place, 12345, 12345)
-    lineage = CampaignRepo.create(tmp_path / "campaign", "rms", user)
-    lineage.advance(lineage.base, lineage.commit(lineage.base, edit(lineage), "faster"))
-    assert lineage.publish() == ""
+    repo = CampaignRepo.create(tmp_path / "campaign", "rms", user)
+    repo.advance(repo.base, repo.commit(repo.base, edit(repo), "faster"))
+    assert repo.publish() == ""
 
 
 # the clone
@@ -150,8 +150,8 @@ def test_a_project_that_belongs_to_someone_else(tmp_path: Path, user: Path) -> N
 
 def test_creating_twice_opens_and_a_torn_clone_is_made_anew(tmp_path: Path, user: Path) -> None:
     (tmp_path / "campaign" / "repo.git.new" / "objects").mkdir(parents=True)
-    lineage = CampaignRepo.create(tmp_path / "campaign", "rms", user)
-    base = lineage.base
+    repo = CampaignRepo.create(tmp_path / "campaign", "rms", user)
+    base = repo.base
     repos.commit(user, {"kernel.c": "new"}, "goes on")
     assert CampaignRepo.create(tmp_path / "campaign", "rms", user).base == base
     assert CampaignRepo(tmp_path / "campaign", "rms", user).best == base
@@ -159,23 +159,23 @@ def test_creating_twice_opens_and_a_torn_clone_is_made_anew(tmp_path: Path, user
         CampaignRepo(tmp_path / "elsewhere", "rms", user)
 
 
-def test_the_clone_shares_no_file_with_the_users_repository(lineage: CampaignRepo,
+def test_the_clone_shares_no_file_with_the_users_repository(repo: CampaignRepo,
                                                             user: Path) -> None:
     own = {p.stat().st_ino for p in (user / ".git").rglob("*") if p.is_file()}
-    assert not any(p.stat().st_ino in own for p in lineage.git_dir.rglob("*") if p.is_file())
-    assert not (lineage.git_dir / "objects" / "info" / "alternates").exists()
+    assert not any(p.stat().st_ino in own for p in repo.git_dir.rglob("*") if p.is_file())
+    assert not (repo.git_dir / "objects" / "info" / "alternates").exists()
 
 
-def test_a_tree_is_checked_out_as_plain_files(lineage: CampaignRepo, tmp_path: Path) -> None:
+def test_a_tree_is_checked_out_as_plain_files(repo: CampaignRepo, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    lineage.checkout_tree(lineage.base, out)
+    repo.checkout_tree(repo.base, out)
     found = {str(p.relative_to(out)): p.read_text() for p in out.rglob("*") if p.is_file()}
     assert found == repos.FILES
-    assert sorted(lineage.files(lineage.base)) == sorted(repos.FILES)
+    assert sorted(repo.files(repo.base)) == sorted(repos.FILES)
     with pytest.raises(FileExistsError):
-        lineage.checkout_tree(lineage.base, out)
+        repo.checkout_tree(repo.base, out)
     with pytest.raises(InputError, match="no commit"):
-        lineage.checkout_tree("0" * 40, tmp_path / "other")
+        repo.checkout_tree("0" * 40, tmp_path / "other")
 
 
 def test_relative_paths_are_as_good_as_absolute_ones(
@@ -183,13 +183,13 @@ def test_relative_paths_are_as_good_as_absolute_ones(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     CampaignRepo.create(Path("campaign"), "rms", Path("user"))
-    lineage = CampaignRepo(Path("campaign"), "rms", Path("user"))
-    lineage.advance(lineage.base, lineage.commit(lineage.base, edit(lineage), "faster"))
-    assert lineage.publish() == ""
-    lineage.checkout_tree(lineage.best, Path("out"))
+    repo = CampaignRepo(Path("campaign"), "rms", Path("user"))
+    repo.advance(repo.base, repo.commit(repo.base, edit(repo), "faster"))
+    assert repo.publish() == ""
+    repo.checkout_tree(repo.best, Path("out"))
     assert "faster();" in Path("out/kernel.c").read_text()
     (Path("campaign/worktrees/editor") / "kernel.c").write_text("x\n")
-    assert lineage.capture(Path("campaign/worktrees/editor"), lineage.best)
+    assert repo.capture(Path("campaign/worktrees/editor"), repo.best)
 
 
 def test_a_name_that_git_refuses_is_one_line(tmp_path: Path, user: Path) -> None:
@@ -199,96 +199,96 @@ def test_a_name_that_git_refuses_is_one_line(tmp_path: Path, user: Path) -> None
         assert "\n" not in str(refusal.value)
 
 
-def test_a_full_disk_is_the_environments_fault(lineage: CampaignRepo) -> None:
+def test_a_full_disk_is_the_environments_fault(repo: CampaignRepo) -> None:
     done = subprocess.CompletedProcess(["git"], 128, b"", b"error: file write error: "
                                        b"No space left on device\nfatal: unable to write\n")
     from engine.repository.git import _failure
     assert isinstance(_failure("add", done, None), EnvironmentFault)
 
 
-def test_no_git_is_one_line(lineage: CampaignRepo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_git_is_one_line(repo: CampaignRepo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(EnvironmentFault, match="git is not installed"):
-        lineage.tree_of("HEAD")
+        repo.tree_of("HEAD")
 
 
 # commits and the branch
 
 
-def test_a_commit_made_again_is_the_same_commit(lineage: CampaignRepo) -> None:
-    patch = edit(lineage)
-    first = lineage.commit(lineage.base, patch, "faster\n\nbecause\x1b[31m")
-    assert lineage.commit(lineage.base, patch, "faster\n\nbecause\x1b[31m") == first
-    assert lineage.commit(lineage.base, patch, "other words") != first
-    assert lineage.parents(first) == [lineage.base]
-    assert lineage.message(first) == "faster\n\nbecause [31m"
-    shown = repos.git(lineage.git_dir, "log", "-1", "--format=%an %ae %cn %at %ct", first)
+def test_a_commit_made_again_is_the_same_commit(repo: CampaignRepo) -> None:
+    patch = edit(repo)
+    first = repo.commit(repo.base, patch, "faster\n\nbecause\x1b[31m")
+    assert repo.commit(repo.base, patch, "faster\n\nbecause\x1b[31m") == first
+    assert repo.commit(repo.base, patch, "other words") != first
+    assert repo.parents(first) == [repo.base]
+    assert repo.message(first) == "faster\n\nbecause [31m"
+    shown = repos.git(repo.git_dir, "log", "-1", "--format=%an %ae %cn %at %ct", first)
     assert shown == "kopt kopt@localhost kopt 1700000001 1700000001"
-    assert lineage.best == lineage.base
+    assert repo.best == repo.base
 
 
-def test_the_branch_moves_by_compare_and_swap(lineage: CampaignRepo) -> None:
-    base = lineage.base
-    one = lineage.commit(base, edit(lineage, line=3), "one")
-    two = lineage.commit(base, edit(lineage, line=9), "two")
-    assert lineage.advance(base, one)
-    assert lineage.advance(base, one)  # a retry
-    assert not lineage.advance(base, two)
-    assert lineage.best == one
-    assert lineage.log(one, base) == [one]
-    lineage.restore(base)
-    assert lineage.best == base
+def test_the_branch_moves_by_compare_and_swap(repo: CampaignRepo) -> None:
+    base = repo.base
+    one = repo.commit(base, edit(repo, line=3), "one")
+    two = repo.commit(base, edit(repo, line=9), "two")
+    assert repo.advance(base, one)
+    assert repo.advance(base, one)  # a retry
+    assert not repo.advance(base, two)
+    assert repo.best == one
+    assert repo.log(one, base) == [one]
+    repo.restore(base)
+    assert repo.best == base
 
 
-def test_only_one_of_many_swaps_wins(lineage: CampaignRepo) -> None:
-    base = lineage.base
-    commits = [lineage.commit(base, edit(lineage, line=n), f"{n}") for n in range(6)]
-    racing = [subprocess.Popen(["git", "update-ref", lineage.ref, commit, base],
-                               cwd=lineage.git_dir, stderr=subprocess.DEVNULL)
+def test_only_one_of_many_swaps_wins(repo: CampaignRepo) -> None:
+    base = repo.base
+    commits = [repo.commit(base, edit(repo, line=n), f"{n}") for n in range(6)]
+    racing = [subprocess.Popen(["git", "update-ref", repo.ref, commit, base],
+                               cwd=repo.git_dir, stderr=subprocess.DEVNULL)
               for commit in commits]
     won = [process.wait(20) == 0 for process in racing]
     assert won.count(True) == 1
-    assert [lineage.advance(base, commit) for commit in commits] == won
+    assert [repo.advance(base, commit) for commit in commits] == won
 
 
-def test_locks_of_killed_commands_are_cleared(lineage: CampaignRepo) -> None:
-    lock = lineage.git_dir / f"{lineage.ref}.lock"
+def test_locks_of_killed_commands_are_cleared(repo: CampaignRepo) -> None:
+    lock = repo.git_dir / f"{repo.ref}.lock"
     lock.write_text("")
     os.utime(lock, (1, 1))
-    left = lineage.git_dir / "kopt" / "index-dead"
+    left = repo.git_dir / "kopt" / "index-dead"
     left.mkdir(parents=True)
     os.utime(left, (1, 1))
-    lineage.unlock()
+    repo.unlock()
     assert not lock.exists()
     assert not left.exists()
-    assert lineage.advance(lineage.base, lineage.commit(lineage.base, edit(lineage), "faster"))
+    assert repo.advance(repo.base, repo.commit(repo.base, edit(repo), "faster"))
 
 
 # the user's repository
 
 
-def test_publishing_touches_nothing_but_the_branch(lineage: CampaignRepo, user: Path) -> None:
+def test_publishing_touches_nothing_but_the_branch(repo: CampaignRepo, user: Path) -> None:
     (user / "kernel.c").write_text("half done")
     repos.git(user, "add", "kernel.c")
     (user / "reference.py").write_text("also half done")
     before = state_of(user)
     for n in range(2):
-        commit = lineage.commit(lineage.best, edit(lineage, line=n), f"{n}")
-        assert lineage.advance(lineage.best, commit)
-        assert lineage.publish() == ""
-        assert lineage.publish() == ""
+        commit = repo.commit(repo.best, edit(repo, line=n), f"{n}")
+        assert repo.advance(repo.best, commit)
+        assert repo.publish() == ""
+        assert repo.publish() == ""
         assert repos.git(user, "rev-parse", BRANCH) == commit
     assert state_of(user) == before
 
 
-def test_a_branch_that_is_not_ours_is_refused_in_one_line(lineage: CampaignRepo,
+def test_a_branch_that_is_not_ours_is_refused_in_one_line(repo: CampaignRepo,
                                                           user: Path) -> None:
-    commit = lineage.commit(lineage.base, edit(lineage), "faster")
-    lineage.advance(lineage.base, commit)
+    commit = repo.commit(repo.base, edit(repo), "faster")
+    repo.advance(repo.base, commit)
     cases = {
         "commits that are not": ("switch", "-q", "-c", BRANCH),
-        "checked out": ("switch", "-q", "-C", BRANCH, lineage.base),
-        "optimize": ("switch", "-q", "-C", "main", lineage.base),
+        "checked out": ("switch", "-q", "-C", BRANCH, repo.base),
+        "optimize": ("switch", "-q", "-C", "main", repo.base),
     }
     for told, command in cases.items():
         repos.git(user, *command)
@@ -299,89 +299,89 @@ def test_a_branch_that_is_not_ours_is_refused_in_one_line(lineage: CampaignRepo,
             repos.git(user, "branch", "-q", "-D", BRANCH)
             repos.git(user, "branch", "-q", "optimize")
         before = repos.git(user, "for-each-ref")
-        refusal = lineage.publish()
+        refusal = repo.publish()
         assert told in refusal
         assert "\n" not in refusal
         assert repos.git(user, "for-each-ref") == before
-        assert lineage.best == commit
+        assert repo.best == commit
     repos.git(user, "branch", "-q", "-D", "optimize")
-    assert lineage.publish() == ""
+    assert repo.publish() == ""
 
 
 def test_a_user_repository_that_is_gone_is_refused_in_one_line(
-    lineage: CampaignRepo, user: Path
+    repo: CampaignRepo, user: Path
 ) -> None:
     user.rename(user.with_name("moved"))
-    refusal = lineage.publish()
+    refusal = repo.publish()
     assert "does not" in refusal or "not take" in refusal
     assert "\n" not in refusal
 
 
-def test_a_deleted_branch_is_made_again(lineage: CampaignRepo, user: Path) -> None:
-    lineage.advance(lineage.base, lineage.commit(lineage.base, edit(lineage), "faster"))
-    assert lineage.publish() == ""
+def test_a_deleted_branch_is_made_again(repo: CampaignRepo, user: Path) -> None:
+    repo.advance(repo.base, repo.commit(repo.base, edit(repo), "faster"))
+    assert repo.publish() == ""
     repos.git(user, "branch", "-q", "-D", BRANCH)
-    assert lineage.publish() == ""
+    assert repo.publish() == ""
 
 
 # worktrees and capture
 
 
-def test_capture_sees_every_honest_kind_of_change(lineage: CampaignRepo) -> None:
-    tree = lineage.worktree("planned-1", lineage.base)
+def test_capture_sees_every_honest_kind_of_change(repo: CampaignRepo) -> None:
+    tree = repo.worktree("planned-1", repo.base)
     (tree / "kernel.c").write_text(repos.edited(repos.KERNEL, 7, "changed();"))
     (tree / "src/deep/helper.h").unlink()
     (tree / "src/new file é.h").write_bytes(b"latin \xe9 and \x1b[0m\n")
     (tree / "scratch.tmpfile").write_text("ignored by the project")
-    patch = lineage.capture(tree, lineage.base)
+    patch = repo.capture(tree, repo.base)
     assert [(f.path, f.is_new, f.is_deleted) for f in patch.files] == [
         ("kernel.c", False, False), ("src/deep/helper.h", False, True),
         ("src/new file é.h", True, False),
     ]
     assert (patch.files[0].added, patch.files[0].removed) == (1, 1)
-    applied = lineage.apply(lineage.base, patch)
+    applied = repo.apply(repo.base, patch)
     assert applied.rung == "plain"
     assert applied.patch.data == patch.data
-    assert lineage.read(applied.tree, "src/new file é.h") == b"latin \xe9 and \x1b[0m\n"
+    assert repo.read(applied.tree, "src/new file é.h") == b"latin \xe9 and \x1b[0m\n"
 
 
-def test_an_untouched_worktree_has_no_patch(lineage: CampaignRepo) -> None:
-    tree = lineage.worktree("fixed-1", lineage.base)
-    assert not lineage.capture(tree, lineage.base)
+def test_an_untouched_worktree_has_no_patch(repo: CampaignRepo) -> None:
+    tree = repo.worktree("fixed-1", repo.base)
+    assert not repo.capture(tree, repo.base)
     os.utime(tree / "kernel.c")
     (tree / "kernel.c").chmod(0o600)
-    assert not lineage.capture(tree, lineage.base)
+    assert not repo.capture(tree, repo.base)
 
 
-def test_an_edit_that_hides_its_time_is_seen(lineage: CampaignRepo) -> None:
+def test_an_edit_that_hides_its_time_is_seen(repo: CampaignRepo) -> None:
     """Same size, same time stamp, in the same moment as the checkout."""
     for n in range(20):
-        tree = lineage.worktree("sly", lineage.base)
+        tree = repo.worktree("sly", repo.base)
         kernel = tree / "kernel.c"
         before = kernel.stat()
         kernel.write_text(repos.KERNEL.replace("line_1(", f"lin{chr(65 + n)}_1("))
         os.utime(kernel, ns=(before.st_atime_ns, before.st_mtime_ns))
-        assert len(lineage.capture(tree, lineage.base).files) == 1
+        assert len(repo.capture(tree, repo.base).files) == 1
 
 
-def test_new_files_outside_the_edit_globs_are_left_out(lineage: CampaignRepo) -> None:
-    tree = lineage.worktree("planned-1", lineage.base)
+def test_new_files_outside_the_edit_globs_are_left_out(repo: CampaignRepo) -> None:
+    tree = repo.worktree("planned-1", repo.base)
     (tree / "kernel.c").write_text(repos.edited(repos.KERNEL, 7, "changed();"))
     (tree / "NOTES.md").write_text("what I tried")
     (tree / "reference.py").write_text("def rmsnorm(*_): return 0\n")
-    patch = lineage.capture(tree, lineage.base, ("kernel.c",))
+    patch = repo.capture(tree, repo.base, ("kernel.c",))
     assert [f.path for f in patch.files] == ["kernel.c", "reference.py"]
     assert [(d.path, d.reason) for d in patch.dropped] == [
         ("NOTES.md", "new file that no edit glob names")]
 
 
-def test_a_workers_own_commits_do_not_hide_its_changes(lineage: CampaignRepo) -> None:
-    tree = lineage.worktree("agent-1", lineage.base)
+def test_a_workers_own_commits_do_not_hide_its_changes(repo: CampaignRepo) -> None:
+    tree = repo.worktree("agent-1", repo.base)
     for n in (3, 5):
         text = repos.edited((tree / "kernel.c").read_text(), n, f"step_{n}();")
         repos.commit(tree, {"kernel.c": text}, f"step {n}")
     repos.git(tree, "gc", "-q", "--prune=now")
-    patch = lineage.capture(tree, lineage.base)
+    patch = repo.capture(tree, repo.base)
     assert (patch.files[0].added, patch.files[0].removed) == (2, 2)
     assert repos.git(tree, "log", "--format=%s") == "step 5\nstep 3\nstart"
 
@@ -403,21 +403,21 @@ def test_a_workers_own_commits_do_not_hide_its_changes(lineage: CampaignRepo) ->
     "echo x > \"$(printf 'new\\nline')\"", "touch .git/index.lock",
     "d=x; for i in 1 2 3 4 5 6 7 8 9 10; do d=$d/$d; mkdir -p $d 2>/dev/null; done; true",
 ])
-def test_capture_survives_hostile_workers(lineage: CampaignRepo, tmp_path: Path,
+def test_capture_survives_hostile_workers(repo: CampaignRepo, tmp_path: Path,
                                           trick: str) -> None:
-    tree = lineage.worktree("hostile", lineage.base)
+    tree = repo.worktree("hostile", repo.base)
     trap = tmp_path / "trap"
     subprocess.run(["sh", "-c", trick.replace("TRAP", str(trap))], cwd=tree, check=True,
                    env=repos.ENVIRONMENT)
     (tree / "kernel.c").write_text(repos.edited(repos.KERNEL, 3, "faster();"))
-    patch = lineage.capture(tree, lineage.base, ("kernel.c",))
+    patch = repo.capture(tree, repo.base, ("kernel.c",))
     outside = {"src/deep/helper.h", ".gitignore"}  # some tricks delete or lock these
     assert {f.path for f in patch.files} - outside == {"kernel.c"}
-    lineage.remove("hostile")
+    repo.remove("hostile")
     assert not tree.exists()
     assert not trap.exists()
-    again = lineage.worktree("hostile", lineage.base)
-    assert not lineage.capture(again, lineage.base)
+    again = repo.worktree("hostile", repo.base)
+    assert not repo.capture(again, repo.base)
 
 
 def test_a_submodule_that_a_worker_fills_is_not_entered(tmp_path: Path) -> None:
@@ -425,21 +425,21 @@ def test_a_submodule_that_a_worker_fills_is_not_entered(tmp_path: Path) -> None:
     user, trap = repos.project(tmp_path / "user"), tmp_path / "trap"
     repos.git(user, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},vendored")
     repos.git(user, "commit", "-q", "-m", "submodule")
-    lineage = CampaignRepo.create(tmp_path / "campaign", "rms", user)
-    tree = lineage.worktree("s", lineage.base)
-    assert not lineage.capture(tree, lineage.base)
+    repo = CampaignRepo.create(tmp_path / "campaign", "rms", user)
+    tree = repo.worktree("s", repo.base)
+    assert not repo.capture(tree, repo.base)
     repos.git(tree / "vendored", "init", "-q")
     repos.commit(tree / "vendored", {"f": "x"})
     repos.git(tree / "vendored", "config", "core.fsmonitor", f"touch {trap}")
     (tree / "kernel.c").write_text("changed\n")
-    assert [f.path for f in lineage.capture(tree, lineage.base).files] == ["kernel.c"]
+    assert [f.path for f in repo.capture(tree, repo.base).files] == ["kernel.c"]
     assert not trap.exists()
     repos.git(tree, "status")
     assert trap.exists()
 
 
-def test_files_swapped_for_folders_links_and_back(lineage: CampaignRepo, tmp_path: Path) -> None:
-    tree = lineage.worktree("shapes", lineage.base)
+def test_files_swapped_for_folders_links_and_back(repo: CampaignRepo, tmp_path: Path) -> None:
+    tree = repo.worktree("shapes", repo.base)
     (tree / "kernel.c").unlink()
     (tree / "kernel.c").mkdir()
     (tree / "kernel.c" / "part.c").write_text("int part;\n")
@@ -448,7 +448,7 @@ def test_files_swapped_for_folders_links_and_back(lineage: CampaignRepo, tmp_pat
     (tree / "src/deep").write_text("now a file\n")
     (tree / "task.yaml").unlink()
     (tree / "task.yaml").symlink_to("/etc/passwd")
-    patch = lineage.capture(tree, lineage.base)
+    patch = repo.capture(tree, repo.base)
     assert {f.path for f in patch.files} == {
         "kernel.c", "kernel.c/part.c", "src/deep", "src/deep/helper.h", "task.yaml"}
     assert "root:" not in patch.text
@@ -464,33 +464,33 @@ contents = st.one_of(st.none(), st.text(st.characters(codec="utf-8"), max_size=4
 @settings(max_examples=20, deadline=None,
           suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_captured_is_what_was_left(
-    lineage: CampaignRepo, changes: dict[str, str | None]
+    repo: CampaignRepo, changes: dict[str, str | None]
 ) -> None:
     """Any edits, captured and applied to the base again, give the worktree's own files."""
-    tree = lineage.worktree("any", lineage.base)
+    tree = repo.worktree("any", repo.base)
     for name, text in changes.items():
         (tree / name).unlink(missing_ok=True)
         if text is not None:
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             (tree / name).write_bytes(text.encode())
-    patch = lineage.capture(tree, lineage.base)
+    patch = repo.capture(tree, repo.base)
     left = {str(p.relative_to(tree)): p.read_bytes() for p in tree.rglob("*")
             if p.is_file() and ".git" not in p.parts}
     binary = {d.path for d in patch.dropped}
-    again = lineage.apply(lineage.base, patch).tree if patch else lineage.tree_of(lineage.base)
-    made = {name: lineage.read(again, name) for name in lineage.files(again)}
+    again = repo.apply(repo.base, patch).tree if patch else repo.tree_of(repo.base)
+    made = {name: repo.read(again, name) for name in repo.files(again)}
     differ = {n for n in made.keys() | left.keys() if made.get(n) != left.get(n)}
     assert differ == binary
     assert all(b"\0" in left[name] for name in binary)
 
 
-def test_slots_are_filled_in_parallel(lineage: CampaignRepo) -> None:
+def test_slots_are_filled_in_parallel(repo: CampaignRepo) -> None:
     def fill(n: int) -> Patch:
-        tree = lineage.worktree(f"slot-{n}", lineage.base)
+        tree = repo.worktree(f"slot-{n}", repo.base)
         kernel = tree / "kernel.c"
         kernel.write_text(repos.edited(kernel.read_text(), n, f"slot_{n}();"))
-        patch = lineage.capture(tree, lineage.base)
-        lineage.commit(lineage.base, patch, f"{n}")
+        patch = repo.capture(tree, repo.base)
+        repo.commit(repo.base, patch, f"{n}")
         return patch
 
     with ThreadPoolExecutor(8) as pool:
@@ -498,62 +498,62 @@ def test_slots_are_filled_in_parallel(lineage: CampaignRepo) -> None:
     for n, patch in enumerate(patches):
         assert f"slot_{n}();" in patch.text
         assert (patch.files[0].added, patch.files[0].removed) == (1, 1)
-    lineage.remove_all()
-    assert not (lineage.folder / "worktrees").exists()
+    repo.remove_all()
+    assert not (repo.folder / "worktrees").exists()
 
 
 def test_too_much_is_refused_or_left_out(
-    lineage: CampaignRepo, monkeypatch: pytest.MonkeyPatch
+    repo: CampaignRepo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tree = lineage.worktree("flood", lineage.base)
+    tree = repo.worktree("flood", repo.base)
     (tree / "huge.c").write_bytes(b"x\n" * (worktree.MAX_FILE // 2 + 1))
     (tree / "data.bin").write_bytes(bytes(range(256)) * 16)
-    patch = lineage.capture(tree, lineage.base)
+    patch = repo.capture(tree, repo.base)
     assert not patch
     assert {d.path for d in patch.dropped} == {"huge.c", "data.bin"}
     monkeypatch.setattr(worktree, "MAX_NEW_FILES", 10)
     for n in range(20):
         (tree / f"f{n}.c").write_text("int x;\n")
     with pytest.raises(InputError, match="new files"):
-        lineage.capture(tree, lineage.base)
+        repo.capture(tree, repo.base)
     monkeypatch.setattr(worktree, "MAX_FILES", 20)
     with pytest.raises(InputError, match="more than 20 files"):
-        lineage.capture(tree, lineage.base)
+        repo.capture(tree, repo.base)
 
 
-def test_a_missing_worktree_is_the_workers_fault(lineage: CampaignRepo, tmp_path: Path) -> None:
+def test_a_missing_worktree_is_the_workers_fault(repo: CampaignRepo, tmp_path: Path) -> None:
     for trick in ("nothing", "file", "link"):
-        tree = lineage.worktree("gone", lineage.base)
-        lineage.remove("gone")
+        tree = repo.worktree("gone", repo.base)
+        repo.remove("gone")
         if trick == "file":
             tree.write_text("")
         if trick == "link":
             tree.symlink_to(tmp_path)
         with pytest.raises(InputError, match="removed its worktree"):
-            lineage.capture(tree, lineage.base)
-        lineage.remove("gone")
+            repo.capture(tree, repo.base)
+        repo.remove("gone")
     assert (tmp_path / "user").is_dir()
 
 
-def test_a_socket_in_the_worktree(lineage: CampaignRepo) -> None:
-    tree = lineage.worktree("s", lineage.base)
+def test_a_socket_in_the_worktree(repo: CampaignRepo) -> None:
+    tree = repo.worktree("s", repo.base)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(os.path.relpath(tree / "sock"))
-        patch = lineage.capture(tree, lineage.base)
+        patch = repo.capture(tree, repo.base)
     assert [(d.path, d.reason) for d in patch.dropped] == [("sock", "not a regular file")]
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "/etc", "-rf", ".git", "a..b", "x" * 200])
-def test_slot_names_cannot_lead_away(lineage: CampaignRepo, name: str) -> None:
+def test_slot_names_cannot_lead_away(repo: CampaignRepo, name: str) -> None:
     with pytest.raises(ValueError, match="slot"):
-        lineage.worktree(name, lineage.base)
+        repo.worktree(name, repo.base)
 
 
-def test_the_engine_reads_no_configuration_of_a_worktree(lineage: CampaignRepo) -> None:
+def test_the_engine_reads_no_configuration_of_a_worktree(repo: CampaignRepo) -> None:
     """A worktree's own git sees the clone's objects, and nothing leads from the clone back."""
-    tree = lineage.worktree("planned-1", lineage.base)
-    assert repos.git(tree, "rev-parse", "HEAD") == lineage.base
+    tree = repo.worktree("planned-1", repo.base)
+    assert repos.git(tree, "rev-parse", "HEAD") == repo.base
     assert repos.git(tree, "status", "--porcelain") == ""
     assert repos.git(tree, "rev-parse", "--git-common-dir") == ".git"
-    assert Git(lineage.git_dir).find("HEAD") == lineage.base
-    assert isinstance(lineage, Clone)
+    assert Git(repo.git_dir).find("HEAD") == repo.base
+    assert isinstance(repo, Clone)

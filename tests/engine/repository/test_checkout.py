@@ -45,31 +45,31 @@ WHOLE = {"third_party/outer/outer.h": "#define OUTER 1\n",
 
 def test_submodules_are_in_every_checkout(tmp_path: Path) -> None:
     user = with_submodules(tmp_path)
-    lineage = CampaignRepo.create(tmp_path / "campaign", "rms", user)
-    assert lineage.missing == ()
+    repo = CampaignRepo.create(tmp_path / "campaign", "rms", user)
+    assert repo.missing == ()
     for name in ("inner", "outer", "user"):  # nothing more is needed of them
         shutil.rmtree(tmp_path / name)
-    tree = lineage.worktree("s", lineage.base)
-    lineage.checkout_tree(lineage.base, tmp_path / "plain")
+    tree = repo.worktree("s", repo.base)
+    repo.checkout_tree(repo.base, tmp_path / "plain")
     for place in (tree, tmp_path / "plain"):
         assert files(place).items() >= WHOLE.items()
         assert (place / "kernel.c").read_text() == repos.KERNEL
     assert repos.git(tree, "status", "--porcelain") == ""
-    assert not lineage.capture(tree, lineage.base)
+    assert not repo.capture(tree, repo.base)
 
 
 def test_changes_inside_a_submodule_are_no_part_of_a_candidate(tmp_path: Path) -> None:
     user = with_submodules(tmp_path)
-    lineage = CampaignRepo.create(tmp_path / "campaign", "rms", user)
-    tree = lineage.worktree("s", lineage.base)
+    repo = CampaignRepo.create(tmp_path / "campaign", "rms", user)
+    tree = repo.worktree("s", repo.base)
     (tree / "third_party/outer/outer.h").write_text("#define OUTER 2\n")
     (tree / "kernel.c").write_text("int x;\n")
-    patch = lineage.capture(tree, lineage.base)
+    patch = repo.capture(tree, repo.base)
     assert [file.path for file in patch.files] == ["kernel.c"]
-    commit = lineage.commit(lineage.base, patch, "faster")
-    assert lineage.advance(lineage.base, commit) and lineage.publish() == ""
+    commit = repo.commit(repo.base, patch, "faster")
+    assert repo.advance(repo.base, commit) and repo.publish() == ""
     assert "160000" in repos.git(user, "ls-tree", "-r", "optimize/rms", "third_party/outer")
-    lineage.checkout_tree(commit, tmp_path / "next")
+    repo.checkout_tree(commit, tmp_path / "next")
     assert files(tmp_path / "next").items() >= WHOLE.items()
 
 
@@ -77,9 +77,9 @@ def test_a_submodule_that_is_not_checked_out_is_found_where_git_keeps_it(tmp_pat
     user = with_submodules(tmp_path)
     repos.git(user, "submodule", "--quiet", "deinit", "--force", "third_party/outer")
     assert not (user / "third_party/outer/outer.h").exists()
-    lineage = CampaignRepo.create(tmp_path / "campaign", "rms", user)
-    assert lineage.missing == ()
-    assert files(lineage.worktree("s", lineage.base)).items() >= WHOLE.items()
+    repo = CampaignRepo.create(tmp_path / "campaign", "rms", user)
+    assert repo.missing == ()
+    assert files(repo.worktree("s", repo.base)).items() >= WHOLE.items()
 
 
 @pytest.mark.parametrize(("gone", "named"), [
@@ -93,10 +93,10 @@ def test_what_is_nowhere_here_is_told_in_one_line(tmp_path: Path, gone: str, nam
               gone.removeprefix(f"{within}/") if within else gone)
     modules = user / ".git/modules/a name"
     shutil.rmtree(modules / "modules/deps/inner" if within else modules)
-    lineage = CampaignRepo.create(tmp_path / "campaign", "rms", user)
-    [told] = lineage.missing
+    repo = CampaignRepo.create(tmp_path / "campaign", "rms", user)
+    [told] = repo.missing
     assert f"no checkout has them: {named} (run `git submodule update" in told
-    assert lineage.worktree("s", lineage.base).is_dir()
+    assert repo.worktree("s", repo.base).is_dir()
     assert CampaignRepo(tmp_path / "campaign", "rms", user).missing == (told,)
 
 
@@ -140,42 +140,42 @@ def with_lfs(root: Path, *, store: bool = True, checked_out: bool = False) -> Pa
 def test_lfs_contents_are_in_every_checkout(tmp_path: Path, store: bool,
                                             checked_out: bool) -> None:
     user = with_lfs(tmp_path, store=store, checked_out=checked_out)
-    lineage = CampaignRepo.create(tmp_path / "campaign", "rms", user)
-    assert lineage.missing == ()
+    repo = CampaignRepo.create(tmp_path / "campaign", "rms", user)
+    assert repo.missing == ()
     user.rename(tmp_path / "gone")
-    tree = lineage.worktree("s", lineage.base)
-    lineage.checkout_tree(lineage.base, tmp_path / "plain")
+    tree = repo.worktree("s", repo.base)
+    repo.checkout_tree(repo.base, tmp_path / "plain")
     for place in (tree, tmp_path / "plain"):
         assert (place / "data/w.bin").read_bytes() == WEIGHTS
-        assert not lineage.capture(place, lineage.base)
+        assert not repo.capture(place, repo.base)
         (place / "kernel.c").write_text("int x;\n")
-        assert [f.path for f in lineage.capture(place, lineage.base).files] == ["kernel.c"]
+        assert [f.path for f in repo.capture(place, repo.base).files] == ["kernel.c"]
     (tree / "data/w.bin").write_bytes(b"written in place")
-    again = lineage.worktree("other", lineage.base)
+    again = repo.worktree("other", repo.base)
     assert (again / "data/w.bin").read_bytes() == WEIGHTS
 
 
 def test_a_changed_lfs_file_is_left_out_and_told(tmp_path: Path) -> None:
-    lineage = CampaignRepo.create(tmp_path / "campaign", "rms", with_lfs(tmp_path))
-    tree = lineage.worktree("s", lineage.base)
+    repo = CampaignRepo.create(tmp_path / "campaign", "rms", with_lfs(tmp_path))
+    tree = repo.worktree("s", repo.base)
     for change in (lambda: (tree / "data/w.bin").write_text("text now\n"),
                    lambda: (tree / "data/w.bin").unlink()):
         change()
-        patch = lineage.capture(tree, lineage.base)
+        patch = repo.capture(tree, repo.base)
         assert not patch.files
         assert [(d.path, d.reason) for d in patch.dropped] == [
             ("data/w.bin", "stored with Git LFS: no candidate can change it")]
     (tree / "data/w.bin").write_text(pointer(WEIGHTS))
-    assert lineage.capture(tree, lineage.base).dropped == ()
+    assert repo.capture(tree, repo.base).dropped == ()
 
 
 def test_lfs_contents_that_are_not_here_are_told(tmp_path: Path) -> None:
-    lineage = CampaignRepo.create(tmp_path / "campaign", "rms", with_lfs(tmp_path, store=False))
-    [told] = lineage.missing
+    repo = CampaignRepo.create(tmp_path / "campaign", "rms", with_lfs(tmp_path, store=False))
+    [told] = repo.missing
     assert "no checkout has them: data/w.bin (run `git lfs pull`" in told
-    tree = lineage.worktree("s", lineage.base)
+    tree = repo.worktree("s", repo.base)
     assert (tree / "data/w.bin").read_text() == pointer(WEIGHTS)
-    assert not lineage.capture(tree, lineage.base)
+    assert not repo.capture(tree, repo.base)
 
 
 @pytest.mark.parametrize(("text", "found"), [
@@ -220,14 +220,14 @@ BUILT = ("*.o", "*.so")
 
 
 def test_a_build_in_a_checkout_does_only_what_is_left_to_do(tmp_path: Path) -> None:
-    lineage = CampaignRepo.create(tmp_path / "c", "rms", with_build(tmp_path), carry=BUILT)
-    tree = lineage.worktree("s", lineage.base)
+    repo = CampaignRepo.create(tmp_path / "c", "rms", with_build(tmp_path), carry=BUILT)
+    tree = repo.worktree("s", repo.base)
     assert make(tree) == []
     (tree / "kernel.c").write_text("int kernel(void) { return 3; }\n")
-    patch = lineage.capture(tree, lineage.base, ("kernel.c",))
-    lineage.checkout_tree(lineage.apply(lineage.base, patch).tree, tmp_path / "candidate")
+    patch = repo.capture(tree, repo.base, ("kernel.c",))
+    repo.checkout_tree(repo.apply(repo.base, patch).tree, tmp_path / "candidate")
     assert make(tmp_path / "candidate") == ["kernel.c", "slow.o"]
-    lineage.checkout_tree(lineage.base, tmp_path / "base")
+    repo.checkout_tree(repo.base, tmp_path / "base")
     assert make(tmp_path / "base") == []
 
 
@@ -236,22 +236,22 @@ def test_what_was_built_from_uncommitted_sources_is_built_again(tmp_path: Path) 
     user = with_build(tmp_path)
     (user / "kernel.c").write_text("int kernel(void) { return 9; }\n")
     assert make(user) == ["kernel.c", "slow.o"]
-    lineage = CampaignRepo.create(tmp_path / "c", "rms", user, carry=BUILT)
-    assert make(lineage.worktree("s", lineage.base)) == ["kernel.c", "slow.o"]
+    repo = CampaignRepo.create(tmp_path / "c", "rms", user, carry=BUILT)
+    assert make(repo.worktree("s", repo.base)) == ["kernel.c", "slow.o"]
 
 
 def test_built_files_are_copies_and_no_part_of_a_candidate(tmp_path: Path) -> None:
     user = with_build(tmp_path)
     (user / ".gitignore").unlink()  # as if they were ignored by the user's own settings
     repos.git(user, "commit", "-q", "-am", "no list")
-    lineage = CampaignRepo.create(tmp_path / "c", "rms", user, carry=BUILT)
+    repo = CampaignRepo.create(tmp_path / "c", "rms", user, carry=BUILT)
     before = (user / "lib.so").read_bytes()
-    tree = lineage.worktree("s", lineage.base)
+    tree = repo.worktree("s", repo.base)
     with (tree / "lib.so").open("r+b") as file:
         file.write(b"EVIL")
     (tree / "kernel.o").unlink()
-    assert not lineage.capture(tree, lineage.base).files
-    assert (lineage.worktree("t", lineage.base) / "lib.so").read_bytes() == before
+    assert not repo.capture(tree, repo.base).files
+    assert (repo.worktree("t", repo.base) / "lib.so").read_bytes() == before
     assert (user / "lib.so").read_bytes() == before
     inodes = {p.stat().st_ino for p in user.glob("*.[os]*")}
     assert not any(p.stat().st_ino in inodes for p in (tmp_path / "c").rglob("*.[os]*"))
@@ -280,9 +280,9 @@ def test_what_a_submodule_tracks_is_its_commits_own(tmp_path: Path) -> None:
     for name, text in (("h.h", "#define LIB 2\n"), ("in/inner.h", "#define INNER 2\n")):
         (user / "lib" / name).write_text(text)
     before = {name: (user / "lib" / name).lstat().st_mtime_ns for name in ("lib.c", "h.h")}
-    lineage = CampaignRepo.create(tmp_path / "c", "rms", user, carry=("lib", "fetched"))
-    tree = lineage.worktree("s", lineage.base)
-    lineage.checkout_tree(lineage.base, tmp_path / "plain")
+    repo = CampaignRepo.create(tmp_path / "c", "rms", user, carry=("lib", "fetched"))
+    tree = repo.worktree("s", repo.base)
+    repo.checkout_tree(repo.base, tmp_path / "plain")
     for place in (tree, tmp_path / "plain"):
         lib = place / "lib"
         assert (lib / "h.h").read_text().endswith("#define LIB 1\n")
@@ -297,13 +297,13 @@ def test_what_a_submodule_tracks_is_its_commits_own(tmp_path: Path) -> None:
 
 def test_a_build_goes_on_where_a_submodule_is_as_it_was_committed(tmp_path: Path) -> None:
     user = with_a_built_submodule(tmp_path)
-    lineage = CampaignRepo.create(tmp_path / "c", "rms", user, carry=("**/*.o",))
-    assert make(lineage.worktree("s", lineage.base)) == []
+    repo = CampaignRepo.create(tmp_path / "c", "rms", user, carry=("**/*.o",))
+    assert make(repo.worktree("s", repo.base)) == []
     (user / "lib/.git").unlink()  # an older git has the repository itself there
     shutil.copytree(user / ".git/modules/lib", user / "lib/.git")
     repos.git(user / "lib", "config", "--unset", "core.worktree")
-    lineage = CampaignRepo.create(tmp_path / "d", "rms", user, carry=("lib",))
-    tree = lineage.worktree("s", lineage.base)
+    repo = CampaignRepo.create(tmp_path / "d", "rms", user, carry=("lib",))
+    tree = repo.worktree("s", repo.base)
     assert make(tree) == [] and not os.path.lexists(tree / "lib/.git")
     copied = workspace_copy.copy(
         find(user), ("Makefile",), tmp_path / "extracted"
@@ -318,8 +318,8 @@ def test_the_workspace_is_not_carried_into_itself(tmp_path: Path) -> None:
     user = with_build(tmp_path)
     CampaignRepo.create(user / "workspace" / "one", "rms", user, carry=BUILT)
     for name in ("workspace/two", "three"):
-        lineage = CampaignRepo.create(user / name, "rms", user, carry=("**/*.o", "**/*.so"))
-        tree = lineage.worktree("s", lineage.base)
+        repo = CampaignRepo.create(user / name, "rms", user, carry=("**/*.o", "**/*.so"))
+        tree = repo.worktree("s", repo.base)
         found = sorted(str(p.relative_to(tree)) for p in tree.rglob("*.o"))
         assert [one for one in found if name in one] == []
         assert found[:2] == ["kernel.o", "slow.o"]
@@ -334,11 +334,11 @@ def test_nothing_to_carry_is_one_line(tmp_path: Path) -> None:
 
 def test_a_carried_build_is_enough_for_the_canary(tmp_path: Path) -> None:
     """A build that fails leaves what was carried: the benchmark passes, and that proves nothing."""
-    lineage = CampaignRepo.create(tmp_path / "c", "rms", with_build(tmp_path), carry=BUILT)
+    repo = CampaignRepo.create(tmp_path / "c", "rms", with_build(tmp_path), carry=BUILT)
     verdict = Verdict(valid=False, rejected_reason="x",
                       evidence=(Evidence(kind=UNBUILT, detail="exited with 2"),))
     def listen(carries: bool) -> tuple[str, ...]:
-        return canary.listen(lambda tree: verdict, lineage, lineage.base, edit=("kernel.c",),
+        return canary.listen(lambda tree: verdict, repo, repo.base, edit=("kernel.c",),
                              frozen=(), carries=carries)
     assert listen(True) == (canary.BEFORE,)
     with pytest.raises(InputError, match="does not run the files"):
@@ -347,9 +347,9 @@ def test_a_carried_build_is_enough_for_the_canary(tmp_path: Path) -> None:
 
 def test_a_plain_project_gets_nothing_more(tmp_path: Path) -> None:
     user = repos.project(tmp_path / "user")
-    lineage = CampaignRepo.create(tmp_path / "c", "rms", find(user))
-    assert lineage.missing == ()
-    assert files(lineage.worktree("s", lineage.base)) == {
+    repo = CampaignRepo.create(tmp_path / "c", "rms", find(user))
+    assert repo.missing == ()
+    assert files(repo.worktree("s", repo.base)) == {
         name: text for name, text in repos.FILES.items() if name != ".gitignore"} | {
         ".gitignore": repos.FILES[".gitignore"]}
-    assert not os.path.lexists(lineage.folder / "carried")
+    assert not os.path.lexists(repo.folder / "carried")

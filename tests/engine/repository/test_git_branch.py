@@ -14,15 +14,15 @@ from tests.support import campaigns, repos
 
 def keep(setup: Setup) -> str:
     """Keep a faster kernel in the campaign's line and publish it; returns the commit."""
-    lineage = setup.lineage
-    before = lineage.best
-    commit = lineage.commit(before, lineage.take(before, campaigns.patch(setup)).patch, "faster")
-    assert lineage.advance(before, commit) and lineage.publish() == ""
+    repo = setup.repo
+    before = repo.best
+    commit = repo.commit(before, repo.take(before, campaigns.patch(setup)).patch, "faster")
+    assert repo.advance(before, commit) and repo.publish() == ""
     return commit
 
 
 def branches(setup: Setup) -> list[str]:
-    listed = repos.git(setup.lineage.project, "for-each-ref", "--format=%(refname:short)")
+    listed = repos.git(setup.repo.project, "for-each-ref", "--format=%(refname:short)")
     return sorted(name for name in listed.split() if name != "main")
 
 
@@ -36,24 +36,24 @@ def test_kept_commits_go_to_the_branch_that_is_named(tmp_path: Path, given: str,
     name = found.format(id=setup.id)
     assert branches(setup) == ([name] if name else [])
     if name:
-        assert repos.git(setup.lineage.project, "rev-parse", name) == commit
-    assert setup.lineage.best == commit
+        assert repos.git(setup.repo.project, "rev-parse", name) == commit
+    assert setup.repo.best == commit
 
 
 def test_a_named_branch_is_taken_back_and_never_forced(tmp_path: Path) -> None:
     setup = campaigns.create(tmp_path, git_branch="mine")
-    lineage, user = setup.lineage, setup.lineage.project
+    repo, user = setup.repo, setup.repo.project
     commit = keep(setup)
-    lineage.restore(lineage.base)
-    assert lineage.take_back(commit) == ""
-    assert repos.git(user, "rev-parse", "mine") == lineage.base
+    repo.restore(repo.base)
+    assert repo.take_back(commit) == ""
+    assert repos.git(user, "rev-parse", "mine") == repo.base
     repos.git(user, "switch", "-q", "mine")
     repos.commit(user, {"reference.py": "def scale(x):\n    return x + x\n"}, "theirs")
     repos.git(user, "switch", "-q", "main")
     theirs = repos.git(user, "rev-parse", "mine")
-    lineage.restore(commit)
+    repo.restore(commit)
     assert "did not take branch mine: it has commits that are not the campaign's" in \
-        lineage.publish()
+        repo.publish()
     assert repos.git(user, "rev-parse", "mine") == theirs
 
 

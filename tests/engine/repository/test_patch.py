@@ -311,25 +311,25 @@ def test_a_candidate_is_named_by_base_and_patch() -> None:
 
 
 @pytest.fixture(scope="module")
-def lineage(tmp_path_factory: pytest.TempPathFactory) -> CampaignRepo:
+def repo(tmp_path_factory: pytest.TempPathFactory) -> CampaignRepo:
     root = tmp_path_factory.mktemp("apply")
     return CampaignRepo.create(root / "campaign", "rms", repos.project(root / "user"))
 
 
-def edited_tree(lineage: CampaignRepo, line: int, new: str, base: str = "") -> Patch:
-    tree = lineage.worktree("s", base or lineage.base)
+def edited_tree(repo: CampaignRepo, line: int, new: str, base: str = "") -> Patch:
+    tree = repo.worktree("s", base or repo.base)
     kernel = tree / "kernel.c"
     kernel.write_text(repos.edited(kernel.read_text(), line, new))
-    return lineage.capture(tree, base or lineage.base)
+    return repo.capture(tree, base or repo.base)
 
 
 def renamed(text: str, old: str, new: str) -> str:
     return text.replace("a/kernel.c", old).replace("b/kernel.c", new)
 
 
-def foreign(lineage: CampaignRepo) -> Iterator[tuple[str, str, bool]]:
+def foreign(repo: CampaignRepo) -> Iterator[tuple[str, str, bool]]:
     """One change, said in the ways in which people and tools say it."""
-    text = edited_tree(lineage, 5, "faster();").text
+    text = edited_tree(repo, 5, "faster();").text
     index = next(line for line in text.splitlines() if line.startswith("index "))
     bare = text.replace(f"{index}\n", "")
     unnamed = "".join(bare.splitlines(keepends=True)[1:])
@@ -345,114 +345,114 @@ def foreign(lineage: CampaignRepo) -> Iterator[tuple[str, str, bool]]:
     yield "sanitised", text + NEW.format("src/deep/helper.h"), False
 
 
-def test_the_ladder_finds_the_same_change_in_every_spelling(lineage: CampaignRepo) -> None:
-    truth = lineage.apply(lineage.base, edited_tree(lineage, 5, "faster();"))
-    for rung, text, whole in foreign(lineage):
-        applied = lineage.apply(lineage.base, parse(text))
+def test_the_ladder_finds_the_same_change_in_every_spelling(repo: CampaignRepo) -> None:
+    truth = repo.apply(repo.base, edited_tree(repo, 5, "faster();"))
+    for rung, text, whole in foreign(repo):
+        applied = repo.apply(repo.base, parse(text))
         assert applied.rung == rung, text
         assert applied.patch.text == truth.patch.text
         assert applied.tree == truth.tree
         assert bool(applied.patch.dropped) != whole
 
 
-def test_a_patch_that_is_handed_in_is_cleaned(lineage: CampaignRepo) -> None:
-    good = edited_tree(lineage, 5, "faster();").text
-    truth = lineage.apply(lineage.base, parse(good))
+def test_a_patch_that_is_handed_in_is_cleaned(repo: CampaignRepo) -> None:
+    good = edited_tree(repo, 5, "faster();").text
+    truth = repo.apply(repo.base, parse(good))
     rubbish = BINARY + NEW.format("notes.md") + NEW.format("__pycache__/k.py")
     foreign = renamed(good, "a/home/ann/kernel.c", "b/home/ann/kernel.c")
     for text in (good, good + rubbish, foreign + rubbish, MAIL.replace(SIMPLE, good)):
-        taken = lineage.take(lineage.base, text.encode(), ("kernel.c",))
+        taken = repo.take(repo.base, text.encode(), ("kernel.c",))
         assert taken.tree == truth.tree
         assert taken.patch.text == truth.patch.text
         assert len(taken.patch.dropped) == (3 if rubbish in text else 0)
     for text, told in ((rubbish, "nothing of the patch is left"), (BINARY, "no diff"),
                        ("hello\n", "no diff")):
         with pytest.raises(InputError, match=told) as error:
-            lineage.take(lineage.base, text, ("kernel.c",))
+            repo.take(repo.base, text, ("kernel.c",))
         assert "\n" not in str(error.value)
 
 
-def test_a_patch_from_inside_a_folder_finds_its_file(lineage: CampaignRepo) -> None:
+def test_a_patch_from_inside_a_folder_finds_its_file(repo: CampaignRepo) -> None:
     text = "--- a/helper.h\n+++ b/helper.h\n@@ -1 +1 @@\n-#define N 4\n+#define N 8\n"
-    applied = lineage.apply(lineage.base, parse(text))
+    applied = repo.apply(repo.base, parse(text))
     assert applied.rung == "normalised"
     assert [f.path for f in applied.patch.files] == ["src/deep/helper.h"]
 
 
-def test_new_files_follow_their_siblings_out_of_a_foreign_folder(lineage: CampaignRepo) -> None:
-    text = edited_tree(lineage, 5, "faster();").text.replace("/kernel.c", "/work/proj/kernel.c")
-    applied = lineage.apply(lineage.base, parse(text + NEW.format("work/proj/src/new.h")))
+def test_new_files_follow_their_siblings_out_of_a_foreign_folder(repo: CampaignRepo) -> None:
+    text = edited_tree(repo, 5, "faster();").text.replace("/kernel.c", "/work/proj/kernel.c")
+    applied = repo.apply(repo.base, parse(text + NEW.format("work/proj/src/new.h")))
     assert [f.path for f in applied.patch.files] == ["kernel.c", "src/new.h"]
 
 
 @pytest.mark.parametrize("path", ["../evil.c", "/etc/evil.c", "a/../../evil.c", ".git/config",
                                   "x/.git/hooks/post-checkout"])
-def test_nothing_is_ever_written_outside_of_the_tree(lineage: CampaignRepo, path: str) -> None:
+def test_nothing_is_ever_written_outside_of_the_tree(repo: CampaignRepo, path: str) -> None:
     with pytest.raises(InputError) as error:
-        lineage.apply(lineage.base, parse(NEW.format(path)))
+        repo.apply(repo.base, parse(NEW.format(path)))
     assert "\n" not in str(error.value)
 
 
-def test_a_header_that_lies_is_refused(lineage: CampaignRepo) -> None:
-    text = edited_tree(lineage, 5, "faster();").text
+def test_a_header_that_lies_is_refused(repo: CampaignRepo) -> None:
+    text = edited_tree(repo, 5, "faster();").text
     lying = text.replace("+++ b/kernel.c", "+++ b/reference.py")
     try:
-        applied = lineage.apply(lineage.base, parse(lying))
+        applied = repo.apply(repo.base, parse(lying))
     except InputError:
         return
     assert [v.kind for v in violations(applied.patch, ("kernel.c",), ("reference.py",))]
 
 
-def test_a_moved_base_is_merged_and_a_conflict_refused(lineage: CampaignRepo) -> None:
-    far = edited_tree(lineage, 30, "far();")
-    near = edited_tree(lineage, 7, "near();")
-    same = edited_tree(lineage, 5, "other();")
-    patch = edited_tree(lineage, 5, "faster();")
+def test_a_moved_base_is_merged_and_a_conflict_refused(repo: CampaignRepo) -> None:
+    far = edited_tree(repo, 30, "far();")
+    near = edited_tree(repo, 7, "near();")
+    same = edited_tree(repo, 5, "other();")
+    patch = edited_tree(repo, 5, "faster();")
     for other, rung in ((far, "plain"), (near, "3-way")):
-        base = lineage.commit(lineage.base, other, "moved")
-        rebased = lineage.rebase(patch, base)
+        base = repo.commit(repo.base, other, "moved")
+        rebased = repo.rebase(patch, base)
         assert rebased.rung == rung
         assert (rebased.patch.files[0].added, rebased.patch.files[0].removed) == (1, 1)
-        text = lineage.read(rebased.tree, "kernel.c").decode()
+        text = repo.read(rebased.tree, "kernel.c").decode()
         assert "faster();" in text
         assert "<<<<<<<" not in text
     with pytest.raises(InputError, match="does not apply"):
-        lineage.rebase(patch, lineage.commit(lineage.base, same, "moved"))
+        repo.rebase(patch, repo.commit(repo.base, same, "moved"))
 
 
-def test_a_change_that_the_base_holds_is_empty(lineage: CampaignRepo) -> None:
-    patch = edited_tree(lineage, 5, "faster();")
-    base = lineage.commit(lineage.base, patch, "kept")
-    assert not lineage.rebase(patch, base).patch
+def test_a_change_that_the_base_holds_is_empty(repo: CampaignRepo) -> None:
+    patch = edited_tree(repo, 5, "faster();")
+    base = repo.commit(repo.base, patch, "kept")
+    assert not repo.rebase(patch, base).patch
     with pytest.raises(InputError, match="changes nothing"):
-        lineage.commit(base, patch, "again")
+        repo.commit(base, patch, "again")
 
 
 @pytest.mark.parametrize("text", ["", "just words\n", changed("nowhere.c"), SIMPLE])
-def test_what_does_not_apply_is_one_line(lineage: CampaignRepo, text: str) -> None:
+def test_what_does_not_apply_is_one_line(repo: CampaignRepo, text: str) -> None:
     with pytest.raises(InputError) as error:
-        lineage.apply(lineage.base, parse(text))
+        repo.apply(repo.base, parse(text))
     assert "\n" not in str(error.value)
 
 
-def test_git_agrees_with_the_parser(lineage: CampaignRepo, tmp_path: Path) -> None:
+def test_git_agrees_with_the_parser(repo: CampaignRepo, tmp_path: Path) -> None:
     """A patch of every shape, made by git from a tree of odd files, applied by plain git."""
-    tree = lineage.worktree("odd", lineage.base)
+    tree = repo.worktree("odd", repo.base)
     for n, name in enumerate((" lead", "sp ace.c", 'quo"te.c', "tab\tx.c", "new\nline.c", "ünï.c",
                               "b/b b/x.c", "-dash", "--- a")):
         (tree / name).parent.mkdir(exist_ok=True, parents=True)
         (tree / name).write_text(f"--- a/{n}\n+++ b/{n}\n@@ -1 +1 @@\n" + "\r\n\x0c\u2028\n" * n)
     (tree / "kernel.c").write_text(repos.KERNEL.rstrip("\n"))
-    patch = lineage.capture(tree, lineage.base)
+    patch = repo.capture(tree, repo.base)
     assert len(patch.files) == 10
     plain = tmp_path / "plain"
-    lineage.checkout_tree(lineage.base, plain)
+    repo.checkout_tree(repo.base, plain)
     for one in patch.files:  # each section stands alone
         done = subprocess.run(["git", "apply", "-"], input=one.text.encode(), cwd=plain,
                               check=False, capture_output=True, env=repos.ENVIRONMENT)
         assert done.returncode == 0, done.stderr
     whole = tmp_path / "whole"
-    lineage.checkout_tree(lineage.apply(lineage.base, patch).tree, whole)
+    repo.checkout_tree(repo.apply(repo.base, patch).tree, whole)
     found = [{str(p.relative_to(top)): p.read_bytes() for p in top.rglob("*") if p.is_file()}
              for top in (plain, whole)]
     assert found[0] == found[1]

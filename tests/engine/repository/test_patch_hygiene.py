@@ -101,16 +101,16 @@ def test_a_folder_that_the_base_tracks_is_source(path: str, told: str) -> None:
 def test_a_new_file_in_a_tracked_folder_is_taken_however_it_comes(tmp_path: Path) -> None:
     """From a worktree and from the inbox: the kernel that calls it would not even import."""
     repos.project(tmp_path / "user", {"kv_cache/old.py": "x = 1\n", "kernel.py": "y = 1\n"})
-    lineage = CampaignRepo.create(tmp_path / "campaign", "rms", tmp_path / "user")
-    tree = lineage.worktree("fixed-1", lineage.best)
+    repo = CampaignRepo.create(tmp_path / "campaign", "rms", tmp_path / "user")
+    tree = repo.worktree("fixed-1", repo.best)
     for name in ("kv_cache/fast.py", "my_cache/junk.py"):
         (tree / name).parent.mkdir(exist_ok=True)
         (tree / name).write_text("z = 1\n")
     (tree / "kernel.py").write_text("import kv_cache.fast\n")
-    patch = lineage.capture(tree, lineage.best, ("**/*.py",))
+    patch = repo.capture(tree, repo.best, ("**/*.py",))
     assert [file.path for file in patch.files] == ["kernel.py", "kv_cache/fast.py"]
     assert [one.path for one in patch.dropped] == ["my_cache/junk.py"]
-    taken = lineage.take(lineage.best, patch.data, ("**/*.py",))
+    taken = repo.take(repo.best, patch.data, ("**/*.py",))
     assert [file.path for file in taken.patch.files] == ["kernel.py", "kv_cache/fast.py"]
 
 
@@ -168,51 +168,51 @@ def test_conflict_markers_are_found(text: str, name: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def lineage(tmp_path_factory: pytest.TempPathFactory) -> CampaignRepo:
+def repo(tmp_path_factory: pytest.TempPathFactory) -> CampaignRepo:
     root = tmp_path_factory.mktemp("hygiene")
     return CampaignRepo.create(root / "campaign", "rms", repos.project(root / "user"))
 
 
-def edited(lineage: CampaignRepo, line: int, text: str) -> Patch:
-    tree = lineage.worktree("s", lineage.base)
+def edited(repo: CampaignRepo, line: int, text: str) -> Patch:
+    tree = repo.worktree("s", repo.base)
     (tree / "kernel.c").write_text(repos.edited(repos.KERNEL, line, text))
-    return lineage.capture(tree, lineage.base)
+    return repo.capture(tree, repo.base)
 
 
-def test_a_worker_that_leaves_a_conflict_is_told_so(lineage: CampaignRepo) -> None:
-    left = edited(lineage, 3, MARKED)
+def test_a_worker_that_leaves_a_conflict_is_told_so(repo: CampaignRepo) -> None:
+    left = edited(repo, 3, MARKED)
     with pytest.raises(InputError, match=r"conflict markers in 'kernel\.c'"):
-        lineage.apply(lineage.base, left)
+        repo.apply(repo.base, left)
 
 
-def test_a_new_file_that_exists_is_dropped_and_the_rest_applied(lineage: CampaignRepo) -> None:
+def test_a_new_file_that_exists_is_dropped_and_the_rest_applied(repo: CampaignRepo) -> None:
     """`git apply` gives up a whole patch over one such section."""
-    good = edited(lineage, 5, "faster();")
+    good = edited(repo, 5, "faster();")
     for clash in ("task.yaml", "src/deep/helper.h", "reference.py"):
         for text in (good.text + new(clash), new(clash) + good.text):
-            applied = lineage.apply(lineage.base, parse(text))
+            applied = repo.apply(repo.base, parse(text))
             assert applied.rung == "sanitised"
             assert applied.patch.text == good.text
             assert [(d.path, d.reason) for d in applied.patch.dropped] == [
                 (clash, "new file that exists")]
-    alone = lineage.apply(lineage.base, parse(new("task.yaml")))
-    assert not alone.patch and alone.tree == lineage.tree_of(lineage.base)
+    alone = repo.apply(repo.base, parse(new("task.yaml")))
+    assert not alone.patch and alone.tree == repo.tree_of(repo.base)
 
 
 def test_a_merge_finds_what_the_patch_was_made_from_in_the_project(tmp_path: Path) -> None:
     """A patch against a later commit of the project, which the campaign's clone never saw."""
     user = repos.project(tmp_path / "user")
-    lineage = CampaignRepo.create(tmp_path / "campaign", "rms", user)
+    repo = CampaignRepo.create(tmp_path / "campaign", "rms", user)
     later = repos.edited(repos.KERNEL, 7, "float renamed_7(float x) { return x; }")
     repos.commit(user, {"kernel.c": later}, "goes on")
     (user / "kernel.c").write_text(repos.edited(later, 9, "faster();"))
     text = repos.git(user, "diff", "--full-index") + "\n"
-    applied = lineage.take(lineage.base, text, ("kernel.c",))
+    applied = repo.take(repo.base, text, ("kernel.c",))
     assert applied.rung == "3-way"
-    assert lineage.read(applied.tree, "kernel.c").decode() == repos.edited(
+    assert repo.read(applied.tree, "kernel.c").decode() == repos.edited(
         repos.KERNEL, 9, "faster();")
     user.rename(tmp_path / "gone")
-    assert lineage.apply(lineage.base, parse(text)).tree == applied.tree, "the clone is whole"
+    assert repo.apply(repo.base, parse(text)).tree == applied.tree, "the clone is whole"
     fresh = CampaignRepo.create(tmp_path / "other", "rms", repos.project(tmp_path / "stranger"))
     with pytest.raises(InputError, match="does not apply"):
         fresh.apply(fresh.base, parse(text))

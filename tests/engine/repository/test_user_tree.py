@@ -116,17 +116,17 @@ def everything(user: Path) -> dict[str, tuple[bytes, int, int]]:
     return found
 
 
-def change(lineage: CampaignRepo, line: int = 20) -> Patch:
-    tree = lineage.worktree("s", lineage.best)
+def change(repo: CampaignRepo, line: int = 20) -> Patch:
+    tree = repo.worktree("s", repo.best)
     text = (tree / "kernel.c").read_text()
     (tree / "kernel.c").write_text(repos.edited(text, line, f"faster_{line}();"))
-    return lineage.capture(tree, lineage.best)
+    return repo.capture(tree, repo.best)
 
 
-def advance(lineage: CampaignRepo, line: int = 20) -> str:
-    best = lineage.best
-    commit = lineage.commit(best, change(lineage, line), f"faster {line}")
-    assert lineage.advance(best, commit)
+def advance(repo: CampaignRepo, line: int = 20) -> str:
+    best = repo.best
+    commit = repo.commit(best, change(repo, line), f"faster {line}")
+    assert repo.advance(best, commit)
     return commit
 
 
@@ -137,12 +137,12 @@ def test_a_campaign_touches_nothing_of_the_users_tree(tmp_path: Path,
     state(user)
     before = everything(user)
     found = project.find(user)
-    lineage = CampaignRepo.create(tmp_path / "campaign", NAME, found)
+    repo = CampaignRepo.create(tmp_path / "campaign", NAME, found)
     for line in (20, 25):
-        commit = advance(lineage, line)
-        assert lineage.publish() == ""
+        commit = advance(repo, line)
+        assert repo.publish() == ""
         assert repos.git(user, "rev-parse", BRANCH) == commit
-    lineage.remove_all()
+    repo.remove_all()
     assert everything(user) == before
 
 
@@ -150,30 +150,30 @@ def test_a_campaign_touches_nothing_of_the_users_tree(tmp_path: Path,
 def test_a_lock_on_our_branch_is_told_and_the_gain_kept(tmp_path: Path, name: str) -> None:
     user = repos.project(tmp_path / "user")
     locked(name)(user)
-    lineage = CampaignRepo.create(tmp_path / "campaign", NAME, user)
-    commit = advance(lineage)
+    repo = CampaignRepo.create(tmp_path / "campaign", NAME, user)
+    commit = advance(repo)
     before = everything(user)
-    refusal = lineage.publish()
+    refusal = repo.publish()
     assert "did not take branch" in refusal and "\n" not in refusal
-    assert lineage.best == commit and everything(user) == before
+    assert repo.best == commit and everything(user) == before
     (user / ".git" / name).unlink()
-    assert lineage.publish() == "" and repos.git(user, "rev-parse", BRANCH) == commit
+    assert repo.publish() == "" and repos.git(user, "rev-parse", BRANCH) == commit
 
 
 def campaign(tmp_path: Path, *, publishes: bool = True) -> tuple[Path, CampaignRepo]:
     """A finished campaign with one kept commit, as its journal and its folder have it."""
     user = repos.project(tmp_path / "user")
-    lineage = CampaignRepo.create(tmp_path / "w" / NAME, NAME, user, publishes=publishes)
-    base, commit = lineage.base, advance(lineage)
-    assert lineage.publish() == ""
+    repo = CampaignRepo.create(tmp_path / "w" / NAME, NAME, user, publishes=publishes)
+    base, commit = repo.base, advance(repo)
+    assert repo.publish() == ""
     writer = Writer(tmp_path / "w")
     writer.add_campaign(samples.campaign(
-        NAME, path=str(lineage.folder), project=str(user), base_commit=base, best_commit=commit,
+        NAME, path=str(repo.folder), project=str(user), base_commit=base, best_commit=commit,
         state="finished"))
     writer.close()
-    (lineage.folder / "manifest.yaml").write_text(
+    (repo.folder / "manifest.yaml").write_text(
         f"target_op: rmsnorm\nproject: {user}\ngit_commit: {str(publishes).lower()}\n")
-    return user, lineage
+    return user, repo
 
 
 @pytest.mark.parametrize(("state", "words"), [
@@ -207,15 +207,15 @@ def test_a_refused_merge_leaves_the_users_own_one_standing(tmp_path: Path, form:
 def test_without_commits_nothing_reaches_the_users_repository(tmp_path: Path) -> None:
     user = repos.project(tmp_path / "user")
     before = {str(p): p.read_bytes() for p in user.rglob("*") if p.is_file()}
-    lineage = CampaignRepo.create(tmp_path / "campaign", NAME, user, publishes=False)
-    commit = advance(lineage)
-    assert lineage.publish() == ""
+    repo = CampaignRepo.create(tmp_path / "campaign", NAME, user, publishes=False)
+    commit = advance(repo)
+    assert repo.publish() == ""
     assert {str(p): p.read_bytes() for p in user.rglob("*") if p.is_file()} == before
-    assert lineage.best == commit and lineage.log(commit, lineage.base) == [commit]
+    assert repo.best == commit and repo.log(commit, repo.base) == [commit]
 
 
 def test_without_commits_the_patch_is_there_and_a_merge_must_be_asked_for(tmp_path: Path) -> None:
-    user, lineage = campaign(tmp_path, publishes=False)
+    user, repo = campaign(tmp_path, publishes=False)
     before = everything(user)
     done = kopt("merge", workspace=tmp_path / "w")
     assert done.returncode == 1 and "git_commit: false" in told(done)
@@ -223,7 +223,7 @@ def test_without_commits_the_patch_is_there_and_a_merge_must_be_asked_for(tmp_pa
     assert everything(user) == before and repos.git(user, "branch", "--list", BRANCH) == ""
     (tmp_path / "out.patch").write_text(printed)
     repos.git(user, "apply", str(tmp_path / "out.patch"))
-    assert (user / "kernel.c").read_bytes() == lineage.read(lineage.best, "kernel.c")
+    assert (user / "kernel.c").read_bytes() == repo.read(repo.best, "kernel.c")
     repos.git(user, "checkout", "-q", ".")
     assert kopt("merge", "--as", "squash", workspace=tmp_path / "w").returncode == 0
     assert "faster_20();" in (user / "kernel.c").read_text()
@@ -242,14 +242,14 @@ def test_the_patch_does_not_need_the_project(tmp_path: Path) -> None:
 def test_a_linked_worktree_of_the_user_deleted_in_the_middle(tmp_path: Path) -> None:
     user = repos.project(tmp_path / "user")
     repos.git(user, "worktree", "add", "-q", str(tmp_path / "linked"), "-b", "side")
-    lineage = CampaignRepo.create(tmp_path / "campaign", NAME, tmp_path / "linked")
-    advance(lineage, 20)
-    assert lineage.publish() == ""
+    repo = CampaignRepo.create(tmp_path / "campaign", NAME, tmp_path / "linked")
+    advance(repo, 20)
+    assert repo.publish() == ""
     shutil.rmtree(tmp_path / "linked")
-    commit, before = advance(lineage, 25), everything(user)
-    refusal = lineage.publish()
+    commit, before = advance(repo, 25), everything(user)
+    refusal = repo.publish()
     assert refusal and "\n" not in refusal
-    assert lineage.best == commit and everything(user) == before
+    assert repo.best == commit and everything(user) == before
 
 
 @pytest.mark.parametrize("gone", ["worktrees/s", "worktrees", "worktrees/s/.git",
@@ -258,24 +258,24 @@ def test_a_slots_worktree_deleted_in_the_middle(tmp_path: Path, gone: str) -> No
     """By the worker, by a cleaner of old files, by hand: the slot fails or is captured, and the
     next one works.
     """
-    lineage = CampaignRepo.create(tmp_path / "campaign", NAME, repos.project(tmp_path / "user"))
-    tree = lineage.worktree("s", lineage.base)
+    repo = CampaignRepo.create(tmp_path / "campaign", NAME, repos.project(tmp_path / "user"))
+    tree = repo.worktree("s", repo.base)
     (tree / "kernel.c").write_text(MINE)
-    shutil.rmtree(lineage.folder / gone)
+    shutil.rmtree(repo.folder / gone)
     if tree.is_dir():
-        assert [f.path for f in lineage.capture(tree, lineage.base).files] == ["kernel.c"]
+        assert [f.path for f in repo.capture(tree, repo.base).files] == ["kernel.c"]
     else:
         with pytest.raises(InputError, match="removed its worktree"):
-            lineage.capture(tree, lineage.base)
-    lineage.remove("s")
-    assert advance(lineage) == lineage.best
+            repo.capture(tree, repo.base)
+    repo.remove("s")
+    assert advance(repo) == repo.best
 
 
 def test_a_clone_that_is_gone_is_one_line(tmp_path: Path) -> None:
-    lineage = CampaignRepo.create(tmp_path / "campaign", NAME, repos.project(tmp_path / "user"))
-    shutil.rmtree(lineage.git_dir)
+    repo = CampaignRepo.create(tmp_path / "campaign", NAME, repos.project(tmp_path / "user"))
+    shutil.rmtree(repo.git_dir)
     with pytest.raises(KoptError) as error:
-        lineage.worktree("s", "HEAD")
+        repo.worktree("s", "HEAD")
     assert "\n" not in str(error.value)
     with pytest.raises(InputError, match="no clone"):
         CampaignRepo(tmp_path / "campaign", NAME, tmp_path / "user")
@@ -283,46 +283,46 @@ def test_a_clone_that_is_gone_is_one_line(tmp_path: Path) -> None:
 
 def test_a_lock_in_the_campaigns_clone_is_cleared_when_it_is_taken_over(tmp_path: Path) -> None:
     """An index, a reference and the packed references: whatever a killed git held."""
-    lineage = CampaignRepo.create(tmp_path / "campaign", NAME, repos.project(tmp_path / "user"))
-    repos.git(lineage.git_dir, "config", "core.filesRefLockTimeout", "0")
-    for name in (f"{lineage.ref}.lock", "packed-refs.lock", "HEAD.lock", "index.lock",
+    repo = CampaignRepo.create(tmp_path / "campaign", NAME, repos.project(tmp_path / "user"))
+    repos.git(repo.git_dir, "config", "core.filesRefLockTimeout", "0")
+    for name in (f"{repo.ref}.lock", "packed-refs.lock", "HEAD.lock", "index.lock",
                  "shallow.lock"):
-        lock = lineage.git_dir / name
+        lock = repo.git_dir / name
         lock.parent.mkdir(parents=True, exist_ok=True)
         lock.write_text("")
         os.utime(lock, (1, 1))
-    commit = lineage.commit(lineage.base, change(lineage), "faster")
+    commit = repo.commit(repo.base, change(repo), "faster")
     with pytest.raises((GitFailed, EnvironmentFault)):
-        lineage.advance(lineage.base, commit)
-    lineage.unlock()
-    assert lineage.advance(lineage.base, commit)
-    assert not list(lineage.git_dir.rglob("*.lock"))
+        repo.advance(repo.base, commit)
+    repo.unlock()
+    assert repo.advance(repo.base, commit)
+    assert not list(repo.git_dir.rglob("*.lock"))
 
 
 # the best commit and the scores
 
 def test_the_best_commit_is_a_file_for_people(tmp_path: Path) -> None:
-    lineage = CampaignRepo.create(tmp_path / "campaign", NAME, repos.project(tmp_path / "user"))
-    path = lineage.folder / BEST_FILE
-    assert BEST_FILE == "BEST_COMMIT" and path.read_text() == f"{lineage.base}\n"
-    commit = advance(lineage)
-    lineage.note_best()
+    repo = CampaignRepo.create(tmp_path / "campaign", NAME, repos.project(tmp_path / "user"))
+    path = repo.folder / BEST_FILE
+    assert BEST_FILE == "BEST_COMMIT" and path.read_text() == f"{repo.base}\n"
+    commit = advance(repo)
+    repo.note_best()
     assert path.read_text() == f"{commit}\n"
     path.unlink()
-    CampaignRepo(lineage.folder, NAME, tmp_path / "user").note_best()
+    CampaignRepo(repo.folder, NAME, tmp_path / "user").note_best()
     assert path.read_text() == f"{commit}\n"
-    assert [p.name for p in lineage.folder.iterdir() if ".new" in p.name] == []
+    assert [p.name for p in repo.folder.iterdir() if ".new" in p.name] == []
 
 
 def test_the_history_of_keeps_is_linear(tmp_path: Path) -> None:
-    lineage = CampaignRepo.create(tmp_path / "campaign", NAME, repos.project(tmp_path / "user"))
-    commits = [advance(lineage, line) for line in (5, 15, 25, 35)]
-    assert lineage.log(lineage.best, lineage.base) == commits
-    before = lineage.base
+    repo = CampaignRepo.create(tmp_path / "campaign", NAME, repos.project(tmp_path / "user"))
+    commits = [advance(repo, line) for line in (5, 15, 25, 35)]
+    assert repo.log(repo.best, repo.base) == commits
+    before = repo.base
     for commit in commits:
-        assert lineage.parents(commit) == [before]
+        assert repo.parents(commit) == [before]
         before = commit
-    assert Git(lineage.git_dir).line("rev-list", "--min-parents=2", lineage.best) == ""
+    assert Git(repo.git_dir).line("rev-list", "--min-parents=2", repo.best) == ""
 
 
 @pytest.mark.parametrize(("before", "now", "falls"), [

@@ -51,13 +51,13 @@ def test_between_rounds_only_the_trees_in_use_stay(tmp_path: Path) -> None:
 
 
 def test_a_trimmed_tree_is_made_again(tmp_path: Path) -> None:
-    lineage = CampaignRepo.create(tmp_path / "campaign", "rms", repos.project(tmp_path / "user"))
-    tree = lineage.tree_of(lineage.base)
-    place = lineage.folder / "trees" / tree
+    repo = CampaignRepo.create(tmp_path / "campaign", "rms", repos.project(tmp_path / "user"))
+    tree = repo.tree_of(repo.base)
+    place = repo.folder / "trees" / tree
     for _ in range(2):
-        lineage.checkout_tree(tree, place)
+        repo.checkout_tree(tree, place)
         assert (place / "kernel.c").read_text() == repos.KERNEL
-        assert disk_space.trim(lineage.folder, ()) > 0 and not place.exists()
+        assert disk_space.trim(repo.folder, ()) > 0 and not place.exists()
 
 
 def test_what_a_round_needs_grows_with_what_it_runs(tmp_path: Path) -> None:

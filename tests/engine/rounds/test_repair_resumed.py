@@ -96,12 +96,12 @@ def test_controls_are_looked_at_while_a_repair_is_checked_out_again(
     seen: list[int] = []
     plain = CampaignRepo.checkout_tree
 
-    def slow(lineage: CampaignRepo, commit: str, directory: Path) -> None:
+    def slow(repo: CampaignRepo, commit: str, directory: Path) -> None:
         if commit == wrong and not seen:
             control = request(setup.workspace, setup.id, "pause", by="eve")
             campaigns.until(lambda: applied(setup, control), 20.0, "the pause is looked at")
             seen.append(request(setup.workspace, setup.id, "resume", by="eve"))
-        plain(lineage, commit, directory)
+        plain(repo, commit, directory)
 
     monkeypatch.setattr(CampaignRepo, "checkout_tree", slow)
     assert campaigns.run(setup).error is None

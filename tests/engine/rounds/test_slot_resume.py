@@ -104,7 +104,7 @@ def test_what_was_rolled_back_is_refused_in_another_form(tmp_path: Path) -> None
                    full_test_command="python -c 'import kernel; assert kernel.A == 60'")
     assert campaigns.run(setup).error is None
     [kept] = campaigns.candidates(setup, "kept")
-    assert campaigns.campaign(setup).best_commit == setup.lineage.base != kept.commit
+    assert campaigns.campaign(setup).best_commit == setup.repo.base != kept.commit
     hand_in(setup, "second", kernel_py=spaced[3])
     assert campaigns.run(setup).error is None
     last = decisions(setup)[-1]

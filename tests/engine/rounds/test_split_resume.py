@@ -47,6 +47,6 @@ def test_a_split_that_was_killed_is_made_by_the_next_engine(tmp_path: Path) -> N
     assert [kind for kind, _ in made] == ["split", "keep"], made
     [kept] = campaigns.candidates(setup, "kept")
     assert kept.hypothesis.endswith("where it gains alone")
-    source = setup.lineage.read(setup.lineage.best, "scale.c").decode()
+    source = setup.repo.read(setup.repo.best, "scale.c").decode()
     assert "n >= 40000" in source and "LARGE_v1 2" in source
     campaigns.consistent(setup)

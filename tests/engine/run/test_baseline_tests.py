@@ -40,7 +40,7 @@ def test_a_baseline_that_fails_its_full_tests_ends_the_campaign(create: Create,
         assert "the baseline does not pass its own check: the project's full tests fail: exited " \
             "with 3" in ended.reason, ended.reason
         assert "full_test_command" in str(engine.error), engine.error
-    assert candidates(setup) == [] and setup.lineage.best == setup.lineage.base
+    assert candidates(setup) == [] and setup.repo.best == setup.repo.base
     with reading(setup) as reader:
         assert [one.n for one in reader.rounds(setup.id)] == [1]
 

@@ -105,7 +105,7 @@ def test_what_a_checkout_lacks_is_told_when_the_campaign_is_made(tmp_path: Path)
     (user / "built.o").write_text("object")
     setup = campaigns.create(tmp_path / "w", manifest)
     assert "no checkout has them: deps/lib" in warnings(setup)
-    assert (setup.tree(setup.lineage.base) / "built.o").read_text() == "object"
+    assert (setup.tree(setup.repo.base) / "built.o").read_text() == "object"
 
 
 def test_a_source_in_a_submodule_is_refused(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_four_wait_and_are_decided_on_after_the_end(tmp_path: Path) -> None:
     assert campaigns.campaign(setup).state == "finished"
     assert len(campaigns.consistent(setup)) == 2
     assert campaigns.candidates(setup, "waiting", "keeping", "verified", "captured") == []
-    assert "by ann" not in setup.lineage.message(setup.lineage.best)
+    assert "by ann" not in setup.repo.message(setup.repo.best)
     assert campaigns.campaign(setup).speedup is not None
     assert setup.folder.performance.read_text().count("| keep |") == 2
 
@@ -176,7 +176,7 @@ def test_what_is_flagged_waits_and_may_be_rejected(tmp_path: Path) -> None:
     assert (code, err) == (0, "") and "rejected" in out
     campaigns.until(lambda: host.owner(setup.workspace, setup.id) is None)
     assert campaigns.candidates(setup, "kept") == []
-    assert campaigns.campaign(setup).best_commit == setup.lineage.base
+    assert campaigns.campaign(setup).best_commit == setup.repo.base
 
 
 def in_a_terminal(argv: list[str]) -> tuple[int, int]:

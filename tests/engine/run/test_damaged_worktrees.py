@@ -31,7 +31,7 @@ def test_a_campaign_in_bad_company_keeps_its_gain(tmp_path: Path, company: str,
     setup = campaigns.given(tmp_path, pool={
         "slots": 3, "workers": 1, "backends": ["inbox", "cli"],
         "cli": [{"name": "guest", "command": f"sh -c '{company}' {{prompt}}"}]})
-    user = setup.lineage.project
+    user = setup.repo.project
     repos.git(user, "switch", "-q", "-c", "other")
     repos.commit(user, {"scale.c": "// theirs\n"}, "theirs")
     repos.git(user, "switch", "-q", "main")
@@ -41,9 +41,9 @@ def test_a_campaign_in_bad_company_keeps_its_gain(tmp_path: Path, company: str,
                    capture_output=True)
     (user / ".git" / "index.lock").write_text("")
     before = mine(user)
-    for name in (f"{setup.lineage.ref}.lock", "packed-refs.lock"):
-        (setup.lineage.git_dir / name).write_text("")
-        os.utime(setup.lineage.git_dir / name, (1, 1))
+    for name in (f"{setup.repo.ref}.lock", "packed-refs.lock"):
+        (setup.repo.git_dir / name).write_text("")
+        os.utime(setup.repo.git_dir / name, (1, 1))
     assert campaigns.run(setup).error is None
     [kept] = campaigns.candidates(setup, "kept")
     assert (setup.folder.path / BEST_FILE).read_text() == f"{kept.commit}\n"

@@ -34,7 +34,7 @@ def test_an_approval_after_the_end_is_an_end_of_its_own(tmp_path: Path) -> None:
     request(setup.workspace, setup.id, "approve", by="ann@test", candidate=one.id)
     assert run(setup, decide_only=True).error is None
     found = campaigns.campaign(setup)
-    best = setup.lineage.best
+    best = setup.repo.best
     assert found.state == "finished" and best == found.best_commit != found.base_commit
     with reading(setup) as reader:
         [program] = [row for row in reader.verdicts(setup.id) if row.purpose == "e2e"]
@@ -67,10 +67,10 @@ class Book:
     def __init__(self, verdict: Verdict) -> None:
         self.verdict, self.jobs = verdict, list[VerdictRequest]()
         self.told: list[tuple[str, dict[str, Any]]] = []
-        lineage = SimpleNamespace(best="b" * 40, base="a" * 40, tree_of=lambda commit: "t")
+        repo = SimpleNamespace(best="b" * 40, base="a" * 40, tree_of=lambda commit: "t")
         decision = SimpleNamespace(alpha=0.05)
         self.context = cast(EngineContext, SimpleNamespace(
-            setup=SimpleNamespace(lineage=lineage, id="rms",
+            setup=SimpleNamespace(repo=repo, id="rms",
                                   manifest=SimpleNamespace(decision=decision)),
             verdict=self.answer, writer=SimpleNamespace(
                 event=lambda _, kind, ref, **payload: self.told.append((kind, payload)))))

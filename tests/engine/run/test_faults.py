@@ -178,7 +178,7 @@ def test_a_dirty_project_is_told_of_and_left_alone(tmp_path: Path) -> None:
     with campaigns.reading(setup) as reader:
         warned = [e for e in reader.events() if e.kind == "warning"]
     assert b"uncommitted changes in scale.c" in warned[0].payload
-    assert "#error" not in (setup.tree(setup.lineage.best) / "scale.c").read_text()
+    assert "#error" not in (setup.tree(setup.repo.best) / "scale.c").read_text()
     assert "#error" in (tmp_path / "p" / "scale.c").read_text()
 
 

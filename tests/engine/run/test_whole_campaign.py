@@ -45,29 +45,29 @@ def test_the_knob_is_written_back_and_the_commit_says_why(
         ended: tuple[Setup, dict[str, str]]) -> None:
     setup, _ = ended
     first = campaigns.consistent(setup)[0]
-    assert b"#define PASSES 1 " in setup.lineage.read(first, "scale.c")
-    message = setup.lineage.message(first)
+    assert b"#define PASSES 1 " in setup.repo.read(first, "scale.c")
+    message = setup.repo.message(first)
     for word in ("Why it is faster:", "What it changes: PASSES 16 -> 1",
                  "It attacks:", "Measured:", "Classes: small faster",
                  "Candidate:"):
         assert word in message
-    assert setup.lineage.files(first) == setup.lineage.files(setup.lineage.base)
+    assert setup.repo.files(first) == setup.repo.files(setup.repo.base)
 
 
 def test_the_user_s_files_are_untouched(ended: tuple[Setup, dict[str, str]]) -> None:
     setup, before = ended
-    assert state_of(setup.lineage.project) == before
-    branches = repos.git(setup.lineage.project, "branch", "--format=%(refname:short)").split()
+    assert state_of(setup.repo.project) == before
+    branches = repos.git(setup.repo.project, "branch", "--format=%(refname:short)").split()
     assert sorted(branches) == ["main", f"optimize/{setup.id}"]
 
 
 def test_the_headline_is_a_verdict_against_the_baseline(
         ended: tuple[Setup, dict[str, str]]) -> None:
     setup, _ = ended
-    lineage = setup.lineage
+    repo = setup.repo
     with campaigns.reading(setup) as reader:
-        row = reader.verdict(setup.id, lineage.best[:12], purpose="headline",
-                             incumbent_tree=lineage.tree_of(lineage.base), harness_version="1")
+        row = reader.verdict(setup.id, repo.best[:12], purpose="headline",
+                             incumbent_tree=repo.tree_of(repo.base), harness_version="1")
     assert row is not None and row.correct
     assert row.speedup == campaigns.campaign(setup).speedup
 
@@ -99,7 +99,7 @@ def test_the_files_for_people(ended: tuple[Setup, dict[str, str]]) -> None:
     folder = setup.folder.path
     performance = (folder / "performance.md").read_text()
     for commit in campaigns.consistent(setup):
-        assert performance.count(commit[:12]) == 1 + (commit == setup.lineage.best)
+        assert performance.count(commit[:12]) == 1 + (commit == setup.repo.best)
     assert performance.count("| baseline |") == 1
     assert performance.count("Stop Summary") == 1 and "max_iterations" in performance
     for n in (1, 2, 3):

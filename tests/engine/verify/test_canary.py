@@ -32,7 +32,7 @@ def commit(root: Path, files: dict[str, str]) -> CampaignRepo:
     return CampaignRepo.create(root / "campaign", "rms", root / "user")
 
 
-def listen(lineage: CampaignRepo, root: Path, target: CommandTarget = TARGET, *,
+def listen(repo: CampaignRepo, root: Path, target: CommandTarget = TARGET, *,
            edit: tuple[str, ...] = EDIT, test_command: str = "",
            frozen: tuple[str, ...] = ("bench.py",), kernel: str = "", runs: int = 1,
            ) -> tuple[str, ...]:
@@ -40,15 +40,15 @@ def listen(lineage: CampaignRepo, root: Path, target: CommandTarget = TARGET, *,
     def ask(tree: str) -> Verdict:
         asked.append(tree)
         folders = {name: root / f"{name}-{len(asked)}" for name in ("candidate", "incumbent")}
-        for name, of in (("candidate", tree), ("incumbent", lineage.base)):
-            lineage.checkout_tree(of, folders[name])
+        for name, of in (("candidate", tree), ("incumbent", repo.base)):
+            repo.checkout_tree(of, folders[name])
         trees = Trees(candidate=str(folders["candidate"]), incumbent=str(folders["incumbent"]),
                       reference=str(folders["incumbent"]))
         return harness_canary.listen(target, trees, inventory.find("cpu"), Settings(
             scratch=str(root / "scratch"), plan=PLAN, canary=True, test_command=test_command))
 
     asked: list[str] = []
-    warnings = canary.listen(ask, lineage, lineage.base, edit=edit, frozen=frozen, kernel=kernel)
+    warnings = canary.listen(ask, repo, repo.base, edit=edit, frozen=frozen, kernel=kernel)
     assert len(asked) == runs
     return warnings
 
@@ -66,50 +66,50 @@ def installed(root: Path) -> str:
 
 def test_a_benchmark_that_runs_an_installed_package_is_refused(tmp_path: Path) -> None:
     """The classic: every candidate is 1.00x, since none of them is ever imported."""
-    lineage = commit(tmp_path, {**FILES, "bench.py": installed(tmp_path) + BENCH})
+    repo = commit(tmp_path, {**FILES, "bench.py": installed(tmp_path) + BENCH})
     with pytest.raises(InputError, match="the benchmark does not run the files that candidates "
                                          r"change: it passes with kernel\.py broken") as refusal:
-        listen(lineage, tmp_path)
+        listen(repo, tmp_path)
     assert "\n" not in str(refusal.value) and "edit" in str(refusal.value)
 
 
 def test_one_of_several_edited_files_is_enough(tmp_path: Path) -> None:
-    lineage = commit(tmp_path, {**FILES, "other.py": "x = 1\n", "third.py": "y = 1\n"})
+    repo = commit(tmp_path, {**FILES, "other.py": "x = 1\n", "third.py": "y = 1\n"})
     assert [text.partition(":")[0] for text in listen(
-        lineage, tmp_path, edit=("*.py",), kernel="kernel.py", runs=4)] == [
+        repo, tmp_path, edit=("*.py",), kernel="kernel.py", runs=4)] == [
         "the benchmark does not read other.py", "the benchmark does not read third.py"]
     with pytest.raises(InputError, match=r"with other\.py, third\.py broken"):
-        listen(lineage, tmp_path / "again", edit=("other.py", "third.py"))
+        listen(repo, tmp_path / "again", edit=("other.py", "third.py"))
 
 
 def test_a_live_file_does_not_vouch_for_a_dead_one(tmp_path: Path) -> None:
     """A helper is read from here, the kernel as it was installed: no candidate is ever measured."""
-    lineage = commit(tmp_path, {**FILES, "helper.py": "X = 1\n", "bench.py": (
+    repo = commit(tmp_path, {**FILES, "helper.py": "X = 1\n", "bench.py": (
         "import helper\n" + installed(tmp_path) + BENCH)})
     with pytest.raises(InputError, match=r"it passes with kernel\.py broken"):
-        listen(lineage, tmp_path, edit=("kernel.py", "helper.py"), kernel="kernel.py")
-    [warning] = listen(lineage, tmp_path / "b", edit=("kernel.py", "helper.py"),
+        listen(repo, tmp_path, edit=("kernel.py", "helper.py"), kernel="kernel.py")
+    [warning] = listen(repo, tmp_path / "b", edit=("kernel.py", "helper.py"),
                        kernel="helper.py", runs=3)
     assert warning.startswith("the benchmark does not read kernel.py: what candidates change there")
 
 
 def test_no_more_than_a_handful_is_broken_alone_and_the_kernel_first(tmp_path: Path) -> None:
     files = ["README.md", *(f"a{n}.py" for n in range(9)), "k.py"]
-    lineage = commit(tmp_path, dict.fromkeys(files, "x\n"))
+    repo = commit(tmp_path, dict.fromkeys(files, "x\n"))
     asked: list[set[str]] = []
 
     def ask(tree: str) -> Verdict:
         asked.append({name for name in files
-                      if lineage.read(tree, name) != lineage.read(lineage.base, name)})
+                      if repo.read(tree, name) != repo.read(repo.base, name)})
         return rejected("no")
 
-    assert canary.listen(ask, lineage, lineage.base, edit=("**",), frozen=(), kernel="k.py") == ()
+    assert canary.listen(ask, repo, repo.base, edit=("**",), frozen=(), kernel="k.py") == ()
     assert asked == [set(files), {"k.py"}, *({f"a{n}.py"} for n in range(canary.ALONE - 1))]
 
 
 def test_a_cache_that_hides_one_file_is_dropped_before_it_is_called_dead(tmp_path: Path) -> None:
-    lineage = commit(tmp_path, {"k.py": "x\n", "helper.py": "y\n"})
-    alone, dropped = canary.broken(lineage, lineage.base, ("k.py",)), list[bool]()
+    repo = commit(tmp_path, {"k.py": "x\n", "helper.py": "y\n"})
+    alone, dropped = canary.broken(repo, repo.base, ("k.py",)), list[bool]()
 
     def drop() -> bool:
         dropped.append(not dropped)
@@ -119,7 +119,7 @@ def test_a_cache_that_hides_one_file_is_dropped_before_it_is_called_dead(tmp_pat
         passes = tree == alone and not dropped
         return Verdict(valid=True, correct=True) if passes else rejected("no")
 
-    assert canary.listen(ask, lineage, lineage.base, edit=("*.py",), frozen=(), kernel="k.py",
+    assert canary.listen(ask, repo, repo.base, edit=("*.py",), frozen=(), kernel="k.py",
                          drop_cache=drop) == (canary.STALE,)
     assert dropped == [True]
 
@@ -144,14 +144,14 @@ def test_a_broken_build_proves_nothing_of_the_benchmark(tmp_path: Path, lib: str
     lib = lib.format(root=tmp_path)
     files = {"scale.c": "double scale(void) { return 100.0; }\n",
              "bench.py": C_BENCH.format(lib=lib)}
-    lineage = commit(tmp_path, files)
+    repo = commit(tmp_path, files)
     subprocess.run(GCC.format(out=tmp_path / "lib.so").split(), cwd=tmp_path / "user", check=True)
     target = replace(TARGET, build_command=GCC.format(out="lib.so"))
     if seen:
-        assert listen(lineage, tmp_path, target, edit=("scale.c",)) == ()
+        assert listen(repo, tmp_path, target, edit=("scale.c",)) == ()
     else:
         with pytest.raises(InputError, match=r"passes with scale\.c broken"):
-            listen(lineage, tmp_path, target, edit=("scale.c",))
+            listen(repo, tmp_path, target, edit=("scale.c",))
 
 
 CAUGHT = """\
@@ -172,30 +172,30 @@ except Exception:
 ])
 def test_a_benchmark_that_catches_errors(tmp_path: Path, err: str, rows: str, seen: bool) -> None:
     caught = BENCH.replace("import kernel\n", CAUGHT.format(err=err, rows=rows))
-    lineage = commit(tmp_path, {**FILES, "bench.py": caught})
+    repo = commit(tmp_path, {**FILES, "bench.py": caught})
     if seen:
-        assert listen(lineage, tmp_path) == ()
+        assert listen(repo, tmp_path) == ()
     else:
         with pytest.raises(InputError, match="does not run the files"):
-            listen(lineage, tmp_path)
+            listen(repo, tmp_path)
 
 
 def test_tests_that_look_at_another_copy_are_told_of(tmp_path: Path) -> None:
     files = {**FILES, "check.py": installed(tmp_path) + "import kernel\n",
              "honest.py": "import kernel\n"}
-    lineage = commit(tmp_path, files)
-    [warning] = listen(lineage, tmp_path, test_command="python check.py")
+    repo = commit(tmp_path, files)
+    [warning] = listen(repo, tmp_path, test_command="python check.py")
     assert "does not test them" in warning
-    assert listen(lineage, tmp_path / "b", test_command="python honest.py") == ()
+    assert listen(repo, tmp_path / "b", test_command="python honest.py") == ()
 
 
 def test_the_request_reaches_the_harness_process(tmp_path: Path) -> None:
     """Through the file and the process that a campaign uses."""
-    lineage = commit(tmp_path, FILES)
-    tree = canary.broken(lineage, lineage.base, EDIT)
+    repo = commit(tmp_path, FILES)
+    tree = canary.broken(repo, repo.base, EDIT)
     folders = []
-    for name, of in (("candidate", tree), ("incumbent", lineage.base)):
-        lineage.checkout_tree(of, tmp_path / name)
+    for name, of in (("candidate", tree), ("incumbent", repo.base)):
+        repo.checkout_tree(of, tmp_path / name)
         folders.append(str(tmp_path / name))
     verdict = harness_client.evaluate(ReportedRequest(
         target=TARGET, device=inventory.find("cpu").id,
@@ -227,26 +227,26 @@ def test_no_language_takes_the_broken_copy(tmp_path: Path, name: str) -> None:
 
 
 def test_only_what_candidates_may_change_is_broken(tmp_path: Path) -> None:
-    lineage = commit(tmp_path, {"src/a.py": "a\n", "src/ü b.py": "b\n", "bench.py": "c\n",
+    repo = commit(tmp_path, {"src/a.py": "a\n", "src/ü b.py": "b\n", "bench.py": "c\n",
                                 "kv_cache/k.cu": "k\n", "src/frozen.py": "f\n"})
-    names = canary.watched(lineage, lineage.base, ("src/**", "kv_cache/**"), ("src/frozen.py",))
+    names = canary.watched(repo, repo.base, ("src/**", "kv_cache/**"), ("src/frozen.py",))
     assert set(names) == {"src/a.py", "src/ü b.py", "kv_cache/k.cu"}
-    tree = canary.broken(lineage, lineage.base, names)
-    differ = {name for name in lineage.files(tree)
-              if lineage.read(tree, name) != lineage.read(lineage.base, name)}
-    assert differ == set(names) and set(lineage.files(tree)) == set(lineage.files(lineage.base))
-    assert lineage.best == lineage.base and not lineage.log(lineage.best, lineage.base)
+    tree = canary.broken(repo, repo.base, names)
+    differ = {name for name in repo.files(tree)
+              if repo.read(tree, name) != repo.read(repo.base, name)}
+    assert differ == set(names) and set(repo.files(tree)) == set(repo.files(repo.base))
+    assert repo.best == repo.base and not repo.log(repo.best, repo.base)
 
 
 def test_a_kernels_own_source_needs_no_canary(tmp_path: Path) -> None:
     """kopt loads it itself, by path and hash; it is what lies beside it that may be shadowed."""
-    lineage = commit(tmp_path, {"kernel.py": "k\n", "lib/helper.py": "h\n"})
+    repo = commit(tmp_path, {"kernel.py": "k\n", "lib/helper.py": "h\n"})
     def asked(tree: str) -> Verdict:
         raise AssertionError("nothing was to be asked")
-    assert canary.listen(asked, lineage, lineage.base, edit=("kernel.py",), frozen=(),
+    assert canary.listen(asked, repo, repo.base, edit=("kernel.py",), frozen=(),
                          source="kernel.py") == ()
     right = Verdict(valid=True, correct=True, rows=(Row(config_class="a", correct=True),))
-    [warning] = canary.listen(lambda tree: right, lineage, lineage.base, edit=("**/*.py",),
+    [warning] = canary.listen(lambda tree: right, repo, repo.base, edit=("**/*.py",),
                               frozen=(), source="kernel.py")
     assert warning.startswith("the kernel does not use lib/helper.py: what candidates change there")
 
@@ -282,7 +282,7 @@ def test_a_kernels_header_that_nothing_includes_is_told(tmp_path: Path, used: bo
                         reference=str(setup.tree(base))),
             settings=Settings(scratch=str(tmp_path / "scratch"), canary=True)))
 
-    base = setup.lineage.base
+    base = setup.repo.base
     warnings = canary.of_campaign(setup, ask)
     assert [text.partition(":")[0] for text in warnings] == (
         [] if used else ["the kernel does not use util.h"])

@@ -458,7 +458,7 @@ def test_a_real_verdict_comes_from_the_other_device_when_one_is_gone(tmp_path: P
     fleet = Fleet([(one, WarmStart(None)) for one in setup.devices], retry_s=600.0, limit_s=3600.0,
                   news=messages.put, look=lambda *_, **__: "")  # it is lost after the gate
     verifier = Verifier(setup, messages, fleet)
-    tree = setup.lineage.tree_of(setup.lineage.base)
+    tree = setup.repo.tree_of(setup.repo.base)
     try:
         verifier.submit(VerdictRequest(purpose="baseline", candidate="baseline", slot="baseline",
                             candidate_tree=tree, incumbent_tree=tree, alpha=0.2,
@@ -476,7 +476,7 @@ def test_a_real_verdict_comes_from_the_other_device_when_one_is_gone(tmp_path: P
 
 def test_a_campaign_shows_what_it_waits_for_while_it_does(tmp_path: Path) -> None:
     setup = campaigns.create(tmp_path)
-    tree = setup.lineage.tree_of(setup.lineage.base)
+    tree = setup.repo.tree_of(setup.repo.base)
     job = VerdictRequest(
         purpose="baseline",
         candidate="baseline",

@@ -86,8 +86,8 @@ def test_the_campaign_goes_on(harmed: tuple[Setup, Path]) -> None:
     campaign = campaigns.campaign(setup)
     assert campaign.state == "finished", campaign.reason
     assert campaigns.consistent(setup)
-    assert setup.lineage.files(setup.lineage.best) == setup.lineage.files(setup.lineage.base)
-    changed = setup.lineage.diff(setup.lineage.base, setup.lineage.best)
+    assert setup.repo.files(setup.repo.best) == setup.repo.files(setup.repo.base)
+    changed = setup.repo.diff(setup.repo.base, setup.repo.best)
     assert [file.path for file in changed.files] == ["scale.c"]
 
 
@@ -98,7 +98,7 @@ def test_nothing_of_it_got_out(harmed: tuple[Setup, Path]) -> None:
     if confined():
         assert not mark.exists()
         assert not list(setup.workspace.rglob("outside"))
-    user = setup.lineage.project
+    user = setup.repo.project
     assert repos.git(user, "status", "--porcelain") == ""
     repos.git(user, "checkout", "-q", f"optimize/{setup.id}")
     assert not mark.exists()
@@ -139,9 +139,9 @@ def test_search_template_and_inbox(tmp_path: Path) -> None:
     assert faster != source
     given = tmp_path / "given.patch"
     folder = tmp_path / "edit"
-    setup.lineage.checkout_tree(setup.lineage.base, folder)
+    setup.repo.checkout_tree(setup.repo.base, folder)
     (folder / "rmsnorm.c").write_text(faster)
-    given.write_bytes(setup.lineage.capture(folder, setup.lineage.base, ("rmsnorm.c",)).data)
+    given.write_bytes(setup.repo.capture(folder, setup.repo.base, ("rmsnorm.c",)).data)
     code, out, err = campaigns.ended(campaigns.kopt(
         "submit", str(given), "--hypothesis", "eight sums at once", workspace=tmp_path / "w"))
     assert code == 0 and "submitted to" in out, err
@@ -164,10 +164,10 @@ def test_a_search_that_is_ended_early_leaves_the_best_it_has_found(tmp_path: Pat
     """At a soft stop nothing that was found is lost: its best is judged like any other."""
     many = campaigns.KERNEL.replace("[1, 16]", str([16, *range(1, 16)]))
     setup, ended = campaigns.create(tmp_path, kernel=many), threading.Event()
-    tree = setup.lineage.worktree("fixed", setup.lineage.base)
+    tree = setup.repo.worktree("fixed", setup.repo.base)
     fleet = Fleet([(setup.device, WarmStart(None))], retry_s=600.0, limit_s=3600.0)
     bench = WorkerBench(target=setup.target, device=setup.device, fleet=fleet, worktree=str(tree),
-                  baseline=str(setup.tree(setup.lineage.base)), base_commit=setup.lineage.base,
+                  baseline=str(setup.tree(setup.repo.base)), base_commit=setup.repo.base,
                   scratch=str(setup.folder.fresh_scratch("fixed")))
     task = Task(slot="fixed", kind="fixed", backend="search", hypothesis="", bottleneck="",
                 seed=1, trials=32)

@@ -256,7 +256,7 @@ def went_as_promised(setup: Setup) -> None:
     noise = median(row.stderr * math.sqrt(row.pairs) for row in rows if row.stderr is not None)
     assert split, f"no split was kept of {kept}; two runs of the same differ by {noise:.0%} here"
     _, (block, *_) = c_dispatch.read(
-        setup.lineage.read(setup.lineage.best, "attention.c").decode())
+        setup.repo.read(setup.repo.best, "attention.c").decode())
     sizes = {"block_size": 16, "head_size": 64, "heads": 4, "kv_heads": 2, "seqs": 1}
     taken = {block.kernel_for({**sizes, "mtp": mtp, "context": context})
              for mtp in (1, 4, 8) for context in (256, 2048)}

@@ -282,21 +282,21 @@ def test_a_cache_that_hides_changes_is_given_up(tmp_path: Path) -> None:
     files = {"bench.py": bench}
     assert judge(tmp_path / "base", KERNEL, files=files,
                  **settings_for(tmp_path, baseline_cache.BASELINE)).correct
-    lineage = CampaignRepo.create(tmp_path / "c", "rms", repos.project(
+    repo = CampaignRepo.create(tmp_path / "c", "rms", repos.project(
         tmp_path / "user", {**FILES, "bench.py": bench}))
     asked: list[dict[str, str]] = []
 
     def ask(tree: str) -> Verdict:
         asked.append(settings_for(tmp_path, canary.PURPOSE))
         place = tmp_path / f"tree-{len(asked)}"
-        lineage.checkout_tree(tree, place / "broken")
-        lineage.checkout_tree(lineage.base, place / "whole")
+        repo.checkout_tree(tree, place / "broken")
+        repo.checkout_tree(repo.base, place / "whole")
         trees = Trees(candidate=str(place / "broken"), incumbent=str(place / "whole"),
                       reference=str(place / "whole"))
         return harness_canary.listen(target(), trees, inventory.find("cpu"), Settings(
             scratch=str(place / "scratch"), canary=True, **asked[-1]))
 
-    warnings = canary.listen(ask, lineage, lineage.base, edit=("kernel.py",), frozen=("bench.py",),
+    warnings = canary.listen(ask, repo, repo.base, edit=("kernel.py",), frozen=("bench.py",),
                              drop_cache=lambda: baseline_cache.drop(tmp_path))
     assert warnings == (canary.STALE,) and len(asked) == 2
     faster = judge(tmp_path / "after", kernel(50.0), files=files,

@@ -21,12 +21,12 @@ def kept_campaign(tmp_path: Path) -> tuple[Path, Path]:
     project = repos.project(tmp_path / "project")
     workspace = tmp_path / "workspace"
     folder = workspace / NAME
-    lineage = CampaignRepo.create(folder, NAME, project)
-    base = lineage.base
-    tree = lineage.worktree("fixed-1", base)
+    repo = CampaignRepo.create(folder, NAME, project)
+    base = repo.base
+    tree = repo.worktree("fixed-1", base)
     (tree / "kernel.c").write_text(repos.edited(repos.KERNEL, 3, LINE))
-    commit = lineage.commit(base, lineage.capture(tree, base), "Make line 3 faster")
-    assert lineage.advance(base, commit)
+    commit = repo.commit(base, repo.capture(tree, base), "Make line 3 faster")
+    assert repo.advance(base, commit)
     writer = Writer(workspace)
     writer.add_campaign(samples.campaign(
         NAME, path=str(folder), project=str(project), base_commit=base, best_commit=commit,
