@@ -74,7 +74,7 @@ def reported(request: ReportedRequest, cancel: threading.Event) -> Line:
 
     validate.check(request.target)
     if request.settings.canary:
-        return VerdictLine(verdict=canary_check.listen(
+        return VerdictLine(verdict=canary_check.check_canary(
             request.target, request.trees, inventory.find(request.device), request.settings,
             cancel=cancel, progress=tell))
     return VerdictLine(verdict=evaluate_command(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.benchmark.spec.command_target import CommandTarget
-from harness.benchmark.verdict.whole_program import EndToEnd
+from harness.benchmark.verdict.whole_program import EndToEndTarget
 from harness.search.trials.trials import LoopResult, SearchJob, Trial
 from harness.settings import Settings, Trees
 from harness.target import Target
@@ -62,7 +62,7 @@ class EndToEndRequest:
     TAG = "end-to-end"
     """Whole runs of the program with `trees.candidate` and with `trees.incumbent`."""
 
-    target: EndToEnd
+    target: EndToEndTarget
     trees: Trees
     device: str
     settings: Settings

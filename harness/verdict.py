@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 HARNESS_VERSION = "1"
 
 LatencyKind = Literal["measured-gpu", "measured-cpu", "reported", "predicted"]
-Outcome = Literal["faster", "tie", "slower", "broken", "unmeasured"]
+ClassOutcome = Literal["faster", "tie", "slower", "broken", "unmeasured"]
 MEASURED: tuple[LatencyKind, ...] = ("measured-gpu", "measured-cpu")
 TRUST: dict[LatencyKind, int] = {"measured-gpu": 3, "measured-cpu": 2, "reported": 1,
                                  "predicted": 0}
@@ -50,7 +50,7 @@ class Row:
 
     config_class: str
     correct: bool
-    outcome: Outcome = "unmeasured"
+    outcome: ClassOutcome = "unmeasured"
     max_abs_err: float | None = None
     max_rel_err: float | None = None
     error_budget_used: float | None = None
@@ -92,8 +92,8 @@ class Finding:
     detail: str
 
 
-Bucket = Literal["K1", "K2", "K3", "K4", "W1", "W2", "W3"]
-Transferred = Literal["ACCEPT-as-real", "ACCEPT-with-asterisk", "REJECT-as-overfit"]
+TransferBucket = Literal["K1", "K2", "K3", "K4", "W1", "W2", "W3"]
+TransferDecision = Literal["ACCEPT-as-real", "ACCEPT-with-asterisk", "REJECT-as-overfit"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,8 +109,8 @@ class TraceStep:
 class Transfer:
     """The audit's answer; `hit_rates` is None without a cache, empty where none was traced."""
 
-    bucket: Bucket
-    decision: Transferred
+    bucket: TransferBucket
+    decision: TransferDecision
     reason: str
     cache_keys: tuple[str, ...] = ()
     id_audit: str = ""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from engine.repository import worktree
 from harness.compile import compiler_cache
-from harness.formats.file_copy import Copied
+from harness.formats.file_copy import CopyResult
 from harness.verdict import Verdict
 
 FOLDER = "jit"
@@ -38,12 +38,12 @@ def keep_for(folder: Path, purpose: str) -> str:
     return str(kept(folder))
 
 
-def seed(folder: Path, home: Path) -> Copied:
+def seed(folder: Path, home: Path) -> CopyResult:
     """Start a HOME's caches with a copy of the kept one, unless it has some already."""
     return compiler_cache.seed(kept(folder), home)
 
 
-def keep(folder: Path, home: Path) -> Copied:
+def keep(folder: Path, home: Path) -> CopyResult:
     """Keep what a kernel's baseline has compiled in its HOME, if nothing is kept yet."""
     kept(folder).parent.mkdir(exist_ok=True)
     return compiler_cache.keep(home, kept(folder))

@@ -12,7 +12,7 @@ from engine.history import history
 from engine.history.history import CampaignHistory
 from engine.judge import judge
 from harness.formats.text import plain
-from harness.verdict import Outcome, Verdict
+from harness.verdict import ClassOutcome, Verdict
 
 MOST = 3
 """Divided candidates in a brief, those of the last rounds."""
@@ -59,6 +59,6 @@ def _line(one: Divided) -> str:
     return " ".join(plain(text, 800).split())
 
 
-def _classes(verdict: Verdict, outcome: Outcome) -> tuple[str, ...]:
+def _classes(verdict: Verdict, outcome: ClassOutcome) -> tuple[str, ...]:
     return tuple(f"{row.config_class} ({math.expm1(row.log_ratio or 0.0):+.1%})"
                  for row in verdict.rows if row.outcome == outcome)

@@ -11,7 +11,7 @@ from engine.globs import matches
 from engine.manifest.schema import Manifest, MetricSpec
 from harness.benchmark.spec import check_rule
 from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
-from harness.benchmark.verdict.whole_program import EndToEnd
+from harness.benchmark.verdict.whole_program import EndToEndTarget
 from harness.call_trace.weights import Weights
 from harness.errors import InputError, Refused
 
@@ -45,9 +45,9 @@ def sealed_target(manifest: Manifest, files: Iterable[str],
         and path not in (target.csv, target.quick_csv)))
 
 
-def end_to_end(manifest: Manifest, sealed: tuple[str, ...] = ()) -> EndToEnd:
+def end_to_end(manifest: Manifest, sealed: tuple[str, ...] = ()) -> EndToEndTarget:
     """Return what a manifest says of the whole program that the kernel is a part of."""
-    return EndToEnd(
+    return EndToEndTarget(
         command=manifest.e2e_command, setup_command=manifest.setup_command,
         build_command=manifest.build_command, frozen=sealed, timeout_s=manifest.e2e_timeout_s,
         metric=_metric(manifest.e2e_metric) if manifest.e2e_metric else None)

@@ -12,7 +12,7 @@ import math
 from typing import Literal
 
 from harness.benchmark.spec.command_target import CommandTarget
-from harness.benchmark.spec.metric_units import Measure, Resolved
+from harness.benchmark.spec.metric_units import ResolvedMetric, RowCost
 from harness.verdict import Verdict
 
 Kind = Literal["latency", "compute", "bandwidth", "efficiency"]
@@ -24,12 +24,12 @@ _BASES: dict[str, tuple[str, float]] = {
 
 def named(kind: Kind, target: CommandTarget) -> bool:
     """Tell whether some metric is of that kind; none is a share of a peak."""
-    return bool(_of(kind, Measure(target)))
+    return bool(_of(kind, RowCost(target)))
 
 
 def value(kind: Kind, best: Verdict, target: CommandTarget) -> float | None:
     """Return microseconds, GFLOP/s or GB/s; None where the verdict does not say it."""
-    measure = Measure(target)
+    measure = RowCost(target)
     wanted = _of(kind, measure)
     if not wanted:
         return None
@@ -45,7 +45,7 @@ def value(kind: Kind, best: Verdict, target: CommandTarget) -> float | None:
     return 1e6 * work / cost * _BASES[kind][1]
 
 
-def _of(kind: Kind, measure: Measure) -> list[Resolved]:
+def _of(kind: Kind, measure: RowCost) -> list[ResolvedMetric]:
     base, _ = _BASES.get(kind, ("", 1.0))
     return [metric for metric in measure.metrics
             if metric.base == base and metric.rate == (kind != "latency")]

@@ -109,7 +109,11 @@ def _end_to_end(manifest: Manifest) -> Iterator[Fault]:
     try:
         metric_units.resolve(metric)
     except ValueError as error:
-        yield ("e2e_metric",), f"e2e_metric: {metric.name!r}: {error}", metric_units.how(metric)
+        yield (
+            ("e2e_metric",),
+            f"e2e_metric: {metric.name!r}: {error}",
+            metric_units.metric_help(metric),
+        )
 
 
 def _reported(manifest: Manifest) -> Iterator[Fault]:

@@ -20,7 +20,7 @@ from engine.repository import submodules
 from engine.repository.clone import Clone, TreeEntry
 from engine.repository.project import Project
 from harness.errors import EnvironmentFault, InputError
-from harness.formats.file_copy import TooMuch, copy_folder, walk
+from harness.formats.file_copy import FolderTooLarge, copy_folder, walk
 
 MOST_BYTES = 64 << 30
 
@@ -54,7 +54,7 @@ def take_over(clone: Clone, commit: str, project: Project, globs: Sequence[str],
         copied = copy_folder(
             top, folder, most_bytes=MOST_BYTES, enter=lambda name: name not in away,
             wanted=lambda name: name not in tracked and name not in away and matches(name, globs))
-    except TooMuch as error:
+    except FolderTooLarge as error:
         raise EnvironmentFault(str(error), where="carry", fix="name less in carry") from None
     names = tuple(name for entry, name in walk(folder) if not entry.is_dir(follow_symlinks=False))
     if not names:

@@ -31,7 +31,7 @@ from harness.audit.python.cache_keys import CacheKey
 from harness.audit.static import AuditedTree, both
 from harness.formats.text import plain
 from harness.target import Target
-from harness.verdict import Bucket, TraceStep, Transfer, Transferred
+from harness.verdict import TraceStep, Transfer, TransferBucket, TransferDecision
 
 TRACE_STEPS = 8
 LEAST_HIT_RATE = 0.5
@@ -79,9 +79,9 @@ def new_keys(ours: AuditedTree, theirs: AuditedTree) -> list[CacheKey]:
 
 
 def _bucket(target: Target, keys: Sequence[CacheKey], weights: frozenset[str] | None,
-            ) -> Bucket | None:
+            ) -> TransferBucket | None:
     """Return the worst bucket among the keys, None where nothing is remembered."""
-    worst: Bucket | None = None
+    worst: TransferBucket | None = None
     inputs = {a.name for a in target.args if a.kind in ("input", "inout")}
     others = {name for name in inputs if not _is_weight(name, weights)}
     for key in keys:
@@ -99,7 +99,7 @@ def _is_weight(name: str, weights: frozenset[str] | None) -> bool:
     return looks_like_weight(name) if weights is None else name in weights
 
 
-def _kernel_bucket(ours: AuditedTree, theirs: AuditedTree) -> Bucket:
+def _kernel_bucket(ours: AuditedTree, theirs: AuditedTree) -> TransferBucket:
     """Tell apart the honest buckets: saved for its backward, fewer launches, layouts, the rest."""
     if _count(ours, _SAVED) > _count(theirs, _SAVED):
         return "K4"
@@ -137,8 +137,8 @@ def _skew_of(side: AuditedTree) -> list[Sighting]:
     return found
 
 
-def _decide(bucket: Bucket, keys: Sequence[CacheKey], steps: Sequence[TraceStep],
-            assumed: Sequence[str], traced: bool) -> tuple[Transferred, str]:
+def _decide(bucket: TransferBucket, keys: Sequence[CacheKey], steps: Sequence[TraceStep],
+            assumed: Sequence[str], traced: bool) -> tuple[TransferDecision, str]:
     where = _shown(keys[0]) if keys else "the trace"
     if bucket in ("W2", "W3"):
         hits = sum(step.other_hits for step in steps)

@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.formats.file_copy import Copied, TooMuch, copy_folder, remove, walk
+from harness.formats.file_copy import CopyResult, FolderTooLarge, copy_folder, remove, walk
 
 FOLDER = "jit"
 """Below a private HOME."""
@@ -51,35 +51,35 @@ def private(env: Mapping[str, str], home: Path) -> dict[str, str]:
     return {**env, **environment(home)}
 
 
-def seed(warm: Path, home: Path) -> Copied:
+def seed(warm: Path, home: Path) -> CopyResult:
     """Copy a kept cache into a HOME; nothing where there is none or it holds too much.
 
     What is written there later, in place or not, changes neither the kept one nor another's.
     """
     root = home / FOLDER
     if not warm.is_dir() or root.exists():
-        return Copied()
+        return CopyResult()
     try:
         copied = copy_folder(warm, root, most_bytes=MOST_BYTES, wanted=lambda name: name != ORIGIN)
-    except (TooMuch, OSError):  # a full disk is told by what needs it, not by what can do without
-        return Copied()
+    except (FolderTooLarge, OSError):  # what needs the disk reports that it is full
+        return CopyResult()
     with contextlib.suppress(OSError):
         _relocate(root, (warm / ORIGIN).read_text())
     return copied
 
 
-def keep(home: Path, warm: Path) -> Copied:
+def keep(home: Path, warm: Path) -> CopyResult:
     """Keep a HOME's caches as the one that others are seeded with, read-only, once for all."""
     root = home / FOLDER
     if not root.is_dir() or warm.exists() or not any(root.iterdir()):
-        return Copied()
+        return CopyResult()
     unfinished = warm.with_name(f"{warm.name}.new")
     remove(unfinished)
     try:
         copied = copy_folder(root, unfinished, most_bytes=MOST_BYTES,
                              wanted=lambda name: not name.endswith(".lock"))
-    except (TooMuch, OSError):
-        return Copied()
+    except (FolderTooLarge, OSError):
+        return CopyResult()
     (unfinished / ORIGIN).write_text(str(root))
     for entry, _ in walk(unfinished):
         if entry.is_file(follow_symlinks=False):

@@ -15,7 +15,7 @@ from harness.timing import stats
 from harness.timing.paired_timing import ClassTiming
 from harness.timing.plan import Plan
 from harness.timing.stats import Estimate
-from harness.verdict import Finding, LatencyKind, Outcome, Row, Verdict
+from harness.verdict import ClassOutcome, Finding, LatencyKind, Row, Verdict
 
 FLOOR = "physical-floor"
 """The rule of a finding that the candidate is faster than anything can be."""
@@ -127,7 +127,7 @@ def _timed(seen: EvaluationResults, config_class: ConfigClass, row: Row,
         pct_of_roofline=reached)
 
 
-def _remark(seen: EvaluationResults, outcome: Outcome, value: Estimate,
+def _remark(seen: EvaluationResults, outcome: ClassOutcome, value: Estimate,
             other: Estimate | None) -> str:
     """Say what the numbers of a row do not: a small gain that held, times that disagree."""
     gain = f"{math.expm1(value.mean):.2%}"

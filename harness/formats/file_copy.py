@@ -22,12 +22,12 @@ MOST_FILES = 200_000
 _NO_CLONE = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.EPERM, errno.ENOSYS)
 
 
-class TooMuch(Exception):
+class FolderTooLarge(Exception):
     """A folder holds more than a copy of it may; nothing of the copy is left."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Copied:
+class CopyResult:
     """What a copy came to; `cloned` of its files share blocks with the original until written."""
 
     files: int = 0
@@ -70,7 +70,7 @@ def remove(path: Path) -> bool:
     return not os.path.lexists(path)
 
 
-Told = Callable[[str], bool]
+PathFilter = Callable[[str], bool]
 """Says yes or no of a path that is relative to a folder."""
 
 
@@ -78,8 +78,8 @@ def always(name: str) -> bool:
     return True
 
 
-def copy_folder(source: Path, target: Path, *, most_bytes: int, wanted: Told = always,
-                enter: Told = always) -> Copied:
+def copy_folder(source: Path, target: Path, *, most_bytes: int, wanted: PathFilter = always,
+                enter: PathFilter = always) -> CopyResult:
     """Copy what of a folder's files is `wanted` into another, made if need be.
 
     Links that stay inside are kept, others left out, as is what is no plain file. Raises TooMuch
@@ -88,14 +88,14 @@ def copy_folder(source: Path, target: Path, *, most_bytes: int, wanted: Told = a
     made = not target.exists()
     try:
         return _copy(walk(source, enter), source, target, most_bytes, wanted)
-    except (TooMuch, OSError):
+    except (FolderTooLarge, OSError):
         if made:
             remove(target)
         raise
 
 
 def _copy(found: Iterable[tuple[os.DirEntry[str], str]], source: Path, target: Path,
-          most_bytes: int, wanted: Told) -> Copied:
+          most_bytes: int, wanted: PathFilter) -> CopyResult:
     files = size = cloned = 0
     target.mkdir(parents=True, exist_ok=True)
     for entry, name in found:
@@ -109,13 +109,13 @@ def _copy(found: Iterable[tuple[os.DirEntry[str], str]], source: Path, target: P
         elif entry.is_file(follow_symlinks=False) and wanted(name):
             files, size = files + 1, size + entry.stat(follow_symlinks=False).st_size
             if size > most_bytes or files > MOST_FILES:
-                raise TooMuch(f"{source} holds more than {most_bytes >> 20} MiB")
+                raise FolderTooLarge(f"{source} holds more than {most_bytes >> 20} MiB")
             place.parent.mkdir(parents=True, exist_ok=True)
             cloned += copy_file(Path(entry.path), place)
-    return Copied(files=files, bytes=size, cloned=cloned)
+    return CopyResult(files=files, bytes=size, cloned=cloned)
 
 
-def walk(folder: Path, enter: Told = always) -> Iterator[tuple[os.DirEntry[str], str]]:
+def walk(folder: Path, enter: PathFilter = always) -> Iterator[tuple[os.DirEntry[str], str]]:
     """Yield what lies below a folder, at any depth, with its relative path; links are not entered,
     nor are folders that `enter` says no of.
     """

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 
 from harness.timing.stats import Estimate
-from harness.verdict import Outcome
+from harness.verdict import ClassOutcome
 
 SURE = 0.05
 """Losses are called at the ordinary 5 %: an error there costs a gain, never a wrong keep."""
 
 
 def outcome(value: Estimate, margin: float, *, again: Estimate | None = None,
-            other: Estimate | None = None) -> Outcome:
+            other: Estimate | None = None) -> ClassOutcome:
     """Return faster, tie or slower.
 
     Faster needs the whole interval above zero, at the verdict's share of the campaign's error

@@ -160,12 +160,12 @@ def _with_run(known: Parameters, given: dict[str, str], prompt: Prompt,
 def _classes(known: Parameters, table: ResultTable, project: Path) -> ClassProposal:
     from engine.discovery.classes import proposal, quick_script
     from harness.benchmark.runs import result_table as tables
-    from harness.benchmark.spec.metric_units import Measure
+    from harness.benchmark.spec.metric_units import RowCost
 
     target = command_target(draft_command.manifest(known, str(project)))
     try:
-        reading = tables.judge(table, target, Measure(target), csv=target.csv)
-    except tables.Fault as fault:
+        reading = tables.judge(table, target, RowCost(target), csv=target.csv)
+    except tables.BenchmarkFault as fault:
         raise InputError(fault.what, fix=fault.fix) from None
     if reading.failed:
         failed = reading.failed[0]

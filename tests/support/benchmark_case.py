@@ -11,7 +11,7 @@ from typing import Any
 from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
 from harness.benchmark.spec.validate import check
 from harness.benchmark.verdict.benchmark_verdict import Progress, evaluate
-from harness.benchmark.verdict.confirm_gain import Confirm, by_kernel_time
+from harness.benchmark.verdict.confirm_gain import Confirm, confirm_by_kernel_time
 from harness.devices import inventory
 from harness.devices.device import Device
 from harness.formats import yaml_document
@@ -82,7 +82,7 @@ def target(**fields: Any) -> CommandTarget:
 
 def judge(folder: Path, candidate: str, *, incumbent: str = KERNEL,
           files: dict[str, str] | None = None, wanted: CommandTarget = TARGET,
-          device: Device | None = None, confirm: Confirm = by_kernel_time,
+          device: Device | None = None, confirm: Confirm = confirm_by_kernel_time,
           cancel: threading.Event | None = None, progress: Progress | None = None,
           **settings: Any) -> Verdict:
     """Evaluate a candidate's kernel against the incumbent's."""

@@ -8,22 +8,22 @@ from statistics import median
 
 from engine.discovery.classes import quick_script as quick
 from engine.discovery.classes import representative, strata
-from engine.discovery.classes.quick_script import Quick
+from engine.discovery.classes.quick_script import QuickScript
 from engine.discovery.classes.representative import Representatives
 from engine.discovery.classes.strata import Strata
 from engine.discovery.project import columns, metric_columns
 from engine.discovery.project.columns import TableColumn
 from harness.benchmark.runs import row_keys, run_pairs
-from harness.benchmark.runs.result_table import Fault, ResultTable, TableReading
-from harness.benchmark.runs.row_keys import Key
-from harness.benchmark.runs.run_pairs import SickIncumbent
+from harness.benchmark.runs.result_table import BenchmarkFault, ResultTable, TableReading
+from harness.benchmark.runs.row_keys import RowKey
+from harness.benchmark.runs.run_pairs import BrokenBaseline
 from harness.benchmark.spec import metric_units
 from harness.benchmark.spec.command_target import CommandTarget, Metric
-from harness.benchmark.spec.metric_units import Measure
+from harness.benchmark.spec.metric_units import RowCost
 
 
 @dataclass(frozen=True, kw_only=True)
-class Runs:
+class RowBehaviour:
     """What runs of one side show of each row: columns, cost, costs elsewhere, what it counts."""
 
     columns: tuple[TableColumn, ...]
@@ -45,7 +45,7 @@ class ClassProposal:
     strata: Strata
     chosen: Representatives
     shapes: tuple[str | dict[str, int], ...]
-    quick: Quick
+    quick: QuickScript
     measured: bool = False
 
     @property
@@ -70,7 +70,7 @@ class ClassProposal:
 
 
 def propose(target: CommandTarget, readings: Sequence[TableReading], source: str = "", *,
-            weights: Mapping[Key, float] | None = None, beside: Sequence[TableReading] = (),
+            weights: Mapping[RowKey, float] | None = None, beside: Sequence[TableReading] = (),
             measured: ResultTable | None = None) -> ClassProposal:
     """Return what runs of a benchmark on the same code say; `source` is the benchmark's text.
 
@@ -90,20 +90,21 @@ def propose(target: CommandTarget, readings: Sequence[TableReading], source: str
 
 
 def read(target: CommandTarget, readings: Sequence[TableReading], *,
-         weights: Mapping[Key, float] | None = None, beside: Sequence[TableReading] = ()) -> Runs:
+         weights: Mapping[RowKey, float] | None = None,
+         beside: Sequence[TableReading] = ()) -> RowBehaviour:
     """Return the rows of several runs on the same code, each cost the median of its runs.
 
     Raises SickIncumbent where the runs do not have the same rows, or a row fails its check.
     """
     tables = [reading.table for reading in (*readings, *beside)]
-    first, measure = tables[0], Measure(target)
+    first, measure = tables[0], RowCost(target)
     try:
-        found = row_keys.find(target, tables, tables).columns
+        found = row_keys.find_config_columns(target, tables, tables).columns
         keys = list(row_keys.keyed(first, found))
         costs = _costs(measure, readings, found, keys)
         other = _costs(measure, beside, found, keys)
-    except Fault as fault:
-        raise SickIncumbent(fault) from None
+    except BenchmarkFault as fault:
+        raise BrokenBaseline(fault) from None
     left_out = {target.check.column, *target.ignore, *(one.name for one in target.metrics)}
     looked = [columns.look(name, first.column(name)) for name in first.columns
               if name not in left_out]
@@ -115,20 +116,20 @@ def read(target: CommandTarget, readings: Sequence[TableReading], *,
         shares = tuple(one * weight for one, weight in zip(shares, spread.of, strict=True))
     elif weights:
         shares = tuple(weights.get(tuple(row[at] for at in named), 1.0) for row in first.rows)
-    return Runs(columns=tuple(one for one in looked
+    return RowBehaviour(columns=tuple(one for one in looked
                               if one.name in found or one.role in ("none", "cost")),
                 costs=costs, shares=shares, timed=timed,
                 others=(*([other] if beside else []), *_others(measure, looked)))
 
 
-def _costs(measure: Measure, readings: Sequence[TableReading], found: Sequence[str],
-           keys: Sequence[Key]) -> tuple[float, ...]:
+def _costs(measure: RowCost, readings: Sequence[TableReading], found: Sequence[str],
+           keys: Sequence[RowKey]) -> tuple[float, ...]:
     """Return what each row costs in the middle of some runs. Raises Fault."""
-    seen: dict[Key, list[float]] = {key: [] for key in keys}
+    seen: dict[RowKey, list[float]] = {key: [] for key in keys}
     for reading in readings:
         if reading.failed:
             failed = reading.failed[0]
-            raise Fault("failed-check", f"row {failed.row + 1}: {failed.what}")
+            raise BenchmarkFault("failed-check", f"row {failed.row + 1}: {failed.what}")
         places = row_keys.keyed(reading.table, found)
         row_keys.expect_same(keys, places, found, whose="its first run")
         for key in keys:
@@ -136,7 +137,7 @@ def _costs(measure: Measure, readings: Sequence[TableReading], found: Sequence[s
     return tuple(median(costs) for costs in seen.values() if costs)
 
 
-def _others(measure: Measure, looked: Sequence[TableColumn]) -> Iterator[tuple[float, ...]]:
+def _others(measure: RowCost, looked: Sequence[TableColumn]) -> Iterator[tuple[float, ...]]:
     """Yield the costs of other implementations, of the kind of the metrics: what else a table says
     of the measured one, such as a rate beside its time, is no comparison.
     """

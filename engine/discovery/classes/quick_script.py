@@ -107,7 +107,7 @@ for row in rows:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quick:
+class QuickScript:
     """The script, how it restricts the benchmark, and whether that takes less time."""
 
     text: str
@@ -119,7 +119,7 @@ class Quick:
         return self.by != "filter"
 
 
-def script(target: CommandTarget, shapes: Sequence[Mapping[str, str]], source: str) -> Quick:
+def script(target: CommandTarget, shapes: Sequence[Mapping[str, str]], source: str) -> QuickScript:
     """Return the script for some rows, told apart by their columns; `source` is the benchmark's."""
     keys = list(shapes[0]) if shapes else []
     options = _options(source, keys)
@@ -130,7 +130,7 @@ def script(target: CommandTarget, shapes: Sequence[Mapping[str, str]], source: s
         shown=_literal([*keys, target.check.column, *(one.name for one in target.metrics)]),
         options=_literal(options if by == "arguments" else {}), variable=VARIABLE,
         shapes=_listed([dict(shape) for shape in shapes]))
-    return Quick(text=text, by=by, why={
+    return QuickScript(text=text, by=by, why={
         "arguments": f"run once a shape with {' '.join(options.values())}",
         "environment": f"told by {VARIABLE}",
         "filter": "the benchmark has no options for its shapes: it runs whole"}[by])

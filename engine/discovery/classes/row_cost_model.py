@@ -23,7 +23,7 @@ OWN_LAW = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Signal:
+class RowSignal:
     """A number of each row that rows which behave alike have in common, up to a law of `work`."""
 
     values: tuple[float, ...]
@@ -32,7 +32,7 @@ class Signal:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
+class RowSize:
     """A size of each row, and what rows must share to differ by nothing but this size."""
 
     numbers: tuple[float, ...]
@@ -40,18 +40,18 @@ class Size:
     prior: float = 1.0
 
 
-def signals(costs: Sequence[float], sizes: Sequence[Size],
-            others: Sequence[Sequence[float]]) -> tuple[Signal, ...]:
+def signals(costs: Sequence[float], sizes: Sequence[RowSize],
+            others: Sequence[Sequence[float]]) -> tuple[RowSignal, ...]:
     """Return the costs with the law of their sizes, and their ratios to other costs."""
     logs = tuple(math.log(cost) for cost in costs)
     work = _work(logs, sizes)
     ratios = (tuple(log - math.log(other) for log, other in zip(logs, column, strict=True))
               for column in others)
-    return (Signal(values=logs, work=work),
-            *(Signal(values=ratio, weight=1 / len(others)) for ratio in ratios))
+    return (RowSignal(values=logs, work=work),
+            *(RowSignal(values=ratio, weight=1 / len(others)) for ratio in ratios))
 
 
-def unexplained(signal: Signal, classes: Sequence[int]) -> tuple[float, int]:
+def unexplained(signal: RowSignal, classes: Sequence[int]) -> tuple[float, int]:
     """Return the squares that a partition leaves, and how many numbers it takes."""
     if not signal.work:
         return _around_means(signal.values, classes)
@@ -74,7 +74,7 @@ def unexplained(signal: Signal, classes: Sequence[int]) -> tuple[float, int]:
     return total, taken
 
 
-def score(found: Sequence[Signal], classes: Sequence[int]) -> float:
+def score(found: Sequence[RowSignal], classes: Sequence[int]) -> float:
     """Return how bad a partition is: smaller is better. A number costs the more, the fewer rows
     are left to bear it out.
     """
@@ -87,7 +87,7 @@ def score(found: Sequence[Signal], classes: Sequence[int]) -> float:
     return bad
 
 
-def explained(found: Sequence[Signal], classes: Sequence[int]) -> float:
+def explained(found: Sequence[RowSignal], classes: Sequence[int]) -> float:
     """Return the share of the differences between rows that a partition explains."""
     alike = [0] * len(classes)
     shares, weights = 0.0, 0.0
@@ -112,7 +112,7 @@ def _around_means(values: Sequence[float], classes: Sequence[int]) -> tuple[floa
     return left, len(sums)
 
 
-def _work(logs: Sequence[float], sizes: Sequence[Size]) -> tuple[float, ...]:
+def _work(logs: Sequence[float], sizes: Sequence[RowSize]) -> tuple[float, ...]:
     """Return each row's size as the costs weigh it: a power law of all rows.
 
     A size's power is the middle of those between rows that differ by it alone, so that a jump at

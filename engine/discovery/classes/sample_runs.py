@@ -13,11 +13,11 @@ from pathlib import Path
 
 from engine.verify import gate
 from harness.benchmark.runs.csv_reader import CsvReader
-from harness.benchmark.runs.result_table import Fault, ResultTable, TableReading, judge
-from harness.benchmark.runs.run_pairs import SickIncumbent
+from harness.benchmark.runs.result_table import BenchmarkFault, ResultTable, TableReading, judge
+from harness.benchmark.runs.run_pairs import BrokenBaseline
 from harness.benchmark.runs.workdir import COMMAND_LIMITS, CommandEnvironment, WorkingCopy
 from harness.benchmark.spec.command_target import BenchmarkMode, CommandTarget
-from harness.benchmark.spec.metric_units import Measure
+from harness.benchmark.spec.metric_units import RowCost
 from harness.devices import inventory
 from harness.devices.device import Device
 from harness.errors import DeviceFault, InputError, Refused
@@ -37,7 +37,7 @@ def readings(target: CommandTarget, tree: Path, device: Device, folder: Path, *,
     The target's setup and build commands run first. Raises SickIncumbent for a benchmark that gives
     no table, Stopped.
     """
-    measure = Measure(target)
+    measure = RowCost(target)
     try:
         with _opened(tree, device, folder, target.timeout_s, python=python, env=env or {},
                      frozen=target.frozen, cancel=cancel) as side, \
@@ -50,8 +50,8 @@ def readings(target: CommandTarget, tree: Path, device: Device, folder: Path, *,
                         _build(side, (target.setup_command, target.build_command), held)
                     table, wall_s = side.benchmark(mode, reader, held)
                 found.append(judge(table, target, measure, csv=mode.csv, wall_s=wall_s))
-    except Fault as fault:
-        raise SickIncumbent(fault) from None
+    except BenchmarkFault as fault:
+        raise BrokenBaseline(fault) from None
     return found
 
 
@@ -79,7 +79,7 @@ def table(project: Path, mode: BenchmarkMode, *, setup: str = "", build: str = "
                                  on_wait=on_wait) as held:
                 _build(side, (setup, build), held)
                 return side.benchmark(mode, reader, held)[0]
-        except Fault as fault:
+        except BenchmarkFault as fault:
             raise InputError(f"the benchmark {fault.what}", where=mode.command,
                              fix=fault.fix) from None
         except ValueError as error:
@@ -110,8 +110,8 @@ def _build(side: WorkingCopy, commands: Sequence[str], held: DeviceLock) -> None
     for command in filter(None, commands):
         try:
             side.run(command, lock=held)
-        except Fault as fault:
-            raise Fault("build", f"does not build: {fault.what}") from None
+        except BenchmarkFault as fault:
+            raise BenchmarkFault("build", f"does not build: {fault.what}") from None
 
 
 def _expect_small(project: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.discovery.classes import row_cost_model
-from engine.discovery.classes.row_cost_model import Signal, Size
+from engine.discovery.classes.row_cost_model import RowSignal, RowSize
 from engine.discovery.project import columns
 from engine.discovery.project.columns import TableColumn
 from harness.benchmark.spec import row_classes as classes
@@ -97,7 +97,7 @@ def find(looked: Sequence[TableColumn], costs: Sequence[float], *,
     if not found:
         found = keys if keys and len(costs) <= FEW_ROWS else (classes.ALL,)
     table = [tuple(column.cells[row] for column in looked) for row in range(len(costs))]
-    grouped = classes.grouped(found, [column.name for column in looked], table)
+    grouped = classes.group_rows(found, [column.name for column in looked], table)
     share = _explained(signals, grouped)
     if configs:
         why = (f"as the manifest has it: {', '.join(configs)}; explains {share:.0%} of "
@@ -111,12 +111,12 @@ def find(looked: Sequence[TableColumn], costs: Sequence[float], *,
                   said={column.name: column.why for column in looked if column.why})
 
 
-def _sizes(looked: Sequence[TableColumn], timed: bool) -> Iterator[Size]:
+def _sizes(looked: Sequence[TableColumn], timed: bool) -> Iterator[RowSize]:
     for size in looked:
         if size.role == "size":
             beside = [column.cells for column in looked
                       if column.role in ("path", "size") and column is not size]
-            yield Size(numbers=size.numbers, beside=tuple(zip(*beside, strict=True)) or
+            yield RowSize(numbers=size.numbers, beside=tuple(zip(*beside, strict=True)) or
                        ((),) * len(size.numbers),
                        prior=float(timed and bool(columns.words(size.name) & columns.SIZES)))
 
@@ -130,7 +130,7 @@ def keys_of(looked: Sequence[TableColumn]) -> tuple[str, ...]:
     return tuple(column.name for column in of_config)
 
 
-def _explained(signals: Sequence[Signal], grouped: Mapping[str, Sequence[int]]) -> float:
+def _explained(signals: Sequence[RowSignal], grouped: Mapping[str, Sequence[int]]) -> float:
     codes = [0] * sum(len(inside) for inside in grouped.values())
     for number, inside in enumerate(grouped.values()):
         for row in inside:
@@ -164,7 +164,7 @@ def _spread(n: int) -> Sequence[int]:
     return range(n) if n <= CUTS else sorted({at * (n - 1) // (CUTS - 1) for at in range(CUTS)})
 
 
-def _search(features: Sequence[_Feature], signals: Sequence[Signal],
+def _search(features: Sequence[_Feature], signals: Sequence[RowSignal],
             n: int) -> tuple[_Feature, ...]:
     """Return the features of the best partition found, none where no split is worth its classes.
 
@@ -196,7 +196,7 @@ def _search(features: Sequence[_Feature], signals: Sequence[Signal],
     return tuple(features[number] for number in best[1])
 
 
-def _common(features: Sequence[_Feature], signals: Sequence[Signal],
+def _common(features: Sequence[_Feature], signals: Sequence[RowSignal],
             n: int) -> tuple[_Feature, ...]:
     """Return what explains most of the columns that kernels are commonly specialised by, if any
     does: what to tell rows apart by where they are too few to say.
@@ -242,7 +242,7 @@ def _strata(grouped: Mapping[str, Sequence[int]], shares: Sequence[float]) -> tu
                  for name, inside in grouped.items())
 
 
-def _seen(signals: Sequence[Signal]) -> str:
+def _seen(signals: Sequence[RowSignal]) -> str:
     """Say what behaviour is here."""
     told = "what rows cost beyond their size" if signals[0].work else "what rows cost"
     if len(signals) == 1:
@@ -250,7 +250,7 @@ def _seen(signals: Sequence[Signal]) -> str:
     return f"{told} and how that compares with the table's other times and rates"
 
 
-def _why(chosen: Sequence[_Feature], configs: Sequence[str], signals: Sequence[Signal], n: int,
+def _why(chosen: Sequence[_Feature], configs: Sequence[str], signals: Sequence[RowSignal], n: int,
          share: float, made: int) -> str:
     """Say what the classes rest on."""
     seen = _seen(signals)

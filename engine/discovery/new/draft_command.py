@@ -13,7 +13,7 @@ from engine.discovery.classes.proposal import ClassProposal
 from engine.discovery.new import parameters
 from engine.discovery.new.parameters import Parameter, Parameters
 from engine.discovery.project import benchmark, kernel_source, sources
-from engine.discovery.project.metric_columns import Guess, guess
+from engine.discovery.project.metric_columns import GuessedColumns, guess_columns
 from engine.manifest.load import parse
 from engine.manifest.schema import Manifest
 from harness.benchmark.runs.result_table import ResultTable
@@ -37,8 +37,11 @@ def infer_all(project: Path, given: Mapping[str, str]) -> Parameters:
     kernel = (
         kernel_source.kernel(project, script) if script else kernel_source.KernelSource(files=())
     )
-    guessed = guess(found.columns, hint=" ".join(kernel.files)) if found else Guess(
-        check="", metrics=(), implementations=())
+    guessed = (
+        guess_columns(found.columns, hint=" ".join(kernel.files))
+        if found
+        else GuessedColumns(check="", metrics=(), implementations=())
+    )
     of_script = f"by {script}" if script else ""
     quick_command = f"{found.command} --quick" if found and found.quick and not given.get(
         "benchmark_command") else ""
@@ -91,7 +94,7 @@ def _benchmark(project: Path, command: str) -> benchmark.Benchmark | None:
     return next(iter(benchmark.benchmarks(project)), None)
 
 
-def _of(guessed: Guess) -> str:
+def _of(guessed: GuessedColumns) -> str:
     if len(guessed.implementations) < 2:
         return "columns with a unit"
     mine, *others = guessed.implementations
@@ -106,7 +109,7 @@ def changed(known: Parameters, given: Mapping[str, str]) -> Parameters:
 def seen(known: Parameters, table: ResultTable, hint: str) -> Parameters:
     """Return the parameters with what a run's table says of those that nobody gave."""
     cells = {name: table.column(name) for name in table.columns}
-    guessed = guess(table.columns, cells, hint)
+    guessed = guess_columns(table.columns, cells, hint)
     told = {"check": guessed.check, "metrics": ", ".join(guessed.metrics)}
     return _settled({name: replace(one, value=told[name], origin="in the table of a run")
                      if told.get(name) and one.origin != "given" else one

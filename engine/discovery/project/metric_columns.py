@@ -22,7 +22,7 @@ REFERENCES = frozenset(("torch", "ref", "reference", "baseline", "naive", "cubla
 
 
 @dataclass(frozen=True, kw_only=True)
-class Guess:
+class GuessedColumns:
     """What a table's columns seem to be; what is empty could not be told."""
 
     check: str
@@ -31,8 +31,8 @@ class Guess:
     """Names of what the table has times of, the measured one first."""
 
 
-def guess(names: Sequence[str], cells: Mapping[str, Sequence[str]] | None = None,
-          hint: str = "") -> Guess:
+def guess_columns(names: Sequence[str], cells: Mapping[str, Sequence[str]] | None = None,
+          hint: str = "") -> GuessedColumns:
     """Guess from the names, and from cells where a run has shown them; `hint` is text, such as the
     kernel's path, that may name the implementation which is measured.
     """
@@ -44,9 +44,9 @@ def guess(names: Sequence[str], cells: Mapping[str, Sequence[str]] | None = None
               and not columns.cost_unit(name)]
     order = sorted(groups, key=lambda rest: _rank(rest, checks, hint))
     if not order:
-        return Guess(check=_check(checks[:1], cells), metrics=(), implementations=())
+        return GuessedColumns(check=_check(checks[:1], cells), metrics=(), implementations=())
     matching = [name for name in checks if whose(name) == order[0]]
-    return Guess(check=_check(matching or [name for name in checks if not whose(name)]
+    return GuessedColumns(check=_check(matching or [name for name in checks if not whose(name)]
                               or checks[:1], cells),
                  metrics=_metrics(groups[order[0]]),
                  implementations=tuple(" ".join(rest) for rest in order if rest))

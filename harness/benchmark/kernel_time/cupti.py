@@ -44,7 +44,7 @@ _PACKAGES = ("lib*/python3*/*-packages/nvidia/*/lib", "lib",
 _TOOLKITS = ("lib64", "lib", "extras/CUPTI/lib64")
 
 
-class Unseen(KoptError):
+class KernelTimeUnavailable(KoptError):
     """Nothing is known of the kernels of a run; the text says why."""
 
     exit_code = 1
@@ -70,7 +70,7 @@ class KernelLaunches:
                       blocks=self.blocks + other.blocks)
 
 
-Profile = Mapping[str, KernelLaunches]
+KernelProfile = Mapping[str, KernelLaunches]
 
 
 def build(folder: Path, to: Path, cancel: threading.Event | None = None) -> Path:
@@ -89,7 +89,9 @@ def build(folder: Path, to: Path, cancel: threading.Event | None = None) -> Path
         raise Stopped("stopped while building")
     if not outcome.ok:
         said = outcome.stderr.decode(errors="replace").strip().splitlines() or ["it says nothing"]
-        raise Unseen(f"the library that asks CUPTI does not compile: {plain(said[0], 200)}")
+        raise KernelTimeUnavailable(
+            f"the library that asks CUPTI does not compile: {plain(said[0], 200)}"
+        )
     return out
 
 
@@ -114,7 +116,8 @@ def places(python: str | None = None) -> list[str]:
     return [path for path in dict.fromkeys(found) if ":" not in path]
 
 
-def observed(side: WorkingCopy, cupti: Iterable[str], work: Callable[[], T]) -> tuple[T, Profile]:
+def observed(side: WorkingCopy, cupti: Iterable[str], work: Callable[[], T]) -> tuple[T,
+             KernelProfile]:
     """Do what runs commands of a side, and return what their kernels took.
 
     Raises Unseen, EnvironmentFault, Stopped, and what the work raises.
@@ -132,7 +135,7 @@ def observed(side: WorkingCopy, cupti: Iterable[str], work: Callable[[], T]) -> 
         file_copy.remove(folder)
 
 
-def gathered(folder: Path, cancel: threading.Event | None = None) -> Profile:
+def gathered(folder: Path, cancel: threading.Event | None = None) -> KernelProfile:
     """Return what the processes of a run have written, together. Raises Unseen and Stopped."""
     found: dict[str, KernelLaunches] = {}
     with _opened(folder) as texts:
@@ -142,9 +145,9 @@ def gathered(folder: Path, cancel: threading.Event | None = None) -> Profile:
             for name, kernel in parse(text).items():
                 found[name] = found[name] + kernel if name in found else kernel
                 if len(found) > LIMITS["names"]:
-                    raise Unseen("it has too many kernels to look at")
+                    raise KernelTimeUnavailable("it has too many kernels to look at")
     if not found:
-        raise Unseen("no kernels were seen")
+        raise KernelTimeUnavailable("no kernels were seen")
     return found
 
 
@@ -154,11 +157,11 @@ def _opened(folder: Path) -> Iterator[Iterator[str]]:
     try:
         inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        raise Unseen(f"what CUPTI saw is gone: {error.strerror}") from None
+        raise KernelTimeUnavailable(f"what CUPTI saw is gone: {error.strerror}") from None
     try:
         yield _texts(inside)
     except OSError as error:
-        raise Unseen(f"what CUPTI saw cannot be read: {error.strerror}") from None
+        raise KernelTimeUnavailable(f"what CUPTI saw cannot be read: {error.strerror}") from None
     finally:
         os.close(inside)
 
@@ -167,52 +170,54 @@ def _texts(inside: int) -> Iterator[str]:
     with os.scandir(inside) as entries:
         names = [entry.name for entry, _ in zip(entries, range(LIMITS["files"] + 1), strict=False)]
     if not names:
-        raise Unseen("no process of it loaded CUDA")
+        raise KernelTimeUnavailable("no process of it loaded CUDA")
     if len(names) > LIMITS["files"]:
-        raise Unseen("too many processes to look at")
+        raise KernelTimeUnavailable("too many processes to look at")
     if not all(map(_FILE.fullmatch, names)):
-        raise Unseen("there are files where CUPTI's are that are not CUPTI's")
+        raise KernelTimeUnavailable("there are files where CUPTI's are that are not CUPTI's")
     left = LIMITS["all"]
     for name in sorted(names):
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
                              dir_fd=inside)
         with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise Unseen("what CUPTI saw is no plain file")
+                raise KernelTimeUnavailable("what CUPTI saw is no plain file")
             data = file.read(min(LIMITS["bytes"], left) + 1)
         left -= len(data)
         if len(data) > LIMITS["bytes"] or left < 0:
-            raise Unseen("what CUPTI saw is too much to read")
+            raise KernelTimeUnavailable("what CUPTI saw is too much to read")
         yield data.decode(errors="replace")
 
 
 def parse(text: str) -> dict[str, KernelLaunches]:
     """Read one process's file. Raises Unseen where it is none, not whole, or says why."""
     if text.count("\n") > LIMITS["lines"]:
-        raise Unseen("what CUPTI saw is too much to read")
+        raise KernelTimeUnavailable("what CUPTI saw is too much to read")
     header, *lines = text.split("\n")
     found: dict[str, KernelLaunches] = {}
     for line in lines[:-2]:
         word, _, rest = line.partition("\t")
         if word == "why":
-            raise Unseen(plain(rest, 200) or "CUPTI does not say why")
+            raise KernelTimeUnavailable(plain(rest, 200) or "CUPTI does not say why")
         if word == "lost":
-            raise Unseen(f"CUPTI lost kernels: {plain(rest, 20)}")
+            raise KernelTimeUnavailable(f"CUPTI lost kernels: {plain(rest, 20)}")
         if word != "kernel":
-            raise Unseen("what CUPTI saw does not read well")
+            raise KernelTimeUnavailable("what CUPTI saw does not read well")
         name, kernel = _kernel(rest)
         found[name] = found[name] + kernel if name in found else kernel
     if not _HEADER.fullmatch(header) or lines[-2:] != ["end", ""]:
-        raise Unseen("what CUPTI saw is not whole: a process ended without its exit handlers")
+        raise KernelTimeUnavailable(
+            "what CUPTI saw is not whole: a process ended without its exit handlers"
+        )
     return found
 
 
 def _kernel(rest: str) -> tuple[str, KernelLaunches]:
     parts = rest.split("\t", 4)
     if len(parts) != 5 or not all(_NUMBER.fullmatch(part) for part in parts[:4]):
-        raise Unseen("what CUPTI saw does not read well")
+        raise KernelTimeUnavailable("what CUPTI saw does not read well")
     launches, total, least, blocks = map(int, parts[:4])
     if not 0 < launches * least <= total or blocks < launches:
-        raise Unseen("what CUPTI saw cannot be: its numbers contradict each other")
+        raise KernelTimeUnavailable("what CUPTI saw cannot be: its numbers contradict each other")
     name = " ".join(plain(parts[4], LIMITS["name"]).split())
     return name, KernelLaunches(launches=launches, total_ns=total, least_ns=least, blocks=blocks)

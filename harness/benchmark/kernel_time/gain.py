@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.benchmark.kernel_time.cupti import KernelLaunches, Profile
+from harness.benchmark.kernel_time.cupti import KernelLaunches, KernelProfile
 from harness.formats.text import plain
 
-Ruling = Literal["less", "more", "unclear"]
+KernelTimeRuling = Literal["less", "more", "unclear"]
 Sign = Literal[-1, 0, 1]
 ALIKE = 0.02
 """Kernels of one name whose mean agrees so well are not the candidate's; of a small gain, half."""
@@ -42,7 +42,7 @@ FEWER, LARGER = 0.9, 1.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Weight:
+class KernelTimeTotals:
     """One side's kernels once others are set aside; `whole_ns` is of all."""
 
     call_ns: float
@@ -56,12 +56,12 @@ class Weight:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compared:
+class KernelTimeComparison:
     """What kernel time says of a gain, with the numbers; `why` it cannot tell."""
 
-    ruling: Ruling
-    before: Weight
-    after: Weight
+    ruling: KernelTimeRuling
+    before: KernelTimeTotals
+    after: KernelTimeTotals
     aside: int
     why: str = ""
 
@@ -81,7 +81,8 @@ class Compared:
                 f"{self.after.whole_ns / 1e6:.4g} ms, by CUPTI{aside}")
 
 
-def compare(before: Profile, after: Profile, gain: float, *, even: bool = True) -> Compared:
+def compare(before: KernelProfile, after: KernelProfile, gain: float, *,
+            even: bool = True) -> KernelTimeComparison:
     """Compare incumbent and candidate; `gain` is the reported log-ratio of the whole table.
 
     `even` says that no row is reported slower: else a gain need not show in the sum of all rows.
@@ -91,10 +92,10 @@ def compare(before: Profile, after: Profile, gain: float, *, even: bool = True) 
     old, new = _weight(before, aside), _weight(after, aside)
     counted = _by_count(before, after, aside, old, new)
     ruling, why = _ruled(old, new, gain, even, counted)
-    return Compared(ruling=ruling, before=old, after=new, aside=len(aside), why=why)
+    return KernelTimeComparison(ruling=ruling, before=old, after=new, aside=len(aside), why=why)
 
 
-def _aside(before: Profile, after: Profile, gain: float) -> frozenset[str]:
+def _aside(before: KernelProfile, after: KernelProfile, gain: float) -> frozenset[str]:
     """Return the kernels that are nobody's change; of these only the rare, such as those of a
     reference, where hardly anything would be left.
     """
@@ -110,27 +111,27 @@ def _aside(before: Profile, after: Profile, gain: float) -> frozenset[str]:
         for side in (before, after)))
 
 
-def _weight(profile: Profile, aside: frozenset[str]) -> Weight:
+def _weight(profile: KernelProfile, aside: frozenset[str]) -> KernelTimeTotals:
     own = {name: kernel for name, kernel in profile.items() if name not in aside}
     most = max(own, key=lambda name: (own[name].launches, own[name].total_ns))
     launches = own[most].launches
     everything = _sum(own)
-    return Weight(
+    return KernelTimeTotals(
         call_ns=everything.total_ns / launches, total_ns=everything.total_ns,
         whole_ns=_sum(profile).total_ns, launches=launches,
         kernels_a_call=everything.launches / launches, least_ns=own[most].least_ns, most=most,
         blocks_a_launch=everything.blocks / everything.launches)
 
 
-def _sum(profile: Profile) -> KernelLaunches:
+def _sum(profile: KernelProfile) -> KernelLaunches:
     first, *others = profile.values()
     for kernel in others:
         first = first + kernel
     return first
 
 
-def _by_count(before: Profile, after: Profile, aside: frozenset[str], old: Weight,
-              new: Weight) -> float | None:
+def _by_count(before: KernelProfile, after: KernelProfile, aside: frozenset[str],
+              old: KernelTimeTotals, new: KernelTimeTotals) -> float | None:
     """Return the least log-gain a call that kernels set aside show by counting the calls, None if
     there are none that do.
     """
@@ -141,8 +142,8 @@ def _by_count(before: Profile, after: Profile, aside: frozenset[str], old: Weigh
                default=None)
 
 
-def _ruled(old: Weight, new: Weight, gain: float, even: bool,
-           counted: float | None) -> tuple[Ruling, str]:
+def _ruled(old: KernelTimeTotals, new: KernelTimeTotals, gain: float, even: bool,
+           counted: float | None) -> tuple[KernelTimeRuling, str]:
     if gain <= 0:
         return "unclear", "no gain of the whole table is reported"
     same = abs(new.launches / old.launches - 1) <= SAME_LAUNCHES
@@ -169,7 +170,7 @@ def _sign(change: float, least: float) -> Sign:
     return 0 if abs(change) <= math.log1p(least) else 1 if change > 0 else -1
 
 
-def _doubts(old: Weight, new: Weight, same: bool, even: bool) -> Iterator[str]:
+def _doubts(old: KernelTimeTotals, new: KernelTimeTotals, same: bool, even: bool) -> Iterator[str]:
     """Yield what else explains that kernel time went up."""
     if not even:
         yield "some rows are reported slower, and may weigh more"

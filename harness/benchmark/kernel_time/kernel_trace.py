@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.benchmark.kernel_time.cupti import Profile
+from harness.benchmark.kernel_time.cupti import KernelProfile
 from harness.verdict import Evidence, KernelShare
 
 MOST = 8
@@ -12,7 +12,7 @@ MOST = 8
 TOLD = 3
 
 
-def shares(profile: Profile) -> tuple[KernelShare, ...]:
+def shares(profile: KernelProfile) -> tuple[KernelShare, ...]:
     """Return the kernels that take most of a run's GPU time, the most first."""
     whole_ns = sum(kernel.total_ns for kernel in profile.values())
     ranked = sorted(profile.items(), key=lambda item: (-item[1].total_ns, item[0]))

@@ -10,11 +10,11 @@ from harness.benchmark.runs import result_table, run_pairs, stopping_rule
 from harness.benchmark.runs import row_keys as rows
 from harness.benchmark.runs.clean_runs import CleanRuns
 from harness.benchmark.runs.csv_reader import CsvReader
-from harness.benchmark.runs.result_table import Failure, Fault, TableReading
-from harness.benchmark.runs.run_pairs import RunPair, Series, SickIncumbent
+from harness.benchmark.runs.result_table import BenchmarkFault, FailedRow, TableReading
+from harness.benchmark.runs.run_pairs import BrokenBaseline, RunPair, Series
 from harness.benchmark.runs.workdir import WorkingCopy
 from harness.benchmark.spec.command_target import BenchmarkMode, CommandTarget
-from harness.benchmark.spec.metric_units import Measure
+from harness.benchmark.spec.metric_units import RowCost
 from harness.errors import KoptError
 from harness.isolation.device_lock import DeviceLock
 from harness.timing.plan import Plan
@@ -23,12 +23,12 @@ ORDER = ("incumbent", "candidate")
 """Of the sides in every other pair; in the others it is turned round."""
 
 
-class Wrong(KoptError):
+class IncorrectCandidate(KoptError):
     """A row of the candidate fails its check: it is incorrect, whatever it gained."""
 
     exit_code = 1
 
-    def __init__(self, failure: Failure, name: str, rows: int) -> None:
+    def __init__(self, failure: FailedRow, name: str, rows: int) -> None:
         super().__init__(f"row {name}: {failure.what}")
         self.name, self.complaint, self.rows = name, failure.what, rows
 
@@ -38,7 +38,7 @@ class BenchmarkRunner:
     """What both modes need: the sides, what reads their files, the device, locked and watched."""
 
     target: CommandTarget
-    measure: Measure
+    measure: RowCost
     sides: Mapping[str, WorkingCopy]
     reader: CsvReader
     lock: Callable[[], AbstractContextManager[DeviceLock]]
@@ -107,17 +107,19 @@ class AlternatingRuns:
             )
             if name == "incumbent" and read.failed:
                 row = read.failed[0]
-                raise Fault("failed-check", f"row {row.row + 1}: {row.what}", fix=(
+                raise BenchmarkFault("failed-check", f"row {row.row + 1}: {row.what}", fix=(
                     "" if target.check.rule else
                     f"say what passes, such as check: '{target.check.column} == 0'"))
-        except Fault as fault:
-            raise (SickIncumbent(fault) if name == "incumbent" else fault) from None
+        except BenchmarkFault as fault:
+            raise (BrokenBaseline(fault) if name == "incumbent" else fault) from None
         return read
 
-    def _wrong(self, pair: RunPair) -> Wrong:
+    def _wrong(self, pair: RunPair) -> IncorrectCandidate:
         """Name the first row that fails by what tells it apart."""
         failed, found = pair.candidate.failed, pair.candidate.table
-        columns = rows.find(self.bench.target, [pair.incumbent.table, found], [found]).columns
+        columns = rows.find_config_columns(
+            self.bench.target, [pair.incumbent.table, found], [found]
+        ).columns
         keys = [found.cells(row, columns) for row in range(len(found.rows))]
         name = rows.labels(keys, columns)[keys[failed[0].row]] if columns else ""
-        return Wrong(failed[0], name or str(failed[0].row + 1), len(failed))
+        return IncorrectCandidate(failed[0], name or str(failed[0].row + 1), len(failed))

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from time import perf_counter_ns
 from typing import TypeVar
 
-from harness.benchmark.runs.result_table import Fault
-from harness.benchmark.runs.run_pairs import SickIncumbent
+from harness.benchmark.runs.result_table import BenchmarkFault
+from harness.benchmark.runs.run_pairs import BrokenBaseline
 from harness.benchmark.runs.workdir import COMMAND_LIMITS
 from harness.devices.device import Device
 from harness.devices.monitoring import interference
@@ -54,11 +54,11 @@ class CleanRuns:
         """
         disturbed: dict[str, bool] = {}
         for _ in range(1 + MOST_VOIDED):
-            failure: Fault | SickIncumbent | None = None
+            failure: BenchmarkFault | BrokenBaseline | None = None
             self._windows, began_ns = [], perf_counter_ns()
             try:
                 result = work()
-            except (Fault, SickIncumbent) as error:
+            except (BenchmarkFault, BrokenBaseline) as error:
                 failure = error
             if not (why := self._why(began_ns, disturbed)):
                 if failure is not None:
@@ -67,7 +67,7 @@ class CleanRuns:
             self.voided[why] += 1
         told = f"{1 + MOST_VOIDED} runs one after the other had to be voided: {why}"
         if self._is_with_others(disturbed, alone):
-            raise failure if isinstance(failure, Fault) else Fault(
+            raise failure if isinstance(failure, BenchmarkFault) else BenchmarkFault(
                 "disturbed", f"{told}, while none of the incumbent's was")
         raise DeviceFault(told, where="the card", fix="try again when it is free and cool")
 
@@ -97,13 +97,13 @@ class CleanRuns:
         self._windows, began_ns = [], perf_counter_ns()
         try:
             alone()
-        except (Fault, SickIncumbent):
+        except (BenchmarkFault, BrokenBaseline):
             return False
         return not self._why(began_ns, {})
 
 
 @contextmanager
-def over(device: Device) -> Iterator[CleanRuns]:
+def watch(device: Device) -> Iterator[CleanRuns]:
     """Watch a device for as long as benchmarks run on it. Raises DeviceFault where none may."""
     if device.kind == "nvidia":
         interference.usable(device)

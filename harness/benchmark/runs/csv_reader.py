@@ -6,7 +6,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from harness.benchmark.runs.result_table import LIMITS, Fault, ResultTable, from_answer
+from harness.benchmark.runs.result_table import (
+    TABLE_LIMITS,
+    BenchmarkFault,
+    ResultTable,
+    from_answer,
+)
 from harness.formats.text import plain
 from harness.isolation.guard import Confine, Limits
 from harness.isolation.rpc import Peer, PeerDied, PeerError
@@ -30,21 +35,21 @@ class CsvReader:
         try:
             answer = self._ask(path)
         except PeerError as error:
-            raise Fault("unreadable", f"{name} {error.what}") from None
+            raise BenchmarkFault("unreadable", f"{name} {error.what}") from None
         except PeerDied as error:
             answer = {"died": error.what}
         if "died" in answer:
-            raise Fault("unreadable", f"{name}: reading it {plain(str(answer['died']))}")
+            raise BenchmarkFault("unreadable", f"{name}: reading it {plain(str(answer['died']))}")
         try:
             return from_answer(answer)
-        except Fault as fault:
-            raise Fault(fault.kind, f"{name} {fault.what}") from None
+        except BenchmarkFault as fault:
+            raise BenchmarkFault(fault.kind, f"{name} {fault.what}") from None
 
     def _ask(self, path: Path) -> dict[str, Any]:
         """Ask for a file; what a process that has read others dies of may be none of its fault."""
         fresh = self._peer is None
         try:
-            return self._reading().ask("read", path=str(path), limits=LIMITS)
+            return self._reading().ask("read", path=str(path), limits=TABLE_LIMITS)
         except PeerDied:
             self.close()
             if fresh:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from harness.benchmark.spec import check_rule, row_classes
 from harness.benchmark.spec.command_target import CommandTarget
-from harness.benchmark.spec.metric_units import Measure
+from harness.benchmark.spec.metric_units import RowCost
 from harness.errors import KoptError
 from harness.formats.json_codec import ConvertError, convert
 from harness.formats.text import plain
@@ -22,7 +22,7 @@ FaultKind = Literal[
     "stale-file", "unreadable", "missing-column", "empty-table", "nan", "not-a-number",
     "not-positive", "failed-check", "duplicate-rows", "changed-rows", "changed-files",
     "disturbed"]
-LIMITS = {"bytes": 4 << 20, "rows": 4096, "columns": 256, "cell": 500}
+TABLE_LIMITS = {"bytes": 4 << 20, "rows": 4096, "columns": 256, "cell": 500}
 """Of a benchmark's file; more is no table for a verdict."""
 LEAST, MOST = 1e-12, 1e18
 """Between which every metric lies, whatever its unit."""
@@ -30,7 +30,7 @@ NAMED = 3
 """Rows that a message names at most."""
 
 
-class Fault(KoptError):
+class BenchmarkFault(KoptError):
     """One run of a benchmark gave nothing to go by; `kind` says in which way."""
 
     exit_code = 1
@@ -59,7 +59,7 @@ class ResultTable:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failure:
+class FailedRow:
     """A row that its check column says is wrong."""
 
     row: int
@@ -72,7 +72,7 @@ class TableReading:
 
     table: ResultTable
     costs: tuple[tuple[float, ...], ...]
-    failed: tuple[Failure, ...] = ()
+    failed: tuple[FailedRow, ...] = ()
     wall_s: float = 0.0
 
 
@@ -81,9 +81,9 @@ def from_answer(answer: object) -> ResultTable:
     try:
         table = convert(answer, ResultTable)
     except ConvertError as error:
-        raise Fault("unreadable", f"was not read: {error}") from None
+        raise BenchmarkFault("unreadable", f"was not read: {error}") from None
     if any(len(row) != len(table.columns) for row in table.rows):
-        raise Fault("unreadable", "has rows of different lengths")
+        raise BenchmarkFault("unreadable", "has rows of different lengths")
     kept = [place for place, name in enumerate(table.columns)
             if name and not name.startswith("Unnamed:")]
     return ResultTable(columns=tuple(plain(table.columns[place], 80) for place in kept),
@@ -91,7 +91,7 @@ def from_answer(answer: object) -> ResultTable:
                  sha256=table.sha256, reader=table.reader)
 
 
-def judge(table: ResultTable, target: CommandTarget, measure: Measure, *, csv: str,
+def judge(table: ResultTable, target: CommandTarget, measure: RowCost, *, csv: str,
           wall_s: float = 0.0) -> TableReading:
     """Return what a table says. Raises Fault for a table that does not say it.
 
@@ -99,22 +99,22 @@ def judge(table: ResultTable, target: CommandTarget, measure: Measure, *, csv: s
     """
     metrics = [metric.name for metric in measure.metrics]
     if not table.columns:
-        raise Fault("empty-table", f"{csv} is empty")
-    for name in (target.check.column, *metrics, *row_classes.named(target)):
+        raise BenchmarkFault("empty-table", f"{csv} is empty")
+    for name in (target.check.column, *metrics, *row_classes.required_columns(target)):
         if name not in table.columns:
             theirs = target.weights is not None and name in target.weights.columns
-            raise Fault("missing-column", f"{csv} has no column {name!r}"
+            raise BenchmarkFault("missing-column", f"{csv} has no column {name!r}"
                         f"{', which target.weights name' if theirs else ''}",
                         fix=f"it has {', '.join(table.columns[:12])}")
     if not table.rows:
-        raise Fault("empty-table", f"{csv} has a header and no rows")
+        raise BenchmarkFault("empty-table", f"{csv} has a header and no rows")
     wanted = check_rule.parse(target.check.rule)
     costs: list[tuple[float, ...]] = []
-    failed: list[Failure] = []
+    failed: list[FailedRow] = []
     for row, cell in enumerate(table.column(target.check.column)):
         if not wanted.passes(cell):
             told = repr(cell) if cell else "empty"
-            failed.append(Failure(row=row, what=(
+            failed.append(FailedRow(row=row, what=(
                 f"{target.check.column} is {told}, expected {wanted.told}")))
             costs.append(())
             continue
@@ -123,7 +123,7 @@ def judge(table: ResultTable, target: CommandTarget, measure: Measure, *, csv: s
         try:
             costs.append(measure.costs(values))
         except OverflowError as error:
-            raise Fault("not-positive", f"{csv} row {row + 1}: {error}") from None
+            raise BenchmarkFault("not-positive", f"{csv} row {row + 1}: {error}") from None
     return TableReading(table=table, costs=tuple(costs), failed=tuple(failed), wall_s=wall_s)
 
 
@@ -132,11 +132,11 @@ def _value(text: str, name: str, row: int, csv: str) -> float:
     where = f"{csv} row {row + 1}: {name}"
     value = check_rule.number(text)
     if not text.strip() or (value is not None and math.isnan(value)):
-        raise Fault("nan", f"{where} is {'NaN' if text.strip() else 'empty'}")
+        raise BenchmarkFault("nan", f"{where} is {'NaN' if text.strip() else 'empty'}")
     if value is None:
-        raise Fault("not-a-number", f"{where} is {text!r}, no number")
+        raise BenchmarkFault("not-a-number", f"{where} is {text!r}, no number")
     if not 0 < value < math.inf:
-        raise Fault("not-positive", f"{where} is {text}, no number above zero")
+        raise BenchmarkFault("not-positive", f"{where} is {text}, no number above zero")
     if not LEAST < value < MOST:
-        raise Fault("not-positive", f"{where} is {text}, which nothing takes or reaches")
+        raise BenchmarkFault("not-positive", f"{where} is {text}, which nothing takes or reaches")
     return value

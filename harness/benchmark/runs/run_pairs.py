@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from statistics import median
 
 from harness.benchmark.runs import row_keys as rows
-from harness.benchmark.runs.result_table import Fault, TableReading
-from harness.benchmark.runs.row_keys import Found, Key
+from harness.benchmark.runs.result_table import BenchmarkFault, TableReading
+from harness.benchmark.runs.row_keys import ConfigColumns, RowKey
 from harness.benchmark.spec import row_classes as classes
 from harness.benchmark.spec.command_target import BenchmarkMode, CommandTarget, Scoring
-from harness.benchmark.spec.metric_units import Measure
+from harness.benchmark.spec.metric_units import RowCost
 from harness.call_trace import weights
 from harness.call_trace.weights import Spread
 from harness.errors import IncumbentFault
@@ -25,10 +25,10 @@ from harness.timing.stats import weighted_mean
 Costs = Sequence[float]
 
 
-class SickIncumbent(IncumbentFault):
+class BrokenBaseline(IncumbentFault):
     """The benchmark does not work on the incumbent either: no candidate is to blame."""
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: BenchmarkFault) -> None:
         super().__init__(f"the incumbent's own benchmark: {fault.what}", fix=fault.fix)
 
 
@@ -62,8 +62,8 @@ class Series:
 
     classes: tuple[ClassSeries, ...]
     overall: tuple[float, ...]
-    keys: tuple[Key, ...]
-    found: Found
+    keys: tuple[RowKey, ...]
+    found: ConfigColumns
     shares: Spread
 
     @property
@@ -71,23 +71,23 @@ class Series:
         return len(self.keys)
 
     @property
-    def weight_of(self) -> dict[Key, float]:
+    def weight_of(self) -> dict[RowKey, float]:
         """What each row weighs."""
         return dict(zip(self.keys, self.shares.of, strict=True))
 
 
-def build(target: CommandTarget, measure: Measure, pairs: Sequence[RunPair]) -> Series:
+def build(target: CommandTarget, measure: RowCost, pairs: Sequence[RunPair]) -> Series:
     """Match the rows of all runs. Raises Fault where the candidate's do not fit, SickIncumbent."""
     mine = [pair.incumbent.table for pair in pairs]
     theirs = [pair.candidate.table for pair in pairs]
-    found = rows.find(target, mine, theirs)
+    found = rows.find_config_columns(target, mine, theirs)
     try:
         wanted = rows.keyed(mine[0], found.columns)
         own = [rows.keyed(table, found.columns) for table in mine]
         for run in own:
             rows.expect_same(wanted, run, found.columns, whose="its first run")
-    except Fault as fault:
-        raise SickIncumbent(fault) from None
+    except BenchmarkFault as fault:
+        raise BrokenBaseline(fault) from None
     got = [rows.keyed(table, found.columns) for table in theirs]
     for run in got:
         rows.expect_same(wanted, run, found.columns)
@@ -96,7 +96,7 @@ def build(target: CommandTarget, measure: Measure, pairs: Sequence[RunPair]) -> 
     shares = weights.spread(target.weights, found.columns, list(wanted))
     weight = dict(zip(wanted, shares.of, strict=True))
 
-    def together_of(name: str, keys: Sequence[Key]) -> ClassSeries:
+    def together_of(name: str, keys: Sequence[RowKey]) -> ClassSeries:
         return _class(name, [costs[key] for key in keys], [weight[key] for key in keys], measure,
                       target.scoring)
 
@@ -113,7 +113,7 @@ def expect_named(target: CommandTarget, found: Series, mode: BenchmarkMode) -> N
         weighed(target, found.found.columns, found.keys)
 
 
-def weighed(target: CommandTarget, columns: Sequence[str], keys: Sequence[Key]) -> Spread:
+def weighed(target: CommandTarget, columns: Sequence[str], keys: Sequence[RowKey]) -> Spread:
     """Return what rows weigh. Raises InputError if the target's weights name none of them."""
     shares = weights.spread(target.weights, columns, keys)
     if target.weights is not None and shares.names_none:
@@ -122,23 +122,24 @@ def weighed(target: CommandTarget, columns: Sequence[str], keys: Sequence[Key]) 
     return shares
 
 
-def cost(target: CommandTarget, measure: Measure, found: Series, reading: TableReading) -> float:
+def cost(target: CommandTarget, measure: RowCost, found: Series, reading: TableReading) -> float:
     """Return what the rows of one run cost together, as they are scored."""
     weight, keyed = found.weight_of, rows.keyed(reading.table, found.found.columns)
     return together([measure.combined(reading.costs[keyed[key]]) for key in found.keys],
                     target.scoring, [weight[key] for key in found.keys])
 
 
-def by_class(target: CommandTarget, found: Found, keys: Sequence[Key]) -> dict[str, list[Key]]:
+def by_class(target: CommandTarget, found: ConfigColumns, keys: Sequence[RowKey]) -> dict[str,
+             list[RowKey]]:
     """Return the rows by the class they are in: one each, or those that share `configs`."""
     if not target.configs:
         return {name: [key] for key, name in rows.labels(keys, found.columns).items()}
-    named = classes.grouped(target.configs, found.columns, keys)
+    named = classes.group_rows(target.configs, found.columns, keys)
     return {name: [keys[row] for row in inside] for name, inside in named.items()}
 
 
 def _class(name: str, costs: Sequence[Sequence[tuple[Costs, Costs]]], weight: Sequence[float],
-           measure: Measure, scoring: Scoring) -> ClassSeries:
+           measure: RowCost, scoring: Scoring) -> ClassSeries:
     """Return a class; `costs` are by row and pair, of incumbent and candidate, by metric, and
     `weight` is by row.
     """

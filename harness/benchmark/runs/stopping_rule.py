@@ -13,7 +13,7 @@ from harness.timing import stats
 from harness.timing.outcome import SURE
 from harness.timing.plan import Plan
 from harness.timing.stats import Estimate
-from harness.verdict import Outcome
+from harness.verdict import ClassOutcome
 
 LOOKS = (3, 4, 6, 9, 13)
 """Pairs of whole runs after which a measurement may stop."""
@@ -67,7 +67,7 @@ def repeat(series: Series, plan: Plan) -> bool:
     return any(_slight(one) for one in (overall, *classes))
 
 
-def outcome(series: ClassSeries, plan: Plan, again: ClassSeries | None) -> tuple[Outcome, str]:
+def outcome(series: ClassSeries, plan: Plan, again: ClassSeries | None) -> tuple[ClassOutcome, str]:
     """Return faster, tie or slower, and what is to be said of it.
 
     A gain under 2 % counts if the repetition is sure of one at the ordinary 5 %.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from harness.benchmark.runs.csv_reader import CsvReader
-from harness.benchmark.runs.result_table import LIMITS, Fault, FaultKind, ResultTable
+from harness.benchmark.runs.result_table import TABLE_LIMITS, BenchmarkFault, FaultKind, ResultTable
 from harness.benchmark.spec.command_line import words
 from harness.benchmark.spec.command_target import BenchmarkMode
 from harness.compile import compiler_cache
@@ -95,7 +95,7 @@ class WorkingCopy:
         """
         try:
             return work()
-        except Fault as fault:
+        except BenchmarkFault as fault:
             if fault.kind == "killed" and not self._was_killed:
                 self._was_killed = True
                 self.place.tell(
@@ -121,10 +121,10 @@ class WorkingCopy:
         if place.cancel is not None and place.cancel.is_set():
             raise Stopped("stopped while a command ran")
         if not outcome.ok:
-            raise Fault(_kind(outcome), _told(outcome, limits))
+            raise BenchmarkFault(_kind(outcome), _told(outcome, limits))
         for path, content in self._sealed.items():
             if _content(self.tree, path) != content:
-                raise Fault("changed-files", f"changes {path}, which is frozen")
+                raise BenchmarkFault("changed-files", f"changes {path}, which is frozen")
         return outcome
 
     def benchmark(self, mode: BenchmarkMode, reader: CsvReader,
@@ -154,7 +154,9 @@ class WorkingCopy:
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise Fault("unreadable", f"{name} cannot be replaced: {error.strerror}") from None
+            raise BenchmarkFault(
+                "unreadable", f"{name} cannot be replaced: {error.strerror}"
+            ) from None
         return True
 
     def _expect_inside(self, path: Path, name: str) -> None:
@@ -163,7 +165,7 @@ class WorkingCopy:
         except (OSError, RuntimeError):  # a loop of links
             inside = False
         if not inside:
-            raise Fault("unreadable", f"{name} leads out of the project by a link")
+            raise BenchmarkFault("unreadable", f"{name} leads out of the project by a link")
 
     def _now_ns(self) -> int:
         """Return the time by the clock that stamps files, in a place that no command can write."""
@@ -178,15 +180,18 @@ class WorkingCopy:
             found = path.lstat()
         except OSError:
             old = " (one from before the run was removed)" if had else ""
-            raise Fault("missing-file", f"wrote no {name}{old}") from None
+            raise BenchmarkFault("missing-file", f"wrote no {name}{old}") from None
         if not stat.S_ISREG(found.st_mode):
-            raise Fault("unreadable", f"{name} is no plain file")
+            raise BenchmarkFault("unreadable", f"{name} is no plain file")
         if found.st_mtime_ns < began_ns:
             age = (began_ns - found.st_mtime_ns) / 1e9
-            raise Fault("stale-file", f"{name} is of an earlier run: it is {age:.1f} s older than "
-                                      "this one")
-        if found.st_size > LIMITS["bytes"]:
-            raise Fault("unreadable", f"{name} is larger than {LIMITS['bytes'] >> 10} KiB")
+            raise BenchmarkFault(
+                "stale-file", f"{name} is of an earlier run: it is {age:.1f} s older than this one"
+            )
+        if found.st_size > TABLE_LIMITS["bytes"]:
+            raise BenchmarkFault(
+                "unreadable", f"{name} is larger than {TABLE_LIMITS['bytes'] >> 10} KiB"
+            )
 
 
 def _content(tree: Path, path: str) -> str:

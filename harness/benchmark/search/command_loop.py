@@ -17,14 +17,14 @@ from pathlib import Path
 
 from harness.benchmark.runs import clean_runs, row_keys, run_pairs
 from harness.benchmark.runs.alternating_runs import ORDER, AlternatingRuns
-from harness.benchmark.runs.result_table import Fault, TableReading
-from harness.benchmark.runs.run_pairs import RunPair, Series, SickIncumbent
+from harness.benchmark.runs.result_table import BenchmarkFault, TableReading
+from harness.benchmark.runs.run_pairs import BrokenBaseline, RunPair, Series
 from harness.benchmark.runs.workdir import WorkingCopy
 from harness.benchmark.search import finals
 from harness.benchmark.search.round_robin import RoundRobin
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.benchmark.verdict.benchmark_verdict import BenchmarkEvaluation, Progress
-from harness.benchmark.verdict.confirm_gain import unconfirmed
+from harness.benchmark.verdict.confirm_gain import confirm_nothing
 from harness.devices.device import Device
 from harness.errors import DeviceFault, InputError, Stopped
 from harness.formats import file_copy
@@ -75,7 +75,7 @@ def sweep(target: CommandTarget, job: SearchJob, device: Device, settings: Setti
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tried:
+class TrialResult:
     """What came of one configuration."""
 
     correctness: Correctness
@@ -91,7 +91,7 @@ class CommandLoop(BenchmarkEvaluation):
     def __init__(self, target: CommandTarget, job: SearchJob, device: Device, settings: Settings,
                  progress: Progress | None, cancel: threading.Event | None) -> None:
         trees = Trees(candidate=job.tree, incumbent=job.tree, reference=job.reference or job.tree)
-        super().__init__(target, trees, device, settings, progress, cancel, unconfirmed)
+        super().__init__(target, trees, device, settings, progress, cancel, confirm_nothing)
         self.job, self.mode = job, target.quick or target.full
         path = Path(job.tree) / target.source
         if path.is_symlink():
@@ -111,7 +111,7 @@ class CommandLoop(BenchmarkEvaluation):
     def search(self, repeats: int, on_trial: Callable[[Trial], None]) -> LoopResult:
         """Try configurations until the budget is spent, then look again at those that may win."""
         contenders: tuple[Contender, ...] = ()
-        with contextlib.suppress(Stopped), clean_runs.over(self.device) as self.undisturbed:
+        with contextlib.suppress(Stopped), clean_runs.watch(self.device) as self.undisturbed:
             try:
                 self._rehearse()
                 self._default = self._side("incumbent", self.job.tree)
@@ -119,7 +119,7 @@ class CommandLoop(BenchmarkEvaluation):
                 try:
                     self._try_all(on_trial)
                     contenders = self._contenders(repeats)
-                except (SickIncumbent, Fault, DeviceFault) as ended:
+                except (BrokenBaseline, BenchmarkFault, DeviceFault) as ended:
                     if self.ruling.best is None:
                         raise
                     self.notes.append(f"ended after {len(self.trials)} trials: {ended.what}")
@@ -150,12 +150,12 @@ class CommandLoop(BenchmarkEvaluation):
             began = time.monotonic()
             try:
                 tried = self._try(config) if self.first is not None else self._try_default()
-            except SickIncumbent as sick:
+            except BrokenBaseline as sick:
                 if self.first is None or self._sick:
                     raise
                 self._sick = True  # a hiccup of the machine: whatever was found is not lost to it
                 self.notes.append(f"the default failed at trial {len(self.trials)}: {sick.what}")
-                tried = Tried(correctness="FAIL", reason="the default failed beside it")
+                tried = TrialResult(correctness="FAIL", reason="the default failed beside it")
             trial = self._ruled(config, tried, time.monotonic() - began)
             if not self.trials:
                 rota.care_for(tuple(one.name for one in self.classes[:CARED_FOR]))
@@ -168,14 +168,14 @@ class CommandLoop(BenchmarkEvaluation):
 
         return BayesianSearch(self.space, self.job.seed, ())
 
-    def _try_default(self) -> Tried:
+    def _try_default(self) -> TrialResult:
         """Run the default beside itself: what its rows are, and how much is noise."""
         try:
             pair = self._pair({"incumbent": self._default, "candidate": self._default})
             if pair.candidate.failed:
-                raise Fault("failed-check", pair.candidate.failed[0].what)
-        except Fault as fault:
-            raise SickIncumbent(fault) from None
+                raise BenchmarkFault("failed-check", pair.candidate.failed[0].what)
+        except BenchmarkFault as fault:
+            raise BrokenBaseline(fault) from None
         self.first = pair
         turned = RunPair(incumbent=pair.candidate, candidate=pair.incumbent)
         found = run_pairs.build(self.target, self.measure, [pair, turned])
@@ -185,21 +185,21 @@ class CommandLoop(BenchmarkEvaluation):
         self._know(found)
         return self._seen_in(found, pair.candidate, 0)
 
-    def _try(self, config: Config) -> Tried:
+    def _try(self, config: Config) -> TrialResult:
         checked = knobs.check(self.knobs, config, self.required)
         if checked.faults or checked.dropped:
-            return Tried(correctness="REJECTED", reason="; ".join((*checked.faults,
+            return TrialResult(correctness="REJECTED", reason="; ".join((*checked.faults,
                                                                    *checked.dropped)))
         assert self.first is not None
         try:
             side = self.side_of("trial", checked.config)
             pair = self._pair({"incumbent": self._default, "candidate": side})
             if pair.candidate.failed:
-                return Tried(correctness="FAIL", reason=pair.candidate.failed[0].what)
+                return TrialResult(correctness="FAIL", reason=pair.candidate.failed[0].what)
             row_keys.expect_as_many(pair.incumbent.table, pair.candidate.table, "the default")
             found = run_pairs.build(self.target, self.measure, [self.first, pair])
-        except Fault as fault:
-            return Tried(correctness="REJECTED" if fault.kind == "build" else "FAIL",
+        except BenchmarkFault as fault:
+            return TrialResult(correctness="REJECTED" if fault.kind == "build" else "FAIL",
                          reason=str(fault))
         return self._seen_in(found, pair.candidate, 1)
 
@@ -231,16 +231,16 @@ class CommandLoop(BenchmarkEvaluation):
         if len(costly) > MOST_CLASSES and not any(note in one for one in self.notes):
             self.notes.append(f"{len(costly) - MOST_CLASSES} {note}")
 
-    def _seen_in(self, found: Series, reading: TableReading, place: int) -> Tried:
+    def _seen_in(self, found: Series, reading: TableReading, place: int) -> TrialResult:
         """Return what one pair of a series says."""
         known = {one.name for one in self.classes}
-        return Tried(
+        return TrialResult(
             correctness="PASS", ratio=found.overall[place],
             latency_us=run_pairs.cost(self.target, self.measure, found, reading),
             by_class={one.name: one.log_ratios[place] for one in found.classes
                       if one.name in known})
 
-    def _ruled(self, config: Config, tried: Tried, wall_s: float) -> Trial:
+    def _ruled(self, config: Config, tried: TrialResult, wall_s: float) -> Trial:
         trial = Trial(
             number=len(self.trials), config=config, tag=TAGS[tried.correctness],
             correctness=tried.correctness, candidate_id=self._identity(config),
@@ -272,7 +272,7 @@ class CommandLoop(BenchmarkEvaluation):
         configs: dict[str, Config] = {}
         for number, trial in enumerate(chosen, 1):
             name = f"contender-{number}"
-            with contextlib.suppress(Fault):
+            with contextlib.suppress(BenchmarkFault):
                 sides[name] = self._of(trial, name)
                 configs[name] = trial.config
         names = [one.name for one in self.classes]

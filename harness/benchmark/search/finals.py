@@ -7,17 +7,17 @@ from functools import partial
 
 from harness.benchmark.runs import run_pairs
 from harness.benchmark.runs.alternating_runs import AlternatingRuns, BenchmarkRunner
-from harness.benchmark.runs.result_table import Fault, TableReading
+from harness.benchmark.runs.result_table import BenchmarkFault, TableReading
 from harness.benchmark.runs.run_pairs import RunPair
 from harness.benchmark.spec.command_target import BenchmarkMode, CommandTarget
-from harness.benchmark.spec.metric_units import Measure
+from harness.benchmark.spec.metric_units import RowCost
 from harness.search.space.space import Config
 from harness.search.trials.trials import Contender, Showing, Trial
 from harness.timing import stats
 from harness.timing.outcome import SURE
 from harness.timing.plan import Plan
 
-MOST = 4
+MOST_CONTENDERS = 4
 """Contenders besides the default."""
 
 
@@ -36,7 +36,7 @@ def choose(trials: Sequence[Trial], best: Trial, classes: Sequence[str]) -> list
     found = {trial.number: trial for trial in right}
     default = right[0].number if right else best.number
     leaders = [found[number] for number in sorted(gains, key=lambda one: -gains[one])
-               if number != default][:MOST]
+               if number != default][:MOST_CONTENDERS]
     others = [found[default]] if default != best.number else []
     return [*others, *leaders] if leaders or default in gains else []
 
@@ -61,15 +61,15 @@ def repeat(bench: BenchmarkRunner, mode: BenchmarkMode, times: int, note: Callab
                 try:
                     read = bench.undisturbed(partial(duel.reading, name, held))
                     if read.failed:
-                        raise Fault("failed-check", read.failed[0].what)
+                        raise BenchmarkFault("failed-check", read.failed[0].what)
                     runs[name].append(read)
-                except Fault as fault:
+                except BenchmarkFault as fault:
                     note(f"{name} failed when it was run again: {fault}")
                     del runs[name]
     return runs
 
 
-def compared(target: CommandTarget, measure: Measure, runs: Mapping[str, Sequence[TableReading]],
+def compared(target: CommandTarget, measure: RowCost, runs: Mapping[str, Sequence[TableReading]],
              configs: Mapping[str, Config], classes: Sequence[str]) -> tuple[Contender, ...]:
     """Return contenders by runs in turn with `best`; who does not fit its table is left out."""
     found = []
@@ -80,7 +80,7 @@ def compared(target: CommandTarget, measure: Measure, runs: Mapping[str, Sequenc
                  for best, own in zip(runs["best"], runs[name], strict=True)]
         try:
             seen = {one.name: one for one in run_pairs.build(target, measure, pairs).classes}
-        except Fault:
+        except BenchmarkFault:
             continue
         found.append(Contender(config=config, showings=tuple(
             _showing(one, seen[one].log_ratios) for one in classes if one in seen)))

@@ -13,7 +13,7 @@ Direction = Literal["lower", "higher"]
 Combine = Literal["auto", "step", "geometric"]
 Scoring = Literal["geometric", "total"]
 ModeName = Literal["quick", "full"]
-Fault = tuple[tuple[str | int, ...], str, str]
+FieldFault = tuple[tuple[str | int, ...], str, str]
 """Which field is wrong, what is wrong with it, and what to do."""
 
 

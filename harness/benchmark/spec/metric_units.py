@@ -29,7 +29,7 @@ _PER = re.compile(r"([A-Za-z]\w*)/([A-Za-zµμ]+)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resolved:
+class ResolvedMetric:
     """A metric with its unit understood; `base` is what its cost is in, or the cost of."""
 
     name: str
@@ -46,7 +46,7 @@ class Resolved:
         return cost
 
 
-def resolve(metric: Metric) -> Resolved:
+def resolve(metric: Metric) -> ResolvedMetric:
     """Return the metric with unit and direction filled in. Raises ValueError in a few words.
 
     A name without a unit says its direction by its words, or the metric must.
@@ -59,16 +59,18 @@ def resolve(metric: Metric) -> Resolved:
         direction = metric.direction or metric_words.direction(metric.name)
         if direction is None:
             raise ValueError("the name says no unit and no direction")
-        return Resolved(name=metric.name, rate=direction == "higher", factor=1.0,
+        return ResolvedMetric(name=metric.name, rate=direction == "higher", factor=1.0,
                         base=unit or metric.name, weight=metric.weight)
     rate, base, factor = known
     if metric.direction is not None and (metric.direction == "higher") != rate:
         better = "more" if rate else "less"
         raise ValueError(f"of {unit} {better} is better, not {metric.direction}")
-    return Resolved(name=metric.name, rate=rate, base=base, factor=factor, weight=metric.weight)
+    return ResolvedMetric(
+        name=metric.name, rate=rate, base=base, factor=factor, weight=metric.weight
+    )
 
 
-def how(metric: Metric) -> str:
+def metric_help(metric: Metric) -> str:
     """Say what to write where `resolve` refuses a metric."""
     return ("units are ns, us, ms, s, GFLOPS, TFLOPS, GB/s, or any with a direction: "
             f"{{name: {metric.name}, direction: lower}}, or higher")
@@ -116,7 +118,7 @@ def _folded(unit: str) -> str:
     return ALIASES.get(plain, plain)
 
 
-class Measure:
+class RowCost:
     """How the metrics of a row become its one cost: the step's, or their geometric mean."""
 
     def __init__(self, target: CommandTarget) -> None:
@@ -147,6 +149,6 @@ class Measure:
         return f"latency_us is {told}, as the benchmark reports it"
 
 
-def _share(metric: Resolved, step: bool) -> str:
+def _share(metric: ResolvedMetric, step: bool) -> str:
     cost = f"us per {metric.base} by {metric.name}" if metric.rate else metric.name
     return cost if metric.weight == 1 or not step else f"{metric.weight:g} x {cost}"

@@ -20,7 +20,7 @@ _CUT = re.compile(r"\s*(.+?)\s*<=\s*([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class ClassColumn:
     """One column of a class's condition; without cuts its values are told apart."""
 
     column: str
@@ -38,7 +38,7 @@ class Part:
         return f"{below}{self.column}<={self.cuts[at]:.15g}"
 
 
-def parts(configs: Sequence[str]) -> tuple[Part, ...]:
+def class_columns(configs: Sequence[str]) -> tuple[ClassColumn, ...]:
     """Read the entries; a column that is also named whole is told apart by its values."""
     cuts: dict[str, list[float]] = {}
     whole: set[str] = set()
@@ -52,29 +52,29 @@ def parts(configs: Sequence[str]) -> tuple[Part, ...]:
             cuts.setdefault(entry, [])
         else:
             cuts.setdefault(written[1], []).append(value)
-    return tuple(Part(column=name, cuts=() if name in whole else tuple(sorted(set(found))))
+    return tuple(ClassColumn(column=name, cuts=() if name in whole else tuple(sorted(set(found))))
                  for name, found in cuts.items())
 
 
 def columns(configs: Sequence[str]) -> tuple[str, ...]:
     """Return the columns that the entries name."""
-    return tuple(part.column for part in parts(configs))
+    return tuple(part.column for part in class_columns(configs))
 
 
-def named(target: CommandTarget) -> tuple[str, ...]:
+def required_columns(target: CommandTarget) -> tuple[str, ...]:
     """Return the columns that a benchmark's file must have to tell its rows apart as asked."""
     of_weights = target.weights.columns if target.weights else ()
     return tuple(dict.fromkeys((*columns(target.configs), *of_weights)))
 
 
-def grouped(configs: Sequence[str], names: Sequence[str],
+def group_rows(configs: Sequence[str], names: Sequence[str],
             keys: Sequence[Sequence[str]]) -> dict[str, list[int]]:
     """Return the classes by name, in the order in which rows first show them, with their rows.
 
     `names` are the columns of a key. The name of a class says all of its condition, so that it is
     the same for few rows as for all.
     """
-    found = parts(configs)
+    found = class_columns(configs)
     places = [names.index(part.column) for part in found]
     classes: dict[str, list[int]] = {}
     for row, key in enumerate(keys):

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from harness.benchmark.spec.command_line import words
-from harness.benchmark.spec.command_target import CommandTarget, Fault
+from harness.benchmark.spec.command_target import CommandTarget, FieldFault
 from harness.errors import InputError
 
 
-def faults(target: CommandTarget) -> Iterator[Fault]:
+def faults(target: CommandTarget) -> Iterator[FieldFault]:
     """Yield what of a target cannot be run."""
     from harness.benchmark.spec import check_rule as rule
     from harness.benchmark.spec import metric_units, row_classes
@@ -39,7 +39,7 @@ def faults(target: CommandTarget) -> Iterator[Fault]:
             metric_units.resolve(metric)
         except ValueError as error:
             yield ("metrics", index), f"{metric.name!r}: {error}", \
-                metric_units.how(metric)
+                metric_units.metric_help(metric)
     try:
         rule.parse(target.check.rule)
     except ValueError as error:

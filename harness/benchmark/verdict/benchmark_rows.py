@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from statistics import median
 
 from harness.benchmark.runs import row_keys, stopping_rule
-from harness.benchmark.runs.alternating_runs import Wrong
+from harness.benchmark.runs.alternating_runs import IncorrectCandidate
 from harness.benchmark.runs.run_pairs import ClassSeries, RunPair, Series, together
 from harness.benchmark.spec.command_target import BenchmarkMode, CommandTarget
-from harness.benchmark.spec.metric_units import Measure
+from harness.benchmark.spec.metric_units import RowCost
 from harness.formats.text import plain
 from harness.timing import stats
 from harness.timing.plan import Plan
@@ -26,7 +26,7 @@ class ModeResults:
     """What one mode has shown, and its repetition where there was one."""
 
     target: CommandTarget
-    measure: Measure
+    measure: RowCost
     plan: Plan
     mode: BenchmarkMode
     pairs: Sequence[RunPair]
@@ -53,7 +53,7 @@ def verdict(seen: ModeResults) -> Verdict:
         notes=(*([repeated] if repeated else []), *_notes(seen.target, seen.series)))
 
 
-def wrong(failure: Wrong) -> Verdict:
+def wrong(failure: IncorrectCandidate) -> Verdict:
     """Return the verdict on a candidate of which a row fails: it scores 0, by no other row's gain.
     """
     row = Row(config_class=plain(failure.name, NAME), correct=False, outcome="broken",

@@ -14,18 +14,22 @@ from pathlib import Path
 
 from harness.audit import benchmark_transfer
 from harness.benchmark.runs import clean_runs, row_keys, stopping_rule
-from harness.benchmark.runs.alternating_runs import AlternatingRuns, BenchmarkRunner, Wrong
+from harness.benchmark.runs.alternating_runs import (
+    AlternatingRuns,
+    BenchmarkRunner,
+    IncorrectCandidate,
+)
 from harness.benchmark.runs.clean_runs import CleanRuns
 from harness.benchmark.runs.csv_reader import CsvReader
-from harness.benchmark.runs.result_table import Fault
-from harness.benchmark.runs.run_pairs import Series, SickIncumbent
+from harness.benchmark.runs.result_table import BenchmarkFault
+from harness.benchmark.runs.run_pairs import BrokenBaseline, Series
 from harness.benchmark.runs.workdir import COMMAND_LIMITS, CommandEnvironment, WorkingCopy
 from harness.benchmark.spec.command_target import BenchmarkMode, CommandTarget
-from harness.benchmark.spec.metric_units import Measure
+from harness.benchmark.spec.metric_units import RowCost
 from harness.benchmark.verdict import benchmark_rows, metric_costs
 from harness.benchmark.verdict import confirm_gain as confirmation
 from harness.benchmark.verdict.benchmark_rows import ModeResults
-from harness.benchmark.verdict.confirm_gain import Confirm, by_kernel_time
+from harness.benchmark.verdict.confirm_gain import Confirm, confirm_by_kernel_time
 from harness.compile import compiler_cache
 from harness.devices.device import Device
 from harness.errors import InputError
@@ -41,7 +45,7 @@ Progress = Callable[[str, str, float | None], None]
 
 def evaluate(target: CommandTarget, trees: Trees, device: Device, settings: Settings, *,
              progress: Progress | None = None, cancel: threading.Event | None = None,
-             confirm: Confirm = by_kernel_time) -> Verdict:
+             confirm: Confirm = confirm_by_kernel_time) -> Verdict:
     """Judge a candidate by the project's own benchmark, run whole, against the incumbent.
 
     The target has passed `target.check`. Raises SickIncumbent where its benchmark fails without
@@ -58,7 +62,7 @@ class BenchmarkEvaluation:
                  progress: Progress | None, cancel: threading.Event | None,
                  confirm: Confirm) -> None:
         self.target, self.trees, self.device, self.settings = target, trees, device, settings
-        self.measure = Measure(target)
+        self.measure = RowCost(target)
         self.on_cpu = device.kind == "cpu"
         self._progress = progress or (lambda stage, detail, done: None)
         self._cancel, self._confirm = cancel, confirm
@@ -82,17 +86,17 @@ class BenchmarkEvaluation:
     def run(self) -> Verdict:
         began = time.monotonic()
         try:
-            with clean_runs.over(self.device) as self.undisturbed:
+            with clean_runs.watch(self.device) as self.undisturbed:
                 verdict = self._judge()
             verdict = replace(verdict, evidence=(*verdict.evidence, *self.undisturbed.evidence()))
             if self.settings.keep_cache:
                 compiler_cache.keep(
                     self._folder / "incumbent" / "home", Path(self.settings.keep_cache)
                 )
-        except Wrong as failure:
+        except IncorrectCandidate as failure:
             verdict = benchmark_rows.wrong(failure)
             verdict = replace(verdict, evidence=(*verdict.evidence, *self.undisturbed.evidence()))
-        except Fault as fault:
+        except BenchmarkFault as fault:
             verdict = replace(rejected(str(fault)), evidence=(
                 Evidence(kind="benchmark-fault", detail=fault.kind), *self.undisturbed.evidence()))
         finally:
@@ -127,9 +131,11 @@ class BenchmarkEvaluation:
         verdict = replace(verdict, costs=costs,
                           evidence=(*verdict.evidence, *metric_costs.evidence(costs)))
         if any(row.outcome == "faster" for row in verdict.rows):
-            verdict = confirmation.weighed(verdict, self._confirm(self.device, bench, seen))
+            verdict = confirmation.apply_confirmation(
+                verdict, self._confirm(self.device, bench, seen)
+            )
         elif verdict.correct and self.settings.always_time:
-            verdict = confirmation.traced(verdict, self.device, bench, seen)
+            verdict = confirmation.add_kernel_trace(verdict, self.device, bench, seen)
         return verdict
 
     def bench(self, sides: Mapping[str, WorkingCopy]) -> BenchmarkRunner:
@@ -156,12 +162,12 @@ class BenchmarkEvaluation:
         with self._lock() as held:
             try:
                 incumbent.run(command, lock=held)
-            except Fault as fault:
+            except BenchmarkFault as fault:
                 incumbent.place = self._place = replace(self._place, confined=False)
                 try:
                     incumbent.run(command, lock=held)
-                except Fault as again:
-                    raise SickIncumbent(again) from None
+                except BenchmarkFault as again:
+                    raise BrokenBaseline(again) from None
                 self.notes.append("candidates are not confined: inside namespaces the benchmark "
                                   f"{fault.what}")
 
@@ -199,10 +205,10 @@ class BenchmarkEvaluation:
         try:
             columns = quick.found.columns
             if missing := [name for name in columns if name not in read.table.columns]:
-                raise Fault("changed-rows", f"has the column {missing[0]!r} alone")
+                raise BenchmarkFault("changed-rows", f"has the column {missing[0]!r} alone")
             row_keys.expect_same(row_keys.keyed(read.table, columns), quick.keys, columns,
                              whose="the full command")
-        except Fault as fault:
+        except BenchmarkFault as fault:
             raise InputError(f"the quick command {fault.what}", where="representative_shapes", fix=(
                 "they are said to be all of target_shapes: list those that are measured")) from None
 
@@ -218,9 +224,9 @@ class BenchmarkEvaluation:
         try:
             for command in commands:
                 self._work(side, command)
-        except Fault as fault:
-            told = Fault("build", f"does not build: {fault.what}")
-            raise (SickIncumbent(told) if side.name == "incumbent" else told) from None
+        except BenchmarkFault as fault:
+            told = BenchmarkFault("build", f"does not build: {fault.what}")
+            raise (BrokenBaseline(told) if side.name == "incumbent" else told) from None
 
     def _test(self) -> None:
         """Run the project's tests on the candidate, in a copy that no benchmark sees."""
@@ -230,8 +236,10 @@ class BenchmarkEvaluation:
             try:
                 self._build(side)
                 self._work(side, command)
-            except Fault as fault:
-                raise Fault(fault.kind, f"the project's {name} fail: {fault.what}") from None
+            except BenchmarkFault as fault:
+                raise BenchmarkFault(
+                    fault.kind, f"the project's {name} fail: {fault.what}"
+                ) from None
             except ValueError as error:
                 raise InputError(str(error), where=name) from None
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from harness.benchmark.runs import result_table
 from harness.benchmark.runs.csv_reader import CsvReader
-from harness.benchmark.runs.result_table import Fault, TableReading
+from harness.benchmark.runs.result_table import BenchmarkFault, TableReading
 from harness.benchmark.runs.workdir import COMMAND_LIMITS, CommandEnvironment, WorkingCopy
 from harness.benchmark.spec.command_target import CommandTarget
-from harness.benchmark.spec.metric_units import Measure
+from harness.benchmark.spec.metric_units import RowCost
 from harness.devices.device import Device
 from harness.formats import file_copy
 from harness.isolation import device_lock
@@ -32,7 +32,7 @@ the build alone.
 """
 
 
-def listen(target: CommandTarget, trees: Trees, device: Device, settings: Settings, *,
+def check_canary(target: CommandTarget, trees: Trees, device: Device, settings: Settings, *,
            progress: Progress | None = None, cancel: threading.Event | None = None) -> Verdict:
     """Run the benchmark once on the candidate's tree, which is broken; a rejection, either way.
 
@@ -72,7 +72,7 @@ class _Canary:
         unbuilt = self._built(broken)  # the benchmark must fail of itself: it may run another build
         try:
             reading = self._reading(broken)
-        except Fault as fault:
+        except BenchmarkFault as fault:
             return Evidence(kind=SHOWN, detail=f"the benchmark {fault.what}")
         if reading.failed:
             row = reading.failed[0]
@@ -90,7 +90,7 @@ class _Canary:
     def _rows(self, side: WorkingCopy) -> int | None:
         try:
             return len(self._reading(side).table.rows)
-        except Fault:
+        except BenchmarkFault:
             return None
 
     def _built(self, side: WorkingCopy) -> str:
@@ -100,7 +100,7 @@ class _Canary:
                     self._progress("canary", f"building the {side.name} copy", None)
                     with self._lock() as held:
                         side.run(command, lock=held)
-        except Fault as fault:
+        except BenchmarkFault as fault:
             return fault.what
         return ""
 
@@ -110,7 +110,7 @@ class _Canary:
         with self._lock() as held:
             found, wall_s = side.benchmark(mode, self._reader, held)
         return result_table.judge(
-            found, self.target, Measure(self.target), csv=mode.csv, wall_s=wall_s
+            found, self.target, RowCost(self.target), csv=mode.csv, wall_s=wall_s
         )
 
     def _untested(self) -> tuple[str, ...]:
@@ -123,7 +123,7 @@ class _Canary:
         try:
             with self._lock() as held:
                 side.run(self.settings.test_command, lock=held)
-        except Fault:
+        except BenchmarkFault:
             return ()
         return ("the test command passes on a copy in which the files that candidates change are "
                 "broken: it does not test them",)

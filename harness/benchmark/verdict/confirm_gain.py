@@ -11,12 +11,12 @@ from typing import Protocol
 from harness.benchmark.kernel_time import cupti as kernel_time
 from harness.benchmark.kernel_time import gain as kernel_gain
 from harness.benchmark.kernel_time import kernel_trace
-from harness.benchmark.kernel_time.cupti import Profile, Unseen
-from harness.benchmark.kernel_time.gain import CHANGED, Compared
+from harness.benchmark.kernel_time.cupti import KernelProfile, KernelTimeUnavailable
+from harness.benchmark.kernel_time.gain import CHANGED, KernelTimeComparison
 from harness.benchmark.runs import row_keys, stopping_rule
 from harness.benchmark.runs import run_pairs as series
 from harness.benchmark.runs.alternating_runs import ORDER, AlternatingRuns, BenchmarkRunner
-from harness.benchmark.runs.result_table import Fault, TableReading
+from harness.benchmark.runs.result_table import BenchmarkFault, TableReading
 from harness.benchmark.runs.run_pairs import Series
 from harness.benchmark.verdict.benchmark_rows import ModeResults
 from harness.devices.device import Device
@@ -51,7 +51,7 @@ class Confirm(Protocol):
         ...
 
 
-def unconfirmed(device: Device, bench: BenchmarkRunner, seen: ModeResults) -> Confirmation:
+def confirm_nothing(device: Device, bench: BenchmarkRunner, seen: ModeResults) -> Confirmation:
     """Return that nobody has looked: what a person has to weigh."""
     return Confirmation()
 
@@ -61,7 +61,8 @@ def because(reason: str) -> Finding:
     return replace(UNCONFIRMED, rule=KERNEL_TIME, detail=f"{UNCONFIRMED.detail}: {reason}")
 
 
-def by_kernel_time(device: Device, bench: BenchmarkRunner, seen: ModeResults) -> Confirmation:
+def confirm_by_kernel_time(device: Device, bench: BenchmarkRunner,
+                           seen: ModeResults) -> Confirmation:
     """Run both sides once more, on the same card, and see what their kernels took.
 
     Whatever goes wrong leaves the gain as it is, unconfirmed, with the reason.
@@ -88,7 +89,8 @@ def by_kernel_time(device: Device, bench: BenchmarkRunner, seen: ModeResults) ->
         Evidence(kind=KERNEL_TIME, detail=found.told), kernel_trace.evidence(kernels)))
 
 
-def traced(verdict: Verdict, device: Device, bench: BenchmarkRunner, seen: ModeResults) -> Verdict:
+def add_kernel_trace(verdict: Verdict, device: Device, bench: BenchmarkRunner,
+                     seen: ModeResults) -> Verdict:
     """Return a verdict with the kernels of one more run, or with why they cannot be seen."""
     if device.kind != "nvidia":
         return verdict
@@ -112,7 +114,7 @@ def _told(error: Exception) -> str:
                  else f"{type(error).__name__}: {error}", 300)
 
 
-def _finding(found: Compared, speedup: float) -> Finding | None:
+def _finding(found: KernelTimeComparison, speedup: float) -> Finding | None:
     if found.ruling == "less":
         return None
     if found.ruling == "unclear":
@@ -121,7 +123,7 @@ def _finding(found: Compared, speedup: float) -> Finding | None:
         f"GPU kernel time speaks against {speedup:.2f}x: it went from {found.numbers}"))
 
 
-def _profiles(bench: BenchmarkRunner, seen: ModeResults) -> Mapping[str, Profile]:
+def _profiles(bench: BenchmarkRunner, seen: ModeResults) -> Mapping[str, KernelProfile]:
     """Return what one more run of each side says of its kernels, while nobody disturbs them."""
     incumbent = bench.sides["incumbent"]
     bench.progress("confirming", "what asks the card for kernel time", None)
@@ -134,7 +136,7 @@ def _profiles(bench: BenchmarkRunner, seen: ModeResults) -> Mapping[str, Profile
 
 
 def _profile(bench: BenchmarkRunner, seen: ModeResults, name: str, held: DeviceLock,
-             cupti: Sequence[str]) -> tuple[TableReading, Profile]:
+             cupti: Sequence[str]) -> tuple[TableReading, KernelProfile]:
     """Return one side's run, which must measure as those before it, and what its kernels took."""
     bench.progress("confirming", f"kernel time of the {name}", ORDER.index(name) / len(ORDER))
     duel = AlternatingRuns(bench, seen.mode, seen.plan)
@@ -142,10 +144,10 @@ def _profile(bench: BenchmarkRunner, seen: ModeResults, name: str, held: DeviceL
         read, profile = kernel_time.observed(bench.sides[name], cupti,
                                              partial(duel.reading, name, held))
         _expect_measured(read, seen.series)
-    except Fault as fault:
-        raise Fault(fault.kind, f"the {name}: {fault.what}") from None
-    except Unseen as unseen:
-        raise Unseen(f"the {name}: {unseen.what}") from None
+    except BenchmarkFault as fault:
+        raise BenchmarkFault(fault.kind, f"the {name}: {fault.what}") from None
+    except KernelTimeUnavailable as unseen:
+        raise KernelTimeUnavailable(f"the {name}: {unseen.what}") from None
     return read, profile
 
 
@@ -164,12 +166,14 @@ def _expect_alike(reads: Mapping[str, TableReading], bench: BenchmarkRunner,
     for name in ORDER:
         for now, *then in zip(logs(reads[name]), *before[name], strict=True):
             if _is_below(now, then):
-                raise Unseen(f"the {name}: looked at, it reported {math.exp(now - min(then)):.2f} "
-                             "times the least that it did before")
+                raise KernelTimeUnavailable(
+                    f"the {name}: looked at, it reported {math.exp(now - min(then)):.2f} "
+                    "times the least that it did before"
+                )
     one, other = (series.cost(bench.target, bench.measure, seen.series, reads[name])
                   for name in ORDER)
     if _is_below(math.log(other / one), [-gain for gain in seen.series.overall]):
-        raise Unseen(f"looked at, {one / other:.2f}x was reported, more than before")
+        raise KernelTimeUnavailable(f"looked at, {one / other:.2f}x was reported, more than before")
 
 
 def _is_below(now: float, then: Sequence[float]) -> bool:
@@ -179,7 +183,7 @@ def _is_below(now: float, then: Sequence[float]) -> bool:
 def _expect_measured(read: TableReading, series: Series) -> None:
     """Raise Fault unless the run measured, rightly, what those before it did."""
     if read.failed:
-        raise Fault("failed-check", f"row {read.failed[0].row + 1}: {read.failed[0].what}")
+        raise BenchmarkFault("failed-check", f"row {read.failed[0].row + 1}: {read.failed[0].what}")
     row_keys.expect_same(series.keys, row_keys.keyed(read.table, series.found.columns),
                      series.found.columns)
 
@@ -191,7 +195,7 @@ def _heed(bench: BenchmarkRunner) -> None:
         raise Stopped("stopped while kernel time was looked at")
 
 
-def weighed(verdict: Verdict, found: Confirmation) -> Verdict:
+def apply_confirmation(verdict: Verdict, found: Confirmation) -> Verdict:
     """Return a verdict with what came of looking: a gain that is not borne out is flagged."""
     return replace(verdict, audit=(*verdict.audit, *([found.finding] if found.finding else [])),
                    kernels=found.kernels, evidence=(*verdict.evidence, *found.evidence))

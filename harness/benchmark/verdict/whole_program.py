@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from harness.benchmark.runs import clean_runs
 from harness.benchmark.runs.alternating_runs import ORDER
-from harness.benchmark.runs.result_table import Fault
+from harness.benchmark.runs.result_table import BenchmarkFault
 from harness.benchmark.runs.time_budget import TimeBudget
 from harness.benchmark.runs.workdir import COMMAND_LIMITS, CommandEnvironment, WorkingCopy
 from harness.benchmark.spec import metric_units
@@ -36,8 +36,8 @@ from harness.isolation.guard import Outcome
 from harness.settings import Settings, Trees
 from harness.timing import stats
 from harness.timing.outcome import SURE
+from harness.verdict import ClassOutcome as Ruled
 from harness.verdict import Evidence, Row, Verdict, rejected
-from harness.verdict import Outcome as Ruled
 
 T = TypeVar("T")
 RUNS = 3
@@ -49,7 +49,7 @@ _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 
 
 @dataclass(frozen=True, kw_only=True)
-class EndToEnd:
+class EndToEndTarget:
     """A command that runs the whole program; without a metric its wall time counts."""
 
     command: str
@@ -69,14 +69,16 @@ def value_in(text: str, name: str) -> float:
     """
     found = re.findall(rf"(?<![\w/]){re.escape(name)}\"?\s*[:=]?\s*({_NUMBER})(?!\w|[.,]\d)", text)
     if not found:
-        raise Fault("missing-column", f"prints no {name}", fix=f"print a line `{name}: 1.23`")
+        raise BenchmarkFault(
+            "missing-column", f"prints no {name}", fix=f"print a line `{name}: 1.23`"
+        )
     value = float(found[-1])
     if not 0 < value < math.inf:
-        raise Fault("not-positive", f"{name} is {found[-1]}, no number above zero")
+        raise BenchmarkFault("not-positive", f"{name} is {found[-1]}, no number above zero")
     return value
 
 
-def measure(of: EndToEnd, trees: Trees, device: Device, settings: Settings, *,
+def measure(of: EndToEndTarget, trees: Trees, device: Device, settings: Settings, *,
             progress: Callable[[str, str, float | None], None] | None = None,
             cancel: threading.Event | None = None) -> Verdict:
     """Return a verdict of one row. Raises InputError where the program fails without the best, or
@@ -86,7 +88,7 @@ def measure(of: EndToEnd, trees: Trees, device: Device, settings: Settings, *,
 
 
 class _Runs:
-    def __init__(self, of: EndToEnd, trees: Trees, device: Device, settings: Settings,
+    def __init__(self, of: EndToEndTarget, trees: Trees, device: Device, settings: Settings,
                  progress: Callable[[str, str, float | None], None],
                  cancel: threading.Event | None) -> None:
         self.of, self.device, self.settings = of, device, settings
@@ -98,7 +100,7 @@ class _Runs:
             self._metric = metric_units.resolve(of.metric) if of.metric is not None else None
         except ValueError as error:
             raise InputError(str(error), where="e2e_metric",
-                             fix=metric_units.how(of.metric) if of.metric else "") from None
+                             fix=metric_units.metric_help(of.metric) if of.metric else "") from None
         self._place = CommandEnvironment(
             env={**settings.env, **device.visible_env},
             python=settings.python,
@@ -112,10 +114,10 @@ class _Runs:
     def verdict(self) -> Verdict:
         began = time.monotonic()
         try:
-            with clean_runs.over(self.device) as self._undisturbed:
+            with clean_runs.watch(self.device) as self._undisturbed:
                 verdict = self._compared()
             verdict = replace(verdict, evidence=self._undisturbed.evidence())
-        except Fault as fault:
+        except BenchmarkFault as fault:
             verdict = replace(rejected(f"end to end: {fault}"),
                               evidence=self._undisturbed.evidence())
             if fault.kind == "timeout" and (self._room.full or self._place.late):
@@ -141,7 +143,7 @@ class _Runs:
         try:
             for number in range(RUNS):
                 self._pair(number, sides, costs)
-        except Fault as fault:
+        except BenchmarkFault as fault:
             if fault.kind != "timeout" or not self._room.full or not all(costs.values()):
                 raise
         return self._summed_up(costs)
@@ -151,7 +153,7 @@ class _Runs:
         """Run both sides once; raises Fault where there is no time for that."""
         for ahead, name in zip((2, 1), ORDER[::-1] if number % 2 else ORDER, strict=True):
             if not self._room.holds(ahead):
-                raise Fault("timeout", self._room.words)
+                raise BenchmarkFault("timeout", self._room.words)
             done = sum(map(len, costs.values())) / (2 * RUNS)
             self._progress("timing", f"{CLASS}, run {number + 1} of {RUNS}", done)
             costs[name].append(self._room.run(
@@ -168,7 +170,7 @@ class _Runs:
                 for command in (self.of.setup_command, self.of.build_command, self.of.command):
                     if command:
                         side.run(command, lock=held)
-        except Fault:
+        except BenchmarkFault:
             self._place = replace(self._place, confined=False)
 
     def _timed(self, name: str, sides: Mapping[str, WorkingCopy], *, lock: DeviceLock) -> float:
@@ -186,7 +188,7 @@ class _Runs:
                 return work(lock=held)
         except ValueError as error:
             raise InputError(str(error), where="e2e_command") from None
-        except Fault as fault:
+        except BenchmarkFault as fault:
             if name == "candidate" or self._place.late:
                 raise
             raise InputError(f"fails without the best as well: {fault}", where="e2e_command",

@@ -11,9 +11,9 @@ from engine.campaign.setup import Setup
 from engine.discovery.classes import chosen_shapes, class_baseline, proposal, quick_script
 from engine.manifest import load
 from harness.benchmark.runs.result_table import ResultTable, TableReading, judge
-from harness.benchmark.runs.run_pairs import SickIncumbent
+from harness.benchmark.runs.run_pairs import BrokenBaseline
 from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
-from harness.benchmark.spec.metric_units import Measure
+from harness.benchmark.spec.metric_units import RowCost
 from harness.formats import yaml_document
 from tests.support import benchmark_case, repos
 
@@ -62,7 +62,7 @@ def test_shapes_that_a_person_listed_stay(tmp_path: Path) -> None:
 
 def test_one_that_does_not_work_is_told_before_any_candidate(tmp_path: Path) -> None:
     setup = created(tmp_path, after="raise SystemExit(5)")
-    with pytest.raises(SickIncumbent, match="the incumbent's own benchmark: exited with 5"):
+    with pytest.raises(BrokenBaseline, match="the incumbent's own benchmark: exited with 5"):
         class_baseline.find(setup, setup.device)
 
 
@@ -76,7 +76,7 @@ TEXT = ("target_op: pa\ntarget: {kind: command, csv: out.csv, check: err == 0, m
 
 def reading() -> TableReading:
     table = ResultTable(columns=("mtp", "context", "err", "us"), rows=tuple(ROWS))
-    return judge(table, TARGET, Measure(TARGET), csv="out.csv")
+    return judge(table, TARGET, RowCost(TARGET), csv="out.csv")
 
 
 @pytest.mark.parametrize("measured", [

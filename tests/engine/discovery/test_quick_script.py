@@ -26,7 +26,7 @@ from harness.benchmark.runs.csv_reader import CsvReader
 from harness.benchmark.runs.result_table import ResultTable, judge
 from harness.benchmark.runs.workdir import CommandEnvironment, WorkingCopy
 from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
-from harness.benchmark.spec.metric_units import Measure
+from harness.benchmark.spec.metric_units import RowCost
 from harness.benchmark.verdict import benchmark_rows
 from harness.errors import InputError
 from harness.isolation import device_lock
@@ -121,7 +121,7 @@ SHAPES = ({"mtp": "2", "context": "512"}, {"mtp": "1", "context": "4096"})
 
 
 def ran(folder: Path, source: str, shapes: tuple[dict[str, str], ...] = SHAPES,
-        target: CommandTarget = TARGET) -> tuple[quick_script.Quick,
+        target: CommandTarget = TARGET) -> tuple[quick_script.QuickScript,
         subprocess.CompletedProcess[str]]:
     """Write a benchmark and the script for it, and run the script in the benchmark's folder."""
     (folder / "bench.py").write_text(source)
@@ -240,7 +240,7 @@ def proposed(source: str, **fields: Any) -> ClassProposal:
                  for cells in CELLS)
     table = ResultTable(columns=("block_size", "mtp", "context", "err", "us"), rows=rows)
     target = replace(TARGET, **fields)
-    return proposal.propose(target, [judge(table, target, Measure(target), csv="out.csv")], source)
+    return proposal.propose(target, [judge(table, target, RowCost(target), csv="out.csv")], source)
 
 
 OPTIONED = "".join(f"parser.add_argument('--{name}')\n"
@@ -304,13 +304,13 @@ def test_core_classes_are_core_in_a_verdict() -> None:
     target = replace(TARGET, configs=found.strata.configs, core=found.core)
     table = ResultTable(columns=("block_size", "mtp", "err", "us"), rows=tuple(
         (block, mtp, "0", "5") for block in ("16", "1024") for mtp in ("1", "2")))
-    run = judge(table, target, Measure(target), csv="out.csv")
+    run = judge(table, target, RowCost(target), csv="out.csv")
     pairs = [run_pairs.RunPair(incumbent=run, candidate=run)] * 3
-    made = run_pairs.build(target, Measure(target), pairs)
+    made = run_pairs.build(target, RowCost(target), pairs)
     rows = benchmark_rows.verdict(
         benchmark_rows.ModeResults(
             target=target,
-            measure=Measure(target),
+            measure=RowCost(target),
             plan=Plan(),
             mode=target.full,
             pairs=pairs,

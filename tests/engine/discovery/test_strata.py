@@ -13,10 +13,10 @@ from engine.discovery.classes import proposal, representative, strata
 from engine.discovery.project import columns
 from harness.benchmark.runs import run_pairs
 from harness.benchmark.runs.result_table import ResultTable, TableReading, judge
-from harness.benchmark.runs.run_pairs import SickIncumbent
+from harness.benchmark.runs.run_pairs import BrokenBaseline
 from harness.benchmark.spec import row_classes
 from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
-from harness.benchmark.spec.metric_units import Measure
+from harness.benchmark.spec.metric_units import RowCost
 from harness.benchmark.spec.validate import faults
 from tests.support import strata_case as case
 from tests.support.paths import DATA
@@ -204,7 +204,7 @@ def test_a_recorded_table_with_another_column_of_costs() -> None:
                            metrics=(Metric(name="us_A4000"),),
                            check=CheckColumn(column="err", rule="== 0"))
     reading = judge(ResultTable(columns=tuple(lines[0]), rows=tuple(map(tuple, lines[1:]))), target,
-                    Measure(target), csv="b.csv")
+                    RowCost(target), csv="b.csv")
     result = proposal.propose(target, [reading])
     assert {"use_shmem", "tile_size_y"} <= set(row_classes.columns(result.strata.configs))
     assert result.strata.said == {
@@ -220,7 +220,7 @@ TARGET = CommandTarget(op="pa", command="python b.py", csv="b.csv", metrics=(Met
 
 
 def reading(rows: list[tuple[str, ...]], names: tuple[str, ...]) -> TableReading:
-    return judge(ResultTable(columns=names, rows=tuple(rows)), TARGET, Measure(TARGET), csv="b.csv")
+    return judge(ResultTable(columns=names, rows=tuple(rows)), TARGET, RowCost(TARGET), csv="b.csv")
 
 
 def test_several_runs_are_one_table_of_medians() -> None:
@@ -260,7 +260,7 @@ def test_what_a_table_says_of_the_measured_implementation_is_no_comparison() -> 
 def test_runs_that_do_not_fit_are_told(rows: list[tuple[str, ...]], part: str) -> None:
     names = ("mtp", "err", "us")
     target_runs = [reading([("1", "0", "2"), ("2", "0", "2")], names), reading(rows, names)]
-    with pytest.raises(SickIncumbent, match=part.split(";", maxsplit=1)[0]):
+    with pytest.raises(BrokenBaseline, match=part.split(";", maxsplit=1)[0]):
         proposal.read(CommandTarget(**{**vars(TARGET), "configs": ("mtp",)}), target_runs)
 
 
@@ -276,7 +276,7 @@ def test_runs_that_do_not_fit_are_told(rows: list[tuple[str, ...]], part: str) -
 def test_an_entry_of_configs_is_a_column_or_one_cut_at_a_number(configs: tuple[str, ...],
                                                                 names: list[str]) -> None:
     rows = [("1", "a", "auto"), ("2", "b", "1000"), ("4", "b", "1000.5")]
-    grouped = row_classes.grouped(configs, ("mtp", "kind", "len"), rows)
+    grouped = row_classes.group_rows(configs, ("mtp", "kind", "len"), rows)
     assert list(grouped) == names
     assert sorted(row for inside in grouped.values() for row in inside) == [0, 1, 2]
 
@@ -295,7 +295,7 @@ def test_the_classes_of_a_verdict_are_those_of_the_proposal() -> None:
     for some in (rows, rows[:2]):
         run = reading(some, names)
         made = run_pairs.build(
-            target, Measure(target), [run_pairs.RunPair(incumbent=run, candidate=run)]
+            target, RowCost(target), [run_pairs.RunPair(incumbent=run, candidate=run)]
         )
         proposed = proposal.propose(target, [run]).strata.classes
         assert [one.name for one in made.classes] == [one.name for one in proposed]

@@ -8,12 +8,12 @@ import pytest
 
 from engine.judge.judge import Policy, rule
 from engine.repository.patches.hygiene import Violation, ViolationKind
-from harness.verdict import KERNEL_TIME, Finding, Outcome, Row, Severity, Verdict, rejected
+from harness.verdict import KERNEL_TIME, ClassOutcome, Finding, Row, Severity, Verdict, rejected
 
 AUTO, REVIEW, FLAGGED = Policy(approval="auto"), Policy(approval="review"), Policy()
 
 
-def row(gain: float, outcome: Outcome = "faster", *, name: str = "tall", core: bool = False,
+def row(gain: float, outcome: ClassOutcome = "faster", *, name: str = "tall", core: bool = False,
         stderr: float = 0.001) -> Row:
     """A class that became faster by `gain` (a share), measured well unless said otherwise."""
     ratio = math.log1p(gain)

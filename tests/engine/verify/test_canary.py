@@ -44,7 +44,7 @@ def listen(repo: CampaignRepo, root: Path, target: CommandTarget = TARGET, *,
             repo.checkout_tree(of, folders[name])
         trees = Trees(candidate=str(folders["candidate"]), incumbent=str(folders["incumbent"]),
                       reference=str(folders["incumbent"]))
-        return harness_canary.listen(target, trees, inventory.find("cpu"), Settings(
+        return harness_canary.check_canary(target, trees, inventory.find("cpu"), Settings(
             scratch=str(root / "scratch"), plan=PLAN, canary=True, test_command=test_command))
 
     asked: list[str] = []

@@ -10,8 +10,8 @@ import pytest
 
 from harness.benchmark.runs.alternating_runs import BenchmarkRunner
 from harness.benchmark.runs.csv_reader import CsvReader
-from harness.benchmark.runs.result_table import Fault
-from harness.benchmark.runs.run_pairs import SickIncumbent
+from harness.benchmark.runs.result_table import BenchmarkFault
+from harness.benchmark.runs.run_pairs import BrokenBaseline
 from harness.benchmark.runs.workdir import CommandEnvironment, WorkingCopy
 from harness.benchmark.spec.command_target import BenchmarkMode
 from harness.benchmark.verdict.benchmark_rows import ModeResults
@@ -150,7 +150,7 @@ def test_a_candidate_reaches_neither_the_incumbents_copy_nor_the_trees(tmp_path:
 
 
 def test_a_benchmark_that_fails_without_the_candidate_blames_nobody(tmp_path: Path) -> None:
-    with pytest.raises(SickIncumbent) as caught:
+    with pytest.raises(BrokenBaseline) as caught:
         judge(tmp_path, kernel(50.0), incumbent="raise SystemExit(7)\n")
     assert str(caught.value) == "the incumbent's own benchmark: exited with 7"
     assert caught.value.exit_code == 2
@@ -301,7 +301,7 @@ def test_a_loop_of_links_leads_nowhere(tmp_path: Path) -> None:
     (side.tree / "a").symlink_to("b")
     (side.tree / "b").symlink_to("a")
     with device_lock.acquire("gpu-98") as held, \
-            pytest.raises(Fault, match="leads out of the project"):
+            pytest.raises(BenchmarkFault, match="leads out of the project"):
         side.benchmark(BenchmarkMode(name="full", command="true", csv="a/bench.csv"),
                        CsvReader(tmp_path / "reader"), held)
 

@@ -14,13 +14,13 @@ from engine.manifest.load import check_runnable, dump, parse
 from engine.manifest.schema import CheckSpec, Manifest, MetricSpec
 from harness.benchmark.runs import result_table, row_keys, run_pairs, stopping_rule
 from harness.benchmark.runs.csv_reader import CsvReader
-from harness.benchmark.runs.result_table import Fault, ResultTable, TableReading
-from harness.benchmark.runs.run_pairs import RunPair, SickIncumbent
+from harness.benchmark.runs.result_table import BenchmarkFault, ResultTable, TableReading
+from harness.benchmark.runs.run_pairs import BrokenBaseline, RunPair
 from harness.benchmark.spec import check_rule
 from harness.benchmark.spec.check_rule import check_in
 from harness.benchmark.spec.command_line import words
 from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
-from harness.benchmark.spec.metric_units import Measure, resolve, unit_in
+from harness.benchmark.spec.metric_units import RowCost, resolve, unit_in
 from harness.benchmark.spec.validate import faults
 from harness.benchmark.verdict import benchmark_rows
 from harness.child import read_csv as child
@@ -86,12 +86,12 @@ COMBINED = [
 @pytest.mark.parametrize(("metrics", "combine", "values", "cost"), COMBINED)
 def test_metrics_of_one_unit_are_a_step_and_others_have_a_mean(
         metrics: tuple[Metric, ...], combine: Any, values: tuple[float, ...], cost: float) -> None:
-    measure = Measure(target(metrics=metrics, combine=combine))
+    measure = RowCost(target(metrics=metrics, combine=combine))
     assert measure.combined(measure.costs(values)) == pytest.approx(cost)
 
 
 def test_what_a_latency_stands_for_is_said() -> None:
-    rates = Measure(target(metrics=(Metric(name="fwd TFLOPS"), Metric(name="bwd TFLOPS",
+    rates = RowCost(target(metrics=(Metric(name="fwd TFLOPS"), Metric(name="bwd TFLOPS",
                                                                       weight=2.0))))
     assert rates.words == ("latency_us is us per TFLOP by fwd TFLOPS + 2 x us per TFLOP by bwd "
                            "TFLOPS, as the benchmark reports it")
@@ -170,7 +170,7 @@ def made(*lines: str, head: str = "m,n,at,err,fwd_us,bwd_us") -> ResultTable:
 
 def read(*lines: str, wanted: CommandTarget = TARGET, head: str = "m,n,at,err,fwd_us,bwd_us",
          ) -> TableReading:
-    return result_table.judge(made(*lines, head=head), wanted, Measure(wanted), csv="b.csv")
+    return result_table.judge(made(*lines, head=head), wanted, RowCost(wanted), csv="b.csv")
 
 
 FAULTS = [
@@ -190,14 +190,14 @@ FAULTS = [
 @pytest.mark.parametrize(("kind", "lines", "more", "told"), FAULTS)
 def test_each_fault_of_a_file_has_a_kind_and_a_line(kind: str, lines: tuple[str, ...],
                                                     more: dict[str, Any], told: str) -> None:
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(BenchmarkFault) as caught:
         read(*lines, **more)
     assert (caught.value.kind, caught.value.what) == (kind, told)
 
 
 def test_a_file_without_even_a_header_is_empty() -> None:
-    with pytest.raises(Fault, match=r"b\.csv is empty") as caught:
-        result_table.judge(ResultTable(columns=(), rows=()), TARGET, Measure(TARGET), csv="b.csv")
+    with pytest.raises(BenchmarkFault, match=r"b\.csv is empty") as caught:
+        result_table.judge(ResultTable(columns=(), rows=()), TARGET, RowCost(TARGET), csv="b.csv")
     assert caught.value.kind == "empty-table"
 
 
@@ -222,12 +222,12 @@ def run(number: int, *lines: str) -> tuple[str, ...]:
 
 
 def built(*pairs: RunPair, wanted: CommandTarget = TARGET) -> run_pairs.Series:
-    return run_pairs.build(wanted, Measure(wanted), pairs)
+    return run_pairs.build(wanted, RowCost(wanted), pairs)
 
 
 def test_config_columns_are_found_and_what_wavers_is_none() -> None:
     found = built(pair(run(1, A, B, C), run(2, C, A, B)), pair(run(3, B, C, A), run(4, A, B, C)))
-    assert found.found == row_keys.Found(columns=("m", "n"))
+    assert found.found == row_keys.ConfigColumns(columns=("m", "n"))
     assert [one.name for one in found.classes] == ["m=1 n=1", "m=1 n=2", "m=2 n=2"]
     assert found.overall == (0.0, 0.0) and found.rows == 3
 
@@ -250,7 +250,8 @@ def test_a_constant_column_guards_the_rows_and_is_in_no_name() -> None:
     theirs = read("1,fp8,0,1,1", "2,fp8,0,1,1", head=head, wanted=wanted)
     assert [one.name for one in built(RunPair(incumbent=ours, candidate=ours)).classes] == [
         "m=1", "m=2"]
-    with pytest.raises(Fault, match="missing: m=1 dtype=fp16, m=2 dtype=fp16; new: m=1 dtype=fp8"):
+    message = "missing: m=1 dtype=fp16, m=2 dtype=fp16; new: m=1 dtype=fp8"
+    with pytest.raises(BenchmarkFault, match=message):
         built(RunPair(incumbent=ours, candidate=theirs))
 
 
@@ -274,7 +275,7 @@ CHANGED = [
 @pytest.mark.parametrize(("ours", "theirs", "kind", "told"), CHANGED)
 def test_rows_that_changed_are_the_candidates_fault(
         ours: tuple[str, ...], theirs: tuple[str, ...], kind: str, told: str) -> None:
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(BenchmarkFault) as caught:
         built(pair(run(1, *ours), run(2, *theirs)), pair(run(3, *ours), run(4, *theirs)))
     assert (caught.value.kind, caught.value.what) == (kind, told)
 
@@ -283,7 +284,7 @@ def test_rows_that_changed_are_the_candidates_fault(
                                   ((A, B), (A, "7,7,{},0,1,1"))])
 def test_an_incumbent_whose_rows_do_not_stay_the_same_blames_nobody(
         runs: tuple[tuple[str, ...], ...]) -> None:
-    with pytest.raises(SickIncumbent, match="the incumbent's own benchmark: "):
+    with pytest.raises(BrokenBaseline, match="the incumbent's own benchmark: "):
         built(*(pair(run(n, *one), run(9 + n, A, B)) for n, one in enumerate(runs)))
 
 
@@ -293,11 +294,11 @@ def test_a_column_that_only_the_candidate_moves_is_left_out_and_flagged() -> Non
 
     found = built(RunPair(incumbent=at(45), candidate=at(45)), RunPair(incumbent=at(45),
                                                                  candidate=at(46)))
-    assert found.found == row_keys.Found(columns=("m", "n"), wavering=("at",))
+    assert found.found == row_keys.ConfigColumns(columns=("m", "n"), wavering=("at",))
 
 
 def test_a_candidate_cannot_move_the_columns_that_rows_are_told_apart_by() -> None:
-    with pytest.raises(Fault, match="missing: m=1 n=1"):
+    with pytest.raises(BenchmarkFault, match="missing: m=1 n=1"):
         built(pair(run(1, A, C), run(1, A, C)), pair(run(1, A, C), run(1, "3,3,{},0,1,1", C)))
 
 
@@ -309,7 +310,7 @@ def test_a_column_may_be_ignored() -> None:
 
 def test_a_config_column_that_is_gone_is_told() -> None:
     ours, theirs = read(*run(1, A, B)), read("1,0,1,1", "2,0,1,1", head="n,err,fwd_us,bwd_us")
-    with pytest.raises(Fault, match="the column 'm' is gone") as caught:
+    with pytest.raises(BenchmarkFault, match="the column 'm' is gone") as caught:
         built(RunPair(incumbent=ours, candidate=theirs))
     assert caught.value.kind == "missing-column"
 
@@ -331,7 +332,7 @@ def test_rows_are_scored_by_their_geometric_mean_or_in_total(scoring: Any, speed
     pairs = [pair(run(n, A, B, C), run(9 + n, A, B, half), wanted) for n in range(3)]
     found = built(*pairs, wanted=wanted)
     verdict = benchmark_rows.verdict(benchmark_rows.ModeResults(
-        target=wanted, measure=Measure(wanted), plan=Plan(), mode=wanted.full, pairs=pairs,
+        target=wanted, measure=RowCost(wanted), plan=Plan(), mode=wanted.full, pairs=pairs,
         series=found))
     assert verdict.speedup == pytest.approx(speedup) and verdict.latency_kind == "reported"
     assert verdict.latency_us == pytest.approx(
@@ -413,7 +414,7 @@ def test_pandas_and_the_standard_library_read_the_same_texts(
         data: bytes, columns: list[str], lines: list[list[str]], reader: str,
         tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_bytes(data)
-    found = child.read(str(tmp_path / "b.csv"), result_table.LIMITS, reader)
+    found = child.read(str(tmp_path / "b.csv"), result_table.TABLE_LIMITS, reader)
     assert (found["columns"], found["rows"], found["reader"]) == (columns, lines, reader)
 
 
@@ -423,7 +424,7 @@ def test_what_is_no_table_within_the_limits_is_told(data: bytes, told: str, read
                                                     tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_bytes(data)
     with pytest.raises(child.UnreadableTable) as caught:
-        child.read(str(tmp_path / "b.csv"), result_table.LIMITS, reader)
+        child.read(str(tmp_path / "b.csv"), result_table.TABLE_LIMITS, reader)
     assert told in str(caught.value)
 
 
@@ -435,9 +436,9 @@ def test_the_reader_answers_from_a_process_of_its_own(tmp_path: Path) -> None:
     assert (found.columns, found.rows) == (("m", "us"), (("1", "2"),))
     assert len(found.sha256) == 64 and found.reader in ("csv", "pandas")
     path.write_bytes(b"m\xff")
-    with pytest.raises(Fault, match=r"b\.csv is no UTF-8 text"):
+    with pytest.raises(BenchmarkFault, match=r"b\.csv is no UTF-8 text"):
         reader.read(path, "b.csv")
-    with pytest.raises(Fault, match=r"b\.csv cannot be read: No such file"):
+    with pytest.raises(BenchmarkFault, match=r"b\.csv cannot be read: No such file"):
         reader.read(tmp_path / "none.csv", "b.csv")
 
 

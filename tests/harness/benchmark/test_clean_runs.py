@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from harness.benchmark.verdict.whole_program import EndToEnd, measure
+from harness.benchmark.verdict.whole_program import EndToEndTarget, measure
 from harness.devices import inventory
 from harness.devices.device import SLOWDOWNS, Device
 from harness.devices.monitoring import interference, telemetry
@@ -103,7 +103,7 @@ def test_runs_of_the_whole_program_are_repeated_as_well(
     card = disturb(monkeypatch, 2)
     (tmp_path / "tree").mkdir()
     tree = str(tmp_path / "tree")
-    verdict = measure(EndToEnd(command="true"), Trees(candidate=tree, incumbent=tree,
+    verdict = measure(EndToEndTarget(command="true"), Trees(candidate=tree, incumbent=tree,
                                                       reference=tree),
                       inventory.find("cpu"), Settings(scratch=str(tmp_path / "scratch")))
     assert verdict.valid and card.left == -6, verdict
@@ -126,7 +126,7 @@ def test_what_fails_beside_a_stranger_says_so(tmp_path: Path,
     for verdict in (
             judge(tmp_path / "fails", kernel(80.0, fails)),
             judge(tmp_path / "wrong", kernel(80.0, wrong)),
-            measure(EndToEnd(command="python program.py"),
+            measure(EndToEndTarget(command="python program.py"),
                     programs(tmp_path / "whole", candidate=fails, incumbent=""),
                     inventory.find("cpu"), Settings(scratch=str(tmp_path / "scratch")))):
         assert not verdict.valid or not verdict.correct, verdict
@@ -174,7 +174,7 @@ def test_a_program_is_compared_with_the_incumbent_alone(
     trees = programs(tmp_path, candidate=HEATS, incumbent=incumbent)
 
     def verdict() -> Verdict:
-        return measure(EndToEnd(command="python program.py"), trees, inventory.find("cpu"),
+        return measure(EndToEndTarget(command="python program.py"), trees, inventory.find("cpu"),
                        Settings(scratch=str(tmp_path / "scratch")))
 
     if incumbent:
@@ -188,7 +188,7 @@ def test_what_is_built_is_not_built_again_in_the_same_tree(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disturb(monkeypatch, 2)
     verdict = measure(
-        EndToEnd(command="true", setup_command="mkdir set-up", build_command="mkdir built"),
+        EndToEndTarget(command="true", setup_command="mkdir set-up", build_command="mkdir built"),
         programs(tmp_path, candidate="", incumbent=""), inventory.find("cpu"),
         Settings(scratch=str(tmp_path / "scratch")))
     assert verdict.valid and verdict.rows[0].pairs == 3

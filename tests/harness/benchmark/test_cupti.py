@@ -12,7 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.benchmark.kernel_time import cupti as kernel_time
-from harness.benchmark.kernel_time.cupti import KernelLaunches, Profile, Unseen, gathered, parse
+from harness.benchmark.kernel_time.cupti import (
+    KernelLaunches,
+    KernelProfile,
+    KernelTimeUnavailable,
+    gathered,
+    parse,
+)
 from harness.benchmark.runs.workdir import CommandEnvironment, WorkingCopy
 from harness.errors import Stopped
 from tests.support import kernel_time_case as case
@@ -28,7 +34,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def seen(folder: Path, made: tuple[Path, Path], kernels: str, *, processes: int = 1,
-         cupti: Path | None = None, env: dict[str, str] | None = None) -> Profile:
+         cupti: Path | None = None, env: dict[str, str] | None = None) -> KernelProfile:
     """Run the program as a side of a comparison does, under the guard."""
     ours, host = made
     (folder / "tree").mkdir()
@@ -89,7 +95,7 @@ def test_names_are_not_followed_in_an_unknown_version(
     ({"FAKE_TAKEN": "1"}, "CUPTI has not given all records back: another profiler may have them")])
 def test_what_cannot_be_told_is_said(env: dict[str, str], why: str,
                                      made: tuple[Path, Path], tmp_path: Path) -> None:
-    with pytest.raises(Unseen) as raised:
+    with pytest.raises(KernelTimeUnavailable) as raised:
         seen(tmp_path, made, case.launched(("gemm", 700 if "FAKE_TAKEN" in env else 3, 100)),
              env=env)
     assert raised.value.what == why
@@ -97,7 +103,7 @@ def test_what_cannot_be_told_is_said(env: dict[str, str], why: str,
 
 def test_a_worker_that_ends_without_its_exit_handlers_is_missed(
         made: tuple[Path, Path], tmp_path: Path) -> None:
-    with pytest.raises(Unseen, match="not whole: a process ended without its exit handlers"):
+    with pytest.raises(KernelTimeUnavailable, match="not whole: a process ended without"):
         seen(tmp_path, made, KERNELS, processes=2, env={"HOST_LEAVES": "1"})
 
 
@@ -112,19 +118,20 @@ def test_long_names_that_begin_alike_are_different_kernels(made: tuple[Path, Pat
 def test_a_run_without_kernels_or_cupti(made: tuple[Path, Path], tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-    with pytest.raises(Unseen, match="no kernels were seen"):
+    with pytest.raises(KernelTimeUnavailable, match="no kernels were seen"):
         seen(tmp_path / "a", made, "")
-    with pytest.raises(Unseen, match=r"^CUPTI (was not found: no|does not record kernels: CUPTI_)"):
+    with pytest.raises(KernelTimeUnavailable,
+                       match=r"^CUPTI (was not found: no|does not record kernels: CUPTI_)"):
         seen(tmp_path / "b", made, KERNELS, cupti=Path("/nowhere/libcupti.so.12"))
 
 
 def test_what_is_no_cupti_or_never_loads_cuda(made: tuple[Path, Path],
                                               tmp_path: Path) -> None:
     empty = case.compiled(tmp_path, "int nothing;", "libcupti.so.12", "-shared", "-fPIC")
-    with pytest.raises(Unseen, match="CUPTI has no function: cuptiGetVersion"):
+    with pytest.raises(KernelTimeUnavailable, match="CUPTI has no function: cuptiGetVersion"):
         seen(tmp_path, made, KERNELS, cupti=empty)
     side = WorkingCopy("other", tmp_path / "tree", tmp_path / "other", CommandEnvironment())
-    with pytest.raises(Unseen, match="no process of it loaded CUDA"):
+    with pytest.raises(KernelTimeUnavailable, match="no process of it loaded CUDA"):
         kernel_time.observed(side, [], partial(side.run, "true"))
 
 
@@ -137,7 +144,7 @@ def test_no_variable_says_where_to_write(tmp_path: Path) -> None:
         assert "CUDA_INJECTION64_PATH" in side.place.env
         assert not any(str(folder) in value for value in side.place.env.values())
 
-    with pytest.raises(Unseen, match="no process of it loaded CUDA"):
+    with pytest.raises(KernelTimeUnavailable, match="no process of it loaded CUDA"):
         kernel_time.observed(side, [], work)
 
 
@@ -154,7 +161,8 @@ def test_the_real_cupti_without_a_driver_says_why(made: tuple[Path, Path],
     real = [path for path in kernel_time.places() if "libcupti.so.12" in path]
     if not real:
         pytest.skip("no CUPTI 12 is installed here")
-    with pytest.raises(Unseen, match="CUPTI does not record kernels: CUPTI_ERROR_NOT_INITIAL"):
+    with pytest.raises(KernelTimeUnavailable,
+                       match="CUPTI does not record kernels: CUPTI_ERROR_NOT_INITIAL"):
         seen(tmp_path, made, KERNELS, cupti=Path(real[0]))
 
 
@@ -187,7 +195,7 @@ def test_cupti_is_looked_for_beside_torch_first(tmp_path: Path,
     (f"{HEAD}kernel\t2\t6\t3\t1\tf\nend\n", "contradict"),
     (f"{HEAD}why\t\x1b[31mbusy\nend\n", "busy"), (f"{HEAD}lost\t7\nend\n", "lost kernels: 7")])
 def test_a_file_that_does_not_say_it(text: str, why: str) -> None:
-    with pytest.raises(Unseen, match=why):
+    with pytest.raises(KernelTimeUnavailable, match=why):
         parse(text)
 
 
@@ -204,7 +212,7 @@ def test_whatever_a_file_says_is_kernels_or_why_not(text: str) -> None:
     for whole in (text, f"{HEAD}{text}\nend\n"):
         try:
             found = parse(whole)
-        except Unseen as error:
+        except KernelTimeUnavailable as error:
             assert "\x1b" not in error.what and "\u202e" not in error.what
             continue
         for name, kernel in found.items():
@@ -224,7 +232,7 @@ def test_what_is_written_is_read(kernels: dict[str, tuple[int, int]]) -> None:
 
 def test_a_folder_that_a_candidate_has_made_its_own(tmp_path: Path) -> None:
     def why(folder: Path) -> str:
-        with pytest.raises(Unseen) as raised:
+        with pytest.raises(KernelTimeUnavailable) as raised:
             gathered(folder)
         return raised.value.what
 
@@ -256,12 +264,12 @@ LINE = "kernel\t1\t5\t5\t1\tf\n"
 def test_what_takes_long_to_read_is_not_read(tmp_path: Path) -> None:
     many = kernel_time.LIMITS["lines"]
     parse(f"{HEAD}{LINE * (many - 2)}end\n")
-    with pytest.raises(Unseen, match="too much to read"):
+    with pytest.raises(KernelTimeUnavailable, match="too much to read"):
         parse(f"{HEAD}{LINE * many}end\n")
     text = f"{HEAD}{LINE.replace('f', 'f' * 2000) * 2000}end\n"
     for number in range(5):
         (tmp_path / f"k.{number}.0").write_text(text)
-    with pytest.raises(Unseen, match="too much to read"):
+    with pytest.raises(KernelTimeUnavailable, match="too much to read"):
         gathered(tmp_path)
 
 

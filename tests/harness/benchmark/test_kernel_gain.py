@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.benchmark.kernel_time.cupti import KernelLaunches, Profile
-from harness.benchmark.kernel_time.gain import Ruling, compare
+from harness.benchmark.kernel_time.cupti import KernelLaunches, KernelProfile
+from harness.benchmark.kernel_time.gain import KernelTimeRuling, compare
 
 Launched = dict[str, tuple[int, float] | tuple[int, float, int] | tuple[int, float, int, float]]
 N = 1000
 
 
-def profile(launched: Launched) -> Profile:
+def profile(launched: Launched) -> KernelProfile:
     """Return kernels by launches, mean us, blocks a launch and the least us where it is said."""
     found = {}
     for name, (launches, us, *more) in launched.items():
@@ -27,7 +27,7 @@ def profile(launched: Launched) -> Profile:
 
 FLUSH: Launched = {"flush": (N, 20.0), "reference": (4, 300.0)}
 SOFTMAX: Launched = {"softmax": (N, 30.0), **FLUSH}
-CASES: dict[str, tuple[Launched, Launched, Ruling, str]] = {
+CASES: dict[str, tuple[Launched, Launched, KernelTimeRuling, str]] = {
     "a real gain": (SOFTMAX, {**SOFTMAX, "softmax": (N, 22.0)}, "less", ""),
     "renamed": (SOFTMAX, {"quick": (N, 22.0), **FLUSH}, "less", ""),
     "split into two": (SOFTMAX, {"first": (N, 12.0), "then": (N, 9.0), **FLUSH}, "less", ""),
@@ -98,7 +98,8 @@ def test_rows_that_lose_may_weigh_more() -> None:
 @pytest.mark.parametrize(("reported", "us", "ruling"), [
     (1.015, 29.55, "less"), (1.015, 30.0, "unclear"), (1.015, 30.4, "unclear"),
     (1.015, 30.7, "more"), (1.0, 22.0, "unclear"), (0.9, 36.0, "unclear")])
-def test_a_small_gain_is_not_set_aside(reported: float, us: float, ruling: Ruling) -> None:
+def test_a_small_gain_is_not_set_aside(reported: float, us: float,
+                                       ruling: KernelTimeRuling) -> None:
     after = profile({**SOFTMAX, "softmax": (N, us)})
     assert compare(profile(SOFTMAX), after, math.log(reported)).ruling == ruling
 
@@ -120,7 +121,8 @@ PROFILES = st.dictionaries(st.sampled_from("abcdef"), KERNELS, min_size=1)
 
 
 @given(PROFILES, PROFILES, st.floats(-2, 2))
-def test_any_two_runs_can_be_compared(before: Profile, after: Profile, gain: float) -> None:
+def test_any_two_runs_can_be_compared(before: KernelProfile, after: KernelProfile,
+                                      gain: float) -> None:
     found = compare(before, after, gain)
     assert bool(found.why) == (found.ruling == "unclear")
     assert found.ruling == "unclear" or gain > 0

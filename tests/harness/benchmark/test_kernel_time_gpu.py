@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from harness.benchmark.kernel_time import cupti as kernel_time
-from harness.benchmark.runs.result_table import Fault
+from harness.benchmark.runs.result_table import BenchmarkFault
 from harness.benchmark.runs.workdir import CommandEnvironment, WorkingCopy
 from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
 from harness.benchmark.spec.validate import check
@@ -143,14 +143,14 @@ def test_cupti_sees_every_launch(confined: bool, tmp_path: Path) -> None:
     )
     try:
         side.run(TARGET.command)
-    except Fault as fault:
+    except BenchmarkFault as fault:
         if confined:
             pytest.skip(f"the card does not work inside namespaces: {fault}")
         raise
     cupti = kernel_time.places()
     try:
         outcome, profile = kernel_time.observed(side, cupti, partial(side.run, TARGET.command))
-    except kernel_time.Unseen as unseen:
+    except kernel_time.KernelTimeUnavailable as unseen:
         pytest.fail(f"{unseen.what}; CUPTI is looked for in {cupti}")
     listed = "\n".join(f"{name}: {kernel}" for name, kernel in sorted(
         profile.items(), key=lambda item: -item[1].total_ns))
@@ -172,7 +172,7 @@ def test_a_benchmark_that_profiles_itself_is_not_harmed(tmp_path: Path) -> None:
         _, profile = kernel_time.observed(side, kernel_time.places(),
                                           partial(side.run, TARGET.command))
         print(profile)
-    except kernel_time.Unseen as unseen:
+    except kernel_time.KernelTimeUnavailable as unseen:
         print(unseen.what)
     assert (side.tree / "bench.csv").exists()
 

@@ -12,7 +12,7 @@ from engine.judge import judge as rulings
 from harness.benchmark.runs import result_table, run_pairs, stopping_rule
 from harness.benchmark.runs.result_table import ResultTable, TableReading
 from harness.benchmark.runs.run_pairs import RunPair, Series
-from harness.benchmark.spec.metric_units import Measure
+from harness.benchmark.spec.metric_units import RowCost
 from harness.benchmark.verdict import benchmark_rows
 from harness.timing.plan import Plan
 from tests.support.benchmark_case import TARGET, judge, kernel, target
@@ -26,7 +26,7 @@ def reading(costs: Sequence[float]) -> TableReading:
     return result_table.judge(
         ResultTable(columns=("m", "err", "fwd_us", "bwd_us"), rows=rows),
         TARGET,
-        Measure(TARGET),
+        RowCost(TARGET),
         csv="b.csv",
     )
 
@@ -39,7 +39,7 @@ def pairs(*rows: Gains) -> list[RunPair]:
 
 
 def built(*rows: Gains) -> Series:
-    return run_pairs.build(TARGET, Measure(TARGET), pairs(*rows))
+    return run_pairs.build(TARGET, RowCost(TARGET), pairs(*rows))
 
 
 def about(gain: float, noise: float = 0.0002) -> Gains:
@@ -91,7 +91,7 @@ def test_a_loss_of_the_quick_command_will_do(tmp_path: Path) -> None:
 def seen(first: Sequence[Gains], again: Sequence[Gains] | None) -> benchmark_rows.ModeResults:
     return benchmark_rows.ModeResults(
         target=TARGET,
-        measure=Measure(TARGET),
+        measure=RowCost(TARGET),
         plan=PLAN,
         mode=TARGET.full,
         pairs=pairs(*first),

@@ -7,10 +7,10 @@ import math
 import pytest
 
 from harness.benchmark.runs import result_table, row_keys, run_pairs
-from harness.benchmark.runs.result_table import Fault, ResultTable, TableReading
-from harness.benchmark.runs.run_pairs import RunPair, SickIncumbent
+from harness.benchmark.runs.result_table import BenchmarkFault, ResultTable, TableReading
+from harness.benchmark.runs.run_pairs import BrokenBaseline, RunPair
 from harness.benchmark.spec.command_target import CommandTarget, Metric
-from harness.benchmark.spec.metric_units import Measure
+from harness.benchmark.spec.metric_units import RowCost
 from tests.support.benchmark_case import TARGET
 
 WANTED = CommandTarget(op="x", command="b", csv="b.csv", check=TARGET.check,
@@ -25,7 +25,7 @@ def named(*configs: str) -> CommandTarget:
 def read(head: str, *lines: str, wanted: CommandTarget = WANTED) -> TableReading:
     made = ResultTable(columns=tuple(head.split(",")),
                  rows=tuple(tuple(line.split(",")) for line in lines))
-    return result_table.judge(made, wanted, Measure(wanted), csv="b.csv")
+    return result_table.judge(made, wanted, RowCost(wanted), csv="b.csv")
 
 
 def pairs(head: str, incumbent: tuple[str, ...], candidate: tuple[str, ...],
@@ -37,40 +37,40 @@ def pairs(head: str, incumbent: tuple[str, ...], candidate: tuple[str, ...],
 @pytest.mark.parametrize("column", ["gbps", "GB/s", "tflops", "bw_GB_s", "rows_per_s", "ref_ms",
                                     "tokens/s", "ref_time_s"])
 def test_a_rate_that_follows_from_the_time_is_no_key(column: str) -> None:
-    found = run_pairs.build(WANTED, Measure(WANTED), pairs(
+    found = run_pairs.build(WANTED, RowCost(WANTED), pairs(
         f"m,{column},err,us", ("1,10,0,8", "2,10,0,16"), ("1,20,0,4", "2,20,0,8")))
-    assert found.found == row_keys.Found(columns=("m",))
+    assert found.found == row_keys.ConfigColumns(columns=("m",))
     assert found.overall == pytest.approx((math.log(2),) * 3)
 
 
 def test_one_that_the_candidate_does_not_write_is_not_missed() -> None:
     pair = RunPair(incumbent=read("m,gbps,err,us", "1,10,0,8"), candidate=read("m,err,us", "1,0,4"))
-    assert run_pairs.build(WANTED, Measure(WANTED), [pair]).found.columns == ("m",)
+    assert run_pairs.build(WANTED, RowCost(WANTED), [pair]).found.columns == ("m",)
 
 
 def test_one_that_the_manifest_names_is_a_key() -> None:
     wanted = named("budget_ms")
     lines = ("1,5,0,8", "1,9,0,16")
     found = run_pairs.build(
-        wanted, Measure(wanted), pairs("m,budget_ms,err,us", lines, lines, wanted)
+        wanted, RowCost(wanted), pairs("m,budget_ms,err,us", lines, lines, wanted)
     )
     assert [one.name for one in found.classes] == ["budget_ms=5", "budget_ms=9"]
-    with pytest.raises(Fault, match="missing: m=1 budget_ms=9; new: m=1 budget_ms=7"):
-        run_pairs.build(wanted, Measure(wanted), pairs(
+    with pytest.raises(BenchmarkFault, match="missing: m=1 budget_ms=9; new: m=1 budget_ms=7"):
+        run_pairs.build(wanted, RowCost(wanted), pairs(
             "m,budget_ms,err,us", lines, (lines[0], "1,7,0,16"), wanted))
 
 
 def test_a_dimension_that_is_called_s_is_a_key() -> None:
     lines = ("1,3,0,8", "1,5,0,16")
     found = run_pairs.build(
-        WANTED, Measure(WANTED), pairs("filter_r,filter_s,err,us", lines, lines)
+        WANTED, RowCost(WANTED), pairs("filter_r,filter_s,err,us", lines, lines)
     )
     assert [one.name for one in found.classes] == ["filter_s=3", "filter_s=5"]
 
 
 def test_rows_that_only_such_a_column_tells_apart_say_how_to_name_it() -> None:
     lines = ("1,5,0,8", "1,9,0,16")
-    with pytest.raises(SickIncumbent) as caught:
-        run_pairs.build(WANTED, Measure(WANTED), pairs("m,budget_ms,err,us", lines, lines))
+    with pytest.raises(BrokenBaseline) as caught:
+        run_pairs.build(WANTED, RowCost(WANTED), pairs("m,budget_ms,err,us", lines, lines))
     assert "rows 1 and 2 are of the same configuration: m=1" in caught.value.what
     assert caught.value.fix.endswith("or name one that is there: target.configs")

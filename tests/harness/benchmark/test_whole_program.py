@@ -6,10 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from harness.benchmark.runs.result_table import Fault
+from harness.benchmark.runs.result_table import BenchmarkFault
 from harness.benchmark.runs.time_budget import TimeBudget
 from harness.benchmark.spec.command_target import Metric
-from harness.benchmark.verdict.whole_program import LEFT_OUT, RUNS, EndToEnd, measure, value_in
+from harness.benchmark.verdict.whole_program import (
+    LEFT_OUT,
+    RUNS,
+    EndToEndTarget,
+    measure,
+    value_in,
+)
 from harness.devices import inventory
 from harness.errors import InputError
 from harness.settings import Settings, Trees
@@ -30,7 +36,7 @@ def test_the_last_number_after_its_name_counts(text: str, name: str, value: floa
                                   "tokens/s: 0", "tokens/s: 1.2.3", "tokens/s: 9,999",
                                   "tokens/s: 1,234.5"])
 def test_without_a_number_above_zero_there_is_none(text: str) -> None:
-    with pytest.raises(Fault):
+    with pytest.raises(BenchmarkFault):
         value_in(text, "tokens/s")
 
 
@@ -38,7 +44,7 @@ def judged(folder: Path, candidate: str, incumbent: str, metric: Metric | None) 
     for side, text in (("candidate", candidate), ("incumbent", incumbent)):
         (folder / side).mkdir()
         (folder / side / "program.py").write_text(text)
-    return measure(EndToEnd(command="python program.py", metric=metric),
+    return measure(EndToEndTarget(command="python program.py", metric=metric),
                    Trees(candidate=str(folder / "candidate"), reference="",
                          incumbent=str(folder / "incumbent")),
                    inventory.find("cpu"), Settings(scratch=str(folder / "scratch")))
@@ -78,7 +84,7 @@ def program(folder: Path, left_s: float, seconds: float) -> Verdict:
         (folder / side).mkdir()
         (folder / side / "program.py").write_text(
             f"import time; time.sleep({seconds}); print('step_ms: 10')")
-    return measure(EndToEnd(command="python program.py", metric=Metric(name="step_ms"),
+    return measure(EndToEndTarget(command="python program.py", metric=Metric(name="step_ms"),
                             left_s=left_s),
                    Trees(candidate=str(folder / "candidate"), reference="",
                          incumbent=str(folder / "incumbent")),

@@ -9,10 +9,10 @@ import pytest
 
 from engine.discovery.classes import proposal
 from harness.benchmark.runs import run_pairs
-from harness.benchmark.runs.result_table import Fault
-from harness.benchmark.runs.run_pairs import SickIncumbent
+from harness.benchmark.runs.result_table import BenchmarkFault
+from harness.benchmark.runs.run_pairs import BrokenBaseline
 from harness.benchmark.spec.command_target import CommandTarget
-from harness.benchmark.spec.metric_units import Measure
+from harness.benchmark.spec.metric_units import RowCost
 from harness.benchmark.verdict import benchmark_rows
 from harness.call_trace import weights, weights_csv
 from harness.errors import InputError
@@ -130,7 +130,7 @@ def judged(wanted: CommandTarget, *, better: str = HALF) -> tuple[run_pairs.Seri
     pairs = [pair(run(n, A, B, C), run(9 + n, A, B, better), wanted) for n in range(3)]
     found = built(*pairs, wanted=wanted)
     return found, benchmark_rows.verdict(benchmark_rows.ModeResults(
-        target=wanted, measure=Measure(wanted), plan=Plan(), mode=wanted.full, pairs=pairs,
+        target=wanted, measure=RowCost(wanted), plan=Plan(), mode=wanted.full, pairs=pairs,
         series=found))
 
 
@@ -144,7 +144,7 @@ def test_the_score_goes_by_calls(scoring: Any, lines: tuple[str, ...], speedup: 
     assert verdict.latency_us == pytest.approx(latency)
     assert sum(row.weight for row in verdict.rows) == pytest.approx(sum(found.shares.of))
     turned = pair(run(1, A, B, C), run(2, HALF, A, B), wanted).candidate
-    assert run_pairs.cost(wanted, Measure(wanted), found, turned) == pytest.approx(latency)
+    assert run_pairs.cost(wanted, RowCost(wanted), found, turned) == pytest.approx(latency)
 
 
 def test_a_class_weighs_what_its_rows_do_together() -> None:
@@ -179,7 +179,8 @@ def test_weights_that_name_no_row_are_refused_by_the_full_benchmark_alone() -> N
 
 def test_a_column_that_the_benchmark_has_not_is_told() -> None:
     wanted = target(weights=given("m,batch,calls", "1,1,1"))
-    with pytest.raises(Fault, match=r"has no column 'batch', which target.weights name") as caught:
+    message = r"has no column 'batch', which target.weights name"
+    with pytest.raises(BenchmarkFault, match=message) as caught:
         pair(run(1, A), run(2, A), wanted)
     assert caught.value.kind == "missing-column"
 
@@ -192,10 +193,10 @@ def test_a_column_that_is_measured_tells_no_shapes_apart(column: str) -> None:
 
 def test_a_candidate_cannot_move_what_weights_go_by() -> None:
     wanted = target(weights=given("n,calls", "1,9"))
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(BenchmarkFault) as caught:
         built(pair(run(1, A, B), run(2, "1,7,{},0,10,20", B), wanted), wanted=wanted)
     assert caught.value.kind == "changed-rows"
-    with pytest.raises(SickIncumbent):
+    with pytest.raises(BrokenBaseline):
         built(*(pair(run(n, A, B), run(n, A, B), target(weights=given("at,calls", "1,9")))
                 for n in (1, 2)), wanted=target(weights=given("at,calls", "1,9")))
 

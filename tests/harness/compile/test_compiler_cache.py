@@ -11,13 +11,13 @@ import pytest
 from engine.campaign import baseline_cache
 from engine.repository.campaign_repo import CampaignRepo
 from engine.verify import canary
-from harness.benchmark.runs.result_table import Fault
+from harness.benchmark.runs.result_table import BenchmarkFault
 from harness.benchmark.runs.workdir import CommandEnvironment, WorkingCopy
 from harness.benchmark.verdict import canary_check as harness_canary
 from harness.compile import compiler_cache
 from harness.devices import inventory
 from harness.formats import file_copy
-from harness.formats.file_copy import TooMuch, copy_file, copy_folder
+from harness.formats.file_copy import FolderTooLarge, copy_file, copy_folder
 from harness.isolation import guard
 from harness.settings import Settings, Trees
 from harness.verdict import Verdict, rejected
@@ -162,7 +162,7 @@ def test_copies_leave_out_what_leads_out(tmp_path: Path) -> None:
 def test_a_copy_that_is_too_large_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "file").write_bytes(b"x" * 1000)
-    with pytest.raises(TooMuch):
+    with pytest.raises(FolderTooLarge):
         copy_folder(tmp_path / "source", tmp_path / "target", most_bytes=999)
     assert not (tmp_path / "target").exists()
 
@@ -217,9 +217,9 @@ def test_a_candidate_starts_with_what_the_baseline_compiled(tmp_path: Path) -> N
         side = WorkingCopy(name, tmp_path / name, tmp_path / f"of-{name}",
                     CommandEnvironment(warm=settings["warm_cache"]))
         side.run("python kernel.py")
-        with pytest.raises(Fault, match="cold"):
+        with pytest.raises(BenchmarkFault, match="cold"):
             side.run("python kernel.py")
-    with pytest.raises(Fault, match="No such file"):
+    with pytest.raises(BenchmarkFault, match="No such file"):
         WorkingCopy("cold", tmp_path / "next", tmp_path / "of-cold", CommandEnvironment()).run(
             "python kernel.py"
         )
@@ -293,7 +293,7 @@ def test_a_cache_that_hides_changes_is_given_up(tmp_path: Path) -> None:
         repo.checkout_tree(repo.base, place / "whole")
         trees = Trees(candidate=str(place / "broken"), incumbent=str(place / "whole"),
                       reference=str(place / "whole"))
-        return harness_canary.listen(target(), trees, inventory.find("cpu"), Settings(
+        return harness_canary.check_canary(target(), trees, inventory.find("cpu"), Settings(
             scratch=str(place / "scratch"), canary=True, **asked[-1]))
 
     warnings = canary.listen(ask, repo, repo.base, edit=("kernel.py",), frozen=("bench.py",),

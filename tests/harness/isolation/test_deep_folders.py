@@ -12,7 +12,7 @@ import pytest
 
 from harness.benchmark.kernel_time import cupti
 from harness.benchmark.runs.workdir import CommandEnvironment, WorkingCopy
-from harness.benchmark.verdict.whole_program import EndToEnd, measure
+from harness.benchmark.verdict.whole_program import EndToEndTarget, measure
 from harness.devices import inventory
 from harness.formats import file_copy
 from harness.settings import Settings, Trees
@@ -64,7 +64,7 @@ def test_a_benchmark_that_digs_loses_no_verdict_and_leaves_nothing(tmp_path: Pat
 def test_a_program_that_digs_loses_no_verdict_and_leaves_nothing(tmp_path: Path) -> None:
     (tree := tmp_path / "tree").mkdir()
     (tree / "dig.py").write_text(f"{DIG}\nafter()")
-    verdict = measure(EndToEnd(command="python dig.py"),
+    verdict = measure(EndToEndTarget(command="python dig.py"),
                       Trees(candidate=str(tree), incumbent=str(tree), reference=str(tree)),
                       inventory.find("cpu"), Settings(scratch=str(tmp_path / "scratch")))
     assert verdict.valid and not (tmp_path / "scratch" / "end-to-end").exists(), verdict
@@ -73,6 +73,6 @@ def test_a_program_that_digs_loses_no_verdict_and_leaves_nothing(tmp_path: Path)
 def test_what_is_dug_beside_a_profile_is_no_crash(tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     side = WorkingCopy("candidate", tmp_path / "tree", tmp_path / "side", CommandEnvironment())
-    with pytest.raises(cupti.Unseen):
+    with pytest.raises(cupti.KernelTimeUnavailable):
         cupti.observed(side, (), lambda: dug(next(side.home.glob("kernel-time-*"))))
     assert not list(side.home.iterdir())

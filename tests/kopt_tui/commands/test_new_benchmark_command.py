@@ -13,7 +13,7 @@ from engine.discovery.new import draft_command
 from engine.discovery.project import benchmark, kernel_source, metric_columns, sources
 from engine.manifest import load
 from harness.benchmark.runs.result_table import ResultTable
-from harness.benchmark.runs.run_pairs import SickIncumbent
+from harness.benchmark.runs.run_pairs import BrokenBaseline
 from harness.benchmark.spec.command_target import BenchmarkMode, CheckColumn, CommandTarget, Metric
 from harness.devices import inventory
 from harness.errors import InputError
@@ -193,7 +193,7 @@ def test_the_example_is_inferred_as_it_is_written(tmp_path: Path) -> None:
 def test_checks_and_metrics_are_told_by_the_names_of_columns(
         names: tuple[str, ...], check: str, metrics: tuple[str, ...]) -> None:
     """Times rather than rates, forward and backward, of the implementation that is checked."""
-    found = metric_columns.guess(names)
+    found = metric_columns.guess_columns(names)
     assert (found.check, found.metrics) == (check, metrics)
 
 
@@ -202,7 +202,7 @@ def test_checks_and_metrics_are_told_by_the_names_of_columns(
 ])
 def test_an_error_that_is_not_zero_needs_a_threshold_from_a_person(cells: list[str],
                                                                    check: str) -> None:
-    found = metric_columns.guess(["err", "us"], {"err": cells, "us": ["1", "2"]})
+    found = metric_columns.guess_columns(["err", "us"], {"err": cells, "us": ["1", "2"]})
     assert found.check == check
 
 
@@ -211,12 +211,14 @@ def test_an_error_that_is_not_zero_needs_a_threshold_from_a_person(cells: list[s
     (["PASS", "FAIL"], "ok"),
 ])
 def test_a_word_that_all_rows_hold_is_what_passes(cells: list[str], check: str) -> None:
-    assert metric_columns.guess(["ok", "us"], {"ok": cells, "us": ["1", "2"]}).check == check
+    assert (
+        metric_columns.guess_columns(["ok", "us"], {"ok": cells, "us": ["1", "2"]}).check == check
+    )
 
 
 def test_a_column_that_holds_no_times_is_no_metric() -> None:
     cells = {"us": ["n/a", "2"], "ms": ["1", "2"], "ok": ["PASS", "PASS"]}
-    assert metric_columns.guess(["us", "ms", "ok"], cells).metrics == ("ms",)
+    assert metric_columns.guess_columns(["us", "ms", "ok"], cells).metrics == ("ms",)
 
 
 @pytest.mark.parametrize(("source", "csv", "columns"), [
@@ -342,7 +344,7 @@ def test_a_baseline_is_read_by_several_runs_of_a_checkout(project: Path, tmp_pat
     assert found.strata.configs == ("block_size", "mtp")
     assert found.strata.keys == ("block_size", "mtp", "context")
     assert not (project / "built").exists() and not (tmp_path / "scratch" / "side").exists()
-    with pytest.raises(SickIncumbent, match="the incumbent's own benchmark: does not build"):
+    with pytest.raises(BrokenBaseline, match="the incumbent's own benchmark: does not build"):
         sample_runs.readings(
             replace(target, build_command="false"), project, cpu, tmp_path / "scratch"
         )
