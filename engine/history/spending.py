@@ -149,6 +149,8 @@ def afford(tasks: Sequence[Task], budget: BudgetSpec, used: Spent, past: Campaig
     task's option.
     """
     left = _trials_left(budget, used, past, kept_s)
+    if left is not None and sum(task.trials for task in tasks) <= left:
+        left = None
     money = float("inf") if budget.cost is None else budget.cost - used.cost
     searches = sum(task.trials > 0 for task in tasks)
     allowed: list[Task] = []

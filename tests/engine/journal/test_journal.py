@@ -502,8 +502,8 @@ def _watch(workspace: Path, tell: int) -> int:
 def test_a_killed_writer_leaves_whole_transactions(tmp_path: Path) -> None:
     """Each transaction writes a candidate, its verdict and decision: all of them or none."""
     code = (
-        "import sys, itertools; from pathlib import Path; sys.path.insert(0, 'tests')\n"
-        "import samples; from engine.journal.write import Writer\n"
+        "import sys, itertools; from pathlib import Path\n"
+        "from tests.support import samples; from engine.journal.write import Writer\n"
         "w = Writer(Path(sys.argv[1])); w.add_campaign(samples.campaign()); print('on', flush=True)"
         "\nfor n in itertools.count():\n"
         "    with w.transaction():\n"

@@ -25,7 +25,7 @@ from tests.support import samples
 OWNER = """
 import sys, time
 from pathlib import Path
-from engine import lease
+from engine.journal import lease
 from engine.journal.write import Writer
 from harness.errors import Refused
 writer = Writer(Path(sys.argv[1]))

@@ -104,9 +104,9 @@ def test_no_lesson_breaks_out_of_its_line(text: str, tmp_path: Path) -> None:
 APPEND = """
 import sys
 from pathlib import Path
-from engine import tips
-from engine.lessons import Lesson
-from engine.manifest import Manifest
+from engine.planning import tips
+from engine.history.lessons import Lesson
+from engine.manifest.schema import Manifest
 for number in range(40):
     found = [Lesson(key=f"{key:012x}", round=2, at=1.0, text=f"lesson {key}")
              for key in (number, 1000 * int(sys.argv[2]) + number)]

@@ -86,7 +86,7 @@ def source(example: str, config: Config) -> str:
 CHILD = """
 import json, sys
 import torch
-from harness.child import interpret, load_python
+from harness.child.run import interpret, load_python
 interpret.install()
 def made(one):
     if isinstance(one, dict):

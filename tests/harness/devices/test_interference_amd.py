@@ -98,7 +98,7 @@ def test_who_was_there_before_is_told_and_voids_nothing(card: Callable[..., None
 
 OTHER_KOPT = """\
 import os, subprocess, sys
-from harness import tenants
+from harness.devices.monitoring import tenants
 if os.fork():
     os._exit(0)  # it is nobody's child then
 with tenants.tenancy(sys.argv[1]), subprocess.Popen(["sleep", "60"]) as runner:

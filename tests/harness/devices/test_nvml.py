@@ -118,7 +118,7 @@ def test_a_machine_without_the_package_and_the_driver_has_no_card(
 
 
 def test_every_name_that_the_harness_uses_is_there() -> None:
-    used = {name for path in (ROOT / "harness").glob("*.py") if path.name != "nvml.py"
+    used = {name for path in (ROOT / "harness").rglob("*.py") if path.name != "nvml.py"
             for name in re.findall(r"(?:nvml|library)\.((?:nvml|NVML)\w+)", path.read_text())}
     assert len(used) > 20
     assert {name for name in used if not hasattr(nvml.Driver, name)} == set()
@@ -126,7 +126,7 @@ def test_every_name_that_the_harness_uses_is_there() -> None:
 
 @pytest.mark.gpu
 def test_on_a_card_both_say_the_same() -> None:
-    code = "import sys; from harness import device_nvidia as d; print(d.listing().devices)"
+    code = "import sys; from harness.devices import nvidia as d; print(d.listing().devices)"
     hidden = f"import sys; sys.modules['pynvml'] = None; {code}"
     first, second = (subprocess.run([sys.executable, "-c", one], cwd=ROOT, capture_output=True,
                                     text=True, check=True).stdout for one in (code, hidden))

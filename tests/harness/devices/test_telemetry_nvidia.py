@@ -102,7 +102,7 @@ def test_the_mode_of_a_card_that_does_not_answer_is_the_listed_one(
 
 
 def test_nothing_of_nvml_is_loaded_before_the_first_sample() -> None:
-    code = ("import sys, harness.health, harness.health_nvidia as n; n.NvmlSource('GPU-0'); "
+    code = ("import sys, harness.devices.monitoring.telemetry_nvidia as n; n.NvmlSource('GPU-0'); "
             "print([name for name in sys.modules if 'pynvml' in name])")
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT,
                           capture_output=True, text=True, check=True, timeout=60)

@@ -18,7 +18,7 @@ STRANGER = os.getppid()
 NOBODY = 1 << 23
 TENANT = """
 import subprocess, sys, time
-from harness import tenants
+from harness.devices.monitoring import tenants
 with tenants.tenancy("gpu-1"):
     runner = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     print(runner.pid, flush=True)

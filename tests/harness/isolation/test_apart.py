@@ -16,7 +16,7 @@ from tests.support import paths, processes
 
 PROGRAM = """\
 import os, sys, time
-from harness.child import apart
+from harness.child.supervise import apart
 
 seen = []
 

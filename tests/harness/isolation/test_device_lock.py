@@ -19,7 +19,7 @@ from harness.isolation.guard import Guarded, Limits
 from tests.support.processes import kill, mark, marked, owner, python, until
 
 HOLDER = """
-from harness import lock
+from harness.isolation import device_lock as lock
 held = lock.acquire("cpu", shared_device=True)
 print("held", flush=True)
 import time
@@ -75,7 +75,8 @@ def test_the_lock_outlives_its_owner_until_the_job_is_dead(tmp_path: Path) -> No
     code = f"""
 import sys
 from pathlib import Path
-from harness import guard, lock
+from harness.isolation import guard
+from harness.isolation import device_lock as lock
 with lock.acquire("gpu-7") as held:
     guard.run([sys.executable, "-I", "-S", "-c", "import time; b = bytearray(300 << 20); "
                "open('up', 'w'); time.sleep(600)", {word!r}], cwd=Path({str(tmp_path)!r}),
@@ -178,7 +179,7 @@ def test_a_stopped_process_can_be_ended_while_somebody_measures(tmp_path: Path) 
 MEASURER = """
 import sys, time
 from pathlib import Path
-from harness import lock
+from harness.isolation import device_lock as lock
 log = Path(sys.argv[1])
 log.with_name(sys.argv[2]).touch()
 while not (log.with_name("a").exists() and log.with_name("b").exists()):

@@ -202,8 +202,9 @@ def test_forking_without_end_is_stopped(confine: bool, tmp_path: Path) -> None:
 OWNER = """
 import sys
 from pathlib import Path
-from harness import guard, lock
-from harness.guard import Confine, Limits
+from harness.isolation import guard
+from harness.isolation import device_lock as lock
+from harness.isolation.guard import Confine, Limits
 folder, word, confine = sys.argv[1], sys.argv[2], sys.argv[3] == "confine"
 with lock.acquire("cpu", shared_device=True) as held:
     print("locked", flush=True)
@@ -244,7 +245,8 @@ def test_a_lock_handed_over_before_the_job_has_begun_is_held_to_its_end(tmp_path
 NESTED = """
 import sys
 from pathlib import Path
-from harness import guard, lock
+from harness.isolation import guard
+from harness.isolation import device_lock as lock
 folder, word, depth = sys.argv[1], sys.argv[2], int(sys.argv[3])
 if depth == 0:
     held = lock.acquire("cpu", shared_device=True)

@@ -66,7 +66,7 @@ def zygote() -> Iterator[Zygote]:
 
 def runner(zygote: Zygote | None, home: Path, **fields: Any) -> Peer:
     home.mkdir(exist_ok=True)
-    return Peer("runner", cwd=home, limits=fields.pop("limits", LIMITS), zygote=zygote,
+    return Peer("run.runner", cwd=home, limits=fields.pop("limits", LIMITS), zygote=zygote,
                 env=clean_env(fields.pop("env", {}), home=home), **fields)
 
 
@@ -126,7 +126,7 @@ def _told(zygote: Zygote | None, folder: Path, env: dict[str, str], home: Path) 
     argv = [sys.executable, "-I", str(ROOT / "harness" / "child" / "__main__.py"), "run.runner",
             str(theirs.fileno())]
     with theirs:
-        guarded = Guarded(argv, cwd=home, env=env, limits=LIMITS, zygote=zygote, program="runner",
+        guarded = Guarded(argv, cwd=home, env=env, limits=LIMITS, zygote=zygote, program="run.runner",
                           pass_fds=[theirs.fileno()],
                           confine=Confine(writable=(str(home),), required=True))
     shared = {"dtype": "float32", "shape": [4], "nbytes": 16, "path": str(folder / "x.in"),
@@ -199,12 +199,12 @@ def test_a_warm_start_begins_again_when_its_zygote_has_died() -> None:
 OWNER = """
 import os, sys, time
 from pathlib import Path
-from harness.guard import clean_env, Limits
-from harness.kernel import Place, kind_of
-from harness.peer import Peer
-from harness.zygote import Zygote
+from harness.isolation.guard import clean_env, Limits
+from harness.compile.kernel import Place, kind_of
+from harness.isolation.rpc import Peer
+from harness.isolation.zygote_client import Zygote
 zygote = Zygote.start(kind_of(Place(device="cpu", scratch=""), "python"))
-peer = Peer("runner", cwd=Path(sys.argv[1]), limits=Limits(), env=clean_env(), zygote=zygote)
+peer = Peer("run.runner", cwd=Path(sys.argv[1]), limits=Limits(), env=clean_env(), zygote=zygote)
 peer.ask("ready", language="python", device="cpu", interpret=False)
 print(zygote._process.pid, peer._guarded.pid, flush=True)
 time.sleep(600)
@@ -223,8 +223,8 @@ def test_an_owner_that_is_killed_leaves_neither_zygote_nor_fork(tmp_path: Path) 
 
 GIVEN = """
 import sys
-from harness.kernel import Place, kind_of
-from harness.zygote import Zygote
+from harness.compile.kernel import Place, kind_of
+from harness.isolation.zygote_client import Zygote
 for language in ("python", "triton"):
     zygote = Zygote.inherited(kind_of(Place(device="cpu", scratch=""), language))
     print(language, zygote is not None)
@@ -280,13 +280,13 @@ def test_a_pid_is_told_while_another_thread_waits_for_the_end() -> None:
 LEAVING = """
 import os, sys
 from pathlib import Path
-from harness.freeze import below
-from harness.guard import clean_env, Limits
-from harness.kernel import Place, kind_of
-from harness.peer import Peer
-from harness.zygote import Zygote
+from harness.isolation.process_tree import below
+from harness.isolation.guard import clean_env, Limits
+from harness.compile.kernel import Place, kind_of
+from harness.isolation.rpc import Peer
+from harness.isolation.zygote_client import Zygote
 zygote = Zygote.inherited(kind_of(Place(device="cpu", scratch=""), "python"))
-peer = Peer("runner", cwd=Path(sys.argv[1]), limits=Limits(), env=clean_env(), zygote=zygote)
+peer = Peer("run.runner", cwd=Path(sys.argv[1]), limits=Limits(), env=clean_env(), zygote=zygote)
 peer.ask("ready", language="python", device="cpu", interpret=False)
 print(*below(peer._guarded.pid), flush=True)
 os.kill(os.getpid(), 9)

@@ -186,18 +186,18 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from tests.harness.loop import test_trial_turns
-from harness.turns import Trial
+from harness.loop.trial_turns import RunningTrial
 
 with test_trial_turns.opened(Path(sys.argv[1]), 60.0) as screen:
     test_trial_turns.of(screen, "start")
-    Trial.first = lambda trial: os.kill(os.getpid(), signal.SIGKILL)
+    RunningTrial.first = lambda trial: os.kill(os.getpid(), signal.SIGKILL)
     test_trial_turns.of(screen, "fast")
 """
 
 
 def test_what_a_killed_loop_left_is_not_in_the_way_of_the_next(tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT, check=False,
-                         env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"})
+                         env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert ran.returncode == -signal.SIGKILL
     assert (tmp_path / "scratch" / "turns" / "2").is_dir(), "there is something in the way"
     (tmp_path / "tree").rename(tmp_path / "before")

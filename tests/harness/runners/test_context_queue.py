@@ -78,7 +78,7 @@ def test_who_is_wanted_or_was_patient_for_long_goes_on(how: str) -> None:
 
 
 def test_another_process_that_is_killed_leaves_its_turn(locks: Path) -> None:
-    code = ("import sys\nfrom harness import contexts\n"
+    code = ("import sys\nfrom harness.runners import context_queue as contexts\n"
             "with contexts.urgent():\n    print('held', flush=True); sys.stdin.read()")
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, text=True,
                           stdout=subprocess.PIPE, cwd=ROOT) as holder:

@@ -74,7 +74,7 @@ def test_a_look_by_the_profiler_imports_no_compiler() -> None:
     """torch.profiler's own class imports torch._inductor, which takes each process seconds."""
     program = (
         "import sys\n"
-        "from harness.child import spans\n"
+        "from harness.child.run import spans\n"
         "events = spans.seen(lambda: spans.torch.ones(8, 8) @ spans.torch.ones(8, 8), 'cpu')\n"
         "print('aten::mm' in {one.name() for one in events}, 'torch._inductor' in sys.modules)\n")
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT,
