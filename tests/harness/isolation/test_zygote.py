@@ -126,7 +126,8 @@ def _told(zygote: Zygote | None, folder: Path, env: dict[str, str], home: Path) 
     argv = [sys.executable, "-I", str(ROOT / "harness" / "child" / "__main__.py"), "run.runner",
             str(theirs.fileno())]
     with theirs:
-        guarded = Guarded(argv, cwd=home, env=env, limits=LIMITS, zygote=zygote, program="run.runner",
+        guarded = Guarded(argv, cwd=home, env=env, limits=LIMITS, zygote=zygote,
+                          program="run.runner",
                           pass_fds=[theirs.fileno()],
                           confine=Confine(writable=(str(home),), required=True))
     shared = {"dtype": "float32", "shape": [4], "nbytes": 16, "path": str(folder / "x.in"),

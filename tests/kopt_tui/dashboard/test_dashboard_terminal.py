@@ -129,6 +129,7 @@ def test_without_a_terminal_it_says_what_to_use_instead(workspace: Path) -> None
 
 
 def test_importing_the_entry_loads_neither_textual_nor_the_journal() -> None:
-    done = subprocess.run([sys.executable, "-c", "import sys, kopt_tui.dashboard.launch; print(*sys.modules)"],
+    code = "import sys, kopt_tui.dashboard.launch; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code],
                           capture_output=True, text=True, check=True, cwd=ROOT, timeout=30)
     assert not {"textual", "rich", "sqlite3", "torch", "numpy"} & set(done.stdout.split())
