@@ -1,0 +1,97 @@
+"""How kopt prints quantities for people: speedups, percentages, latencies, durations, sizes.
+
+Every room formats through this module, so that a number reads the same in the dashboard, on the
+command line and in the files. A value that is None gives an empty text.
+"""
+
+from __future__ import annotations
+
+import math
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+
+def ratio(value: float) -> str:
+    """Return a ratio with three significant digits: `0.97x`, `1.52x`, `12.0x`, `120x`."""
+    return f"{value:.{_decimals(value)}f}x"
+
+
+def speedup(value: float | None, low: float | None = None, high: float | None = None,
+            alpha: float | None = None) -> str:
+    """Return a speedup with its interval if it has one: `1.52x [1.49, 1.55] at alpha 0.05`."""
+    if value is None:
+        return ""
+    if low is None or high is None:
+        return ratio(value)
+    return f"{ratio(value)} [{ratio(low)[:-1]}, {ratio(high)[:-1]}]{alpha_level(alpha)}"
+
+
+def speedup_of_log(log_ratio: float | None, low: float | None = None,
+                   high: float | None = None) -> str:
+    """Return a speedup that is given as ln(before / after), with bounds on the same scale."""
+    value, low, high = (None if log is None else math.exp(log) for log in (log_ratio, low, high))
+    return speedup(value, low, high)
+
+
+def alpha_level(alpha: float | None) -> str:
+    """Return the error rate at which an interval holds: ` at alpha 0.05`."""
+    return "" if alpha is None else f" at alpha {alpha:.2g}"
+
+
+def percent(share: float | None, decimals: int = 0) -> str:
+    """Return a share of 1 in percent: `42%`."""
+    return "" if share is None else f"{share:.{decimals}%}"
+
+
+def change(log_ratio: float | None) -> str:
+    """Return ln(before / after) as a change of speed, above zero is faster: `+12.3%`."""
+    return "" if log_ratio is None else f"{math.expm1(log_ratio):+.1%}"
+
+
+def gain(log_ratio: float | None) -> str:
+    """Return ln(before / after) as a speedup and as a change: `1.25x (+25.0%)`."""
+    return "not measured" if log_ratio is None else \
+        f"{speedup_of_log(log_ratio)} ({change(log_ratio)})"
+
+
+def latency(microseconds: float | None) -> str:
+    """Return a latency with three significant digits and the unit that fits: `91.8 us`, `2.50 s`.
+    """
+    if microseconds is None:
+        return ""
+    for unit in ("us", "ms"):
+        if microseconds < 1000:
+            return f"{microseconds:.{_decimals(microseconds)}f} {unit}"
+        microseconds /= 1000
+    return f"{microseconds:.2f} s"
+
+
+def latency_us(microseconds: float | None) -> str:
+    """Return a latency in microseconds whatever its size, for columns and diffs: `91.840 us`."""
+    return "" if microseconds is None else f"{microseconds:.3f} us"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration: `42 s`, `3 min`, `2 h 05 min`."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = int(seconds // 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def countdown(seconds: float) -> str:
+    """Return the time left to the second: `9:58 min`."""
+    whole = max(0, round(seconds))
+    return f"{whole // 60}:{whole % 60:02} min"
+
+
+def data_size(count: float) -> str:
+    """Return a number of bytes: `512 KiB`, `1.5 MiB`, `120 MiB`, `1.5 GiB`."""
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB")):
+        if count >= unit:
+            return f"{count / unit:.{0 if unit == MIB and count >= 10 * MIB else 1}f} {name}"
+    return f"{count / KIB:.0f} KiB"
+
+
+def _decimals(value: float) -> int:
+    return 2 if value < 10 else 1 if value < 100 else 0
