@@ -36,7 +36,7 @@ from engine.verify.fleet import Fleet, FleetDevice
 from harness import target
 from harness.devices import inventory
 from harness.devices.device import Device
-from harness.errors import Stopped
+from harness.errors import Cancelled
 from harness.requests import EvaluateRequest
 from harness.search.space import knobs
 from harness.settings import Settings, Trees
@@ -154,7 +154,7 @@ class Bench:
                         done[place].append((used, time.monotonic() - began))
                     if all(enough(one) for one in done):
                         ended.set()
-            except Stopped:
+            except Cancelled:
                 pass
             except Exception as error:
                 lost.append(f"{type(error).__name__}: {error}")

@@ -20,10 +20,10 @@ from engine.journal import lease as leases
 from engine.journal.read import Reader
 from engine.journal.records import Lease
 from engine.journal.write import Writer
-from engine.messages import Ticked
+from engine.messages import SlotProgress
 from engine.verify import harness_client
-from engine.verify.fleet import Fleet, Gated
-from engine.verify.verifier import VerdictRequest, Verified, Verifier
+from engine.verify.fleet import DeviceNotice, Fleet
+from engine.verify.verifier import VerdictRequest, VerdictResult, Verifier
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.isolation.zygote_client import WarmStart
 from harness.timing import stats
@@ -35,8 +35,12 @@ BEAT_S = 5.0
 TICK_S = 0.5
 
 
-class Stopped(Exception):
-    """The campaign is to end now; the text says why."""
+class CampaignStopped(Exception):
+    """Ends the engine thread's campaign now; the text says why.
+
+    No KoptError, so that handlers of a candidate's faults let it pass; `harness.errors.Cancelled`
+    is one piece of work that its owner cancelled.
+    """
 
 
 class EngineContext:
@@ -65,7 +69,7 @@ class EngineContext:
 
     def wait(self) -> object | None:
         """Return the next message that is neither a tick nor news of a card, None if a moment
-        brought none; raises Stopped.
+        brought none; raises CampaignStopped.
         """
         self._look()
         began = time.monotonic()
@@ -80,14 +84,14 @@ class EngineContext:
     def verdict(self, job: VerdictRequest) -> Verdict:
         """Have one verdict made and wait for it; what else arrives meanwhile stays in the queue.
 
-        Raises KoptError for a fault, Stopped.
+        Raises KoptError for a fault, CampaignStopped.
         """
         self.verifier.submit(job)
         others: list[object] = []
         try:
             while True:
                 message = self.wait()
-                if isinstance(message, Verified) and message.job == job:
+                if isinstance(message, VerdictResult) and message.job == job:
                     if message.fault is not None:
                         raise message.fault
                     assert message.verdict is not None
@@ -111,7 +115,7 @@ class EngineContext:
         self.waited_s += time.monotonic() - began
         self._waits("")
         if self.stop.is_set():  # what was stopped half-way says nothing about its subject
-            raise Stopped("stopped")
+            raise CampaignStopped("stopped")
         return future.result()
 
     def _show(self) -> None:
@@ -126,11 +130,11 @@ class EngineContext:
             self.messages.put(other)
 
     def _shown(self, message: object) -> bool:
-        if isinstance(message, Ticked):
+        if isinstance(message, SlotProgress):
             self._tick(message)
-        elif isinstance(message, Gated):
+        elif isinstance(message, DeviceNotice):
             self.writer.event(self.setup.id, "gate", message.device, message=message.text)
-        return isinstance(message, Ticked | Gated)
+        return isinstance(message, SlotProgress | DeviceNotice)
 
     def recorded(self, candidate: str, purpose: str, incumbent_tree: str) -> Verdict | None:
         """Return the verdict on a candidate that the journal has already, if any."""
@@ -158,9 +162,9 @@ class EngineContext:
             self._beaten = now
             self._lease = leases.heartbeat(self.writer, self._lease)
         if self.stop.is_set():
-            raise Stopped("stopped")
+            raise CampaignStopped("stopped")
 
-    def _tick(self, tick: Ticked) -> None:
+    def _tick(self, tick: SlotProgress) -> None:
         """Overwrite the slot's live stage: a new one at once, what it tells twice a second."""
         now = time.monotonic()
         stage, at = self._ticks.get(tick.slot, ("", 0.0))

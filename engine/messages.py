@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Ticked(msgspec.Struct, frozen=True, kw_only=True):
+class SlotProgress(msgspec.Struct, frozen=True, kw_only=True):
     """A slot's live stage."""
 
     slot: str

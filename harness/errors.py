@@ -43,8 +43,8 @@ class DeviceFault(EnvironmentFault):
     """A device is gone, not to be used, or somebody else's: the same work may go on on another."""
 
 
-class Stopped(EnvironmentFault):
-    """The work was given up because its owner asked for that; it says nothing about its subject."""
+class Cancelled(EnvironmentFault):
+    """The owner cancelled the work; this says nothing about what was being judged."""
 
 
 class Refused(KoptError):

@@ -15,7 +15,7 @@ from engine.history import change_summary
 from engine.journal.read import Reader
 from engine.journal.records import Candidate, DecisionRow, Round, RoundOutcome, VerdictRow
 from engine.judge import judge, stop_rules
-from engine.judge.stop_rules import RoundTally
+from engine.judge.stop_rules import RoundCounts
 from harness.timing.plan import Score
 from harness.verdict import Row, Verdict
 
@@ -86,7 +86,7 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(r for r in self.rounds if r.outcome not in (None, "baseline"))
 
     @property
-    def tally(self) -> RoundTally:
+    def tally(self) -> RoundCounts:
         return stop_rules.tally(self.rounds, kept={d.round for d in self.keeps},
                               asked={d.round for d in self.decisions if d.kind == "ask"})
 

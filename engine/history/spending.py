@@ -9,7 +9,7 @@ import msgspec
 
 from engine.history.history import CampaignHistory
 from engine.journal.records import Round, VerdictRow
-from engine.judge.stop_rules import NOTHING, Spent
+from engine.judge.stop_rules import NOTHING, BudgetUsed
 from engine.manifest.schema import BudgetSpec
 from engine.task import Task
 
@@ -35,14 +35,14 @@ class Meter:
     none; `before` is what earlier engines spent.
     """
 
-    def __init__(self, spend: Spend, before: Spent = NOTHING, *, running: bool = True,
+    def __init__(self, spend: Spend, before: BudgetUsed = NOTHING, *, running: bool = True,
                  clock: Callable[[], float] = time.monotonic) -> None:
         self._spend, self._clock = spend, clock
         self._noted = before
         self._since = clock() if running else None
 
     @property
-    def spent(self) -> Spent:
+    def spent(self) -> BudgetUsed:
         """What all engines have spent up to now."""
         return msgspec.structs.replace(self._noted, wall_s=self._noted.wall_s + self._pending_s)
 
@@ -64,7 +64,7 @@ class Meter:
         except LookupError:
             return  # before the first round: it will count there
         before = self._noted
-        self._noted = Spent(wall_s=before.wall_s + seconds, trials=before.trials + trials,
+        self._noted = BudgetUsed(wall_s=before.wall_s + seconds, trials=before.trials + trials,
                             cost=before.cost + cost)
         if self._since is not None:
             self._since += seconds
@@ -78,10 +78,10 @@ class Meter:
         self._since = self._clock()
 
 
-def spent(rounds: Iterable[Round]) -> Spent:
+def spent(rounds: Iterable[Round]) -> BudgetUsed:
     """Return what the rounds have spent, over all engines."""
     told = list(rounds)
-    return Spent(wall_s=sum(r.spent_s for r in told), trials=sum(r.trials for r in told),
+    return BudgetUsed(wall_s=sum(r.spent_s for r in told), trials=sum(r.trials for r in told),
                  cost=sum(r.cost for r in told))
 
 
@@ -140,7 +140,7 @@ def margin_s(budget: BudgetSpec, each: Takes, candidates: int, *, cards: int = 1
                ENDING_S + each.verdict * in_turn + each.final + each.end_to_end)
 
 
-def afford(tasks: Sequence[Task], budget: BudgetSpec, used: Spent, past: CampaignHistory,
+def afford(tasks: Sequence[Task], budget: BudgetSpec, used: BudgetUsed, past: CampaignHistory,
            kept_s: float, costs: Mapping[str, float]) -> list[Task]:
     """Return the tasks that the budget still allows: searches with fewer trials, if need be.
 
@@ -169,7 +169,7 @@ def afford(tasks: Sequence[Task], budget: BudgetSpec, used: Spent, past: Campaig
     return allowed[::-1]
 
 
-def _trials_left(budget: BudgetSpec, used: Spent, past: CampaignHistory,
+def _trials_left(budget: BudgetSpec, used: BudgetUsed, past: CampaignHistory,
                  kept_s: float) -> int | None:
     """Return how many trials a round may have, None for any number."""
     limits = [] if budget.trials is None else [max(0, budget.trials - used.trials)]

@@ -10,7 +10,7 @@ from engine.journal.records import Round
 from engine.manifest.schema import Manifest
 
 
-class RoundTally(msgspec.Struct, frozen=True, kw_only=True):
+class RoundCounts(msgspec.Struct, frozen=True, kw_only=True):
     """What the rounds so far come to; round 1 is the baseline and no attempt.
 
     `without_gain` counts the rollbacks in a row: rounds that ended and kept nothing.
@@ -21,7 +21,7 @@ class RoundTally(msgspec.Struct, frozen=True, kw_only=True):
     without_gain: int = 0
 
 
-class Spent(msgspec.Struct, frozen=True, kw_only=True):
+class BudgetUsed(msgspec.Struct, frozen=True, kw_only=True):
     """What all engines of a campaign have spent on it; `cost` is in the manifest's own unit."""
 
     wall_s: float = 0.0
@@ -29,11 +29,11 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     cost: float = 0.0
 
 
-NOTHING = Spent()
+NOTHING = BudgetUsed()
 
 
 def tally(rounds: Sequence[Round], *, kept: Collection[int] = (),
-          asked: Collection[int] = ()) -> RoundTally:
+          asked: Collection[int] = ()) -> RoundCounts:
     """Count: only a measured regression adds to the streak, everything else ends it.
 
     `kept` are rounds of which something was kept, be it by a person after they had ended; a gain
@@ -47,12 +47,12 @@ def tally(rounds: Sequence[Round], *, kept: Collection[int] = (),
         gain = round.outcome == "keep" or round.n in kept
         regressions = regressions + 1 if round.outcome == "regression" and not gain else 0
         without_gain = 0 if gain or round.n in asked else without_gain + 1
-    return RoundTally(
+    return RoundCounts(
         rounds=attempts, consecutive_regressions=regressions, without_gain=without_gain
     )
 
 
-def reason_to_stop(manifest: Manifest, counts: RoundTally, *, spent: Spent = NOTHING,
+def reason_to_stop(manifest: Manifest, counts: RoundCounts, *, spent: BudgetUsed = NOTHING,
                    margin_s: float = 0.0, pct_of_roofline: float | None = None,
                    reached: str = "") -> str:
     """Return why the campaign ends now, or "".
@@ -76,7 +76,7 @@ def reason_to_stop(manifest: Manifest, counts: RoundTally, *, spent: Spent = NOT
     return ""
 
 
-def _over_budget(manifest: Manifest, spent: Spent, margin_s: float) -> str:
+def _over_budget(manifest: Manifest, spent: BudgetUsed, margin_s: float) -> str:
     budget = manifest.budget
     if budget.wall_s is not None and spent.wall_s + margin_s >= budget.wall_s:
         left = budget.wall_s - spent.wall_s

@@ -11,7 +11,7 @@ from engine.context import EngineContext
 from engine.failpoint import failpoint
 from engine.judge.judge import core_loss, describe_speedup
 from engine.lineage import commit as keep
-from engine.verify.fleet import NoIdleGpu
+from engine.verify.fleet import NoDeviceAvailable
 from engine.verify.verifier import VerdictRequest
 from harness.errors import KoptError
 from harness.verdict import Verdict
@@ -108,7 +108,7 @@ def _judged(context: EngineContext, commit: str) -> Verdict | None:
             purpose=PURPOSE, candidate=commit[:12], slot=PURPOSE,
             candidate_tree=repo.tree_of(commit), incumbent_tree=repo.tree_of(repo.base),
             alpha=context.setup.manifest.decision.alpha))
-    except NoIdleGpu:
+    except NoDeviceAvailable:
         raise  # the campaign ends in order, and its next engine makes up for it
     except KoptError as error:
         context.writer.event(context.setup.id, "warning", commit, message=str(error))

@@ -10,14 +10,14 @@ from engine.judge import candidate
 from engine.judge.candidate import CandidateTree, JudgedCandidate
 from engine.lineage.promote import Keeper
 from engine.records.writer import Records
-from engine.rounds.slots import Slots
+from engine.rounds.slots import RoundSlots
 from harness.errors import InputError, KoptError
 
 
 class Choice:
     """Chooses among the gains of round `n`; `unjudged` closes what could not be judged again."""
 
-    def __init__(self, context: EngineContext, keeper: Keeper, records: Records, slots: Slots,
+    def __init__(self, context: EngineContext, keeper: Keeper, records: Records, slots: RoundSlots,
                  unjudged: Callable[[CandidateTree, KoptError], None]) -> None:
         self.context, self.keeper, self.records, self.n = context, keeper, records, slots.n
         self.setup, self._slots, self._unjudged = context.setup, slots, unjudged

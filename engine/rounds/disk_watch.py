@@ -21,7 +21,7 @@ log = logging.getLogger("kopt.engine")
 
 
 @dataclass(eq=False)
-class Watched:
+class WatchedSlot:
     """A slot at work: what ends it, where it writes, and why it was ended here, if it was."""
 
     places: Sequence[Path]
@@ -42,7 +42,7 @@ class DiskWatch:
         self._folder, self._most = folder, most_bytes
         self._beat_s = BEAT_S if beat_s is None else beat_s
         self._lock = threading.Lock()
-        self._slots: list[Watched] = []
+        self._slots: list[WatchedSlot] = []
         self._ended = threading.Event()
 
     def start(self) -> None:
@@ -56,9 +56,9 @@ class DiskWatch:
                 slot.cancel.set()
 
     @contextmanager
-    def slot(self, *places: Path) -> Iterator[Watched]:
+    def slot(self, *places: Path) -> Iterator[WatchedSlot]:
         """Watch a slot that writes to these places, for as long as the block lasts."""
-        watched = Watched(places)
+        watched = WatchedSlot(places)
         watched.before = watched.written
         with self._lock:
             self._slots.append(watched)

@@ -18,12 +18,12 @@ import msgspec
 
 from engine.campaign import baseline_cache
 from engine.campaign.setup import Setup
-from engine.messages import Ticked
+from engine.messages import SlotProgress
 from engine.repository.patches.patch import Patch
 from engine.rounds import repair
 from engine.rounds.disk_watch import DiskWatch
 from engine.task import Task
-from engine.verify.fleet import Fleet, NoIdleGpu
+from engine.verify.fleet import Fleet, NoDeviceAvailable
 from engine.workers.protocol import Report, Worker, WorkerBench
 from harness.errors import KoptError, of_os
 from harness.formats.text import plain
@@ -34,7 +34,7 @@ TICK_S = 0.5
 log = logging.getLogger("kopt.engine")
 
 
-class Finished(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerFinished(msgspec.Struct, frozen=True, kw_only=True):
     """A slot's worker has ended; `patch` is what it changed of `base`, None when it failed."""
 
     task: Task
@@ -43,11 +43,11 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
     patch: Patch | None = None
 
 
-class Unserved(msgspec.Struct, frozen=True, kw_only=True):
+class TaskSkipped(msgspec.Struct, frozen=True, kw_only=True):
     """A slot's work was not done: it had no card, or it was not begun since another had none."""
 
     task: Task
-    why: NoIdleGpu | None = None
+    why: NoDeviceAvailable | None = None
 
 
 class Pool:
@@ -95,24 +95,25 @@ class Pool:
         if self.cancel.is_set():
             return
         if self._draining.is_set():
-            self._messages.put(Unserved(task=task))
+            self._messages.put(TaskSkipped(task=task))
             return
         try:
             finished = self._work(task, base_commit)
-        except NoIdleGpu as error:
-            self._messages.put(Unserved(task=task, why=error))
+        except NoDeviceAvailable as error:
+            self._messages.put(TaskSkipped(task=task, why=error))
             return
         except KoptError as error:
-            finished = Finished(task=task, base=base_commit, report=_failed(str(error)))
+            finished = WorkerFinished(task=task, base=base_commit, report=_failed(str(error)))
         except OSError as error:
-            finished = Finished(task=task, base=base_commit, report=_failed(str(of_os(error))))
+            finished = WorkerFinished(task=task, base=base_commit,
+                                      report=_failed(str(of_os(error))))
         except Exception as error:  # whatever it is, the round must not wait for ever
             log.exception("slot %s failed", task.slot)
-            finished = Finished(task=task, base=base_commit, report=_failed(
+            finished = WorkerFinished(task=task, base=base_commit, report=_failed(
                 plain(f"internal error: {type(error).__name__}: {error}", 300)))
         self._messages.put(finished)
 
-    def _work(self, task: Task, base_commit: str) -> Finished:
+    def _work(self, task: Task, base_commit: str) -> WorkerFinished:
         setup = self._setup
         tick = _Ticker(task.slot, self._messages)
         tick("starting", "worktree", None)
@@ -137,8 +138,8 @@ class Pool:
             if watched.why:
                 report = msgspec.structs.replace(report, summary=watched.why, cut=watched.why)
             if not report.ok:
-                return Finished(task=task, base=base_commit, report=report)
-            return Finished(task=task, base=base_commit, report=report,
+                return WorkerFinished(task=task, base=base_commit, report=report)
+            return WorkerFinished(task=task, base=base_commit, report=report,
                             patch=self._capture(worktree, base_commit, report))
         finally:
             setup.repo.remove(task.slot)
@@ -170,5 +171,5 @@ class _Ticker:
         if stage == self._stage and now - self._at < TICK_S:
             return
         self._stage, self._at = stage, now
-        self._messages.put(Ticked(slot=self._slot, stage=stage, detail=plain(detail, 160),
+        self._messages.put(SlotProgress(slot=self._slot, stage=stage, detail=plain(detail, 160),
                                   done=done))

@@ -18,7 +18,7 @@ from engine.task import Task
 from harness.errors import InputError
 
 
-class SecondTries:
+class Retries:
     """Gives slots of one round their work back."""
 
     def __init__(self, context: EngineContext, keeper: Keeper, pool: Pool, meter: Meter) -> None:

@@ -22,12 +22,12 @@ from engine.records.writer import Records
 from engine.repository.patches import left_out
 from engine.rounds import disk_space
 from engine.rounds.best_of_n import Choice
-from engine.rounds.pool import Finished, Pool, Unserved
-from engine.rounds.retries import SecondTries
-from engine.rounds.slots import Slots
+from engine.rounds.pool import Pool, TaskSkipped, WorkerFinished
+from engine.rounds.retries import Retries
+from engine.rounds.slots import RoundSlots
 from engine.task import Task, scope_of
-from engine.verify.fleet import NoIdleGpu, TakesCards
-from engine.verify.verifier import Verified
+from engine.verify.fleet import FailsOnHealthyDevices, NoDeviceAvailable
+from engine.verify.verifier import VerdictResult
 from engine.workers import inbox
 from harness.errors import InputError, KoptError
 
@@ -35,7 +35,7 @@ UNENDED = ("queued", "starting", "working", "searching", "rewriting", "reading",
 """Stages of a slot whose worker is at it."""
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class RoundResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a round came to, as the journal tells it."""
 
     outcome: RoundOutcome
@@ -43,7 +43,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RoundRun:
-    """Runs one round to its end. Raises Stopped when the campaign is to end meanwhile."""
+    """Runs one round to its end. Raises CampaignStopped when the campaign is to end meanwhile."""
 
     def __init__(self, context: EngineContext, keeper: Keeper, pool: Pool, records: Records, n: int,
                  between: Callable[[], None], meter: Meter,
@@ -58,17 +58,17 @@ class RoundRun:
         self._base = ""
         self._cut = ""
         self._closing = False
-        self._no_gpu: NoIdleGpu | None = None
+        self._no_gpu: NoDeviceAvailable | None = None
         """Why the campaign ends once what is in flight has come to its end."""
         self._working: set[str] = set()
         self._verifying: dict[str, CandidateTree] = {}
-        self._slots = Slots(context, keeper, n)
-        self._seconds = SecondTries(context, keeper, pool, meter)
+        self._slots = RoundSlots(context, keeper, n)
+        self._seconds = Retries(context, keeper, pool, meter)
         self._judged: list[JudgedCandidate] = []
         self._earlier: list[JudgedCandidate] = []
 
     def run(self, tasks: Sequence[Task], carried: Sequence[Candidate], *,
-            closing: bool = False) -> Result:
+            closing: bool = False) -> RoundResult:
         """Fill the slots, judge what comes out, keep the best; `carried` were left by a crash.
 
         Where the campaign is `closing`, no worker is to begin any more.
@@ -102,7 +102,7 @@ class RoundRun:
         if self._no_gpu is None:
             try:
                 self._between()
-            except NoIdleGpu as error:
+            except NoDeviceAvailable as error:
                 self._drain(error)
 
     @property
@@ -184,11 +184,11 @@ class RoundRun:
                 self._not_good(judged)
 
     def _handle(self, message: object) -> None:
-        if isinstance(message, Unserved):  # the next engine begins it
+        if isinstance(message, TaskSkipped):  # the next engine begins it
             self._working.discard(message.task.slot)
             if message.why is not None:
                 self._drain(message.why)
-        elif isinstance(message, Finished):
+        elif isinstance(message, WorkerFinished):
             self._working.discard(message.task.slot)
             self._meter.note(trials=len(message.report.trials))
             self.records.trials(self.n, message.task, message.report.trials, self.context.writer)
@@ -196,21 +196,21 @@ class RoundRun:
             self._captured(message)
             if message.task.backend == "inbox":
                 self._take(Path(message.task.option))
-        elif isinstance(message, Verified):
+        elif isinstance(message, VerdictResult):
             entry = self._verifying.pop(message.job.candidate, None)
             if entry is None:
                 return
-            if isinstance(message.fault, TakesCards):  # else every engine after it would end by it
+            if isinstance(message.fault, FailsOnHealthyDevices):  # else it would end every engine
                 self._slots.refuse(entry, "reject", f"could not be judged: {message.fault.what}",
                                    stage="failed", detail=str(message.fault.what))
-            elif isinstance(message.fault, NoIdleGpu):  # the next engine has it judged
+            elif isinstance(message.fault, NoDeviceAvailable):  # the next engine has it judged
                 self._drain(message.fault)
             elif message.fault is not None:
                 self._unjudged(entry, message.fault)
             elif message.verdict is not None:
                 self._rule(self.keeper.record(entry, message.verdict, "verify"))
 
-    def _drain(self, why: NoIdleGpu) -> None:
+    def _drain(self, why: NoDeviceAvailable) -> None:
         """Begin nothing any more: a slot has waited for a card for as long as a campaign does."""
         self._no_gpu = self._no_gpu or why
         self.pool.drain()
@@ -223,7 +223,7 @@ class RoundRun:
             self.context.writer.event(self.setup.id, "warning", message=(
                 f"a patch stays in the inbox: {error.strerror or error}"))
 
-    def _captured(self, finished: Finished) -> None:
+    def _captured(self, finished: WorkerFinished) -> None:
         task, report = finished.task, finished.report
         if not report.ok:
             if not self._goes_on(task, report.summary):
@@ -281,7 +281,7 @@ class RoundRun:
 
     def _unjudged(self, entry: CandidateTree, fault: KoptError) -> None:
         """The harness could not answer. A bad task or machine ends the campaign, with one line."""
-        if fault.exit_code in (2, 3) or isinstance(fault, NoIdleGpu):
+        if fault.exit_code in (2, 3) or isinstance(fault, NoDeviceAvailable):
             raise fault
         self._slots.refuse(entry, "reject", f"could not be judged: {fault}", stage="failed",
                            detail=str(fault))
@@ -307,7 +307,7 @@ class RoundRun:
         else:
             self._slots.close(judged)
 
-    def _end(self) -> Result:
+    def _end(self) -> RoundResult:
         """Say what the round came to: what the journal has of it, from whichever engine."""
         decision, slots = self.setup.manifest.decision, self.context.reader.slots(
             self.setup.id, self.n)
@@ -319,5 +319,5 @@ class RoundRun:
         summary = f"{fresh} candidates: {counted or 'none judged'}"
         if outcome == "tie" and not fresh and not kinds:
             summary = "no slot found anything better"
-        return Result(outcome=outcome, summary=f"{summary}; ended early: {self._cut}"
+        return RoundResult(outcome=outcome, summary=f"{summary}; ended early: {self._cut}"
                       if self._cut else summary)

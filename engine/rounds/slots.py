@@ -17,7 +17,7 @@ from engine.lineage.promote import Keeper
 from engine.task import Task
 
 
-class Slots:
+class RoundSlots:
     """Ends the slots of round `n`, and decides on what they brought."""
 
     def __init__(self, context: EngineContext, keeper: Keeper, n: int) -> None:

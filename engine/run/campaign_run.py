@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 
 from engine.campaign.setup import Setup
-from engine.context import EngineContext, Stopped
+from engine.context import CampaignStopped, EngineContext
 from engine.discovery.classes import class_baseline
 from engine.history import history, spending
 from engine.history.spending import Meter
@@ -18,7 +18,7 @@ from engine.journal.errors import LeaseLost
 from engine.journal.records import Campaign, CampaignState
 from engine.lineage import deferred, headline, rollback
 from engine.lineage.promote import Keeper
-from engine.messages import Ticked
+from engine.messages import SlotProgress
 from engine.planning import survey, tips
 from engine.planning.planner import Planner
 from engine.records.writer import Records
@@ -27,7 +27,7 @@ from engine.rounds.round import RoundRun
 from engine.run import baseline, canary_step, end_to_end, recovery
 from engine.run.controls import ControlHandler
 from engine.task import Task
-from engine.verify.fleet import NoIdleGpu
+from engine.verify.fleet import NoDeviceAvailable
 from engine.workers import registry
 from harness.errors import EnvironmentFault, KoptError, of_os
 
@@ -70,11 +70,11 @@ class CampaignRun:
             if not self._cut_rounds():  # one that was cut short ends with it
                 self._headline()
             self._finish(baseline.untimed(self.context) or self._rounds())
-        except Stopped:
+        except CampaignStopped:
             self._cut_short("stopped", self.controls.stop_reason or "stopped in order")
         except LeaseLost:
             raise  # the campaign is another engine's now: nothing of it is ours to say
-        except NoIdleGpu as error:
+        except NoDeviceAvailable as error:
             self._cut_short("stopped", str(error))
         except KoptError as error:
             self._cut_short("failed", str(error))
@@ -175,7 +175,7 @@ class CampaignRun:
         found, proposal = self.context.aside(lambda: self.context.fleet.run(
             "verdict", lambda card: class_baseline.find(setup, card.device, cancel=stop),
             cancel=stop, on_wait=lambda text: self.context.messages.put(
-                Ticked(slot="classes", stage="waiting", detail=text))))
+                SlotProgress(slot="classes", stage="waiting", detail=text))))
         self._work_on(found)
         self.context.writer.event(setup.id, "classes", message=proposal.words)
 

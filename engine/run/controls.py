@@ -8,7 +8,7 @@ from engine.context import EngineContext
 from engine.journal.records import Candidate, Control
 from engine.judge import candidate as candidates
 from engine.lineage.promote import Keeper
-from engine.verify.fleet import NoIdleGpu
+from engine.verify.fleet import NoDeviceAvailable
 from harness.errors import InputError, KoptError
 
 
@@ -76,7 +76,7 @@ class ControlHandler:
             control = self.approvals.pop(0)
             try:
                 outcome = self._approve(control, keeper)
-            except NoIdleGpu:
+            except NoDeviceAvailable:
                 self.approvals.insert(0, control)  # open still: the next engine carries it out
                 raise
             except KoptError as error:

@@ -7,7 +7,7 @@ import json
 from engine.context import EngineContext
 from engine.history.campaign_view import NOT_RUN
 from engine.judge.judge import describe_speedup
-from engine.verify.fleet import NoIdleGpu
+from engine.verify.fleet import NoDeviceAvailable
 from engine.verify.verifier import VerdictRequest
 from harness.benchmark.verdict.whole_program import LEFT_OUT
 from harness.errors import KoptError
@@ -43,7 +43,7 @@ def end_to_end(context: EngineContext, *, left_s: float | None = None) -> None:
         verdict = context.verdict(VerdictRequest(
             purpose="e2e", candidate=best[:12], slot="e2e", candidate_tree=repo.tree_of(best),
             incumbent_tree=base, alpha=context.setup.manifest.decision.alpha, left_s=left_s))
-    except NoIdleGpu:
+    except NoDeviceAvailable:
         raise
     except KoptError as error:
         context.writer.event(campaign, "warning", "e2e", message=str(error))

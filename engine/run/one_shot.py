@@ -22,7 +22,7 @@ from engine.repository.patches import patch as patches
 from engine.repository.patches.hygiene import violations
 from engine.repository.patches.patch import Patch
 from engine.repository.project import Project
-from engine.verify.fleet import Fleet, Gated
+from engine.verify.fleet import DeviceNotice, Fleet
 from harness import target
 from harness.benchmark.runs import stopping_rule
 from harness.benchmark.spec.command_target import CommandTarget
@@ -81,7 +81,7 @@ class OneShot:
                  trace: TracebackType | None) -> None:
         self._made.cleanup()
 
-    def fleet(self, news: Callable[[Gated], None]) -> Fleet:
+    def fleet(self, news: Callable[[DeviceNotice], None]) -> Fleet:
         """Return what gives the manifest's cards out as to a campaign: idle ones, and in time."""
         gpu = self.manifest.gpu
         return Fleet([(one, WarmStart(None)) for one in self.devices], retry_s=gpu.retry_s,

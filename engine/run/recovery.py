@@ -8,7 +8,7 @@ from engine.journal.records import Candidate
 from engine.judge import candidate
 from engine.lineage import commit, rollback
 from engine.lineage.promote import Keeper
-from engine.rounds.slots import Slots
+from engine.rounds.slots import RoundSlots
 
 
 def recover(context: EngineContext, keeper: Keeper, cut_rounds: list[int]) -> None:
@@ -35,7 +35,7 @@ def _end_slots(context: EngineContext, keeper: Keeper, n: int) -> None:
             verdict = context.recorded(judged.id, "verify", judged.base_tree)
             reason = kept.reason if verdict is None else keeper.record(
                 candidate.load(context.setup, judged), verdict, "verify").ruling.reason
-            Slots(context, keeper, n).end_of(judged, "kept", reason)
+            RoundSlots(context, keeper, n).end_of(judged, "kept", reason)
 
 
 def _unformatted(context: EngineContext, kept: Candidate) -> Candidate:

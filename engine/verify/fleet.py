@@ -22,11 +22,11 @@ from harness.devices import inventory
 from harness.devices.device import Device
 from harness.devices.monitoring import tenants
 from harness.devices.monitoring.tenants import Neighbours
-from harness.errors import KoptError, Stopped
+from harness.errors import Cancelled, KoptError
 from harness.isolation.zygote_client import WarmStart
 
 T = TypeVar("T")
-Use = Literal["verdict", "loop"]
+DeviceUse = Literal["verdict", "loop"]
 Tell = Callable[[str], None]
 TICK_S = 0.5
 LEFT_S = 2.0
@@ -36,18 +36,18 @@ LOSSES = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gated:
+class DeviceNotice:
     """News of a card: it was closed, it is back, or what was done on it is done again."""
 
     device: str
     text: str
 
 
-class NoIdleGpu(KoptError):
+class NoDeviceAvailable(KoptError):
     """No card could be used for as long as a campaign waits for one."""
 
 
-class TakesCards(NoIdleGpu):
+class FailsOnHealthyDevices(NoDeviceAvailable):
     """Several cards, each fit before and after, failed under one piece of work: it may be why."""
 
 
@@ -59,7 +59,7 @@ class FleetDevice:
 
     device: Device
     warm: WarmStart
-    users: Counter[Use] = field(default_factory=Counter)
+    users: Counter[DeviceUse] = field(default_factory=Counter)
     looking: bool = False
     closed: str = ""
     """Why it may not be used, empty when it may."""
@@ -80,7 +80,7 @@ class Fleet:
     """
 
     def __init__(self, cards: Sequence[tuple[Device, WarmStart]], *, retry_s: float,
-                 limit_s: float, news: Callable[[Gated], None] = lambda _: None,
+                 limit_s: float, news: Callable[[DeviceNotice], None] = lambda _: None,
                  look: Callable[..., str] = gate.look,
                  clock: Callable[[], float] = time.monotonic, tick_s: float = TICK_S,
                  fix: str = "free one, then `kopt resume`") -> None:
@@ -100,15 +100,16 @@ class Fleet:
         for card in self.cards:
             card.warm.close()
 
-    def run(self, use: Use, work: Callable[[FleetDevice], T], *, on_wait: Tell = lambda _: None,
-            cancel: threading.Event | None = None,
+    def run(self, use: DeviceUse, work: Callable[[FleetDevice], T], *,
+            on_wait: Tell = lambda _: None, cancel: threading.Event | None = None,
             doubtful: Callable[[T], bool] = lambda _: False,
             spoilt: Callable[[T], str] = lambda _: "") -> T:
         """Do a piece of work on a card, and again on another if its card was lost or taken.
 
         An answer that is `doubtful` counts only if the card is there still, and no stranger is on
-        it; one that is `spoilt`, for a reason, never counts. Raises what `work` raises, Stopped,
-        and NoIdleGpu, also for work that loses card after card, TakesCards if several.
+        it; one that is `spoilt`, for a reason, never counts. Raises what `work` raises, Cancelled,
+        and NoDeviceAvailable, also for work that loses card after card, FailsOnHealthyDevices if
+        several.
         """
         why = beside = ""
         fit: list[str] = []
@@ -130,13 +131,15 @@ class Fleet:
                 if why:
                     self._shut(card, why)
                 else:  # the stranger is gone again
-                    self._news(Gated(device=card.device.id, text=f"measured again: {beside}"))
-        raise (TakesCards if len(fit) == LOSSES and len(set(fit)) > 1 else NoIdleGpu)(
+                    self._news(DeviceNotice(device=card.device.id,
+                                            text=f"measured again: {beside}"))
+        raise (FailsOnHealthyDevices if len(fit) == LOSSES and len(set(fit)) > 1 else
+               NoDeviceAvailable)(
             f"{LOSSES} times the card was lost or taken meanwhile, last because of: "
             f"{why or beside}", fix=self._fix)
 
     @contextmanager
-    def occupy(self, use: Use, *, on_wait: Tell = lambda _: None,
+    def occupy(self, use: DeviceUse, *, on_wait: Tell = lambda _: None,
                cancel: threading.Event | None = None) -> Iterator[FleetDevice]:
         """Have a card for a piece of work; waits for one that is idle."""
         card = self._admitted(use, on_wait, cancel)
@@ -145,7 +148,8 @@ class Fleet:
         finally:
             self._leave(card, use)
 
-    def _admitted(self, use: Use, on_wait: Tell, cancel: threading.Event | None) -> FleetDevice:
+    def _admitted(self, use: DeviceUse, on_wait: Tell,
+                  cancel: threading.Event | None) -> FleetDevice:
         with self._turn(use) as turn:
             while True:
                 picked = self._pick(use, turn)
@@ -169,7 +173,7 @@ class Fleet:
                     self._waiting.appendleft(turn)
 
     @contextmanager
-    def _turn(self, use: Use) -> Iterator[object]:
+    def _turn(self, use: DeviceUse) -> Iterator[object]:
         """Stand in line for a verdict's card; a loop shares one, and waits for nobody."""
         turn = object()
         if use == "verdict":
@@ -180,7 +184,7 @@ class Fleet:
             with contextlib.suppress(ValueError):
                 self._waiting.remove(turn)
 
-    def _pick(self, use: Use, turn: object) -> tuple[FleetDevice, int] | None:
+    def _pick(self, use: DeviceUse, turn: object) -> tuple[FleetDevice, int] | None:
         """Enter the card with the least to do, None if there is none to be had now; returns how
         often it was closed as well.
         """
@@ -232,10 +236,10 @@ class Fleet:
                 back, card.closed, card.looking = card.closed, "", False
             self._changed.notify_all()
         if back:
-            self._news(Gated(device=card.device.id, text="idle again: back in the pool"))
+            self._news(DeviceNotice(device=card.device.id, text="idle again: back in the pool"))
         return True
 
-    def _leave(self, card: FleetDevice, use: Use, *, looked: bool = False) -> None:
+    def _leave(self, card: FleetDevice, use: DeviceUse, *, looked: bool = False) -> None:
         with self._changed:
             card.users[use] -= 1
             card.looking = card.looking and not looked
@@ -254,13 +258,13 @@ class Fleet:
             if self._shut_at is None and all(one.closed for one in self.cards):
                 self._shut_at = self._clock()
         if why != before:
-            self._news(Gated(device=card.device.id, text=(
+            self._news(DeviceNotice(device=card.device.id, text=(
                 f"not used: {why}; looked at again in {_minutes(self._retry_s)}")))
 
     def _wait(self, on_wait: Tell, cancel: threading.Event | None) -> None:
-        """Wait a moment for a card, telling what for. Raises NoIdleGpu, Stopped."""
+        """Wait a moment for a card, telling what for. Raises NoDeviceAvailable, Cancelled."""
         if cancel is not None and cancel.is_set():
-            raise Stopped("stopped while waiting for a device")
+            raise Cancelled("stopped while waiting for a device")
         with self._changed:
             now = self._clock()
             if self._shut_at is None:
@@ -269,7 +273,7 @@ class Fleet:
                 reasons = "; ".join(f"{card.device.id}: {card.closed}" for card in self.cards)
                 left = self._shut_at + self._limit_s - now
                 if left <= 0:
-                    raise NoIdleGpu(f"no idle GPU for {_minutes(self._limit_s)}: {reasons}",
+                    raise NoDeviceAvailable(f"no idle GPU for {_minutes(self._limit_s)}: {reasons}",
                                     fix=self._fix)
                 soon = max(0.0, min(card.again_at for card in self.cards) - now)
                 text = f"no idle GPU, looks again in {_minutes(soon)}, gives up in " \

@@ -14,7 +14,7 @@ from engine.campaign import baseline_cache
 from engine.campaign.setup import Setup
 from engine.manifest import benchmark_target
 from engine.manifest.schema import Manifest
-from engine.messages import Ticked
+from engine.messages import SlotProgress
 from engine.repository import worktree
 from engine.verify import canary, gate, harness_client
 from engine.verify.fleet import Fleet, FleetDevice
@@ -55,7 +55,7 @@ class VerdictRequest(msgspec.Struct, frozen=True, kw_only=True):
             self, left_s=max(0.0, self.left_s - seconds))
 
 
-class Verified(msgspec.Struct, frozen=True, kw_only=True):
+class VerdictResult(msgspec.Struct, frozen=True, kw_only=True):
     """A verdict has come, or the fault that kept it from coming."""
 
     job: VerdictRequest
@@ -102,16 +102,16 @@ class Verifier:
             try:
                 verdict = self._verdict(job)
             except KoptError as error:
-                self._messages.put(Verified(job=job, fault=error))
+                self._messages.put(VerdictResult(job=job, fault=error))
             except OSError as error:
-                self._messages.put(Verified(job=job, fault=of_os(error)))
+                self._messages.put(VerdictResult(job=job, fault=of_os(error)))
             except Exception as error:  # whatever it is, the engine must not wait for ever
                 log.exception("no verdict on %s", job.candidate)
-                self._messages.put(Verified(job=job, fault=Refused(
+                self._messages.put(VerdictResult(job=job, fault=Refused(
                     f"internal error: {type(error).__name__}: {error}")))
             else:
                 if not self.cancel.is_set():
-                    self._messages.put(Verified(job=job, verdict=verdict))
+                    self._messages.put(VerdictResult(job=job, verdict=verdict))
 
     def _verdict(self, job: VerdictRequest) -> Verdict:
         began = time.monotonic()
@@ -191,5 +191,5 @@ class Verifier:
         return replace(plan, looks=tuple(n for n in plan.looks if n <= most) or (4,))
 
     def _tick(self, job: VerdictRequest, progress: Progress) -> None:
-        self._messages.put(Ticked(slot=job.slot, stage=progress.stage, detail=progress.detail,
+        self._messages.put(SlotProgress(slot=job.slot, stage=progress.stage, detail=progress.detail,
                                   done=progress.done))

@@ -9,7 +9,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import EnvironmentFault, KoptError, Stopped
+from harness.errors import Cancelled, EnvironmentFault, KoptError
 from harness.formats.text import plain
 from harness.isolation import guard
 from harness.isolation.device_lock import Turnstile
@@ -64,7 +64,7 @@ def build(target: Target, tree: Path, out: Path, *, yields: Turnstile | None = N
                         confine=Confine(writable=(str(out.parent),), cards=False), yields=yields,
                         cancel=cancel)
     if cancel is not None and cancel.is_set():
-        raise Stopped("stopped while building")
+        raise Cancelled("stopped while building")
     if not outcome.ok:
         raise BuildError(_first_error(outcome.stderr.decode(errors="replace"))
                          or f"the compiler {outcome.describe(BUILD_LIMITS)}")

@@ -30,7 +30,7 @@ from harness.compile.cache_adoption import adopt
 from harness.compile.kernel import Kernel, Place
 from harness.compile.triton_aot import AOT_LIMITS, KernelResources
 from harness.devices import architectures as archs
-from harness.errors import EnvironmentFault, KoptError, Stopped
+from harness.errors import Cancelled, EnvironmentFault, KoptError
 from harness.formats import file_copy
 from harness.isolation.device_lock import Turnstile
 from harness.isolation.guard import Limits
@@ -88,7 +88,7 @@ class Ahead:
         return key
 
     def get(self, key: str) -> Ready:
-        """Wait for what was expected; what has not begun begins now. Raises Stopped."""
+        """Wait for what was expected; what has not begun begins now. Raises Cancelled."""
         future = self._futures[key]
         if future.cancel():  # others stand before it
             future = Future()
@@ -145,7 +145,7 @@ class Ahead:
     def _compile(self, key: str, source: str) -> Ready:
         began = time.monotonic()
         if self._cancel.is_set():
-            raise Stopped("stopped")
+            raise Cancelled("stopped")
         tree = self._folder(key) / "tree"
         try:
             shutil.copytree(self.tree, tree, symlinks=True, dirs_exist_ok=True,
@@ -156,7 +156,7 @@ class Ahead:
                 env=self._env, cached=True, nice=NICE, limits=self._limits, yields=self._yields,
                 zygote=self._zygote, cancel=self._cancel)
             self._build(found.signatures)
-        except Stopped:
+        except Cancelled:
             raise
         except (KoptError, OSError) as error:
             return Ready(error=str(error), wall_s=time.monotonic() - began)

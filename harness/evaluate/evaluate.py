@@ -45,7 +45,7 @@ def evaluate(target: Target, trees: Trees, device: Device, settings: Settings, *
     """Judge a candidate against the incumbent; with a zygote that is running already, sooner.
 
     Returns a Verdict whatever the candidate does. Raises OracleError when the reference fails,
-    EnvironmentFault when the machine does, InputError for what cannot be predicted and Stopped
+    EnvironmentFault when the machine does, InputError for what cannot be predicted and Cancelled
     when it was cancelled.
     """
     return Evaluation(target, trees, device, settings, progress, cancel, zygote).run()

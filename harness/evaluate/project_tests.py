@@ -8,7 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from harness.errors import Stopped
+from harness.errors import Cancelled
 from harness.formats import file_copy
 from harness.formats.text import plain
 from harness.isolation import guard
@@ -43,7 +43,7 @@ def failure(command: str, tree: Path, stage: Session, held: DeviceLock | None) -
     finally:
         file_copy.remove(copy)
     if stage.cancel is not None and stage.cancel.is_set():
-        raise Stopped("stopped while the project's tests ran")
+        raise Cancelled("stopped while the project's tests ran")
     if outcome.ok:
         return ""
     said = [*outcome.stdout.decode(errors="replace").splitlines(),

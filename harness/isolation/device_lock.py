@@ -28,7 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import EnvironmentFault, Stopped
+from harness.errors import Cancelled, EnvironmentFault
 
 POLL_S = 0.004
 
@@ -146,7 +146,7 @@ class _Wait:
         self._pause = self.cancel or threading.Event()
 
     def pause(self, fd: int) -> None:
-        """Wait a moment for whoever holds the file. Raises EnvironmentFault, Stopped."""
+        """Wait a moment for whoever holds the file. Raises EnvironmentFault, Cancelled."""
         stem = Path(self.name).stem
         waited = time.monotonic() - self.began
         if self.on_wait is not None and waited > 0.5:
@@ -156,7 +156,7 @@ class _Wait:
             raise EnvironmentFault(f"still busy after {self.timeout_s:g} s", where=stem,
                                    fix="another kopt measures there; wait for it")
         if self._pause.wait(POLL_S) and self.cancel is not None:
-            raise Stopped("stopped while waiting", where=stem)
+            raise Cancelled("stopped while waiting", where=stem)
 
 
 def _locked(name: str, wait: _Wait) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.errors import EnvironmentFault, KoptError, Stopped
+from harness.errors import Cancelled, EnvironmentFault, KoptError
 from harness.formats.json_codec import ConvertError, loads, to_json
 from harness.formats.text import plain
 from harness.isolation.device_lock import DeviceLock, Turnstile
@@ -127,7 +127,7 @@ class Peer:
             raise failure
         return answer
 
-    def _died(self, *, nonsense: bool = False) -> PeerDied | Stopped | EnvironmentFault:
+    def _died(self, *, nonsense: bool = False) -> PeerDied | Cancelled | EnvironmentFault:
         self._socket.close()
         try:
             outcome = self._guarded.wait(timeout_s=2.0)
@@ -135,7 +135,7 @@ class Peer:
             self._guarded.kill()
             outcome = self._guarded.wait()
         if self._cancel is not None and self._cancel.is_set():
-            return Stopped("stopped")
+            return Cancelled("stopped")
         if self._guarded.lost:
             return EnvironmentFault("the process that runners are forked off has died",
                                     fix="try again")

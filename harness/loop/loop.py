@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.devices.device import Device
-from harness.errors import InputError, Stopped
+from harness.errors import Cancelled, InputError
 from harness.formats.text import plain
 from harness.isolation.zygote_client import Zygote
 from harness.loop.forecast import Forecast
@@ -112,7 +112,7 @@ class _Loop:
             if len(earlier) < len(recorder.earlier):
                 on_note(f"{len(recorder.earlier) - len(earlier)} recorded trials are not of this "
                         "space: left out")
-            with contextlib.suppress(Stopped):
+            with contextlib.suppress(Cancelled):
                 walk.replay(earlier if told is None else told.replayed(earlier), self._cancelled)
             for trial in earlier:
                 self._rule(trial)
@@ -146,7 +146,7 @@ class _Loop:
                 screen.expect([config, *walk.planned()[:left - 1]])
                 began = time.monotonic()
                 screened = screen.measure(config)
-            except Stopped:
+            except Cancelled:
                 return
             trial = self._ruled(number, config, screened, time.monotonic() - began)
             walk.tell(trial if self.forecast is None else self.forecast.scored(trial))

@@ -178,7 +178,7 @@ class Screening:
     def measure(self, config: Config) -> Screened:
         """Screen one configuration: whatever is wrong with it is an answer.
 
-        Raises Stopped, and what faults of the machine and of the reference raise.
+        Raises Cancelled, and what faults of the machine and of the reference raise.
         """
         checked = knobs.check(self.knobs, config, self.required)
         unknown = tuple(f"no knob {name!r}" for name in checked.dropped)

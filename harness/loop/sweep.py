@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.compile.c_compiler import BuildError
-from harness.errors import InputError, Stopped
+from harness.errors import Cancelled, InputError
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.rpc import PeerDied, PeerError
 from harness.loop import racing
@@ -62,7 +62,7 @@ class Sweep:
         self._held: DeviceLock | None = None
 
     def run(self, configs: Sequence[Config]) -> Swept:
-        """Find the fastest. Raises Stopped, and what faults of machine and reference raise."""
+        """Find the fastest. Raises Cancelled, and what faults of machine and reference raise."""
         began = time.monotonic()
         spent: dict[str, float] = {}
         entries = [self._entry(number, config) for number, config in enumerate(configs)]
@@ -169,7 +169,7 @@ class Sweep:
 
     def _block(self, entry: Entry) -> float:
         if self.stage.cancel is not None and self.stage.cancel.is_set():
-            raise Stopped("stopped while racing")
+            raise Cancelled("stopped while racing")
         assert entry.lane is not None
         try:
             entry.lane.again(entry)

@@ -21,7 +21,7 @@ import harness
 from harness.compile.kernel import Place, scratch_inside
 from harness.devices import datasheets
 from harness.devices.device import Device
-from harness.errors import EnvironmentFault, Stopped
+from harness.errors import Cancelled, EnvironmentFault
 from harness.formats.json_codec import ConvertError, from_json, to_json
 from harness.formats.text import plain
 from harness.isolation.device_lock import DeviceLock
@@ -100,7 +100,7 @@ def measured(device: Device, place: Place, held: DeviceLock, *, zygote: Zygote |
              ) -> GpuCeilings | None:
     """Return a card's ceilings from the cache, else measured now; None where that fails.
 
-    Raises Stopped when cancelled, and nothing else.
+    Raises Cancelled when cancelled, and nothing else.
     """
     if found := cached(device):
         return found
@@ -112,7 +112,7 @@ def measured(device: Device, place: Place, held: DeviceLock, *, zygote: Zygote |
     why, found = "", None
     try:
         found = _measure(device, place, held, zygote, effort or Effort(), cancel)
-    except Stopped:
+    except Cancelled:
         raise
     except (PeerError, PeerDied, EnvironmentFault, ConvertError, OSError) as error:
         why = str(error)

@@ -20,7 +20,7 @@ from harness.compile.triton_aot import KernelResources
 from harness.devices import architectures as archs
 from harness.devices import datasheets
 from harness.devices.datasheets import CardModel
-from harness.errors import InputError, KoptError, Stopped
+from harness.errors import Cancelled, InputError, KoptError
 from harness.formats.text import plain
 from harness.isolation.device_lock import Turnstile
 from harness.isolation.zygote_client import Zygote
@@ -90,11 +90,11 @@ def card_for(name: str, language: str) -> CardModel | None:
 
 def of_tree(target: Target, tree: Path, card: CardModel, place: Place, *, cold: bool,
             yields: Turnstile | None, cancel: threading.Event | None) -> Foretold:
-    """Compile a tree for a card and predict it. Raises Stopped alone."""
+    """Compile a tree for a card and predict it. Raises Cancelled alone."""
     try:
         found = triton_aot.inspect(target, tree, card.arch, Path(place.scratch) / "predict",
                             python=place.python, env=place.env, yields=yields, cancel=cancel)
-    except Stopped:
+    except Cancelled:
         raise
     except (KoptError, OSError) as error:
         return Foretold(card=card.name, error=str(error))
@@ -200,7 +200,7 @@ class Foresight:
                 self._compiler().expect(source)
 
     def of(self, source: str) -> Foretold:
-        """Return what is predicted of a source, compiled now if it was not. Raises Stopped."""
+        """Return what is predicted of a source, compiled now if it was not. Raises Cancelled."""
         name = _name(source)
         if name not in self._known:
             ahead = self._compiler()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from harness.case import Case
-from harness.errors import Stopped
+from harness.errors import Cancelled
 from harness.isolation.rpc import Peer
 from harness.timing import stats
 from harness.timing.clock_check import Clock
@@ -124,7 +124,7 @@ class Pairs:
         try:
             for number in range(1, last + 1):
                 if self._cancel is not None and self._cancel.is_set():
-                    raise Stopped("stopped while timing")
+                    raise Cancelled("stopped while timing")
                 if not self._ready:
                     self._open(number)
                 self._pair(self._ready.popleft(), after if number in self.plan.looks else None)

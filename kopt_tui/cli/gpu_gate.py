@@ -13,7 +13,7 @@ from kopt_tui.snapshot import phrases
 
 if TYPE_CHECKING:
     from engine.run.one_shot import OneShot
-    from engine.verify.fleet import Gated, Use
+    from engine.verify.fleet import DeviceNotice, DeviceUse
 
 
 class Gate:
@@ -28,8 +28,8 @@ class Gate:
         self._fleet = direct.fleet(self._told)
 
     @contextmanager
-    def card(self, use: Use) -> Iterator[Device]:
-        """Have an idle card. Raises NoIdleGpu, and Stopped when that is cancelled meanwhile."""
+    def card(self, use: DeviceUse) -> Iterator[Device]:
+        """Yield an idle card. Raises NoDeviceAvailable, or Cancelled when cancelled meanwhile."""
         if self._direct.device.kind == "cpu":
             yield self._direct.device
             return
@@ -39,7 +39,7 @@ class Gate:
         finally:
             self._tick("")
 
-    def _told(self, news: Gated) -> None:
+    def _told(self, news: DeviceNotice) -> None:
         self._print(f"kopt: {news.device} {phrases.clean(news.text)}\n")
 
     def _tick(self, text: str) -> None:

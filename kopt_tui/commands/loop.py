@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from harness.errors import InputError, Stopped
+from harness.errors import Cancelled, InputError
 from harness.requests import LoopRequest, Progress
 from harness.search.space.knobs import Value
 from harness.search.trials.trials import MOST_TRIALS, LoopResult, SearchJob, Trial
@@ -147,7 +147,7 @@ def _search(request: LoopRequest, gate: Gate, cancel: threading.Event, *,
         if line.stage == "note":
             _say(line.detail)
 
-    with suppress(Stopped), gate.card("loop") as device:
+    with suppress(Cancelled), gate.card("loop") as device:
         return harness_client.loop(replace(request, device=device.id), on_trial=on_trial,
                                     progress=on_progress, cancel=cancel)
     return None
@@ -181,7 +181,7 @@ def _verdict(direct: OneShot, searched: LoopRequest, result: LoopResult, gate: G
         return request
     request = replace(request, settings=replace(request.settings,
                                                 predict=searched.settings.predict))
-    with suppress(Stopped), gate.card("verdict") as device:
+    with suppress(Cancelled), gate.card("verdict") as device:
         verdict = harness_client.evaluate(replace(request, device=device.id), cancel=cancel,
                                            progress=evaluate.progress(quiet=quiet))
         return replace(verdict, notes=(*evaluate.beside(verdict), *verdict.notes))

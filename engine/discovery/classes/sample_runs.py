@@ -35,7 +35,7 @@ def readings(target: CommandTarget, tree: Path, device: Device, folder: Path, *,
     """Run the full benchmark of a checkout some times, then `also`, in a copy below `folder`.
 
     The target's setup and build commands run first. Raises SickIncumbent for a benchmark that gives
-    no table, Stopped.
+    no table, Cancelled.
     """
     measure = RowCost(target)
     try:

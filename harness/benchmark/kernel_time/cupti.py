@@ -24,7 +24,7 @@ from typing import TypeVar
 
 from harness.benchmark.runs.workdir import WorkingCopy
 from harness.compile.c_compiler import BUILD_LIMITS, compiler
-from harness.errors import KoptError, Stopped
+from harness.errors import Cancelled, KoptError
 from harness.formats import file_copy
 from harness.formats.text import plain
 from harness.isolation import guard
@@ -76,7 +76,7 @@ KernelProfile = Mapping[str, KernelLaunches]
 def build(folder: Path, to: Path, cancel: threading.Event | None = None) -> Path:
     """Compile the library that writes to such files into a folder and return it.
 
-    Raises Unseen, EnvironmentFault, Stopped.
+    Raises Unseen, EnvironmentFault, Cancelled.
     """
     folder.mkdir(parents=True, exist_ok=True)
     out = folder / "libkopt_kernel_time.so"
@@ -86,7 +86,7 @@ def build(folder: Path, to: Path, cancel: threading.Event | None = None) -> Path
         env=guard.clean_env(home=folder), limits=BUILD_LIMITS,
         confine=Confine(writable=(str(folder),), cards=False), cancel=cancel)
     if cancel is not None and cancel.is_set():
-        raise Stopped("stopped while building")
+        raise Cancelled("stopped while building")
     if not outcome.ok:
         said = outcome.stderr.decode(errors="replace").strip().splitlines() or ["it says nothing"]
         raise KernelTimeUnavailable(
@@ -120,7 +120,7 @@ def observed(side: WorkingCopy, cupti: Iterable[str], work: Callable[[], T]) -> 
              KernelProfile]:
     """Do what runs commands of a side, and return what their kernels took.
 
-    Raises Unseen, EnvironmentFault, Stopped, and what the work raises.
+    Raises Unseen, EnvironmentFault, Cancelled, and what the work raises.
     """
     folder = Path(tempfile.mkdtemp(prefix="kernel-time-", dir=side.home))
     place = side.place
@@ -136,12 +136,12 @@ def observed(side: WorkingCopy, cupti: Iterable[str], work: Callable[[], T]) -> 
 
 
 def gathered(folder: Path, cancel: threading.Event | None = None) -> KernelProfile:
-    """Return what the processes of a run have written, together. Raises Unseen and Stopped."""
+    """Return what the processes of a run have written, together. Raises Unseen and Cancelled."""
     found: dict[str, KernelLaunches] = {}
     with _opened(folder) as texts:
         for text in texts:
             if cancel is not None and cancel.is_set():
-                raise Stopped("stopped while kernel time was read")
+                raise Cancelled("stopped while kernel time was read")
             for name, kernel in parse(text).items():
                 found[name] = found[name] + kernel if name in found else kernel
                 if len(found) > LIMITS["names"]:

@@ -57,7 +57,7 @@ class AlternatingRuns:
     def run(self) -> Series:
         """Collect pairs until it is enough.
 
-        Raises Fault (the candidate's run), Wrong (its rows), SickIncumbent or Stopped.
+        Raises Fault (the candidate's run), Wrong (its rows), SickIncumbent or Cancelled.
         """
         looks = stopping_rule.at_least(self.plan.looks)
         for number in range(1, looks[-1] + 1):

@@ -31,7 +31,7 @@ class CsvReader:
         self._peer: Peer | None = None
 
     def read(self, path: Path, name: str) -> ResultTable:
-        """Return the table in a file. Raises Fault where it is none, Stopped."""
+        """Return the table in a file. Raises Fault where it is none, Cancelled."""
         try:
             answer = self._ask(path)
         except PeerError as error:

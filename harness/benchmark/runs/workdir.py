@@ -19,7 +19,7 @@ from harness.benchmark.runs.result_table import TABLE_LIMITS, BenchmarkFault, Fa
 from harness.benchmark.spec.command_line import words
 from harness.benchmark.spec.command_target import BenchmarkMode
 from harness.compile import compiler_cache
-from harness.errors import Stopped
+from harness.errors import Cancelled
 from harness.formats import file_copy
 from harness.formats.text import plain
 from harness.isolation import guard
@@ -85,7 +85,7 @@ class WorkingCopy:
             yields: Turnstile | None = None) -> Outcome:
         """Run a command to its end, with the frozen files as they were before it and after.
 
-        Raises Fault unless it exits with 0, Stopped, ValueError.
+        Raises Fault unless it exits with 0, Cancelled, ValueError.
         """
         return self._patiently(lambda: self._run(command, lock, yields))
 
@@ -119,7 +119,7 @@ class WorkingCopy:
             yields=yields, cancel=place.cancel,
             confine=Confine(writable=writable, nodes=place.nodes) if place.confined else None)
         if place.cancel is not None and place.cancel.is_set():
-            raise Stopped("stopped while a command ran")
+            raise Cancelled("stopped while a command ran")
         if not outcome.ok:
             raise BenchmarkFault(_kind(outcome), _told(outcome, limits))
         for path, content in self._sealed.items():

@@ -26,7 +26,7 @@ from harness.benchmark.spec.command_target import CommandTarget
 from harness.benchmark.verdict.benchmark_verdict import BenchmarkEvaluation, Progress
 from harness.benchmark.verdict.confirm_gain import confirm_nothing
 from harness.devices.device import Device
-from harness.errors import DeviceFault, InputError, Stopped
+from harness.errors import Cancelled, DeviceFault, InputError
 from harness.formats import file_copy
 from harness.search.space import knobs
 from harness.search.space.space import Config, of_knobs
@@ -111,7 +111,7 @@ class CommandLoop(BenchmarkEvaluation):
     def search(self, repeats: int, on_trial: Callable[[Trial], None]) -> LoopResult:
         """Try configurations until the budget is spent, then look again at those that may win."""
         contenders: tuple[Contender, ...] = ()
-        with contextlib.suppress(Stopped), clean_runs.watch(self.device) as self.undisturbed:
+        with contextlib.suppress(Cancelled), clean_runs.watch(self.device) as self.undisturbed:
             try:
                 self._rehearse()
                 self._default = self._side("incumbent", self.job.tree)

@@ -50,7 +50,7 @@ def evaluate(target: CommandTarget, trees: Trees, device: Device, settings: Sett
 
     The target has passed `target.check`. Raises SickIncumbent where its benchmark fails without
     the candidate, InputError where its two commands do not measure what it says they do,
-    EnvironmentFault when the machine fails and Stopped.
+    EnvironmentFault when the machine fails and Cancelled.
     """
     return BenchmarkEvaluation(target, trees, device, settings, progress, cancel, confirm).run()
 

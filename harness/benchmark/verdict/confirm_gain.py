@@ -20,7 +20,7 @@ from harness.benchmark.runs.result_table import BenchmarkFault, TableReading
 from harness.benchmark.runs.run_pairs import Series
 from harness.benchmark.verdict.benchmark_rows import ModeResults
 from harness.devices.device import Device
-from harness.errors import KoptError, Stopped
+from harness.errors import Cancelled, KoptError
 from harness.formats.text import plain
 from harness.isolation.device_lock import DeviceLock
 from harness.verdict import KERNEL_TIME, Evidence, Finding, KernelShare, Verdict
@@ -47,7 +47,7 @@ class Confirm(Protocol):
 
     def __call__(self, device: Device, bench: BenchmarkRunner, seen: ModeResults,
                  /) -> Confirmation:
-        """Return what is to be found fault with. Raises Stopped alone."""
+        """Return what is to be found fault with. Raises Cancelled alone."""
         ...
 
 
@@ -79,7 +79,7 @@ def confirm_by_kernel_time(device: Device, bench: BenchmarkRunner,
         found = kernel_gain.compare(
             profiles["incumbent"], profiles["candidate"], overall.mean,
             even=all(one.mean > -math.log1p(CHANGED) for one in classes))
-    except Stopped:
+    except Cancelled:
         raise
     except Exception as error:  # whatever it is, a gain that was measured is not lost by it
         _heed(bench)
@@ -98,7 +98,7 @@ def add_kernel_trace(verdict: Verdict, device: Device, bench: BenchmarkRunner,
         cupti = kernel_time.places(bench.sides["candidate"].place.python)
         with bench.lock() as held:
             _, profile = bench.undisturbed(lambda: _profile(bench, seen, "candidate", held, cupti))
-    except Stopped:
+    except Cancelled:
         raise
     except Exception as error:  # a trace is worth no verdict
         _heed(bench)
@@ -192,7 +192,7 @@ def _heed(bench: BenchmarkRunner) -> None:
     """Let a stop be a stop, whatever it looked like from here."""
     cancel = bench.sides["incumbent"].place.cancel
     if cancel is not None and cancel.is_set():
-        raise Stopped("stopped while kernel time was looked at")
+        raise Cancelled("stopped while kernel time was looked at")
 
 
 def apply_confirmation(verdict: Verdict, found: Confirmation) -> Verdict:

@@ -82,7 +82,7 @@ def measure(of: EndToEndTarget, trees: Trees, device: Device, settings: Settings
             progress: Callable[[str, str, float | None], None] | None = None,
             cancel: threading.Event | None = None) -> Verdict:
     """Return a verdict of one row. Raises InputError where the program fails without the best, or
-    its metric means nothing, EnvironmentFault and Stopped.
+    its metric means nothing, EnvironmentFault and Cancelled.
     """
     return _Runs(of, trees, device, settings, progress or (lambda *_: None), cancel).verdict()
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.journal.records import Round, RoundOutcome
-from engine.judge.stop_rules import RoundTally, Spent, reason_to_stop, tally
+from engine.judge.stop_rules import BudgetUsed, RoundCounts, reason_to_stop, tally
 from engine.manifest.schema import BudgetSpec, Manifest, StopSpec
 
 
@@ -34,15 +34,15 @@ def test_only_a_measured_regression_counts_and_all_else_resets(
         outcomes: tuple[RoundOutcome | None, ...], done: int, regressions: int,
         gainless: int) -> None:
     """Keep, tie within noise, failed benchmark, failed repair: CONSECUTIVE_REGRESSIONS = 0."""
-    expected = RoundTally(rounds=done, consecutive_regressions=regressions, without_gain=gainless)
+    expected = RoundCounts(rounds=done, consecutive_regressions=regressions, without_gain=gainless)
     assert tally(rounds(*outcomes)) == expected
     assert tally(rounds(*outcomes)[::-1]) == expected
 
 
 def test_a_keep_by_a_person_resets_like_any_other() -> None:
     lost = rounds("baseline", "regression", "regression", "regression")
-    assert tally(lost, kept={3}) == RoundTally(rounds=3, consecutive_regressions=1, without_gain=1)
-    assert tally(lost, kept={4}) == RoundTally(rounds=3)
+    assert tally(lost, kept={3}) == RoundCounts(rounds=3, consecutive_regressions=1, without_gain=1)
+    assert tally(lost, kept={4}) == RoundCounts(rounds=3)
 
 
 def test_a_gain_that_waits_for_a_person_is_no_rollback() -> None:
@@ -80,39 +80,41 @@ WALL = BudgetSpec(wall_s=100)
 
 
 @pytest.mark.parametrize(("fields", "counts", "now", "words"), [
-    ({}, RoundTally(), {}, ""),
-    ({"max_iterations": 3}, RoundTally(rounds=2), {}, ""),
-    ({"max_iterations": 3}, RoundTally(rounds=3), {}, "max_iterations: 3 rounds done"),
-    ({}, RoundTally(rounds=119), {}, ""),
-    ({}, RoundTally(consecutive_regressions=4), {}, ""),
-    ({}, RoundTally(consecutive_regressions=5), {}, "5 consecutive measured regressions"),
-    ({"stop": StopSpec(consecutive_regressions=2)}, RoundTally(consecutive_regressions=2), {},
+    ({}, RoundCounts(), {}, ""),
+    ({"max_iterations": 3}, RoundCounts(rounds=2), {}, ""),
+    ({"max_iterations": 3}, RoundCounts(rounds=3), {}, "max_iterations: 3 rounds done"),
+    ({}, RoundCounts(rounds=119), {}, ""),
+    ({}, RoundCounts(consecutive_regressions=4), {}, ""),
+    ({}, RoundCounts(consecutive_regressions=5), {}, "5 consecutive measured regressions"),
+    ({"stop": StopSpec(consecutive_regressions=2)}, RoundCounts(consecutive_regressions=2), {},
      "2 conse"),
-    ({}, RoundTally(without_gain=100), {}, ""),
-    ({"stop": StopSpec(no_gain_rounds=2)}, RoundTally(without_gain=1), {}, ""),
-    ({"stop": StopSpec(no_gain_rounds=2)}, RoundTally(without_gain=2), {}, "no gain in 2 rounds"),
-    ({"stop": StopSpec(efficiency_pct=80)}, RoundTally(), {"pct_of_roofline": 81.0},
+    ({}, RoundCounts(without_gain=100), {}, ""),
+    ({"stop": StopSpec(no_gain_rounds=2)}, RoundCounts(without_gain=1), {}, ""),
+    ({"stop": StopSpec(no_gain_rounds=2)}, RoundCounts(without_gain=2), {}, "no gain in 2 rounds"),
+    ({"stop": StopSpec(efficiency_pct=80)}, RoundCounts(), {"pct_of_roofline": 81.0},
      "81% of the roof"),
-    ({"stop": StopSpec(efficiency_pct=80)}, RoundTally(), {"pct_of_roofline": 79.0}, ""),
-    ({"stop": StopSpec(efficiency_pct=80)}, RoundTally(), {"pct_of_roofline": None}, ""),
-    ({"performance_target": "1.5x"}, RoundTally(), {"reached": "at least 1.52x"},
+    ({"stop": StopSpec(efficiency_pct=80)}, RoundCounts(), {"pct_of_roofline": 79.0}, ""),
+    ({"stop": StopSpec(efficiency_pct=80)}, RoundCounts(), {"pct_of_roofline": None}, ""),
+    ({"performance_target": "1.5x"}, RoundCounts(), {"reached": "at least 1.52x"},
      "performance_target 1.5x: at least 1.52x"),
-    ({"performance_target": "1.5x", "max_iterations": 1}, RoundTally(rounds=1),
+    ({"performance_target": "1.5x", "max_iterations": 1}, RoundCounts(rounds=1),
      {"reached": "at least 1.52x"}, "performance_target"),
-    ({"budget": WALL}, RoundTally(), {"spent": Spent(wall_s=99)}, ""),
-    ({"budget": WALL}, RoundTally(), {"spent": Spent(wall_s=101)}, "budget: 101 s of 100 s used"),
-    ({"budget": WALL}, RoundTally(), {"spent": Spent(wall_s=70), "margin_s": 29}, ""),
-    ({"budget": WALL}, RoundTally(), {"spent": Spent(wall_s=70), "margin_s": 30},
+    ({"budget": WALL}, RoundCounts(), {"spent": BudgetUsed(wall_s=99)}, ""),
+    ({"budget": WALL}, RoundCounts(), {"spent": BudgetUsed(wall_s=101)},
+     "budget: 101 s of 100 s used"),
+    ({"budget": WALL}, RoundCounts(), {"spent": BudgetUsed(wall_s=70), "margin_s": 29}, ""),
+    ({"budget": WALL}, RoundCounts(), {"spent": BudgetUsed(wall_s=70), "margin_s": 30},
      "70 s of 100 s used; a round's verdicts would not fit into the other 30 s"),
-    ({"budget": BudgetSpec(trials=8)}, RoundTally(), {"spent": Spent(trials=7)}, ""),
-    ({"budget": BudgetSpec(trials=8)}, RoundTally(), {"spent": Spent(trials=9)},
+    ({"budget": BudgetSpec(trials=8)}, RoundCounts(), {"spent": BudgetUsed(trials=7)}, ""),
+    ({"budget": BudgetSpec(trials=8)}, RoundCounts(), {"spent": BudgetUsed(trials=9)},
      "9 of 8 trials used"),
-    ({"budget": BudgetSpec(cost=2.5)}, RoundTally(), {"spent": Spent(cost=2.25)}, ""),
-    ({"budget": BudgetSpec(cost=2.5)}, RoundTally(), {"spent": Spent(cost=2.5)},
+    ({"budget": BudgetSpec(cost=2.5)}, RoundCounts(), {"spent": BudgetUsed(cost=2.25)}, ""),
+    ({"budget": BudgetSpec(cost=2.5)}, RoundCounts(), {"spent": BudgetUsed(cost=2.5)},
      "a cost of 2.5 of 2.5"),
-    ({"budget": BudgetSpec(pairs=4)}, RoundTally(), {"spent": Spent(wall_s=1e6, trials=999)}, ""),
+    ({"budget": BudgetSpec(pairs=4)}, RoundCounts(),
+     {"spent": BudgetUsed(wall_s=1e6, trials=999)}, ""),
 ])
-def test_reasons(fields: dict[str, Any], counts: RoundTally, now: dict[str, Any],
+def test_reasons(fields: dict[str, Any], counts: RoundCounts, now: dict[str, Any],
                  words: str) -> None:
     said = reason_to_stop(Manifest(target_op="x", **fields), counts, **now)
     assert words in said and bool(said) == bool(words)
@@ -121,6 +123,6 @@ def test_reasons(fields: dict[str, Any], counts: RoundTally, now: dict[str, Any]
 @given(wall_s=st.floats(1, 1e4), used=st.floats(0, 2e4), margin=st.floats(0, 1e4))
 def test_with_a_margin_it_never_stops_later(wall_s: float, used: float, margin: float) -> None:
     manifest = Manifest(target_op="x", budget=BudgetSpec(wall_s=wall_s))
-    strict = reason_to_stop(manifest, RoundTally(), spent=Spent(wall_s=used))
-    soft = reason_to_stop(manifest, RoundTally(), spent=Spent(wall_s=used), margin_s=margin)
+    strict = reason_to_stop(manifest, RoundCounts(), spent=BudgetUsed(wall_s=used))
+    soft = reason_to_stop(manifest, RoundCounts(), spent=BudgetUsed(wall_s=used), margin_s=margin)
     assert soft or not strict

@@ -22,7 +22,7 @@ from engine.lineage import rollback as acceptance
 from engine.planning.planner import Planner
 from engine.records.writer import Records
 from engine.run import end_to_end
-from engine.verify.fleet import NoIdleGpu
+from engine.verify.fleet import NoDeviceAvailable
 from engine.verify.verifier import VerdictRequest
 from harness.errors import KoptError
 from harness.formats import yaml_document
@@ -232,7 +232,7 @@ def test_what_ends_a_campaign_ends_it_though_another_stop_came_first(
     setup = create(tmp_path, "C", e2e_command="python -c pass")
 
     def occupied(_: EngineContext, *, left_s: float | None = None) -> None:
-        raise NoIdleGpu("no idle GPU for 60:00 min")
+        raise NoDeviceAvailable("no idle GPU for 60:00 min")
 
     with monkeypatch.context() as cards:
         cards.setattr(end_to_end, "end_to_end", occupied)

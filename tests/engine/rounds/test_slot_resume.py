@@ -20,7 +20,7 @@ from engine.journal.read import Reader
 from engine.journal.records import Candidate, DecisionRow, Slot
 from engine.journal.write import Writer
 from engine.lineage.promote import Keeper
-from engine.rounds.slots import Slots
+from engine.rounds.slots import RoundSlots
 from engine.task import Task
 from harness.formats import yaml_document
 from tests.engine.lineage.test_rollback import GAINS, KERNEL
@@ -147,7 +147,7 @@ def test_what_another_round_brought_leaves_a_slot_of_that_name_alone(tmp_path: P
 
     context = EngineContext.__new__(EngineContext)
     context.setup, context.writer, context.reader, context.round = setup, writer, reader, 3
-    slots = Slots(context, Keeper(context), 3)
+    slots = RoundSlots(context, Keeper(context), 3)
     for name, stage in (("a", "working"), ("c", "working"), ("b", "tie")):
         slots.end_of(made[name], "tie", "no gain")
         assert campaigns.slots(setup, 3)["fixed"][0] == stage

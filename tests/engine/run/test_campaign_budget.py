@@ -21,7 +21,7 @@ from engine.journal import migrations
 from engine.journal.read import Reader
 from engine.journal.records import DecisionKind, DecisionRow, Round, VerdictRow
 from engine.journal.write import Writer
-from engine.judge.stop_rules import Spent
+from engine.judge.stop_rules import BudgetUsed
 from engine.manifest.load import parse
 from engine.manifest.schema import BudgetSpec
 from engine.planning.planner import Planner
@@ -85,12 +85,12 @@ def test_a_pause_costs_nothing() -> None:
     meter.resume()
     clock.now += 4
     meter.note()
-    assert (book.seconds, meter.spent) == (7.0, Spent(wall_s=7.0, trials=1))
+    assert (book.seconds, meter.spent) == (7.0, BudgetUsed(wall_s=7.0, trials=1))
 
 
 def test_a_host_that_only_decides_spends_nothing() -> None:
     clock, book = Clock(), Book()
-    meter = Meter(book, Spent(wall_s=9.0), running=False, clock=clock)
+    meter = Meter(book, BudgetUsed(wall_s=9.0), running=False, clock=clock)
     clock.now += 50
     meter.note()
     assert (book.seconds, meter.spent.wall_s) == (0.0, 9.0)
@@ -112,7 +112,7 @@ def test_engine_after_engine_loses_no_more_than_a_beat(steps: list[tuple[str, fl
             worked += 0.0 if paused else seconds
             meter.beat()
         elif step == "killed":
-            meter = Meter(book, Spent(wall_s=book.seconds), clock=clock)
+            meter = Meter(book, BudgetUsed(wall_s=book.seconds), clock=clock)
             paused, kills = False, kills + 1
         elif step in ("pause", "resume") and paused != (step == "pause"):
             getattr(meter, step)()
@@ -135,7 +135,7 @@ def test_a_round_that_starts_again_keeps_what_it_spent(tmp_path: Path) -> None:
     writer.start_round(samples.round_(2))
     writer.spend("rms", 2, seconds=1.0)
     rounds = Reader(tmp_path).rounds("rms")
-    assert spending.spent(rounds) == Spent(wall_s=5.0, trials=5, cost=0.5)
+    assert spending.spent(rounds) == BudgetUsed(wall_s=5.0, trials=5, cost=0.5)
 
 
 def test_campaigns_of_an_older_kopt_have_spent_what_their_rounds_lasted(tmp_path: Path) -> None:
@@ -295,8 +295,8 @@ def past(*rounds: tuple[float, int]) -> CampaignHistory:
 def test_searches_get_what_trials_and_time_are_left(
         given: dict[str, Any], used: dict[str, Any], before: tuple[tuple[float, int], ...],
         kept_s: float, allowed: list[int]) -> None:
-    found = spending.afford(tasks(24, 24, 24), BudgetSpec(**given), Spent(**used), past(*before),
-                          kept_s, {})
+    found = spending.afford(tasks(24, 24, 24), BudgetSpec(**given), BudgetUsed(**used),
+                            past(*before), kept_s, {})
     assert [task.trials for task in found] == allowed
     assert not found or found[-1].slot == "s2", "the canonical slot is the last to go"
 
@@ -307,7 +307,8 @@ def test_before_the_first_round_a_trial_is_taken_for_half_a_verdict(tmp_path: Pa
     writer.add_verdict("rms", "c1", samples.verdict(wall_s=6.0), purpose="baseline")
     known = msgspec.structs.replace(past(), verdicts={
         row.id: row for row in Reader(tmp_path).verdicts("rms")})
-    found = spending.afford(tasks(24, 24), BudgetSpec(wall_s=60), Spent(wall_s=10), known, 20.0, {})
+    found = spending.afford(tasks(24, 24), BudgetSpec(wall_s=60), BudgetUsed(wall_s=10), known,
+                            20.0, {})
     assert [task.trials for task in found] == [5, 5]
 
 
@@ -316,8 +317,8 @@ def test_before_the_first_round_a_trial_is_taken_for_half_a_verdict(tmp_path: Pa
 def test_attempts_that_cost_more_than_is_left_are_not_begun(limit: float | None, used: float,
                                                             agents: int) -> None:
     found = spending.afford(
-        tasks(24, agents=3), BudgetSpec(cost=limit), Spent(cost=used), past(), 0.0, {"agent": 2.0}
-    )
+        tasks(24, agents=3), BudgetSpec(cost=limit), BudgetUsed(cost=used), past(), 0.0,
+        {"agent": 2.0})
     assert sum(task.backend == "cli" for task in found) == agents
     assert found[-1].trials == 24
 
@@ -325,7 +326,7 @@ def test_attempts_that_cost_more_than_is_left_are_not_begun(limit: float | None,
 @given(st.lists(st.integers(1, 40), max_size=6), st.integers(1, 300), st.integers(0, 300))
 def test_no_trial_budget_is_overdrawn(wanted: list[int], limit: int, used: int) -> None:
     found = spending.afford(
-        tasks(*wanted), BudgetSpec(trials=limit), Spent(trials=used), past(), 0.0, {}
+        tasks(*wanted), BudgetSpec(trials=limit), BudgetUsed(trials=used), past(), 0.0, {}
     )
     assert sum(task.trials for task in found) <= max(0, limit - used)
     assert all(task.trials > 0 for task in found)

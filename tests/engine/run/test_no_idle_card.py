@@ -9,7 +9,7 @@ import pytest
 
 from engine.campaign.setup import Setup
 from engine.rounds.round import UNENDED
-from engine.verify.fleet import Fleet, NoIdleGpu
+from engine.verify.fleet import Fleet, NoDeviceAvailable
 from tests.support import campaigns
 
 AGENT = "sh -c 'test -f {prompt}; sleep SECONDS; sed -i \"s/PASSES 16/PASSES 1/\" scale.c'"
@@ -31,7 +31,7 @@ def without_cards(monkeypatch: pytest.MonkeyPatch, *uses: str, after: int = 0) -
     def run(self: Fleet, use: Any, work: Any, **more: Any) -> Any:
         asked.append(use)
         if use in uses and asked.count(use) > after:
-            raise NoIdleGpu(NONE)
+            raise NoDeviceAvailable(NONE)
         return occupied(self, use, work, **more)
 
     monkeypatch.setattr(Fleet, "run", run)

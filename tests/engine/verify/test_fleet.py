@@ -15,12 +15,19 @@ import pytest
 
 from engine import context
 from engine.verify import harness_client
-from engine.verify.fleet import Fleet, FleetDevice, Gated, NoIdleGpu, TakesCards, Use
+from engine.verify.fleet import (
+    DeviceNotice,
+    DeviceUse,
+    FailsOnHealthyDevices,
+    Fleet,
+    FleetDevice,
+    NoDeviceAvailable,
+)
 from engine.verify.harness_client import HarnessFault
 from harness.devices import inventory
 from harness.devices.device import Device, DeviceState, Listing
 from harness.devices.monitoring.tenants import Neighbours
-from harness.errors import DeviceFault, InputError, Stopped
+from harness.errors import Cancelled, DeviceFault, InputError
 from harness.isolation.zygote_client import WarmStart
 from harness.requests import ErrorLine, EvaluateRequest
 from harness.verdict import Verdict
@@ -41,7 +48,7 @@ def lost(card: FleetDevice) -> str:
 def test_a_look_that_began_before_a_card_was_lost_does_not_put_it_back() -> None:
     """A loop's look at the card goes on while a verdict loses it."""
     looking, go_on, stop = threading.Event(), threading.Event(), threading.Event()
-    news: list[Gated] = []
+    news: list[DeviceNotice] = []
 
     def look(device: Device, *, just_left: bool, near: Neighbours | None) -> str:
         if threading.current_thread().name == "loop":
@@ -52,8 +59,8 @@ def test_a_look_that_began_before_a_card_was_lost_does_not_put_it_back() -> None
     fleet = Fleet(cards(1), retry_s=600.0, limit_s=3600.0, look=look, news=news.append,
                   tick_s=0.01)
 
-    def ends(use: Use, work: Callable[[FleetDevice], str]) -> None:
-        with contextlib.suppress(Stopped):
+    def ends(use: DeviceUse, work: Callable[[FleetDevice], str]) -> None:
+        with contextlib.suppress(Cancelled):
             fleet.run(use, work, cancel=stop)
 
     loop = threading.Thread(name="loop", target=ends, args=("loop", lost))
@@ -135,9 +142,9 @@ def test_a_candidate_that_takes_every_card_ends_no_campaign(
 
 
 @pytest.mark.parametrize(("count", "stranger", "kind"), [
-    (1, False, NoIdleGpu), (3, False, TakesCards), (3, True, NoIdleGpu)])
+    (1, False, NoDeviceAvailable), (3, False, FailsOnHealthyDevices), (3, True, NoDeviceAvailable)])
 def test_work_under_which_several_fit_cards_fail_may_be_why(
-        count: int, stranger: bool, kind: type[NoIdleGpu]) -> None:
+        count: int, stranger: bool, kind: type[NoDeviceAvailable]) -> None:
     """Not where a stranger is there when the work is over, once at least."""
     now, work = [0.0], [0]
 
@@ -153,7 +160,7 @@ def test_work_under_which_several_fit_cards_fail_may_be_why(
 
     fleet = Fleet(cards(count), retry_s=600.0, limit_s=3600.0, tick_s=0.0,
                   look=look, clock=lambda: now[0])
-    with pytest.raises(NoIdleGpu, match="5 times the card was lost") as raised:
+    with pytest.raises(NoDeviceAvailable, match="5 times the card was lost") as raised:
         fleet.run("verdict", fails, on_wait=wait)
     assert type(raised.value) is kind
     assert not fleet._waiting

@@ -15,22 +15,21 @@ import msgspec
 import pytest
 
 from engine.campaign import device_choice
-from engine.context import EngineContext
-from engine.context import Stopped as EngineStopped
+from engine.context import CampaignStopped, EngineContext
 from engine.journal import lease
 from engine.journal.write import Writer
-from engine.messages import Ticked
+from engine.messages import SlotProgress
 from engine.verify import gate
-from engine.verify.fleet import LOSSES, Fleet, FleetDevice, Gated, NoIdleGpu
+from engine.verify.fleet import LOSSES, DeviceNotice, Fleet, FleetDevice, NoDeviceAvailable
 from engine.verify.harness_client import HarnessFault
-from engine.verify.verifier import VerdictRequest, Verified, Verifier
+from engine.verify.verifier import VerdictRequest, VerdictResult, Verifier
 from harness.devices import inventory
 from harness.devices.device import Device, DeviceProcess, DeviceState, joined
 from harness.devices.monitoring import tenants
 from harness.devices.monitoring.foreign_processes import NOT_LISTED
 from harness.devices.monitoring.interference import COMPANY, STRANGER
 from harness.devices.monitoring.tenants import Neighbours
-from harness.errors import DeviceFault, EnvironmentFault, InputError, Stopped
+from harness.errors import Cancelled, DeviceFault, EnvironmentFault, InputError
 from harness.isolation.zygote_client import WarmStart
 from harness.requests import ErrorLine
 from harness.verdict import Evidence, Verdict, rejected
@@ -109,7 +108,7 @@ class Hour:
     def __init__(self, count: int, busy: Callable[[str, float], str], step_s: float = 10.0,
                  **given: float) -> None:
         self.now, self.step_s, self.told = 0.0, step_s, list[str]()
-        self.news: list[Gated] = []
+        self.news: list[DeviceNotice] = []
         self.looks: list[tuple[str, float]] = []
         self.beside: list[bool] = []
         """Whether a look was at a card that kopts work on."""
@@ -131,7 +130,8 @@ class Hour:
 
 def test_a_busy_card_is_looked_at_every_ten_minutes_for_an_hour() -> None:
     hour = Hour(1, lambda _, __: "process 7 (train) computes there")
-    with pytest.raises(NoIdleGpu, match=r"no idle GPU for 60:00 min: cuda:0: process 7 \(train\)"):
+    with pytest.raises(NoDeviceAvailable,
+                       match=r"no idle GPU for 60:00 min: cuda:0: process 7 \(train\)"):
         hour.fleet.run("verdict", lambda _: "", on_wait=hour.wait)
     assert [at for _, at in hour.looks] == [0, 600, 1200, 1800, 2400, 3000, 3600]
     assert len(hour.news) == 1, "a card that stays busy is told of once"
@@ -153,7 +153,7 @@ def test_the_hour_begins_anew_once_a_card_was_idle() -> None:
     with hour.fleet.occupy("loop", on_wait=hour.wait):
         pass
     hour.now = 4000.0
-    with pytest.raises(NoIdleGpu):
+    with pytest.raises(NoDeviceAvailable):
         hour.fleet.run("loop", lambda _: "", on_wait=hour.wait)
     assert hour.now == 7600
 
@@ -200,7 +200,7 @@ def test_another_kopt_on_a_card_is_no_stranger() -> None:
         assert hour.beside == [True] and one.device.id == "cuda:0"
     assert not tenants.present(name)
     hour = Hour(1, lambda _, __: "process 7 (python) computes there")
-    with pytest.raises(NoIdleGpu):
+    with pytest.raises(NoDeviceAvailable):
         hour.fleet.run("verdict", lambda _: "", on_wait=hour.wait)
     assert not tenants.present(hour.fleet.cards[0].device.lock_name), \
         "a card that was not admitted has no tenant"
@@ -261,7 +261,7 @@ def test_what_was_timed_beside_a_stranger_is_measured_again(
 
 def test_work_that_always_finds_a_stranger_beside_it_ends() -> None:
     hour = Hour(1, lambda _, __: "")
-    with pytest.raises(NoIdleGpu, match="last because of: timed beside process 7"):
+    with pytest.raises(NoDeviceAvailable, match="last because of: timed beside process 7"):
         hour.fleet.run("verdict", lambda _: "timed beside process 7", on_wait=hour.wait, spoilt=str)
 
 
@@ -324,7 +324,7 @@ def test_work_that_loses_card_after_card_is_given_up() -> None:
     def work(one: FleetDevice) -> str:
         raise lost("NVML: GPU is lost")
 
-    with pytest.raises(NoIdleGpu, match=f"{LOSSES} times the card was lost"):
+    with pytest.raises(NoDeviceAvailable, match=f"{LOSSES} times the card was lost"):
         hour.fleet.run("verdict", work, on_wait=hour.wait)
 
 
@@ -376,7 +376,7 @@ def test_waiting_for_a_card_ends_with_the_campaign() -> None:
     def wait(text: str) -> None:
         ended.set()
 
-    with pytest.raises(Stopped):
+    with pytest.raises(Cancelled):
         hour.fleet.run("loop", lambda _: "", on_wait=wait, cancel=ended)
     assert not hour.fleet.cards[0].users.total()
 
@@ -464,14 +464,14 @@ def test_a_real_verdict_comes_from_the_other_device_when_one_is_gone(tmp_path: P
                             candidate_tree=tree, incumbent_tree=tree, alpha=0.2,
                             always_time=True))
         told: list[object] = []
-        while not told or not isinstance(told[-1], Verified):
+        while not told or not isinstance(told[-1], VerdictResult):
             told.append(messages.get(timeout=200))
     finally:
         verifier.stop()
         fleet.close()
-    assert isinstance(told[-1], Verified) and told[-1].verdict is not None
+    assert isinstance(told[-1], VerdictResult) and told[-1].verdict is not None
     assert told[-1].verdict.correct
-    assert [one.device for one in told if isinstance(one, Gated)] == ["cuda:7"]
+    assert [one.device for one in told if isinstance(one, DeviceNotice)] == ["cuda:7"]
 
 
 def test_a_campaign_shows_what_it_waits_for_while_it_does(tmp_path: Path) -> None:
@@ -489,7 +489,7 @@ def test_a_campaign_shows_what_it_waits_for_while_it_does(tmp_path: Path) -> Non
     context = EngineContext(setup, writer, lease.acquire(writer, setup.id), threading.Event())
     try:
         writer.set_campaign(setup.id, kind="campaign.state", payload={}, phase="baseline")
-        context.messages.put(Ticked(slot="baseline", stage="waiting", detail="no idle GPU"))
+        context.messages.put(SlotProgress(slot="baseline", stage="waiting", detail="no idle GPU"))
         assert context.wait() is None
         assert campaigns.campaign(setup).phase == "no idle GPU"
         assert context.verdict(job).correct
@@ -505,7 +505,7 @@ def test_what_a_stop_ends_half_way_is_no_answer(tmp_path: Path) -> None:
     writer = Writer(setup.workspace)
     context = EngineContext(setup, writer, lease.acquire(writer, setup.id), stop)
     try:
-        with pytest.raises(EngineStopped):
+        with pytest.raises(CampaignStopped):
             context.aside(stop.set)
     finally:
         context.close()

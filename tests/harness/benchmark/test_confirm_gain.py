@@ -16,7 +16,7 @@ from harness.benchmark.verdict.benchmark_verdict import Progress
 from harness.benchmark.verdict.confirm_gain import UNCONFIRMED
 from harness.devices import inventory
 from harness.devices.device import Device
-from harness.errors import EnvironmentFault, Stopped
+from harness.errors import Cancelled, EnvironmentFault
 from harness.verdict import Verdict
 from tests.support import kernel_time_case as case
 from tests.support.benchmark_case import BENCH, judge
@@ -163,5 +163,5 @@ def test_a_stop_while_kernel_time_is_looked_at(tmp_path: Path) -> None:
         if stage == "confirming" and "of the incumbent" in detail:
             cancel.set()
 
-    with pytest.raises(Stopped):
+    with pytest.raises(Cancelled):
         judged(tmp_path, BEFORE, progress=progress, cancel=cancel)

@@ -20,7 +20,7 @@ from harness.benchmark.kernel_time.cupti import (
     parse,
 )
 from harness.benchmark.runs.workdir import CommandEnvironment, WorkingCopy
-from harness.errors import Stopped
+from harness.errors import Cancelled
 from tests.support import kernel_time_case as case
 
 HEAD = "kopt-kernel-time\t1\t26\t1\n"
@@ -278,5 +278,5 @@ def test_reading_stops_when_it_is_to(tmp_path: Path) -> None:
     cancel = threading.Event()
     assert gathered(tmp_path, cancel)
     cancel.set()
-    with pytest.raises(Stopped):
+    with pytest.raises(Cancelled):
         gathered(tmp_path, cancel)

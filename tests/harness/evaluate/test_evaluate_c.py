@@ -16,7 +16,7 @@ import pytest
 from harness.case import Errors
 from harness.compile import kernel
 from harness.devices.inventory import find
-from harness.errors import Stopped
+from harness.errors import Cancelled
 from harness.evaluate.evaluate import Evaluation, evaluate
 from harness.formats.json_codec import convert, from_json, to_json
 from harness.isolation import guard
@@ -497,7 +497,7 @@ def test_a_cancelled_evaluation_is_no_verdict_on_the_candidate(after_s: float,
     cancel = threading.Event()
     threading.Timer(after_s, cancel.set).start()
     base = tree(tmp_path / "incumbent", SLOW)
-    with pytest.raises(Stopped):
+    with pytest.raises(Cancelled):
         evaluate(target(), Trees(candidate=tree(tmp_path / "candidate", SLOW + "int x;"),
                                  incumbent=base, reference=base), find("cpu"),
                  Settings(scratch=str(tmp_path / "scratch"), always_time=True,

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from engine.task import Task
-from engine.verify.fleet import Fleet, Gated
+from engine.verify.fleet import DeviceNotice, Fleet
 from engine.workers.knob_search import OnTrial, searched
 from engine.workers.protocol import WorkerBench
 from harness.devices.device import Device
@@ -25,7 +25,7 @@ class Loops:
     """A fleet of two cards; what ends on the first one ends as it is told, on the other well."""
 
     def __init__(self, ends: Sequence[Correctness], *, dies: bool) -> None:
-        self.news: list[Gated] = []
+        self.news: list[DeviceNotice] = []
         self.ran: list[str] = []
         self.looks: list[str] = []
         self.dead: set[str] = set()
