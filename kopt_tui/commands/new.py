@@ -16,10 +16,10 @@ from harness.errors import InputError, KoptError, Refused
 from harness.search.space import knobs
 from harness.target import Target
 from kopt_tui.cli.json_output import emit
+from kopt_tui.cli.new import new_benchmark, new_kernel, parameter_list
+from kopt_tui.cli.new.task_prompts import add_task_flags, draft_task
 from kopt_tui.cli.parser import Commands, add_json
 from kopt_tui.cli.prompt import Prompt
-from kopt_tui.commands import new_command, new_kernel, new_parameters
-from kopt_tui.commands.new_task import add_task_flags, draft_task
 from kopt_tui.snapshot.phrases import clean
 
 
@@ -41,7 +41,7 @@ def add(sub: Commands) -> None:
     parser.add_argument("--force", action="store_true", help="overwrite an existing manifest")
     add_json(parser)
     add_task_flags(parser)
-    new_command.add_command_flags(parser)
+    new_benchmark.add_command_flags(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -52,10 +52,10 @@ def run(args: argparse.Namespace) -> int:
     path = args.manifest or project / "manifest.yaml"
     if path.exists() and not args.force:
         raise Refused("there is a manifest already", where=str(path), fix="--force overwrites it")
-    if new_command.wanted(project, args):
-        made = new_command.make(args, prompt, project, path)
+    if new_benchmark.wanted(project, args):
+        made = new_benchmark.make(args, prompt, project, path)
         _write(path, dump(made.manifest, brief=True))
-        new_command.tell(args, path, made, _not_ready(project))
+        new_benchmark.tell(args, path, made, _not_ready(project))
         return 0
     task_file = _task_file(project, args, prompt)
     task = target.load(project / task_file)
@@ -96,7 +96,7 @@ def _tell(args: argparse.Namespace, path: Path, project: Path, task: Target,
     if args.json:
         emit({"manifest": str(path), "op": task.op, "language": task.language,
               "source": task.source, "classes": [one.name for one in task.classes],
-              "knobs": found, "warning": warning, "parameters": new_parameters.told(known)})
+              "knobs": found, "warning": warning, "parameters": parameter_list.told(known)})
         return
     settings = math.prod(len(knob.choices) for knob in found)
     listed = ", ".join(f"{knob.name} ({len(knob.choices)})" for knob in found[:8])

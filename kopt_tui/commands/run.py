@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 
 from harness.errors import Refused
+from kopt_tui.cli.event_stream import follow
 from kopt_tui.cli.parser import Commands
 from kopt_tui.cli.workspace import workspace_of
-from kopt_tui.commands.stream import follow
 
 
 def add(sub: Commands) -> None:

@@ -19,11 +19,11 @@ from harness.call_trace.counts import Counts
 from harness.call_trace.shapes import ShapeTable, some
 from harness.call_trace.weights import Weights, folded
 from harness.errors import InputError, KoptError, Refused
+from kopt_tui.cli import trace_target
 from kopt_tui.cli.json_output import emit
 from kopt_tui.cli.parser import Commands, add_json
 from kopt_tui.cli.text_table import show
-from kopt_tui.commands import trace_target
-from kopt_tui.commands.trace_target import Wanted
+from kopt_tui.cli.trace_target import Wanted
 from kopt_tui.snapshot.phrases import clean
 
 NAME = "calls.csv"

@@ -11,16 +11,16 @@ from textual.widget import Widget
 from kopt_tui.screens.actions import CampaignActions, CandidateActions
 from kopt_tui.screens.base import bindings
 from kopt_tui.snapshot.snapshot import CampaignRow, DeviceSnapshot, Snapshot, WaitingRow
-from kopt_tui.widgets.about import HeadPane
-from kopt_tui.widgets.chart import ChartPane
-from kopt_tui.widgets.classes import ClassesPane
+from kopt_tui.widgets.about_pane import HeadPane
+from kopt_tui.widgets.bottleneck_pane import LimitsPane
+from kopt_tui.widgets.chart_pane import ChartPane
+from kopt_tui.widgets.classes_pane import ClassesPane
 from kopt_tui.widgets.column import Column
-from kopt_tui.widgets.devices import DevicePane
+from kopt_tui.widgets.device_pane import DevicePane
 from kopt_tui.widgets.keys import Scope
-from kopt_tui.widgets.limits import LimitsPane
-from kopt_tui.widgets.log import LogPane
-from kopt_tui.widgets.slots import SlotsPane
-from kopt_tui.widgets.stream import StreamPane
+from kopt_tui.widgets.log_pane import LogPane
+from kopt_tui.widgets.slots_pane import SlotsPane
+from kopt_tui.widgets.stream_pane import StreamPane
 
 
 class CampaignScreen(CampaignActions, CandidateActions):

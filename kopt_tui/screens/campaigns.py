@@ -12,11 +12,11 @@ from kopt_tui.screens.actions import CampaignActions
 from kopt_tui.screens.base import bindings
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import CampaignRow, Focus, Snapshot
-from kopt_tui.widgets.about import AboutPane
-from kopt_tui.widgets.chart import ChartPane
+from kopt_tui.widgets.about_pane import AboutPane
+from kopt_tui.widgets.chart_pane import ChartPane
 from kopt_tui.widgets.keys import Scope
+from kopt_tui.widgets.list_pane import ListPane
 from kopt_tui.widgets.pane import fit
-from kopt_tui.widgets.table import ListPane
 from kopt_tui.widgets.tones import Line
 
 CAMPAIGNS_CSS = """

@@ -13,9 +13,9 @@ from kopt_tui.screens.actions import CandidateActions
 from kopt_tui.screens.base import bindings
 from kopt_tui.snapshot.snapshot import Focus, Snapshot, WaitingRow
 from kopt_tui.widgets.column import Column
-from kopt_tui.widgets.facts import FactsPane
+from kopt_tui.widgets.facts_pane import FactsPane
 from kopt_tui.widgets.keys import Scope
-from kopt_tui.widgets.patch import PatchPane, patch_lines
+from kopt_tui.widgets.patch_pane import PatchPane, patch_lines
 from kopt_tui.widgets.tones import Line
 
 

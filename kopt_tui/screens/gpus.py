@@ -9,7 +9,7 @@ from textual.widget import Widget
 
 from kopt_tui.screens.base import KoptScreen, bindings
 from kopt_tui.snapshot.snapshot import DeviceSnapshot, Snapshot
-from kopt_tui.widgets.devices import DevicePane, DeviceTable
+from kopt_tui.widgets.device_pane import DevicePane, DeviceTable
 from kopt_tui.widgets.keys import Scope
 
 

@@ -10,7 +10,7 @@ from textual.widget import Widget
 from kopt_tui.screens.base import KoptScreen, bindings
 from kopt_tui.snapshot.snapshot import Focus, Snapshot
 from kopt_tui.widgets.keys import Scope
-from kopt_tui.widgets.report import ReportPane
+from kopt_tui.widgets.report_pane import ReportPane
 
 
 class ReportScreen(KoptScreen):

@@ -11,10 +11,10 @@ from kopt_tui.screens.actions import CandidateActions
 from kopt_tui.screens.base import bindings
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import Focus, Snapshot, WaitingRow
-from kopt_tui.widgets.facts import FactsPane
+from kopt_tui.widgets.facts_pane import FactsPane
 from kopt_tui.widgets.keys import Scope
+from kopt_tui.widgets.list_pane import ListPane
 from kopt_tui.widgets.pane import fit
-from kopt_tui.widgets.table import ListPane
 from kopt_tui.widgets.tones import Line
 
 

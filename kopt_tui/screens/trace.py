@@ -9,9 +9,9 @@ from textual.widget import Widget
 
 from kopt_tui.screens.base import KoptScreen, bindings
 from kopt_tui.snapshot.snapshot import Snapshot
-from kopt_tui.widgets.about import HeadPane
+from kopt_tui.widgets.about_pane import HeadPane
+from kopt_tui.widgets.bottleneck_pane import LimitsPane
 from kopt_tui.widgets.keys import Scope
-from kopt_tui.widgets.limits import LimitsPane
 
 
 class TraceScreen(KoptScreen):

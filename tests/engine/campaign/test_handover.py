@@ -12,7 +12,7 @@ from engine.journal.read import Reader
 from engine.journal.records import Campaign
 from engine.journal.write import Writer
 from engine.records.report.markdown_report import markdown
-from kopt_tui.commands import stream
+from kopt_tui.cli import event_stream
 from tests.engine.repository.test_user_tree import BRANCH, campaign
 from tests.support import repos
 from tests.support.command_line import NAME
@@ -24,7 +24,7 @@ def said(workspace: Path, capsys: pytest.CaptureFixture[str]) -> str:
                         speedup_high=1.6)
     writer.close()
     reader = Reader(workspace)
-    assert stream.summary(reader, NAME) == 0
+    assert event_stream.summary(reader, NAME) == 0
     found = row(reader)
     report = markdown(reader, found)
     assert f"`{handover.command(found)}` takes the result over" in report

@@ -6,8 +6,8 @@ import pytest
 
 from engine.journal.records import Bottleneck
 from harness.verdict import Row
-from kopt_tui.widgets.classes import class_lines
-from kopt_tui.widgets.limits import LimitsPane
+from kopt_tui.widgets.bottleneck_pane import LimitsPane
+from kopt_tui.widgets.classes_pane import class_lines
 from kopt_tui.widgets.tones import Line
 
 NAMES = ("mtp=1 context=256", "mtp=1 context=2048", "mtp=2 context=256")

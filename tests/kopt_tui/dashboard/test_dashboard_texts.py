@@ -9,8 +9,8 @@ from engine.journal.records import Event
 from engine.journal.rows import payload
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import Speedup
-from kopt_tui.widgets.patch import patch_lines, wrapped
-from kopt_tui.widgets.report import markdown_lines
+from kopt_tui.widgets.patch_pane import patch_lines, wrapped
+from kopt_tui.widgets.report_pane import markdown_lines
 from kopt_tui.widgets.tones import Line
 from tests.support.dashboard_journal import CAMPAIGN, HOSTILE, PATCH
 

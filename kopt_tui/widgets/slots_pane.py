@@ -9,8 +9,8 @@ from rich.cells import cell_len
 
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import SlotLine
+from kopt_tui.widgets.list_pane import ListPane
 from kopt_tui.widgets.pane import fit
-from kopt_tui.widgets.table import ListPane
 from kopt_tui.widgets.tones import Line
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import DeviceLine, DeviceSnapshot
+from kopt_tui.widgets.list_pane import ListPane
 from kopt_tui.widgets.pane import Pane, fit
-from kopt_tui.widgets.table import ListPane
 from kopt_tui.widgets.tones import Line
 
 

@@ -8,7 +8,7 @@ from engine.journal.records import Candidate
 from harness.verdict import Verdict
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import CandidateView, JudgedVerdict, Speedup
-from kopt_tui.widgets.classes import class_lines
+from kopt_tui.widgets.classes_pane import class_lines
 from kopt_tui.widgets.pane import Pane
 from kopt_tui.widgets.tones import Line
 

@@ -12,8 +12,8 @@ from engine.discovery.new import draft_kernel
 from engine.discovery.new.parameters import Parameters
 from engine.manifest.schema import Manifest
 from harness.target import Target
+from kopt_tui.cli.new import parameter_list
 from kopt_tui.cli.prompt import Prompt
-from kopt_tui.commands import new_parameters
 
 
 def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path, task_file: str,
@@ -22,7 +22,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path, ta
 
     Raises InputError for what is no parameter, or no value of one.
     """
-    given = new_parameters.given(args)
+    given = parameter_list.given(args)
     backends = [name.strip() for name in (args.backends or "").split(",") if name.strip()]
     place = os.path.relpath(project, path.resolve().parent)
 
@@ -35,6 +35,6 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path, ta
         return known
 
     known = change(given)
-    new_parameters.show(known, sys.stderr if args.json or prompt.asks else sys.stdout)
-    known = new_parameters.confirmed(known, given, prompt, change)
+    parameter_list.show(known, sys.stderr if args.json or prompt.asks else sys.stdout)
+    known = parameter_list.confirmed(known, given, prompt, change)
     return made(known), known

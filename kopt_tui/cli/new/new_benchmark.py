@@ -21,8 +21,8 @@ from engine.manifest.schema import Manifest, PoolSpec
 from harness.benchmark.runs.result_table import ResultTable
 from harness.errors import InputError, KoptError
 from kopt_tui.cli.json_output import emit
+from kopt_tui.cli.new import parameter_list
 from kopt_tui.cli.prompt import Prompt
-from kopt_tui.commands import new_parameters
 from kopt_tui.snapshot.phrases import clean
 
 
@@ -69,10 +69,10 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
 
     Raises InputError naming the flag for what could not be inferred.
     """
-    given = new_parameters.given(args)
+    given = parameter_list.given(args)
     known = draft_command.infer_all(project, given)
     to = sys.stderr if args.json or prompt.asks else sys.stdout
-    new_parameters.show(known, to)
+    parameter_list.show(known, to)
     known = _confirmed(known, given, prompt, project)
     found: ClassProposal | None = None
     if _may_run(args, known, prompt):
@@ -110,7 +110,7 @@ def _confirmed(known: Parameters, given: dict[str, str], prompt: Prompt, project
     """Return the parameters after the person's changes; what hangs on them is inferred again, but
     for what a run has shown.
     """
-    return new_parameters.confirmed(
+    return parameter_list.confirmed(
         known, given, prompt,
         lambda trial: draft_command.changed(ran, trial) if ran else
         draft_command.infer_all(project, trial), draft_command.missing)
@@ -151,7 +151,7 @@ def _with_run(known: Parameters, given: dict[str, str], prompt: Prompt,
             if not prompt.asks:
                 raise
             print(clean(str(error)), file=sys.stderr)
-            new_parameters.show(known, sys.stderr)
+            parameter_list.show(known, sys.stderr)
             before, known = known, _confirmed(known, given, prompt, project, ran=known)
             if known == before:
                 raise
@@ -190,4 +190,4 @@ def _told(path: Path, known: Parameters, found: ClassProposal | None) -> dict[st
         {"name": one.name, "rows": len(one.rows), "share": one.share, "core": one.core}
         for one in found.strata.classes] if found else []
     return {"manifest": str(path), "classes": classes, "why": found.strata.why if found else "",
-            "parameters": new_parameters.told(known)}
+            "parameters": parameter_list.told(known)}

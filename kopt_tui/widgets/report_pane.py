@@ -9,7 +9,7 @@ from itertools import groupby
 from rich.cells import cell_len
 
 from kopt_tui.widgets.pane import Pane, fit
-from kopt_tui.widgets.patch import wrapped
+from kopt_tui.widgets.patch_pane import wrapped
 from kopt_tui.widgets.tones import Line, Span
 
 ESCAPE = re.compile(r"\\([\\`*_{}\[\]()#+.!|<>~-])")
