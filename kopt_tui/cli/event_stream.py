@@ -5,16 +5,17 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from engine.campaign import handover
 from engine.history import history
 from engine.journal.lease import alive
 from engine.journal.read import Reader
-from engine.journal.records import Campaign
+from engine.journal.records import Campaign, Event
 from harness.errors import KoptError
-from kopt_tui.commands.events import Printer
-from kopt_tui.commands.merge import UserRepository
+from kopt_tui.cli.json_output import body, emit
+from kopt_tui.cli.user_repository import UserRepository
 from kopt_tui.snapshot import phrases
 
 POLL_S = 0.2
@@ -23,7 +24,7 @@ GOOD = ("finished", "waiting")
 
 def follow(workspace: Path, campaign: str, *, engine: threading.Thread | None = None) -> int:
     """Print what happens until the engine ends; 0 if the campaign came to its end in order."""
-    printer = Printer(kinds=[], as_json=False, named=False)
+    printer = EventPrinter(kinds=[], as_json=False, named=False)
     reader = Reader(workspace)
     try:
         seen = 0
@@ -94,3 +95,22 @@ def _is_at(one: Campaign, branch: str) -> bool:
 def _owned(reader: Reader, campaign: str) -> bool:
     lease = reader.lease(campaign)
     return lease is not None and alive(lease)
+
+
+class EventPrinter:
+    """Prints events as lines of text or of JSON."""
+
+    def __init__(self, *, kinds: list[str], as_json: bool, named: bool) -> None:
+        self.kinds, self.as_json, self.named = kinds, as_json, named
+
+    def print(self, events: Iterable[Event]) -> None:
+        for event in events:
+            if self.kinds and event.kind not in self.kinds:
+                continue
+            if self.as_json:
+                emit({"seq": event.seq, "campaign": event.campaign, "at": event.at,
+                      "kind": event.kind, "ref": event.ref, "payload": body(event.payload)})
+            else:
+                owner = f"{phrases.clean(event.campaign)}  " if self.named else ""
+                print(f"{phrases.stamp(event.at)}  {owner}{phrases.event(event)}")
+        sys.stdout.flush()

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
-from collections.abc import Iterable
 
 from engine.journal.read import Reader
-from engine.journal.records import Event
 from kopt_tui.cli.campaign_choice import campaign, is_live, journal
-from kopt_tui.cli.json_output import body, emit
+from kopt_tui.cli.event_stream import EventPrinter
 from kopt_tui.cli.parser import Commands, add_campaign, add_json
-from kopt_tui.snapshot import phrases
 
 BATCH = 500
 POLL_S = 0.2
@@ -35,7 +31,7 @@ def add(sub: Commands) -> None:
 def run(args: argparse.Namespace) -> int:
     with journal(args) as reader:
         only = campaign(reader, args.campaign).id if args.campaign else None
-        printer = Printer(kinds=args.kind, as_json=args.json, named=only is None)
+        printer = EventPrinter(kinds=args.kind, as_json=args.json, named=only is None)
         seen = _first(reader, only, args, printer)
         seen = _drain(reader, only, seen, printer)
         while args.follow and _goes_on(reader, only):
@@ -44,26 +40,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-class Printer:
-    """Prints events as lines of text or of JSON."""
-
-    def __init__(self, *, kinds: list[str], as_json: bool, named: bool) -> None:
-        self.kinds, self.as_json, self.named = kinds, as_json, named
-
-    def print(self, events: Iterable[Event]) -> None:
-        for event in events:
-            if self.kinds and event.kind not in self.kinds:
-                continue
-            if self.as_json:
-                emit({"seq": event.seq, "campaign": event.campaign, "at": event.at,
-                      "kind": event.kind, "ref": event.ref, "payload": body(event.payload)})
-            else:
-                owner = f"{phrases.clean(event.campaign)}  " if self.named else ""
-                print(f"{phrases.stamp(event.at)}  {owner}{phrases.event(event)}")
-        sys.stdout.flush()
-
-
-def _first(reader: Reader, only: str | None, args: argparse.Namespace, printer: Printer) -> int:
+def _first(reader: Reader, only: str | None, args: argparse.Namespace,
+           printer: EventPrinter) -> int:
     """Print what comes before the stream and return the number after which it begins."""
     if args.after is not None:
         return int(args.after)
@@ -78,7 +56,7 @@ def _goes_on(reader: Reader, only: str | None) -> bool:
     return only is None or is_live(reader, campaign(reader, only))
 
 
-def _drain(reader: Reader, only: str | None, seen: int, printer: Printer) -> int:
+def _drain(reader: Reader, only: str | None, seen: int, printer: EventPrinter) -> int:
     while events := reader.events(campaign=only, after=seen, limit=BATCH):
         printer.print(events)
         seen = events[-1].seq

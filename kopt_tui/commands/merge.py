@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,17 +11,12 @@ from engine.history import history
 from engine.journal.read import Reader
 from engine.journal.records import Campaign
 from engine.repository.clone import Clone
-from harness.errors import EnvironmentFault, InputError, Refused
+from harness.errors import InputError, Refused
 from kopt_tui.cli.campaign_choice import campaign, journal
 from kopt_tui.cli.parser import Commands, add_campaign
+from kopt_tui.cli.user_repository import UserRepository
 from kopt_tui.commands.status import best
 from kopt_tui.snapshot import phrases
-
-UNDER_WAY = {"rebase-merge": "a rebase", "rebase-apply": "a rebase", "MERGE_HEAD": "a merge",
-             "CHERRY_PICK_HEAD": "a cherry-pick", "REVERT_HEAD": "a revert",
-             "BISECT_LOG": "a bisection"}
-"""What git keeps in its folder while something is not finished; to undo a merge would end it."""
-REDIRECTING = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY")
 
 
 def add(sub: Commands) -> None:
@@ -62,89 +55,6 @@ def run(args: argparse.Namespace) -> int:
     print(f"merged {chosen.id} into {project.line('branch', '--show-current')} as "
           f"{project.line('rev-parse', '--short=12', 'HEAD')}")
     return 0
-
-
-class UserRepository:
-    """The user's repository, with the user's own git configuration, identity and hooks."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def git(self, *arguments: str) -> bytes:
-        """Run git in the project; raises Refused with git's complaint."""
-        env = {name: value for name, value in os.environ.items() if name not in REDIRECTING}
-        env["GIT_OPTIONAL_LOCKS"] = "0"  # to look at a tree does not write its index
-        try:
-            done = subprocess.run(["git", "-C", str(self.path), *arguments], capture_output=True,
-                                  stdin=subprocess.DEVNULL, check=False, env=env)
-        except FileNotFoundError as error:
-            raise EnvironmentFault("git is not installed", fix="install git 2.32 or newer") \
-                from error
-        if done.returncode:
-            raise Refused(_complaint(done.stderr or done.stdout), where=f"git {arguments[0]}")
-        return done.stdout
-
-    def line(self, *arguments: str) -> str:
-        return self.git(*arguments).decode(errors="replace").strip()
-
-    def inside(self, *names: str) -> dict[str, Path]:
-        """Return where git keeps files of its own, by name."""
-        asked = [word for name in names for word in ("--git-path", name)]
-        return {name: self.path / found for name, found in zip(
-            names, self.line("rev-parse", *asked).splitlines(), strict=True)}
-
-    def fetch(self, chosen: Campaign) -> None:
-        """Get the campaign's commits from its own clone; no branch of the project moves."""
-        clone = Path(chosen.path) / "repo.git"
-        self.git("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", str(clone),
-                 f"refs/heads/optimize/{chosen.id}")
-        self.git("cat-file", "-e", f"{chosen.best_commit}^{{commit}}")
-
-    def check_clean(self) -> None:
-        """Refuse where a merge could touch what is not committed, or end what is under way."""
-        if not self.path.is_dir():
-            raise EnvironmentFault("the project's folder is gone", where=str(self.path))
-        if self.line("rev-parse", "--is-bare-repository") == "true":
-            raise Refused("the project is a bare repository", where=str(self.path),
-                          fix="use --patch")
-        for name, path in self.inside(*UNDER_WAY).items():
-            if path.exists():
-                raise Refused(f"{UNDER_WAY[name]} is under way", where=str(self.path),
-                              fix="finish or abort it first, or use --patch")
-        if (lock := self.inside("index.lock")["index.lock"]).exists():
-            raise Refused("another git command holds the index", where=str(lock),
-                          fix="wait for it, or delete the file if none runs")
-        if not self.line("branch", "--show-current"):
-            raise Refused("no branch is checked out", where=str(self.path),
-                          fix="git switch to the one that should have the result")
-        changed = self.line("status", "--porcelain", "--untracked-files=no").splitlines()
-        if changed:
-            raise Refused(f"{len(changed)} changed files are not committed, first "
-                          f"{changed[0].strip().split(' ', 1)[-1]}", where=str(self.path),
-                          fix="commit or stash them, or use --patch")
-
-    def merge(self, chosen: Campaign, message: str, *, squash: bool) -> None:
-        """Merge the best commit; a conflict leaves everything as it was."""
-        before = self.line("rev-parse", "HEAD")
-        try:
-            if squash:
-                self.git("merge", "--squash", chosen.best_commit)
-                self.git("commit", "--quiet", "-m", message)
-            else:
-                self.git("merge", "--no-ff", "--no-edit", "-m", message, chosen.best_commit)
-        except Refused as error:
-            self.git("reset", "--quiet", "--merge", before)
-            raise Refused(f"{error.what}; nothing was changed", where=str(self.path),
-                          fix="--patch prints the change") from error
-        if self.line("rev-parse", "HEAD") == before:
-            raise Refused("the result is in this branch already", where=str(self.path))
-
-
-def _complaint(printed: bytes) -> str:
-    """Return the line of git's complaints that says most."""
-    lines = [line.strip() for line in printed.decode(errors="replace").splitlines()]
-    told = [line for line in lines if line.startswith(("fatal:", "error:", "CONFLICT"))]
-    return phrases.clean((told or [line for line in lines if line] or ["failed"])[0], 300)
 
 
 def _patch(chosen: Campaign, output: Path | None) -> None:

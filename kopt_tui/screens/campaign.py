@@ -12,7 +12,7 @@ from kopt_tui.screens.actions import CampaignActions, CandidateActions
 from kopt_tui.screens.base import bindings
 from kopt_tui.snapshot.snapshot import CampaignRow, DeviceSnapshot, Snapshot, WaitingRow
 from kopt_tui.widgets.about_pane import HeadPane
-from kopt_tui.widgets.bottleneck_pane import LimitsPane
+from kopt_tui.widgets.bottleneck_pane import BottleneckPane
 from kopt_tui.widgets.chart_pane import ChartPane
 from kopt_tui.widgets.classes_pane import ClassesPane
 from kopt_tui.widgets.column import Column
@@ -48,7 +48,7 @@ class CampaignScreen(CampaignActions, CandidateActions):
     def body(self) -> Iterable[Widget]:
         self.head = HeadPane()
         self.slots, self.stream = SlotsPane(), StreamPane()
-        self.chart, self.table, self.limits = ChartPane(), ClassesPane(), LimitsPane()
+        self.chart, self.table, self.limits = ChartPane(), ClassesPane(), BottleneckPane()
         self.device, self.log_pane = DevicePane(), LogPane()
         self.deck = (self.chart, self.table, self.limits, self.log_pane, self.device)
         return [self.head, Container(

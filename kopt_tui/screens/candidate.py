@@ -12,8 +12,8 @@ from textual.widget import Widget
 from kopt_tui.screens.actions import CandidateActions
 from kopt_tui.screens.base import bindings
 from kopt_tui.snapshot.snapshot import Focus, Snapshot, WaitingRow
+from kopt_tui.widgets.candidate_pane import CandidatePane
 from kopt_tui.widgets.column import Column
-from kopt_tui.widgets.facts_pane import FactsPane
 from kopt_tui.widgets.keys import Scope
 from kopt_tui.widgets.patch_pane import PatchPane, patch_lines
 from kopt_tui.widgets.tones import Line
@@ -45,7 +45,7 @@ class CandidateScreen(CandidateActions):
         self._patch: tuple[str, str] | None = None
 
     def body(self) -> Iterable[Widget]:
-        self.facts, self.patch = FactsPane(), PatchPane()
+        self.facts, self.patch = CandidatePane(), PatchPane()
         return [Container(Column(self.facts), Column(self.patch, id="side"), id="panes")]
 
     def wants(self) -> Focus:

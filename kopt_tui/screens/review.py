@@ -11,7 +11,7 @@ from kopt_tui.screens.actions import CandidateActions
 from kopt_tui.screens.base import bindings
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import Focus, Snapshot, WaitingRow
-from kopt_tui.widgets.facts_pane import FactsPane
+from kopt_tui.widgets.candidate_pane import CandidatePane
 from kopt_tui.widgets.keys import Scope
 from kopt_tui.widgets.list_pane import ListPane
 from kopt_tui.widgets.pane import fit
@@ -45,7 +45,7 @@ class ReviewScreen(CandidateActions):
     CSS = "ReviewScreen WaitingTable { height: auto; min-height: 3; max-height: 40%; }"
 
     def body(self) -> Iterable[Widget]:
-        self.table, self.facts = WaitingTable(), FactsPane()
+        self.table, self.facts = WaitingTable(), CandidatePane()
         return [self.table, self.facts]
 
     def draw(self, snapshot: Snapshot) -> None:

@@ -10,7 +10,7 @@ from textual.widget import Widget
 from kopt_tui.screens.base import KoptScreen, bindings
 from kopt_tui.snapshot.snapshot import Snapshot
 from kopt_tui.widgets.about_pane import HeadPane
-from kopt_tui.widgets.bottleneck_pane import LimitsPane
+from kopt_tui.widgets.bottleneck_pane import BottleneckPane
 from kopt_tui.widgets.keys import Scope
 
 
@@ -22,7 +22,7 @@ class TraceScreen(KoptScreen):
     BINDINGS = bindings(SCOPE)
 
     def body(self) -> Iterable[Widget]:
-        self.head, self.limits = HeadPane(), LimitsPane()
+        self.head, self.limits = HeadPane(), BottleneckPane()
         self.limits.whole = True
         return [self.head, self.limits]
 

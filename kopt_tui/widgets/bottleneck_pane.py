@@ -14,7 +14,7 @@ LEAST = 12
 """Cells that a column gets at least."""
 
 
-class LimitsPane(Pane):
+class BottleneckPane(Pane):
     """Two lines per bottleneck: the fact, then the advice."""
 
     TITLE = "bottlenecks"

@@ -17,7 +17,7 @@ from engine.repository.campaign_repo import BEST_FILE, CampaignRepo
 from engine.repository.git import Git, GitFailed
 from engine.repository.patches.patch import Patch
 from harness.errors import EnvironmentFault, InputError, KoptError, Refused
-from kopt_tui.commands import merge
+from kopt_tui.cli import user_repository
 from tests.support import repos, samples
 from tests.support.command_line import NAME, kopt, told
 
@@ -188,7 +188,7 @@ def test_merge_refuses_and_touches_nothing(tmp_path: Path, state: Callable[[Path
     state(user)
     before = everything(user)
     with pytest.raises(Refused, match=words):
-        merge.UserRepository(user).check_clean()
+        user_repository.UserRepository(user).check_clean()
     assert everything(user) == before
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from engine.journal.records import Bottleneck
 from harness.verdict import Row
-from kopt_tui.widgets.bottleneck_pane import LimitsPane
+from kopt_tui.widgets.bottleneck_pane import BottleneckPane
 from kopt_tui.widgets.classes_pane import class_lines
 from kopt_tui.widgets.tones import Line
 
@@ -49,7 +49,7 @@ def test_where_a_bottleneck_is_comes_before_what_it_is(width: int, shown: str) -
         campaign="c", round=2, rank=at, id=f"b2.{at}", kernel="paged_attention", config_class=name,
         limiter="share of the time", metric="% of the benchmark", value=12.34,
         detail="", advice="") for at, name in enumerate(NAMES, 1))
-    pane = LimitsPane()
+    pane = BottleneckPane()
     pane.found = found
     line = text(pane.compose_lines(width)[1])
     assert shown in line and line.rstrip().endswith("% of the benchmark 12.34")

@@ -15,7 +15,7 @@ from kopt_tui.widgets.tones import Line
 INDENT = 12
 
 
-class FactsPane(Pane):
+class CandidatePane(Pane):
     """Everything but the patch."""
 
     TITLE = "candidate"
