@@ -13,8 +13,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TypeVar
 
-import msgspec
-
 from engine.campaign.setup import Setup
 from engine.journal import lease as leases
 from engine.journal.read import Reader
@@ -140,7 +138,7 @@ class EngineContext:
         """Return the verdict on a candidate that the journal has already, if any."""
         row = self.reader.verdict(self.setup.id, candidate, purpose=purpose,
                                   incumbent_tree=incumbent_tree, harness_version=HARNESS_VERSION)
-        return None if row is None else msgspec.json.decode(row.body, type=Verdict)
+        return None if row is None else row.decode()
 
     def alpha(self) -> float:
         """Return the error rate of the campaign's next verdict on a candidate; it counts it."""

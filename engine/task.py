@@ -19,7 +19,7 @@ def scope_of(tasks: Sequence[Task]) -> str:
     return scopes.pop() if len(scopes) == 1 else GLOBAL
 
 
-class Mend(msgspec.Struct, frozen=True, kw_only=True):
+class RepairRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A candidate of the same slot that is to be mended; `tree` holds its files."""
 
     attempt: int
@@ -31,10 +31,10 @@ class Mend(msgspec.Struct, frozen=True, kw_only=True):
     complaint: str
 
 
-class Divide(msgspec.Struct, frozen=True, kw_only=True):
+class SplitRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A candidate that is to be taken for some config classes alone; `tree` holds its files.
 
-    `told` is what was ruled on it.
+    `reason` is the ruling.
     """
 
     candidate: str
@@ -44,7 +44,7 @@ class Divide(msgspec.Struct, frozen=True, kw_only=True):
     others: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     deleted: tuple[str, ...] = ()
-    told: str = ""
+    reason: str = ""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +68,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """The round that it is of, 0 where that is not told."""
     brief: str = ""
     """What an agent is told besides, as Markdown: what was tried, what is asked of it now."""
-    mend: Mend | None = None
-    divide: Divide | None = None
+    repair: RepairRequest | None = None
+    split: SplitRequest | None = None
     scope: str = GLOBAL
     """The config classes that its hypothesis is about, by name; it is judged by all of them."""

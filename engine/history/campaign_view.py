@@ -35,7 +35,7 @@ class StopRecord(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int = 0
 
 
-class Stagnation(msgspec.Struct, frozen=True, kw_only=True):
+class StagnationRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What a `stagnation` event holds: the review that a round began with."""
 
     round: int
@@ -59,14 +59,14 @@ class TipsRead(msgspec.Struct, frozen=True, kw_only=True):
     left_out: int = 0
 
 
-class NotRun(msgspec.Struct, frozen=True, kw_only=True):
+class ProgramNotRun(msgspec.Struct, frozen=True, kw_only=True):
     """What an `e2e.not_run` event holds: with which commit, and why."""
 
     commit: str
     message: str
 
 
-class Commands(msgspec.Struct, frozen=True, kw_only=True):
+class CampaignCommands(msgspec.Struct, frozen=True, kw_only=True):
     """How a campaign's candidates are tested and measured."""
 
     benchmark: str = ""
@@ -86,7 +86,7 @@ class Commands(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.test}; {check}" if self.test else check
 
     @classmethod
-    def of(cls, manifest: Manifest) -> Commands:
+    def of(cls, manifest: Manifest) -> CampaignCommands:
         return cls(benchmark=manifest.benchmark_command, quick=manifest.quick_command,
                    test=manifest.test_command, end_to_end=manifest.e2e_command,
                    check=_check(manifest))
@@ -103,18 +103,18 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
     """A campaign as its journal tells it; slots, bottlenecks and reviews are by round."""
 
     row: Campaign
-    past: CampaignHistory
+    history: CampaignHistory
     slots: dict[int, Sequence[Slot]]
     bottlenecks: dict[int, Sequence[Bottleneck]]
-    reviews: dict[int, Stagnation]
+    reviews: dict[int, StagnationRecord]
     stops: tuple[tuple[float, StopRecord], ...]
     """When, and what was recorded."""
     tips: tuple[tuple[float, TipsRead], ...] = ()
-    not_run: tuple[tuple[float, NotRun], ...] = ()
+    not_run: tuple[tuple[float, ProgramNotRun], ...] = ()
     splits: Splits = {}
     scopes: dict[str, str] = {}
     """By candidate, where that is known: the config classes that it is about, or `global`."""
-    commands: Commands = Commands()
+    commands: CampaignCommands = CampaignCommands()
     utc_offset_s: int | None = None
     """What clocks showed where the campaign began, so that files say the same wherever made."""
     lessons: tuple[Lesson, ...] = ()
@@ -128,8 +128,8 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
     def ended_at(self) -> float:
         """When the last of it happened that a report tells of."""
         return max([self.row.created_at, *(at for at, _ in self.stops),
-                    *(d.at for d in self.past.decisions),
-                    *(r.ended_at or r.started_at for r in self.past.rounds)])
+                    *(d.at for d in self.history.decisions),
+                    *(r.ended_at or r.started_at for r in self.history.rounds)])
 
     def stamp(self, at: float) -> str:
         """Return a time as the campaign's files tell it."""
@@ -138,12 +138,12 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def end_to_end(self) -> tuple[VerdictRow, ...]:
         """Verdicts on the whole program, baseline against best."""
-        return tuple(row for row in self.past.verdicts.values() if row.purpose == "e2e")
+        return tuple(row for row in self.history.verdicts.values() if row.purpose == "e2e")
 
     @property
-    def program_not_run(self) -> NotRun | None:
+    def program_not_run(self) -> ProgramNotRun | None:
         """Why the whole program was not run with the best, if it was not."""
-        best = self.past.best[:12]
+        best = self.history.best[:12]
         if any(row.candidate == best for row in self.end_to_end):
             return None
         return next((one for _, one in reversed(self.not_run) if one.commit == best), None)
@@ -154,32 +154,33 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
         return self.commands.benchmark or "kopt's own harness"
 
 
-def whole(reader: Reader, row: Campaign) -> JournalView:
+def read_with_manifest(reader: Reader, row: Campaign) -> JournalView:
     """Read a campaign's story with what its manifest says, if that is there still."""
     try:
         manifest = load.load(Path(row.path) / "manifest.yaml")
     except KoptError:
         return read(reader, row.id)
-    return read(reader, row.id, manifest.decision.score, Commands.of(manifest))
+    return read(reader, row.id, manifest.decision.score, CampaignCommands.of(manifest))
 
 
 def read(reader: Reader, campaign: str, score: Score = "kernel",
-         commands: Commands | None = None) -> JournalView:
+         commands: CampaignCommands | None = None) -> JournalView:
     """Read a campaign's story; raises LookupError if there is no such campaign."""
     past = history.read(reader, campaign, score)
     row = reader.campaign(campaign)
     assert row is not None
-    reviews = [_payload(event, Stagnation) for event in reader.events_of(campaign, "stagnation")]
+    reviews = [_payload(event, StagnationRecord)
+               for event in reader.events_of(campaign, "stagnation")]
     return JournalView(
-        row=row, past=past, utc_offset_s=_offset(reader, campaign),
-        commands=commands or Commands(), lessons=lessons.of(past),
+        row=row, history=past, utc_offset_s=_offset(reader, campaign),
+        commands=commands or CampaignCommands(), lessons=lessons.of(past),
         scopes=round_resume.scopes(reader, campaign),
         slots={r.n: reader.slots(campaign, r.n) for r in past.rounds},
         bottlenecks={r.n: reader.bottlenecks(campaign, r.n) for r in past.rounds},
         reviews={review.round: review for review in reviews},
         stops=_timed(reader, campaign, "campaign.stop", StopRecord),
         tips=_timed(reader, campaign, "tips.read", TipsRead),
-        not_run=_timed(reader, campaign, NOT_RUN, NotRun))
+        not_run=_timed(reader, campaign, NOT_RUN, ProgramNotRun))
 
 
 def _offset(reader: Reader, campaign: str) -> int | None:

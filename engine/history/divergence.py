@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from engine.history import history
 from engine.history.history import CampaignHistory
 from engine.judge import judge
 from harness.formats.text import plain
@@ -24,7 +23,7 @@ gain, by a dispatch on the real columns that tell them apart:
 """
 
 
-class Divided(msgspec.Struct, frozen=True, kw_only=True):
+class DivergentCandidate(msgspec.Struct, frozen=True, kw_only=True):
     """One such change; classes have what they became faster or slower by."""
 
     round: int
@@ -33,27 +32,27 @@ class Divided(msgspec.Struct, frozen=True, kw_only=True):
     slower: tuple[str, ...]
 
 
-def of(past: CampaignHistory) -> tuple[Divided, ...]:
+def of(past: CampaignHistory) -> tuple[DivergentCandidate, ...]:
     """Return what needs a split on the best as it is, the newest first."""
-    found: dict[str, Divided] = {}
+    found: dict[str, DivergentCandidate] = {}
     for told in reversed(past.decisions):
         candidate, row = past.candidates.get(told.candidate), past.verdicts.get(told.verdict or 0)
         if candidate is None or row is None or candidate.base_commit != past.best \
                 or told.actor != "engine" or candidate.id in found or len(found) == MOST:
             continue
-        if judge.divided(verdict := history.decode(row)):
-            found[candidate.id] = Divided(
+        if judge.divided(verdict := row.decode()):
+            found[candidate.id] = DivergentCandidate(
                 round=told.round, hypothesis=candidate.hypothesis,
                 faster=_classes(verdict, "faster"), slower=_classes(verdict, "slower"))
     return tuple(found.values())
 
 
-def brief(found: Sequence[Divided]) -> str:
+def brief(found: Sequence[DivergentCandidate]) -> str:
     """Return what an agent is told of them, as Markdown; "" if there is nothing."""
     return "\n".join([HEAD, *(f"- {_line(one)}" for one in found), ""]) if found else ""
 
 
-def _line(one: Divided) -> str:
+def _line(one: DivergentCandidate) -> str:
     text = f"round {one.round}: {plain(one.hypothesis, 300)}: faster in " \
            f"{', '.join(one.faster)}; slower in {', '.join(one.slower)}"
     return " ".join(plain(text, 800).split())

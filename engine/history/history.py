@@ -165,7 +165,7 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
         if round.outcome != "regression" or not found:
             return None
         decision, verdict = found[0]
-        return _regression(self, round, decision, decode(verdict))
+        return _regression(self, round, decision, verdict.decode())
 
     def judged(self, n: int) -> list[tuple[DecisionRow, VerdictRow]]:
         """Return what the engine decided on correct candidates in a round, the fastest first.
@@ -175,7 +175,7 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
         rows = [(d, self.verdicts[d.verdict]) for d in self.decisions
                 if d.round == n and d.actor == "engine" and d.verdict in self.verdicts]
         correct = [(d, row) for d, row in rows if row.correct and (
-            d.kind != "reject" or judge.divided(decode(row)))]
+            d.kind != "reject" or judge.divided(row.decode()))]
         return sorted(correct, key=lambda pair: pair[1].speedup or 0.0, reverse=True)
 
     def outcome(self, n: int, *, failed: bool = False) -> RoundOutcome:
@@ -187,7 +187,7 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
             return "keep"
         if found := self.judged(n):
             decision, row = found[0]
-            lost = decision.kind == "regression" or judge.regressed(decode(row), self.margin)
+            lost = decision.kind == "regression" or judge.regressed(row.decode(), self.margin)
             return "regression" if lost else "tie"
         return "failed" if failed or self.fresh(n) else "tie"
 
@@ -226,10 +226,6 @@ def rollbacks(reader: Reader, campaign: str) -> tuple[Rollback, ...]:
 def undone(those: Iterable[Rollback]) -> frozenset[str]:
     """Return the kept commits that roll backs undid."""
     return frozenset(commit for one in those for commit in one.undone)
-
-
-def decode(row: VerdictRow) -> Verdict:
-    return msgspec.json.decode(row.body, type=Verdict)
 
 
 def _regression(past: CampaignHistory, round: Round, decision: DecisionRow,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from engine.history import history, served
+from engine.history import served
 from engine.history.history import CampaignHistory
 from engine.split.languages.c_dispatch import DispatchBlock
 from engine.split.languages.detect import language_by_name
@@ -16,7 +16,7 @@ MARK = b"kopt split:"
 OTHERWISE = "otherwise"
 
 
-class Variant(msgspec.Struct, frozen=True, kw_only=True):
+class SplitKernel(msgspec.Struct, frozen=True, kw_only=True):
     """One kernel of a split: on what condition it is taken, and what is told of it."""
 
     kernel: str
@@ -28,11 +28,11 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
         return self.condition == OTHERWISE
 
 
-class Split(msgspec.Struct, frozen=True, kw_only=True):
+class KernelSplit(msgspec.Struct, frozen=True, kw_only=True):
     """The kernels behind one entry point; the last is the old one, which takes all the rest."""
 
     entry: str
-    kernels: tuple[Variant, ...]
+    kernels: tuple[SplitKernel, ...]
 
     @property
     def conditions(self) -> str:
@@ -45,13 +45,13 @@ class Split(msgspec.Struct, frozen=True, kw_only=True):
                          for one in self.kernels if not one.old)
 
 
-Splits = Mapping[str, tuple[Split, ...]]
+Splits = Mapping[str, tuple[KernelSplit, ...]]
 """By the kept commit that brought them, or changed them."""
 
 
 def of(past: CampaignHistory, kernel: Callable[[str], Mapping[str, bytes]]) -> Splits:
     """Return the splits that keeps brought; `kernel` reads a commit's files, text by name."""
-    found: dict[str, tuple[Split, ...]] = {}
+    found: dict[str, tuple[KernelSplit, ...]] = {}
     keeps = [keep.commit for keep in past.keeps]
     classes = _classes(past)
     known = {commit: _of_commit(kernel(commit), classes)
@@ -67,15 +67,15 @@ def of(past: CampaignHistory, kernel: Callable[[str], Mapping[str, bytes]]) -> S
 def _classes(past: CampaignHistory) -> list[str]:
     """Return the config classes that the baseline was measured on."""
     first = next((row for row in past.verdicts.values() if row.purpose == "baseline"), None)
-    return [] if first is None else [row.config_class for row in history.decode(first).rows]
+    return [] if first is None else [row.config_class for row in first.decode().rows]
 
 
-def _of_commit(files: Mapping[str, bytes], classes: Sequence[str]) -> tuple[Split, ...]:
+def _of_commit(files: Mapping[str, bytes], classes: Sequence[str]) -> tuple[KernelSplit, ...]:
     return tuple(split for name, data in files.items() if MARK in data
                  for split in _of_source(name, data, classes))
 
 
-def _of_source(name: str, data: bytes, classes: Sequence[str]) -> Iterator[Split]:
+def _of_source(name: str, data: bytes, classes: Sequence[str]) -> Iterator[KernelSplit]:
     try:
         _, blocks = language_by_name(name).read(data.decode(errors="replace"))
     except Refused:  # somebody has changed it since: its own words say what it is now
@@ -83,9 +83,9 @@ def _of_source(name: str, data: bytes, classes: Sequence[str]) -> Iterator[Split
     yield from (_split(block, classes) for block in blocks)
 
 
-def _split(block: DispatchBlock, classes: Sequence[str]) -> Split:
+def _split(block: DispatchBlock, classes: Sequence[str]) -> KernelSplit:
     *new, old = served.by_kernel(block, classes)
-    return Split(entry=block.entry, kernels=(
-        *(Variant(kernel=one.kernel, condition=str(one.condition), told=told)
+    return KernelSplit(entry=block.entry, kernels=(
+        *(SplitKernel(kernel=one.kernel, condition=str(one.condition), told=told)
           for one, told in zip(block.branches, new, strict=True)),
-        Variant(kernel=block.default, condition=OTHERWISE, told=old)))
+        SplitKernel(kernel=block.default, condition=OTHERWISE, told=old)))

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from engine.history import change_summary, history
+from engine.history import change_summary
 from engine.history.history import CampaignHistory
 from engine.journal.records import Candidate, DecisionRow
 from engine.judge.judge import describe_rows, describe_speedup
@@ -61,7 +61,7 @@ def _gains(past: CampaignHistory, keeps: Iterable[DecisionRow]) -> Iterator[Less
         row = past.verdicts.get(keep.verdict or 0)
         if candidate is None or row is None or not candidate.hypothesis:
             continue
-        verdict = history.decode(row)
+        verdict = row.decode()
         if not _transfers(verdict.transfer):
             continue
         against = _ID.sub("", candidate.bottleneck)

@@ -37,7 +37,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """Why its worker was not done."""
 
 
-class Begun(msgspec.Struct, frozen=True, kw_only=True):
+class RoundProgress(msgspec.Struct, frozen=True, kw_only=True):
     """What earlier engines have done of a round."""
 
     through: frozenset[str] = frozenset()
@@ -53,7 +53,7 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
         return self.undecided | {candidate.slot for candidate in self.again}
 
 
-def begun(reader: Reader, campaign: str, n: int) -> Begun:
+def progress_of(reader: Reader, campaign: str, n: int) -> RoundProgress:
     """Return what has been done of round `n`.
 
     Names of slots are those of other rounds too: what has come of another round's work, and was
@@ -66,7 +66,7 @@ def begun(reader: Reader, campaign: str, n: int) -> Begun:
             brought.setdefault(candidate.slot, []).append(candidate)
     decided = {d.candidate: d.kind for d in reversed(reader.decisions(campaign)) if d.round == n}
     slots = reader.slots(campaign, n)
-    return Begun(
+    return RoundProgress(
         through=frozenset(slot.slot for slot in slots if slot.backend != "inbox" and (
             slot.slot in brought or slot.candidate or slot.stage in WITHOUT)),
         undecided=frozenset(slot for slot, found in brought.items()

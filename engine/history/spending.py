@@ -25,17 +25,17 @@ GOOD = ("keep", "ask", "runner-up")
 _KIND = {"baseline": "baseline", "headline": "final", "headline-doubted": "final",
          "e2e": "e2e", "canary": "canary"}
 
-Spend = Callable[[float, int, float], None]
+RecordSpending = Callable[[float, int, float], None]
 
 
-class Meter:
+class SpendingMeter:
     """Counts one engine's seconds and hands them to the journal, which knows all engines'.
 
     `spend` adds seconds, trials and cost to the current round and raises LookupError while there is
     none; `before` is what earlier engines spent.
     """
 
-    def __init__(self, spend: Spend, before: BudgetUsed = NOTHING, *, running: bool = True,
+    def __init__(self, spend: RecordSpending, before: BudgetUsed = NOTHING, *, running: bool = True,
                  clock: Callable[[], float] = time.monotonic) -> None:
         self._spend, self._clock = spend, clock
         self._noted = before
@@ -85,11 +85,7 @@ def spent(rounds: Iterable[Round]) -> BudgetUsed:
                  cost=sum(r.cost for r in told))
 
 
-class _Wall(msgspec.Struct, frozen=True):
-    wall_s: float = 0.0
-
-
-class Takes(msgspec.Struct, frozen=True, kw_only=True):
+class DurationEstimates(msgspec.Struct, frozen=True, kw_only=True):
     """How many seconds things take at most, as they took so far; 0 for what is not to come."""
 
     verdict: float = 0.0
@@ -99,7 +95,8 @@ class Takes(msgspec.Struct, frozen=True, kw_only=True):
     """The runs of the whole program at the end."""
 
 
-def takes(verdicts: Mapping[int, VerdictRow], *, end_to_end: bool = False) -> Takes:
+def estimate_durations(verdicts: Mapping[int, VerdictRow], *,
+                       end_to_end: bool = False) -> DurationEstimates:
     """Return what the newest verdicts of each kind took.
 
     What was never done is taken for as long as what it is most like: a verdict for the baseline's,
@@ -109,12 +106,12 @@ def takes(verdicts: Mapping[int, VerdictRow], *, end_to_end: bool = False) -> Ta
     for id in sorted(verdicts, reverse=True):
         told = newest.setdefault(_KIND.get(verdicts[id].purpose, "verdict"), [])
         if len(told) < LAST:
-            told.append(msgspec.json.decode(verdicts[id].body, type=_Wall).wall_s)
+            told.append(verdicts[id].decode().wall_s)
     longest = {kind: max(told) for kind, told in newest.items()}
     first = longest.get("baseline", 0.0)
     verdict = longest.get("verdict", first)
     final = max(longest.get("final", verdict), first)
-    return Takes(verdict=verdict, final=final,
+    return DurationEstimates(verdict=verdict, final=final,
                  end_to_end=longest.get("e2e", final) if end_to_end else 0.0)
 
 
@@ -124,8 +121,8 @@ def gains_of(past: CampaignHistory, candidates: int) -> int:
     return -(-candidates * sum(judged.values()) // len(judged)) if judged else 0
 
 
-def margin_s(budget: BudgetSpec, each: Takes, candidates: int, *, cards: int = 1, gains: int = 0,
-             formats: bool = False, work: int = 0) -> float:
+def margin_s(budget: BudgetSpec, each: DurationEstimates, candidates: int, *, cards: int = 1,
+             gains: int = 0, formats: bool = False, work: int = 0) -> float:
     """Return the seconds to keep for all that comes once workers have been ended.
 
     That are the verdicts of the candidates in flight, side by side on the cards; one for each of
@@ -183,5 +180,5 @@ def _trial_s(past: CampaignHistory) -> float:
     """Return how long rounds were at it for each trial; before there is one, half a verdict."""
     searched = [r for r in past.attempts if r.trials]
     if not searched:
-        return takes(past.verdicts).verdict / 2
+        return estimate_durations(past.verdicts).verdict / 2
     return sum(r.spent_s for r in searched) / sum(r.trials for r in searched)

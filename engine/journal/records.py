@@ -9,6 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from harness.verdict import Verdict
+
 CampaignState = Literal["new", "running", "paused", "waiting", "finished", "stopped", "failed"]
 CandidateState = Literal["captured", "verified", "waiting", "keeping", "kept", "closed"]
 DecisionKind = Literal["keep", "tie", "regression", "reject", "repair", "split", "ask", "runner-up"]
@@ -104,7 +106,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VerdictRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A recorded verdict; `body` is the harness Verdict as JSON."""
+    """A recorded verdict; `body` holds the whole one as JSON, for `decode`."""
 
     id: int
     campaign: str
@@ -120,6 +122,20 @@ class VerdictRow(msgspec.Struct, frozen=True, kw_only=True):
     high: float | None
     body: bytes
     at: float
+
+    def decode(self) -> Verdict:
+        """Return the whole verdict.
+
+        Raises msgspec.DecodeError if this version of kopt cannot read it.
+        """
+        return msgspec.json.decode(self.body, type=Verdict)
+
+    def decode_or_none(self) -> Verdict | None:
+        """Return the whole verdict, None if this version of kopt cannot read it."""
+        try:
+            return self.decode()
+        except (msgspec.DecodeError, ValueError):
+            return None
 
 
 class DecisionRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,12 +10,16 @@ from pathlib import Path
 
 from engine.journal import database
 from engine.journal.connection import OwnedConnection
-from engine.journal.errors import LeaseLost
 from engine.journal.records import Event, Lease
 from engine.journal.rows import Record, Value, fetch, insert, payload, storable, values
+from harness.errors import Refused
 
 
-class Ledger:
+class LeaseLost(Refused):
+    """Another engine owns the campaign now; this one writes nothing more."""
+
+
+class LeasedConnection:
     """A writing connection to a workspace's journal, for the one thread that made it.
 
     Every write checks the campaign's lease epoch inside its transaction and raises LeaseLost when

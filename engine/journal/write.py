@@ -24,12 +24,12 @@ from engine.journal.records import (
     VerdictRow,
 )
 from engine.journal.rows import Value, fetch, insert, upsert, values
-from engine.journal.transact import Ledger, numbered
+from engine.journal.transact import LeasedConnection, numbered
 from harness.errors import InputError
 from harness.verdict import Verdict
 
 
-class Writer(Ledger):
+class Writer(LeasedConnection):
     """What an engine records, one method per change, each with the event that tells of it."""
 
     # campaigns

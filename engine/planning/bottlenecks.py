@@ -22,7 +22,7 @@ KERNELS, SHARE = 3, 0.05
 """Of a benchmark, that are told of, and the part of its GPU time that they take at least."""
 
 
-class Lead(msgspec.Struct, frozen=True, kw_only=True):
+class TunableBottleneck(msgspec.Struct, frozen=True, kw_only=True):
     """A bottleneck and the knobs that reach it."""
 
     bottleneck: Bottleneck
@@ -31,7 +31,7 @@ class Lead(msgspec.Struct, frozen=True, kw_only=True):
 
 def of_c(campaign: str, round: int, target: Target, source: str, knobs: Sequence[Knob],
          rows: Sequence[Row], ceilings: Ceilings | None, remarks: Sequence[Remark],
-         ) -> list[Lead]:
+         ) -> list[TunableBottleneck]:
     """Return the bottlenecks of a C kernel, the heaviest first.
 
     A class's share of the roofline says how much is to be had and whether memory or arithmetic
@@ -47,28 +47,28 @@ def of_c(campaign: str, round: int, target: Target, source: str, knobs: Sequence
 
 
 def of_rows(campaign: str, round: int, target: Target, knobs: Sequence[Knob],
-            rows: Sequence[Row], ceilings: Ceilings | None) -> list[Lead]:
+            rows: Sequence[Row], ceilings: Ceilings | None) -> list[TunableBottleneck]:
     """Return the bottlenecks that the measured classes alone tell of, the furthest off first."""
     leads = [_of_row(target, row, ceilings, knobs) for row in rows]
     return _ranked(campaign, round, sorted(leads, key=lambda lead: lead.bottleneck.value or 0.0))
 
 
 def of_shares(campaign: str, round: int, target: CommandTarget, knobs: Sequence[Knob],
-              best: Verdict, source: str) -> list[Lead]:
+              best: Verdict, source: str) -> list[TunableBottleneck]:
     """Return the kernels of the source that most of a benchmark's GPU time goes to, as far as that
     is known, and its classes, those first that most of its time goes to.
 
     A run has others as well: what fills buffers, flushes a cache, is the reference.
     """
     rows, names = best.rows, tuple(knob.name for knob in knobs)
-    kernels = [Lead(bottleneck=Bottleneck(
+    kernels = [TunableBottleneck(bottleneck=Bottleneck(
         campaign="", round=0, rank=0, id="", kernel=one.name, config_class="",
         limiter=f"time in {one.name}", metric="% of the run's GPU time", value=100 * one.share,
         detail=f"{one.launches} launches of {one.mean_us:.4g} us in a run, by CUPTI",
         advice="what this kernel spends is to be had first"), knobs=names)
         for one in best.kernels if one.share >= SHARE and is_in(source, one.name)][:KERNELS]
     total = sum(row.latency_us or 0.0 for row in rows)
-    leads = [Lead(bottleneck=Bottleneck(
+    leads = [TunableBottleneck(bottleneck=Bottleneck(
         campaign="", round=0, rank=0, id="", kernel=target.op, config_class=row.config_class,
         limiter="share of the time", metric="% of the benchmark",
         value=100 * row.latency_us / total,
@@ -89,10 +89,10 @@ def is_in(source: str, kernel: str) -> bool:
 
 def of_triton(campaign: str, round: int, target: Target, knobs: Sequence[Knob],
               rows: Sequence[Row], ceilings: Ceilings | None, limits: Sequence[Limit],
-              ) -> list[Lead]:
+              ) -> list[TunableBottleneck]:
     """Return what ahead-of-time compilation says of a Triton kernel, then what was measured."""
     names = tuple(knob.name for knob in knobs)
-    leads = [Lead(bottleneck=msgspec.structs.replace(
+    leads = [TunableBottleneck(bottleneck=msgspec.structs.replace(
         _bottleneck(target, limit.limiter, limit.config_class, limit.metric, limit.value,
                     limit.detail, limit.advice), kernel=limit.kernel), knobs=names)
         for limit in limits]
@@ -101,13 +101,15 @@ def of_triton(campaign: str, round: int, target: Target, knobs: Sequence[Knob],
     return _ranked(campaign, round, leads + rest)
 
 
-def _ranked(campaign: str, round: int, leads: Sequence[Lead]) -> list[Lead]:
+def _ranked(campaign: str, round: int,
+            leads: Sequence[TunableBottleneck]) -> list[TunableBottleneck]:
     return [msgspec.structs.replace(lead, bottleneck=msgspec.structs.replace(
         lead.bottleneck, campaign=campaign, round=round, rank=rank, id=f"b{round}.{rank}"))
         for rank, lead in enumerate(leads, 1)]
 
 
-def _of_row(target: Target, row: Row, ceilings: Ceilings | None, knobs: Sequence[Knob]) -> Lead:
+def _of_row(target: Target, row: Row, ceilings: Ceilings | None,
+            knobs: Sequence[Knob]) -> TunableBottleneck:
     limiter, detail = "latency", "no roofline is known for this device"
     if ceilings is not None:
         flops, moved = target.work(target.config_class(row.config_class))
@@ -119,13 +121,14 @@ def _of_row(target: Target, row: Row, ceilings: Ceilings | None, knobs: Sequence
                   f"at {ceiling}" if row.latency_us and row.bound_us else "not measured")
     advice = ("move less, in longer runs, and overlap what moves" if limiter == "memory"
               else "keep more independent multiply-adds in flight")
-    return Lead(bottleneck=_bottleneck(target, limiter, row.config_class, "% of roofline",
-                                       row.pct_of_roofline, detail, advice),
-                knobs=tuple(knob.name for knob in knobs))
+    return TunableBottleneck(
+        bottleneck=_bottleneck(target, limiter, row.config_class, "% of roofline",
+                               row.pct_of_roofline, detail, advice),
+        knobs=tuple(knob.name for knob in knobs))
 
 
 def _of_remark(target: Target, remark: Remark, source: str, knobs: Sequence[Knob],
-               widest: int) -> Lead:
+               widest: int) -> TunableBottleneck:
     lines = source.splitlines()
     text = lines[remark.line - 1].strip() if remark.line <= len(lines) else ""
     near = "\n".join(lines[max(0, remark.line - 2): remark.line + REACH])
@@ -138,7 +141,7 @@ def _of_remark(target: Target, remark: Remark, source: str, knobs: Sequence[Knob
         limiter = "not vectorised"
         detail = f"line {remark.line}: {remark.why or 'no reason given'}: {text}"
         advice = "break the dependency or the branch that stops the vectoriser"
-    return Lead(bottleneck=_bottleneck(target, limiter, "", "vector bytes",
+    return TunableBottleneck(bottleneck=_bottleneck(target, limiter, "", "vector bytes",
                                        float(remark.vector_bytes), detail, advice), knobs=names)
 
 

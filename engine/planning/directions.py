@@ -7,17 +7,17 @@ from itertools import pairwise
 
 import msgspec
 
-from engine.planning.bottlenecks import Lead
+from engine.planning.bottlenecks import TunableBottleneck
 from engine.planning.stagnation import Depth
 
 COARSE = ("memory", "compute", "latency")
 """Limiters that a roofline tells; the others come from compilers and name instructions."""
 
 
-class Direction(msgspec.Struct, frozen=True, kw_only=True):
+class SearchDirection(msgspec.Struct, frozen=True, kw_only=True):
     """Some knobs moved together against one bottleneck."""
 
-    lead: Lead
+    lead: TunableBottleneck
     knobs: tuple[str, ...]
 
     @property
@@ -25,12 +25,13 @@ class Direction(msgspec.Struct, frozen=True, kw_only=True):
         return words(self.lead, self.knobs)
 
 
-def words(lead: Lead, knobs: Sequence[str]) -> str:
+def words(lead: TunableBottleneck, knobs: Sequence[str]) -> str:
     """Return a search's hypothesis, which also names its direction."""
     return f"{' and '.join(knobs)} against {lead.bottleneck.limiter}: {lead.bottleneck.advice}"
 
 
-def new(leads: Sequence[Lead], tried: Collection[str], depth: Depth) -> list[Direction]:
+def new(leads: Sequence[TunableBottleneck], tried: Collection[str],
+        depth: Depth) -> list[SearchDirection]:
     """Return the directions that no hypothesis in `tried` has named, the most different first.
 
     Those of one bottleneck take turns with the others'. Below the review, what compilers say goes
@@ -40,7 +41,7 @@ def new(leads: Sequence[Lead], tried: Collection[str], depth: Depth) -> list[Dir
     ordered = sorted(leads, key=lambda lead: lead.bottleneck.limiter in COARSE) \
         if depth == "instructions" else list(leads)
     columns = [list(_sets(lead, depth)) for lead in ordered]
-    found: list[Direction] = []
+    found: list[SearchDirection] = []
     for row in range(max(map(len, columns), default=0)):
         for column in columns:
             if row < len(column) and (moved := frozenset(column[row].knobs)) not in seen:
@@ -49,14 +50,14 @@ def new(leads: Sequence[Lead], tried: Collection[str], depth: Depth) -> list[Dir
     return found
 
 
-def _sets(lead: Lead, depth: Depth) -> Iterator[Direction]:
+def _sets(lead: TunableBottleneck, depth: Depth) -> Iterator[SearchDirection]:
     single = [(name,) for name in lead.knobs]
     several = [pair for pair in pairwise(lead.knobs) if len(lead.knobs) > 2]
     every = [tuple(lead.knobs)] if len(lead.knobs) > 1 else []
     order = [*every, *several, *single] if depth == "state of the art" else \
         [*single, *several, *every]
     for knobs in order:
-        yield Direction(lead=lead, knobs=knobs)
+        yield SearchDirection(lead=lead, knobs=knobs)
 
 
 def _moved(hypothesis: str) -> frozenset[str]:

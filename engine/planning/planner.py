@@ -7,12 +7,12 @@ from collections.abc import Callable
 from engine.context import EngineContext
 from engine.history import divergence, history, round_resume, spending
 from engine.history.history import CampaignHistory
-from engine.history.spending import Meter, Takes
+from engine.history.spending import DurationEstimates, SpendingMeter
 from engine.judge.stop_rules import reason_to_stop
 from engine.manifest import goal
 from engine.planning import stagnation, survey, tips, unplanned
-from engine.planning.round_plan import Outlook, Success, plan, planned_share
-from engine.planning.stagnation import Review
+from engine.planning.round_plan import PlanInputs, SlotKindStats, plan, planned_share
+from engine.planning.stagnation import StagnationReview
 from engine.planning.survey import Survey
 from engine.split.languages.detect import splits
 from engine.task import Task
@@ -30,16 +30,16 @@ class Planner:
     when another engine goes on.
     """
 
-    def __init__(self, context: EngineContext, meter: Meter) -> None:
+    def __init__(self, context: EngineContext, meter: SpendingMeter) -> None:
         self.context, self.setup, self.meter = context, context.setup, meter
 
-    def past(self) -> CampaignHistory:
+    def history(self) -> CampaignHistory:
         decision = self.setup.manifest.decision
         return history.read(self.context.reader, self.setup.id, decision.score, decision.margin)
 
     def reason_to_stop(self) -> str:
         """Return why the campaign ends here, or ""."""
-        manifest, past = self.setup.manifest, self.past()
+        manifest, past = self.setup.manifest, self.history()
         wanted = goal.parse(manifest.performance_target or "")
         reached = "" if wanted is None else \
             goal.reached(wanted, survey.verdict_of_best(self.context), self.setup.target)
@@ -51,7 +51,7 @@ class Planner:
         """Return what tells, of so many candidates in flight and so many gains beside them, why
         work must end now.
         """
-        past, wall_s = self.past(), self.setup.manifest.budget.wall_s
+        past, wall_s = self.history(), self.setup.manifest.budget.wall_s
         each = self._each(past)
 
         def reason(candidates: int, gains: int) -> str:
@@ -65,20 +65,20 @@ class Planner:
     def may_accept(self) -> bool:
         """Tell whether there is time for one more final verdict, and for the end after it."""
         wall_s = self.setup.manifest.budget.wall_s
-        each = self._each(self.past())
+        each = self._each(self.history())
         return wall_s is None or \
             self.meter.spent.wall_s + each.final + each.end_to_end <= wall_s
 
     def tasks(self, n: int) -> tuple[list[Task], str]:
         """Look at the best and plan round `n`; without a task, say why there is none."""
-        past = self.past()
+        past = self.history()
         review, tried = self._review(past)
         known_forms = review is not None and review.depth == "state of the art"
         view = survey.of_best(self.context, n, again=known_forms)
         if review is not None:
             review = stagnation.review(review.rollbacks, tried, stagnation.places(view.leads))
         planned, fixed = self._success(past)
-        outlook = Outlook(
+        outlook = PlanInputs(
             campaign=self.setup.id, round=n, pool=self.setup.manifest.pool, slots=self._slots,
             knobs=view.knobs, leads=view.leads, templates=view.templates, inbox=view.inbox,
             planned=planned, fixed=fixed, review=review, tried=tried,
@@ -91,7 +91,7 @@ class Planner:
                 tips.brief(tips.known(self.context.reader, self.setup.id))))))
         if reason := self._in_vain(past, outlook):
             return [], reason
-        through = round_resume.begun(self.context.reader, self.setup.id, n).through
+        through = round_resume.progress_of(self.context.reader, self.setup.id, n).through
         wanted = [task for task in plan(outlook) if task.slot not in through]
         if not wanted:
             target = self.setup.target
@@ -114,7 +114,7 @@ class Planner:
         return self.setup.manifest.pool.slots or survey.default_slots(self.setup)
 
     def _margin(self, past: CampaignHistory, candidates: int, gains: int = 0, work: int = 0,
-                each: Takes | None = None) -> float:
+                each: DurationEstimates | None = None) -> float:
         """Return what is to be left for candidates in flight, and for `gains` beside them."""
         manifest = self.setup.manifest
         return spending.margin_s(manifest.budget, each or self._each(past), candidates,
@@ -122,17 +122,18 @@ class Planner:
                                gains=gains + spending.gains_of(past, candidates),
                                formats=bool(manifest.format_command), work=work)
 
-    def _each(self, past: CampaignHistory) -> Takes:
-        return spending.takes(past.verdicts, end_to_end=bool(self.setup.manifest.e2e_command))
+    def _each(self, past: CampaignHistory) -> DurationEstimates:
+        return spending.estimate_durations(
+            past.verdicts, end_to_end=bool(self.setup.manifest.e2e_command))
 
-    def _review(self, past: CampaignHistory) -> tuple[Review | None, frozenset[str]]:
+    def _review(self, past: CampaignHistory) -> tuple[StagnationReview | None, frozenset[str]]:
         """Return what the rollbacks demand, and the hypotheses of all slots on this best."""
         best = self.setup.repo.best
         tried = frozenset(slot.hypothesis for round in past.attempts if round.incumbent == best
                           for slot in self.context.reader.slots(self.setup.id, round.n))
         return stagnation.review(past.tally.without_gain, tried), tried
 
-    def _tell(self, n: int, review: Review, outlook: Outlook) -> None:
+    def _tell(self, n: int, review: StagnationReview, outlook: PlanInputs) -> None:
         """Record the review, once for its round."""
         told = self.context.reader.events_of(self.setup.id, "stagnation")
         if told and told[-1].ref == str(n):
@@ -143,7 +144,7 @@ class Planner:
             rollbacks=review.rollbacks, directions=stagnation.named(found, review.ideas),
             demands=review.demands)
 
-    def _in_vain(self, past: CampaignHistory, outlook: Outlook) -> str:
+    def _in_vain(self, past: CampaignHistory, outlook: PlanInputs) -> str:
         """Return why another round would bring nothing new, or ""."""
         count = past.in_vain()
         if count < IN_VAIN or outlook.inbox:
@@ -157,10 +158,10 @@ class Planner:
             return ""
         return "every slot repeats what was tried before"
 
-    def _success(self, past: CampaignHistory) -> tuple[Success, Success]:
+    def _success(self, past: CampaignHistory) -> tuple[SlotKindStats, SlotKindStats]:
         """Return how planned and other slots fared in the last round that was an attempt."""
         if not past.attempts:
-            return Success(), Success()
+            return SlotKindStats(), SlotKindStats()
         last = past.attempts[-1].n
         planned = {slot.slot: slot.kind == "planned"
                    for slot in self.context.reader.slots(self.setup.id, last)}
@@ -171,5 +172,5 @@ class Planner:
                     and row.speedup is not None:
                 speedups[planned.get(candidate.slot, False)].append(row.speedup)
         kinds = list(planned.values())
-        return (Success(speedups=tuple(speedups[True]), slots=kinds.count(True)),
-                Success(speedups=tuple(speedups[False]), slots=kinds.count(False)))
+        return (SlotKindStats(speedups=tuple(speedups[True]), slots=kinds.count(True)),
+                SlotKindStats(speedups=tuple(speedups[False]), slots=kinds.count(False)))

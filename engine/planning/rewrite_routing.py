@@ -31,7 +31,7 @@ _MODULES = {"flydsl": "flydsl", "tilelang": "tilelang", "cutedsl": "cutlass", "t
 _PROGRAMS = {"ck": "hipcc", "asm": "hipcc", "cuda": "nvcc", "c": "cc"}
 
 
-class Route(msgspec.Struct, frozen=True, kw_only=True):
+class RewriteRoute(msgspec.Struct, frozen=True, kw_only=True):
     """Rewrites in the order to try them; `missing` are those not installed here."""
 
     op_class: OpClass
@@ -49,7 +49,7 @@ def op_class(op: str) -> OpClass:
     return "unknown"
 
 
-def route(op: str, device: Kind, language: Language) -> Route:
+def route(op: str, device: Kind, language: Language) -> RewriteRoute:
     """Return where a rewrite of this op should go on this kind of device."""
     kind = op_class(op)
     if device == "cpu":
@@ -57,7 +57,7 @@ def route(op: str, device: Kind, language: Language) -> Route:
     else:
         wanted = _AMD[kind] if device == "amd" else _NVIDIA
     here = tuple(name for name in wanted if installed(name))
-    return Route(op_class=kind, backends=here,
+    return RewriteRoute(op_class=kind, backends=here,
                  missing=tuple(name for name in wanted if name not in here))
 
 

@@ -12,9 +12,9 @@ import msgspec
 from engine.journal.records import GLOBAL
 from engine.manifest.schema import PoolSpec
 from engine.planning import directions, stagnation
-from engine.planning.bottlenecks import Lead
-from engine.planning.directions import Direction
-from engine.planning.stagnation import DIRECTIONS, Review
+from engine.planning.bottlenecks import TunableBottleneck
+from engine.planning.directions import SearchDirection
+from engine.planning.stagnation import DIRECTIONS, StagnationReview
 from engine.task import Task
 from harness.formats.text import plain
 from harness.search.space.knobs import Knob
@@ -25,7 +25,7 @@ MAX_INBOX = 4
 MAX_TRIALS = 10_000
 
 
-class Success(msgspec.Struct, frozen=True, kw_only=True):
+class SlotKindStats(msgspec.Struct, frozen=True, kw_only=True):
     """How one kind of slot fared in the last round: candidates' speedups, and slots filled."""
 
     speedups: tuple[float, ...] = ()
@@ -40,7 +40,7 @@ class Success(msgspec.Struct, frozen=True, kw_only=True):
         return max(plausible) * len(plausible) / self.slots
 
 
-class Outlook(msgspec.Struct, frozen=True, kw_only=True):
+class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
     """What a plan is made from.
 
     `tried` are the hypotheses that slots have had on this best; `review` is what rounds without a
@@ -52,12 +52,12 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     pool: PoolSpec
     knobs: tuple[Knob, ...]
-    leads: tuple[Lead, ...] = ()
+    leads: tuple[TunableBottleneck, ...] = ()
     templates: tuple[str, ...] = ()
     inbox: tuple[Path, ...] = ()
-    planned: Success = Success()
-    fixed: Success = Success()
-    review: Review | None = None
+    planned: SlotKindStats = SlotKindStats()
+    fixed: SlotKindStats = SlotKindStats()
+    review: StagnationReview | None = None
     tried: frozenset[str] = frozenset()
     brief: str = ""
     begun: tuple[tuple[str, str], ...] = ()
@@ -76,13 +76,13 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.knobs) and "search" in self.pool.backends
 
     @property
-    def new(self) -> list[Direction]:
+    def new(self) -> list[SearchDirection]:
         """The directions for a search that no slot has followed on this best."""
         depth = "review" if self.review is None else self.review.depth
         return directions.new(self.leads, self.tried, depth) if self.may_search else []
 
 
-def planned_share(outlook: Outlook) -> int:
+def planned_share(outlook: PlanInputs) -> int:
     """Return how many slots are planned; the canonical fixed slot always stays.
 
     Half in round 1 (the first after the baseline), then by each kind's score in the last round; a
@@ -99,7 +99,7 @@ def planned_share(outlook: Outlook) -> int:
     return min(n - 1, max(least, share))
 
 
-def plan(outlook: Outlook) -> list[Task]:
+def plan(outlook: PlanInputs) -> list[Task]:
     """Return the round's tasks: inbox, planned, rewrite, and the fixed one last."""
     share = planned_share(outlook)
     begun = dict(outlook.begun)
@@ -121,14 +121,14 @@ def plan(outlook: Outlook) -> list[Task]:
     return tasks
 
 
-def _scope(outlook: Outlook, lead: Lead | None) -> str:
+def _scope(outlook: PlanInputs, lead: TunableBottleneck | None) -> str:
     """Return the class that work on a bottleneck is about, where the leads tell classes apart."""
     named = {one.bottleneck.config_class for one in outlook.leads} - {""}
     own = "" if lead is None or len(named) < 2 else lead.bottleneck.config_class
     return own or GLOBAL
 
 
-def _planned(outlook: Outlook, share: int) -> list[Task]:
+def _planned(outlook: PlanInputs, share: int) -> list[Task]:
     """One task a lead; coding agents, where there are some, take turns with the search.
 
     After rounds without a gain it is one task a new direction, as long as there are some.
@@ -146,7 +146,7 @@ def _planned(outlook: Outlook, share: int) -> list[Task]:
         elif searchable:
             lead = searchable[(i + outlook.round) % len(searchable)]
             found = new.pop(0) if new else \
-                Direction(lead=lead, knobs=_some(lead.knobs, outlook.round + i))
+                SearchDirection(lead=lead, knobs=_some(lead.knobs, outlook.round + i))
             tasks.append(Task(
                 slot=slot, kind="planned", backend="search", knobs=found.knobs,
                 hypothesis=found.hypothesis, bottleneck=_name(found.lead),
@@ -166,7 +166,7 @@ def _some(names: Sequence[str], turn: int) -> tuple[str, ...]:
 SPLIT = "config classes that want other knobs get a kernel of their own, behind a dispatch"
 
 
-def _split(outlook: Outlook) -> list[Task]:
+def _split(outlook: PlanInputs) -> list[Task]:
     """Look once on every best but the first whether classes go apart: the default path of a split
     keeps the knobs that it has.
     """
@@ -177,7 +177,7 @@ def _split(outlook: Outlook) -> list[Task]:
                  seed=_seed(outlook, "split"), trials=outlook.trials)]
 
 
-def _rewrites(outlook: Outlook, room: int) -> list[Task]:
+def _rewrites(outlook: PlanInputs, room: int) -> list[Task]:
     if outlook.pool.mode == "planned" or "rewrite-template" not in outlook.pool.backends:
         return []
     return [Task(slot=f"rewrite-{name}", kind="rewrite", backend="rewrite-template", option=name,
@@ -209,7 +209,7 @@ def _printable(name: str) -> str:
     return plain(name.encode(errors="surrogateescape").decode(errors="replace"), 200)
 
 
-def _cli(outlook: Outlook, slot: str, lead: Lead | None, turn: int) -> Task:
+def _cli(outlook: PlanInputs, slot: str, lead: TunableBottleneck | None, turn: int) -> Task:
     command = outlook.pool.cli[turn % len(outlook.pool.cli)]
     aim = "make the kernel faster" if lead is None else \
         f"relieve {lead.bottleneck.limiter}: {lead.bottleneck.advice}"
@@ -223,12 +223,12 @@ def _cli(outlook: Outlook, slot: str, lead: Lead | None, turn: int) -> Task:
                 round=outlook.round, brief=outlook.brief)
 
 
-def _name(lead: Lead) -> str:
+def _name(lead: TunableBottleneck) -> str:
     b = lead.bottleneck
     value = "" if b.value is None else f" ({b.value:.0f} {b.metric})"
     return f"{b.id} {b.limiter}{' in ' + b.config_class if b.config_class else ''}{value}"
 
 
-def _seed(outlook: Outlook, slot: str) -> int:
+def _seed(outlook: PlanInputs, slot: str) -> int:
     """Return a seed that is the same when the round is run again after a crash."""
     return zlib.crc32(f"{outlook.campaign}/{outlook.round}/{slot}".encode())

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from engine.history.history import Regression
-from engine.planning.bottlenecks import Lead
+from engine.planning.bottlenecks import TunableBottleneck
 from harness.formats.text import plain
 
 Depth = Literal["review", "instructions", "state of the art"]
@@ -49,7 +49,7 @@ _IDEAS: dict[Depth, tuple[str, ...]] = {
 }
 
 
-class Review(msgspec.Struct, frozen=True, kw_only=True):
+class StagnationReview(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked of the round after so many rollbacks in a row.
 
     `width` is how much wider its searches look; `ideas` are directions in words, for agents and
@@ -63,17 +63,18 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     ideas: tuple[str, ...]
 
 
-def places(leads: Sequence[Lead]) -> tuple[str, ...]:
+def places(leads: Sequence[TunableBottleneck]) -> tuple[str, ...]:
     """Return what ideas may be aimed at: the best's bottlenecks, with their config classes."""
     return tuple(dict.fromkeys(map(place, leads)))
 
 
-def place(lead: Lead) -> str:
+def place(lead: TunableBottleneck) -> str:
     found = lead.bottleneck
     return f"against {found.limiter}" + (f" in {found.config_class}" if found.config_class else "")
 
 
-def aimed(idea: str, leads: Sequence[Lead], lead: Lead | None) -> tuple[str, Lead | None]:
+def aimed(idea: str, leads: Sequence[TunableBottleneck],
+          lead: TunableBottleneck | None) -> tuple[str, TunableBottleneck | None]:
     """Return a direction's words and its bottleneck: the one that it names, or else `lead`."""
     for one in leads:
         if idea.endswith(f", {place(one)}"):
@@ -82,7 +83,7 @@ def aimed(idea: str, leads: Sequence[Lead], lead: Lead | None) -> tuple[str, Lea
 
 
 def review(rollbacks: int, tried: Collection[str] = (),
-           places: Sequence[str] = ()) -> Review | None:
+           places: Sequence[str] = ()) -> StagnationReview | None:
     """Return what so many rollbacks in a row demand, None below two; `tried` are hypotheses.
 
     Where too few ideas are new, they are aimed at other `places`, and then followed once more.
@@ -96,8 +97,9 @@ def review(rollbacks: int, tried: Collection[str] = (),
     more = _untried([f"{idea}, {place}" for place in places for idea in known if idea not in new],
                     tried)
     again = [f"{AGAIN}{idea}" for idea in known if idea not in new]
-    return Review(depth=depth, rollbacks=rollbacks, demands=_DEMANDS[depth], width=_WIDTH[depth],
-                  ideas=(*new, *[*more, *again][:max(0, DIRECTIONS - len(new))]))
+    return StagnationReview(
+        depth=depth, rollbacks=rollbacks, demands=_DEMANDS[depth], width=_WIDTH[depth],
+        ideas=(*new, *[*more, *again][:max(0, DIRECTIONS - len(new))]))
 
 
 def _untried(ideas: Iterable[str], tried: Collection[str]) -> list[str]:
@@ -109,7 +111,7 @@ def named(found: Sequence[str], ideas: Sequence[str]) -> tuple[str, ...]:
     return (*found, *ideas[:max(0, DIRECTIONS - len(found))])
 
 
-def brief(review: Review | None, recent: Sequence[Regression]) -> str:
+def brief(review: StagnationReview | None, recent: Sequence[Regression]) -> str:
     """Return what an agent is told besides its hypothesis, as Markdown; "" if there is nothing."""
     parts = []
     if review is not None:

@@ -11,7 +11,7 @@ import msgspec
 from engine.campaign.setup import Setup
 from engine.context import EngineContext
 from engine.planning import bottlenecks
-from engine.planning.bottlenecks import Lead
+from engine.planning.bottlenecks import TunableBottleneck
 from engine.planning.rewrite_routing import route
 from engine.workers import inbox, template
 from harness.benchmark.spec.command_target import CommandTarget
@@ -31,7 +31,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     """What the next plan is made from."""
 
     knobs: tuple[Knob, ...]
-    leads: tuple[Lead, ...]
+    leads: tuple[TunableBottleneck, ...]
     templates: tuple[str, ...]
     inbox: tuple[Path, ...]
     classes: int = 1
@@ -66,7 +66,7 @@ def of_best(context: EngineContext, round: int, *, again: bool = False) -> Surve
 
 
 def _leads(setup: Setup, context: EngineContext, tree: Path, source: str, knobs: tuple[Knob, ...],
-           round: int) -> list[Lead]:
+           round: int) -> list[TunableBottleneck]:
     best, target = _measured_best(context), setup.target
     rows = best.rows
     if isinstance(target, CommandTarget):
@@ -116,7 +116,7 @@ def _measured_best(context: EngineContext) -> Verdict:
     for purpose in ("headline", "baseline"):
         for row in context.reader.verdicts(context.setup.id):
             if row.purpose == purpose and row.correct and row.candidate in ("baseline", best):
-                return msgspec.json.decode(row.body, type=Verdict)
+                return row.decode()
     return Verdict(valid=False, rejected_reason="not measured")
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from engine.history import history
 from engine.history.history import CampaignHistory
 from engine.journal.records import DecisionRow, VerdictRow
 from engine.markdown import gain, micros
@@ -90,10 +89,10 @@ def _step(n: int, commit: str, shown: VerdictRow, headline: VerdictRow | None,
           own: VerdictRow | None) -> ClassStep:
     first = shown.purpose == "baseline"
     before = {row.config_class: row.log_ratio
-              for row in (() if own is None else history.decode(own).rows)}
+              for row in (() if own is None else own.decode().rows)}
     return ClassStep(at=shown.at, round=n, commit=commit, marks=tuple(Mark(
         round=n, commit=commit, config_class=row.config_class, core=row.core,
         latency_us=row.latency_us, outcome="" if first else row.outcome,
         against_last_best=before.get(row.config_class),
         against_baseline=None if headline is None else 0.0 if first else row.log_ratio)
-        for row in history.decode(shown).rows))
+        for row in shown.decode().rows))

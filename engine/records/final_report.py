@@ -17,7 +17,7 @@ LISTED = 20
 
 def lines(story: JournalView, at: float, told: StopRecord) -> Iterator[str]:
     """Yield the Final Report of a stop, as things were then."""
-    past = story.past.until(at)
+    past = story.history.until(at)
     kept = {keep.round for keep in past.standing}
     attempts = past.attempts
     yield from ("## Final Report", "", f"- result: {line(measured.metrics(past))}",

@@ -6,9 +6,6 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-import msgspec
-
-from engine.history import history
 from engine.history.campaign_view import JournalView
 from engine.history.history import CampaignHistory, Change
 from engine.journal.records import DecisionRow, Round, VerdictRow
@@ -21,12 +18,6 @@ CLASSES = ("class", "result", "best", "candidate", "change", "% of roofline", "n
 _PROFILED = re.compile(r": candidate (\S.*?) \d[\d.]* us")
 AT_FIRST = ("class", "correct", "latency", "% of roofline", "note")
 GAINS = ("class", "before", "best", "gain", "% of roofline")
-
-
-class _Alpha(msgspec.Struct, frozen=True):
-    """What of a verdict's body is read here."""
-
-    alpha: float | None = None
 
 
 def is_kernel_time(verdict: Verdict, score: Score) -> bool:
@@ -55,7 +46,7 @@ def speedup(verdict: Verdict) -> str:
 
 def alpha(row: VerdictRow | None) -> float | None:
     """Return the error rate that a verdict's interval holds at."""
-    return None if row is None else msgspec.json.decode(row.body, type=_Alpha).alpha
+    return None if row is None else row.decode().alpha
 
 
 def of_headline(past: CampaignHistory) -> VerdictRow | None:
@@ -115,7 +106,7 @@ def of_best(past: CampaignHistory) -> Verdict | None:
         if row.correct and (row.purpose == "baseline" or (
                 row.purpose == "headline" and row.candidate == past.best[:12])):
             newest = row
-    return None if newest is None else history.decode(newest)
+    return None if newest is None else newest.decode()
 
 
 def baseline(past: CampaignHistory) -> VerdictRow | None:
@@ -150,7 +141,7 @@ def metrics(past: CampaignHistory) -> str:
 
 def of_round(past: CampaignHistory, round: Round) -> list[tuple[DecisionRow, Verdict]]:
     """Return what was decided in a round on candidates that have a verdict, in its order."""
-    return [(d, history.decode(past.verdicts[d.verdict])) for d in past.decisions
+    return [(d, past.verdicts[d.verdict].decode()) for d in past.decisions
             if d.round == round.n and d.verdict in past.verdicts and within(d, round)]
 
 

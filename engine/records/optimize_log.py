@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.history import change_summary, history
-from engine.history.campaign_view import JournalView, NotRun, TipsRead
+from engine.history import change_summary
+from engine.history.campaign_view import JournalView, ProgramNotRun, TipsRead
 from engine.journal.records import Round, VerdictRow
 from engine.markdown import line
 from engine.records import final_report, measured, performance, round_summary, scope, stop_summary
@@ -52,7 +52,7 @@ def tips_read(told: TipsRead) -> Iterator[str]:
 
 
 def _rounds(story: JournalView) -> Iterator[Entry]:
-    for round in story.past.rounds:
+    for round in story.history.rounds:
         if round.ended_at is not None:
             yield round.ended_at, "\n".join(_round(story, round))
 
@@ -71,22 +71,22 @@ def _round(story: JournalView, round: Round) -> Iterator[str]:
 
 
 def _baseline(story: JournalView) -> Iterator[str]:
-    first = measured.baseline(story.past)
+    first = measured.baseline(story.history)
     if first is None:
         return
-    verdict = history.decode(first)
-    yield f"- commit: {story.past.base}"
+    verdict = first.decode()
+    yield f"- commit: {story.history.base}"
     yield f"- correct: {'yes' if verdict.correct else 'no'}, {len(verdict.rows)} config classes"
     yield from ("", measured.classes_of_baseline(verdict))
 
 
 def _tries(story: JournalView, round: Round) -> Iterator[str]:
     """Yield what the round tried: hypothesis, change, result, test and decision of each."""
-    for told, verdict in measured.of_round(story.past, round):
-        candidate = story.past.candidates.get(told.candidate)
+    for told, verdict in measured.of_round(story.history, round):
+        candidate = story.history.candidates.get(told.candidate)
         yield f"- hypothesis: {line(candidate.hypothesis) if candidate else told.candidate}" \
             f"{line(scope.of_candidate(story, told.candidate, round))}"
-        yield f"  - changes: {line(change_summary.told(story.past.folder, candidate))}"
+        yield f"  - changes: {line(change_summary.told(story.history.folder, candidate))}"
         yield f"  - result: {measured.change(verdict)}; " \
             f"test {'PASS' if verdict.correct else 'FAIL'}"
         yield f"  - decision: {told.kind}: {line(told.reason)}"
@@ -94,7 +94,7 @@ def _tries(story: JournalView, round: Round) -> Iterator[str]:
 
 def _approvals(story: JournalView) -> Iterator[Entry]:
     """Yield what people decided, which may be long after a round had ended."""
-    for told in story.past.decisions:
+    for told in story.history.decisions:
         if told.actor != "engine":
             commit = f" as commit {told.commit[:12]}" if told.commit else ""
             why = performance.why(story, told) if told.kind == "keep" else line(told.reason)
@@ -104,7 +104,7 @@ def _approvals(story: JournalView) -> Iterator[Entry]:
 
 def _rollbacks(story: JournalView) -> Iterator[Entry]:
     """Yield where the best failed its final acceptance and gave way."""
-    for one in story.past.rollbacks:
+    for one in story.history.rollbacks:
         undone = ", ".join(commit[:12] for commit in one.undone)
         yield (
             one.at,
@@ -116,7 +116,7 @@ def _rollbacks(story: JournalView) -> Iterator[Entry]:
 
 def end_to_end(story: JournalView, row: VerdictRow) -> Iterator[str]:
     """Yield the section on runs of the whole program, baseline against best."""
-    verdict = history.decode(row)
+    verdict = row.decode()
     yield from ("## End to end", "", f"- commit: {row.candidate}")
     if story.commands.end_to_end:
         yield f"- command: {line(story.commands.end_to_end)}"
@@ -125,7 +125,7 @@ def end_to_end(story: JournalView, row: VerdictRow) -> Iterator[str]:
     yield from ("", measured.classes(verdict)) if verdict.rows else ("",)
 
 
-def not_run(story: JournalView, told: NotRun) -> Iterator[str]:
+def not_run(story: JournalView, told: ProgramNotRun) -> Iterator[str]:
     """Yield the section on the whole program where there was no time to run it."""
     yield from ("## End to end", "", f"- commit: {told.commit}",
                 f"- command: {line(story.commands.end_to_end)}", f"- result: {line(told.message)}")

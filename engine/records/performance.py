@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.history import history
 from engine.history.campaign_view import JournalView
-from engine.history.kernel_splits import Variant
+from engine.history.kernel_splits import SplitKernel
 from engine.journal.records import DecisionRow
 from engine.markdown import line, table
 from engine.records import measured, scope, stop_summary
@@ -30,14 +29,14 @@ def page(story: JournalView) -> str:
 
 
 def _rows(story: JournalView) -> Iterator[tuple[str, ...]]:
-    past = story.past
+    past = story.history
     first = measured.baseline(past)
     if first is not None:
-        yield _row(story, first.at, past.base, "baseline", "all", 1, history.decode(first), "",
+        yield _row(story, first.at, past.base, "baseline", "all", 1, first.decode(), "",
                    "unmodified code")
     for keep in past.keeps:
         if keep.verdict in past.verdicts:
-            verdict = history.decode(past.verdicts[keep.verdict])
+            verdict = past.verdicts[keep.verdict].decode()
             status = "rolled back" if keep.commit in past.undone else "keep"
             yield _row(story, keep.at, keep.commit, status, scope.of_keep(story, keep), keep.round,
                        verdict, measured.change(verdict), why(story, keep))
@@ -46,13 +45,13 @@ def _rows(story: JournalView) -> Iterator[tuple[str, ...]]:
 def _row(story: JournalView, at: float, commit: str, status: str, about: str, n: int,
          verdict: Verdict, change: str, reason: str) -> tuple[str, ...]:
     return (story.stamp(at), commit[:12], status, story.measured_by, about,
-            measured.kernel(story, n, verdict), *measured.latencies(verdict, story.past.score),
+            measured.kernel(story, n, verdict), *measured.latencies(verdict, story.history.score),
             change, reason)
 
 
 def why(story: JournalView, keep: DecisionRow) -> str:
     """Return which bottleneck a kept change was aimed at and what it did."""
-    candidate = story.past.candidates.get(keep.candidate)
+    candidate = story.history.candidates.get(keep.candidate)
     if candidate is None:
         return line(keep.reason)
     aimed = f" (against {candidate.bottleneck})" if candidate.bottleneck else ""
@@ -61,19 +60,19 @@ def why(story: JournalView, keep: DecisionRow) -> str:
 
 
 def _parts(story: JournalView) -> Iterator[str]:
-    first = measured.baseline(story.past)
+    first = measured.baseline(story.history)
     if first is not None:
         yield "## Baseline by config class\n\n" + measured.classes_of_baseline(
-            history.decode(first))
-    if best := measured.of_classes(story.past):
-        yield f"## Best by config class\n\n{line(measured.metrics(story.past))}\n\n{best}"
-    for keep in story.past.keeps:
+            first.decode())
+    if best := measured.of_classes(story.history):
+        yield f"## Best by config class\n\n{line(measured.metrics(story.history))}\n\n{best}"
+    for keep in story.history.keeps:
         for split in story.splits.get(keep.commit, ()):
             yield f"## Kernel split of {line(split.entry)} in {keep.commit[:12]}\n\n" \
                 + table(SIDES, map(_side, split.kernels))
 
 
-def _side(one: Variant) -> tuple[str, ...]:
+def _side(one: SplitKernel) -> tuple[str, ...]:
     """Return which kernel serves which classes: those that are named, or all others."""
     word = "old" if one.old else "new"
     return (f"{word}: {one.kernel}", one.condition, one.told or ("all others" if one.old else ""))

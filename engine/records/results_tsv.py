@@ -53,11 +53,11 @@ def page(reader: Reader, campaign: str, *, model: str, gpu: str) -> str:
         if verdict.purpose in ("baseline", "headline", "headline-doubted", "e2e"):
             rows.append((verdict.at, _row(
                 f"{verdict.purpose}.{verdict.candidate[:12]}", verdict.purpose,
-                history.decode(verdict), model, gpu, verdict.purpose)))
+                verdict.decode(), model, gpu, verdict.purpose)))
     for told in past.decisions:
         if told.verdict in past.verdicts:
             rows.append((told.at, _decided(told, past.candidates.get(told.candidate),
-                                           history.decode(past.verdicts[told.verdict]), model,
+                                           past.verdicts[told.verdict].decode(), model,
                                            gpu)))
     rows.sort(key=lambda one: one[0])
     return trials_tsv.HEAD + trials_tsv.text(row for _, row in rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine.history import change_summary
-from engine.history.campaign_view import JournalView, Stagnation
+from engine.history.campaign_view import JournalView, StagnationRecord
 from engine.journal.records import DecisionRow, Round
 from engine.markdown import cost, line, table
 from engine.records import measured, performance, scope, stop_summary, transfer_check
@@ -34,7 +34,7 @@ def best(round: Round) -> str:
 
 def decision(story: JournalView, round: Round) -> str:
     """Return ACCEPTED, ROLLED BACK or BASELINE; what a person kept later counts."""
-    later = any(keep.round == round.n for keep in story.past.keeps)
+    later = any(keep.round == round.n for keep in story.history.keeps)
     return "ACCEPTED" if later else OUTCOMES.get(round.outcome or "", "not ended")
 
 
@@ -42,7 +42,7 @@ def value(metric: str, number: float | None) -> str:
     return "" if number is None else f"{number:.4g} {metric}"
 
 
-def review(told: Stagnation | None) -> list[str]:
+def review(told: StagnationRecord | None) -> list[str]:
     """Return the section on the stagnation review that a round began with, if it did."""
     if told is None:
         return []
@@ -72,7 +72,7 @@ def _hypotheses(story: JournalView, round: Round) -> list[str]:
 def _changes(story: JournalView, round: Round) -> list[str]:
     if round.outcome == "baseline":
         return ["## Change", "", "None: the code as it was.", ""]
-    past, rows = story.past, []
+    past, rows = story.history, []
     for told in (d for d in past.decisions if d.round == round.n):
         candidate = past.candidates.get(told.candidate)
         rows.append(
@@ -91,9 +91,9 @@ def _changes(story: JournalView, round: Round) -> list[str]:
 def shown(story: JournalView, round: Round) -> tuple[DecisionRow | None, Verdict] | None:
     """Return the verdict that stands for a round: the kept one, the fastest right one, the last."""
     if round.outcome == "baseline":
-        found = measured.of_best(story.past.until(round.ended_at or round.started_at))
+        found = measured.of_best(story.history.until(round.ended_at or round.started_at))
         return None if found is None else (None, found)
-    all_told = measured.of_round(story.past, round)
+    all_told = measured.of_round(story.history, round)
     kept = [pair for pair in all_told if pair[0].kind == "keep"]
     right = sorted((pair for pair in all_told if pair[1].speedup is not None),
                    key=lambda pair: pair[1].speedup or 0.0)
@@ -133,7 +133,7 @@ def _correct(verdict: Verdict) -> str:
 
 def _decision(story: JournalView, round: Round) -> Iterator[str]:
     yield from ("## Decision", "", decision(story, round), "")
-    for keep in story.past.keeps:
+    for keep in story.history.keeps:
         if keep.round == round.n:
             yield f"- {keep.commit[:12]}: {performance.why(story, keep)}: {line(keep.reason)}"
             yield ""
@@ -147,18 +147,18 @@ def _limits(story: JournalView, round: Round) -> list[str]:
 
 def _transfer(story: JournalView, round: Round) -> Iterator[str]:
     yield from ("## Real-training transfer check", "")
-    found = transfer_check.of_round(story.past, round.n)
+    found = transfer_check.of_round(story.history, round.n)
     if not found:
         yield from ("- nothing to check: no change of this round was measured", "")
     for candidate, check in found:
-        kept = any(keep.candidate == candidate for keep in story.past.keeps)
+        kept = any(keep.candidate == candidate for keep in story.history.keeps)
         yield f"- candidate: {candidate[:12]}"
         yield from (f"- {line(told)}" for told in check.lines(kept=kept))
         yield ""
 
 
 def _rollback(story: JournalView, round: Round) -> Iterator[str]:
-    if (lost := story.past.regression(round)) is not None:
+    if (lost := story.history.regression(round)) is not None:
         yield from ("## Regression", "", stop_summary.regressions(story, [lost]))
     if decision(story, round) != "ROLLED BACK":
         return
@@ -167,7 +167,7 @@ def _rollback(story: JournalView, round: Round) -> Iterator[str]:
     if found is None or found[0] is None:
         yield from (f"- {line(round.summary)}", "")
         return
-    candidate = story.past.candidates.get(found[0].candidate)
+    candidate = story.history.candidates.get(found[0].candidate)
     if candidate is not None:
         yield f"- expected: {line(candidate.hypothesis)}"
         yield f"- aimed at: {line(candidate.bottleneck) or 'no single bottleneck'}"

@@ -15,7 +15,7 @@ def of_round(story: JournalView, round: Round, *, later: bool = False) -> Iterat
     that were kept after it was over, if `later`.
     """
     yield f"- scope: {line(round.scope)}"
-    for keep in story.past.keeps:
+    for keep in story.history.keeps:
         if keep.round == round.n and keep.commit in story.splits and (
                 later or measured.within(keep, round)):
             told = "; ".join(split.told for split in story.splits[keep.commit])
@@ -39,4 +39,4 @@ def of_keep(story: JournalView, keep: DecisionRow) -> str:
     if found := story.splits.get(keep.commit):
         return "; ".join(split.conditions for split in found)
     return story.scopes.get(keep.candidate) or next(
-        (r.scope for r in story.past.rounds if r.n == keep.round), GLOBAL)
+        (r.scope for r in story.history.rounds if r.n == keep.round), GLOBAL)

@@ -15,7 +15,7 @@ REGRESSIONS = ("attempt", "date", "BEST_COMMIT", "candidate", "hypothesis", "cha
 
 def summary(story: JournalView, at: float, told: StopRecord) -> str:
     """Return the Stop Summary of a stop, as things were then."""
-    past = story.past.until(at)
+    past = story.history.until(at)
     counts, recent = past.tally, past.recent()
     lines = [
         "## Stop Summary", "", f"- stop time: {story.stamp(at)}",

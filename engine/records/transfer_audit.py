@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from engine.history import history
 from engine.history.history import CampaignHistory
 from engine.journal.records import DecisionRow, VerdictRow
 from engine.markdown import gain, line, table
@@ -145,7 +144,7 @@ def of(past: CampaignHistory) -> Audit:
 def _kept(pairs: Iterable[tuple[DecisionRow, VerdictRow]]) -> Iterator[KeptRound]:
     for decision, row in pairs:
         yield KeptRound(
-            round=decision.round, commit=decision.commit, check=check(history.decode(row))
+            round=decision.round, commit=decision.commit, check=check(row.decode())
         )
 
 

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from engine.history import history
 from engine.history.history import CampaignHistory
 from engine.markdown import gain
 from harness.verdict import Row, Transfer, Verdict
@@ -81,9 +80,9 @@ def of_round(past: CampaignHistory, n: int) -> list[tuple[str, TransferCheck]]:
     judged = [(d, past.verdicts[d.verdict]) for d in past.decisions
               if d.round == n and d.verdict in past.verdicts]
     kept = [pair for pair in judged if pair[0] in past.keeps]
-    audited = [pair for pair in judged if history.decode(pair[1]).transfer is not None]
+    audited = [pair for pair in judged if pair[1].decode().transfer is not None]
     shown = kept or past.judged(n)[:1] or audited[:1]
-    return [(decision.candidate, check(history.decode(row))) for decision, row in shown]
+    return [(decision.candidate, check(row.decode())) for decision, row in shown]
 
 
 def _estimate(found: Transfer, measured: float | None) -> tuple[float | None, str]:

@@ -22,10 +22,11 @@ Entry = tuple[float, int, tuple[str, ...]]
 
 def page(story: JournalView) -> str:
     """Return performance_trend.md."""
-    ended = {round.n: round.ended_at for round in story.past.rounds if round.ended_at is not None}
-    entries = [(ended[round.n], round.n, _row(story, round)) for round in story.past.rounds
+    ended = {round.n: round.ended_at for round in story.history.rounds
+             if round.ended_at is not None}
+    entries = [(ended[round.n], round.n, _row(story, round)) for round in story.history.rounds
                if round.n in ended]
-    for step in class_history.steps(story.past):
+    for step in class_history.steps(story.history):
         if step.round in ended:
             entries += _classes(step, ended[step.round])
     lines = sorted(entries, key=lambda entry: entry[:2])
@@ -48,7 +49,7 @@ def _row(story: JournalView, round: Round) -> tuple[str, ...]:
     if told is None:
         return (str(round.n), status, "the code as it was", micros(verdict.latency_us), "",
                 round_summary.best(round), round.summary)
-    candidate = story.past.candidates.get(told.candidate)
+    candidate = story.history.candidates.get(told.candidate)
     return (str(round.n), status, candidate.hypothesis if candidate else "",
             micros(verdict.latency_us), measured.change(verdict) + _after(story, told),
             round_summary.best(round),
@@ -57,5 +58,5 @@ def _row(story: JournalView, round: Round) -> tuple[str, ...]:
 
 def _after(story: JournalView, told: DecisionRow) -> str:
     """Say so where a keep stands on another of its round: its gain is what it adds to that."""
-    first = any(keep.round == told.round and keep.at < told.at for keep in story.past.keeps)
+    first = any(keep.round == told.round and keep.at < told.at for keep in story.history.keeps)
     return "; on top of what its round had kept before" if told.kind == "keep" and first else ""

@@ -15,7 +15,7 @@ import msgspec
 from engine import globs
 from engine.campaign.setup import Setup
 from engine.history import campaign_view, kernel_splits
-from engine.history.campaign_view import Commands
+from engine.history.campaign_view import CampaignCommands
 from engine.history.history import CampaignHistory
 from engine.journal.read import Reader
 from engine.journal.records import Round, VerdictRow
@@ -82,18 +82,18 @@ class Records:
         rounds long over are left to the first call.
         """
         found = campaign_view.read(reader, self.setup.id, self.setup.manifest.decision.score,
-                           Commands.of(self.setup.manifest))
-        found = msgspec.structs.replace(found, splits=kernel_splits.of(found.past, self._kernel))
+                           CampaignCommands.of(self.setup.manifest))
+        found = msgspec.structs.replace(found, splits=kernel_splits.of(found.history, self._kernel))
         _say(self.folder.performance, performance.page(found))
         _say(self.folder.trend, trend.page(found))
         _say(self.folder.log, optimize_log.page(found))
         _say(self.folder.results, results_tsv.page(reader, self.setup.id, **self._whose))
-        ended = [round for round in found.past.rounds if round.ended_at is not None]
+        ended = [round for round in found.history.rounds if round.ended_at is not None]
         for round in ended:
             if round.n > self._settled:
-                self._snapshot(round, found.past)
+                self._snapshot(round, found.history)
                 _say(self.folder.round(round.n) / "summary.md", round_summary.page(found, round))
-        self._candidates(found.past)
+        self._candidates(found.history)
         self._settled = max([0, *(round.n for round in ended[:-SETTLING])])
         if found.stops:
             _say(self.folder.report, markdown(reader, found.row))

@@ -119,8 +119,8 @@ class Pool:
         tick("starting", "worktree", None)
         worktree = setup.repo.worktree(task.slot, base_commit)
         try:
-            if task.mend is not None:
-                repair.put_back(task.mend, worktree)
+            if task.repair is not None:
+                repair.put_back(task.repair, worktree)
             scratch = setup.folder.fresh_scratch(task.slot)
             baseline_cache.seed(setup.folder.path, scratch / "home")  # of a cli worker
             bench = WorkerBench(target=setup.target, device=setup.device, fleet=self._fleet,

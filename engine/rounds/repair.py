@@ -9,7 +9,7 @@ import msgspec
 
 from engine.judge.candidate import CandidateTree
 from engine.repository.patches.patch import Patch
-from engine.task import Mend, Task
+from engine.task import RepairRequest, Task
 from harness.formats.text import plain
 from harness.verdict import Verdict
 
@@ -39,10 +39,10 @@ def again(task: Task, entry: CandidateTree, tree: Path, complaint: str,
     """
     left = f". Left out of your change, and not in this folder: {left_out}" if left_out else ""
     vain = f". Attempts to mend it that brought nothing: {tries}" if tries else ""
-    attempt = 1 + tries + (0 if task.mend is None else task.mend.attempt)
+    attempt = 1 + tries + (0 if task.repair is None else task.repair.attempt)
     if attempt > ATTEMPTS or task.backend not in BACKENDS:
         return None
-    return msgspec.structs.replace(task, mend=Mend(
+    return msgspec.structs.replace(task, repair=RepairRequest(
         attempt=attempt, of=ATTEMPTS, candidate=entry.id, tree=str(tree),
         changed=changed(entry.patch), deleted=deleted(entry.patch),
         complaint=plain(complaint, 1000) + left + vain))
@@ -59,7 +59,7 @@ def deleted(patch: Patch) -> tuple[str, ...]:
                  (file.is_deleted or file.old_path != file.path))
 
 
-def put_back(mend: Mend, worktree: Path) -> None:
+def put_back(mend: RepairRequest, worktree: Path) -> None:
     """Make a fresh worktree what the candidate had made of it."""
     for path in mend.deleted:
         (worktree / path).unlink(missing_ok=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from engine.context import EngineContext
 from engine.failpoint import failpoint
 from engine.history import round_resume
-from engine.history.spending import Meter
+from engine.history.spending import SpendingMeter
 from engine.journal.records import Candidate
 from engine.judge import candidate as candidates
 from engine.judge.candidate import CandidateTree, JudgedCandidate
@@ -21,7 +21,8 @@ from harness.errors import InputError
 class Retries:
     """Gives slots of one round their work back."""
 
-    def __init__(self, context: EngineContext, keeper: Keeper, pool: Pool, meter: Meter) -> None:
+    def __init__(self, context: EngineContext, keeper: Keeper, pool: Pool,
+                 meter: SpendingMeter) -> None:
         self.context, self.setup, self.keeper, self.pool = context, context.setup, keeper, pool
         self._meter = meter
 
@@ -34,8 +35,8 @@ class Retries:
 
         What it brought may be `known`: a repair goes on only where that is wrong as well.
         """
-        of = task.mend or task.divide
-        if of is None or (known and not (task.mend and self._is_wrong(known))):
+        of = task.repair or task.split
+        if of is None or (known and not (task.repair and self._is_wrong(known))):
             return None
         try:
             judged = self._judged_before(self.context.reader.candidate(of.candidate, self.setup.id))
@@ -50,7 +51,7 @@ class Retries:
             return None
         what = self._words(wanted)
         with self.context.writer.transaction():
-            self.keeper.refuse(entry, "repair" if wanted.mend else "split", f"{why}; {what}",
+            self.keeper.refuse(entry, "repair" if wanted.repair else "split", f"{why}; {what}",
                                verdict=judged.verdict_id)
             self._meter.note(cost=self.cost_of(wanted))
         failpoint("second-try.begun")
@@ -130,8 +131,8 @@ class Retries:
 
     @staticmethod
     def _words(task: Task) -> str:
-        if task.mend is not None:
-            return f"repair {task.mend.attempt} of {task.mend.of}"
+        if task.repair is not None:
+            return f"repair {task.repair.attempt} of {task.repair.of}"
         return "tried again for the classes that gain" if task.backend == split_retry.BACKEND else \
             "its agent is asked to split it"
 

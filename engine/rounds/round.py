@@ -11,8 +11,8 @@ import msgspec
 
 from engine.context import EngineContext
 from engine.history import history, round_resume
-from engine.history.round_resume import Begun
-from engine.history.spending import Meter
+from engine.history.round_resume import RoundProgress
+from engine.history.spending import SpendingMeter
 from engine.journal.records import Candidate, Round, RoundOutcome, Slot
 from engine.judge import candidate as candidates
 from engine.judge.candidate import CandidateTree, JudgedCandidate
@@ -46,7 +46,7 @@ class RoundRun:
     """Runs one round to its end. Raises CampaignStopped when the campaign is to end meanwhile."""
 
     def __init__(self, context: EngineContext, keeper: Keeper, pool: Pool, records: Records, n: int,
-                 between: Callable[[], None], meter: Meter,
+                 between: Callable[[], None], meter: SpendingMeter,
                  late: Callable[[int, int], str]) -> None:
         """`late` says of so many candidates in flight, and of so many gains beside them, why their
         verdicts leave no more time.
@@ -75,7 +75,7 @@ class RoundRun:
         """
         self._base, self._closing = self.setup.repo.best, closing
         self.context.round = self.n
-        begun = round_resume.begun(self.context.reader, self.setup.id, self.n)
+        begun = round_resume.progress_of(self.context.reader, self.setup.id, self.n)
         tasks = [task for task in tasks if task.slot not in
                  {candidate.slot for candidate in begun.again}]
         self._open(tasks, begun)
@@ -123,7 +123,7 @@ class RoundRun:
             self._slots.end(slot, "not begun", reason)
         self._working.clear()
 
-    def _open(self, tasks: Sequence[Task], begun: Begun) -> None:
+    def _open(self, tasks: Sequence[Task], begun: RoundProgress) -> None:
         writer, campaign = self.context.writer, self.setup.id
         self._make_room(len(tasks))
         writer.start_round(Round(campaign=campaign, n=self.n, scope=scope_of(tasks),
@@ -260,7 +260,7 @@ class RoundRun:
 
     def _goes_on(self, task: Task, why: str, known: str = "") -> bool:
         """Tell whether a slot whose second try brought nothing has another one, or will have."""
-        if self._cut or self._closing or not (task.mend or task.divide):
+        if self._cut or self._closing or not (task.repair or task.split):
             return False
         if self._no_gpu is not None:
             return True  # the next engine gives its slot the work back

@@ -44,7 +44,7 @@ class RoundSlots:
         to what was decided on it, or will.
         """
         candidate = self.context.reader.candidate(identity, self.campaign)
-        if task.mend or task.divide or candidate.slot != task.slot or \
+        if task.repair or task.split or candidate.slot != task.slot or \
                 not round_resume.is_work_of(self.context.reader, candidate, self.n):
             self.end(task.slot, "repeat", f"the same change as candidate {identity}", identity)
             return

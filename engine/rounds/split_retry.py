@@ -9,7 +9,7 @@ import msgspec
 from engine.judge.candidate import CandidateTree
 from engine.rounds import repair
 from engine.split.languages.detect import splits
-from engine.task import Divide, Task
+from engine.task import SplitRequest, Task
 from harness.formats.text import plain
 from harness.verdict import Verdict
 
@@ -33,7 +33,7 @@ def again(task: Task, entry: CandidateTree, tree: Path, verdict: Verdict, source
     the agent that the entry is of. None after so many `tries`, where classes do not diverge, or
     where it is a split itself.
     """
-    if task.divide is not None or task.backend == BACKEND or not diverges(verdict):
+    if task.split is not None or task.backend == BACKEND or not diverges(verdict):
         return None
     own = split and [file.path for file in entry.patch.files] == [source] and splits(source)
     backends = ([BACKEND] if own else []) + ([AGENT] if task.backend == AGENT else [])
@@ -42,12 +42,12 @@ def again(task: Task, entry: CandidateTree, tree: Path, verdict: Verdict, source
     by_outcome: dict[str, list[str]] = {"faster": [], "slower": [], "tie": []}
     for row in verdict.rows:
         by_outcome.setdefault(row.outcome, []).append(row.config_class)
-    wanted = Divide(
+    wanted = SplitRequest(
         candidate=entry.id, tree=str(tree), faster=tuple(by_outcome["faster"]),
         slower=tuple(by_outcome["slower"]), others=tuple(by_outcome["tie"]),
         changed=repair.changed(entry.patch), deleted=repair.deleted(entry.patch),
-        told=plain(complaint, 1000))
+        reason=plain(complaint, 1000))
     return msgspec.structs.replace(
-        task, backend=backends[tries], trials=0, mend=None, divide=wanted,
+        task, backend=backends[tries], trials=0, repair=None, split=wanted,
         hypothesis=f"{task.hypothesis}; where it gains alone",
         scope=" and ".join(by_outcome["faster"]))

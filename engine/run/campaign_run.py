@@ -13,9 +13,9 @@ from engine.campaign.setup import Setup
 from engine.context import CampaignStopped, EngineContext
 from engine.discovery.classes import class_baseline
 from engine.history import history, spending
-from engine.history.spending import Meter
-from engine.journal.errors import LeaseLost
+from engine.history.spending import SpendingMeter
 from engine.journal.records import Campaign, CampaignState
+from engine.journal.transact import LeaseLost
 from engine.lineage import deferred, headline, rollback
 from engine.lineage.promote import Keeper
 from engine.messages import SlotProgress
@@ -40,8 +40,9 @@ class CampaignRun:
     def __init__(self, context: EngineContext, *, decide_only: bool) -> None:
         self.context, self.decide_only = context, decide_only
         self.controls = ControlHandler(context, since=context.since, decide_only=decide_only)
-        self.meter = Meter(self._spend, spending.spent(context.reader.rounds(context.setup.id)),
-                           running=not decide_only)
+        self.meter = SpendingMeter(
+            self._spend, spending.spent(context.reader.rounds(context.setup.id)),
+            running=not decide_only)
         self._work_on(context.setup)
         self.before = self._campaign()
         context.on_controls = self._look

@@ -10,7 +10,7 @@ from engine.split.languages import conditions
 from engine.split.languages.conditions import Condition, Point
 from engine.split.languages.detect import language_of
 from engine.split.merge import changed_names, merge
-from engine.task import Divide
+from engine.task import SplitRequest
 from engine.workers import class_search
 from engine.workers.protocol import Report, WorkerBench
 from harness.benchmark.spec.command_target import CommandTarget
@@ -20,7 +20,7 @@ from harness.search.space import knobs
 from harness.target import Target
 
 
-def divide(wanted: Divide, bench: WorkerBench) -> Report:
+def divide(wanted: SplitRequest, bench: WorkerBench) -> Report:
     """Write the worktree's source with a candidate's kernel behind a dispatch; says why it cannot.
     """
     path = Path(bench.worktree) / bench.target.source
@@ -34,7 +34,7 @@ def divide(wanted: Divide, bench: WorkerBench) -> Report:
     return Report(ok=True, summary=told)
 
 
-def divided(old: str, new: str, wanted: Divide,
+def divided(old: str, new: str, wanted: SplitRequest,
             target: Target | CommandTarget) -> tuple[str, Condition]:
     """Return the source that takes a candidate's kernel for the classes it is faster in, and where.
 

@@ -46,9 +46,9 @@ Shapes (config classes): {classes}
 {brief}When you end, your changes to the files are measured against the current best. Numbers and
 claims that you report are not read. You cannot change the benchmark, the reference or the task.
 """
-MEND = """## Repair, attempt {mend.attempt} of {mend.of}
+MEND = """## Repair, attempt {repair.attempt} of {repair.of}
 
-Your last change is in this folder already, and it was rejected: {mend.complaint}
+Your last change is in this folder already, and it was rejected: {repair.complaint}
 
 Mend it, and keep its hypothesis.
 
@@ -122,11 +122,11 @@ def _prompt(task: Task, bench: WorkerBench) -> str:
     target = bench.target
     brief = f"{plain(task.brief, MAX_BRIEF).rstrip()}\n\n" if task.brief else ""
     number = f"- This is round {task.round} of the campaign.\n" if task.round else ""
-    if task.mend is not None:
-        brief = MEND.format(mend=task.mend) + brief
-    if task.divide is not None:
-        brief += split_prompt.asked(task.divide, target, Path(bench.scratch) / "home",
-                                 mends=task.mend is not None)
+    if task.repair is not None:
+        brief = MEND.format(repair=task.repair) + brief
+    if task.split is not None:
+        brief += split_prompt.asked(task.split, target, Path(bench.scratch) / "home",
+                                 mends=task.repair is not None)
     if isinstance(target, CommandTarget):
         return OF_COMMAND.format(
             op=target.op, edit=", ".join(f"`{glob}`" for glob in bench.edit),

@@ -39,9 +39,9 @@ class SplitWorker:
     def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
         target = bench.target
         language_of(target)
-        if task.divide is not None:
-            tick("splitting", f"candidate {task.divide.candidate}", None)
-            return divide(task.divide, bench)
+        if task.split is not None:
+            tick("splitting", f"candidate {task.split.candidate}", None)
+            return divide(task.split, bench)
         result = search_classes(task, bench, target, tick, cancel) \
             if isinstance(target, Target) else sweep(task, bench, tick, cancel, repeats=REPEATS)
         if result is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from engine.split import regions
-from engine.task import Divide
+from engine.task import SplitRequest
 from engine.workers import class_split
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.formats.text import plain
@@ -26,7 +26,7 @@ one. All classes are measured again: those that gain must be faster, the others 
 """
 
 
-def asked(wanted: Divide, target: Target | CommandTarget, home: Path, *, mends: bool) -> str:
+def asked(wanted: SplitRequest, target: Target | CommandTarget, home: Path, *, mends: bool) -> str:
     """Return the part of a prompt, once the files to be split lie below an agent's `home`; with
     `mends` its worktree holds a split that is to be mended, else the kernel as it was.
     """
@@ -36,7 +36,7 @@ def asked(wanted: Divide, target: Target | CommandTarget, home: Path, *, mends: 
         shutil.copyfile(Path(wanted.tree) / path, folder / path)
     sides = (("faster", wanted.faster), ("slower", wanted.slower), ("neither", wanted.others))
     return ASK.format(
-        told=plain(wanted.told, 1000) or "some are faster, others slower",
+        told=plain(wanted.reason, 1000) or "some are faster, others slower",
         classes="".join(f"- {word}: {_named(names, target)}\n" for word, names in sides if names),
         folder=folder, columns=_columns(wanted, target),
         deleted=f" (It deletes {plain(', '.join(wanted.deleted), 500)})" if wanted.deleted else "",
@@ -53,7 +53,7 @@ def _named(names: Iterable[str], target: Target | CommandTarget) -> str:
         for name in names)
 
 
-def _columns(wanted: Divide, target: Target | CommandTarget) -> str:
+def _columns(wanted: SplitRequest, target: Target | CommandTarget) -> str:
     """Return what tells the classes apart: the columns, or sizes, that all of them have."""
     found = regions.shared([point for name in (*wanted.faster, *wanted.slower, *wanted.others)
                             for point in class_split.points(name, target)])

@@ -5,25 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-import msgspec
-
 from engine.journal.records import VerdictRow
-from harness.verdict import Row, Verdict
+from harness.verdict import Row
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import Speedup
 
 
-def read(row: VerdictRow) -> Verdict | None:
-    """Return the harness's full answer, None if this version cannot read it."""
-    try:
-        return msgspec.json.decode(row.body, type=Verdict)
-    except (msgspec.DecodeError, msgspec.ValidationError, ValueError):
-        return None
-
-
 def said(row: VerdictRow) -> str:
     """Return what a verdict says, in one line."""
-    verdict = read(row)
+    verdict = row.decode_or_none()
     if verdict is None:
         return "its record cannot be read by this version"
     if not verdict.valid:
@@ -42,7 +32,7 @@ def said(row: VerdictRow) -> str:
 
 def class_rows(row: VerdictRow) -> Iterator[tuple[str, ...]]:
     """Yield one row per config class of a verdict."""
-    verdict = read(row)
+    verdict = row.decode_or_none()
     for one in verdict.rows if verdict else ():
         yield (one.config_class + (" (core)" if one.core else ""), "yes" if one.correct else "no",
                phrases.signed(one.outcome), phrases.micros(one.latency_us),

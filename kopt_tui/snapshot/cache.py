@@ -37,12 +37,8 @@ class SnapshotCache:
 
     def body(self, row: VerdictRow) -> Verdict | None:
         """Return the harness's answer in a recorded verdict, None if it cannot be read."""
-        def decode() -> Verdict | None:
-            try:
-                return harmless(msgspec.json.decode(row.body, type=Verdict))
-            except (msgspec.DecodeError, ValueError):
-                return None
-        return self.once(("body", row.campaign, str(row.id)), decode)
+        return self.once(("body", row.campaign, str(row.id)),
+                         lambda: harmless(row.decode_or_none()))
 
 
 def harmless(value: Value) -> Value:

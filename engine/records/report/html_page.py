@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from engine.history import campaign_view, history
+from engine.history import campaign_view
 from engine.history.campaign_view import JournalView
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, DecisionRow
@@ -39,7 +39,7 @@ AUDIT = ("round", "commit", "bucket", "cache keys", "benchmark gain", "estimated
 
 def html(reader: Reader, one: Campaign) -> str:
     """Return the report as one HTML document."""
-    told = campaign_view.whole(reader, one)
+    told = campaign_view.read_with_manifest(reader, one)
     title = f"{one.op} on {one.device or one.gpu}"
     parts = [
         _headline(one, told),
@@ -50,7 +50,7 @@ def html(reader: Reader, one: Campaign) -> str:
         _history(told),
         _end_to_end(told),
         _not_run(told),
-        _audit(transfer_audit.of(told.past)),
+        _audit(transfer_audit.of(told.history)),
         _limits(told),
         _next(told),
         _tried(told),
@@ -71,7 +71,7 @@ def _headline(one: Campaign, told: JournalView) -> Iterator[Markup]:
         return
     yield tag("p", tag("strong", ratio(one.speedup)), " as fast as where it began ",
               tag("span", ratio(one.speedup, one.speedup_low, one.speedup_high, measured.alpha(
-                  measured.of_headline(told.past))), class_="note"),
+                  measured.of_headline(told.history))), class_="note"),
               ", measured best against baseline.", class_="headline")
 
 
@@ -83,16 +83,16 @@ def _facts(told: JournalView) -> Iterator[Markup]:
         ("target", f"{row.op} in {row.lang or row.backend}"),
         ("device", f"{row.device} {row.gpu}".strip()), ("from commit", row.base_commit[:12]),
         ("to commit", row.best_commit[:12]),
-        *(("rolled back", stop_summary.rolled_back(one)) for one in told.past.rollbacks),
-        ("rounds", str(len(told.past.rounds))),
-        ("candidates", str(len(told.past.candidates))),
+        *(("rolled back", stop_summary.rolled_back(one)) for one in told.history.rollbacks),
+        ("rounds", str(len(told.history.rounds))),
+        ("candidates", str(len(told.history.candidates))),
         ("time", f"{told.stamp(row.created_at)} to {told.stamp(told.ended_at)}, "
                  f"{minutes:.0f} min")])
 
 
 def _progress(told: JournalView) -> Iterator[Markup]:
     points: list[Point] = []
-    for round in told.past.rounds:
+    for round in told.history.rounds:
         if round.ended_at is None:
             continue
         found = round_summary.shown(told, round)
@@ -112,23 +112,23 @@ def _progress(told: JournalView) -> Iterator[Markup]:
 
 def _kept(told: JournalView) -> Iterator[Markup]:
     yield tag("h2", "What was kept, and why")
-    rows = [_keep(told, keep) for keep in told.past.keeps]
+    rows = [_keep(told, keep) for keep in told.history.keeps]
     yield table(KEPT, rows) if rows else tag("p", "Nothing.")
 
 
 def _keep(told: JournalView, keep: DecisionRow) -> tuple[Child, ...]:
-    verdict = history.decode(told.past.verdicts[keep.verdict]) \
-        if keep.verdict in told.past.verdicts else None
-    times = ("", "") if verdict is None else measured.latencies(verdict, told.past.score)
-    gained = of_row(told.past.verdicts.get(keep.verdict or 0))
+    verdict = told.history.verdicts[keep.verdict].decode() \
+        if keep.verdict in told.history.verdicts else None
+    times = ("", "") if verdict is None else measured.latencies(verdict, told.history.score)
+    gained = of_row(told.history.verdicts.get(keep.verdict or 0))
     return (str(keep.round), tag("code", keep.commit[:12]), gained, *times,
-            ("rolled back: " if keep.commit in told.past.undone else "")
+            ("rolled back: " if keep.commit in told.history.undone else "")
             + performance.why(told, keep), keep.actor)
 
 
 def _classes(told: JournalView) -> Iterator[Markup]:
-    verdict = measured.of_best(told.past)
-    if verdict is None or not verdict.rows or told.past.best == told.past.base:
+    verdict = measured.of_best(told.history)
+    if verdict is None or not verdict.rows or told.history.best == told.history.base:
         return
     bars = [Bar(name=row.config_class, value=math.exp(row.log_ratio), low=_exp(row.low),
                 high=_exp(row.high)) for row in verdict.rows if row.log_ratio is not None]
@@ -143,17 +143,17 @@ def _classes(told: JournalView) -> Iterator[Markup]:
 
 
 def _history(told: JournalView) -> Iterator[Markup]:
-    if marks := history_by_class.by_class(told.past):
+    if marks := history_by_class.by_class(told.history):
         yield tag("h2", "History by config class")
         yield table(history_by_class.HEAD, [(
             str(one.round), tag("code", one.commit[:12])
-            if one.commit not in told.past.undone else f"{one.commit[:12]} (rolled back)",
+            if one.commit not in told.history.undone else f"{one.commit[:12]} (rolled back)",
             *history_by_class.cells(one)) for one in marks])
 
 
 def _end_to_end(told: JournalView) -> Iterator[Markup]:
     for found in told.end_to_end[-1:]:
-        verdict = history.decode(found)
+        verdict = found.decode()
         yield from (tag("h2", "End to end"), table(("", ""), [
             ("commit", found.candidate), ("command", told.commands.end_to_end),
             ("result", optimize_log.ended(verdict)), *(("note", note) for note in verdict.notes)]),
@@ -212,16 +212,16 @@ def _limits(told: JournalView) -> Iterator[Markup]:
 
 
 def _next(told: JournalView) -> Iterator[Markup]:
-    ideas = final_report.ideas(told, told.past)
+    ideas = final_report.ideas(told, told.history)
     if ideas:
         yield from (tag("h2", "What to try next"), tag("ol", *(tag("li", idea) for idea in ideas)))
 
 
 def _tried(told: JournalView) -> Iterator[Markup]:
     rows: list[tuple[Child, ...]] = []
-    for decision in told.past.decisions:
-        candidate = told.past.candidates.get(decision.candidate)
-        verdict = told.past.verdicts.get(decision.verdict or 0)
+    for decision in told.history.decisions:
+        candidate = told.history.candidates.get(decision.candidate)
+        verdict = told.history.verdicts.get(decision.verdict or 0)
         rows.append((str(decision.round), candidate.slot if candidate else "",
                      tag("code", decision.candidate[:12]), decision.kind,
                      of_row(verdict),
@@ -241,8 +241,8 @@ def _stops(told: JournalView) -> Iterator[Markup]:
     for at, stop in told.stops[-1:]:
         yield from (tag("h2", "Stop summary"), table(("", ""), [
             ("stopped", told.stamp(at)), ("because", stop.reason),
-            ("best commit", told.past.until(at).best),
-            ("best", measured.metrics(told.past.until(at))),
+            ("best commit", told.history.until(at).best),
+            ("best", measured.metrics(told.history.until(at))),
             ("spent", f"{stop.wall_s:.0f} s, {stop.trials} trials"),
             ("waiting for a person", str(stop.waiting))]))
 

@@ -7,8 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-import msgspec
-
 from engine.campaign import handover
 from engine.history import campaign_view
 from engine.history.campaign_view import JournalView
@@ -19,7 +17,6 @@ from engine.markdown import level
 from engine.records import class_history as history_by_class
 from engine.records import final_report, measured, optimize_log, stop_summary, transfer_audit
 from harness.formats.text import plain
-from harness.verdict import Verdict
 
 MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~])")
 HEADLINE = "headline"
@@ -28,23 +25,23 @@ HEADLINE = "headline"
 
 def markdown(reader: Reader, one: Campaign) -> str:
     """Return the report: headline, what was kept and why, what was tried, classes, the stop."""
-    told = campaign_view.whole(reader, one)
+    told = campaign_view.read_with_manifest(reader, one)
     candidates = {c.id: c for c in reader.candidates(one.id)}
     decisions = list(reversed(reader.decisions(one.id)))
     verdicts = {v.id: v for v in reader.verdicts(one.id)}
     waiting = [c for c in candidates.values() if c.state == "waiting"]
     parts = [
-        _headline(one, told.past),
+        _headline(one, told.history),
         _facts(told, candidates),
-        _kept(told.past, verdicts),
+        _kept(told.history, verdicts),
         _waiting(waiting, verdicts),
         _tried(decisions, candidates, verdicts),
-        _classes(told.past, verdicts),
-        _history(told.past),
+        _classes(told.history, verdicts),
+        _history(told.history),
         _limits(reader, one),
         _end_to_end(told),
-        transfer_audit.of(told.past).lines("## Real-training applicability audit"),
-        final_report.steps(told, told.past, "## What to try next"),
+        transfer_audit.of(told.history).lines("## Real-training applicability audit"),
+        final_report.steps(told, told.history, "## What to try next"),
         _learned(told),
         _stop(one, decisions),
     ]
@@ -97,8 +94,8 @@ def _facts(told: JournalView, candidates: dict[str, Candidate]) -> Iterator[str]
         ("target", text(f"{one.op} in {one.lang or one.backend}")),
         ("device", text(f"{one.device} {one.gpu}".strip())),
         ("from commit", f"`{one.base_commit[:12]}`"), ("to commit", f"`{one.best_commit[:12]}`"),
-        *(("rolled back", text(stop_summary.rolled_back(one))) for one in told.past.rollbacks),
-        ("rounds", str(len(told.past.rounds))), ("candidates", str(len(candidates))),
+        *(("rolled back", text(stop_summary.rolled_back(one))) for one in told.history.rollbacks),
+        ("rounds", str(len(told.history.rounds))), ("candidates", str(len(candidates))),
         ("time", f"{told.stamp(one.created_at)} to {told.stamp(told.ended_at)}, "
                  f"{(told.ended_at - one.created_at) / 60:.0f} min"),
     ]
@@ -166,7 +163,7 @@ def _classes(past: CampaignHistory, verdicts: dict[int, VerdictRow]) -> Iterator
     kept = [verdicts[d.verdict] for d in past.decisions if d.kind == "keep"
             and d.verdict in verdicts and d.commit not in past.undone]
     chosen = newest or (kept[-1] if kept else None)
-    verdict = _decode(chosen) if chosen else None
+    verdict = chosen.decode_or_none() if chosen else None
     if verdict is None or not verdict.rows:
         return
     yield "## Config classes"
@@ -244,13 +241,6 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str
     for row in rows:
         yield f"| {' | '.join(row)} |"
     yield ""
-
-
-def _decode(row: VerdictRow) -> Verdict | None:
-    try:
-        return msgspec.json.decode(row.body, type=Verdict)
-    except (msgspec.DecodeError, msgspec.ValidationError, ValueError):
-        return None
 
 
 def _number(value: float | None) -> str:

@@ -16,7 +16,7 @@ from engine.journal.read import Reader
 from engine.journal.records import GLOBAL
 from engine.journal.write import Writer
 from engine.manifest.schema import Cli, PoolSpec
-from engine.planning.bottlenecks import Lead
+from engine.planning.bottlenecks import TunableBottleneck
 from engine.planning.round_plan import SPLIT as SEARCHED
 from engine.planning.round_plan import plan
 from engine.records import writer
@@ -29,7 +29,7 @@ from tests.support import records_case as case
 from tests.support.records_case import KEPT
 
 
-def lead(rank: int, config_class: str, *names: str) -> Lead:
+def lead(rank: int, config_class: str, *names: str) -> TunableBottleneck:
     found = one_lead(rank, *names)
     return msgspec.structs.replace(found, bottleneck=msgspec.structs.replace(
         found.bottleneck, config_class=config_class))

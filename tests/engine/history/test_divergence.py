@@ -16,7 +16,7 @@ def told(*rounds: tuple[Any, ...], best: str = "b0") -> str:
         past.round("regression", *decisions)
     past.candidates.update({name: msgspec.structs.replace(one, base_commit=best)
                             for name, one in past.candidates.items()})
-    return divergence.brief(divergence.of(past.past))
+    return divergence.brief(divergence.of(past.history))
 
 
 def test_the_brief_says_what_needs_a_split_and_for_which_classes() -> None:
@@ -33,7 +33,7 @@ def test_a_candidate_is_told_once_and_not_without_end() -> None:
     past.candidates = {name: msgspec.structs.replace(one, id="c1", base_commit="b0")
                        for name, one in past.candidates.items()}
     past.decisions = [msgspec.structs.replace(one, candidate="c1") for one in past.decisions]
-    assert len(divergence.of(past.past)) == 1
+    assert len(divergence.of(past.history)) == 1
     text = told(*[(("reject", 0.8, mixed(0.8)),)] * 9)
     assert text.count("\n- ") == divergence.MOST and "round 10: " in text
 

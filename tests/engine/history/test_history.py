@@ -66,7 +66,7 @@ class Told:
             hypothesis=f"idea {number}", bottleneck="b1 memory", patch_path=f"{name}.patch")
 
     @property
-    def past(self) -> CampaignHistory:
+    def history(self) -> CampaignHistory:
         return CampaignHistory(folder=self.folder, base="b0", rounds=tuple(self.rounds),
                     decisions=tuple(self.decisions), verdicts=self.verdicts,
                     candidates=self.candidates)
@@ -115,7 +115,7 @@ def encoded(verdict: Verdict) -> bytes:
 def test_a_round_is_a_regression_only_if_its_best_correct_candidate_is(
         decisions: list[Any], failed: bool, outcome: str) -> None:
     told = Told().round(None, *decisions)
-    assert told.past.outcome(2, failed=failed) == outcome
+    assert told.history.outcome(2, failed=failed) == outcome
 
 
 def mixed(speedup: float, *, worst: float = 0.6, **fields: Any) -> dict[str, Any]:
@@ -146,15 +146,15 @@ CHEAT = Finding(rule="audit", severity="reject", detail="reads the clock")
 ])
 def test_one_faster_class_hides_no_regression(decisions: list[Any], outcome: str) -> None:
     told = Told().round(None, *decisions)
-    assert told.past.outcome(2) == outcome
+    assert told.history.outcome(2) == outcome
     told.rounds[-1] = Told._round(2, outcome)
-    assert len(told.past.recent()) == (outcome == "regression")
+    assert len(told.history.recent()) == (outcome == "regression")
 
 
 def test_a_regression_is_one_beyond_the_manifests_margin() -> None:
     told = Told().round(None, ("reject", 0.97, mixed(0.97)))
-    assert told.past.outcome(2) == "regression"
-    assert msgspec.structs.replace(told.past, margin=0.05).outcome(2) == "tie"
+    assert told.history.outcome(2) == "regression"
+    assert msgspec.structs.replace(told.history, margin=0.05).outcome(2) == "tie"
 
 
 REGRESSION = ("regression", ("regression", 0.8))
@@ -168,7 +168,7 @@ def regressions(told: Told, count: int) -> Told:
 
 @pytest.mark.parametrize("count", [0, 1, 4, 5, 6, 9])
 def test_the_list_rolls_over_the_last_five(count: int) -> None:
-    recent = regressions(Told(), count).past.recent()
+    recent = regressions(Told(), count).history.recent()
     assert [one.round for one in recent] == list(range(2, count + 2))[-RECENT:]
 
 
@@ -179,21 +179,21 @@ def test_the_list_rolls_over_the_last_five(count: int) -> None:
 ])
 def test_what_is_no_regression_clears_the_list(outcome: str, decision: tuple[Any, ...]) -> None:
     told = regressions(Told(), 3).round(outcome, decision)
-    assert told.past.recent() == ()
-    assert [one.round for one in regressions(told, 1).past.recent()] == [6]
+    assert told.history.recent() == ()
+    assert [one.round for one in regressions(told, 1).history.recent()] == [6]
 
 
 def test_a_keep_by_a_person_after_the_round_clears_the_list() -> None:
     told = regressions(Told(), 2)
     told.decide(3, "keep", 1.3, actor="ann", at=45.0)
-    assert told.past.recent() == () and told.past.best == "k3"
-    assert [one.round for one in told.past.until(44.0).recent()] == [2, 3]
+    assert told.history.recent() == () and told.history.best == "k3"
+    assert [one.round for one in told.history.until(44.0).recent()] == [2, 3]
 
 
 def test_a_keep_that_was_given_up_is_none() -> None:
     told = regressions(Told(), 1)
     told.decide(2, "keep", 1.3, state="closed")
-    assert told.past.best == "b0" and len(told.past.recent()) == 1
+    assert told.history.best == "b0" and len(told.history.recent()) == 1
 
 
 def test_a_summary_has_every_field(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_a_summary_has_every_field(tmp_path: Path) -> None:
                            rows=rows, evidence=(Evidence(kind="launch", detail="k: 3 waves"),
                                                 Evidence(kind="cost", detail="2 s")))
     told = Told(tmp_path).round("regression", ("regression", 0.8, {"body": body}))
-    (one,) = told.past.recent()
+    (one,) = told.history.recent()
     assert (one.round, one.at, one.baseline, one.candidate) == (2, 25.0, "b0", "c1")
     assert (one.hypothesis, one.bottleneck, one.files) == ("idea 1", "b1 memory", ("scale.c",))
     assert one.wall_us == (pytest.approx(10.0), 12.5) and one.kernel_us is None
@@ -223,7 +223,7 @@ def test_a_summary_has_every_field(tmp_path: Path) -> None:
 def test_only_the_scored_time_is_claimed(kind: Any, score: Any, kernel: bool) -> None:
     body = samples.verdict(latency_kind=kind, speedup=0.8, speedup_low=0.7, speedup_high=0.9)
     told = Told().round("regression", ("regression", 0.8, {"body": body}))
-    (one,) = msgspec.structs.replace(told.past, score=score).recent()
+    (one,) = msgspec.structs.replace(told.history, score=score).recent()
     assert (one.kernel_us is not None, one.wall_us is not None) == (kernel, not kernel)
 
 
@@ -237,18 +237,18 @@ def test_a_card_has_both_times_in_the_summary(score: Any, wall: Any, kernel: Any
     body = samples.verdict(latency_kind="measured-gpu", latency_us=20.0, speedup=0.8,
                            speedup_low=0.7, speedup_high=0.9, rows=rows)
     told = Told().round("regression", ("regression", 0.8, {"body": body}))
-    (one,) = msgspec.structs.replace(told.past, score=score).recent()
+    (one,) = msgspec.structs.replace(told.history, score=score).recent()
     assert (one.wall_us, one.kernel_us) == (pytest.approx(wall), pytest.approx(kernel))
 
 
 def test_a_patch_that_was_pruned_costs_only_its_file_names() -> None:
-    (one,) = regressions(Told(), 1).past.recent()
+    (one,) = regressions(Told(), 1).history.recent()
     assert one.files == ()
 
 
 def test_the_fastest_of_a_round_is_its_summary() -> None:
     told = Told().round("regression", ("regression", 0.7), ("regression", 0.9), ("reject", None))
-    assert [one.candidate for one in told.past.recent()] == ["c2"]
+    assert [one.candidate for one in told.history.recent()] == ["c2"]
 
 
 @pytest.mark.parametrize(("rounds", "count"), [
@@ -264,20 +264,20 @@ def test_a_round_without_a_new_candidate_is_in_vain(rounds: list[Any], count: in
     told = Told()
     for outcome, decisions in rounds:
         told.round(outcome, *decisions)
-    assert told.past.in_vain() == count
+    assert told.history.in_vain() == count
 
 
 def test_the_best_after_a_round_is_what_was_kept_until_the_next() -> None:
     told = Told().round("keep", ("keep", 1.2)).round("tie", ("tie", 1.0)).round(
         "keep", ("keep", 1.5))
-    past = told.past
+    past = told.history
     assert [past.best_after(n) for n in (1, 2, 3, 4)] == ["b0", "k1", "k1", "k3"]
 
 
 def test_what_was_rolled_back_is_best_no_more_and_was_until_then() -> None:
     told = Told().round("keep", ("keep", 1.2)).round("keep", ("keep", 1.5)).round(
         "keep", ("keep", 1.6)).round("keep", ("keep", 1.3))
-    past = msgspec.structs.replace(told.past, rollbacks=(Rollback(
+    past = msgspec.structs.replace(told.history, rollbacks=(Rollback(
         round=4, at=49.5, before="k3", commit="k1", reason="fails", told="rolled back",
         undone=("k2", "k3")),))
     assert [past.best_after(n) for n in (2, 3, 4, 5)] == ["k1", "k2", "k3", "k4"]
@@ -295,8 +295,8 @@ def test_the_list_is_as_long_as_the_streak_up_to_five(rounds: list[list[Any]]) -
     for decisions in rounds:
         told.round(None, *decisions)
         n = len(told.rounds)
-        told.rounds[-1] = Told._round(n, told.past.outcome(n))
-    past = told.past
+        told.rounds[-1] = Told._round(n, told.history.outcome(n))
+    past = told.history
     recent = past.recent()
     assert len(recent) == min(RECENT, past.tally.consecutive_regressions)
     assert all(one.change > 0 for one in recent)

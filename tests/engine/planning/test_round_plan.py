@@ -9,24 +9,24 @@ import pytest
 
 from engine.journal.records import Bottleneck
 from engine.manifest.schema import Cli, PoolSpec
-from engine.planning.bottlenecks import Lead
-from engine.planning.round_plan import Outlook, Success, plan, planned_share
+from engine.planning.bottlenecks import TunableBottleneck
+from engine.planning.round_plan import PlanInputs, SlotKindStats, plan, planned_share
 from harness.search.space.knobs import Knob
 
 KNOBS = tuple(Knob(name=name, line=n, value=1, choices=(1, 2)) for n, name in enumerate("ABC", 1))
 AGENT = Cli(name="agent", command="agent {prompt}")
 
 
-def lead(rank: int, *names: str) -> Lead:
-    return Lead(knobs=names, bottleneck=Bottleneck(
+def lead(rank: int, *names: str) -> TunableBottleneck:
+    return TunableBottleneck(knobs=names, bottleneck=Bottleneck(
         campaign="c", round=2, rank=rank, id=f"b2.{rank}", kernel="k", config_class="tall",
         limiter="memory", metric="% of roofline", value=12.0, detail="slow", advice="move less"))
 
 
-def outlook(**fields: Any) -> Outlook:
+def outlook(**fields: Any) -> PlanInputs:
     given: dict[str, Any] = {"campaign": "c", "round": 2, "slots": 4, "pool": PoolSpec(),
                              "knobs": KNOBS, "leads": (lead(1, "A", "B"), lead(2, "C"))}
-    return Outlook(**(given | fields))
+    return PlanInputs(**(given | fields))
 
 
 @pytest.mark.parametrize(("fields", "share"), [
@@ -37,12 +37,12 @@ def outlook(**fields: Any) -> Outlook:
     ({"pool": PoolSpec(mode="fixed")}, 0),
     ({"pool": PoolSpec(mode="planned")}, 3),
     ({"round": 5, "slots": 8}, 4),
-    ({"round": 5, "slots": 8, "planned": Success(speedups=(3.0, 3.0), slots=2),
-      "fixed": Success(speedups=(1.0,), slots=1)}, 6),
-    ({"round": 5, "slots": 8, "planned": Success(speedups=(1.0,), slots=8),
-      "fixed": Success(speedups=(4.0,), slots=1)}, 1),
-    ({"round": 5, "slots": 8, "planned": Success(speedups=(1000.0,), slots=1)}, 4),
-    ({"round": 5, "slots": 4, "planned": Success(speedups=(90.0,), slots=1)}, 3),
+    ({"round": 5, "slots": 8, "planned": SlotKindStats(speedups=(3.0, 3.0), slots=2),
+      "fixed": SlotKindStats(speedups=(1.0,), slots=1)}, 6),
+    ({"round": 5, "slots": 8, "planned": SlotKindStats(speedups=(1.0,), slots=8),
+      "fixed": SlotKindStats(speedups=(4.0,), slots=1)}, 1),
+    ({"round": 5, "slots": 8, "planned": SlotKindStats(speedups=(1000.0,), slots=1)}, 4),
+    ({"round": 5, "slots": 4, "planned": SlotKindStats(speedups=(90.0,), slots=1)}, 3),
 ])
 def test_share_of_planned_slots(fields: dict[str, Any], share: int) -> None:
     assert planned_share(outlook(**fields)) == share

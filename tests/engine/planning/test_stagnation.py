@@ -13,8 +13,8 @@ from engine.history.history import Regression
 from engine.journal.records import Bottleneck
 from engine.manifest.schema import Cli, PoolSpec
 from engine.planning import directions, stagnation
-from engine.planning.bottlenecks import Lead
-from engine.planning.round_plan import Outlook, plan, planned_share
+from engine.planning.bottlenecks import TunableBottleneck
+from engine.planning.round_plan import PlanInputs, plan, planned_share
 from engine.planning.stagnation import DIRECTIONS
 from harness.search.space.knobs import Knob
 
@@ -23,8 +23,8 @@ KNOBS = tuple(Knob(name=name, line=n, value=1, choices=(1, 2)) for n, name in en
 AGENT = Cli(name="agent", command="agent {prompt}")
 
 
-def lead(rank: int, *names: str, limiter: str = "memory") -> Lead:
-    return Lead(knobs=names, bottleneck=Bottleneck(
+def lead(rank: int, *names: str, limiter: str = "memory") -> TunableBottleneck:
+    return TunableBottleneck(knobs=names, bottleneck=Bottleneck(
         campaign="c", round=2, rank=rank, id=f"b2.{rank}", kernel="k", config_class="tall",
         limiter=limiter, metric="% of roofline", value=12.0, detail="slow", advice="move less"))
 
@@ -32,11 +32,11 @@ def lead(rank: int, *names: str, limiter: str = "memory") -> Lead:
 LEADS = (lead(1, *NAMES), lead(2, "C", limiter="not vectorised"))
 
 
-def outlook(rollbacks: int = 0, tried: frozenset[str] = frozenset(), **fields: Any) -> Outlook:
+def outlook(rollbacks: int = 0, tried: frozenset[str] = frozenset(), **fields: Any) -> PlanInputs:
     given: dict[str, Any] = {"campaign": "c", "round": 7, "slots": 4, "pool": PoolSpec(),
                              "knobs": KNOBS, "leads": LEADS, "tried": tried,
                              "review": stagnation.review(rollbacks, tried)}
-    return Outlook(**(given | fields))
+    return PlanInputs(**(given | fields))
 
 
 @pytest.mark.parametrize(("rollbacks", "depth", "width"), [
@@ -117,7 +117,7 @@ def test_a_review_names_three_new_directions_at_least(found: tuple[str, ...], co
     assert len(named) == count and named[:len(found)] == found and len(set(named)) == count
 
 
-def moved(found: list[directions.Direction]) -> list[str]:
+def moved(found: list[directions.SearchDirection]) -> list[str]:
     return ["".join(one.knobs) for one in found]
 
 

@@ -45,7 +45,7 @@ def attempts(setup: Setup) -> list[int]:
         tasks = [
             round_resume.task_of(reader, setup.id, one.id) for one in reader.candidates(setup.id)
         ]
-    return [task.mend.attempt if task.mend else 0 for task in tasks if task is not None]
+    return [task.repair.attempt if task.repair else 0 for task in tasks if task is not None]
 
 
 @pytest.mark.slow

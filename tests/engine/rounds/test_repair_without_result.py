@@ -111,9 +111,9 @@ def test_records_are_those_of_an_undisturbed_run(tmp_path: Path) -> None:
 def test_an_agent_is_told_how_often_it_brought_nothing() -> None:
     first = repair.again(TASK, entry("total.c"), Path("/t"), "wrong")
     third = repair.again(TASK, entry("total.c"), Path("/t"), "wrong", tries=2)
-    assert first is not None and third is not None and first.mend is not None
-    assert (first.mend.attempt, first.mend.complaint) == (1, "wrong")
-    assert third.mend is not None and third.mend.attempt == 3
-    assert third.mend.complaint == "wrong. Attempts to mend it that brought nothing: 2"
+    assert first is not None and third is not None and first.repair is not None
+    assert (first.repair.attempt, first.repair.complaint) == (1, "wrong")
+    assert third.repair is not None and third.repair.attempt == 3
+    assert third.repair.complaint == "wrong. Attempts to mend it that brought nothing: 2"
     assert repair.again(TASK, entry("total.c"), Path("/t"), "wrong", tries=3) is None
     assert repair.again(first, entry("total.c"), Path("/t"), "wrong", tries=2) is None

@@ -133,15 +133,15 @@ def test_what_another_round_brought_leaves_a_slot_of_that_name_alone(tmp_path: P
     made = journal(setup, writer)
     assert writer.add_candidate(made["c"], of=made["a"].id)  # approved, on a base that has moved
     assert (
-        round_resume.begun(reader, setup.id, 3) == round_resume.Begun()
+        round_resume.progress_of(reader, setup.id, 3) == round_resume.RoundProgress()
     )  # it is still to do its work
-    assert round_resume.begun(reader, setup.id, 2).undecided == {"fixed"}
+    assert round_resume.progress_of(reader, setup.id, 2).undecided == {"fixed"}
     assert writer.add_candidate(
         made["b"], round_resume.told(TASK)
     )  # now it has, and is to mend that
     writer.add_decision(setup.id, made["b"].id, "repair", "wrong", round=3, actor="engine")
     writer.set_candidate_state(setup.id, made["b"].id, "closed")
-    begun = round_resume.begun(reader, setup.id, 3)
+    begun = round_resume.progress_of(reader, setup.id, 3)
     assert begun.through == {"fixed"} and [one.id for one in begun.again] == [made["b"].id]
     assert not begun.undecided
 

@@ -15,7 +15,7 @@ import pytest
 from engine.campaign.setup import Setup
 from engine.manifest.schema import Cli
 from engine.rounds import split_retry
-from engine.task import Divide, Mend
+from engine.task import RepairRequest, SplitRequest
 from engine.workers.cli import CliWorker
 from engine.workers.protocol import LOG
 from harness.verdict import Finding
@@ -27,9 +27,9 @@ from tests.support import campaigns, split_case
 from tests.support.split_case import KERNEL
 
 DIVERGED = verdict(a="faster", b="slower", c="tie")
-WANTED = Divide(candidate="c1", tree="", faster=("context=1024",), slower=("context=8",),
+WANTED = SplitRequest(candidate="c1", tree="", faster=("context=1024",), slower=("context=8",),
                 others=("context=64",), changed=("total.c", "src/wide.h"), deleted=("old.h",),
-                told="a class loses 30.0%; needs a split")
+                reason="a class loses 30.0%; needs a split")
 
 
 @pytest.mark.parametrize(("paths", "split", "backends"), [
@@ -43,9 +43,9 @@ def test_kopt_tries_itself_and_then_asks_the_agent(paths: list[str], split: bool
                           tries=tries, complaint="needs a split") for tries in range(3)]
     assert [one.backend for one in tried if one is not None] == backends
     last = tried[len(backends) - 1]
-    assert last is not None and last.divide is not None and last.slot == TASK.slot
-    assert last.divide.faster == ("a",) and last.divide.told == "needs a split"
-    assert last.divide.changed == tuple(paths) and last.option == TASK.option
+    assert last is not None and last.split is not None and last.slot == TASK.slot
+    assert last.split.faster == ("a",) and last.split.reason == "needs a split"
+    assert last.split.changed == tuple(paths) and last.option == TASK.option
     assert split_retry.again(last, entry(*paths), Path("/t"), DIVERGED, "total.c") is None
 
 
@@ -62,8 +62,8 @@ def test_only_agents_are_asked() -> None:
     )
 
 
-def asked(folder: Path, wanted: Divide, target: Any = split_case.TARGET,
-          mend: Mend | None = None) -> tuple[str, Path]:
+def asked(folder: Path, wanted: SplitRequest, target: Any = split_case.TARGET,
+          mend: RepairRequest | None = None) -> tuple[str, Path]:
     """Return what an agent is told, and the folder of the change that is to be split."""
     bench = msgspec.structs.replace(split_case.bench(folder), target=target)
     tree = split_case.project(folder / "candidate", total_c=KERNEL.replace("TILE 32", "TILE 256"))
@@ -71,7 +71,7 @@ def asked(folder: Path, wanted: Divide, target: Any = split_case.TARGET,
     (tree / "src/wide.h").write_text("wide")
     command = f"{sys.executable} -c 'print(open(\"{{prompt}}\").read())'"
     task = msgspec.structs.replace(
-        TASK, option="agent", mend=mend, divide=msgspec.structs.replace(wanted, tree=str(tree)))
+        TASK, option="agent", repair=mend, split=msgspec.structs.replace(wanted, tree=str(tree)))
     report = CliWorker([Cli(name="agent", command=command)]).work(
         task, bench, lambda *_: None, threading.Event())
     assert report.ok, report
@@ -99,7 +99,7 @@ def test_a_kernels_classes_are_told_with_their_sizes(tmp_path: Path) -> None:
 
 
 def test_a_split_that_is_mended_lies_in_the_folder_already(tmp_path: Path) -> None:
-    said, _ = asked(tmp_path, WANTED, mend=Mend(attempt=1, of=3, candidate="c2", tree="",
+    said, _ = asked(tmp_path, WANTED, repair=RepairRequest(attempt=1, of=3, candidate="c2", tree="",
                                                 changed=(), deleted=(), complaint="wrong"))
     assert "## Repair, attempt 1 of 3" in said and "your split of it lies in this folder" in said
 

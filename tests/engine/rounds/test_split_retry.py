@@ -16,7 +16,7 @@ from engine.rounds import split_retry
 from engine.split import regions
 from engine.split.languages import c_dispatch, conditions
 from engine.split.merge import merge
-from engine.task import Divide, Mend, Task
+from engine.task import RepairRequest, SplitRequest, Task
 from engine.workers import class_split as dividing
 from engine.workers.kernel_split import SplitWorker
 from harness.errors import Refused
@@ -112,20 +112,20 @@ WANTED = {
 @pytest.mark.parametrize("name", WANTED)
 def test_the_condition_is_found_from_the_classes_names(name: str) -> None:
     faster, slower, others, wanted = WANTED[name]
-    given = Divide(candidate="c1", tree="", faster=faster, slower=slower, others=others)
+    given = SplitRequest(candidate="c1", tree="", faster=faster, slower=slower, others=others)
     _, condition = dividing.divided(OLD, WIDE, given, split_case.TARGET)
     assert str(condition) == wanted
 
 
 def test_classes_that_nothing_tells_apart_are_not_split() -> None:
-    given = Divide(candidate="c1", tree="", faster=("tall",), slower=("wide",))
+    given = SplitRequest(candidate="c1", tree="", faster=("tall",), slower=("wide",))
     with pytest.raises(Refused, match="no condition on a parameter tells tall from wide"):
         dividing.divided(OLD, WIDE, given, split_case.TARGET)
 
 
 def test_a_kernels_classes_are_told_by_their_sizes() -> None:
     old = test_class_split.KERNEL
-    given = Divide(candidate="c1", tree="", faster=("large",), slower=("small",))
+    given = SplitRequest(candidate="c1", tree="", faster=("large",), slower=("small",))
     text, condition = dividing.divided(old, old.replace("TILE 64", "TILE 4096"), given,
                               test_class_split.TARGET)
     assert str(condition) == "n >= 40000" and len(c_dispatch.read(text)[1]) == 1
@@ -135,8 +135,9 @@ def test_the_worker_writes_it_without_a_search(tmp_path: Path) -> None:
     given = split_case.bench(tmp_path)
     tree = split_case.project(tmp_path / "candidate", total_c=WIDE)
     task = Task(slot="p", kind="planned", backend="split", hypothesis="", bottleneck="", seed=1,
-                trials=0, divide=Divide(candidate="c1", tree=str(tree), faster=("context=1024",),
-                                        slower=("context=8",)))
+                trials=0, split=SplitRequest(
+                    candidate="c1", tree=str(tree), faster=("context=1024",),
+                    slower=("context=8",)))
     report = SplitWorker().work(task, given, lambda *_: None, threading.Event())
     assert report.ok and report.summary == \
         "candidate c1 where context >= 1024, the kernel as it was elsewhere"
@@ -174,10 +175,10 @@ def test_what_diverges_is_given_to_the_split(name: str) -> None:
     again = split_retry.again(task, entry(*paths), Path("/t"), found, "total.c")
     assert (again is not None) == wanted
     if again is not None:
-        assert again.divide == Divide(candidate="c1", tree="/t", faster=("a",), slower=("b",),
+        assert again.split == SplitRequest(candidate="c1", tree="/t", faster=("a",), slower=("b",),
                                       others=("c",), changed=("total.c",))
         assert again.backend == "split" and again.slot == TASK.slot
-        mended = msgspec.structs.replace(task, mend=Mend(
+        mended = msgspec.structs.replace(task, repair=RepairRequest(
             attempt=1, of=3, candidate="c0", tree="/wrong", changed=("total.c",), deleted=(),
             complaint="it was wrong"))  # what was wrong is not what the old kernel was
         assert split_retry.again(mended, entry(*paths), Path("/t"), found, "total.c") == again

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from engine.context import EngineContext
 from engine.history import spending
 from engine.history.history import CampaignHistory
-from engine.history.spending import BEAT_S, ENDING_S, Meter, Takes
+from engine.history.spending import BEAT_S, ENDING_S, DurationEstimates, SpendingMeter
 from engine.journal import migrations
 from engine.journal.read import Reader
 from engine.journal.records import DecisionKind, DecisionRow, Round, VerdictRow
@@ -54,7 +54,7 @@ class Book:
 
 def test_time_goes_into_the_journal_every_few_seconds() -> None:
     clock, book = Clock(), Book()
-    meter = Meter(book, clock=clock)
+    meter = SpendingMeter(book, clock=clock)
     for _ in range(100):
         clock.now += BEAT_S / 10
         meter.beat()
@@ -66,7 +66,7 @@ def test_time_goes_into_the_journal_every_few_seconds() -> None:
 def test_what_is_spent_before_the_first_round_counts_in_it() -> None:
     clock, book = Clock(), Book()
     book.open = False
-    meter = Meter(book, clock=clock)
+    meter = SpendingMeter(book, clock=clock)
     clock.now += 20
     meter.beat()
     assert (book.seconds, meter.spent.wall_s) == (0.0, 20.0)
@@ -77,7 +77,7 @@ def test_what_is_spent_before_the_first_round_counts_in_it() -> None:
 
 def test_a_pause_costs_nothing() -> None:
     clock, book = Clock(), Book()
-    meter = Meter(book, clock=clock)
+    meter = SpendingMeter(book, clock=clock)
     clock.now += 3
     meter.pause()
     clock.now += 5000
@@ -90,7 +90,7 @@ def test_a_pause_costs_nothing() -> None:
 
 def test_a_host_that_only_decides_spends_nothing() -> None:
     clock, book = Clock(), Book()
-    meter = Meter(book, BudgetUsed(wall_s=9.0), running=False, clock=clock)
+    meter = SpendingMeter(book, BudgetUsed(wall_s=9.0), running=False, clock=clock)
     clock.now += 50
     meter.note()
     assert (book.seconds, meter.spent.wall_s) == (0.0, 9.0)
@@ -104,7 +104,7 @@ steps = st.lists(st.tuples(st.sampled_from(["work", "note", "beat", "pause", "re
 def test_engine_after_engine_loses_no_more_than_a_beat(steps: list[tuple[str, float]]) -> None:
     """What the journal holds is never more than what was worked, nor less but for the kills."""
     clock, book = Clock(), Book()
-    meter = Meter(book, clock=clock)
+    meter = SpendingMeter(book, clock=clock)
     worked, paused, kills = 0.0, False, 0
     for step, seconds in steps:
         if step == "work":
@@ -112,7 +112,7 @@ def test_engine_after_engine_loses_no_more_than_a_beat(steps: list[tuple[str, fl
             worked += 0.0 if paused else seconds
             meter.beat()
         elif step == "killed":
-            meter = Meter(book, BudgetUsed(wall_s=book.seconds), clock=clock)
+            meter = SpendingMeter(book, BudgetUsed(wall_s=book.seconds), clock=clock)
             paused, kills = False, kills + 1
         elif step in ("pause", "resume") and paused != (step == "pause"):
             getattr(meter, step)()
@@ -153,14 +153,14 @@ def test_campaigns_of_an_older_kopt_have_spent_what_their_rounds_lasted(tmp_path
     assert migrations.SCHEMA_VERSION >= 2 and [r.spent_s for r in rounds] == [4.5, 0.0]
 
 
-EACH = Takes(verdict=10.0, final=20.0, end_to_end=60.0)
+EACH = DurationEstimates(verdict=10.0, final=20.0, end_to_end=60.0)
 
 
 @pytest.mark.parametrize(("wall_s", "each", "candidates", "more", "margin"), [
     (None, EACH, 4, {}, 0.0),
-    (1000.0, Takes(verdict=10.0, final=10.0), 0, {}, ENDING_S + 10.0),
-    (1000.0, Takes(verdict=10.0, final=10.0), 4, {}, ENDING_S + 50.0),
-    (1000.0, Takes(), 4, {}, ENDING_S),
+    (1000.0, DurationEstimates(verdict=10.0, final=10.0), 0, {}, ENDING_S + 10.0),
+    (1000.0, DurationEstimates(verdict=10.0, final=10.0), 4, {}, ENDING_S + 50.0),
+    (1000.0, DurationEstimates(), 4, {}, ENDING_S),
     (1000.0, EACH, 0, {}, ENDING_S + 80.0),
     (1000.0, EACH, 8, {"cards": 4}, ENDING_S + 20.0 + 80.0),
     (1000.0, EACH, 9, {"cards": 4}, ENDING_S + 30.0 + 80.0),
@@ -172,7 +172,7 @@ EACH = Takes(verdict=10.0, final=20.0, end_to_end=60.0)
     (2.0, EACH, 1, {}, 1.0),
 ])
 def test_the_margin_holds_a_verdict_for_all_in_flight_and_what_comes_after(
-        wall_s: float | None, each: Takes, candidates: int, more: dict[str, Any],
+        wall_s: float | None, each: DurationEstimates, candidates: int, more: dict[str, Any],
         margin: float) -> None:
     assert spending.margin_s(BudgetSpec(wall_s=wall_s), each, candidates, **more) == margin
 
@@ -181,7 +181,8 @@ def test_the_margin_holds_a_verdict_for_all_in_flight_and_what_comes_after(
        st.integers(0, 9))
 def test_the_margin_grows_with_what_is_in_flight(wall_s: float, each_s: float, flying: int,
                                                  cards: int, gains: int) -> None:
-    of, each = BudgetSpec(wall_s=wall_s), Takes(verdict=each_s, final=each_s, end_to_end=each_s)
+    of = BudgetSpec(wall_s=wall_s)
+    each = DurationEstimates(verdict=each_s, final=each_s, end_to_end=each_s)
 
     def margin(flying: int, cards: int, gains: int) -> float:
         return spending.margin_s(of, each, flying, cards=cards, gains=gains)
@@ -200,25 +201,26 @@ def recorded(folder: Path, *verdicts: tuple[str, float]) -> dict[int, VerdictRow
 
 
 def test_how_long_a_verdict_takes_is_what_the_newest_took(tmp_path: Path) -> None:
-    assert spending.takes({}) == Takes()
+    assert spending.estimate_durations({}) == DurationEstimates()
     rows = recorded(tmp_path, *(("verify", 99.0 if number == 0 else 3.0 if number == 9 else 2.0)
                                 for number in range(spending.LAST + 3)))
-    assert spending.takes(rows) == Takes(verdict=3.0, final=3.0)
+    assert spending.estimate_durations(rows) == DurationEstimates(verdict=3.0, final=3.0)
 
 
 @pytest.mark.parametrize(("verdicts", "each"), [
-    ([("baseline", 7.0)], Takes(verdict=7.0, final=7.0, end_to_end=7.0)),
-    ([("baseline", 7.0), ("verify", 2.0)], Takes(verdict=2.0, final=7.0, end_to_end=7.0)),
+    ([("baseline", 7.0)], DurationEstimates(verdict=7.0, final=7.0, end_to_end=7.0)),
+    ([("baseline", 7.0), ("verify", 2.0)],
+     DurationEstimates(verdict=2.0, final=7.0, end_to_end=7.0)),
     ([("baseline", 7.0), ("verify", 2.0), ("headline", 30.0)],
-     Takes(verdict=2.0, final=30.0, end_to_end=30.0)),
+     DurationEstimates(verdict=2.0, final=30.0, end_to_end=30.0)),
     ([("baseline", 7.0), ("canary", 500.0), ("format", 3.0), ("headline", 9.0), ("e2e", 80.0)],
-     Takes(verdict=3.0, final=9.0, end_to_end=80.0)),
+     DurationEstimates(verdict=3.0, final=9.0, end_to_end=80.0)),
 ])
-def test_each_kind_of_verdict_has_its_own_time(verdicts: list[tuple[str, float]], each: Takes,
-                                               tmp_path: Path) -> None:
+def test_each_kind_of_verdict_has_its_own_time(
+        verdicts: list[tuple[str, float]], each: DurationEstimates, tmp_path: Path) -> None:
     rows = recorded(tmp_path, *verdicts)
-    assert spending.takes(rows, end_to_end=True) == each
-    assert spending.takes(rows).end_to_end == 0.0
+    assert spending.estimate_durations(rows, end_to_end=True) == each
+    assert spending.estimate_durations(rows).end_to_end == 0.0
 
 
 def decided(*kinds: DecisionKind) -> CampaignHistory:
@@ -252,7 +254,7 @@ def test_what_comes_after_the_last_round_ends_before_the_deadline(
     writer.add_decision(setup.id, "c1", "tie", "", round=2, actor="engine")
     writer.close()
     clock, book = Clock(), Book()
-    meter = Meter(book, clock=clock)
+    meter = SpendingMeter(book, clock=clock)
     with campaigns.reading(setup) as reader:
         context = cast(EngineContext, SimpleNamespace(setup=setup, reader=reader))
         late = Planner(context, meter).late()

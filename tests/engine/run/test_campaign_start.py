@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from engine.campaign import baseline_cache
@@ -39,7 +38,7 @@ def hand_in(setup: campaigns.Setup, cost: float) -> None:
 
 def canaries(setup: campaigns.Setup) -> list[Verdict]:
     with reading(setup) as reader:
-        return [msgspec.json.decode(row.body, type=Verdict) for row in reader.verdicts(setup.id)
+        return [row.decode() for row in reader.verdicts(setup.id)
                 if row.purpose == canary.PURPOSE]
 
 

@@ -6,13 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from engine.campaign import setup as campaigns
 from harness.benchmark.verdict import whole_program
 from harness.formats import yaml_document
-from harness.verdict import Verdict
 from tests.support import benchmark_case, repos
 from tests.support.campaigns import campaign, candidates, reading, run
 
@@ -55,7 +53,7 @@ def test_a_gain_is_kept_and_what_is_slower_wrong_or_elsewhere_is_not(tmp_path: P
     assert states["handed in: outside.patch"][1] == "README.md is named by no edit glob"
     with reading(setup) as reader:
         kinds = {d.candidate: d.kind for d in reader.decisions(setup.id)}
-        verdicts = [msgspec.json.decode(v.body, type=Verdict) for v in reader.verdicts(setup.id)]
+        verdicts = [v.decode() for v in reader.verdicts(setup.id)]
     by_name = {c.hypothesis: kinds[c.id] for c in candidates(setup)}
     assert by_name["handed in: slower.patch"] == "regression"
     assert by_name["handed in: wrong.patch"] == "reject"

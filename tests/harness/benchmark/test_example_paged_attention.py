@@ -18,7 +18,6 @@ import pytest
 from engine.campaign import setup as campaign
 from engine.campaign.setup import Setup
 from engine.discovery.classes import quick_script
-from engine.history import history
 from engine.manifest import benchmark_target, load
 from engine.split.languages import c_dispatch
 from harness.benchmark.spec import check_rule
@@ -244,7 +243,7 @@ def went_as_promised(setup: Setup) -> None:
         rounds = [one.outcome for one in reader.rounds(setup.id)]
         [end_to_end] = reader.events_of(setup.id, "e2e")
         rows = [row for one in reader.verdicts(setup.id) if one.purpose == "verify"
-                for row in history.decode(one).rows]
+                for row in one.decode().rows]
     assert ("repair", "planned-1") in made
     assert rounds[:2] == ["baseline", "keep"] and rounds[-2:] == ["regression"] * 2
     assert json.loads(end_to_end.payload)["message"].startswith("end to end ")
