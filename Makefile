@@ -1,8 +1,9 @@
-.PHONY: demo test test-slow test-gpu lint clean
+.PHONY: demo test test-slow test-gpu lint rooms clean
 
 PYTHON ?= python3
-GPU_TESTS ?= tests/harness/evaluate/test_evaluate_gpu.py tests/harness/devices/test_telemetry_nvidia.py tests/harness/devices/test_nvml.py tests/harness/correctness/test_runtime_audit.py \
-	tests/harness/roofline/test_measured_peaks.py tests/harness/benchmark/test_kernel_time_gpu.py tests/exploits tests/honest
+GPU_TESTS ?= tests/harness/evaluate/test_evaluate_gpu.py tests/harness/devices \
+	tests/harness/correctness/test_runtime_audit.py tests/harness/roofline/test_measured_peaks.py \
+	tests/harness/benchmark/test_kernel_time_gpu.py tests/exploits tests/honest
 PYTEST_ARGS ?= -n auto --dist worksteal
 
 demo:
@@ -32,6 +33,11 @@ lint:
 		--ignore-missing-imports --explicit-package-bases child
 	.venv/bin/lint-imports --no-cache
 	.venv/bin/python tests/house/test_import_hygiene.py
+
+# docs/ARCHITECTURE.md and its pictures, from the code.
+rooms:
+	@.ci/setup test
+	.venv/bin/python docs/draw_rooms.py
 
 clean:
 	rm -rf build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,4 +1,4 @@
 """The folder of a campaign and the facts that stay fixed while it runs.
 
-Face: setup (Setup, create, open_campaign), folder (Folder), device_choice, handover.
+Face: baseline_cache, device_choice, handover, setup, shape_weights.
 """

@@ -1,4 +1,5 @@
 """Views of what a campaign did, computed from its journal and stored nowhere else.
 
-Face: history (Past, read), campaign_view (Story), spending (Meter), round_resume, lessons.
+Face: campaign_view, change_summary, divergence, history, kernel_splits, lessons, round_resume,
+spending.
 """

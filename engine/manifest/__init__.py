@@ -1,4 +1,4 @@
 """The manifest: its fields, the rules between them, and what it means to the harness.
 
-Face: schema (Manifest and its parts), load (load, parse, dump), goal, benchmark_target.
+Face: benchmark_target, env_overrides, goal, ignored_fields, load, schema.
 """

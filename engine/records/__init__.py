@@ -1,4 +1,4 @@
 """Files for people: summaries, logs, tables, the final report; nothing reads them back.
 
-Face: writer (Records), report.
+Face: class_history, writer.
 """

@@ -1,4 +1,4 @@
 """One round: plan slots, run workers, verify candidates, keep the best.
 
-Face: round (RoundRun), pool (Pool).
+Face: disk_space, pool, round, slots.
 """

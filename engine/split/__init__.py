@@ -1,4 +1,4 @@
 """Writes specialised kernels for config classes into one source, with the dispatch to them.
 
-Face: specialise, merge, class_preferences, languages.
+Face: class_preferences, dispatch_columns, merge, regions, specialise.
 """

@@ -1,4 +1,4 @@
 """Verdicts from harness processes, on devices that are free.
 
-Face: verifier (Verifier), fleet (Fleet), gate, canary, harness_client.
+Face: canary, fleet, gate, harness_client, verifier.
 """

@@ -1,4 +1,7 @@
-"""The second line of defence: what the text of a candidate says, before any of it runs."""
+"""The second line of defence: what the text of a candidate says, before any of it runs.
+
+Face: benchmark_transfer, transfer.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
 """Builds kernels, compiles them ahead of time, and manages compiler caches.
 
-Face: kernel (Kernel, make, place_on), precompile (Ahead), triton_aot, compiler_cache.
+Face: c_compiler, compiler_cache, kernel, launch_limits, precompile, stream_usage, triton_aot,
+vectorization_remarks.
 """

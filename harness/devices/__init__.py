@@ -1,4 +1,4 @@
 """The CPU, NVIDIA and AMD devices behind one interface.
 
-Face: inventory (find, survey, inventory), device (Device), datasheets, architectures.
+Face: architectures, datasheets, device, inventory.
 """

@@ -1,4 +1,4 @@
 """One verdict on one candidate of a kernel target, from the static audit to the timing.
 
-Face: evaluate (evaluate).
+Face: evaluate, verdict_rows.
 """

@@ -1,4 +1,4 @@
 """Untrusted processes under a supervisor with limits, questions to them, and device locks.
 
-Face: guard (Guarded, run, Limits), rpc (Peer), device_lock (DeviceLock), zygote_client.
+Face: device_lock, guard, process_tree, rpc, zygote_client.
 """

@@ -1,4 +1,4 @@
 """Keep-or-revert search over a kernel's knobs; trials are screening values, never verdicts.
 
-Face: loop (loop).
+Face: loop.
 """

@@ -1,4 +1,4 @@
 """The processes of one evaluation: oracle, kernel runners, profiling runs.
 
-Face: session (Stage), oracle_client (Oracle), runner_pool (Runners), startup.
+Face: kernel_spans, oracle_client, profile_cache, runner_pool, session, shared_process.
 """

@@ -1,4 +1,4 @@
 """Paired timing and its statistics: incumbent and candidate alternate, block by block.
 
-Face: paired_timing (Pairs), plan (Plan), stats (Estimate), outcome.
+Face: input_mutation, outcome, paired_blocks, paired_timing, plan, quick_timing, stats.
 """

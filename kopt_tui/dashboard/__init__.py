@@ -1,4 +1,4 @@
 """Opens the Textual dashboard.
 
-Face: launch (cheap to import), dashboard (Dashboard).
+Face: launch.
 """

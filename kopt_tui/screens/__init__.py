@@ -1,1 +1,4 @@
-"""The screens of the dashboard, one module each."""
+"""The screens of the dashboard, one module each.
+
+Face: base, campaigns, candidate, confirm, help, questions.
+"""

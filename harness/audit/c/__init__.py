@@ -1,4 +1,4 @@
 """Audits C and CUDA sources, read as tokens and never compiled.
 
-Face: scan_c, and the single checks beside it.
+Face: memory, scan_c, source, toolkit_headers.
 """

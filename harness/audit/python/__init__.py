@@ -1,4 +1,4 @@
 """Audits Python and Triton sources, parsed as trees and never executed.
 
-Face: scan_python, and the single checks beside it.
+Face: cache_keys, delegation, imports, key_flow, names, scan_python, watched_python_names.
 """

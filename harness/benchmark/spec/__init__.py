@@ -1,4 +1,4 @@
 """What a benchmark target declares: its command, metrics, correctness rule and config classes.
 
-Face: command_target (CommandTarget), metric_units, row_classes, check_rule.
+Face: check_rule, command_line, command_target, metric_units, metric_words, row_classes, validate.
 """

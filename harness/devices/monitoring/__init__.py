@@ -1,4 +1,4 @@
 """Whether a card can be trusted while it is timed: telemetry, other processes, interference.
 
-Face: interference (Vigil), telemetry, tenants, foreign_processes.
+Face: interference, telemetry_nvidia, tenants.
 """

@@ -2,6 +2,8 @@
 
 One thread is enough for a few hundred observations, and the threads of a BLAS go on spinning for a
 while: they would be in the way of the measurement that follows a proposal.
+
+Face: bayesian_search.
 """
 
 import os

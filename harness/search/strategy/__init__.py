@@ -1,4 +1,4 @@
 """Which configuration to try next, and which trial is the best so far.
 
-Face: ask_tell (Walk, Strategy), incumbent, predicted_order.
+Face: ask_tell, incumbent, predicted_order.
 """

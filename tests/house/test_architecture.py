@@ -1,0 +1,71 @@
+"""Rooms: every file has one, other rooms import its face only, the page shows the code as it is."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+
+from docs import draw_rooms
+from docs.draw_rooms import APART, PACKAGES, module_of, room_of, sources
+from tests.support.paths import ROOT
+
+MAX_MODULES, MAX_TOP_FILES = 12, 8
+UNLIMITED = ("kopt_tui.commands", "kopt_tui.screens", "kopt_tui.widgets")
+"""One file a verb, a screen, a pane."""
+SHARED_FILE_NAMES = ("kopt_tui/commands", "kopt_tui/screens", "kopt_tui/widgets")
+"""A verb and a screen may have the name of the room that they show."""
+
+ROOMS = draw_rooms.rooms()
+OUTPUTS = draw_rooms.outputs()
+MODULES = [module_of(path) for path in sources() if path.name != "__init__.py"]
+
+
+def test_every_room_says_what_it_is_for() -> None:
+    assert [name for name, room in ROOMS.items() if not room.purpose.endswith(".")] == []
+
+
+def test_every_file_has_a_room() -> None:
+    assert [name for name in MODULES if room_of(name, ROOMS) not in ROOMS] == []
+
+
+def test_rooms_are_small() -> None:
+    full = {name: len(room.files) for name, room in ROOMS.items() if name not in UNLIMITED}
+    limit = {name: MAX_TOP_FILES if name in PACKAGES else MAX_MODULES for name in full}
+    assert {name: count for name, count in full.items() if count > limit[name]} == {}
+
+
+def test_other_rooms_import_the_face_only() -> None:
+    used = draw_rooms.used_from_outside(ROOMS)
+    inside = {f"{name}.{module}" for name, modules in used.items() if name not in PACKAGES
+              for module in modules - ROOMS[name].face}
+    assert not inside, "name them in the docstring of their room, or import something else"
+
+
+def test_a_face_names_only_modules_that_are_used() -> None:
+    used = draw_rooms.used_from_outside(ROOMS)
+    assert {name: unused for name, room in ROOMS.items() if not name.startswith(APART)
+            if (unused := (room.face & set(room.files)) - used.get(name, set()))} == {}
+
+
+def test_file_names_are_unique() -> None:
+    names = Counter(path.name for path in sources()
+                    if not path.name.startswith("__")
+                    and not str(path.relative_to(ROOT)).startswith(SHARED_FILE_NAMES))
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_class_names_are_unique() -> None:
+    places = defaultdict(list)
+    for path in sources():
+        for node in ast.walk(draw_rooms.parsed(path)):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(module_of(path))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+@pytest.mark.parametrize("path", OUTPUTS, ids=lambda path: path.name)
+def test_the_page_shows_the_code_as_it_is(path: Path) -> None:
+    assert path.read_text() == OUTPUTS[path], "run: make rooms"
