@@ -1,7 +1,7 @@
 """Draw the rooms of kopt from its imports, and write docs/ARCHITECTURE.md.
 
-    python docs/draw_rooms.py          rewrite docs/ARCHITECTURE.md, docs/engine.svg, docs/harness.svg
-    python docs/draw_rooms.py --faces  also rewrite the "Face:" line of each room's docstring
+`make rooms` rewrites docs/ARCHITECTURE.md, docs/engine.svg and docs/harness.svg. With `--faces` the
+script also rewrites the "Face:" line of each room's docstring.
 
 A room is a folder with an `__init__.py`; its floor is its place in pyproject's import contracts.
 """
@@ -135,9 +135,9 @@ def arrows(package: str) -> dict[str, set[str]]:
     """Return which boxes of a package import which."""
     found: dict[str, set[str]] = defaultdict(set)
     for source, target in imports():
-        if source.startswith(f"{package}.") and target.startswith(f"{package}."):
-            if top(source) != top(target):
-                found[top(source)].add(top(target))
+        inside = source.startswith(f"{package}.") and target.startswith(f"{package}.")
+        if inside and top(source) != top(target):
+            found[top(source)].add(top(target))
     return found
 
 
@@ -209,8 +209,8 @@ def picture(package: str, known: dict[str, Room]) -> str:
              "fill:#667} .arrow{fill:none;stroke:#8ab;stroke-width:1.3} text.title{font:bold 20px "
              "sans-serif;fill:#123} text.sub{font:12px sans-serif;fill:#556}")
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y:.0f}">\n'
-            f"<style>{style}</style>\n<defs><marker id=\"head\" markerWidth=\"8\" markerHeight=\"8\""
-            ' refX="6" refY="3" orient="auto"><path d="M0,0 L6,3 L0,6 z" fill="#8ab"/></marker>'
+            f"<style>{style}</style>\n"
+            '<defs><marker id="head" markerWidth="8" markerHeight="8" refX="6" refY="3" orient="auto"><path d="M0,0 L6,3 L0,6 z" fill="#8ab"/></marker>'
             f'</defs>\n<rect width="{WIDTH}" height="{y:.0f}" fill="#f7f8fa"/>\n'
             f'<text x="{MARGIN}" y="34" class="title">{package}/</text>\n'
             f'<text x="{MARGIN}" y="52" class="sub">A room stands above what it imports; arrows '
