@@ -210,7 +210,9 @@ def picture(package: str, known: dict[str, Room]) -> str:
              "sans-serif;fill:#123} text.sub{font:12px sans-serif;fill:#556}")
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y:.0f}">\n'
             f"<style>{style}</style>\n"
-            '<defs><marker id="head" markerWidth="8" markerHeight="8" refX="6" refY="3" orient="auto"><path d="M0,0 L6,3 L0,6 z" fill="#8ab"/></marker>'
+            '<defs><marker id="head" markerWidth="8" markerHeight="8" '
+            'refX="6" refY="3" orient="auto">'
+            '<path d="M0,0 L6,3 L0,6 z" fill="#8ab"/></marker>'
             f'</defs>\n<rect width="{WIDTH}" height="{y:.0f}" fill="#f7f8fa"/>\n'
             f'<text x="{MARGIN}" y="34" class="title">{package}/</text>\n'
             f'<text x="{MARGIN}" y="52" class="sub">A room stands above what it imports; arrows '
