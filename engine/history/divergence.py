@@ -38,9 +38,10 @@ def of(past: CampaignHistory) -> tuple[DivergentCandidate, ...]:
     for told in reversed(past.decisions):
         candidate, row = past.candidates.get(told.candidate), past.verdicts.get(told.verdict or 0)
         if candidate is None or row is None or candidate.base_commit != past.best \
-                or told.actor != "engine" or candidate.id in found or len(found) == MOST:
+                or told.actor != "engine" or told.kind in ("ask", "keep") or candidate.id in found \
+                or len(found) == MOST:
             continue
-        if judge.divided(verdict := row.decode()):
+        if judge.needs_split(verdict := row.decode()):
             found[candidate.id] = DivergentCandidate(
                 round=told.round, hypothesis=candidate.hypothesis,
                 faster=_classes(verdict, "faster"), slower=_classes(verdict, "slower"))

@@ -175,7 +175,7 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
         rows = [(d, self.verdicts[d.verdict]) for d in self.decisions
                 if d.round == n and d.actor == "engine" and d.verdict in self.verdicts]
         correct = [(d, row) for d, row in rows if row.correct and (
-            d.kind != "reject" or judge.divided(row.decode()))]
+            d.kind != "reject" or judge.needs_split(row.decode()))]
         return sorted(correct, key=lambda pair: pair[1].speedup or 0.0, reverse=True)
 
     def outcome(self, n: int, *, failed: bool = False) -> RoundOutcome:

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from engine.judge.candidate import CandidateTree
+from engine.judge.judge import needs_split
 from engine.rounds import repair
 from engine.split.languages.detect import splits
 from engine.task import SplitRequest, Task
@@ -14,15 +15,6 @@ from harness.formats.text import plain
 from harness.verdict import Verdict
 
 BACKEND, AGENT = "split", "cli"
-
-
-def diverges(verdict: Verdict) -> bool:
-    """Tell whether an honest, right candidate is faster in some class for sure, and slower in
-    another.
-    """
-    outcomes = {row.outcome for row in verdict.rows}
-    honest = verdict.valid and not any(one.severity == "reject" for one in verdict.audit)
-    return honest and verdict.correct and {"faster", "slower"} <= outcomes
 
 
 def again(task: Task, entry: CandidateTree, tree: Path, verdict: Verdict, source: str, *,
@@ -33,7 +25,7 @@ def again(task: Task, entry: CandidateTree, tree: Path, verdict: Verdict, source
     the agent that the entry is of. None after so many `tries`, where classes do not diverge, or
     where it is a split itself.
     """
-    if task.split is not None or task.backend == BACKEND or not diverges(verdict):
+    if task.split is not None or task.backend == BACKEND or not needs_split(verdict):
         return None
     own = split and [file.path for file in entry.patch.files] == [source] and splits(source)
     backends = ([BACKEND] if own else []) + ([AGENT] if task.backend == AGENT else [])

@@ -38,7 +38,11 @@ def test_a_candidate_is_told_once_and_not_without_end() -> None:
     assert text.count("\n- ") == divergence.MOST and "round 10: " in text
 
 
-def test_nothing_is_told_of_other_bests_small_losses_and_keeps() -> None:
+def test_brief_lists_losses_beyond_the_margin() -> None:
+    assert "slower in odd (-3.0%)" in told((("tie", 0.99, mixed(0.99, worst=0.97)),))
+
+
+def test_brief_omits_other_bests_gains_and_candidates_without_divergence() -> None:
     assert told((("reject", 0.77, mixed(0.77)),), best="k7") == ""
-    assert told((("tie", 0.99, mixed(0.99, worst=0.97)),)) == ""
+    assert told((("ask", 1.1, mixed(1.1, worst=0.97)),)) == ""
     assert told((("regression", 0.8), ("reject", None))) == ""

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from engine.judge.judge import Policy, rule
+from engine.judge.judge import Policy, needs_split, rule
 from engine.repository.patches.hygiene import Violation, ViolationKind
 from harness.verdict import KERNEL_TIME, ClassOutcome, Finding, Row, Severity, Verdict, rejected
 
@@ -42,9 +42,10 @@ def verdict(*rows: Row, speedup: float = 1.5, low: float | None = None,
      "core class odd loses 6.4%; needs a split"),
     (verdict(row(0.5), row(-0.06, "slower", name="odd")), AUTO, "reject", "needs a split"),
     (verdict(row(0.5), row(-0.06, "tie", name="odd", stderr=0.2)), AUTO, "keep", "tall faster"),
-    (verdict(row(0.02), speedup=1.0, low=0.97), AUTO, "tie", "no gain over all classes"),
+    (verdict(row(0.02), speedup=1.0, low=0.97), AUTO, "tie",
+     "no significant gain over all classes"),
     (verdict(row(0.02), row(-0.04, "slower", name="odd"), speedup=0.97), AUTO, "regression",
-     "no gain over all classes"),
+     "no significant gain over all classes"),
     (verdict(row(0.0, "tie"), speedup=1.0), AUTO, "tie", "tall tie"),
     (verdict(row(-0.2, "slower"), speedup=0.8), AUTO, "regression", "tall slower -20.0%"),
     (verdict(row(-0.2, "slower", stderr=1.0), speedup=0.8), AUTO, "tie", ""),
@@ -94,11 +95,24 @@ def test_what_a_patch_must_not_touch(kind: ViolationKind, policy: Policy,
     assert expected == "keep" or "setup.py" in f"{ruling.reason} {ruling.doubts}"
 
 
-def test_the_scope_of_a_hypothesis() -> None:
+@pytest.mark.parametrize(("given", "expected"), [
+    (verdict(row(0.5), row(-0.03, "slower", name="odd")), True),
+    (verdict(row(0.5), row(-0.5, "slower", name="odd")), True),
+    (verdict(row(0.5), row(-0.03, "tie", name="odd")), False),
+    (verdict(row(0.5)), False),
+    (verdict(row(-0.5, "slower")), False),
+    (Verdict(valid=True, rows=(row(0.5), row(-0.5, "slower", name="odd"))), False),
+    (verdict(row(0.5), row(-0.5, "slower", name="odd"),
+             audit=(Finding(rule="clock", severity="reject", detail="sleeps"),)), False),
+])
+def test_split_is_needed_where_one_class_is_faster_and_another_slower(
+        given: Verdict, expected: bool) -> None:
+    assert needs_split(given) is expected
+
+
+def test_gain_in_one_of_many_classes_is_kept_if_significant_over_all() -> None:
     rows = (row(0.5), row(0.0, "tie", name="odd"), row(0.0, "tie", name="square"))
-    assert rule(verdict(*rows, speedup=1.1), AUTO, scope=("tall",)).kind == "keep"
-    assert rule(verdict(*rows, speedup=1.1), AUTO, scope=("odd",)).kind == "tie"
-    assert rule(verdict(*rows, speedup=1.0, low=0.9), AUTO, scope=("tall",)).kind == "keep"
+    assert rule(verdict(*rows, speedup=1.1), AUTO).kind == "keep"
 
 
 def test_tolerance_of_the_manifest() -> None:
