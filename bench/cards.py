@@ -208,7 +208,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path,
                         default=machine.RESULTS / f"cards-{time.strftime('%Y-%m-%d')}.jsonl")
     given = parser.parse_args()
-    cards = inventory.alike(inventory.find("auto"))
+    cards = inventory.same_model(inventory.find("auto"))
     with tempfile.TemporaryDirectory(prefix="kopt-bench-") as folder:
         bench = Bench(given.out, Path(folder), cards)
         try:

@@ -113,7 +113,7 @@ def compiled(example: str, config: Config) -> tuple[Target, tuple[KernelResource
 
 
 def predicted(point: Point, task: Target, resources: tuple[KernelResources, ...]) -> Any:
-    card = datasheets.named("h200")
+    card = datasheets.find_by_short_name("h200")
     assert card is not None
     if point.config_class == "all":
         return cost_model.rank(task, {0: resources}, card, cold=point.cold)[0]

@@ -29,7 +29,7 @@ import machine
 from fidelity_kernels import CLASSES, source, task, write
 
 from harness.compile import kernel
-from harness.correctness.check import Check
+from harness.correctness.check import CorrectnessCheck
 from harness.correctness.tolerance import Tolerance
 from harness.evaluate import verdict_rows
 from harness.evaluate.evaluate import evaluate
@@ -102,8 +102,8 @@ class Bench:
                 incumbent = stage.make(Path(trees.incumbent), "incumbent")
                 stage.runners.one_queue = candidate.one_stream and incumbent.one_stream
                 with stage.working() as held, stage.oracle(Path(trees.reference), held) as oracle:
-                    check = Check(stage, oracle, Tolerance(stage, oracle, Path(trees.reference)),
-                                  lambda *_: None)
+                    tolerance = Tolerance(stage, oracle, Path(trees.reference))
+                    check = CorrectnessCheck(stage, oracle, tolerance, lambda *_: None)
                     assert check.run(candidate, held), check.errors
                     for _ in range(count):
                         began = time.monotonic()

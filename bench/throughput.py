@@ -46,13 +46,13 @@ from harness.loop.screening import Screening
 from harness.loop.sweep import Sweep
 from harness.roofline import cost_model
 from harness.runners.session import GPU_LIMITS
-from harness.runners.shared_process import Seat
+from harness.runners.shared_process import SharedRunner
 from harness.search.space import knobs
 from harness.search.space.space import Config
 from harness.search.trials.trials import SearchJob
 from harness.settings import Settings, Trees
 from harness.timing.plan import SCREEN, Plan
-from harness.timing.quick_timing import BLOCKS, Solo
+from harness.timing.quick_timing import BLOCKS, QuickTimer
 
 PARTS = ("baseline", "ours", "final", "triage")
 TRIAGED = 7
@@ -193,7 +193,7 @@ class Bench:
                 errors = screen.oracle.judge(case, answer.get("outputs"))
                 judged = screen.budget.judge(case, errors, made, held)
                 step("judge")
-                solo = Solo(runner, case, plan)
+                solo = QuickTimer(runner, case, plan)
                 ns = solo.first()
                 step("first blocks")
                 total_s = time.monotonic() - began
@@ -210,27 +210,27 @@ class Asked:
 
     def __init__(self) -> None:
         self._seconds: dict[str, list[float]] = defaultdict(list)
-        self._send, self._receive = Seat.send, Seat.receive
+        self._send, self._receive = SharedRunner.send, SharedRunner.receive
 
     def __enter__(self) -> Asked:
         last: dict[int, tuple[str, float]] = {}
 
-        def send(seat: Seat, op: str, **fields: object) -> None:
+        def send(seat: SharedRunner, op: str, **fields: object) -> None:
             last[id(seat)] = op, time.monotonic()
             self._send(seat, op, **fields)
 
-        def receive(seat: Seat) -> dict[str, Any]:
+        def receive(seat: SharedRunner) -> dict[str, Any]:
             answer = self._receive(seat)
             op, began = last[id(seat)]
             self._seconds[op].append(time.monotonic() - began)
             return answer
 
-        vars_of: Any = Seat
+        vars_of: Any = SharedRunner
         vars_of.send, vars_of.receive = send, receive
         return self
 
     def __exit__(self, *_: object) -> None:
-        vars_of: Any = Seat
+        vars_of: Any = SharedRunner
         vars_of.send, vars_of.receive = self._send, self._receive
 
     def told(self) -> dict[str, dict[str, float]]:
@@ -307,7 +307,7 @@ def compile_only(arch: str, workers: int | None, limit: int, python: str | None)
             )
             again = time.monotonic() - again
         fits = [one for one in found if not one.error and not one.reasons]
-        card = datasheets.named("h200")
+        card = datasheets.find_by_short_name("h200")
         ranked = cost_model.rank(space.task(), {n: one.resources for n, one in enumerate(found)
                                                 if not one.error}, card) \
             if card is not None and card.arch == arch else ()

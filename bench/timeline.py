@@ -23,7 +23,7 @@ from harness.isolation.rpc import Peer
 from harness.isolation.zygote_client import Zygote
 from harness.settings import Settings, Trees
 from harness.timing.paired_blocks import PairedBlocks
-from harness.timing.paired_timing import ClassTiming, Pairs
+from harness.timing.paired_timing import ClassTiming, PairedTiming
 from harness.timing.plan import Plan
 
 BEGAN = time.monotonic()
@@ -60,16 +60,16 @@ class Heard:
 
 def tell_ratios() -> None:
     """Have the log-ratio of every pair printed, in percent, and the time of every block."""
-    run = Pairs.run
+    run = PairedTiming.run
 
-    def told(self: Pairs, *args: Any) -> list[ClassTiming]:
+    def told(self: PairedTiming, *args: Any) -> list[ClassTiming]:
         timed = run(self, *args)
         for one in timed:
             print(f"         {one.config_class}: pairs %",
                   *(f"{100 * ratio:+.2f}" for ratio in one.log_ratios))
         return timed
 
-    setattr(Pairs, "run", told)  # noqa: B010
+    setattr(PairedTiming, "run", told)  # noqa: B010
     duel = PairedBlocks.run
 
     def blocks(self: PairedBlocks) -> tuple[float, float | None]:

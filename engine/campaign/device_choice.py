@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from engine.manifest.schema import Manifest
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.devices import inventory
-from harness.devices.device import Device, joined
+from harness.devices.device import Device, join_cards
 from harness.errors import DeviceFault, InputError
 from harness.target import Target
 
@@ -23,7 +23,7 @@ def devices_for(manifest: Manifest, task: Target | CommandTarget, *,
         if model and first.name != model:
             first = next((one for one in inventory.inventory()
                           if one.name == model and not one.unusable), first)
-        found = inventory.alike(first)
+        found = inventory.same_model(first)
     else:
         found = _there([name.strip() for name in wanted.split(",")])
     single = list(dict.fromkeys(card for one in found for card in one.cards))[:manifest.gpu.cards]
@@ -38,7 +38,7 @@ def grouped(cards: Sequence[Device], size: int) -> tuple[Device, ...]:
         here = 0 if cards[0].kind == "cpu" else len(cards)
         raise DeviceFault(f"the target needs {size} GPUs of one model, and there are {here}",
                           where="gpu.device")
-    return tuple(joined(cards[at:at + size]) for at in range(0, len(cards) - size + 1, size))
+    return tuple(join_cards(cards[at:at + size]) for at in range(0, len(cards) - size + 1, size))
 
 
 def _there(names: Sequence[str]) -> list[Device]:

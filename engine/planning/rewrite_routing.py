@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from harness.devices.device import Kind
+from harness.devices.device import DeviceKind
 from harness.target import Language
 
 OpClass = Literal["linear-attention", "attention", "moe", "gemm", "norm", "unknown"]
@@ -49,7 +49,7 @@ def op_class(op: str) -> OpClass:
     return "unknown"
 
 
-def route(op: str, device: Kind, language: Language) -> RewriteRoute:
+def route(op: str, device: DeviceKind, language: Language) -> RewriteRoute:
     """Return where a rewrite of this op should go on this kind of device."""
     kind = op_class(op)
     if device == "cpu":

@@ -21,7 +21,7 @@ from engine.verify.harness_client import HarnessFault
 from harness.devices import inventory
 from harness.devices.device import Device
 from harness.devices.monitoring import tenants
-from harness.devices.monitoring.tenants import Neighbours
+from harness.devices.monitoring.tenants import StrangerDetector
 from harness.errors import Cancelled, KoptError
 from harness.isolation.zygote_client import WarmStart
 
@@ -88,7 +88,7 @@ class Fleet:
         self._retry_s, self._limit_s = retry_s, limit_s
         self._news, self._look, self._clock, self._tick_s = news, look, clock, tick_s
         self._fix = fix
-        self._near = {one.lock_name: Neighbours(one.lock_name)
+        self._near = {one.lock_name: StrangerDetector(one.lock_name)
                       for card in self.cards for one in card.device.cards}
         self._changed = threading.Condition()
         self._waiting: deque[object] = deque()
@@ -210,7 +210,7 @@ class Fleet:
         """Look at a card; where kopts work on it, they and their locks share it."""
         just_left = self._clock() - card.left_at < LEFT_S
         for one in card.device.cards if card.device.kind != "cpu" else ():
-            near = self._near[one.lock_name] if tenants.present(one.lock_name) else None
+            near = self._near[one.lock_name] if tenants.is_in_use(one.lock_name) else None
             if why := self._look(one, just_left=just_left, near=near):
                 return why
         return ""
@@ -219,7 +219,7 @@ class Fleet:
         """Be known as a kopt on the card; say why that cannot be, empty when it is."""
         if card.looking and not card.moved_in:
             for name in card.device.lock_names:
-                card.tenancy.enter_context(tenants.tenancy(name))
+                card.tenancy.enter_context(tenants.registered(name))
             card.moved_in = True
         return ""
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from harness.devices import inventory
 from harness.devices.device import Device, DeviceProcess, DeviceState
 from harness.devices.monitoring import interference
-from harness.devices.monitoring.tenants import Neighbours
+from harness.devices.monitoring.tenants import StrangerDetector
 from harness.verdict import Verdict
 
 NEAR_ZERO_PCT = 5.0
@@ -42,7 +42,7 @@ def why_busy(now: DeviceState, before: DeviceState | None = None, *,
     return _memory(now, before)
 
 
-def why_taken(now: DeviceState, near: Neighbours) -> str:
+def why_taken(now: DeviceState, near: StrangerDetector) -> str:
     """Say why a card that kopts work on is to have no more work, empty when it may.
 
     What it shows of use, memory and heat is theirs: a fault counts, and a process of nobody known.
@@ -88,7 +88,7 @@ def _memory(now: DeviceState, before: DeviceState | None) -> str:
     return f"{told}, and it changes" if abs(used - before.memory_used) > STABLE_BYTES else ""
 
 
-def look(device: Device, *, just_left: bool = False, near: Neighbours | None = None,
+def look(device: Device, *, just_left: bool = False, near: StrangerDetector | None = None,
          pause: Callable[[float], object] = time.sleep,
          state: Callable[[Device], DeviceState] = inventory.state) -> str:
     """Look at a device, some seconds long if need be; say why it is busy, empty when it is idle.

@@ -18,7 +18,7 @@ from harness.errors import InputError
 from harness.formats.text import plain
 from harness.isolation.device_lock import Turnstile
 from harness.isolation.guard import clean_env
-from harness.isolation.zygote_client import Kind
+from harness.isolation.zygote_client import ZygoteKind
 from harness.target import Target
 
 MOST_SIBLINGS = 50
@@ -92,12 +92,12 @@ def place_on(device: Device, language: str, *, scratch: str, python: str | None,
                  nodes=device.all_nodes)
 
 
-def kind_of(place: Place, language: str) -> Kind | None:
+def kind_of(place: Place, language: str) -> ZygoteKind | None:
     """Return what forks programs for a place; None for a language that imports nothing."""
     if language == "c":
         return None
     env = clean_env({**place.env, **({"TRITON_INTERPRET": "1"} if place.interpret else {})})
-    return Kind(python=place.python or sys.executable, language=language,
+    return ZygoteKind(python=place.python or sys.executable, language=language,
                 env=tuple(sorted(env.items())))
 
 

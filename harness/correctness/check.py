@@ -10,9 +10,9 @@ from harness.case import Case, Errors
 from harness.compile.kernel import Kernel
 from harness.correctness import runtime_audit
 from harness.correctness.controls import TrivialAnswers
-from harness.correctness.coverage import plan
-from harness.correctness.held_out_shapes import over_fit
-from harness.correctness.statefulness import States
+from harness.correctness.coverage import plan_inputs
+from harness.correctness.held_out_shapes import find_over_fit
+from harness.correctness.statefulness import StatefulnessCheck
 from harness.correctness.tolerance import FLOOR, Tolerance
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.rpc import Peer, PeerDied, PeerError
@@ -22,7 +22,7 @@ from harness.target import ConfigClass
 from harness.verdict import Finding, TraceStep
 
 
-class Failed(Exception):
+class CandidateFailed(Exception):
     """The candidate failed in a way that ends its evaluation; the text is the reason.
 
     `fault` is "build", "crash" or "tests" where it may be meant well and only be broken.
@@ -33,7 +33,7 @@ class Failed(Exception):
         self.fault = fault
 
 
-class Check:
+class CorrectnessCheck:
     """Checks one candidate; collects its worst errors by class and what it found on the way.
 
     `on_first` is told of the first case of each class before the candidate runs on it.
@@ -59,7 +59,7 @@ class Check:
         """Tell whether the candidate is right on every class. Raises Failed when it did not run."""
         self.candidate, self._held = candidate, held
         classes = self.stage.target.classes
-        kinds = plan([c.name for c in classes], self.stage.settings.distributions,
+        kinds = plan_inputs([c.name for c in classes], self.stage.settings.distributions,
                      secrets.randbelow(1 << 16))
         where = "load"
         try:
@@ -69,11 +69,11 @@ class Check:
                     self._progress("checking", where, index / len(classes))
                     if not self._class(config_class, kinds[config_class.name], runner):
                         break
-                self._watched(runtime_audit.look(runner))
+                self._watched(runtime_audit.watch(runner))
                 if all_right(self.stage, self.errors):
                     self._hidden(runner)  # the last: it may end the runner
         except (PeerError, PeerDied) as error:
-            raise Failed(f"{where}: {error.what}", fault="crash") from None
+            raise CandidateFailed(f"{where}: {error.what}", fault="crash") from None
         finally:
             self.budget.close()
             self.notes += self.budget.notes
@@ -93,7 +93,7 @@ class Check:
                 runners.end([runner])
 
     def _hidden(self, runner: Peer) -> None:
-        if (found := over_fit(
+        if (found := find_over_fit(
                 self.stage.target, self.oracle, self.budget, runner, self.candidate, self._held)):
             self.findings.append(found)
 
@@ -124,7 +124,7 @@ class Check:
         if first and errors.right and self.trace_weights is not None and self.steps is None:
             self.steps = runtime_audit.trace(runner, self.trace_weights)
         if first and errors.right and any(t["strided"] for t in case.tensors):
-            answer = runner.ask("call", tensors=viewed(case))
+            answer = runner.ask("call", tensors=strided_views(case))
             errors = self._judged(case, answer, outputs_only=False).worse(errors)
         self.errors[case.config_class] = errors.worse(self.errors.get(case.config_class))
         if not first:
@@ -132,16 +132,17 @@ class Check:
         return errors
 
     def _watched(self, found: list[Finding]) -> None:
-        self.findings += runtime_audit.fresh(found, self.findings)
-        if reason := runtime_audit.fatal(found):
-            raise Failed(reason)
+        self.findings += runtime_audit.new_findings(found, self.findings)
+        if reason := runtime_audit.reject_reason(found):
+            raise CandidateFailed(reason)
 
     def _states(self, case: Case, errors: Errors, runner: Peer) -> Errors:
-        states = States(self.oracle, runner, self._judged, slow=self.stage.place.interpret)
+        states = StatefulnessCheck(self.oracle, runner, self._judged,
+                                   slow=self.stage.place.interpret)
         first, errors = errors, states.run(case, errors)
         self.findings += states.findings
         if states.findings:
-            raise Failed(states.findings[0].detail)
+            raise CandidateFailed(states.findings[0].detail)
         if states.answers and not self.stage.target.stochastic:
             self._unstable(case, [first, *states.answers])
         return errors
@@ -166,7 +167,7 @@ class Check:
         if known is not None and known.digests == errors.digests:
             return errors
         judged = self.budget.judge(case, errors, self.candidate, self._held)
-        return excused(errors) if judged is None else judged
+        return excused_errors(errors) if judged is None else judged
 
     def recheck(self, case: Case, written: object,
                 exchanged: Mapping[str, Mapping[int, int]]) -> None:
@@ -177,19 +178,19 @@ class Check:
             self.oracle.exchange(case, exchanged)
             errors = self._judged(case, {"outputs": written}, outputs_only=False)
         except PeerError as error:
-            raise Failed(f"after timing: {error.what}") from None
+            raise CandidateFailed(f"after timing: {error.what}") from None
         finally:
             self.budget.close()
         if not errors.right:
             detail = f"class {case.config_class}: the timed calls left a wrong answer"
             self.findings.append(Finding(rule="after-timing", severity="reject", detail=detail))
-            raise Failed(detail)
+            raise CandidateFailed(detail)
 
 
 LAYOUTS = ("columns", "transposed")
 
 
-def viewed(case: Case) -> list[dict[str, object]]:
+def strided_views(case: Case) -> list[dict[str, object]]:
     """Return a case's arguments as views where they may be, of every kind in turn."""
     strided = [t["name"] for t in case.tensors if t["strided"]]
     layouts = {name: LAYOUTS[index % 2] for index, name in enumerate(strided)}
@@ -197,7 +198,7 @@ def viewed(case: Case) -> list[dict[str, object]]:
             if t["name"] in layouts and t["shape"] else t for t in case.tensors]
 
 
-def excused(errors: Errors) -> Errors:
+def excused_errors(errors: Errors) -> Errors:
     """Return errors that count for nothing: the baseline fails on those inputs as well."""
     return Errors(absolute=0.0, relative=0.0, bad=0, each=(0.0,) * len(errors.each),
                   digests=errors.digests, used=0.0, over=0.0, allowed=0.0)

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 LEAST = 3
 
 
-def plan(classes: Sequence[str], kinds: Sequence[str], start: int) -> dict[str, tuple[str, ...]]:
+def plan_inputs(classes: Sequence[str], kinds: Sequence[str],
+                start: int) -> dict[str, tuple[str, ...]]:
     """Return each class's kinds of input, the first of `kinds` (normal) with every class.
 
     The others are dealt out in turn, from a `start` that nobody can know beforehand, until each

@@ -22,7 +22,7 @@ from harness.verdict import Finding
 MOST_BYTES = 64 << 20
 
 
-def shapes(target: Target, rng: random.Random) -> Iterator[ConfigClass]:
+def held_out_shapes(target: Target, rng: random.Random) -> Iterator[ConfigClass]:
     """Yield the smallest class with one size a step longer, then with it doubled."""
     smallest = min(target.classes, key=lambda c: _bytes(target, c))
     names = [name for name, size in smallest.shape.items() if size > 2]
@@ -39,13 +39,13 @@ def shapes(target: Target, rng: random.Random) -> Iterator[ConfigClass]:
             yield made
 
 
-def over_fit(target: Target, oracle: Oracle, budget: Tolerance, runner: Peer, candidate: Kernel,
-             held: DeviceLock | None) -> Finding | None:
+def find_over_fit(target: Target, oracle: Oracle, budget: Tolerance, runner: Peer,
+                  candidate: Kernel, held: DeviceLock | None) -> Finding | None:
     """Run the candidate on shapes it was not shown; a crash there ends its runner.
 
     Returns a flag where it fails and the baseline does not.
     """
-    for config_class in shapes(target, random.SystemRandom()):
+    for config_class in held_out_shapes(target, random.SystemRandom()):
         try:
             case = oracle.make(config_class, "normal")
         except OracleError:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from harness.audit.transfer import TRACE_STEPS
 from harness.case import Case
-from harness.correctness.statefulness import MOST_MOVES, draw
+from harness.correctness.statefulness import MOST_MOVES, draw_moves
 from harness.formats.json_codec import ConvertError, convert
 from harness.formats.text import plain
 from harness.isolation.rpc import Peer, PeerError
@@ -21,7 +21,7 @@ Rule = Literal["patched", "global-flags", "threads", "hidden-code", "delegation"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sign:
+class RuntimeObservation:
     """One thing that the runner saw; the detail may be the candidate's own words."""
 
     rule: Rule
@@ -34,17 +34,17 @@ class Sign:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Looked:
+class WatchAnswer:
     """A runner's answer to `watch` and `trial`."""
 
-    seen: tuple[Sign, ...]
+    seen: tuple[RuntimeObservation, ...]
 
     def __post_init__(self) -> None:
         if len(self.seen) > MOST_SEEN:
             raise ValueError(f"more than {MOST_SEEN} things were seen")
 
 
-def look(runner: Peer) -> list[Finding]:
+def watch(runner: Peer) -> list[Finding]:
     """Return what differs from before the kernel was opened. Raises PeerError for nonsense."""
     return _findings(runner.ask("watch"))
 
@@ -56,7 +56,8 @@ def trial(runner: Peer, case: Case, target: Target) -> list[Finding]:
     """
     if target.language == "c":
         return []
-    moves = {name: [list(one), list(one.values())] for name, one in draw(case, MOST_MOVES).items()}
+    moves = {name: [list(sources), list(sources.values())]
+             for name, sources in draw_moves(case, MOST_MOVES).items()}
     own = target.reference_file == target.source
     return _findings(runner.ask("trial", moves=moves, triton=target.language == "triton",
                                 reference="" if own else target.reference_file))
@@ -84,19 +85,19 @@ def trace(runner: Peer, weights: Collection[str]) -> tuple[TraceStep, ...]:
     return steps
 
 
-def fresh(found: Iterable[Finding], known: Sequence[Finding]) -> list[Finding]:
+def new_findings(found: Iterable[Finding], known: Sequence[Finding]) -> list[Finding]:
     """Return what is not known yet, each only once."""
     return [one for one in dict.fromkeys(found)
             if (one.rule, one.detail) not in {(old.rule, old.detail) for old in known}]
 
 
-def fatal(found: Iterable[Finding]) -> str:
+def reject_reason(found: Iterable[Finding]) -> str:
     """Return the reason for which a candidate is rejected, empty where it is not."""
     return next((f"tampered: {one.detail}" for one in found if one.severity == "reject"), "")
 
 
 def _findings(answer: dict[str, Any]) -> list[Finding]:
     try:
-        return [sign.finding for sign in convert(answer, Looked).seen]
+        return [sign.finding for sign in convert(answer, WatchAnswer).seen]
     except ConvertError as error:
         raise PeerError(f"the runner's answer makes no sense: {plain(str(error), 200)}") from None

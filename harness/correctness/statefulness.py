@@ -18,19 +18,19 @@ WAIT_S = 0.02
 LARGE_BYTES = 32 << 20
 
 
-class StatefulnessCheck(Protocol):
+class JudgeAnswer(Protocol):
     def __call__(self, case: Case, answer: Mapping[str, object], known: Errors | None = None, *,
                  outputs_only: bool = True) -> Errors: ...
 
 
-class States:
+class StatefulnessCheck:
     """Checks one class, on the buffers that its runner kept from a first, right call.
 
     Afterwards the case has other contents. Where a call is `slow` or its tensors are large, fewer
     calls are made.
     """
 
-    def __init__(self, oracle: Oracle, runner: Peer, judge: StatefulnessCheck, *,
+    def __init__(self, oracle: Oracle, runner: Peer, judge: JudgeAnswer, *,
                  slow: bool = False) -> None:
         self.oracle, self._runner, self._judge = oracle, runner, judge
         self._slow = slow
@@ -56,7 +56,7 @@ class States:
     def _exchanged(self, case: Case, last: Errors, amounts: tuple[int, ...]) -> Errors:
         """Change many elements in place, then one; every time the answer has to follow."""
         for most in amounts:
-            moves = draw(case, most)
+            moves = draw_moves(case, most)
             if not moves:
                 break
             self.oracle.exchange(case, moves)
@@ -95,7 +95,7 @@ class States:
                                      detail=f"class {case.config_class}: {text}"))
 
 
-def draw(case: Case, most: int) -> dict[str, dict[int, int]]:
+def draw_moves(case: Case, most: int) -> dict[str, dict[int, int]]:
     """Return moves for every input: at most so many elements, each taken from anywhere."""
     rng = secrets.SystemRandom()
     moves: dict[str, dict[int, int]] = {}

@@ -20,7 +20,7 @@ from harness.formats.text import plain
 TOOL_S = 4.0
 FAULTS = (OSError, subprocess.SubprocessError, ValueError)
 MIB = 1024 * 1024
-Card = dict[str, Any]
+SmiCard = dict[str, Any]
 """One card of a tool's output; keys and units differ from release to release."""
 
 
@@ -48,7 +48,7 @@ def states(devices: list[Device]) -> list[DeviceState]:
                 for device in devices]
 
 
-def rocm_devices(output: Card) -> Iterator[Device]:
+def rocm_devices(output: SmiCard) -> Iterator[Device]:
     """Yield the devices of `rocm-smi --json` output (ROCm 5 to 7)."""
     for index, card in _rocm_cards(output):
         unique = _text(card, "Unique ID").lower().removeprefix("0x")
@@ -60,7 +60,7 @@ def rocm_devices(output: Card) -> Iterator[Device]:
                      memory_bytes=_whole(card, "VRAM Total Memory (B)"))
 
 
-def rocm_states(devices: list[Device], output: Card) -> list[DeviceState]:
+def rocm_states(devices: list[Device], output: SmiCard) -> list[DeviceState]:
     """Return the state of each device out of `rocm-smi --json` output. Processes that use some of
     the cards cannot be told from one another: no card has a list then.
     """
@@ -72,7 +72,7 @@ def rocm_states(devices: list[Device], output: Card) -> list[DeviceState]:
             else _gone(device) for device in devices]
 
 
-def _of_both(devices: list[Device], output: Card) -> list[DeviceState]:
+def _of_both(devices: list[Device], output: SmiCard) -> list[DeviceState]:
     """Return states out of rocm-smi's output, with amd-smi's processes where only it can tell."""
     states = rocm_states(devices, output)
     if all(one.processes is not None for one in states) or not shutil.which("amd-smi"):
@@ -92,14 +92,14 @@ def _of_both(devices: list[Device], output: Card) -> list[DeviceState]:
             for device, one in zip(devices, states, strict=True)]
 
 
-def _numbers(output: Card, listed: list[Card]) -> dict[int, int]:
+def _numbers(output: SmiCard, listed: list[SmiCard]) -> dict[int, int]:
     """Return amd-smi's number of each card of rocm-smi: the same, unless addresses tell."""
     places = {bus: _index(card) for card in listed if (bus := _text(card, "bdf").lower())}
     return {index: places.get(_text(card, "PCI Bus").lower(), -1) if places else index
             for index, card in _rocm_cards(output)}
 
 
-def _rocm_state(device: Device, card: Card,
+def _rocm_state(device: Device, card: SmiCard,
                 processes: tuple[DeviceProcess, ...] | None) -> DeviceState:
     return DeviceState(
         device=device.id, at=time.time(), utilization_pct=_number(card, "GPU use (%)"),
@@ -114,13 +114,13 @@ def _rocm_state(device: Device, card: Card,
         memory_clock_mhz=_number(card, "mclk clock speed:"), processes=processes)
 
 
-def _rocm_cards(output: Card) -> Iterator[tuple[int, Card]]:
+def _rocm_cards(output: SmiCard) -> Iterator[tuple[int, SmiCard]]:
     for key, card in output.items():
         if (found := re.fullmatch(r"card(\d+)", key)) and isinstance(card, dict):
             yield int(found[1]), card
 
 
-def _rocm_processes(system: Card) -> Iterator[tuple[int, DeviceProcess]]:
+def _rocm_processes(system: SmiCard) -> Iterator[tuple[int, DeviceProcess]]:
     """Yield the processes that use a GPU, each with how many it uses."""
     for key, value in system.items():
         fields = [field.strip() for field in str(value).split(",")]
@@ -133,7 +133,7 @@ def _rocm_processes(system: Card) -> Iterator[tuple[int, DeviceProcess]]:
             )
 
 
-def amd_devices(static: list[Card], listed: list[Card]) -> Iterator[Device]:
+def amd_devices(static: list[SmiCard], listed: list[SmiCard]) -> Iterator[Device]:
     """Yield the devices of `amd-smi static` and `amd-smi list`."""
     uuids = {_index(card): _text(card, "uuid") for card in listed}
     for card in static:
@@ -146,7 +146,8 @@ def amd_devices(static: list[Card], listed: list[Card]) -> Iterator[Device]:
                      memory_bytes=_bytes(_part(card, "vram").get("size")))
 
 
-def amd_states(devices: list[Device], metric: list[Card], process: list[Card]) -> list[DeviceState]:
+def amd_states(devices: list[Device], metric: list[SmiCard],
+               process: list[SmiCard]) -> list[DeviceState]:
     """Return the state of each device out of `amd-smi metric` and `amd-smi process`."""
     cards = {_index(card): card for card in metric}
     running = _running(process)
@@ -154,7 +155,7 @@ def amd_states(devices: list[Device], metric: list[Card], process: list[Card]) -
             if device.index in cards else _gone(device) for device in devices]
 
 
-def _amd_state(device: Device, card: Card,
+def _amd_state(device: Device, card: SmiCard,
                processes: tuple[DeviceProcess, ...] | None) -> DeviceState:
     usage, memory = _part(card, "usage"), _part(card, "mem_usage")
     power, heat, clock = _part(card, "power"), _part(card, "temperature"), _part(card, "clock")
@@ -169,13 +170,13 @@ def _amd_state(device: Device, card: Card,
         processes=processes, throttle=("throttled",) if throttled else ())
 
 
-def _running(process: list[Card]) -> dict[int, tuple[DeviceProcess, ...]]:
+def _running(process: list[SmiCard]) -> dict[int, tuple[DeviceProcess, ...]]:
     """Return the processes of each card that `amd-smi process` lists them for."""
     return {_index(card): tuple(_amd_processes(entries)) for card in process
             if isinstance(entries := card.get("process_list"), list) and _index(card) >= 0}
 
 
-def _amd_processes(running: list[Card]) -> Iterator[DeviceProcess]:
+def _amd_processes(running: list[SmiCard]) -> Iterator[DeviceProcess]:
     for entry in running:
         info = _part(entry, "process_info") if isinstance(entry, dict) else {}
         if isinstance(info.get("pid"), int):
@@ -185,7 +186,7 @@ def _amd_processes(running: list[Card]) -> Iterator[DeviceProcess]:
             )
 
 
-def cards(output: Any) -> list[Card]:
+def cards(output: Any) -> list[SmiCard]:
     """Return the cards of amd-smi output, a list in older releases, under gpu_data in newer."""
     found = output.get("gpu_data", []) if isinstance(output, dict) else output
     return [card for card in found if isinstance(card, dict)]
@@ -195,17 +196,17 @@ def _gone(device: Device) -> DeviceState:
     return DeviceState(device=device.id, at=time.time(), problem="the card is no longer listed")
 
 
-def _part(card: Card, key: str) -> Card:
+def _part(card: SmiCard, key: str) -> SmiCard:
     value = card.get(key)
     return value if isinstance(value, dict) else {}
 
 
-def _index(card: Card) -> int:
+def _index(card: SmiCard) -> int:
     value = card.get("gpu")
     return value if isinstance(value, int) else -1
 
 
-def _text(card: Card, *keys: str) -> str:
+def _text(card: SmiCard, *keys: str) -> str:
     for key in keys:
         value = card.get(key)
         if isinstance(value, str) and value not in ("", "N/A", "Not supported"):
@@ -213,7 +214,7 @@ def _text(card: Card, *keys: str) -> str:
     return ""
 
 
-def _number(card: Card, *keys: str) -> float | None:
+def _number(card: SmiCard, *keys: str) -> float | None:
     """Return the first of the keys that holds a number: 37, "37.0", "(1402Mhz)", {"value": 37}."""
     for key in keys:
         value = card.get(key)
@@ -223,7 +224,7 @@ def _number(card: Card, *keys: str) -> float | None:
     return None
 
 
-def _whole(card: Card, key: str) -> int | None:
+def _whole(card: SmiCard, key: str) -> int | None:
     number = _number(card, key)
     return None if number is None else int(number)
 
@@ -237,14 +238,14 @@ def _bytes(value: Any) -> int | None:
     return None if factor is None else value["value"] * factor
 
 
-def _rocm_smi() -> Card:
+def _rocm_smi() -> SmiCard:
     output = _run("rocm-smi", "--showproductname", "--showuniqueid", "--showbus", "--showuse",
                   "--showmeminfo", "vram", "--showtemp", "--showpower", "--showmaxpower",
                   "--showclocks", "--showpids", "--json")
     return output if isinstance(output, dict) else {}
 
 
-def _amd_smi(what: str) -> list[Card]:
+def _amd_smi(what: str) -> list[SmiCard]:
     return cards(_run("amd-smi", what, "--json"))
 
 

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Silent(Exception):
+class CallTimeout(Exception):
     """A call has not answered in time; `since` is when it was made, in seconds since the epoch."""
 
     def __init__(self, since: float) -> None:
@@ -41,7 +41,7 @@ class _Call(Generic[T]):
         """Wait until it has ended; raises Silent when it takes longer than `timeout_s` in all."""
         self._thread.join(max(0.0, self._began + timeout_s - time.monotonic()))
         if self.under_way:
-            raise Silent(self.since)
+            raise CallTimeout(self.since)
 
     def answer(self) -> T:
         if self._failure:
@@ -49,7 +49,7 @@ class _Call(Generic[T]):
         return self._answer[0]
 
 
-class Patience(Generic[T]):
+class BoundedCaller(Generic[T]):
     """Waits a bounded time for one call, and makes no second one while the first hangs."""
 
     def __init__(self) -> None:

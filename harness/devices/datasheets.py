@@ -420,7 +420,7 @@ def find(name: str) -> CardModel | None:
     return next((card for card in CARDS if re.fullmatch(card.pattern, name.strip())), None)
 
 
-def named(short: str) -> CardModel | None:
+def find_by_short_name(short: str) -> CardModel | None:
     """Return a card by its short name ("h200", "RTX 4090"), for those who have not got it."""
     word = re.sub(r"[\s_-]", "", short.lower())
     return next((card for card in CARDS if card.name.replace("-", "") == word), None)

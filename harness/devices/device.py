@@ -8,7 +8,7 @@ from typing import Literal
 
 from harness.errors import InputError
 
-Kind = Literal["cpu", "nvidia", "amd"]
+DeviceKind = Literal["cpu", "nvidia", "amd"]
 
 SLOWDOWNS = frozenset({"hw-slowdown", "sw-thermal", "hw-thermal", "hw-power-brake", "throttled"})
 """Reasons that void a measurement; a software power cap is a large kernel's normal state."""
@@ -24,7 +24,7 @@ class Device:
     """
 
     id: str
-    kind: Kind
+    kind: DeviceKind
     name: str
     uuid: str
     index: int = 0
@@ -36,7 +36,7 @@ class Device:
     nodes: tuple[str, ...] = ()
     """Its own files below /dev, empty where they are not known."""
     others: tuple[Device, ...] = ()
-    """The further cards of a device that is several: see `joined`."""
+    """The further cards of a device that is several: see `join_cards`."""
 
     @property
     def cards(self) -> tuple[Device, ...]:
@@ -71,7 +71,7 @@ class Device:
         return {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
 
 
-def joined(cards: Sequence[Device]) -> Device:
+def join_cards(cards: Sequence[Device]) -> Device:
     """Return several cards of one model as the one device that a target of several GPUs needs.
 
     Raises InputError if one is there twice.

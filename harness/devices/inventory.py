@@ -15,21 +15,22 @@ from dataclasses import replace
 from functools import partial
 
 from harness.devices import amd, cpu, nvidia
-from harness.devices.call_timeout import Patience, Silent
-from harness.devices.device import Device, DeviceState, Kind, Listing, joined
+from harness.devices.call_timeout import BoundedCaller, CallTimeout
+from harness.devices.device import Device, DeviceKind, DeviceState, Listing, join_cards
 from harness.errors import DeviceFault, InputError
 
 LIST_S = 20.0
 STATE_S = 5.0
-_LISTERS: dict[Kind, Callable[[], Listing]] = {
+_LISTERS: dict[DeviceKind, Callable[[], Listing]] = {
     "cpu": cpu.listing, "nvidia": nvidia.listing, "amd": amd.listing}
-_READERS: dict[Kind, Callable[[list[Device]], list[DeviceState]]] = {
+_READERS: dict[DeviceKind, Callable[[list[Device]], list[DeviceState]]] = {
     "cpu": cpu.states, "nvidia": nvidia.states, "amd": amd.states}
 _SPEC = re.compile(r"cpu|(cuda|hip):\d+(:\d+)?|(gpu-|mig-)?[0-9a-f-]{4,}[0-9a-f:./-]*",
                    re.IGNORECASE)
 
-_patience: dict[str, Patience[list[DeviceState]]] = {}
-_list_patience: dict[Kind, Patience[Listing]] = {kind: Patience() for kind in _LISTERS}
+_patience: dict[str, BoundedCaller[list[DeviceState]]] = {}
+_list_patience: dict[DeviceKind, BoundedCaller[Listing]] = {
+    kind: BoundedCaller() for kind in _LISTERS}
 _known: dict[str, DeviceState] = {}
 _known_lock = threading.Lock()
 
@@ -46,7 +47,7 @@ def survey() -> tuple[list[Device], list[str]]:
     for kind, lister in _LISTERS.items():
         try:
             listing = _list_patience[kind].call(lister, LIST_S)
-        except Silent as silence:
+        except CallTimeout as silence:
             problems.append(f"{kind}: the driver gives {silence}")
             continue
         devices += [_as_allowed(device) for device in listing.devices]
@@ -62,7 +63,7 @@ def find(spec: str) -> Device:
     that cannot be one, DeviceFault for a device that is not there or not to be used.
     """
     if "+" in spec:
-        return joined([find(one) for one in spec.split("+")])
+        return join_cards([find(one) for one in spec.split("+")])
     devices, problems = survey()
     if spec == "auto":
         return _most_idle(devices)
@@ -83,7 +84,7 @@ def find(spec: str) -> Device:
     return found[0]
 
 
-def alike(first: Device) -> list[Device]:
+def same_model(first: Device) -> list[Device]:
     """Return a device and the usable ones of its very model, in order, itself in front."""
     return [first, *(one for one in inventory() if one.id != first.id and not one.unusable and
                      (one.kind, one.name, one.arch, one.memory_bytes) ==
@@ -100,7 +101,7 @@ def states(devices: Sequence[Device]) -> list[DeviceState]:
     about: dict[str, list[Device]] = {}
     for device in devices:
         about.setdefault(_question(device), []).append(device)
-    answers = [_patience.setdefault(name, Patience()).ask(
+    answers = [_patience.setdefault(name, BoundedCaller()).ask(
         partial(_READERS[asked[0].kind], asked), STATE_S) for name, asked in about.items()]
     fresh = {one.device: one for asked, answer in zip(about.values(), answers, strict=True)
              for one in _read(asked, answer)}
@@ -118,7 +119,7 @@ def _question(device: Device) -> str:
 def _read(asked: list[Device], answer: Callable[[], list[DeviceState]]) -> list[DeviceState]:
     try:
         return answer()
-    except Silent as silence:
+    except CallTimeout as silence:
         return [DeviceState(device=device.id, at=time.time(), silent_since=silence.since,
                             problem=str(silence)) for device in asked]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.devices import nvml
-from harness.devices.call_timeout import Patience, Silent
+from harness.devices.call_timeout import BoundedCaller, CallTimeout
 from harness.devices.device import Device, DeviceProcess, DeviceState, Listing
 from harness.formats.text import plain
 
@@ -23,10 +23,10 @@ MIG_PARENT = "MIG is on: use one of its instances"
 CARD_S = 10.0
 """For what a listing asks one card; a part of what it may take in all."""
 
-_patience: dict[int, Patience[list[Device]]] = {}
+_patience: dict[int, BoundedCaller[list[Device]]] = {}
 
 
-class Nvml:
+class NvmlReader:
     """Reads devices and states through an initialised pynvml module."""
 
     def __init__(self, nvml: Any) -> None:
@@ -37,13 +37,13 @@ class Nvml:
         are as ever. Raises NVMLError where they cannot even be counted.
         """
         each = range(self.nvml.nvmlDeviceGetCount())
-        asked = [_patience.setdefault(index, Patience()).ask(partial(self._listed, index), CARD_S)
-                 for index in each]
+        asked = [_patience.setdefault(index, BoundedCaller()).ask(
+            partial(self._listed, index), CARD_S) for index in each]
         found: list[Device] = []
         for index, answer in zip(each, asked, strict=True):
             try:
                 found += answer()
-            except Silent as silence:
+            except CallTimeout as silence:
                 found.append(_marked(f"cuda:{index}", index, str(silence)))
         return found
 
@@ -172,7 +172,7 @@ def listing() -> Listing:
     library = nvml.load()
     try:
         library.nvmlInit()
-        return Listing(tuple(Nvml(library).devices()))
+        return Listing(tuple(NvmlReader(library).devices()))
     except library.NVMLError as error:
         has_driver = Path("/dev/nvidiactl").exists() or Path("/proc/driver/nvidia").exists()
         return Listing(problem=_words(error) if has_driver else "")
@@ -192,7 +192,7 @@ def states(devices: list[Device]) -> list[DeviceState]:
         try:
             library.nvmlInit()  # counted by the library: cheap after the first
             try:
-                found.append(Nvml(library).state(device))
+                found.append(NvmlReader(library).state(device))
             finally:
                 library.nvmlShutdown()
         except library.NVMLError as error:

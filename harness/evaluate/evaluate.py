@@ -13,7 +13,7 @@ from harness.audit.transfer import looks_like_weight, transfer
 from harness.case import Case, Errors
 from harness.compile.c_compiler import BuildError
 from harness.compile.kernel import Kernel
-from harness.correctness.check import Check, Failed
+from harness.correctness.check import CandidateFailed, CorrectnessCheck
 from harness.correctness.tolerance import Tolerance
 from harness.devices.device import Device
 from harness.devices.monitoring.telemetry_nvidia import ONE_PROCESS
@@ -27,8 +27,8 @@ from harness.roofline import measured_peaks, predictor, roofline
 from harness.roofline.measured_peaks import GpuCeilings
 from harness.roofline.roofline import Ceilings
 from harness.runners import kernel_spans
-from harness.runners.kernel_spans import Spans
-from harness.runners.profile_cache import Profiles
+from harness.runners.kernel_spans import CallProfile
+from harness.runners.profile_cache import ProfileCache
 from harness.runners.session import Session
 from harness.settings import Settings, Trees
 from harness.target import Target
@@ -66,7 +66,7 @@ class Evaluation:
         self.findings: list[Finding] = []
         self.notes: list[str] = []
         self.evidence: list[Evidence] = []
-        self._known: Mapping[str, Spans] = {}
+        self._known: Mapping[str, CallProfile] = {}
 
     def run(self) -> Verdict:
         began = time.monotonic()
@@ -75,12 +75,12 @@ class Evaluation:
                           for card in self.stage.device.cards if card.kind != "cpu"]
         if self.stage.in_process:
             self.notes.append(self.stage.mode.words or ONE_PROCESS)
-        if reason := guard.unconfined():
+        if reason := guard.confinement_problem():
             self.notes.append(f"candidates are not confined on this machine: {reason}")
         try:
             with self.stage:
                 verdict = self._judge()
-        except Failed as failure:
+        except CandidateFailed as failure:
             verdict = rejected(str(failure))
             if failure.fault:
                 self.evidence.append(Evidence(kind="fault", detail=failure.fault))
@@ -100,7 +100,7 @@ class Evaluation:
         incumbent = self._build("incumbent")
         stage.runners.one_queue = candidate.one_stream and incumbent.one_stream
         stage.runners.expect(candidate, 1)
-        profiles = Profiles(Path(self.settings.scratch) / "profiles", incumbent)
+        profiles = ProfileCache(Path(self.settings.scratch) / "profiles", incumbent)
         self._known = profiles.kept()
         with stage.working(self._waiting) as held, \
                 stage.oracle(Path(self.trees.reference), held) as oracle:
@@ -108,7 +108,7 @@ class Evaluation:
                 stage.runners.settle(held, candidate)
             budget = Tolerance(stage, oracle, Path(self.trees.reference),
                             {self.trees.incumbent: incumbent})
-            check = Check(stage, oracle, budget, self._progress,
+            check = CorrectnessCheck(stage, oracle, budget, self._progress,
                           on_first=lambda case: self._get_ready(candidate, incumbent, case, held))
             if self.transfer is not None and self.transfer.remembers and \
                     self.target.language != "c":
@@ -152,7 +152,7 @@ class Evaluation:
         self.findings += found
         for finding in found:
             if finding.severity == "reject":
-                raise Failed(f"audit: {finding.detail}")
+                raise CandidateFailed(f"audit: {finding.detail}")
 
     def _traced(self, steps: tuple[TraceStep, ...] | None) -> None:
         """Audit again what the candidate remembers, now that it was seen over steps."""
@@ -172,7 +172,7 @@ class Evaluation:
         return {arg.name for arg in self.target.args if arg.weight} or {
             arg.name for arg in self.target.args if looks_like_weight(arg.name)}
 
-    def _checked(self, check: Check, candidate: Kernel, incumbent: Kernel,
+    def _checked(self, check: CorrectnessCheck, candidate: Kernel, incumbent: Kernel,
                  held: device_lock.DeviceLock | None) -> Verdict:
         stage = self.stage
         if not check.run(candidate, held):
@@ -200,7 +200,7 @@ class Evaluation:
         self.evidence += kernel_spans.evidence(seen, [c.name for c in self.target.classes],
                                         earlier=[incumbent.name] if self._known else [])
         if self.settings.plan.score == "kernel" and not stage.several:
-            self.findings += kernel_spans.missing(seen, timings)
+            self.findings += kernel_spans.too_short(seen, timings)
         verdict = self._verdict(check.errors, timings, floor)
         self.evidence += measured_peaks.evidence(reached, stage.device, self.target, verdict.rows)
         return verdict
@@ -221,7 +221,7 @@ class Evaluation:
         )
         self.evidence += told.evidence
         if told.refusal:
-            raise Failed(told.refusal)
+            raise CandidateFailed(told.refusal)
         self.notes.append(told.note)
         return predictor.filled(verdict, told)
 
@@ -229,7 +229,7 @@ class Evaluation:
         for name, command in self.settings.tests:
             self._progress("testing", f"the project's {name}", None)
             if why := project_tests.failure(command, Path(self.trees.candidate), self.stage, held):
-                raise Failed(f"the project's {name} fail: {why}", fault="tests")
+                raise CandidateFailed(f"the project's {name} fail: {why}", fault="tests")
 
     def _build(self, side: str) -> Kernel:
         self._progress("building", side, None)
@@ -238,7 +238,7 @@ class Evaluation:
             return self.stage.make(tree, side)
         except BuildError as error:
             who = "" if side == "candidate" else "the incumbent "
-            raise Failed(f"{who}does not compile: {error.what}",
+            raise CandidateFailed(f"{who}does not compile: {error.what}",
                          fault="" if who else "build") from None
 
     def _waiting(self, text: str) -> None:

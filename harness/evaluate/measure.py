@@ -8,7 +8,7 @@ from dataclasses import replace
 from harness.case import Case
 from harness.compile.kernel import Kernel
 from harness.correctness import runtime_audit
-from harness.correctness.check import Check, Failed
+from harness.correctness.check import CandidateFailed, CorrectnessCheck
 from harness.devices.monitoring import interference
 from harness.devices.monitoring.interference import InterferenceMonitor
 from harness.errors import DeviceFault, IncumbentFault
@@ -17,8 +17,8 @@ from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.runners.session import Session
 from harness.timing import outcome, stats
 from harness.timing.input_mutation import InputMutation
-from harness.timing.paired_blocks import Tampered
-from harness.timing.paired_timing import ClassTiming, Memoised, Pairs
+from harness.timing.paired_blocks import TamperedTiming
+from harness.timing.paired_timing import ClassTiming, MemoisedResults, PairedTiming
 from harness.timing.plan import Plan
 from harness.verdict import Evidence, Finding
 
@@ -26,7 +26,7 @@ from harness.verdict import Evidence, Finding
 class Measurement:
     """Times a candidate that has passed its check against the incumbent."""
 
-    def __init__(self, stage: Session, check: Check,
+    def __init__(self, stage: Session, check: CorrectnessCheck,
                  progress: Callable[[str, str, float | None], None]) -> None:
         self.stage, self.check = stage, check
         self._progress = progress
@@ -47,7 +47,7 @@ class Measurement:
         stage.runners.rehearsed()
         stage.runners.settled()
         with stage.measuring(held, lambda text: self._progress("waiting", text, None)) as owned, \
-                interference.over(stage.device) as watching:
+                interference.monitored(stage.device) as watching:
             cases = self.check.cases
             timed = self._measure(sides, owned, watching, list(cases.values()))
             if small := [cases[one.config_class] for one in timed if self._small(one)]:
@@ -67,7 +67,7 @@ class Measurement:
         def start(order: Sequence[str]) -> Sequence[Peer]:
             return stage.runners.start_all([sides[side] for side in order], lock=owned)
 
-        pairs = Pairs(
+        pairs = PairedTiming(
             plan, cases, start, at_once=stage.pairs_at_once(plan, cases),
             quiet=any(side.tunes_itself for side in sides.values()),
             end=None if stage.on_cpu else stage.runners.end,
@@ -76,17 +76,17 @@ class Measurement:
             voids=watching.voids if watching is not None else None, cancel=stage.cancel)
         try:
             timed = pairs.run(self._after)
-        except Tampered as error:
-            rule = "memo" if isinstance(error, Memoised) else "clock"
+        except TamperedTiming as error:
+            rule = "memo" if isinstance(error, MemoisedResults) else "clock"
             self.findings.append(Finding(rule=rule, severity="reject", detail=error.what))
-            raise Failed(f"tampered: {error.what}") from None
+            raise CandidateFailed(f"tampered: {error.what}") from None
         except (PeerError, PeerDied) as error:
             incumbent = sides["incumbent"]
             if error.of == incumbent.name:
                 self._expect_alone(incumbent, owned, plan, cases)
-                raise Failed("failed while timed: beside it the incumbent "
+                raise CandidateFailed("failed while timed: beside it the incumbent "
                              f"{error.what}") from None
-            raise Failed(f"failed while timed: {error.what}") from None
+            raise CandidateFailed(f"failed while timed: {error.what}") from None
         finally:  # who was on the card counts for what failed there as well
             self.evidence = [] if watching is None else list(watching.evidence(pairs.voided))
         if watching is not None and (why := watching.voids_all()):
@@ -114,16 +114,17 @@ class Measurement:
     def _after(self, peer: Peer, case: Case, contents: InputMutation) -> None:
         answer = peer.ask("after", case=case.id, tensors=case.tensors, copy=contents.copy)
         self._left[case.id] = answer.get("outputs"), contents.exchanged(contents.copy)
-        found = runtime_audit.look(peer)
-        self.findings += runtime_audit.fresh(found, [*self.check.findings, *self.findings])
-        if reason := runtime_audit.fatal(found):
-            raise Failed(reason)
+        found = runtime_audit.watch(peer)
+        self.findings += runtime_audit.new_findings(found, [*self.check.findings, *self.findings])
+        if reason := runtime_audit.reject_reason(found):
+            raise CandidateFailed(reason)
 
     def _small(self, timing: ClassTiming) -> bool:
         plan = self.stage.settings.plan
-        return outcome.small(stats.estimate(timing.log_ratios, plan.alpha_look), plan.margin)
+        estimate = stats.estimate(timing.log_ratios, plan.alpha_look)
+        return outcome.is_small_gain(estimate, plan.margin)
 
-    def _tell(self, pairs: Pairs, watching: InterferenceMonitor | None) -> None:
+    def _tell(self, pairs: PairedTiming, watching: InterferenceMonitor | None) -> None:
         if pairs.suspicion:
             self.findings.append(Finding(rule="clock", severity="flag", detail=pairs.suspicion))
         if pairs.memory:

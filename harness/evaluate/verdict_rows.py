@@ -117,7 +117,7 @@ def _timed(seen: EvaluationResults, config_class: ConfigClass, row: Row,
     alpha = seen.plan.alpha_look
     again = stats.estimate(timing.again, alpha) if timing.again else None
     other = stats.estimate(timing.other_ratios, alpha) if timing.other_ratios else None
-    outcome = compare.outcome(value, seen.plan.margin, again=again, other=other)
+    outcome = compare.call_outcome(value, seen.plan.margin, again=again, other=other)
     return replace(
         row, outcome=outcome, note=_remark(seen, outcome, value, other),
         latency_us=timing.candidate_us, incumbent_us=timing.incumbent_us,
@@ -131,10 +131,10 @@ def _remark(seen: EvaluationResults, outcome: ClassOutcome, value: Estimate,
             other: Estimate | None) -> str:
     """Say what the numbers of a row do not: a small gain that held, times that disagree."""
     gain = f"{math.expm1(value.mean):.2%}"
-    if compare.small(value, seen.plan.margin):
+    if compare.is_small_gain(value, seen.plan.margin):
         return f"{gain} faster in two measurements in a row" if outcome == "faster" else \
             f"{gain} faster, but not twice in a row"
-    if other is not None and value.low > 0 and compare.disagrees(other):
+    if other is not None and value.low > 0 and compare.other_time_disagrees(other):
         scored, rest = ("kernel", "wall") if seen.plan.score == "kernel" else ("wall", "kernel")
         return f"{gain} less {scored} time, but {math.expm1(-other.mean):.2%} more {rest} time"
     return ""

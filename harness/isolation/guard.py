@@ -25,9 +25,9 @@ from typing import Literal
 from harness.formats.json_codec import from_json, to_builtins, to_json
 from harness.isolation import process_tree
 from harness.isolation.device_lock import DeviceLock, Turnstile, lock_directory
-from harness.isolation.zygote_client import PROGRAM, Forked, Zygote
+from harness.isolation.zygote_client import PROGRAM, ForkedSupervisor, Zygote
 
-Ended = Literal["exit", "timeout", "output", "memory", "processes", "killed"]
+EndReason = Literal["exit", "timeout", "output", "memory", "processes", "killed"]
 INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES",
              "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_HOME", "ROCM_PATH",
              "NCCL_NVLS_ENABLE", "TORCH_SYMM_MEM_DISABLE_MULTICAST", "NVSHMEM_DISABLE_NVLS")
@@ -60,10 +60,10 @@ class Confine:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class ProcessOutcome:
     """How a guarded process ended. `returncode` below zero is a signal, None means not started."""
 
-    ended: Ended
+    ended: EndReason
     returncode: int | None
     stdout: bytes = b""
     stderr: bytes = b""
@@ -110,7 +110,7 @@ def signal_name(number: int) -> str:
 
 
 @functools.cache
-def unconfined() -> str:
+def confinement_problem() -> str:
     """Return why this machine cannot confine processes, empty when it can."""
     program = PROGRAM.parent / "supervise" / "confine.py"
     tried = subprocess.run([sys.executable, "-I", "-S", str(program)], stdin=subprocess.DEVNULL,
@@ -145,13 +145,13 @@ class Guarded:
         self._on_line = on_line
         self._line = b""
         self._outputs: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
-        self._outcome: Outcome | None = None
+        self._outcome: ProcessOutcome | None = None
         self._waiting = threading.Lock()
         self._control, theirs = socket.socketpair()
         held = lock.fds if lock else ()
         with theirs:
             forked = zygote.fork(theirs, pass_fds, held) if zygote else None
-            self._process: subprocess.Popen[bytes] | Forked = forked or subprocess.Popen(
+            self._process: subprocess.Popen[bytes] | ForkedSupervisor = forked or subprocess.Popen(
                 [
                     sys.executable,
                     "-I",
@@ -189,7 +189,7 @@ class Guarded:
     @property
     def lost(self) -> bool:
         """Whether it ended without ever having begun: the zygote that was to fork it died."""
-        return isinstance(self._process, Forked) and self._process.pid == 0
+        return isinstance(self._process, ForkedSupervisor) and self._process.pid == 0
 
     def hold(self, lock: DeviceLock) -> None:
         """Hand the supervisor of a running program a device lock to hold until the end."""
@@ -209,7 +209,7 @@ class Guarded:
             self._control.shutdown(socket.SHUT_WR)
 
     def wait(self, *, cancel: threading.Event | None = None,
-             timeout_s: float | None = None) -> Outcome:
+             timeout_s: float | None = None) -> ProcessOutcome:
         """Pump the output until the process has ended; `cancel` ends it early.
 
         Raises TimeoutError after `timeout_s`, leaving the process as it is.
@@ -221,7 +221,7 @@ class Guarded:
         finally:
             self._waiting.release()
 
-    def _pump(self, cancel: threading.Event | None, timeout_s: float | None) -> Outcome:
+    def _pump(self, cancel: threading.Event | None, timeout_s: float | None) -> ProcessOutcome:
         answer = bytearray()
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         assert self._process.stdout is not None and self._process.stderr is not None
@@ -251,10 +251,10 @@ class Guarded:
         self.close()
         return self._outcome
 
-    def _read(self, answer: bytes) -> Outcome:
-        outcome = Outcome(ended="killed", returncode=None)  # if the supervisor itself was killed
+    def _read(self, answer: bytes) -> ProcessOutcome:
+        outcome = ProcessOutcome(ended="killed", returncode=None)  # the supervisor was killed
         if answer:
-            outcome = from_json(answer, Outcome)
+            outcome = from_json(answer, ProcessOutcome)
         return replace(outcome, stdout=bytes(self._outputs["stdout"]),
                                        stderr=bytes(self._outputs["stderr"]))
 
@@ -285,7 +285,7 @@ def run(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None,
         limits: Limits | None = None, confine: Confine | None = None,
         lock: DeviceLock | None = None, yields: Turnstile | None = None,
         pass_fds: Sequence[int] = (), on_line: Callable[[bytes], None] | None = None,
-        cancel: threading.Event | None = None) -> Outcome:
+        cancel: threading.Event | None = None) -> ProcessOutcome:
     """Run one untrusted command to its end and return how it ended; it never raises for that."""
     with Guarded(argv, cwd=cwd, env=clean_env() if env is None else env, limits=limits,
                  confine=confine, lock=lock, yields=yields, pass_fds=pass_fds,

@@ -7,7 +7,7 @@ import os
 import signal
 
 
-def below(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
     """Return the descendants of a process, the nearest first."""
     found: list[int] = []
     frontier = [pid]
@@ -20,14 +20,14 @@ def below(pid: int) -> list[int]:
 def stop(pid: int) -> None:
     """Stop all descendants; none that they start meanwhile escapes."""
     stopped: set[int] = set()
-    while fresh := [child for child in below(pid) if child not in stopped]:
+    while fresh := [child for child in descendants(pid) if child not in stopped]:
         for child in fresh:
             _signal(child, signal.SIGSTOP)
         stopped.update(fresh)
 
 
 def resume(pid: int) -> None:
-    for child in below(pid):
+    for child in descendants(pid):
         _signal(child, signal.SIGCONT)
 
 

@@ -17,7 +17,7 @@ from harness.errors import Cancelled, EnvironmentFault, KoptError
 from harness.formats.json_codec import ConvertError, loads, to_json
 from harness.formats.text import plain
 from harness.isolation.device_lock import DeviceLock, Turnstile
-from harness.isolation.guard import Confine, Guarded, Limits, Outcome, clean_env
+from harness.isolation.guard import Confine, Guarded, Limits, ProcessOutcome, clean_env
 from harness.isolation.zygote_client import PROGRAM, Zygote
 
 MAX_ANSWER = 16 << 20
@@ -36,7 +36,7 @@ class PeerDied(KoptError):
 
     exit_code = 1
 
-    def __init__(self, outcome: Outcome, limits: Limits, *, nonsense: bool = False,
+    def __init__(self, outcome: ProcessOutcome, limits: Limits, *, nonsense: bool = False,
                  of: str = "") -> None:
         ended = outcome.describe(limits)
         super().__init__("answered something that is no answer" if nonsense else ended)
@@ -146,7 +146,7 @@ class Peer:
         """Begin to end the child, without waiting for it as `close` does."""
         self._guarded.kill()
 
-    def close(self) -> Outcome:
+    def close(self) -> ProcessOutcome:
         """End the child and return how it ended."""
         self._socket.close()
         self._guarded.kill()

@@ -29,7 +29,7 @@ VARIABLE = "KOPT_ZYGOTE"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class ZygoteKind:
     """What a zygote is made for: an interpreter, what it imports, under which environment."""
 
     python: str
@@ -42,7 +42,7 @@ class Kind:
         return hashlib.sha256(to_json(self)).hexdigest()[:16]
 
 
-class Forked:
+class ForkedSupervisor:
     """A supervisor that a zygote has forked, as `subprocess.Popen` would show it."""
 
     def __init__(self, stdout: int, stderr: int, life: int) -> None:
@@ -94,10 +94,10 @@ class Forked:
             self._reading.release()
 
 
-_living: weakref.WeakSet[Forked] = weakref.WeakSet()
+_living: weakref.WeakSet[ForkedSupervisor] = weakref.WeakSet()
 
 
-def forked() -> set[int]:
+def forked_pids() -> set[int]:
     """Return the pids of the supervisors that this process has had forked and that may live."""
     return {pid for one in list(_living) if one.poll() is None and (pid := one.known_pid)}
 
@@ -105,13 +105,13 @@ def forked() -> set[int]:
 class Zygote:
     """A process that forks programs of one kind."""
 
-    def __init__(self, kind: Kind, channel: socket.socket,
+    def __init__(self, kind: ZygoteKind, channel: socket.socket,
                  process: subprocess.Popen[bytes] | None = None, tenancy: int = -1) -> None:
         self.kind, self._channel, self._process = kind, channel, process
         self._tenancy = tenancy
 
     @classmethod
-    def start(cls, kind: Kind, *, yields: Turnstile | None = None) -> Zygote:
+    def start(cls, kind: ZygoteKind, *, yields: Turnstile | None = None) -> Zygote:
         """Have a zygote started; it imports by itself, and what is asked meanwhile waits."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -124,7 +124,7 @@ class Zygote:
         return cls(kind, ours, process)
 
     @classmethod
-    def inherited(cls, kind: Kind) -> Zygote | None:
+    def inherited(cls, kind: ZygoteKind) -> Zygote | None:
         """Return the zygote that this process was given, None if it was given none of its kind."""
         number, tenancy, name = (*os.environ.get(VARIABLE, "").split(":"), "", "")[:3]
         if not number or name != kind.name:
@@ -148,7 +148,7 @@ class Zygote:
         return self._process is None or self._process.poll() is None
 
     def fork(self, control: socket.socket, passed: Sequence[int], held: Sequence[int],
-             ) -> Forked | None:
+             ) -> ForkedSupervisor | None:
         """Fork a supervisor that serves `control`; None when the zygote is gone.
 
         `passed` are the program's own descriptors, `held` those of device locks.
@@ -165,7 +165,7 @@ class Zygote:
         finally:
             for one in (out[1], err[1], life[1]):
                 os.close(one)
-        return Forked(out[0], err[0], life[0])
+        return ForkedSupervisor(out[0], err[0], life[0])
 
     def close(self) -> None:
         """Let go of it, and end it if it was started here; what it has forked goes on."""
@@ -181,7 +181,7 @@ class WarmStart:
     again when it has died. Any thread may ask.
     """
 
-    def __init__(self, kind: Kind | None, *, yields: Turnstile | None = None) -> None:
+    def __init__(self, kind: ZygoteKind | None, *, yields: Turnstile | None = None) -> None:
         self._kind, self._yields = kind, yields
         self._zygote: Zygote | None = None
         self._lock = threading.Lock()

@@ -48,10 +48,10 @@ from harness.search.trials.trials import SearchJob
 from harness.settings import Settings
 from harness.target import Target
 from harness.timing import stats
-from harness.timing.paired_blocks import Tampered
-from harness.timing.paired_timing import ClassTiming, Pairs
+from harness.timing.paired_blocks import TamperedTiming
+from harness.timing.paired_timing import ClassTiming, PairedTiming
 from harness.timing.plan import SCREEN
-from harness.timing.quick_timing import Leader, Solo
+from harness.timing.quick_timing import BestQuickTimes, QuickTimer
 from harness.verdict import Verdict
 
 MOST_EXPECTED = 100
@@ -80,7 +80,7 @@ class Screening:
         self.budget = Tolerance(self.stage, self.oracle, Path(job.reference))
         self.ceilings: Ceilings | None = None
         self.ahead = self._compiles_ahead()
-        self.leader = Leader(self.target)
+        self.leader = BestQuickTimes(self.target)
         self._expected: dict[str, None] = {}
         """What was compiled or is to be, the latest wanted last."""
         self.turns: TrialTurns | None = None
@@ -186,7 +186,7 @@ class Screening:
             return Screened(correctness="REJECTED", reason=reason)
         try:
             return self._measure(checked.config)
-        except (BuildError, Tampered, Infeasible) as error:
+        except (BuildError, TamperedTiming, Infeasible) as error:
             return Screened(correctness="REJECTED", reason=str(error))
         except (PeerError, PeerDied, WrongResult) as error:
             return Screened(correctness="FAIL", reason=str(error))
@@ -292,7 +292,8 @@ class Screening:
                     raise WrongResult(f"wrong result on class {case.config_class}")
                 found[case.config_class] = judged
             for case in self.cases if self.ahead else ():
-                first[case.config_class] = Solo(runner, case, self.stage.fitted(SCREEN)).first()
+                timer = QuickTimer(runner, case, self.stage.fitted(SCREEN))
+                first[case.config_class] = timer.first()
         return found, first
 
     def _dropped(self, first: dict[str, float], behind: float) -> Screened:
@@ -313,7 +314,7 @@ class Screening:
                 self.stage.runners.expect(self.incumbent, MORE)
             return peers
 
-        timings = Pairs(self.stage.fitted(SCREEN), self.cases, start,
+        timings = PairedTiming(self.stage.fitted(SCREEN), self.cases, start,
                         alone=self.stage.on_cpu and not self.stage.in_process,
                         quiet=any(side.tunes_itself for side in sides.values()),
                         end=None if self.stage.on_cpu else self.stage.runners.end,

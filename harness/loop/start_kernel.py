@@ -15,9 +15,9 @@ from harness.errors import DeviceFault, IncumbentFault, KoptError
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.rpc import PeerDied, PeerError
 from harness.runners.session import Session
-from harness.timing.paired_blocks import Tampered
+from harness.timing.paired_blocks import TamperedTiming
 
-FAILURES = (BuildError, Tampered, PeerError, PeerDied)
+FAILURES = (BuildError, TamperedTiming, PeerError, PeerDied)
 """What a kernel raises that does not work."""
 TRIES = 2
 """Processes in which it is tried: one may have been killed by somebody."""

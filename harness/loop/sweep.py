@@ -27,7 +27,7 @@ from harness.loop.screening import Screening
 from harness.loop.trial_process import Entry, Lane
 from harness.search.space import knobs
 from harness.search.space.space import Config
-from harness.timing.paired_blocks import Tampered
+from harness.timing.paired_blocks import TamperedTiming
 from harness.timing.plan import SCREEN
 from harness.timing.quick_timing import BLOCKS
 
@@ -148,7 +148,7 @@ class Sweep:
             with self._card:
                 lane.warm(entry)
                 entry.first_us = min(lane.block(entry) for _ in range(BLOCKS)) / 1e3
-        except (BuildError, Tampered) as error:
+        except (BuildError, TamperedTiming) as error:
             entry.fail("REJECTED", error.what)
         except (PeerError, PeerDied) as error:
             lane.broken(entry, error)
@@ -174,7 +174,7 @@ class Sweep:
         try:
             entry.lane.again(entry)
             return entry.lane.block(entry)
-        except Tampered as error:
+        except TamperedTiming as error:
             entry.fail("REJECTED", error.what)
         except (PeerError, PeerDied) as error:
             entry.lane.broken(entry, error)

@@ -23,12 +23,12 @@ from harness.isolation.guard import Limits
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.runners.runner_pool import RunnerPool
 from harness.runners.session import Session
-from harness.runners.shared_process import Seat
+from harness.runners.shared_process import SharedRunner
 from harness.search.space.space import Config
 from harness.search.trials.trials import Correctness
 from harness.timing import stats
 from harness.timing.plan import Plan
-from harness.timing.quick_timing import Solo
+from harness.timing.quick_timing import QuickTimer
 
 MOST_SHARING = 100
 """Kernels that a process has loaded at most."""
@@ -51,7 +51,7 @@ class Entry:
     blocks_us: list[float] = field(default_factory=list)
     kernel: Kernel | None = None
     peer: Peer | None = None
-    solos: list[Solo] = field(default_factory=list)
+    solos: list[QuickTimer] = field(default_factory=list)
     generation: int = -1
 
     def fail(self, correctness: Correctness, reason: str) -> None:
@@ -95,7 +95,7 @@ class Lane:
         entry.peer = self.runners.start(entry.kernel, lock=self.held)
         like = getattr(self._open[0], "side", "") if self._open and self.shares else ""
         self._open.append(entry.peer)
-        entry.solos = [Solo(entry.peer, case, self.plan) for case in self.cases]
+        entry.solos = [QuickTimer(entry.peer, case, self.plan) for case in self.cases]
         try:
             for solo in entry.solos:
                 solo.prepare(like)
@@ -125,7 +125,8 @@ class Lane:
     def leave(self, entry: Entry) -> None:
         """Have an entry's process forget it, if it is there still."""
         peer = entry.peer
-        if entry.generation == self.generation and isinstance(peer, Seat) and peer in self._open:
+        if (entry.generation == self.generation and isinstance(peer, SharedRunner)
+                and peer in self._open):
             self._open.remove(peer)
             peer.vacate()
 

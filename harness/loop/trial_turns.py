@@ -29,7 +29,7 @@ from harness.runners.oracle_client import Oracle
 from harness.runners.session import Session
 from harness.timing.paired_timing import ClassTiming
 from harness.timing.plan import Plan
-from harness.timing.quick_timing import BLOCKS, Solo
+from harness.timing.quick_timing import BLOCKS, QuickTimer
 
 HOLD_S = 30.0
 """So long one process keeps a card before others get their turn."""
@@ -233,7 +233,7 @@ class _StartFailed(Exception):
     """Beside a trial the start has failed."""
 
 
-def _block_of_start(solo: Solo) -> float:
+def _block_of_start(solo: QuickTimer) -> float:
     try:
         return solo.block()
     except (PeerError, PeerDied) as error:

@@ -78,7 +78,7 @@ def card_for(name: str, language: str) -> CardModel | None:
     """
     if not name:
         return None
-    card = datasheets.named(name) or datasheets.find(name)
+    card = datasheets.find_by_short_name(name) or datasheets.find(name)
     if card is None:
         raise InputError(f"no card {name!r} to predict for",
                          fix=f"one of {', '.join(one.name for one in datasheets.CARDS)}")

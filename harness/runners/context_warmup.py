@@ -18,12 +18,12 @@ class ContextWarmup:
 
     def __init__(self, submit: Callable[[Callable[[], None]], Future[None]]) -> None:
         self._submit = submit
-        self._under_way: dict[Peer, _One] = {}
+        self._under_way: dict[Peer, _PendingContext] = {}
 
     def begin(self, peer: Peer, work: Work, *, at_once: bool) -> None:
         """Have a runner settle, in its turn or because somebody waits for it."""
         if peer not in self._under_way:
-            one = self._under_way[peer] = _One()
+            one = self._under_way[peer] = _PendingContext()
             turn = context_queue.urgent() if at_once else context_queue.patient(one.wanted)
             one.done = self._submit(lambda: one.run(work, turn))
 
@@ -56,7 +56,7 @@ class ContextWarmup:
         self._under_way.clear()
 
 
-class _One:
+class _PendingContext:
     """A runner that settles, or waits for its turn to until it is wanted."""
 
     def __init__(self) -> None:

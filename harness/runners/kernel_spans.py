@@ -21,7 +21,7 @@ SHORTEST_US = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Span:
+class KernelSpan:
     """One kernel: launches and nanoseconds a call."""
 
     name: str
@@ -34,11 +34,11 @@ class Span:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spans:
+class CallProfile:
     """What a call runs; `busy_ns` is the least time that it keeps the GPU busy for."""
 
     busy_ns: float
-    kernels: tuple[Span, ...]
+    kernels: tuple[KernelSpan, ...]
 
     def __post_init__(self) -> None:
         if not 0 <= self.busy_ns < 1e15 or len(self.kernels) > MOST_KERNELS:
@@ -59,16 +59,16 @@ def attach(runner: Peer) -> None:
     runner.ask("attach")
 
 
-def ask(runner: Peer, case: str) -> Spans:
+def profile(runner: Peer, case: str) -> CallProfile:
     """Profile calls on what a runner has prepared. Raises PeerError."""
     answer = runner.ask("spans", case=case, calls=CALLS)
     try:
-        return convert(answer, Spans)
+        return convert(answer, CallProfile)
     except ConvertError as error:
         raise PeerError(f"the runner's answer makes no sense: {plain(str(error), 200)}") from None
 
 
-def evidence(seen: Mapping[tuple[str, str], Spans], names: list[str], *,
+def evidence(seen: Mapping[tuple[str, str], CallProfile], names: list[str], *,
              earlier: Collection[str] = ()) -> list[Evidence]:
     """Return what each side runs, class by class; some were seen at an `earlier` verdict."""
     told = []
@@ -80,7 +80,7 @@ def evidence(seen: Mapping[tuple[str, str], Spans], names: list[str], *,
     return told
 
 
-def missing(seen: Mapping[tuple[str, str], Spans],
+def too_short(seen: Mapping[tuple[str, str], CallProfile],
             timings: Mapping[str, ClassTiming]) -> list[Finding]:
     """Return a flag for every class whose timed calls take less than what a call was seen to run.
     """

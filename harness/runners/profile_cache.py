@@ -14,10 +14,10 @@ from pathlib import Path
 from harness.compile import compiler_cache
 from harness.compile.kernel import Kernel
 from harness.formats.json_codec import ConvertError, from_json, to_json
-from harness.runners.kernel_spans import Spans
+from harness.runners.kernel_spans import CallProfile
 
 
-class Profiles:
+class ProfileCache:
     """One incumbent's profile by class, in a folder where no confined candidate can write."""
 
     def __init__(self, folder: Path, kernel: Kernel) -> None:
@@ -29,19 +29,19 @@ class Profiles:
             sorted(kernel.place.env.items()))).encode()).hexdigest()
         self._path = folder / f"{of}.json"
 
-    def kept(self) -> Mapping[str, Spans]:
+    def kept(self) -> Mapping[str, CallProfile]:
         """Return what was seen of the same code, class by class; nothing where a class is missing,
         or where its compiled kernels are gone: a rehearsal makes both.
         """
         if not self._path.is_file() or (self._compiles and not self._compiled.is_dir()):
             return {}
         try:
-            seen = from_json(self._path.read_bytes(), dict[str, Spans])
+            seen = from_json(self._path.read_bytes(), dict[str, CallProfile])
         except (OSError, ConvertError, ValueError):
             return {}
         return seen if self._classes <= seen.keys() else {}
 
-    def keep(self, seen: Mapping[str, Spans]) -> None:
+    def keep(self, seen: Mapping[str, CallProfile]) -> None:
         """Keep a whole profile; part of one would say nothing."""
         if self._classes <= seen.keys():
             with contextlib.suppress(OSError):  # the next verdict then takes longer

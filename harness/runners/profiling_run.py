@@ -15,7 +15,7 @@ from harness.case import Case
 from harness.errors import EnvironmentFault
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.runners import kernel_spans
-from harness.runners.kernel_spans import Spans
+from harness.runners.kernel_spans import CallProfile
 
 
 class ProfilingRun:
@@ -26,7 +26,7 @@ class ProfilingRun:
     """
 
     def __init__(self, start: Callable[[], Peer], load: Callable[[Peer], None],
-                 saw: Callable[[Case, Spans], None]) -> None:
+                 saw: Callable[[Case, CallProfile], None]) -> None:
         self._start, self._load, self._saw = start, load, saw
         self._peer: Peer | None = None
         self._ended = False
@@ -53,7 +53,7 @@ class ProfilingRun:
             peer = self._peer or self._begin()
             try:
                 peer.ask("prepare", case=case.id, tensors=case.tensors, copies=1)
-                self._saw(case, kernel_spans.ask(peer, case.id))
+                self._saw(case, kernel_spans.profile(peer, case.id))
             finally:  # the check may need the memory
                 peer.ask("drop", case=case.id)
 

@@ -20,15 +20,15 @@ from harness.case import Case
 from harness.compile import compiler_cache
 from harness.compile.kernel import Kernel, Place
 from harness.isolation.device_lock import DeviceLock, Turnstile
-from harness.isolation.guard import Confine, Limits, Outcome, clean_env
+from harness.isolation.guard import Confine, Limits, ProcessOutcome, clean_env
 from harness.isolation.rpc import Peer
 from harness.isolation.zygote_client import Zygote
 from harness.runners import context_queue
 from harness.runners.context_warmup import ContextWarmup
-from harness.runners.kernel_spans import Spans
+from harness.runners.kernel_spans import CallProfile
 from harness.runners.profiling_run import ProfilingRun
 from harness.runners.shared_process import SharedProcess
-from harness.runners.startup import NoGpu, await_ready, failed, load, unreachable
+from harness.runners.startup import GpuUnreachable, await_ready, has_failed, load, unreachable_fault
 
 CORES_PER_START = 3
 MOST_AHEAD = 5
@@ -64,10 +64,10 @@ class RunnerPool:
         self._settling = ContextWarmup(lambda work: self._aside().submit(work))
         self._asleep: set[Peer] = set()
         self._opened: dict[Peer, float] = {}
-        self._ending: list[Future[Outcome]] = []
+        self._ending: list[Future[ProcessOutcome]] = []
         self._rehearsals: dict[str, ProfilingRun] = {}
         self._rehearsing: list[Future[None]] = []
-        self.spans: dict[tuple[str, str], Spans] = {}
+        self.spans: dict[tuple[str, str], CallProfile] = {}
         """What was profiled, by side and class."""
 
     def expect(self, kernel: Kernel, count: int, *, asleep: bool = False) -> None:
@@ -99,16 +99,16 @@ class RunnerPool:
         """
         try:
             return self._start_all(kernels, lock, yields, refill)
-        except NoGpu as lost:
+        except GpuUnreachable as lost:
             if not self._confined:
-                raise unreachable(str(lost), kernels[0].place) from None
+                raise unreachable_fault(str(lost), kernels[0].place) from None
             self._confined = False  # a GPU that works only outside of namespaces
             self.unconfined = str(lost)
             self.close()
         try:
             return self._start_all(kernels, lock, yields, refill)
-        except NoGpu as lost:
-            raise unreachable(str(lost), kernels[0].place) from None
+        except GpuUnreachable as lost:
+            raise unreachable_fault(str(lost), kernels[0].place) from None
 
     def _start_all(self, kernels: Sequence[Kernel], lock: DeviceLock | None,
                    yields: Turnstile | None, refill: int) -> list[Peer]:
@@ -127,7 +127,7 @@ class RunnerPool:
                     self.expect(kernel, refill)
             for place, settled in enumerate(self._settling.taken(peers)):
                 peer, kernel = peers[place], kernels[place]
-                if settled is not None and failed(settled):
+                if settled is not None and has_failed(settled):
                     self.end([peer])
                     peer = peers[place] = self._open(kernel, lock, yields)
                     settled = None

@@ -46,7 +46,7 @@ class Session:
         self.device, self.settings, self.cancel = device, settings, cancel
         self.several = len(device.cards) > 1
         self.on_cpu = device.kind == "cpu"
-        self.mode = interference.usable(device)
+        self.mode = interference.require_usable(device)
         self.in_process = target.language != "c" and (
             settings.in_process or self.mode.one_process)
         """Whether both kernels are timed in one process, since the card takes no second one."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from harness.isolation.device_lock import DeviceLock
-from harness.isolation.guard import Outcome
+from harness.isolation.guard import ProcessOutcome
 from harness.isolation.rpc import Peer
 
 
-class Seat(Peer):
+class SharedRunner(Peer):
     """One kernel's part of a process that runs several; the last that leaves ends it.
 
     Questions to seats of one process are answered in the order in which they are sent.
@@ -59,10 +59,11 @@ class Seat(Peer):
         if self._bench.leave(self):
             self._peer.kill()
 
-    def close(self) -> Outcome:
+    def close(self) -> ProcessOutcome:
         """Leave; the last one waits for the end of the process."""
         self._bench.leave(self)
-        return self._peer.close() if not self._bench.taken else Outcome(ended="exit", returncode=0)
+        return ProcessOutcome(ended="exit", returncode=0) if self._bench.taken else \
+            self._peer.close()
 
 
 class SharedProcess:
@@ -70,16 +71,16 @@ class SharedProcess:
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
-        self.taken: list[Seat] = []
+        self.taken: list[SharedRunner] = []
         self._count = 0
 
-    def seat(self, name: str) -> Seat:
+    def seat(self, name: str) -> SharedRunner:
         """Return a new seat for a kernel."""
         self._count += 1
-        self.taken.append(Seat(self, f"{name}-{self._count}"))
+        self.taken.append(SharedRunner(self, f"{name}-{self._count}"))
         return self.taken[-1]
 
-    def leave(self, seat: Seat) -> bool:
+    def leave(self, seat: SharedRunner) -> bool:
         """Take a seat away; tell whether it was the last."""
         if seat in self.taken:
             self.taken.remove(seat)

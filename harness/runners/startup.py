@@ -12,11 +12,11 @@ OF_THE_MACHINE = ("not compiled with", "driver on your system", "no NVIDIA drive
 """What torch says of itself or of the driver, and of no single card."""
 
 
-class NoGpu(Exception):
+class GpuUnreachable(Exception):
     """A runner that has loaded nothing yet cannot reach the GPU."""
 
 
-def unreachable(why: str, place: Place) -> EnvironmentFault:
+def unreachable_fault(why: str, place: Place) -> EnvironmentFault:
     """Return the fault that torch reaches no GPU: this card's, unless no other would be reached."""
     told = f"torch reaches no GPU: {why}"
     if any(words in why for words in OF_THE_MACHINE):
@@ -32,7 +32,7 @@ def await_ready(peer: Peer, kernel: Kernel) -> None:
         return
     try:
         if no_gpu := peer.receive().get("no_gpu"):
-            raise NoGpu(no_gpu)
+            raise GpuUnreachable(no_gpu)
     except (PeerError, PeerDied) as error:
         raise EnvironmentFault(
             f"the target's Python cannot run {kernel.target.language} kernels: {error.what}",
@@ -40,7 +40,7 @@ def await_ready(peer: Peer, kernel: Kernel) -> None:
             fix="install torch and triton there, or set python: in the manifest") from None
 
 
-def failed(settled: Future[None]) -> bool:
+def has_failed(settled: Future[None]) -> bool:
     """Wait for a runner to settle, and tell whether it failed: not by the kernel, which it has not
     loaded, and maybe for what was beside it.
     """
@@ -55,6 +55,6 @@ def load(kernel: Kernel, peer: Peer) -> None:
     """Have a kernel loaded by a runner that was woken. Raises PeerError, PeerDied."""
     try:
         await_ready(peer, kernel)
-    except NoGpu as lost:
+    except GpuUnreachable as lost:
         raise PeerError(f"no GPU: {lost}") from None
     peer.ask("load", **kernel.job())

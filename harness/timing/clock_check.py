@@ -46,14 +46,14 @@ class TimedBlock:
 
 
 @dataclass(frozen=True)
-class Excess:
+class ClockExcess:
     """What the candidate's times lack, in words; `certain` if noise cannot explain it."""
 
     told: str
     certain: bool
 
 
-class Clock:
+class ClockCheck:
     """Compares both sides' blocks; `tight_ns` is the fixed cost allowed around a block.
 
     Every class of every pair gives one difference, candidate less incumbent; Student's t over
@@ -75,7 +75,7 @@ class Clock:
             self._slopes.append(theirs[0] - ours[0])
             self._curves.append(theirs[1] - ours[1])
 
-    def excess(self) -> Excess | None:
+    def excess(self) -> ClockExcess | None:
         """Return what the candidate's times lack, None when they can be accounted for."""
         found = [
             _beyond(self._slopes, SLOPE_TIGHT,
@@ -119,13 +119,13 @@ def _slope(points: Sequence[tuple[int, int]]) -> float:
 
 
 def _beyond(values: Sequence[float], tight: float, words: Callable[[float], str],
-            gross: float = math.inf) -> Excess | None:
+            gross: float = math.inf) -> ClockExcess | None:
     if len(values) < 3:
         return None
     more = fmean(values)
     if more - tight <= _half(values, SUSPECT):
         return None
-    return Excess(words(more), more > gross or more - tight > _half(values, CERTAIN))
+    return ClockExcess(words(more), more > gross or more - tight > _half(values, CERTAIN))
 
 
 def _half(values: Sequence[float], alpha: float) -> float:

@@ -11,8 +11,8 @@ SURE = 0.05
 """Losses are called at the ordinary 5 %: an error there costs a gain, never a wrong keep."""
 
 
-def outcome(value: Estimate, margin: float, *, again: Estimate | None = None,
-            other: Estimate | None = None) -> ClassOutcome:
+def call_outcome(value: Estimate, margin: float, *, again: Estimate | None = None,
+                 other: Estimate | None = None) -> ClassOutcome:
     """Return faster, tie or slower.
 
     Faster needs the whole interval above zero, at the verdict's share of the campaign's error
@@ -23,23 +23,23 @@ def outcome(value: Estimate, margin: float, *, again: Estimate | None = None,
         return "unmeasured"
     threshold = math.log1p(margin)
     if value.low > 0 and (value.mean >= threshold or (again is not None and again.low > 0)):
-        return "tie" if disagrees(other) else "faster"
+        return "tie" if other_time_disagrees(other) else "faster"
     if value.at(SURE)[1] < 0 and value.mean <= -threshold:
         return "slower"
     return "tie"
 
 
-def small(value: Estimate, margin: float) -> bool:
+def is_small_gain(value: Estimate, margin: float) -> bool:
     """Tell whether a gain is certain, and below the margin."""
     return value.pairs > 1 and value.low > 0 and value.mean < math.log1p(margin)
 
 
-def disagrees(other: Estimate | None) -> bool:
+def other_time_disagrees(other: Estimate | None) -> bool:
     """Tell whether the time that is not scored has become longer."""
     return other is not None and other.pairs > 1 and other.at(SURE / 10)[1] < 0
 
 
-def settled(value: Estimate, margin: float, tolerance: float) -> bool:
+def is_settled(value: Estimate, margin: float, tolerance: float) -> bool:
     """Tell whether more pairs could hardly change the outcome of this class."""
     if value.pairs < 2:
         return False

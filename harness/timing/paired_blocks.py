@@ -29,19 +29,19 @@ SHORTEST_CHAIN, LONGEST_CHAIN = 32, 256
 PROBES = 3
 MOST_VOIDED = 40
 
-_Said = TypeVar("_Said", "Warmed", "Captured")
-Voids = Callable[[int, int], str]
+_Said = TypeVar("_Said", "WarmupAnswer", "CaptureAnswer")
+VoidReason = Callable[[int, int], str]
 """Says why a block between two times (perf_counter_ns) does not count; empty when it does."""
 
 
-class Tampered(KoptError):
+class TamperedTiming(KoptError):
     """A runner reported a time that this process's clock cannot account for."""
 
     exit_code = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Warmed:
+class WarmupAnswer:
     """A runner's own word on how long a call of one class takes."""
 
     call_ns: float
@@ -51,7 +51,7 @@ class Warmed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Captured:
+class CaptureAnswer:
     """A runner's own words on a graph of calls: whether there is one, and what a call takes in it.
     """
 
@@ -82,7 +82,7 @@ class PairedBlocks:
     """
 
     def __init__(self, plan: Plan, case: Case, peers: Mapping[str, Peer], order: Sequence[str], *,
-                 alone: bool, voids: Voids | None = None) -> None:
+                 alone: bool, voids: VoidReason | None = None) -> None:
         self.plan, self.case, self.peers, self.order = plan, case, peers, tuple(order)
         self._alone = alone
         self._voids = voids
@@ -113,14 +113,14 @@ class PairedBlocks:
     def warm(self) -> None:
         """Warm one side after the other; decides how calls are launched: on both sides alike."""
         self._call_ns = {side: _said(self.peers[side].ask(
-            "warm", case=self.case.id, warm_ns=self.plan.warm_ns), Warmed).call_ns
+            "warm", case=self.case.id, warm_ns=self.plan.warm_ns), WarmupAnswer).call_ns
             for side in self.order}
         slowest_ns = max(1.0, *self._call_ns.values())
         self._unit = graph_unit(slowest_ns, self.copies)
         by_host = self._alone or self.plan.by_host
         single = by_host or slowest_ns >= SINGLE_NS
         self._graphs = {} if single else {side: _said(self.peers[side].ask(
-            "capture", case=self.case.id, unit=self._unit), Captured) for side in self.order}
+            "capture", case=self.case.id, unit=self._unit), CaptureAnswer) for side in self.order}
         graph = bool(self._graphs) and all(one.graph for one in self._graphs.values())
         self.kernel_mode = "graph" if graph else "launch"
         self.mode = "wall" if by_host or self.plan.score == "wall" else self.kernel_mode
@@ -215,7 +215,7 @@ class PairedBlocks:
                 break
             self._calls[side, mode] *= min(1000, math.ceil(wanted_ns / max(ns, 1)))
         if not 0 < ns <= peer.elapsed_ns:
-            raise Tampered(f"the {side} reports {ns} ns for a block of {peer.elapsed_ns} ns")
+            raise TamperedTiming(f"the {side} reports {ns} ns for a block of {peer.elapsed_ns} ns")
         unit = self._unit if mode == "graph" else 1
         return TimedBlock(calls, ns, peer.elapsed_ns, ns * unit // calls, peer.asked_ns)
 

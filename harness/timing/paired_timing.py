@@ -18,10 +18,10 @@ from harness.case import Case
 from harness.errors import Cancelled
 from harness.isolation.rpc import Peer
 from harness.timing import stats
-from harness.timing.clock_check import Clock
+from harness.timing.clock_check import ClockCheck
 from harness.timing.input_mutation import InputMutation
-from harness.timing.outcome import SURE, settled
-from harness.timing.paired_blocks import PairedBlocks, Tampered, Voids
+from harness.timing.outcome import SURE, is_settled
+from harness.timing.paired_blocks import PairedBlocks, TamperedTiming, VoidReason
 from harness.timing.plan import Plan
 
 CLOCK_TIGHT_NS = 200_000
@@ -66,11 +66,11 @@ class RunnerPair:
     duels: Sequence[PairedBlocks]
 
 
-class Memoised(Tampered):
+class MemoisedResults(TamperedTiming):
     """The candidate is faster on contents that it has seen before."""
 
 
-class Pairs:
+class PairedTiming:
     """Collects process pairs until the plan says that it is enough; a class that is settled at a
     look is left out of those that follow.
 
@@ -84,7 +84,7 @@ class Pairs:
                  end: Callable[[Iterable[Peer]], None] | None = None,
                  on_pair: Callable[[int, int], None] | None = None, alone: bool = False,
                  at_once: int = 1, quiet: bool = False,
-                 voids: Voids | None = None, cancel: threading.Event | None = None) -> None:
+                 voids: VoidReason | None = None, cancel: threading.Event | None = None) -> None:
         self.plan = plan
         self.cases = list(cases)
         self._start = start
@@ -98,7 +98,7 @@ class Pairs:
         self._suspicions = 0
         self.suspicion = ""
         """What is odd about the candidate's clock, where noise might explain it."""
-        self._clock = Clock(CLOCK_TIGHT_NS if alone else CLOCK_TIGHT_GPU_NS)
+        self._clock = ClockCheck(CLOCK_TIGHT_NS if alone else CLOCK_TIGHT_GPU_NS)
         self._remembered: dict[str, int] = {case.config_class: 0 for case in cases}
         self.log_ratios: dict[str, list[float]] = {c.config_class: [] for c in cases}
         self._others: dict[str, list[float]] = {c.config_class: [] for c in cases}
@@ -164,7 +164,7 @@ class Pairs:
         if any(e.at(SURE / 5)[1] < -5 * math.log1p(self.plan.tolerance)
                for e in estimates.values()):
             return True
-        self.cases = [case for case in self.cases if not settled(
+        self.cases = [case for case in self.cases if not is_settled(
             estimates[case.config_class], self.plan.margin, self.plan.tolerance)]
         return not self.cases
 
@@ -227,7 +227,7 @@ class Pairs:
         self._remembered[name] += 1
         told = f"class {name}: calls on new contents take {ratio:.3g} times as long as on old ones"
         if self._remembered[name] >= REMEMBERED_PAIRS:
-            raise Memoised(told)
+            raise MemoisedResults(told)
         self.memory = told if number == self.plan.looks[-1] else ""
 
     def _suspected(self, pairs: int) -> bool:
@@ -242,7 +242,7 @@ class Pairs:
             return excess is not None
         self._suspicions += 1
         if self._suspicions >= CONVICTED or pairs == self.plan.looks[-1]:
-            raise Tampered(excess.told)
+            raise TamperedTiming(excess.told)
         return True
 
 

@@ -15,16 +15,16 @@ from harness.formats.json_codec import ConvertError, convert
 from harness.isolation.rpc import Peer, PeerError
 from harness.target import Target
 from harness.timing import stats
-from harness.timing.paired_blocks import Captured, Tampered, Warmed, graph_unit
+from harness.timing.paired_blocks import CaptureAnswer, TamperedTiming, WarmupAnswer, graph_unit
 from harness.timing.plan import Plan
 
 LAUNCHED_NS = 60_000
 """Calls that take so long are launched one by one: events do not see the host's part."""
 BLOCKS = 2
-_Said = TypeVar("_Said", Warmed, Captured)
+_Said = TypeVar("_Said", WarmupAnswer, CaptureAnswer)
 
 
-class Solo:
+class QuickTimer:
     """Times one case of one runner: `prepare`, `warm`, then blocks."""
 
     def __init__(self, peer: Peer, case: Case, plan: Plan) -> None:
@@ -42,10 +42,10 @@ class Solo:
 
     def warm(self) -> None:
         answer = self.peer.ask("warm", case=self.case.id, warm_ns=self.plan.warm_ns)
-        call_ns = _said(answer, Warmed).call_ns
+        call_ns = _said(answer, WarmupAnswer).call_ns
         if call_ns < LAUNCHED_NS:
             unit = graph_unit(call_ns, self.copies)
-            graph = _said(self.peer.ask("capture", case=self.case.id, unit=unit), Captured)
+            graph = _said(self.peer.ask("capture", case=self.case.id, unit=unit), CaptureAnswer)
             if graph.graph:
                 self.mode, self._unit, call_ns = "graph", unit, graph.graph_ns
         self.calls = self._unit * max(1, round(self.plan.block_ns / max(call_ns, 1.0)
@@ -57,7 +57,7 @@ class Solo:
         if not isinstance(ns, int) or isinstance(ns, bool):
             raise PeerError("answered something that is no answer")
         if not 0 < ns <= self.peer.elapsed_ns:
-            raise Tampered(f"reports {ns} ns for a block of {self.peer.elapsed_ns} ns")
+            raise TamperedTiming(f"reports {ns} ns for a block of {self.peer.elapsed_ns} ns")
         return ns / self.calls
 
     def first(self) -> float:
@@ -67,7 +67,7 @@ class Solo:
         return min(self.block() for _ in range(BLOCKS))
 
 
-class Leader:
+class BestQuickTimes:
     """The best so far, by its ratio to the start, and what its first blocks took by class."""
 
     def __init__(self, target: Target) -> None:

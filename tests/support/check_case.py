@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.case import Errors
-from harness.correctness.check import Check, Failed
+from harness.correctness.check import CandidateFailed, CorrectnessCheck
 from harness.correctness.tolerance import Tolerance
 from harness.devices import inventory
 from harness.runners.session import Session
@@ -45,12 +45,13 @@ def check(folder: Path, source: str, of: Target, *, reference: str, baseline: st
     warm = shared_zygotes.zygote(of.language)
     with Session(of, inventory.find("cpu"), given, None, warm) as stage, \
             stage.oracle(trees["baseline"], None) as oracle:
-        made = Check(stage, oracle, Tolerance(stage, oracle, trees["baseline"]), lambda *_: None)
+        made = CorrectnessCheck(stage, oracle, Tolerance(stage, oracle, trees["baseline"]),
+                                lambda *_: None)
         reason = ""
         right = False
         try:
             right = made.run(stage.make(trees["candidate"], "candidate"), None)
-        except Failed as failed:
+        except CandidateFailed as failed:
             reason = str(failed)
         return Checked(right=right, reason=reason, findings=tuple(made.findings),
                        notes=tuple(made.notes), errors=dict(made.errors))

@@ -12,7 +12,7 @@ from harness.compile import kernel, triton_aot
 from harness.compile.kernel import Place
 from harness.compile.triton_aot import KernelResources
 from harness.devices import inventory
-from harness.isolation.zygote_client import Kind, Zygote
+from harness.isolation.zygote_client import Zygote, ZygoteKind
 
 
 def zygote(language: str, device: str = "cpu",
@@ -41,7 +41,7 @@ def inspect(*given: Any, **fields: Any) -> tuple[KernelResources, ...]:
     return triton_aot.inspected(*given, **fields, zygote=compiler()).resources
 
 
-def _kept(kind: Kind) -> Zygote:
+def _kept(kind: ZygoteKind) -> Zygote:
     kept = _started(kind)
     if not kept.alive:
         _started.cache_clear()
@@ -50,7 +50,7 @@ def _kept(kind: Kind) -> Zygote:
 
 
 @functools.cache
-def _started(kind: Kind) -> Zygote:
+def _started(kind: ZygoteKind) -> Zygote:
     kept = Zygote.start(kind)
     atexit.register(kept.close)
     return kept

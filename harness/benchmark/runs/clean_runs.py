@@ -106,7 +106,7 @@ class CleanRuns:
 def watch(device: Device) -> Iterator[CleanRuns]:
     """Watch a device for as long as benchmarks run on it. Raises DeviceFault where none may."""
     if device.kind == "nvidia":
-        interference.usable(device)
-    with interference.over(device, runners=COMMAND_LIMITS.processes, share=SLOWED,
+        interference.require_usable(device)
+    with interference.monitored(device, runners=COMMAND_LIMITS.processes, share=SLOWED,
                     patient=True) as watching:
         yield CleanRuns(watching)

@@ -47,7 +47,7 @@ def enough(series: Series, plan: Plan) -> bool:
     overall, classes = estimates(series, plan)
     if any(one.at(SURE / 5)[1] < -5 * math.log1p(plan.tolerance) for one in classes):
         return True
-    return all(compare.settled(one, plan.margin, plan.tolerance) for one in (overall, *classes))
+    return all(compare.is_settled(one, plan.margin, plan.tolerance) for one in (overall, *classes))
 
 
 def upgrade(series: Series, plan: Plan) -> bool:
@@ -74,7 +74,7 @@ def outcome(series: ClassSeries, plan: Plan, again: ClassSeries | None) -> tuple
     """
     value = stats.estimate(series.log_ratios, plan.alpha_look)
     second = None if again is None else stats.estimate(again.log_ratios, SURE)
-    found = compare.outcome(value, plan.margin, again=second)
+    found = compare.call_outcome(value, plan.margin, again=second)
     if not _slight(value):
         return found, _apart(series, plan)
     if not _held(second):

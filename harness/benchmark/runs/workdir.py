@@ -24,7 +24,7 @@ from harness.formats import file_copy
 from harness.formats.text import plain
 from harness.isolation import guard
 from harness.isolation.device_lock import DeviceLock, Turnstile
-from harness.isolation.guard import Confine, Limits, Outcome
+from harness.isolation.guard import Confine, Limits, ProcessOutcome
 
 T = TypeVar("T")
 COMMAND_LIMITS = Limits(wall_s=1800.0, output_bytes=64 << 20, file_bytes=8 << 30, processes=4096)
@@ -82,7 +82,7 @@ class WorkingCopy:
         self._sealed = {path: _content(self.tree, path) for path in frozen}
 
     def run(self, command: str, *, lock: DeviceLock | None = None,
-            yields: Turnstile | None = None) -> Outcome:
+            yields: Turnstile | None = None) -> ProcessOutcome:
         """Run a command to its end, with the frozen files as they were before it and after.
 
         Raises Fault unless it exits with 0, Cancelled, ValueError.
@@ -106,7 +106,8 @@ class WorkingCopy:
                 raise
             return self._patiently(work)
 
-    def _run(self, command: str, lock: DeviceLock | None, yields: Turnstile | None) -> Outcome:
+    def _run(self, command: str, lock: DeviceLock | None,
+             yields: Turnstile | None) -> ProcessOutcome:
         place, limits = self.place, self.place.limits_now
         assigned, argv = words(command)
         env = guard.clean_env(
@@ -209,7 +210,7 @@ def _content(tree: Path, path: str) -> str:
         return ""
 
 
-def _kind(outcome: Outcome) -> FaultKind:
+def _kind(outcome: ProcessOutcome) -> FaultKind:
     if outcome.was_killed:
         return "killed"
     if outcome.ended == "exit":
@@ -217,7 +218,7 @@ def _kind(outcome: Outcome) -> FaultKind:
     return outcome.ended
 
 
-def _told(outcome: Outcome, limits: Limits) -> str:
+def _told(outcome: ProcessOutcome, limits: Limits) -> str:
     """Say how a command ended, with the last line that it printed."""
     said = [*outcome.stdout.decode(errors="replace").splitlines(),
             *outcome.stderr.decode(errors="replace").splitlines()]

@@ -70,7 +70,7 @@ class BenchmarkEvaluation:
         self._reader = CsvReader(self._folder / "reader", settings.python, cancel)
         self._yields = device_lock.turnstile() if self.on_cpu else None
         self.undisturbed = CleanRuns()
-        reason = guard.unconfined()
+        reason = guard.confinement_problem()
         self._place = CommandEnvironment(
             env={**settings.env, **device.visible_env}, python=settings.python,
             nodes=device.all_nodes,
@@ -154,7 +154,7 @@ class BenchmarkEvaluation:
 
         The baseline is asked: what an agent has written could fail there on purpose.
         """
-        if self.on_cpu or guard.unconfined():
+        if self.on_cpu or guard.confinement_problem():
             return
         incumbent = self._side("rehearsal", self.trees.reference)
         self._build(incumbent)

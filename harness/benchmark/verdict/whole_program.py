@@ -32,7 +32,7 @@ from harness.formats.text import plain
 from harness.isolation import device_lock as lock
 from harness.isolation import guard
 from harness.isolation.device_lock import DeviceLock
-from harness.isolation.guard import Outcome
+from harness.isolation.guard import ProcessOutcome
 from harness.settings import Settings, Trees
 from harness.timing import stats
 from harness.timing.outcome import SURE
@@ -161,7 +161,7 @@ class _Runs:
 
     def _rehearse(self) -> None:
         """See whether a GPU works for the base inside namespaces; where not, confine nobody."""
-        if self.device.kind == "cpu" or guard.unconfined():
+        if self.device.kind == "cpu" or guard.confinement_problem():
             return
         side = WorkingCopy("rehearsal", Path(self._trees["incumbent"]), self._folder / "rehearsal",
                     self._place, self.of.frozen)
@@ -194,7 +194,7 @@ class _Runs:
             raise InputError(f"fails without the best as well: {fault}", where="e2e_command",
                              fix="run it in a checkout of the project") from None
 
-    def _cost(self, outcome: Outcome) -> float:
+    def _cost(self, outcome: ProcessOutcome) -> float:
         if self._metric is None:
             return outcome.wall_s * 1e6
         said = outcome.stdout.decode(errors="replace")

@@ -25,7 +25,7 @@ _ONE = frozenset({UNNAMED})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Company:
+class CardProcesses:
     """Who computes on a card at one moment; `nameless` counts pids that nobody here has.
 
     `allowed` is how many of the processes may be ours. `listed` is False when none can be told.
@@ -46,7 +46,7 @@ class Company:
         return _ONE if total > self.allowed else frozenset()
 
 
-class Census:
+class ProcessClassifier:
     """Sorts listed pids into ours and others.
 
     A process that was ours stays so until it is no longer listed: a killed runner leaves the list
@@ -59,10 +59,10 @@ class Census:
         self._others: set[int] = set()
         self.proven = False
 
-    def look(self, pids: tuple[int, ...] | None) -> Company:
+    def look(self, pids: tuple[int, ...] | None) -> CardProcesses:
         """Return who the listed pids are; None says that they cannot be listed."""
         if pids is None:
-            return Company(listed=False)
+            return CardProcesses(listed=False)
         listed = set(pids) - {UNNAMED}  # a driver may list a process once for each of its clients
         self._ours &= listed
         self._others &= listed
@@ -73,16 +73,16 @@ class Census:
             self._others |= {pid for pid in fresh - mine if _exists(pid)}
         self.proven = self.proven or bool(self._ours)
         nameless = len(listed - self._ours - self._others) + pids.count(UNNAMED)
-        return Company(ours=frozenset(self._ours), others=frozenset(self._others),
+        return CardProcesses(ours=frozenset(self._ours), others=frozenset(self._others),
                        nameless=nameless, allowed=self._runners())
 
-    def foreign(self, companies: Iterable[Company]) -> tuple[tuple[int, ...], str]:
+    def foreign(self, companies: Iterable[CardProcesses]) -> tuple[tuple[int, ...], str]:
         """Return the foreign pids among `companies`, and why some could not be told."""
         seen = list(companies)
         found = {pid for one in seen for pid in one.foreign(self.proven)}
         return tuple(sorted(found)), self._doubt(seen)
 
-    def _doubt(self, seen: list[Company]) -> str:
+    def _doubt(self, seen: list[CardProcesses]) -> str:
         if not all(one.listed for one in seen):
             return NOT_LISTED
         if not self.proven:
@@ -90,10 +90,10 @@ class Census:
         return "" if in_first_namespace() else HIDDEN
 
 
-def family() -> set[int]:
+def own_processes() -> set[int]:
     """Return this process, its supervisors and those forked for it, and everything below them."""
-    roots = {os.getpid(), *zygote_client.forked()}
-    return roots | {pid for root in roots for pid in process_tree.below(root)}
+    roots = {os.getpid(), *zygote_client.forked_pids()}
+    return roots | {pid for root in roots for pid in process_tree.descendants(root)}
 
 
 def in_first_namespace() -> bool:

@@ -11,10 +11,10 @@ from time import perf_counter_ns
 
 from harness.devices.device import Device
 from harness.devices.monitoring import telemetry, telemetry_nvidia
-from harness.devices.monitoring.telemetry import Health, TelemetryWatch
+from harness.devices.monitoring.telemetry import CardHealth, TelemetryWatch
 from harness.devices.monitoring.telemetry_amd import SmiSource
 from harness.devices.monitoring.telemetry_nvidia import NvmlSource, SharingMode
-from harness.devices.monitoring.tenants import Neighbours
+from harness.devices.monitoring.tenants import StrangerDetector
 from harness.errors import DeviceFault
 from harness.verdict import Evidence
 
@@ -43,7 +43,7 @@ class InterferenceMonitor:
     """
 
     def __init__(self, *watches: TelemetryWatch, share: float = 0.0, patient: bool = False,
-                 neighbours: Sequence[Neighbours] = ()) -> None:
+                 neighbours: Sequence[StrangerDetector] = ()) -> None:
         self._watches, self._share, self._patient = watches, share, patient
         self._windows: list[tuple[int, int]] = []
         self._catch_up()
@@ -74,7 +74,7 @@ class InterferenceMonitor:
             if not watch.prompt:
                 watch.catch_up()
 
-    def _why(self, seen: Sequence[Health]) -> str:
+    def _why(self, seen: Sequence[CardHealth]) -> str:
         newcomers = [str(pid) for one in seen for pid in one.foreign if pid not in self.residents]
         slowed = [reason for one in seen if one.slowed_share >= self._share
                   for reason in one.slowdown]
@@ -93,9 +93,9 @@ class InterferenceMonitor:
             yield Evidence(kind=STRANGER, detail=f"timed beside process {pids}, of no kopt")
 
 
-def usable(device: Device) -> SharingMode:
+def require_usable(device: Device) -> SharingMode:
     """Return who may use a card. Raises DeviceFault where nobody may."""
-    modes = [telemetry_nvidia.mode(card) for card in device.cards]
+    modes = [telemetry_nvidia.sharing_mode(card) for card in device.cards]
     for mode in modes:
         if mode.prohibited:
             raise DeviceFault(mode.words, where=device.id,
@@ -104,7 +104,7 @@ def usable(device: Device) -> SharingMode:
 
 
 @contextmanager
-def over(device: Device, *, runners: int = RUNNERS, share: float = 0.0,
+def monitored(device: Device, *, runners: int = RUNNERS, share: float = 0.0,
          patient: bool = False) -> Iterator[InterferenceMonitor | None]:
     """Watch a device for as long as it is timed on; None for one that has no clocks to read.
 
@@ -118,7 +118,7 @@ def over(device: Device, *, runners: int = RUNNERS, share: float = 0.0,
             *(stack.enter_context(_watch(card, runners)) for card in device.cards),
             share=share,
             patient=patient,
-            neighbours=[Neighbours(card.lock_name) for card in device.cards],
+            neighbours=[StrangerDetector(card.lock_name) for card in device.cards],
         )
 
 
@@ -128,7 +128,7 @@ def _watch(card: Device, runners: int) -> TelemetryWatch:
     return TelemetryWatch(SmiSource(card), runners=lambda: runners, interval_s=SMI_S, prompt=False)
 
 
-def _strangers(near: Neighbours, listed: Set[int]) -> Set[int]:
+def _strangers(near: StrangerDetector, listed: Set[int]) -> Set[int]:
     """Return who of those listed on a card is of no kopt. Who is ending has left its family, and is
     asked about again.
 

@@ -15,7 +15,12 @@ from statistics import median
 from typing import Protocol
 
 from harness.devices.device import SLOWDOWNS
-from harness.devices.monitoring.foreign_processes import UNNAMED, Census, Company, family
+from harness.devices.monitoring.foreign_processes import (
+    UNNAMED,
+    CardProcesses,
+    ProcessClassifier,
+    own_processes,
+)
 from harness.devices.nvidia import REASONS
 from harness.formats.text import plain
 from harness.verdict import Evidence
@@ -55,7 +60,7 @@ class SampleSource(Protocol):
 
 
 @dataclass(frozen=True)
-class Range:
+class ReadingRange:
     """The least, the middle and the greatest of some readings."""
 
     low: int
@@ -64,7 +69,7 @@ class Range:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Health:
+class CardHealth:
     """A card over a window. `foreign` are pids, 0 for one that has none here.
 
     `unavailable` says why the card could not be read or not always, `unavailable_foreign` why a
@@ -72,9 +77,9 @@ class Health:
     """
 
     samples: int = 0
-    sm_mhz: Range | None = None
-    memory_mhz: Range | None = None
-    temperature_c: Range | None = None
+    sm_mhz: ReadingRange | None = None
+    memory_mhz: ReadingRange | None = None
+    temperature_c: ReadingRange | None = None
     power_w: float | None = None
     slowdown: tuple[str, ...] = ()
     slowed_share: float = 0.0
@@ -116,12 +121,12 @@ class TelemetryWatch:
     """
 
     def __init__(self, source: SampleSource, *, runners: Callable[[], int],
-                 ours: Callable[[], set[int]] = family, interval_s: float = INTERVAL_S,
+                 ours: Callable[[], set[int]] = own_processes, interval_s: float = INTERVAL_S,
                  prompt: bool = True) -> None:
         self._source, self._interval_s, self.prompt = source, interval_s, prompt
-        self._census = Census(ours, runners)
+        self._census = ProcessClassifier(ours, runners)
         self._at: list[int] = []
-        self._seen: list[tuple[Sample, Company]] = []
+        self._seen: list[tuple[Sample, CardProcesses]] = []
         self._failures, self._failure = 0, ""
         self._tried_ns = 0
         self._hanging = False
@@ -139,13 +144,13 @@ class TelemetryWatch:
         self._wake.set()
         self._thread.join(PATIENCE_S)  # a driver that hangs is left behind
 
-    def between(self, begin_ns: int, end_ns: int) -> Health:
+    def between(self, begin_ns: int, end_ns: int) -> CardHealth:
         """Return how the card was in a window that is over, with one sample taken after it."""
         if self.prompt:
             self._await(end_ns, PATIENCE_S)
         return self.over([(begin_ns, end_ns)])
 
-    def over(self, windows: Iterable[tuple[int, int]]) -> Health:
+    def over(self, windows: Iterable[tuple[int, int]]) -> CardHealth:
         """Return how the card was over several windows, of the samples that are there."""
         with self._news:
             chosen = sorted({index for window in windows for index in around(self._at, *window)})
@@ -201,7 +206,7 @@ class TelemetryWatch:
             self._news.notify_all()
 
 
-def evidence(health: Health, voided: Mapping[str, int] | None = None) -> tuple[Evidence, ...]:
+def evidence(health: CardHealth, voided: Mapping[str, int] | None = None) -> tuple[Evidence, ...]:
     """Return the lines of a verdict; `voided` counts the repeated blocks by reason."""
     found: list[Evidence] = []
     if told := ", ".join(_told(health)):
@@ -217,7 +222,7 @@ def evidence(health: Health, voided: Mapping[str, int] | None = None) -> tuple[E
     return tuple(found)
 
 
-def _told(health: Health) -> Iterable[str]:
+def _told(health: CardHealth) -> Iterable[str]:
     for name, clock in (("SM", health.sm_mhz), ("memory", health.memory_mhz)):
         if clock is not None:
             spread = f" ({clock.low}-{clock.high})" if clock.low < clock.high else ""
@@ -232,7 +237,7 @@ def _told(health: Health) -> Iterable[str]:
 
 
 def _health(samples: Sequence[Sample], foreign: tuple[int, ...], doubt: str,
-            unavailable: str) -> Health:
+            unavailable: str) -> CardHealth:
     # between blocks a card idles: its clocks then say nothing of the blocks
     busy = [sample for sample in samples if not sample.reasons & IDLE] or samples
     reasons = 0
@@ -240,7 +245,7 @@ def _health(samples: Sequence[Sample], foreign: tuple[int, ...], doubt: str,
         reasons |= sample.reasons
     powers = [sample.power_w for sample in samples if sample.power_w is not None]
     capped = sum(bool(sample.reasons & CAPPED) for sample in busy)
-    return Health(
+    return CardHealth(
         samples=len(samples), sm_mhz=_range(sample.sm_mhz for sample in busy),
         memory_mhz=_range(sample.memory_mhz for sample in busy),
         temperature_c=_range(sample.temperature_c for sample in samples),
@@ -251,6 +256,6 @@ def _health(samples: Sequence[Sample], foreign: tuple[int, ...], doubt: str,
         unavailable=unavailable, unavailable_foreign=doubt if samples else "")
 
 
-def _range(values: Iterable[int | None]) -> Range | None:
+def _range(values: Iterable[int | None]) -> ReadingRange | None:
     known = [value for value in values if value is not None]
-    return Range(min(known), round(median(known)), max(known)) if known else None
+    return ReadingRange(min(known), round(median(known)), max(known)) if known else None

@@ -10,7 +10,7 @@ from typing import Any
 from harness.devices import inventory, nvml
 from harness.devices.device import Device
 from harness.devices.monitoring.telemetry import Sample
-from harness.devices.nvidia import Nvml
+from harness.devices.nvidia import NvmlReader
 
 ONE_PROCESS = "both kernels run in one process, where one can reach the other's times and answers"
 EXCLUSIVE = ("exclusive-process", "exclusive-thread")
@@ -37,7 +37,7 @@ class NvmlSource:
             raise
 
 
-class _Card(Nvml):
+class _Card(NvmlReader):
     """An open handle. An instance has processes of its own; the rest is its whole card's."""
 
     def __init__(self, library: Any, uuid: str) -> None:
@@ -98,7 +98,7 @@ class SharingMode:
         return f"{why}: {ONE_PROCESS}" if self.one_process else ""
 
 
-def mode(device: Device) -> SharingMode:
+def sharing_mode(device: Device) -> SharingMode:
     """Return who may use a device now; a card that does not answer is as it was when listed."""
     if device.kind != "nvidia":
         return SharingMode()

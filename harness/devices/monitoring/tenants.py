@@ -23,7 +23,7 @@ MOST_BYTES = 1 << 20
 
 
 @contextmanager
-def tenancy(device: str) -> Iterator[None]:
+def registered(device: str) -> Iterator[None]:
     """Be known, until the block ends, as a kopt that works on a device by its lock.
 
     Raises EnvironmentFault if that cannot be, since somebody keeps everybody out.
@@ -39,7 +39,7 @@ def tenancy(device: str) -> Iterator[None]:
         os.close(fd)
 
 
-def present(device: str) -> bool:
+def is_in_use(device: str) -> bool:
     """Return whether a kopt is known to work on a device, this one included."""
     fd, _ = device_lock.open_file(f"{device}.tenants")
     try:
@@ -51,7 +51,7 @@ def present(device: str) -> bool:
     return False
 
 
-def pids(device: str) -> set[int] | None:
+def registered_pids(device: str) -> set[int] | None:
     """Return the kopts on a device, None where one may have no pid here: another container's."""
     fd, _ = device_lock.open_file(f"{device}.tenants")
     try:
@@ -70,24 +70,25 @@ def pids(device: str) -> set[int] | None:
     return found
 
 
-class Neighbours:
+class StrangerDetector:
     """Tells, on one card, strangers from kopts: this one, the tenants, and all that they started.
 
     Pids mean what they say once one of them has been listed, or where they are the machine's own.
     """
 
     def __init__(self, device: str,
-                 ours: Callable[[], set[int]] = foreign_processes.family) -> None:
+                 ours: Callable[[], set[int]] = foreign_processes.own_processes) -> None:
         self._device, self._ours = device, ours
         self._proven = False
 
     def strangers(self, listed: Iterable[int]) -> set[int]:
         """Return the pids of nobody known, of those listed before; none where none can be told."""
         there = set(listed) - {foreign_processes.UNNAMED}
-        known = pids(self._device)
+        known = registered_pids(self._device)
         if known is None or not there:
             return set()
-        ours = self._ours() | known | {one for pid in known for one in process_tree.below(pid)}
+        ours = self._ours() | known | {below for pid in known
+                                       for below in process_tree.descendants(pid)}
         first = foreign_processes.in_first_namespace()
         self._proven = self._proven or bool(there & ours)
         if not (self._proven or first):

@@ -13,7 +13,7 @@ from harness.devices import inventory
 from harness.errors import DeviceFault, EnvironmentFault
 from harness.runners.runner_pool import RunnerPool
 from harness.runners.session import PYTHON_LIMITS
-from harness.runners.startup import unreachable
+from harness.runners.startup import unreachable_fault
 from tests.support.kernel_case import target, tree
 
 PLACE = Place(device="cuda:0", scratch="/nowhere")
@@ -27,7 +27,7 @@ PLACE = Place(device="cuda:0", scratch="/nowhere")
     ("CUDA error: uncorrectable ECC error encountered", True),
     ("CUDA unknown error - this may be due to an incorrectly set up environment", True)])
 def test_only_what_may_be_one_card_s_fault_is(why: str, of_the_card: bool) -> None:
-    fault = unreachable(why, PLACE)
+    fault = unreachable_fault(why, PLACE)
     assert isinstance(fault, DeviceFault) == of_the_card and why in str(fault)
 
 

@@ -26,7 +26,7 @@ from engine.verify.fleet import (
 from engine.verify.harness_client import HarnessFault
 from harness.devices import inventory
 from harness.devices.device import Device, DeviceState, Listing
-from harness.devices.monitoring.tenants import Neighbours
+from harness.devices.monitoring.tenants import StrangerDetector
 from harness.errors import Cancelled, DeviceFault, InputError
 from harness.isolation.zygote_client import WarmStart
 from harness.requests import ErrorLine, EvaluateRequest
@@ -50,7 +50,7 @@ def test_a_look_that_began_before_a_card_was_lost_does_not_put_it_back() -> None
     looking, go_on, stop = threading.Event(), threading.Event(), threading.Event()
     news: list[DeviceNotice] = []
 
-    def look(device: Device, *, just_left: bool, near: Neighbours | None) -> str:
+    def look(device: Device, *, just_left: bool, near: StrangerDetector | None) -> str:
         if threading.current_thread().name == "loop":
             looking.set()
             assert go_on.wait(30)
@@ -152,7 +152,7 @@ def test_work_under_which_several_fit_cards_fail_may_be_why(
         work[0] += 1
         return lost(card)
 
-    def look(device: Device, *, just_left: bool, near: Neighbours | None) -> str:
+    def look(device: Device, *, just_left: bool, near: StrangerDetector | None) -> str:
         return "process 7 computes there" if stranger and near is not None and work[0] == 3 else ""
 
     def wait(_: str) -> None:

@@ -24,11 +24,11 @@ from engine.verify.fleet import LOSSES, DeviceNotice, Fleet, FleetDevice, NoDevi
 from engine.verify.harness_client import HarnessFault
 from engine.verify.verifier import VerdictRequest, VerdictResult, Verifier
 from harness.devices import inventory
-from harness.devices.device import Device, DeviceProcess, DeviceState, joined
+from harness.devices.device import Device, DeviceProcess, DeviceState, join_cards
 from harness.devices.monitoring import tenants
 from harness.devices.monitoring.foreign_processes import NOT_LISTED
 from harness.devices.monitoring.interference import COMPANY, STRANGER
-from harness.devices.monitoring.tenants import Neighbours
+from harness.devices.monitoring.tenants import StrangerDetector
 from harness.errors import Cancelled, DeviceFault, EnvironmentFault, InputError
 from harness.isolation.zygote_client import WarmStart
 from harness.requests import ErrorLine
@@ -118,7 +118,7 @@ class Hour:
                            tick_s=0.0)
         self._busy = busy
 
-    def _look(self, device: Device, *, just_left: bool, near: Neighbours | None) -> str:
+    def _look(self, device: Device, *, just_left: bool, near: StrangerDetector | None) -> str:
         self.looks.append((device.id, self.now))
         self.beside.append(near is not None)
         return self._busy(device.id, self.now)
@@ -196,13 +196,13 @@ def test_a_card_that_we_work_on_already_is_looked_at_before_each_piece_of_work()
 def test_another_kopt_on_a_card_is_no_stranger() -> None:
     hour = Hour(1, lambda _, __: "")
     name = hour.fleet.cards[0].device.lock_name
-    with tenants.tenancy(name), hour.fleet.occupy("verdict") as one:
+    with tenants.registered(name), hour.fleet.occupy("verdict") as one:
         assert hour.beside == [True] and one.device.id == "cuda:0"
-    assert not tenants.present(name)
+    assert not tenants.is_in_use(name)
     hour = Hour(1, lambda _, __: "process 7 (python) computes there")
     with pytest.raises(NoDeviceAvailable):
         hour.fleet.run("verdict", lambda _: "", on_wait=hour.wait)
-    assert not tenants.present(hour.fleet.cards[0].device.lock_name), \
+    assert not tenants.is_in_use(hour.fleet.cards[0].device.lock_name), \
         "a card that was not admitted has no tenant"
 
 
@@ -216,8 +216,8 @@ def test_beside_a_kopt_only_a_stranger_or_a_fault_closes_a_card() -> None:
     def look(now: DeviceState) -> str:
         return gate.look(one, near=near, pause=lambda _: None, state=lambda _: now)
 
-    with tenants.tenancy(one.lock_name):
-        near = Neighbours(one.lock_name)
+    with tenants.registered(one.lock_name):
+        near = StrangerDetector(one.lock_name)
         assert look(busy) == ""
         assert look(replace(busy, processes=None)) == ""
         assert look(replace(busy, problem="NVML: GPU is lost")) == "NVML: GPU is lost"
@@ -351,15 +351,15 @@ def test_a_fault_of_ours_while_looking_gives_the_card_back() -> None:
 
 
 def test_of_a_joined_device_each_card_is_looked_at_for_itself() -> None:
-    pair = joined([card(0), card(1)])
+    pair = join_cards([card(0), card(1)])
     asked: dict[str, bool] = {}
 
-    def look(one: Device, *, just_left: bool, near: Neighbours | None) -> str:
+    def look(one: Device, *, just_left: bool, near: StrangerDetector | None) -> str:
         asked[one.id] = near is not None
         return ""
 
     fleet = Fleet([(pair, WarmStart(None))], retry_s=1.0, limit_s=1.0, look=look)
-    with tenants.tenancy(pair.lock_names[0]), fleet.occupy("verdict"):
+    with tenants.registered(pair.lock_names[0]), fleet.occupy("verdict"):
         pass
     assert asked == {one.id: one.lock_name == pair.lock_names[0] for one in pair.cards}
 
@@ -367,7 +367,7 @@ def test_of_a_joined_device_each_card_is_looked_at_for_itself() -> None:
 def test_a_card_is_joined_once() -> None:
     one = card(0)
     with pytest.raises(InputError, match="named twice"):
-        joined([one, one])
+        join_cards([one, one])
 
 
 def test_waiting_for_a_card_ends_with_the_campaign() -> None:
@@ -406,7 +406,7 @@ def test_many_threads_never_share_a_card_for_verdicts() -> None:
 
 
 def test_a_device_of_several_cards_is_idle_when_each_of_them_is() -> None:
-    pair = joined([card(0), card(1)])
+    pair = join_cards([card(0), card(1)])
     busy = {"cuda:0": IDLE, "cuda:1": replace(IDLE, processes=(DeviceProcess(pid=9),))}
     asked: list[str] = []
 
@@ -421,11 +421,11 @@ def test_a_device_of_several_cards_is_idle_when_each_of_them_is() -> None:
 
 
 def test_every_card_of_a_device_has_its_tenant() -> None:
-    pair = joined([card(0), card(1)])
+    pair = join_cards([card(0), card(1)])
     fleet = Fleet([(pair, WarmStart(None))], retry_s=1.0, limit_s=1.0, look=lambda *_, **__: "")
     with fleet.occupy("verdict"):
-        assert all(map(tenants.present, pair.lock_names))
-    assert not any(map(tenants.present, pair.lock_names))
+        assert all(map(tenants.is_in_use, pair.lock_names))
+    assert not any(map(tenants.is_in_use, pair.lock_names))
 
 
 @pytest.mark.parametrize(("count", "size", "groups"), [

@@ -139,7 +139,7 @@ def test_a_link_in_the_files_place_is_not_followed(tmp_path: Path) -> None:
     assert secret.read_text() == "m,n\n1,2\n"
 
 
-@pytest.mark.skipif(bool(guard.unconfined()), reason=guard.unconfined())
+@pytest.mark.skipif(bool(guard.confinement_problem()), reason=guard.confinement_problem())
 def test_a_candidate_reaches_neither_the_incumbents_copy_nor_the_trees(tmp_path: Path) -> None:
     others = [tmp_path / "incumbent" / "kernel.py",
               tmp_path / "scratch" / "reported" / "incumbent" / "tree" / "kernel.py"]

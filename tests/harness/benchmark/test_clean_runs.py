@@ -15,7 +15,7 @@ from harness.devices import inventory
 from harness.devices.device import SLOWDOWNS, Device
 from harness.devices.monitoring import interference, telemetry
 from harness.devices.monitoring.interference import InterferenceMonitor
-from harness.devices.monitoring.telemetry import Health, Sample, TelemetryWatch
+from harness.devices.monitoring.telemetry import CardHealth, Sample, TelemetryWatch
 from harness.devices.nvidia import REASONS
 from harness.errors import DeviceFault
 from harness.settings import Settings, Trees
@@ -56,7 +56,7 @@ def disturb(monkeypatch: pytest.MonkeyPatch, by: int | Disturbed) -> Disturbed:
              patient: bool) -> Iterator[Disturbed]:
         assert (runners, share, patient) == (4096, 0.05, True)  # a command has many processes
         yield card
-    monkeypatch.setattr(interference, "over", over)
+    monkeypatch.setattr(interference, "monitored", over)
     return card
 
 
@@ -203,7 +203,7 @@ class Seen:
         samples = [Sample(at_ns=at, reasons=SLOWDOWN if at < slowed else 0) for at in range(100)]
         self.health = telemetry._health(samples, (), "", "")
 
-    def between(self, begin_ns: int, end_ns: int) -> Health:
+    def between(self, begin_ns: int, end_ns: int) -> CardHealth:
         return self.health
 
 

@@ -135,7 +135,7 @@ def told(verdict: Verdict) -> str:
 
 @pytest.mark.parametrize("confined", [False, True])
 def test_cupti_sees_every_launch(confined: bool, tmp_path: Path) -> None:
-    if confined and (reason := guard.unconfined()):
+    if confined and (reason := guard.confinement_problem()):
         pytest.skip(reason)
     place = CommandEnvironment(env=card().visible_env, confined=confined)
     side = WorkingCopy(

@@ -29,7 +29,7 @@ from harness.loop.sweep import Sweep
 from harness.search.space import knobs
 from harness.search.trials.trials import SearchJob
 from harness.settings import Settings
-from harness.timing.quick_timing import Leader
+from harness.timing.quick_timing import BestQuickTimes
 from tests.support.kernel_case import DOUBLE, target, tree
 
 LIMITS = Limits(wall_s=60.0, output_bytes=1 << 20, memory_bytes=4 << 30)
@@ -258,7 +258,7 @@ def test_nobody_loses_to_what_is_wrong_or_fails() -> None:
 
 
 def test_how_far_first_blocks_are_behind() -> None:
-    leader = Leader(target())
+    leader = BestQuickTimes(target())
     assert leader.behind({"odd": 1e9}) == 0.0
     leader.take(None, {"odd": 1.0})
     leader.take(0.5, {"odd": 1000.0})

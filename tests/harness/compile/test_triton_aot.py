@@ -254,7 +254,7 @@ def test_the_peak_follows_the_dtypes() -> None:
 ])
 def test_peaks_of_the_data_sheets(name: str, dtype: str, loose: bool,
                                   tflops: float | None) -> None:
-    card = datasheets.named(name)
+    card = datasheets.find_by_short_name(name)
     assert card is not None
     peak = card.peak(frozenset({dtype}), loose=loose)
     assert peak is None if tflops is None else peak == pytest.approx(tflops, rel=1e-3)
@@ -264,12 +264,12 @@ def test_every_card_has_an_architecture_and_a_name_of_its_own() -> None:
     assert len({one.name for one in datasheets.CARDS}) == len(datasheets.CARDS) >= 25
     for one in datasheets.CARDS:
         known = architectures.find(one.arch)
-        assert known is not None and one.source and datasheets.named(one.name) is one
+        assert known is not None and one.source and datasheets.find_by_short_name(one.name) is one
         assert one.multiprocessors <= known.multiprocessors or one.arch == "gfx90a"
         assert one.bf16 >= one.fp32 * 0.9 and one.cache_gb_per_s > one.gb_per_s
-    assert datasheets.named("RTX 4090") is datasheets.find("NVIDIA GeForce RTX 4090")
-    assert datasheets.named("H100_PCIe") is datasheets.find("NVIDIA H100 PCIe")
-    assert datasheets.named("t4") is None and datasheets.named("") is None
+    assert datasheets.find_by_short_name("RTX 4090") is datasheets.find("NVIDIA GeForce RTX 4090")
+    assert datasheets.find_by_short_name("H100_PCIe") is datasheets.find("NVIDIA H100 PCIe")
+    assert datasheets.find_by_short_name("t4") is None and datasheets.find_by_short_name("") is None
 
 
 def test_a_floor_holds_for_what_the_task_allows() -> None:

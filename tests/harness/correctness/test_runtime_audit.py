@@ -92,7 +92,7 @@ class Bench:
         with self._alone, RunnerPool(PYTHON_LIMITS) as runners, runners.start(made) as runner:
             answer = runner.ask("keep", tensors=posed.tensors)
             assert oracle.judge(posed, answer["outputs"]).bad == 0
-            return runtime_audit.trial(runner, posed, target) + runtime_audit.look(runner)
+            return runtime_audit.trial(runner, posed, target) + runtime_audit.watch(runner)
 
     @property
     def _alone(self) -> AbstractContextManager[object]:
@@ -333,23 +333,22 @@ SIGN = {"rule": "patched", "detail": "len was replaced"}
     {"seen": [{**SIGN, "detail": 3}]}, {"seen": ["patched"]}, {"seen": SIGN}])
 def test_an_answer_that_makes_no_sense_is_an_error(answer: dict[str, Any]) -> None:
     with pytest.raises(PeerError, match="makes no sense"):
-        runtime_audit.look(Told(answer))  # type: ignore[arg-type]
+        runtime_audit.watch(Told(answer))  # type: ignore[arg-type]
 
 
 def test_what_a_runner_says_is_made_harmless_and_short() -> None:
     told = Told({"seen": [{**SIGN, "detail": "a\x1b[31m\nb" + "c" * 5000}]})
-    found = runtime_audit.look(told)  # type: ignore[arg-type]
+    found = runtime_audit.watch(told)  # type: ignore[arg-type]
     assert found[0].detail.startswith("a bc") and len(found[0].detail) <= runtime_audit.MOST_LETTERS
 
 
 def test_what_is_known_is_not_told_twice() -> None:
     one = Finding(rule="patched", severity="reject", detail="len was replaced")
     other = replace(one, detail="id was replaced")
-    assert runtime_audit.fresh([one, other, other], [one]) == [other]
-    assert runtime_audit.fatal([replace(one, severity="flag")]) == ""
-    assert (
-        runtime_audit.fatal([replace(one, severity="flag"), other]) == "tampered: id was replaced"
-    )
+    assert runtime_audit.new_findings([one, other, other], [one]) == [other]
+    assert runtime_audit.reject_reason([replace(one, severity="flag")]) == ""
+    findings = [replace(one, severity="flag"), other]
+    assert runtime_audit.reject_reason(findings) == "tampered: id was replaced"
 
 
 def test_the_kernel_may_be_the_references_own_file(bench: Bench) -> None:

@@ -17,8 +17,8 @@ import pytest
 
 from engine.verify import gate
 from harness.devices import amd, device, inventory
-from harness.devices.call_timeout import Patience, Silent
-from harness.devices.nvidia import Nvml
+from harness.devices.call_timeout import BoundedCaller, CallTimeout
+from harness.devices.nvidia import NvmlReader
 from harness.errors import EnvironmentFault, InputError
 from tests.support.paths import DATA
 from tests.support.processes import until
@@ -138,7 +138,7 @@ def test_a_busy_core_shows_in_the_load() -> None:
 
 
 def test_recorded_h200s_are_read() -> None:
-    nvml = Nvml(RecordedNvml(recorded()))
+    nvml = NvmlReader(RecordedNvml(recorded()))
     idle, busy = nvml.devices()
     assert (busy.id, busy.name, busy.index) == ("cuda:1", "NVIDIA H200", 1)
     assert busy.visible_env == {"CUDA_VISIBLE_DEVICES": "GPU-a7b23e03-c18d-dda4-83aa-e6c18d15963f"}
@@ -157,22 +157,23 @@ def test_a_card_knows_its_own_file_and_an_instance_of_mig_does_not() -> None:
         def nvmlDeviceGetMinorNumber(self, card: dict[str, Any]) -> int:
             return 5 - int(card["index"])
 
-    first, second = Nvml(Numbered(recorded())).devices()
+    first, second = NvmlReader(Numbered(recorded())).devices()
     assert (first.nodes, second.nodes) == (("nvidia5",), ("nvidia4",))
-    both = device.joined([first, second])
+    both = device.join_cards([first, second])
     assert both.all_nodes == ("nvidia5", "nvidia4") and both.nodes == first.nodes
-    assert device.joined([first, replace(second, nodes=())]).all_nodes == ()
-    assert [one.nodes for one in Nvml(Numbered(recorded()[:1], mig=True)).devices()] == [(), ()]
+    assert device.join_cards([first, replace(second, nodes=())]).all_nodes == ()
+    reader = NvmlReader(Numbered(recorded()[:1], mig=True))
+    assert [device.nodes for device in reader.devices()] == [(), ()]
 
 
 def test_a_thermal_slowdown_is_told_apart_from_a_power_cap() -> None:
     hot = {**recorded()[0], "reasons": 0x4 | 0x40}
-    nvml = Nvml(RecordedNvml([hot]))
+    nvml = NvmlReader(RecordedNvml([hot]))
     assert nvml.state(nvml.devices()[0]).slowed == ("hw-thermal",)
 
 
 def test_mig_gives_its_instances_in_the_place_of_the_card() -> None:
-    card, instance = Nvml(RecordedNvml(recorded()[:1], mig=True)).devices()
+    card, instance = NvmlReader(RecordedNvml(recorded()[:1], mig=True)).devices()
     assert "MIG is on" in card.unusable
     assert (instance.id, instance.unusable) == ("cuda:0:0", "")
     assert instance.uuid.startswith("MIG-")
@@ -180,7 +181,7 @@ def test_mig_gives_its_instances_in_the_place_of_the_card() -> None:
 
 def test_modes_that_limit_a_card_are_noticed() -> None:
     exclusive, prohibited = recorded()
-    found = Nvml(RecordedNvml([{**exclusive, "compute_mode": 3},
+    found = NvmlReader(RecordedNvml([{**exclusive, "compute_mode": 3},
                                {**prohibited, "compute_mode": 2}])).devices()
     assert "EXCLUSIVE_PROCESS" in found[0].note
     assert "PROHIBITED" in found[1].unusable
@@ -193,7 +194,7 @@ def test_modes_that_limit_a_card_are_noticed() -> None:
 )
 def test_an_inherited_list_of_visible_devices_hides_the_others(
         value: str, hidden: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    listing = device.Listing(tuple(Nvml(RecordedNvml(recorded())).devices()))
+    listing = device.Listing(tuple(NvmlReader(RecordedNvml(recorded())).devices()))
     monkeypatch.setitem(inventory._LISTERS, "nvidia", lambda: listing)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
     cards = [device for device in inventory.inventory() if device.kind == "nvidia"]
@@ -205,7 +206,7 @@ def test_an_inherited_list_of_visible_devices_hides_the_others(
 
 
 def test_auto_takes_the_most_idle_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    nvml = Nvml(RecordedNvml(list(reversed(recorded()))))
+    nvml = NvmlReader(RecordedNvml(list(reversed(recorded()))))
     listing = device.Listing(tuple(nvml.devices()))
     monkeypatch.setitem(inventory._LISTERS, "nvidia", lambda: listing)
     monkeypatch.setitem(inventory._READERS, "nvidia", lambda asked: [nvml.state(d) for d in asked])
@@ -361,7 +362,7 @@ def test_a_tool_that_fails_or_hangs_keeps_the_last_good_values(
 
 
 def test_a_call_that_never_returns_is_left_behind_and_not_repeated() -> None:
-    patience: Patience[int] = Patience()
+    patience: BoundedCaller[int] = BoundedCaller()
     gate, calls = threading.Event(), []
 
     def hang() -> int:
@@ -370,7 +371,7 @@ def test_a_call_that_never_returns_is_left_behind_and_not_repeated() -> None:
         return 1
 
     for _ in range(3):
-        with pytest.raises(Silent):
+        with pytest.raises(CallTimeout):
             patience.call(hang, 0.05)
     assert len(calls) == 1
     gate.set()

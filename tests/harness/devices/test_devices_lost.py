@@ -13,7 +13,7 @@ import pytest
 
 from engine.verify import gate
 from harness.devices import device, inventory, nvidia, nvml
-from harness.devices.call_timeout import Patience, Silent
+from harness.devices.call_timeout import BoundedCaller, CallTimeout
 from harness.devices.device import Device
 from harness.errors import DeviceFault
 from tests.harness.devices.test_devices import RecordedNvml, forget, recorded
@@ -71,7 +71,7 @@ class Machine(RecordedNvml):
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inventory, "_patience", defaultdict(Patience))
+    monkeypatch.setattr(inventory, "_patience", defaultdict(BoundedCaller))
     monkeypatch.setattr(nvidia, "_patience", {}, raising=False)
     monkeypatch.setattr(nvidia, "CARD_S", HUNG_S, raising=False)
     monkeypatch.setattr(inventory, "STATE_S", HUNG_S)
@@ -118,7 +118,8 @@ def test_a_lost_card_keeps_its_id_and_leaves_the_others_as_they_are(
     assert [inventory.find(one.id) for one in healthy] == healthy
     assert [inventory.find(one.uuid[:12]) for one in healthy] == healthy
     assert inventory.find("auto") in healthy
-    assert inventory.alike(healthy[0])[0] == healthy[0] and lost not in inventory.alike(healthy[0])
+    same = inventory.same_model(healthy[0])
+    assert same[0] == healthy[0] and lost not in same
     assert all(says in one.problem for one in inventory.states([lost]) if not tells_uuid)
     assert not any(one.problem for one in inventory.states(healthy))
     machine.fails.clear()
@@ -239,7 +240,7 @@ def test_many_who_ask_about_a_card_that_hangs_hold_one_thread_of_the_driver(
 
 
 def test_who_asks_while_another_is_answered_gets_an_answer_made_after_the_question() -> None:
-    patience: Patience[int] = Patience()
+    patience: BoundedCaller[int] = BoundedCaller()
     free = threading.Event()
     early = patience.ask(lambda: (free.wait(60) and 1) or 1, 20)
     late = [patience.ask(lambda number=number: number, 20)  # type: ignore[misc]
@@ -249,14 +250,14 @@ def test_who_asks_while_another_is_answered_gets_an_answer_made_after_the_questi
 
 
 def test_who_asks_late_of_a_call_that_hangs_waits_no_longer_than_the_first() -> None:
-    patience: Patience[bool] = Patience()
+    patience: BoundedCaller[bool] = BoundedCaller()
     free = threading.Event()
     first = patience.ask(lambda: free.wait(60), 0.4)
-    with pytest.raises(Silent) as silence:
+    with pytest.raises(CallTimeout) as silence:
         first()
     began = time.monotonic()
     for _ in range(3):
-        with pytest.raises(Silent) as again:
+        with pytest.raises(CallTimeout) as again:
             patience.call(lambda: True, 0.4)
         assert again.value.since == silence.value.since
     assert time.monotonic() - began < 0.3

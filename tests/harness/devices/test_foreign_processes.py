@@ -12,7 +12,12 @@ from pathlib import Path
 import pytest
 
 from harness.devices.monitoring import foreign_processes
-from harness.devices.monitoring.foreign_processes import BY_NUMBER, NOT_LISTED, Census, family
+from harness.devices.monitoring.foreign_processes import (
+    BY_NUMBER,
+    NOT_LISTED,
+    ProcessClassifier,
+    own_processes,
+)
 from harness.isolation.guard import Guarded
 from tests.support.processes import alive, kill, python, until
 
@@ -49,7 +54,7 @@ def test_who_is_foreign(child: int, monkeypatch: pytest.MonkeyPatch) -> None:
         ("a list that comes and goes", [(child,), None], 2, (), NOT_LISTED),
     ]
     for name, lists, runners, expected, doubt in cases:
-        census = Census(family, lambda runners=runners: runners)  # type: ignore[misc]
+        census = ProcessClassifier(own_processes, lambda runners=runners: runners)  # type: ignore[misc]
         companies = [census.look(pids) for pids in lists]
         assert census.foreign(companies) == (expected, doubt), name
 
@@ -58,7 +63,7 @@ def test_a_stranger_among_ours_is_told_whatever_else_is_listed(child: int) -> No
     others = (0, NOBODY, child)
     for count in range(len(others) + 1):
         for order in itertools.permutations((*others[:count], STRANGER, child)):
-            census = Census(family, lambda: 9)
+            census = ProcessClassifier(own_processes, lambda: 9)
             found, _ = census.foreign([census.look(order)])
             assert found == (STRANGER,)
 
@@ -67,7 +72,7 @@ def test_a_process_of_ours_stays_ours_while_it_is_listed_even_without_its_parent
     code = ("import subprocess, sys, time; "
             "print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']).pid, "
             "flush=True); time.sleep(60)")
-    census = Census(family, lambda: 1)
+    census = ProcessClassifier(own_processes, lambda: 1)
     with subprocess.Popen(python(code), stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         orphan = int(parent.stdout.readline())
@@ -75,7 +80,7 @@ def test_a_process_of_ours_stays_ours_while_it_is_listed_even_without_its_parent
             companies = [census.look((orphan,))]
             parent.kill()
             parent.wait()
-            assert orphan not in family() and alive(orphan)
+            assert orphan not in own_processes() and alive(orphan)
             companies.append(census.look((orphan,)))
             assert census.foreign(companies)[0] == ()
         finally:
@@ -86,7 +91,7 @@ def test_a_process_of_ours_stays_ours_while_it_is_listed_even_without_its_parent
 
 
 def test_a_container_says_that_it_may_not_see_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    census = Census(family, lambda: 1)
+    census = ProcessClassifier(own_processes, lambda: 1)
     company = census.look((os.getpid(),))
     monkeypatch.setattr(foreign_processes, "FIRST_NAMESPACE", 1)
     assert census.foreign([company])[1] == foreign_processes.HIDDEN
@@ -99,7 +104,7 @@ def test_ours_are_what_the_guards_run(tmp_path: Path) -> None:
         waiting = threading.Thread(target=guarded.wait)
         waiting.start()
         assert until(lambda: lines)
-        assert {guarded.pid, int(lines[0]), os.getpid()} <= family()
-        assert STRANGER not in family()
+        assert {guarded.pid, int(lines[0]), os.getpid()} <= own_processes()
+        assert STRANGER not in own_processes()
         guarded.kill()
         waiting.join(10)

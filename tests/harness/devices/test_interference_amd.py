@@ -18,7 +18,7 @@ from harness.devices.device import Device
 from harness.devices.monitoring import interference
 from harness.devices.monitoring.interference import InterferenceMonitor
 from harness.devices.monitoring.telemetry import Sample, TelemetryWatch
-from harness.devices.monitoring.tenants import Neighbours
+from harness.devices.monitoring.tenants import StrangerDetector
 from tests.support.paths import DATA
 
 CARD = Device(id="hip:0", kind="amd", name="AMD Instinct MI210", uuid="GPU-1")
@@ -53,14 +53,14 @@ def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]
 
 @pytest.fixture
 def watching(card: Callable[..., None]) -> Iterator[InterferenceMonitor]:
-    with interference.over(CARD) as found:
+    with interference.monitored(CARD) as found:
         assert found is not None
         yield found
 
 
 @pytest.fixture
 def patient(card: Callable[..., None]) -> Iterator[InterferenceMonitor]:
-    with interference.over(CARD, patient=True) as found:
+    with interference.monitored(CARD, patient=True) as found:
         assert found is not None
         yield found
 
@@ -88,7 +88,7 @@ def test_who_comes_while_it_is_timed_on_voids_all_of_it(
 
 def test_who_was_there_before_is_told_and_voids_nothing(card: Callable[..., None]) -> None:
     card(os.getpid(), os.getppid())
-    with interference.over(CARD) as watching:
+    with interference.monitored(CARD) as watching:
         assert watching is not None
         assert block(watching) == "" == watching.voids_all()
         told = {one.kind: one.detail for one in watching.evidence({})}
@@ -120,7 +120,7 @@ def other_kopt(device: str) -> Iterator[int]:
 def test_another_kopt_s_process_is_company_and_no_stranger(card: Callable[..., None]) -> None:
     with other_kopt(CARD.lock_name) as theirs:
         card(os.getpid(), theirs)
-        with interference.over(CARD) as watching:
+        with interference.monitored(CARD) as watching:
             assert watching is not None
             told = {one.kind: one.detail for one in watching.evidence({})}
     assert str(theirs) in told[interference.COMPANY] and interference.STRANGER not in told
@@ -141,8 +141,8 @@ def test_of_several_cards_each_knows_its_own_kopts() -> None:
     with other_kopt("gpu-second") as theirs, \
             TelemetryWatch(Listed(os.getpid()), runners=lambda: 9) as first, \
             TelemetryWatch(Listed(os.getpid(), theirs, os.getppid()), runners=lambda: 9) as second:
-        found = InterferenceMonitor(first, second,
-                            neighbours=[Neighbours("gpu-first"), Neighbours("gpu-second")])
+        found = InterferenceMonitor(first, second, neighbours=[
+            StrangerDetector("gpu-first"), StrangerDetector("gpu-second")])
     assert (found.residents, found.strangers) == ({theirs, os.getppid()}, {os.getppid()})
 
 
@@ -151,7 +151,7 @@ def test_who_is_ending_is_no_stranger() -> None:
     with subprocess.Popen(["sleep", "60"]) as dropped:
         asked: list[set[int]] = []
 
-        class Leaving(Neighbours):
+        class Leaving(StrangerDetector):
             def strangers(self, listed: Iterable[int]) -> set[int]:
                 asked.append(set(listed))
                 dropped.kill()

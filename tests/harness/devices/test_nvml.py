@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from harness.devices import nvidia, nvml
-from harness.devices.nvidia import Nvml
+from harness.devices.nvidia import NvmlReader
 from tests.support.paths import ROOT
 
 LIBRARY = r"""
@@ -77,10 +77,10 @@ def test_a_card_is_read_through_the_library(library: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(nvml, "LIBRARY", library)
     driver = nvml.Driver()
     driver.nvmlInit()
-    card, = Nvml(driver).devices()
+    card, = NvmlReader(driver).devices()
     assert (card.name, card.uuid, card.arch, card.memory_bytes, card.note) == (
         "Some Card", "GPU-1", "sm_90", 80 << 30, "EXCLUSIVE_PROCESS: one process at a time")
-    state = Nvml(driver).state(card)
+    state = NvmlReader(driver).state(card)
     assert (state.memory_used, state.utilization_pct, state.temperature_c) == (3 << 30, 41.0, 30)
     assert (state.power_w, state.power_limit_w) == (123.456, 700.0)
     assert (state.clock_mhz, state.memory_clock_mhz) == (1000, 2000)
@@ -100,7 +100,7 @@ def test_a_lost_card_is_told_from_the_others_through_the_library(
     for name, value in (("cards", 2), ("lost", lost)):
         monkeypatch.setattr(ctypes.c_uint.in_dll(there, name), "value", value)
     driver.nvmlInit()
-    found = Nvml(driver).devices()
+    found = NvmlReader(driver).devices()
     assert [one.id for one in found] == ["cuda:0", "cuda:1"]
     assert [one.unusable for one in found] == [
         "NVML: Some Error" if index == lost else "" for index in range(2)]

@@ -16,8 +16,8 @@ import pytest
 from harness.devices.monitoring import telemetry
 from harness.devices.monitoring.foreign_processes import BY_NUMBER
 from harness.devices.monitoring.telemetry import (
-    Health,
-    Range,
+    CardHealth,
+    ReadingRange,
     Sample,
     TelemetryWatch,
     evidence,
@@ -77,7 +77,7 @@ def block() -> tuple[int, int]:
 def test_hardware_and_thermal_bits_void_and_no_others_do() -> None:
     for mask in range(1 << 11):
         assert slowdowns(mask) == tuple(word for bit, word in MASKS.items() if mask & bit)
-        assert Health(slowdown=slowdowns(mask)).voids == "; ".join(slowdowns(mask))
+        assert CardHealth(slowdown=slowdowns(mask)).voids == "; ".join(slowdowns(mask))
 
 
 def test_a_window_holds_its_samples_and_the_nearest_around_it() -> None:
@@ -98,7 +98,8 @@ def test_a_large_matmul_under_its_power_cap_voids_nothing() -> None:
             watching.between(*block())
     seen = watching.over([(0, time.perf_counter_ns())])
     assert seen.samples == 3 and seen.capped and not seen.voids
-    assert (seen.sm_mhz, seen.temperature_c) == (Range(1455, 1485, 1500), Range(55, 56, 56))
+    assert (seen.sm_mhz, seen.temperature_c) == (
+        ReadingRange(1455, 1485, 1500), ReadingRange(55, 56, 56))
     assert evidence(replace(seen, capped_share=0.613))[0].detail == (
         "SM 1485 MHz (1455-1500), memory 3201 MHz, 55-56 C, up to 692 W, "
         "software power cap in 61 % of the samples")
@@ -110,7 +111,7 @@ def test_what_a_card_reads_while_idle_is_not_the_clock_of_its_blocks() -> None:
         for _ in range(3):
             watching.between(*block())
     seen = watching.over([(0, time.perf_counter_ns())])
-    assert seen.samples == 4 and seen.sm_mhz == Range(1980, 1980, 1980)
+    assert seen.samples == 4 and seen.sm_mhz == ReadingRange(1980, 1980, 1980)
     assert evidence(seen)[0].detail == "SM 1980 MHz, memory 3201 MHz, 39-40 C, up to 133 W"
 
 
@@ -206,11 +207,11 @@ def test_a_foreign_process_voids_the_blocks_during_which_it_was_there() -> None:
 
 
 def test_repeated_blocks_are_counted_with_their_reasons() -> None:
-    lines = evidence(Health(unavailable_foreign=BY_NUMBER),
+    lines = evidence(CardHealth(unavailable_foreign=BY_NUMBER),
                      {"hardware slowdown": 2, "foreign process on the card: 7": 1})
     assert [(one.kind, one.detail) for one in lines] == [
         ("foreign", BY_NUMBER),
         ("voided", "3 blocks repeated: 1 for foreign process on the card: 7, "
                    "2 for hardware slowdown")]
-    assert evidence(Health(), {}) == ()
-    assert "without a pid here" in Health(foreign=(0,)).voids
+    assert evidence(CardHealth(), {}) == ()
+    assert "without a pid here" in CardHealth(foreign=(0,)).voids

@@ -13,8 +13,8 @@ import pytest
 from harness.devices import inventory
 from harness.devices.device import Device, DeviceState
 from harness.devices.monitoring import telemetry
-from harness.devices.monitoring.telemetry_nvidia import ONE_PROCESS, NvmlSource, mode
-from harness.devices.nvidia import Nvml
+from harness.devices.monitoring.telemetry_nvidia import ONE_PROCESS, NvmlSource, sharing_mode
+from harness.devices.nvidia import NvmlReader
 from tests.harness.devices.test_telemetry import block, readings, watch
 from tests.support.paths import ROOT
 
@@ -85,20 +85,20 @@ def test_a_card_that_two_processes_cannot_share_is_recognised(
     nvml = recorded_nvml(card={"compute_mode": compute_mode}, mig=mig)
 
     def read(asked: list[Device]) -> list[DeviceState]:
-        return [Nvml(nvml).state(replace(one, uuid=nvml.cards[0]["uuid"])) for one in asked]
+        return [NvmlReader(nvml).state(replace(one, uuid=nvml.cards[0]["uuid"])) for one in asked]
 
     monkeypatch.setitem(inventory._READERS, "nvidia", read)
-    found = mode(Nvml(nvml).devices()[-1])
+    found = sharing_mode(NvmlReader(nvml).devices()[-1])
     assert (found.one_process, found.words, found.mig) == (one_process, words, mig)
 
 
 def test_the_mode_of_a_card_that_does_not_answer_is_the_listed_one(
         monkeypatch: pytest.MonkeyPatch) -> None:
-    card = Nvml(recorded_nvml(card={"compute_mode": 3})).devices()[0]
+    card = NvmlReader(recorded_nvml(card={"compute_mode": 3})).devices()[0]
     monkeypatch.setattr(inventory, "_known", {})
     monkeypatch.setitem(inventory._READERS, "nvidia", lambda asked: [
         DeviceState(device=one.id, at=0.0, problem="lost") for one in asked])
-    assert mode(card).one_process and not mode(inventory.find("cpu")).words
+    assert sharing_mode(card).one_process and not sharing_mode(inventory.find("cpu")).words
 
 
 def test_nothing_of_nvml_is_loaded_before_the_first_sample() -> None:
@@ -117,7 +117,7 @@ def test_a_real_card_is_watched_and_an_idle_one_voids_nothing() -> None:
         began = time.perf_counter()
         found = [watching.between(*block()) for _ in range(100)]
         cost_ms = 10 * (time.perf_counter() - began)
-    print(f"{cost_ms:.2f} ms a sample; {found[-1]}; {mode(card)}")
+    print(f"{cost_ms:.2f} ms a sample; {found[-1]}; {sharing_mode(card)}")
     assert not found[-1].unavailable and found[-1].sm_mhz and found[-1].temperature_c
     assert not any(one.slowdown for one in found)
     assert cost_ms < 20

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.devices.monitoring import foreign_processes, tenants
-from harness.devices.monitoring.tenants import Neighbours
+from harness.devices.monitoring.tenants import StrangerDetector
 from tests.support.processes import kill, owner, until
 
 STRANGER = os.getppid()
@@ -47,62 +47,62 @@ def tenant() -> Iterator[tuple[subprocess.Popen[bytes], int]]:
 
 
 def test_a_tenant_is_seen_by_others_and_gone_with_its_block() -> None:
-    assert not tenants.present("gpu-24")
-    with tenants.tenancy("gpu-24"), tenants.tenancy("gpu-24"):
-        assert tenants.present("gpu-24")
-        assert tenants.pids("gpu-24") == {os.getpid()}
-    assert not tenants.present("gpu-24")
+    assert not tenants.is_in_use("gpu-24")
+    with tenants.registered("gpu-24"), tenants.registered("gpu-24"):
+        assert tenants.is_in_use("gpu-24")
+        assert tenants.registered_pids("gpu-24") == {os.getpid()}
+    assert not tenants.is_in_use("gpu-24")
 
 
 def test_tenants_are_known_by_pid_until_they_are_gone() -> None:
-    with tenant() as (other, _), tenants.tenancy("gpu-1"):
-        assert tenants.pids("gpu-1") == {other.pid, os.getpid()}
+    with tenant() as (other, _), tenants.registered("gpu-1"):
+        assert tenants.registered_pids("gpu-1") == {other.pid, os.getpid()}
         other.kill()
         other.wait()
-        assert tenants.pids("gpu-1") == {os.getpid()}
+        assert tenants.registered_pids("gpu-1") == {os.getpid()}
 
 
 def test_the_next_first_tenant_forgets_who_was_there_before(locks: Path) -> None:
     with tenant():
         pass
-    assert until(lambda: not tenants.present("gpu-1"))
-    with tenants.tenancy("gpu-1"):
+    assert until(lambda: not tenants.is_in_use("gpu-1"))
+    with tenants.registered("gpu-1"):
         assert len((locks / "gpu-1.tenants").read_text().splitlines()) == 1
 
 
 def test_a_pid_of_another_namespace_tells_nothing(locks: Path) -> None:
-    with tenants.tenancy("gpu-1"):
+    with tenants.registered("gpu-1"):
         with (locks / "gpu-1.tenants").open("a") as file:
             file.write("no line\n-1 2\n7 7 7\n")
-        assert tenants.pids("gpu-1") is None
-        near = Neighbours("gpu-1")
+        assert tenants.registered_pids("gpu-1") is None
+        near = StrangerDetector("gpu-1")
         assert near.strangers([os.getpid(), STRANGER]) == set()
 
 
 def test_strangers_are_neither_ours_nor_a_tenants() -> None:
-    with tenant() as (other, runner), tenants.tenancy("gpu-1"):
-        near = Neighbours("gpu-1")
+    with tenant() as (other, runner), tenants.registered("gpu-1"):
+        near = StrangerDetector("gpu-1")
         assert near.strangers([runner, other.pid, os.getpid()]) == set()
         assert near.strangers([runner, STRANGER, NOBODY, 0]) == {STRANGER}
 
 
 def test_pids_tell_who_is_a_stranger_once_one_of_ours_was_listed(
         monkeypatch: pytest.MonkeyPatch) -> None:
-    near = Neighbours("gpu-1")
-    with tenants.tenancy("gpu-1"):
+    near = StrangerDetector("gpu-1")
+    with tenants.registered("gpu-1"):
         assert near.strangers([STRANGER]) == set(), "it may be the host's name for one of ours"
         assert near.strangers([os.getpid()]) == set()
         assert near.strangers([STRANGER]) == {STRANGER}
-        other = Neighbours("gpu-1")
+        other = StrangerDetector("gpu-1")
         monkeypatch.setattr(foreign_processes, "in_first_namespace", lambda: True)
         assert other.strangers([STRANGER, NOBODY]) == {STRANGER, NOBODY}
 
 
-@pytest.mark.parametrize("know", [tenants.present, tenants.pids])
+@pytest.mark.parametrize("know", [tenants.is_in_use, tenants.registered_pids])
 def test_tenants_outlive_a_cleaner_of_old_files(know: Callable[[str], object],
                                                 locks: Path) -> None:
     """Whoever came before the cleaner is not seen any more: looked at as anybody else."""
-    with tenants.tenancy("gpu-1"):
+    with tenants.registered("gpu-1"):
         (locks / "gpu-1.tenants").unlink()
-        with tenants.tenancy("gpu-1"):
+        with tenants.registered("gpu-1"):
             assert know("gpu-1")

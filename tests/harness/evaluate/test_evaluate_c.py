@@ -288,7 +288,7 @@ def test_what_lies_in_the_place_of_an_output_is_not_followed(what: str, bench: B
     assert time.monotonic() - began < 60
 
 
-@pytest.mark.skipif(bool(guard.unconfined()), reason=guard.unconfined())
+@pytest.mark.skipif(bool(guard.confinement_problem()), reason=guard.confinement_problem())
 def test_the_inputs_on_disk_are_out_of_reach(bench: Bench) -> None:
     source = c(RIGHT + 'system("(rm -rf .. ; for f in ../io/*.in; do echo > $f; done) '
                '2>/dev/null");')

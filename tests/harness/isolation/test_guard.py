@@ -18,7 +18,7 @@ import pytest
 
 from harness.child.supervise import confine as namespaces
 from harness.isolation import device_lock, guard
-from harness.isolation.guard import Confine, Guarded, Limits, Outcome
+from harness.isolation.guard import Confine, Guarded, Limits, ProcessOutcome
 from tests.support.paths import ROOT
 from tests.support.processes import alive, kill, mark, marked, owner, python, resident, until
 
@@ -52,13 +52,13 @@ needs_confinement = pytest.mark.skipif(bool(confines()), reason=f"cannot confine
 
 
 def run(code: str, tmp_path: Path, *arguments: str, limits: Limits | None = None,
-        confine: Confine | None = None) -> Outcome:
+        confine: Confine | None = None) -> ProcessOutcome:
     return guard.run(python(code, *arguments), cwd=tmp_path, limits=limits or Limits(wall_s=20),
                      confine=confine)
 
 
 def confined(code: str, tmp_path: Path, *arguments: str, network: bool = False,
-             limits: Limits | None = None) -> Outcome:
+             limits: Limits | None = None) -> ProcessOutcome:
     return run(code, tmp_path, *arguments, limits=limits,
                confine=Confine(writable=(str(tmp_path),), network=network, required=True))
 
@@ -531,6 +531,6 @@ def test_a_confined_program_cannot_reach_the_devices_locks(tmp_path: Path) -> No
         code = f"import os; print(os.listdir({str(device_lock.lock_directory())!r}))"
         told = run(code, tmp_path, confine=Confine(writable=(str(tmp_path),), required=True))
         assert "gpu-99.turn" in run(code, tmp_path).stdout.decode()
-    if guard.unconfined():
-        pytest.skip(guard.unconfined())
+    if guard.confinement_problem():
+        pytest.skip(guard.confinement_problem())
     assert told.stdout == b"[]\n"

@@ -23,7 +23,14 @@ from harness.formats.json_codec import to_json
 from harness.isolation import device_lock, process_tree
 from harness.isolation.guard import Confine, Guarded, Limits, clean_env
 from harness.isolation.rpc import Peer, PeerError
-from harness.isolation.zygote_client import VARIABLE, Forked, Kind, WarmStart, Zygote, forked
+from harness.isolation.zygote_client import (
+    VARIABLE,
+    ForkedSupervisor,
+    WarmStart,
+    Zygote,
+    ZygoteKind,
+    forked_pids,
+)
 from tests.support.paths import ROOT
 from tests.support.processes import alive, kill, until
 
@@ -51,7 +58,7 @@ def double(x, out):
 """
 
 
-def kind(language: str = "python") -> Kind:
+def kind(language: str = "python") -> ZygoteKind:
     made = kind_of(PLACE, language)
     assert made is not None
     return made
@@ -86,10 +93,10 @@ def test_a_fork_has_torch_at_once_and_a_fresh_process_has_not(zygote: Zygote,
         ready(peer)  # the zygote itself may still be importing
     with runner(zygote, tmp_path / "second") as peer:
         assert ready(peer)["torch"]
-        forked = worked_s(peer)
+        forked_pids = worked_s(peer)
     with runner(None, tmp_path / "third") as peer:
         assert ready(peer)["torch"]
-        assert forked < worked_s(peer) / 2
+        assert forked_pids < worked_s(peer) / 2
 
 
 def worked_s(peer: Peer) -> float:
@@ -243,8 +250,8 @@ def test_what_is_forked_for_this_process_is_of_its_family(zygote: Zygote, tmp_pa
     with runner(zygote, tmp_path / "home") as peer:
         ready(peer)
         pid = peer._guarded.pid
-        assert {pid, *process_tree.below(pid)} <= foreign_processes.family()
-    assert until(lambda: pid not in foreign_processes.family())
+        assert {pid, *process_tree.descendants(pid)} <= foreign_processes.own_processes()
+    assert until(lambda: pid not in foreign_processes.own_processes())
 
 
 def test_looking_for_the_family_waits_for_nobody(zygote: Zygote, tmp_path: Path) -> None:
@@ -253,10 +260,10 @@ def test_looking_for_the_family_waits_for_nobody(zygote: Zygote, tmp_path: Path)
         process = peer._guarded._process
         assert process.poll() is None, peer._guarded.wait(0.1)
         waiting = threads.submit(process.wait)
-        assert process.pid in forked(), (process._pid, process._life.closed)
+        assert process.pid in forked_pids(), (process._pid, process._life.closed)
         with pytest.raises(TimeoutError):
             waiting.result(0.2)
-        assert process.pid in forked(), "a thread that waits must not keep others from looking"
+        assert process.pid in forked_pids(), "a thread that waits must not keep others from looking"
         peer.kill()
         assert waiting.result(30) == 0
         assert process.poll() == 0
@@ -264,7 +271,7 @@ def test_looking_for_the_family_waits_for_nobody(zygote: Zygote, tmp_path: Path)
 
 def test_a_pid_is_told_while_another_thread_waits_for_the_end() -> None:
     (out, _), (err, _), (life, supervisor) = pipes = [os.pipe() for _ in range(3)]
-    process = Forked(out, err, life)
+    process = ForkedSupervisor(out, err, life)
     with ThreadPoolExecutor(2) as threads:
         try:
             waiting = threads.submit(process.wait)

@@ -14,7 +14,7 @@ from engine.verify.fleet import DeviceNotice, Fleet
 from engine.workers.knob_search import OnTrial, searched
 from engine.workers.protocol import WorkerBench
 from harness.devices.device import Device
-from harness.devices.monitoring.tenants import Neighbours
+from harness.devices.monitoring.tenants import StrangerDetector
 from harness.isolation.zygote_client import WarmStart
 from harness.search.trials.trials import Correctness, LoopResult, Tag, Trial
 
@@ -35,7 +35,7 @@ class Loops:
                                     index=i), WarmStart(None)) for i in range(2)],
                            retry_s=600.0, limit_s=3600.0, look=self._look, news=self.news.append)
 
-    def _look(self, device: Device, *, just_left: bool, near: Neighbours | None) -> str:
+    def _look(self, device: Device, *, just_left: bool, near: StrangerDetector | None) -> str:
         self.looks.append(device.id)
         return "GPU is lost" if device.id in self.dead else ""
 

@@ -20,7 +20,7 @@ from harness.search.trials.screened import Screened
 from harness.search.trials.trials import SearchJob
 from harness.settings import Settings
 from harness.target import ConfigClass
-from harness.timing.quick_timing import Leader
+from harness.timing.quick_timing import BestQuickTimes
 from tests.support.kernel_case import target, tree
 
 MODES = ("start", "slow", "little", "fast", "dies", "raises", "wrong", "hangs", "faster",
@@ -98,11 +98,11 @@ def test_trials_take_turns_with_the_start_and_survive_those_that_do_not(screen: 
 
 def test_what_one_trial_spoils_is_not_the_next_ones_fault(screen: Screening) -> None:
     """Inputs are shared, and a trial that cannot become the best is not checked on all of them."""
-    screen.leader = Leader(screen.target)
+    screen.leader = BestQuickTimes(screen.target)
     assert of(screen, "fast").correctness == "PASS"
     screen.leader.take(9.0, {"small": 1e9, "large": 1e9})
     assert of(screen, "spoils").reason == "slower than the best: checked on class small alone"
-    screen.leader = Leader(screen.target)
+    screen.leader = BestQuickTimes(screen.target)
     assert of(screen, "faster").correctness == "PASS"
 
 
@@ -126,7 +126,7 @@ def test_a_trial_that_hangs_costs_its_limit_and_the_next_one_works(tmp_path: Pat
 
 def test_what_cannot_become_the_best_is_checked_on_the_cheapest_class_alone(
         screen: Screening) -> None:
-    screen.leader = Leader(screen.target)
+    screen.leader = BestQuickTimes(screen.target)
     screen.leader.take(9.0, {"small": 1e9, "large": 1e9})
     little = of(screen, "little")
     assert little.correctness == "PASS"

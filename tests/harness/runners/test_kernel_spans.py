@@ -11,14 +11,14 @@ import pytest
 from harness.formats.json_codec import ConvertError, convert
 from harness.isolation.rpc import Peer, PeerError
 from harness.runners import kernel_spans
-from harness.runners.kernel_spans import Span, Spans
+from harness.runners.kernel_spans import CallProfile, KernelSpan
 from harness.timing.paired_timing import ClassTiming
 from tests.support.paths import ROOT
 
 
-def seen(*kernels: tuple[str, float, float], busy_us: float = 10.0) -> Spans:
-    return Spans(busy_ns=1e3 * busy_us, kernels=tuple(
-        Span(name=name, launches=launches, ns=1e3 * us) for name, launches, us in kernels))
+def seen(*kernels: tuple[str, float, float], busy_us: float = 10.0) -> CallProfile:
+    return CallProfile(busy_ns=1e3 * busy_us, kernels=tuple(
+        KernelSpan(name=name, launches=launches, ns=1e3 * us) for name, launches, us in kernels))
 
 
 def timed(us: float) -> ClassTiming:
@@ -45,10 +45,11 @@ def test_what_a_kernel_is_called_is_no_escape_sequence() -> None:
     (10.0, 0.1, True), (1.5, 0.1, False), (2.0, 1.0, True)])
 def test_timed_calls_that_do_less_than_others_are_flagged(busy_us: float, us: float,
                                                          flagged: bool) -> None:
-    found = kernel_spans.missing({("candidate", "big"): seen(busy_us=busy_us)}, {"big": timed(us)})
+    profiles = {("candidate", "big"): seen(busy_us=busy_us)}
+    found = kernel_spans.too_short(profiles, {"big": timed(us)})
     assert [(one.rule, one.severity) for one in found] == [("spans", "flag")] * flagged
     assert (
-        kernel_spans.missing({("incumbent", "big"): seen(busy_us=busy_us)}, {"big": timed(us)})
+        kernel_spans.too_short({("incumbent", "big"): seen(busy_us=busy_us)}, {"big": timed(us)})
         == []
     )
 
@@ -60,14 +61,14 @@ def test_timed_calls_that_do_less_than_others_are_flagged(busy_us: float, us: fl
     {"busy_ns": float("nan"), "kernels": []}])
 def test_nonsense_is_no_answer(answer: dict[str, Any]) -> None:
     with pytest.raises(ConvertError):
-        convert(answer, Spans)
+        convert(answer, CallProfile)
 
     class Liar:
         def ask(self, op: str, **_: object) -> dict[str, Any]:
             return answer
 
     with pytest.raises(PeerError, match="makes no sense"):
-        kernel_spans.ask(cast(Peer, Liar()), "case")
+        kernel_spans.profile(cast(Peer, Liar()), "case")
 
 
 def test_a_look_by_the_profiler_imports_no_compiler() -> None:

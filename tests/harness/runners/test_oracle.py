@@ -11,7 +11,7 @@ import pytest
 from engine.verify.harness_client import HARNESS_LIMITS, USUAL_BUDGET
 from harness.case import DISTRIBUTIONS, Case
 from harness.compile import kernel as kernels
-from harness.correctness.coverage import plan
+from harness.correctness.coverage import plan_inputs
 from harness.devices import inventory
 from harness.evaluate.evaluate import evaluate
 from harness.runners.oracle_client import ORACLE_LIMITS, Oracle, OracleError
@@ -158,12 +158,12 @@ def test_bounds_hold_for_every_kind_of_input(dtype: str, low: float, high: float
 def test_every_kind_is_seen_in_a_verdict_and_three_by_every_class() -> None:
     for count in (1, 2, 3, 4, 7, 20):
         for start in range(8):
-            dealt = plan([f"c{n}" for n in range(count)], DISTRIBUTIONS, start)
+            dealt = plan_inputs([f"c{n}" for n in range(count)], DISTRIBUTIONS, start)
             assert all(kinds[0] == "normal" and len(set(kinds)) == len(kinds) >= 3
                        for kinds in dealt.values())
             assert {kind for kinds in dealt.values() for kind in kinds} == set(DISTRIBUTIONS)
-    assert plan(["a"], ("normal",), 5) == {"a": ("normal",)}
-    assert len({plan(["a", "b", "c"], DISTRIBUTIONS, n)["a"] for n in range(6)}) > 2
+    assert plan_inputs(["a"], ("normal",), 5) == {"a": ("normal",)}
+    assert len({plan_inputs(["a", "b", "c"], DISTRIBUTIONS, n)["a"] for n in range(6)}) > 2
 
 
 def test_inputs_beyond_the_reference_are_skipped_and_told(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ import pytest
 
 from harness.compile import compiler_cache
 from harness.compile.kernel import Kernel, Place
-from harness.runners.kernel_spans import Span, Spans
-from harness.runners.profile_cache import Profiles
+from harness.runners.kernel_spans import CallProfile, KernelSpan
+from harness.runners.profile_cache import ProfileCache
 from tests.support.c_case import target as c_target
 
-SEEN = Spans(busy_ns=1e4, kernels=(Span(name="softmax_kernel", launches=1.0, ns=9e3),))
+SEEN = CallProfile(busy_ns=1e4, kernels=(KernelSpan(name="softmax_kernel", launches=1.0, ns=9e3),))
 
 
 @pytest.fixture
@@ -32,16 +32,16 @@ def incumbent(tmp_path: Path) -> Kernel:
 def test_what_was_seen_of_every_class_is_there_for_the_next(
         incumbent: Kernel, tmp_path: Path) -> None:
     folder, names = tmp_path / "profiles", [one.name for one in incumbent.target.classes]
-    assert Profiles(folder, incumbent).kept() == {}
-    Profiles(folder, incumbent).keep(dict.fromkeys(names, SEEN))
-    assert Profiles(folder, incumbent).kept() == dict.fromkeys(names, SEEN)
+    assert ProfileCache(folder, incumbent).kept() == {}
+    ProfileCache(folder, incumbent).keep(dict.fromkeys(names, SEEN))
+    assert ProfileCache(folder, incumbent).kept() == dict.fromkeys(names, SEEN)
 
 
 def test_a_part_of_a_profile_is_none(incumbent: Kernel, tmp_path: Path) -> None:
     names = [one.name for one in incumbent.target.classes]
     assert len(names) > 1
-    Profiles(tmp_path, incumbent).keep({names[0]: SEEN})
-    assert Profiles(tmp_path, incumbent).kept() == {} and not list(tmp_path.glob("*.*"))
+    ProfileCache(tmp_path, incumbent).keep({names[0]: SEEN})
+    assert ProfileCache(tmp_path, incumbent).kept() == {} and not list(tmp_path.glob("*.*"))
 
 
 OTHERS: dict[str, Callable[[Kernel], Kernel]] = {
@@ -57,16 +57,16 @@ OTHERS: dict[str, Callable[[Kernel], Kernel]] = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_is_not_the_same_is_seen_anew(name: str, incumbent: Kernel, tmp_path: Path) -> None:
     names = [one.name for one in incumbent.target.classes]
-    Profiles(tmp_path, incumbent).keep(dict.fromkeys(names, SEEN))
-    assert Profiles(tmp_path, OTHERS[name](incumbent)).kept() == {}
+    ProfileCache(tmp_path, incumbent).keep(dict.fromkeys(names, SEEN))
+    assert ProfileCache(tmp_path, OTHERS[name](incumbent)).kept() == {}
 
 
 def test_without_its_compiled_kernels_it_is_rehearsed_again(
         incumbent: Kernel, tmp_path: Path) -> None:
     names = [one.name for one in incumbent.target.classes]
-    Profiles(tmp_path, incumbent).keep(dict.fromkeys(names, SEEN))
+    ProfileCache(tmp_path, incumbent).keep(dict.fromkeys(names, SEEN))
     incumbent.home.joinpath(*compiler_cache.TRITON).rmdir()
-    assert Profiles(tmp_path, incumbent).kept() == {}
+    assert ProfileCache(tmp_path, incumbent).kept() == {}
 
 
 def test_what_compiles_nothing_needs_no_compiled_kernels(
@@ -74,20 +74,20 @@ def test_what_compiles_nothing_needs_no_compiled_kernels(
     plain = replace(incumbent, target=replace(incumbent.target, language="python"))
     incumbent.home.joinpath(*compiler_cache.TRITON).rmdir()
     names = [one.name for one in incumbent.target.classes]
-    Profiles(tmp_path, plain).keep(dict.fromkeys(names, SEEN))
-    assert Profiles(tmp_path, plain).kept() == dict.fromkeys(names, SEEN)
+    ProfileCache(tmp_path, plain).keep(dict.fromkeys(names, SEEN))
+    assert ProfileCache(tmp_path, plain).kept() == dict.fromkeys(names, SEEN)
 
 
 def test_two_incumbents_in_turn_are_both_remembered(incumbent: Kernel, tmp_path: Path) -> None:
     names = [one.name for one in incumbent.target.classes]
     for one in (incumbent, replace(incumbent, identity="the baseline")):
-        Profiles(tmp_path, one).keep(dict.fromkeys(names, SEEN))
-    assert Profiles(tmp_path, incumbent).kept()
+        ProfileCache(tmp_path, one).keep(dict.fromkeys(names, SEEN))
+    assert ProfileCache(tmp_path, incumbent).kept()
 
 
 def test_a_file_that_makes_no_sense_is_none(incumbent: Kernel, tmp_path: Path) -> None:
     names = [one.name for one in incumbent.target.classes]
-    Profiles(tmp_path, incumbent).keep(dict.fromkeys(names, SEEN))
+    ProfileCache(tmp_path, incumbent).keep(dict.fromkeys(names, SEEN))
     [made] = tmp_path.glob("*.json")
     made.write_text('{"even": 1}')
-    assert Profiles(tmp_path, incumbent).kept() == {}
+    assert ProfileCache(tmp_path, incumbent).kept() == {}

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from harness.case import Case
-from harness.timing.clock_check import Clock, TimedBlock
+from harness.timing.clock_check import ClockCheck, TimedBlock
 from harness.timing.input_mutation import InputMutation
 
 SHORT, LONG_CALLS = 100, 300
@@ -26,9 +26,9 @@ def blocks(rng: random.Random, *, forged: float = 0.0, hidden_ns: int = 0,
     return made
 
 
-def judged(seed: int, pairs: int, *, jitter_ns: int = 30_000, **forged: float) -> Clock:
+def judged(seed: int, pairs: int, *, jitter_ns: int = 30_000, **forged: float) -> ClockCheck:
     rng = random.Random(seed)
-    clock = Clock(200_000)
+    clock = ClockCheck(200_000)
     for _ in range(pairs):
         clock.add(blocks(rng, jitter_ns=jitter_ns, **forged),  # type: ignore[arg-type]
                   blocks(rng, jitter_ns=jitter_ns))
@@ -64,7 +64,7 @@ def test_two_pairs_accuse_nobody() -> None:
 
 
 def test_blocks_of_one_length_have_no_band() -> None:
-    clock = Clock(200_000)
+    clock = ClockCheck(200_000)
     clock.add([TimedBlock(10, 1000, 2000, 0)] * 4, [TimedBlock(10, 1000, 2000, 0)] * 4)
     assert clock.band is None and clock.excess() is None
 

@@ -14,7 +14,7 @@ from harness.devices.device import Device
 from harness.devices.monitoring import interference
 from harness.errors import DeviceFault, EnvironmentFault, IncumbentFault
 from harness.target import ConfigClass
-from harness.timing.outcome import outcome, small
+from harness.timing.outcome import call_outcome, is_small_gain
 from harness.timing.plan import MOST_COPIES, Plan
 from harness.timing.stats import Estimate, estimate
 from harness.verdict import Evidence
@@ -51,14 +51,14 @@ def sure(percent: float, spread: float = 0.02) -> Estimate:
 ])
 def test_a_gain_needs_the_margin_or_to_be_seen_twice_and_no_contradiction(
         value: Estimate, again: Estimate | None, other: Estimate | None, expected: str) -> None:
-    assert outcome(value, 0.01, again=again, other=other) == expected
+    assert call_outcome(value, 0.01, again=again, other=other) == expected
 
 
 @pytest.mark.parametrize(("value", "expected"), [
     (sure(0.6), True), (sure(3.0), False), (sure(0.0), False), (sure(-0.6), False)])
 def test_only_a_certain_gain_below_the_margin_is_measured_again(
         value: Estimate, expected: bool) -> None:
-    assert small(value, 0.01) is expected
+    assert is_small_gain(value, 0.01) is expected
 
 
 @pytest.mark.parametrize(("cache", "footprint", "copies"), [
@@ -100,7 +100,7 @@ def test_blocks_under_a_slowdown_are_repeated_and_counted(
     @contextmanager
     def over(device: Device) -> Iterator[Slowdown]:
         yield card
-    monkeypatch.setattr(interference, "over", over)
+    monkeypatch.setattr(interference, "monitored", over)
     verdict = bench.judge(FAST)
     assert verdict.valid and verdict.correct and verdict.speedup, verdict
     told = [one.detail for one in verdict.evidence if one.kind == "voided"]
@@ -112,7 +112,7 @@ def test_a_card_that_stays_slow_is_told_in_one_line(
     @contextmanager
     def over(device: Device) -> Iterator[Slowdown]:
         yield Slowdown(1 << 30)
-    monkeypatch.setattr(interference, "over", over)
+    monkeypatch.setattr(interference, "monitored", over)
     with pytest.raises(EnvironmentFault, match="had to be voided: hardware slowdown"):
         bench.judge(FAST)
 
@@ -122,7 +122,7 @@ def test_what_is_seen_late_voids_the_measurement(
     @contextmanager
     def over(device: Device) -> Iterator[Slowdown]:
         yield Slowdown(0, "process 7 came onto the card")
-    monkeypatch.setattr(interference, "over", over)
+    monkeypatch.setattr(interference, "monitored", over)
     with pytest.raises(DeviceFault, match="nothing of what was timed counts: process 7 came"):
         bench.judge(FAST)
 
@@ -140,7 +140,7 @@ def test_what_fails_while_it_is_timed_says_who_was_beside_it(
     @contextmanager
     def over(device: Device) -> Iterator[Slowdown]:
         yield Beside(0)
-    monkeypatch.setattr(interference, "over", over)
+    monkeypatch.setattr(interference, "monitored", over)
     verdict = bench.judge(kernel("static int calls; if (++calls > 2000) abort(); " + RIGHT))
     assert "failed while timed" in (verdict.rejected_reason or ""), verdict
     assert [one.detail for one in verdict.evidence] == ["timed beside process 7"]

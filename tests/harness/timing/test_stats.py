@@ -43,8 +43,8 @@ def test_two_pairs_that_disagree_give_an_interval_that_is_still_a_ratio() -> Non
 def test_one_sample_says_nothing() -> None:
     one = stats.estimate([0.3], 0.05)
     assert (one.low, one.high, one.detectable) == (-math.inf, math.inf, math.inf)
-    assert compare.outcome(one, 0.01) == "unmeasured"
-    assert not compare.settled(one, 0.01, 0.01)
+    assert compare.call_outcome(one, 0.01) == "unmeasured"
+    assert not compare.is_settled(one, 0.01, 0.01)
 
 
 def test_the_detectable_effect_is_found_four_times_in_five() -> None:
@@ -100,8 +100,8 @@ OUTCOMES = [
 @pytest.mark.parametrize(("mean", "half", "outcome", "settled"), OUTCOMES)
 def test_outcomes(mean: float, half: float, outcome: str, settled: bool) -> None:
     value = around(mean, half)
-    assert compare.outcome(value, 0.01) == outcome
-    assert compare.settled(value, 0.01, 0.01) is settled
+    assert compare.call_outcome(value, 0.01) == outcome
+    assert compare.is_settled(value, 0.01, 0.01) is settled
 
 
 def test_a_weighted_mean() -> None:
@@ -116,8 +116,8 @@ def sequential(rng: np.random.Generator, effect: float, spread: float, plan: Pla
         drawn.append(rng.normal(effect, spread))
         if pairs in plan.looks:
             value = stats.estimate(drawn, plan.alpha_look)
-            if compare.settled(value, plan.margin, plan.tolerance) or pairs == plan.looks[-1]:
-                return compare.outcome(value, plan.margin), pairs
+            if compare.is_settled(value, plan.margin, plan.tolerance) or pairs == plan.looks[-1]:
+                return compare.call_outcome(value, plan.margin), pairs
     raise AssertionError
 
 

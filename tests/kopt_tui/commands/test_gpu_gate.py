@@ -44,7 +44,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
     def evaluate(request: EvaluateRequest, **_: object) -> Verdict:
         asked.append(request.device)
-        assert all(tenants.present(one.lock_name) for one in CARDS if one.id == request.device)
+        assert all(tenants.is_in_use(one.lock_name) for one in CARDS if one.id == request.device)
         evidence = (Evidence(kind=COMPANY, detail="process 9 was there"),)
         return Verdict(valid=True, correct=True, evidence=evidence[:len(asked) > 1])
 
