@@ -101,7 +101,7 @@ import os, subprocess, sys
 from harness.devices.monitoring import tenants
 if os.fork():
     os._exit(0)  # it is nobody's child then
-with tenants.tenancy(sys.argv[1]), subprocess.Popen(["sleep", "60"]) as runner:
+with tenants.registered(sys.argv[1]), subprocess.Popen(["sleep", "60"]) as runner:
     print(runner.pid, flush=True)
     sys.stdin.read()
     runner.kill()

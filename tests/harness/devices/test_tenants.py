@@ -19,7 +19,7 @@ NOBODY = 1 << 23
 TENANT = """
 import subprocess, sys, time
 from harness.devices.monitoring import tenants
-with tenants.tenancy("gpu-1"):
+with tenants.registered("gpu-1"):
     runner = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     print(runner.pid, flush=True)
     time.sleep(600)
