@@ -138,11 +138,10 @@ def main() -> None:
             known[key] = compiled(point.example, point.config)
         told = predicted(point, *known[key])
         lines.append({"kind": "point", **to_builtins(point), "predicted_us": told.latency_us,
-                      "parts_us": getattr(told, "parts_us", {}),
                       "factor": told.latency_us / point.us})
         print(f"{point.example:14} {point.config_class:18} {point.us:8.1f} us measured, "
               f"{told.latency_us:8.1f} predicted, x{told.latency_us / point.us:4.2f}  "
-              f"{getattr(told, 'parts_us', '')} {list(point.config.values())}")
+              f"{list(point.config.values())}")
     out.write_text("".join(json.dumps(line) + "\n" for line in lines))
     factors = [line["factor"] for line in lines[1:]]
     off = [max(value, 1 / value) for value in factors]

@@ -123,7 +123,8 @@ def brief(verdict: Verdict) -> dict[str, Any]:
             "notes": verdict.notes, "launch": [e.detail for e in verdict.evidence],
             "rows": [{"class": r.config_class, "outcome": r.outcome, "us": r.latency_us,
                       "incumbent_us": r.incumbent_us, "log_ratio": r.log_ratio,
-                      "stderr": r.stderr, "pairs": r.pairs, "bound_us": r.bound_us,
+                      "stderr": r.stderr, "pairs": r.pairs, "floor_us": r.floor_us,
+                      "roofline_us": r.roofline_us,
                       "rel_err": r.max_rel_err, "note": r.note} for r in verdict.rows]}
 
 

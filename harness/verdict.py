@@ -66,8 +66,12 @@ class Row:
     pairs: int = 0
     weight: float = 1.0
     core: bool = False
-    bound_us: float | None = None
+    floor_us: float | None = None
+    """The guard's physical floor: a shorter latency is withheld."""
+    roofline_us: float | None = None
+    """The time at measured rates: see `harness.roofline.roofline`."""
     pct_of_roofline: float | None = None
+    """100 * roofline_us / latency_us, at most 100."""
     note: str = ""
 
     def __post_init__(self) -> None:
@@ -193,7 +197,8 @@ class Verdict:
     detectable_effect: float | None = None
     rows: tuple[Row, ...] = ()
     pct_of_roofline: float | None = None
-    bound_us: float | None = None
+    floor_us: float | None = None
+    roofline_us: float | None = None
     candidate_id: str = ""
     incumbent_tree: str = ""
     harness_version: str = HARNESS_VERSION
@@ -230,7 +235,7 @@ class Verdict:
         if self.latency_kind == "predicted" and self.speedup is not None:
             raise ValueError("a prediction is no measured speedup")
         measured = self.latency_us if self.latency_kind in MEASURED else None
-        if measured is not None and self.bound_us is not None and measured < self.bound_us:
+        if measured is not None and self.floor_us is not None and measured < self.floor_us:
             raise ValueError("a latency below the physical floor must be withheld")
 
 

@@ -11,7 +11,8 @@ from engine.journal.records import Bottleneck
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.compile.triton_aot import Limit
 from harness.compile.vectorization_remarks import Remark
-from harness.roofline.roofline import Ceilings
+from harness.roofline import roofline
+from harness.roofline.roofline import Roofline
 from harness.search.space.knobs import Knob
 from harness.target import Target
 from harness.verdict import Row, Verdict
@@ -30,14 +31,14 @@ class TunableBottleneck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of_c(campaign: str, round: int, target: Target, source: str, knobs: Sequence[Knob],
-         rows: Sequence[Row], ceilings: Ceilings | None, remarks: Sequence[Remark],
+         rows: Sequence[Row], reach: Roofline | None, remarks: Sequence[Remark],
          ) -> list[TunableBottleneck]:
     """Return the bottlenecks of a C kernel, the heaviest first.
 
     A class's share of the roofline says how much is to be had and whether memory or arithmetic
     bounds it; the compiler's remarks say which loop leaves it there.
     """
-    leads = [_of_row(target, row, ceilings, knobs) for row in rows]
+    leads = [_of_row(target, row, reach, knobs) for row in rows]
     leads.sort(key=lambda lead: lead.bottleneck.value or 0.0)
     widest = max((remark.vector_bytes for remark in remarks), default=0)
     loops = [_of_remark(target, remark, source, knobs, widest) for remark in remarks
@@ -47,9 +48,9 @@ def of_c(campaign: str, round: int, target: Target, source: str, knobs: Sequence
 
 
 def of_rows(campaign: str, round: int, target: Target, knobs: Sequence[Knob],
-            rows: Sequence[Row], ceilings: Ceilings | None) -> list[TunableBottleneck]:
+            rows: Sequence[Row], reach: Roofline | None) -> list[TunableBottleneck]:
     """Return the bottlenecks that the measured classes alone tell of, the furthest off first."""
-    leads = [_of_row(target, row, ceilings, knobs) for row in rows]
+    leads = [_of_row(target, row, reach, knobs) for row in rows]
     return _ranked(campaign, round, sorted(leads, key=lambda lead: lead.bottleneck.value or 0.0))
 
 
@@ -88,7 +89,7 @@ def is_in(source: str, kernel: str) -> bool:
 
 
 def of_triton(campaign: str, round: int, target: Target, knobs: Sequence[Knob],
-              rows: Sequence[Row], ceilings: Ceilings | None, limits: Sequence[Limit],
+              rows: Sequence[Row], reach: Roofline | None, limits: Sequence[Limit],
               ) -> list[TunableBottleneck]:
     """Return what ahead-of-time compilation says of a Triton kernel, then what was measured."""
     names = tuple(knob.name for knob in knobs)
@@ -96,7 +97,7 @@ def of_triton(campaign: str, round: int, target: Target, knobs: Sequence[Knob],
         _bottleneck(target, limit.limiter, limit.config_class, limit.metric, limit.value,
                     limit.detail, limit.advice), kernel=limit.kernel), knobs=names)
         for limit in limits]
-    rest = [_of_row(target, row, ceilings, knobs) for row in rows if row.latency_us is not None]
+    rest = [_of_row(target, row, reach, knobs) for row in rows if row.latency_us is not None]
     rest.sort(key=lambda lead: lead.bottleneck.value or 0.0)
     return _ranked(campaign, round, leads + rest)
 
@@ -108,23 +109,21 @@ def _ranked(campaign: str, round: int,
         for rank, lead in enumerate(leads, 1)]
 
 
-def _of_row(target: Target, row: Row, ceilings: Ceilings | None,
-            knobs: Sequence[Knob]) -> TunableBottleneck:
+def _of_row(target: Target, row: Row, reach: Roofline | None, knobs: Sequence[Knob]) -> TunableBottleneck:
     limiter, detail = "latency", "no roofline is known for this device"
-    if ceilings is not None:
-        flops, moved = target.work(target.config_class(row.config_class))
-        memory = moved / ceilings.bandwidth(moved) >= flops / ceilings.gflops
-        limiter = "memory" if memory else "compute"
-        ceiling = f"{ceilings.bandwidth(moved):.0f} GB/s" if memory \
-            else f"{ceilings.gflops:.0f} GFLOP/s"
-        detail = (f"{row.latency_us:.3g} us against a bound of {row.bound_us:.3g} us "
-                  f"at {ceiling}" if row.latency_us and row.bound_us else "not measured")
+    share = row.pct_of_roofline
+    if reach is not None:
+        point = reach.point(target, target.config_class(row.config_class))
+        limiter, detail = point.limiter, "not measured"
+        if row.latency_us and point.us:  # not the row's: an old verdict's is of the floor
+            share = roofline.percent(point.us, row.latency_us)
+            detail = (f"{row.latency_us:.3g} us against a roofline of {point.us:.3g} us "
+                      f"at {point.rate_text}")
     advice = ("move less, in longer runs, and overlap what moves" if limiter == "memory"
               else "keep more independent multiply-adds in flight")
-    return TunableBottleneck(
-        bottleneck=_bottleneck(target, limiter, row.config_class, "% of roofline",
-                               row.pct_of_roofline, detail, advice),
-        knobs=tuple(knob.name for knob in knobs))
+    return TunableBottleneck(bottleneck=_bottleneck(target, limiter, row.config_class, "% of roofline",
+                                       share, detail, advice),
+                knobs=tuple(knob.name for knob in knobs))
 
 
 def _of_remark(target: Target, remark: Remark, source: str, knobs: Sequence[Knob],

@@ -19,8 +19,8 @@ from harness.compile import triton_aot, vectorization_remarks
 from harness.compile.triton_aot import Limit
 from harness.errors import InputError, KoptError
 from harness.isolation import device_lock
-from harness.roofline import roofline
-from harness.roofline.roofline import Ceilings
+from harness.roofline import ceilings, measured_peaks, roofline
+from harness.roofline.roofline import Roofline
 from harness.search.space import knobs as knob_source
 from harness.search.space.knobs import Knob
 from harness.target import Language, Target
@@ -79,12 +79,12 @@ def _leads(setup: Setup, context: EngineContext, tree: Path, source: str, knobs:
             target, tree, scratch, yields=device_lock.turnstile()
         )
         return bottlenecks.of_c(setup.id, round, target, source, knobs, rows,
-                                _ceilings(setup, target), said)
+                                _roofline(setup, target), said)
     if target.language == "triton":
         return bottlenecks.of_triton(setup.id, round, target, knobs, rows,
-                                     _ceilings(setup, target),
+                                     _roofline(setup, target),
                                      _compiled(setup, target, context, tree, rows))
-    return bottlenecks.of_rows(setup.id, round, target, knobs, rows, _ceilings(setup, target))
+    return bottlenecks.of_rows(setup.id, round, target, knobs, rows, _roofline(setup, target))
 
 
 def _compiled(setup: Setup, target: Target, context: EngineContext, tree: Path,
@@ -120,10 +120,12 @@ def _measured_best(context: EngineContext) -> Verdict:
     return Verdict(valid=False, rejected_reason="not measured")
 
 
-def _ceilings(setup: Setup, target: Target) -> Ceilings | None:
-    if setup.device.kind == "cpu":
-        return roofline.measure_cpu(setup.device.name, setup.folder.scratch("ceilings"))
-    return roofline.of_gpu(setup.device, target)
+def _roofline(setup: Setup, target: Target) -> Roofline | None:
+    device = setup.device
+    peaks = measured_peaks.cached(device) if len(device.cards) == 1 else None
+    return roofline.of_device(
+        device, target, ceilings.of_device(device, target, setup.folder.scratch("ceilings")), peaks,
+        cold=setup.manifest.decision.cache == "cold")
 
 
 def _templates(context: EngineContext, again: bool) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,9 +24,10 @@ from harness.evaluate.verdict_rows import EvaluationResults
 from harness.formats.text import plain
 from harness.isolation import device_lock, guard
 from harness.isolation.zygote_client import Zygote
-from harness.roofline import measured_peaks, predictor, roofline
+from harness.roofline import ceilings, measured_peaks, predictor, roofline
+from harness.roofline.ceilings import Ceilings
 from harness.roofline.measured_peaks import GpuCeilings
-from harness.roofline.roofline import Ceilings
+from harness.roofline.roofline import Roofline
 from harness.runners import kernel_spans
 from harness.runners.kernel_spans import CallProfile
 from harness.runners.profile_cache import ProfileCache
@@ -176,19 +178,19 @@ class Evaluation:
                  held: device_lock.DeviceLock | None) -> Verdict:
         stage = self.stage
         if not check.run(candidate, held):
-            return self._verdict(check.errors, {}, None)
+            return self._verdict(check.errors, {})
         self._traced(check.steps)
         if not stage.measurable:
             self.notes.append("no GPU here: correctness by Triton's interpreter, which shows no "
                               "races; not timed")
-            return self._predicted(self._verdict(check.errors, {}, None))
+            return self._predicted(self._verdict(check.errors, {}))
         if self.card is not None:
             self.notes.append(f"this machine measures: nothing is predicted for {self.card.name}")
         if candidate.identity == incumbent.identity and not self.settings.always_time:
             self.notes.append("runs the incumbent's very code: a tie, not timed")
-            return self._verdict(check.errors, {}, None, same=True)
+            return self._verdict(check.errors, {}, same=True)
         self._test(held)
-        floor, reached = self._ceilings(), self._reached(held)
+        limits, peaks = self._ceilings(), self._peaks(held)
         measurement = Measurement(stage, check, self._progress)
         try:
             timings = measurement.run(candidate, incumbent, held)
@@ -201,9 +203,9 @@ class Evaluation:
                                         earlier=[incumbent.name] if self._known else [])
         if self.settings.plan.score == "kernel" and not stage.several:
             self.findings += kernel_spans.too_short(seen, timings)
-        verdict = self._verdict(check.errors, timings, floor)
-        self.evidence += measured_peaks.evidence(reached, stage.device, self.target, verdict.rows)
-        return verdict
+        self.evidence += measured_peaks.evidence(peaks, stage.device, self.target)
+        return self._verdict(check.errors, timings, limits, roofline.of_device(
+            stage.device, self.target, limits, peaks, cold=self.settings.plan.cache == "cold"))
 
     def _predicted(self, verdict: Verdict) -> Verdict:
         """Fill in what is predicted for a card that need not be here, if that was asked for."""
@@ -245,13 +247,12 @@ class Evaluation:
         self._progress("waiting", text, None)
 
     def _ceilings(self) -> Ceilings | None:
-        if not self.stage.on_cpu:
-            return roofline.of_gpu(self.stage.device, self.target)
-        with self.stage.lock(self._waiting):
-            return roofline.measure_cpu(self.stage.device.name, self.stage.folder("ceilings"))
+        stage = self.stage
+        with stage.lock(self._waiting) if stage.on_cpu else nullcontext():
+            return ceilings.of_device(stage.device, self.target, stage.folder("ceilings"))
 
-    def _reached(self, held: device_lock.DeviceLock | None) -> GpuCeilings | None:
-        """Return what the card was measured to reach; measured now if it never was, once."""
+    def _peaks(self, held: device_lock.DeviceLock | None) -> GpuCeilings | None:
+        """Return the card's measured peaks, measured now if they never were."""
         stage = self.stage
         if stage.on_cpu or stage.several:
             return None  # what is measured is one card
@@ -265,13 +266,15 @@ class Evaluation:
                                  cancel=stage.cancel)
 
     def _verdict(self, errors: Mapping[str, Errors], timings: Mapping[str, ClassTiming],
-                 floor: Ceilings | None, *, same: bool = False) -> Verdict:
+                 limits: Ceilings | None = None, reach: Roofline | None = None, *,
+                 same: bool = False) -> Verdict:
         seen = EvaluationResults(
             target=self.target,
             plan=self.settings.plan,
             errors=errors,
             timings=timings,
-            ceilings=floor,
+            ceilings=limits,
+            roofline=reach,
             on_cpu=self.stage.on_cpu,
             same=same,
         )

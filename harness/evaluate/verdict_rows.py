@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from harness.case import Errors
-from harness.roofline import roofline
-from harness.roofline.roofline import Ceilings
+from harness.roofline import ceilings, roofline
+from harness.roofline.ceilings import Ceilings
+from harness.roofline.roofline import Roofline
 from harness.target import ConfigClass, Target
 from harness.timing import outcome as compare
 from harness.timing import stats
@@ -32,6 +33,7 @@ class EvaluationResults:
     errors: Mapping[str, Errors]
     timings: Mapping[str, ClassTiming]
     ceilings: Ceilings | None
+    roofline: Roofline | None = None
     on_cpu: bool
     same: bool
 
@@ -44,7 +46,7 @@ def rows(seen: EvaluationResults) -> tuple[tuple[Row, ...], tuple[Finding, ...]]
 
 def _found(row: Row) -> Finding | None:
     """A candidate below the floor is rejected; for the incumbent's time it is not to blame."""
-    if row.bound_us is None or row.log_ratio is not None:
+    if row.floor_us is None or row.log_ratio is not None:
         return None
     detail = f"class {row.config_class}: {row.note}"
     return Finding(rule=FLOOR, severity="reject", detail=detail) if row.latency_us is None else \
@@ -68,15 +70,16 @@ def with_overall(verdict: Verdict, seen: EvaluationResults) -> Verdict:
     value = stats.pooled([seen.timings[row.config_class].log_ratios for row in verdict.rows],
                          weights, seen.plan.alpha_look)
     latency = _geometric(latencies, weights)
-    bounds = [row.bound_us for row in verdict.rows if row.bound_us]
-    bound = _geometric(bounds, weights) if len(bounds) == len(verdict.rows) else None
+    floor_us = _mean_of_all([row.floor_us for row in verdict.rows], weights)
+    reach_us = _mean_of_all([row.roofline_us for row in verdict.rows], weights)
     kind: LatencyKind = "measured-cpu" if seen.on_cpu else "measured-gpu"
     return replace(
         verdict, latency_us=latency, latency_kind=kind, speedup=math.exp(value.mean),
         speedup_low=math.exp(value.low) if value.pairs > 1 else None,
         speedup_high=math.exp(value.high) if value.pairs > 1 else None,
-        detectable_effect=_finite(value.detectable), bound_us=bound,
-        pct_of_roofline=roofline.pct_of_roofline(bound, latency) if bound else None)
+        detectable_effect=_finite(value.detectable), floor_us=floor_us,
+        roofline_us=reach_us,
+        pct_of_roofline=None if reach_us is None else roofline.percent(reach_us, latency))
 
 
 def _row(seen: EvaluationResults, config_class: ConfigClass) -> Row:
@@ -101,30 +104,40 @@ def _row(seen: EvaluationResults, config_class: ConfigClass) -> Row:
 def _timed(seen: EvaluationResults, config_class: ConfigClass, row: Row,
            timing: ClassTiming) -> Row:
     value = stats.estimate(timing.log_ratios, seen.plan.alpha_look)
-    bound = None if seen.ceilings is None else \
-        roofline.bound_us(seen.ceilings, seen.target, config_class)
-    if bound is not None and timing.candidate_us < bound:
-        return replace(row, bound_us=bound, note=(
-            f"{timing.candidate_us:.3g} us is below the physical floor of {bound:.3g} us; the "
+    floor_us = None if seen.ceilings is None else \
+        ceilings.floor_us(seen.ceilings, seen.target, config_class)
+    reach_us = None if seen.roofline is None else \
+        seen.roofline.point(seen.target, config_class).us or None
+    row = replace(row, floor_us=floor_us, roofline_us=reach_us)
+    if floor_us is not None and timing.candidate_us < floor_us:
+        return replace(row, note=(
+            f"{timing.candidate_us:.3g} us is below the physical floor of {floor_us:.3g} us; the "
             "latency is withheld"))
-    reached = None if bound is None else roofline.pct_of_roofline(bound, timing.candidate_us)
-    if bound is not None and timing.incumbent_us < bound:
-        return replace(
-            row, latency_us=timing.candidate_us, other_us=timing.other_us, bound_us=bound,
-            pct_of_roofline=reached, note=(
-                f"the incumbent's {timing.incumbent_us:.3g} us is below the physical floor of "
-                f"{bound:.3g} us: it does not do the work, nothing is compared with it"))
+    row = replace(row, latency_us=timing.candidate_us, other_us=timing.other_us)
+    if reach_us is not None:
+        row = replace(row, pct_of_roofline=roofline.percent(reach_us, timing.candidate_us))
+    if floor_us is not None and timing.incumbent_us < floor_us:
+        return replace(row, note=(
+            f"the incumbent's {timing.incumbent_us:.3g} us is below the physical floor of "
+            f"{floor_us:.3g} us: it does not do the work, nothing is compared with it"))
     alpha = seen.plan.alpha_look
     again = stats.estimate(timing.again, alpha) if timing.again else None
     other = stats.estimate(timing.other_ratios, alpha) if timing.other_ratios else None
     outcome = compare.call_outcome(value, seen.plan.margin, again=again, other=other)
+    notes = (_remark(seen, outcome, value, other), _capped(row))
     return replace(
-        row, outcome=outcome, note=_remark(seen, outcome, value, other),
-        latency_us=timing.candidate_us, incumbent_us=timing.incumbent_us,
-        other_us=timing.other_us, incumbent_other_us=timing.incumbent_other_us,
+        row, outcome=outcome, note="; ".join(filter(None, notes)),
+        incumbent_us=timing.incumbent_us, incumbent_other_us=timing.incumbent_other_us,
         log_ratio=value.mean, low=_finite(value.low),
-        high=_finite(value.high), stderr=_finite(value.stderr), pairs=value.pairs, bound_us=bound,
-        pct_of_roofline=reached)
+        high=_finite(value.high), stderr=_finite(value.stderr), pairs=value.pairs)
+
+
+def _capped(row: Row) -> str:
+    """Say where a latency beats the measured rates: its share of the roofline stops at 100 %."""
+    if row.latency_us is None or row.roofline_us is None or row.latency_us >= row.roofline_us:
+        return ""
+    return (f"{row.roofline_us:.3g} us at the measured rates: shown as 100 % of the roofline, "
+            f"{100 * row.roofline_us / row.latency_us:.0f} % before the cap")
 
 
 def _remark(seen: EvaluationResults, outcome: ClassOutcome, value: Estimate,
@@ -159,6 +172,12 @@ def _most(values: Iterable[float | None]) -> float | None:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def _mean_of_all(values: Iterable[float | None], weights: list[float]) -> float | None:
+    """Return the geometric mean, None where a value is missing or zero."""
+    known = [value for value in values if value]
+    return _geometric(known, weights) if len(known) == len(weights) else None
 
 
 def _geometric(values: list[float], weights: list[float]) -> float:

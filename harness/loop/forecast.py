@@ -75,7 +75,7 @@ class Forecast:
         for trial in earlier:
             source = self._source_of(trial.config)
             if trial.latency_kind == "predicted" and trial.latency_us and source is not None:
-                self.foresight.remember(source, trial.latency_us, trial.bound_us)
+                self.foresight.remember(source, trial.latency_us, trial.roofline_us)
         return [self.scored(trial) for trial in earlier]
 
     def scored(self, trial: Trial) -> Trial:

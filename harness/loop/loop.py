@@ -162,7 +162,7 @@ class _Loop:
             number=number, config=config, tag=tags[screened.correctness],
             correctness=screened.correctness, candidate_id=self._identity(config),
             kernel_id=self.kernel, log_ratio=screened.log_ratio, latency_us=screened.latency_us,
-            latency_kind=screened.latency_kind, bound_us=screened.bound_us,
+            latency_kind=screened.latency_kind, roofline_us=screened.roofline_us,
             pct_of_roofline=screened.pct_of_roofline, reason=screened.reason,
             at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), wall_s=round(wall_s, 4))
         return replace(trial, tag="kept") if self._rule(trial) else trial

@@ -9,6 +9,7 @@ are predicted where none is measured.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shutil
 import threading
@@ -36,9 +37,10 @@ from harness.isolation.zygote_client import Zygote
 from harness.loop import racing
 from harness.loop.start_kernel import StartKernel
 from harness.loop.trial_turns import TrialTurns, WrongResult
-from harness.roofline import roofline
+from harness.roofline import ceilings, measured_peaks, roofline
+from harness.roofline.ceilings import Ceilings
 from harness.roofline.predictor import Foresight
-from harness.roofline.roofline import Ceilings
+from harness.roofline.roofline import Roofline
 from harness.runners.session import Session
 from harness.search.space import knobs
 from harness.search.space.knobs import Knob
@@ -79,6 +81,7 @@ class Screening:
         self.oracle = self.stage.oracle(Path(job.reference), None)
         self.budget = Tolerance(self.stage, self.oracle, Path(job.reference))
         self.ceilings: Ceilings | None = None
+        self.roofline: Roofline | None = None
         self.ahead = self._compiles_ahead()
         self.leader = BestQuickTimes(self.target)
         self._expected: dict[str, None] = {}
@@ -159,6 +162,10 @@ class Screening:
             self.stage.runners.expect(self.incumbent, 1)
         if self.stage.measurable:
             self.ceilings = self._ceilings()
+            device = self.stage.device
+            peaks = None if self.stage.several else measured_peaks.cached(device)
+            self.roofline = roofline.of_device(device, self.target, self.ceilings, peaks,
+                                               cold=SCREEN.cache == "cold")
 
     def _takes_turns(self) -> TrialTurns | None:
         """Return the bench for trials in one process; none where a kernel would time itself there.
@@ -170,10 +177,9 @@ class Screening:
                      self.stage.fitted(SCREEN), Path(self.job.tree), self._start_key)
 
     def _ceilings(self) -> Ceilings | None:
-        if not self.stage.on_cpu:
-            return roofline.of_gpu(self.stage.device, self.target)
-        with self.stage.lock():
-            return roofline.measure_cpu(self.stage.device.name, self.stage.folder("ceilings"))
+        with self.stage.lock() if self.stage.on_cpu else contextlib.nullcontext():
+            return ceilings.of_device(self.stage.device, self.target,
+                                      self.stage.folder("ceilings"))
 
     def measure(self, config: Config) -> Screened:
         """Screen one configuration: whatever is wrong with it is an answer.
@@ -200,7 +206,8 @@ class Screening:
         if told is None or told.latency_us is None or self.stage.measurable:
             return screened
         return replace(screened, latency_us=told.latency_us, latency_kind="predicted",
-                       bound_us=told.bound_us, pct_of_roofline=told.pct_of_roofline)
+                       roofline_us=told.roofline_us,
+                       pct_of_roofline=told.pct_of_roofline)
 
     def _tried(self, source: str) -> Screened:
         if self.turns is not None and self.ahead is not None:
@@ -330,7 +337,8 @@ class Screening:
                    timings: dict[str, ClassTiming]) -> Screened:
         """Sum up as a verdict does, with its guard against what is faster than anything can be."""
         seen = EvaluationResults(target=self.target, plan=SCREEN, errors=errors, timings=timings,
-                    ceilings=self.ceilings, on_cpu=self.stage.on_cpu, same=False)
+                                 ceilings=self.ceilings, roofline=self.roofline,
+                                 on_cpu=self.stage.on_cpu, same=False)
         rows, found = verdict_rows.rows(seen)
         if found:
             return Screened(correctness="PASS", reason="; ".join(f"latency withheld: {f.detail}"
@@ -339,5 +347,5 @@ class Screening:
         ratio = self._ratio(timings)
         assert verdict.latency_us is not None and math.isfinite(ratio)
         return Screened(correctness="PASS", log_ratio=ratio, latency_us=verdict.latency_us,
-                        latency_kind=verdict.latency_kind, bound_us=verdict.bound_us,
+                        latency_kind=verdict.latency_kind, roofline_us=verdict.roofline_us,
                         pct_of_roofline=verdict.pct_of_roofline)

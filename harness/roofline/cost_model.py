@@ -24,7 +24,7 @@ from harness.compile.triton_aot import KernelResources
 from harness.devices import architectures as archs
 from harness.devices.datasheets import CardModel
 from harness.errors import InputError
-from harness.roofline import cost_terms, roofline
+from harness.roofline import ceilings, cost_terms, roofline
 from harness.roofline.cost_terms import LaunchWork
 from harness.target import ConfigClass, Target
 from harness.timing import stats
@@ -36,7 +36,7 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """A predicted latency of one class, what holds it up most, and every part of it.
+    """A predicted latency of one class, and what holds it up most.
 
     Its kind cannot be set: a prediction is never called a measurement.
     """
@@ -44,9 +44,9 @@ class Prediction:
     config_class: str
     card: str
     latency_us: float
-    bound_us: float
+    floor_us: float
+    roofline_us: float
     limiter: str
-    parts_us: dict[str, float] = field(default_factory=dict)
     latency_kind: Literal["predicted"] = field(default="predicted", init=False)
 
 
@@ -88,10 +88,11 @@ def predict(target: Target, config_class: ConfigClass, resources: Sequence[Kerne
         for name, value in best.items():
             parts[name] = parts.get(name, 0.0) + value
         total += _total(best)
-    bound = roofline.bound_us(roofline.of_card(card, target), target, config_class)
-    return Prediction(config_class=config_class.name, card=card.name, bound_us=bound,
-                      latency_us=max(total, bound), limiter=max(parts, key=lambda n: parts[n]),
-                      parts_us={name: round(value, 4) for name, value in parts.items()})
+    floor = ceilings.floor_us(ceilings.of_card(card, target), target, config_class)
+    return Prediction(config_class=config_class.name, card=card.name, floor_us=floor,
+                      latency_us=max(total, floor), limiter=max(parts, key=lambda n: parts[n]),
+                      roofline_us=roofline.of_card(card, target, cold=cold).point(
+                          target, config_class).us)
 
 
 def rank(target: Target, candidates: Mapping[K, Sequence[KernelResources]], card: CardModel, *,
@@ -142,7 +143,7 @@ def _work_of(target: Target, config_class: ConfigClass, card: CardModel,
     double = any(t.dtype == "float64" for t in tensors)
     return LaunchWork(flops=flops / launches, reads=moved * share / launches,
                 writes=moved * (1 - share) / launches,
-                matrix_tflops=roofline.of_card(card, target).gflops / 1e3,
+                matrix_tflops=ceilings.of_card(card, target).gflops / 1e3,
                 vector_tflops=(card.fp64 or card.fp32 / 64) if double else card.fp32)
 
 

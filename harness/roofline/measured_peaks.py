@@ -12,7 +12,7 @@ import hashlib
 import math
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,9 @@ from harness.isolation.device_lock import DeviceLock
 from harness.isolation.guard import Confine, Limits, clean_env
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.isolation.zygote_client import Zygote
-from harness.roofline import roofline
-from harness.target import ConfigClass, Target
-from harness.verdict import Evidence, Row
+from harness.roofline import ceilings
+from harness.target import Target
+from harness.verdict import Evidence
 
 SOURCE = Path(harness.__file__).parent / "child" / "measure_peaks.py"
 PRECISIONS = ("bf16", "fp16", "tf32", "fp8", "fp32")
@@ -77,15 +77,6 @@ class GpuCeilings:
         known = [one for dtype in dtypes for one in OF_DTYPE.get(dtype, ()) if one in self.tflops]
         return max(known, key=lambda one: self.tflops[one], default="")
 
-    def least_us(self, target: Target, config_class: ConfigClass) -> tuple[float, str]:
-        """Return how long a class takes at these rates (us), and which of them holds it up."""
-        flops, moved = target.work(config_class)
-        by = {"copy": moved / self.copy_gb_per_s / 1e3}
-        if which := self.precision(target):
-            by[which] = flops / self.tflops[which] / 1e6
-        limiter = max(by, key=lambda one: by[one])
-        return by[limiter], limiter
-
 
 def cached(device: Device) -> GpuCeilings | None:
     """Return what was measured of a card on this machine before; measures nothing."""
@@ -125,9 +116,8 @@ def measured(device: Device, place: Place, held: DeviceLock, *, zygote: Zygote |
     return found
 
 
-def evidence(found: GpuCeilings | None, device: Device, target: Target,
-             rows: Sequence[Row]) -> Iterator[Evidence]:
-    """Yield the lines of a verdict: the rates, and what share of them the slowest class reaches."""
+def evidence(found: GpuCeilings | None, device: Device, target: Target) -> Iterator[Evidence]:
+    """Yield the measured rates that bound a target, for a verdict."""
     if found is None:
         return
     card, which = datasheets.find(device.name), found.precision(target)
@@ -138,15 +128,6 @@ def evidence(found: GpuCeilings | None, device: Device, target: Target,
         tflops = found.tflops[which]
         yield Evidence(kind="ceiling", detail=f"{which} products {_rate(tflops * 1e3, 'FLOP/s')} "
                        "measured" + _share(tflops * 1e3, peak and peak * 1e3, "FLOP/s"))
-    reached = []
-    for row in rows:
-        least_us, limiter = found.least_us(target, target.config_class(row.config_class))
-        if row.latency_us is not None and least_us:
-            reached.append((least_us / row.latency_us, row.config_class, limiter))
-    if reached:
-        share, name, limiter = min(reached)
-        yield Evidence(kind="ceiling", detail=f"class {name} reaches {share:.0%} of the measured "
-                       f"{limiter} rate" + (", the least of all" if len(reached) > 1 else ""))
 
 
 def words(found: GpuCeilings) -> str:
@@ -219,7 +200,7 @@ def _path(device: Device) -> Path:
     """Return where a card's ceilings are: of this card, its driver, and our way to measure."""
     told = to_json([device.name, device.uuid, _driver(device)]) + SOURCE.read_bytes()
     key = hashlib.sha256(told).hexdigest()[:16]
-    return roofline.cache_directory() / f"ceilings-gpu-{key}.json"
+    return ceilings.cache_directory() / f"ceilings-gpu-{key}.json"
 
 
 def _driver(device: Device) -> str:

@@ -45,7 +45,8 @@ class Foretold:
 
     card: str
     latency_us: float | None = None
-    bound_us: float | None = None
+    floor_us: float | None = None
+    roofline_us: float | None = None
     predictions: tuple[Prediction, ...] = ()
     reasons: tuple[str, ...] = ()
     error: str = ""
@@ -66,9 +67,9 @@ class Foretold:
 
     @property
     def pct_of_roofline(self) -> float | None:
-        if self.latency_us is None or self.bound_us is None:
+        if self.latency_us is None or self.roofline_us is None:
             return None
-        return roofline.pct_of_roofline(self.bound_us, self.latency_us)
+        return roofline.percent(self.roofline_us, self.latency_us)
 
 
 def card_for(name: str, language: str) -> CardModel | None:
@@ -108,12 +109,18 @@ def foretell(target: Target, resources: Sequence[KernelResources], card: CardMod
     if told.latency_us is None:
         return Foretold(card=card.name, reasons=told.reasons, evidence=compiled(resources),
                         error="" if told.reasons else NOT_LAUNCHED)
-    bounds = [one.bound_us for one in told.predictions]
-    bound = math.exp(stats.weighted_mean([math.log(one) for one in bounds],
-                                         [one.weight for one in target.classes])) \
-        if all(bounds) else None
-    return Foretold(card=card.name, latency_us=told.latency_us, bound_us=bound,
+    weights = [one.weight for one in target.classes]
+    return Foretold(card=card.name, latency_us=told.latency_us,
+                    floor_us=_mean([one.floor_us for one in told.predictions], weights),
+                    roofline_us=_mean([one.roofline_us for one in told.predictions], weights),
                     predictions=told.predictions, evidence=compiled(resources))
+
+
+def _mean(times_us: Sequence[float], weights: Sequence[float]) -> float | None:
+    """Return the weighted geometric mean, None where a time is zero."""
+    if not all(times_us):
+        return None
+    return math.exp(stats.weighted_mean([math.log(us) for us in times_us], weights))
 
 
 def compiled(resources: Sequence[KernelResources]) -> tuple[Evidence, ...]:
@@ -161,11 +168,13 @@ def filled(verdict: Verdict, told: Foretold) -> Verdict:
         return verdict
     by = {one.config_class: one for one in told.predictions}
     rows = [replace(row, latency_us=by[row.config_class].latency_us,
-                    bound_us=by[row.config_class].bound_us,
-                    pct_of_roofline=roofline.pct_of_roofline(
-                        by[row.config_class].bound_us, by[row.config_class].latency_us))
+                    floor_us=by[row.config_class].floor_us,
+                    roofline_us=by[row.config_class].roofline_us,
+                    pct_of_roofline=roofline.percent(
+                        by[row.config_class].roofline_us, by[row.config_class].latency_us))
             for row in verdict.rows]
-    return replace(verdict, rows=tuple(rows), latency_us=told.latency_us, bound_us=told.bound_us,
+    return replace(verdict, rows=tuple(rows), latency_us=told.latency_us, floor_us=told.floor_us,
+                   roofline_us=told.roofline_us,
                    latency_kind="predicted", pct_of_roofline=told.pct_of_roofline)
 
 
@@ -188,10 +197,10 @@ class Foresight:
         self.problem = ""
         """Why some source could not be predicted."""
 
-    def remember(self, source: str, latency_us: float, bound_us: float | None) -> None:
+    def remember(self, source: str, latency_us: float, roofline_us: float | None) -> None:
         """Take over what was predicted before."""
         self._known[_name(source)] = Foretold(card=self.card.name, latency_us=latency_us,
-                                              bound_us=bound_us)
+                                              roofline_us=roofline_us)
 
     def expect(self, sources: Sequence[str]) -> None:
         """Have sources compiled in the background."""

@@ -1,154 +1,103 @@
-"""The physical floor: the least time that a class's work can take on this device.
+"""The roofline: how long a call takes when its slowest resource runs at its measured rate.
 
-bound = max(bytes / bandwidth, operations / peak); pct_of_roofline = 100 · bound / latency.
-The CPU's ceilings are measured on this machine, once, with kernels of ours, all cores together,
-and cached: the best read, copy or write rate at each working-set size, so that data in a cache is
-judged by that cache's rate. A ceiling is a best case; the bound is a floor that holds.
+For people, the planner and reports. All bytes of a call move at the measured copy rate of the level
+that they come from: of memory where calls find the caches cold, else of the smallest cache that
+holds the data. Operations run at the measured peak of their precision. A rate that was not measured
+on this machine is the published one. The guard against impossible latencies is the lower
+`ceilings.floor_us`.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
-import os
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
+from typing import Literal
 
-import harness
-from harness.compile.c_compiler import compiler
-from harness.devices import datasheets
 from harness.devices.datasheets import CardModel
 from harness.devices.device import Device
-from harness.errors import EnvironmentFault
-from harness.formats.json_codec import ConvertError, from_json, to_json
-from harness.isolation import guard
-from harness.isolation.guard import Confine, Limits
+from harness.roofline import ceilings
+from harness.roofline.ceilings import HEADROOM, Ceilings, Level
+from harness.roofline.measured_peaks import GpuCeilings
 from harness.target import ConfigClass, Target
-
-SOURCE = Path(harness.__file__).parent / "child" / "measure_peaks.c"
-CEILING_LIMITS = Limits(wall_s=60.0)
-HEADROOM = 1.1
-"""Ceilings are the best rates seen, and a tenth: a floor must hold on a quieter day too."""
-
-HALF = 2.0**-11
-"""The rounding of float16: a task that allows more lets float32 be computed in it."""
-
-
-@dataclass(frozen=True)
-class Level:
-    """The best bandwidth seen with a working set of this size, all cores together."""
-
-    bytes: float
-    gb_per_s: float
-
-
-@dataclass(frozen=True)
-class _Measured:
-    gflops: float
-    copy_gb_per_s: float
-    levels: tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ceilings:
-    """A device's measured or published peaks.
+class RooflinePoint:
+    """The roofline of one class: its time, the resource that bounds it, and that resource's rate.
 
-    `kept_bytes` is what the last level before the memory may keep from one call to the next, so
-    that only the rest must come from there (0: the levels say it all).
+    `rate` is in GB/s for memory and in GFLOP/s for compute.
     """
 
-    device: str
+    us: float
+    limiter: Literal["memory", "compute"]
+    rate: float
+
+    @property
+    def rate_text(self) -> str:
+        return f"{self.rate:.0f} {'GB/s' if self.limiter == 'memory' else 'GFLOP/s'}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roofline:
+    """The rates that a kernel can reach on a device.
+
+    `levels` are the caches that a call may find its data in, the smallest first, then the memory.
+    """
+
     gflops: float
     levels: tuple[Level, ...]
-    copy_gb_per_s: float
-    source: str
-    kept_bytes: float = 0.0
 
-    def bandwidth(self, working_set: float) -> float:
-        """Return the best bandwidth (GB/s) of any level that a working set may live in."""
-        fitting = [level.gb_per_s for level in self.levels if level.bytes >= working_set / 2]
-        return max(fitting, default=self.levels[-1].gb_per_s)
-
-    def bound_us(self, flops: float, moved: float) -> float:
-        """Return the least time in microseconds."""
-        return max(self._moving_us(moved), flops / self.gflops / 1e3)
-
-    def _moving_us(self, moved: float) -> float:
-        if not self.kept_bytes:
-            return moved / self.bandwidth(moved) / 1e3
-        far = max(0.0, moved - self.kept_bytes)
-        return max(moved / self.levels[0].gb_per_s, far / self.levels[-1].gb_per_s) / 1e3
+    def point(self, target: Target, config_class: ConfigClass) -> RooflinePoint:
+        """Return the roofline of one call of a class."""
+        flops, moved = target.work(config_class)
+        footprint = sum(tensor.nbytes for tensor in target.tensors(config_class)
+                        if tensor.role != "scalar")
+        bandwidth = max(level.gb_per_s for level in self.levels if level.bytes >= footprint)
+        memory = RooflinePoint(us=moved / bandwidth / 1e3, limiter="memory", rate=bandwidth)
+        compute = RooflinePoint(us=flops / self.gflops / 1e3, limiter="compute", rate=self.gflops)
+        return max(memory, compute, key=lambda point: point.us)
 
 
-def pct_of_roofline(bound_us: float, latency_us: float) -> float:
-    return min(100.0, 100.0 * bound_us / latency_us)
+def of_device(device: Device, target: Target, limits: Ceilings | None,
+              peaks: GpuCeilings | None, *, cold: bool) -> Roofline | None:
+    """Return a device's roofline from its ceilings and the peaks measured on it.
+
+    `cold`: calls on a GPU find nothing in the cache; on a CPU they always find warm caches. None
+    when neither ceilings nor peaks are known.
+    """
+    if device.kind == "cpu":
+        return None if limits is None else of_cpu(limits)
+    if peaks is None:
+        return None if limits is None else _published(limits, cold=cold)
+    memory = Level(math.inf, peaks.copy_gb_per_s)
+    precision = peaks.precision(target)
+    gflops = peaks.tflops[precision] * 1e3 if precision else \
+        math.inf if limits is None else limits.gflops
+    return Roofline(gflops=gflops, levels=(memory,) if cold or limits is None
+                    else (*limits.levels[:-1], memory))
 
 
-def bound_us(ceilings: Ceilings, target: Target, config_class: ConfigClass) -> float:
-    flops, moved = target.work(config_class)
-    return ceilings.bound_us(flops, moved)
+def of_card(card: CardModel, target: Target, *, cold: bool) -> Roofline:
+    """Return the published roofline of a card, which need not be present."""
+    return _published(ceilings.of_card(card, target), cold=cold)
 
 
-def of_gpu(device: Device, target: Target) -> Ceilings | None:
-    """Return a card's published ceilings for the target's dtypes, None for a card not known."""
-    card = datasheets.find(device.name)
-    if card is None:
-        return None
-    one, count = of_card(card, target, name=device.name), len(device.cards)
-    return replace(one, gflops=one.gflops * count, copy_gb_per_s=one.copy_gb_per_s * count,
-                   kept_bytes=one.kept_bytes * count, levels=tuple(
-                       Level(level.bytes * count, level.gb_per_s * count) for level in one.levels))
+def of_cpu(limits: Ceilings) -> Roofline:
+    """Return a CPU's roofline from its ceilings, less their headroom.
+
+    A level was measured at one size; it counts for twice as much, which is about half of the way to
+    the next one.
+    """
+    caches = tuple(Level(2 * level.bytes, level.gb_per_s / HEADROOM)
+                   for level in limits.levels[:-1])
+    return Roofline(gflops=limits.gflops / HEADROOM,
+                    levels=(*caches, Level(math.inf, limits.copy_gb_per_s)))
 
 
-def of_card(card: CardModel, target: Target, *, name: str = "") -> Ceilings:
-    """Return a card's published ceilings for the target's dtypes, whether or not it is here."""
-    peak = card.peak(frozenset(arg.dtype for arg in target.args if arg.kind != "scalar"),
-                     loose=target.precision is not None or _tolerance(target) >= HALF)
-    kept = card.cache_bytes
-    return Ceilings(device=name or card.name, gflops=math.inf if peak is None else peak * 1e3,
-                    levels=(Level(kept, card.cache_gb_per_s), Level(math.inf, card.gb_per_s)),
-                    copy_gb_per_s=card.gb_per_s, source=card.source, kept_bytes=kept)
+def percent(roofline_us: float, latency_us: float) -> float:
+    """Return which share of the roofline a latency reaches, 0 to 100 percent."""
+    return min(100.0, 100.0 * roofline_us / latency_us)
 
 
-def _tolerance(target: Target) -> float:
-    """Return the largest error that the task itself declares as allowed."""
-    return max((target.declared_tolerance(one) or 0.0 for one in target.classes), default=0.0)
-
-
-def cache_directory() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "kopt"
-
-
-def measure_cpu(name: str, scratch: Path) -> Ceilings:
-    """Return this CPU's ceilings, from the cache or measured now (about two seconds)."""
-    cores = len(os.sched_getaffinity(0))
-    key = hashlib.sha256(f"{name} {cores}".encode() + SOURCE.read_bytes()).hexdigest()[:16]
-    path = cache_directory() / f"ceilings-{key}.json"
-    try:
-        return from_json(path.read_bytes(), Ceilings)
-    except (OSError, ConvertError):
-        pass  # not measured yet, or a file of another version
-    scratch.mkdir(parents=True, exist_ok=True)
-    program = scratch / "ceilings"
-    env = guard.clean_env(home=scratch)
-    confine = Confine(writable=(str(scratch),), cards=False)
-    built = guard.run([compiler(), "-O3", "-march=native", "-pthread", "-o", str(program),
-                       str(SOURCE)], cwd=scratch, env=env, limits=CEILING_LIMITS, confine=confine)
-    if not built.ok:
-        raise EnvironmentFault("the compiler cannot build a program",
-                               fix=built.stderr.decode(errors="replace")[:200])
-    ran = guard.run([str(program), str(cores)], cwd=scratch, env=env, limits=CEILING_LIMITS,
-                    confine=confine)
-    if not ran.ok:
-        raise EnvironmentFault(f"measuring this CPU's ceilings {ran.describe(CEILING_LIMITS)}")
-    seen = from_json(ran.stdout, _Measured)
-    ceilings = Ceilings(device=name, source="measured", copy_gb_per_s=seen.copy_gb_per_s,
-                        gflops=seen.gflops * HEADROOM,
-                        levels=tuple(Level(size, rate * HEADROOM) for size, rate in seen.levels))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(to_json(ceilings))
-    except OSError:
-        pass  # a cache that cannot be written only costs the next measurement
-    return ceilings
+def _published(limits: Ceilings, *, cold: bool) -> Roofline:
+    return Roofline(gflops=limits.gflops, levels=limits.levels[-1:] if cold else limits.levels)

@@ -106,8 +106,8 @@ def _headline(verdict: Verdict) -> str:
     if not verdict.correct:
         return "✗ incorrect" + (f": {verdict.rejected_reason}" if verdict.rejected_reason else "")
     if rejects := _rejects(verdict):
-        floors = [f"{row.bound_us:.3g} us (class {row.config_class})" for row in verdict.rows
-                  if row.bound_us is not None and row.latency_us is None]
+        floors = [f"{row.floor_us:.3g} us (class {row.config_class})" for row in verdict.rows
+                  if row.floor_us is not None and row.latency_us is None]
         if floors and all(one.rule == FLOOR for one in rejects):
             return "✗ correct, but latency withheld: below the physical floor of " \
                 + ", ".join(floors)

@@ -20,7 +20,7 @@ class Screened:
     log_ratio: float | None = None
     latency_us: float | None = None
     latency_kind: LatencyKind | None = None
-    bound_us: float | None = None
+    roofline_us: float | None = None
     pct_of_roofline: float | None = None
 
 

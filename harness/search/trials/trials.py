@@ -22,7 +22,7 @@ class Trial:
     """One configuration tried. Breaking an honesty rule raises ValueError when it is built.
 
     `log_ratio` is ln(latency of the starting source / its own), measured beside it; `latency_us`
-    and `bound_us` are weighted geometric means over the config classes. `candidate_id` names the
+    and `roofline_us` are weighted geometric means over the config classes. `candidate_id` names the
     source with the configuration set, `kernel_id` the kernel whatever its knobs are set to.
     """
 
@@ -35,7 +35,7 @@ class Trial:
     log_ratio: float | None = None
     latency_us: float | None = None
     latency_kind: LatencyKind | None = None
-    bound_us: float | None = None
+    roofline_us: float | None = None
     pct_of_roofline: float | None = None
     reason: str = ""
     at: str = ""

@@ -13,8 +13,9 @@ from engine.judge.judge import Policy, rule
 from harness.case import Errors
 from harness.evaluate import verdict_rows
 from harness.evaluate.verdict_rows import EvaluationResults
-from harness.roofline import roofline
-from harness.roofline.roofline import Ceilings, Level
+from harness.roofline import ceilings
+from harness.roofline.ceilings import Ceilings, Level
+from harness.roofline.roofline import of_cpu
 from harness.target import ConfigClass
 from harness.timing.clock_check import TimedBlock
 from harness.timing.paired_blocks import PairedBlocks
@@ -106,7 +107,7 @@ def below(small: tuple[float, float], large: tuple[float, float], core: bool = F
                          ConfigClass(name="large", shape={"n": 4096})))
     timings = {}
     for one, (candidate, incumbent) in zip(of.classes, (small, large), strict=True):
-        bound = roofline.bound_us(FLOOR, of, one)
+        bound = ceilings.floor_us(FLOOR, of, one)
         timings[one.name] = ClassTiming(
             config_class=one.name, candidate_us=candidate * bound, incumbent_us=incumbent * bound,
             log_ratios=tuple(math.log(incumbent / candidate) + d for d in (0.001, 0, -0.001, 0)))
@@ -116,6 +117,7 @@ def below(small: tuple[float, float], large: tuple[float, float], core: bool = F
         errors={"small": RIGHT, "large": RIGHT},
         timings=timings,
         ceilings=FLOOR,
+        roofline=of_cpu(FLOOR),
         on_cpu=True,
         same=False,
     )
@@ -130,7 +132,7 @@ def test_nothing_is_compared_with_an_incumbent_below_the_physical_floor() -> Non
     small, large = verdict.rows
     assert small.outcome == "unmeasured" and small.log_ratio is small.low is small.high is None
     assert small.incumbent_us is None and small.pct_of_roofline == pytest.approx(50)
-    assert small.latency_us == pytest.approx(2 * (small.bound_us or 0.0))
+    assert small.latency_us == pytest.approx(2 * (small.floor_us or 0.0))
     assert "the incumbent's" in small.note and "below the physical floor" in small.note
     assert large.outcome == "faster" and large.latency_us and large.log_ratio
     assert verdict.speedup is verdict.speedup_low is verdict.speedup_high is None
@@ -152,7 +154,7 @@ def test_it_is_neither_kept_nor_held_against_the_candidate(
 def test_a_candidate_below_the_floor_is_the_one_to_blame() -> None:
     verdict = below((0.4, 0.5), (2.0, 3.0))
     assert [(f.rule, f.severity) for f in verdict.audit] == [("physical-floor", "reject")]
-    assert verdict.rows[0].latency_us is None and verdict.rows[0].bound_us
+    assert verdict.rows[0].latency_us is None and verdict.rows[0].floor_us
     assert rule(verdict, Policy(approval="auto")).kind == "reject"
 
 
@@ -161,7 +163,7 @@ def test_the_command_line_says_what_was_withheld(capsys: pytest.CaptureFixture[s
     tell(verdict)
     assert capsys.readouterr().out.startswith(
         "✗ correct, but latency withheld: below the physical floor of "
-        f"{verdict.rows[0].bound_us:.3g} us (class small)\n")
+        f"{verdict.rows[0].floor_us:.3g} us (class small)\n")
     assert answer(verdict) == 1
     verdict = below((2.0, 0.5), (2.0, 3.0))
     tell(verdict)

@@ -13,7 +13,7 @@ from harness.compile.triton_aot import KernelResources
 from harness.devices import architectures, datasheets
 from harness.devices.device import Device
 from harness.errors import InputError
-from harness.roofline import roofline
+from harness.roofline import ceilings
 from harness.search.space import knobs
 from harness.target import Arg, ConfigClass, Target, load
 from harness.verdict import Row
@@ -144,7 +144,7 @@ def test_bottlenecks_are_ranked_and_only_what_all_configs_share() -> None:
     both = [resources(config_class="tall", load_bytes=2, programs=10), spilled]
     assert [x.limiter for x in triton_aot.bottlenecks_of(both)] == [
         "register spills", "narrow loads", "idle multiprocessors"]
-    near = Row(config_class="tall", correct=True, latency_us=1.0, bound_us=0.95,
+    near = Row(config_class="tall", correct=True, latency_us=1.0, floor_us=0.95,
                pct_of_roofline=95.0)
     assert [x.config_class for x in triton_aot.bottlenecks_of(both, [near])] == ["square"]
 
@@ -204,11 +204,11 @@ def card(name: str) -> Device:
     "AMD Instinct MI350X", "AMD Instinct MI355X"])
 def test_known_cards_bound_a_kernel(name: str) -> None:
     task = load(EXAMPLES / "softmax_triton" / "task.yaml")
-    ceilings = roofline.of_gpu(card(name), task)
-    assert ceilings is not None and ceilings.source
-    bound = roofline.bound_us(ceilings, task, task.config_class("square"))
+    limits = ceilings.of_gpu(card(name), task)
+    assert limits is not None and limits.source
+    bound = ceilings.floor_us(limits, task, task.config_class("square"))
     moved = 2 * 2 * 32768 * 4096
-    assert 0 < bound <= moved / ceilings.copy_gb_per_s / 1e3
+    assert 0 < bound <= moved / limits.copy_gb_per_s / 1e3
 
 
 @pytest.mark.parametrize("name", ["", "NVIDIA H200 Super", "GeForce RTX 4090", "Tesla T4",
@@ -216,7 +216,7 @@ def test_known_cards_bound_a_kernel(name: str) -> None:
                                   "NVIDIA GeForce RTX 4090 D", "NVIDIA GeForce RTX 4090 Laptop GPU",
                                   "NVIDIA A100X", "AMD Instinct MI250", "AMD Instinct MI300"])
 def test_a_card_that_is_not_known_has_no_bound(name: str) -> None:
-    assert roofline.of_gpu(card(name), target()) is None
+    assert ceilings.of_gpu(card(name), target()) is None
 
 
 def test_the_peak_follows_the_dtypes() -> None:
@@ -229,9 +229,9 @@ def test_the_peak_follows_the_dtypes() -> None:
     whole = target(args=(Arg(name="x", dtype="int64", shape=("n",)),
                          Arg(name="out", dtype="int64", shape=("n",), role="output")),
                    classes=(ConfigClass(name="big", shape={"n": 1 << 28}),), flops="n*1000000")
-    ceilings = roofline.of_gpu(card("NVIDIA H200"), whole)
-    assert ceilings is not None
-    bound = roofline.bound_us(ceilings, whole, whole.classes[0])
+    limits = ceilings.of_gpu(card("NVIDIA H200"), whole)
+    assert limits is not None
+    bound = ceilings.floor_us(limits, whole, whole.classes[0])
     assert bound == pytest.approx((2 * 8 * 2**28 - 60 * 2**20) / 4800e3)
 
 
@@ -274,7 +274,7 @@ def test_every_card_has_an_architecture_and_a_name_of_its_own() -> None:
 
 def test_a_floor_holds_for_what_the_task_allows() -> None:
     exact = target(flops="n*100000000")
-    bounds = [roofline.bound_us(roofline.of_card(h200, task), task, task.classes[0])
+    bounds = [ceilings.floor_us(ceilings.of_card(h200, task), task, task.classes[0])
               for h200 in [datasheets.find("NVIDIA H200")] if h200 is not None
               for task in (exact, target(flops="n*100000000", precision="tf32"),
                            target(flops="n*100000000", tolerance=1e-2))]
@@ -282,9 +282,9 @@ def test_a_floor_holds_for_what_the_task_allows() -> None:
 
 
 def test_a_class_in_the_cache_is_bound_by_the_cache() -> None:
-    ceilings = roofline.of_gpu(card("NVIDIA H200"), target())
-    assert ceilings is not None
-    assert ceilings.bound_us(0.0, 33e6) == pytest.approx(33e6 / (132 * 128 * 1980e6) * 1e6)
+    limits = ceilings.of_gpu(card("NVIDIA H200"), target())
+    assert limits is not None
+    assert limits.floor_us(0.0, 33e6) == pytest.approx(33e6 / (132 * 128 * 1980e6) * 1e6)
 
 
 def test_the_reference_is_not_run(tmp_path: Path) -> None:

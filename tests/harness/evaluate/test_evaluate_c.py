@@ -21,8 +21,9 @@ from harness.evaluate.evaluate import Evaluation, evaluate
 from harness.formats.json_codec import convert, from_json, to_json
 from harness.isolation import guard
 from harness.isolation.rpc import PeerError
-from harness.roofline import roofline
-from harness.roofline.roofline import Ceilings, Level
+from harness.roofline import ceilings
+from harness.roofline.ceilings import Ceilings, Level
+from harness.roofline.roofline import of_cpu
 from harness.runners.oracle_client import OracleError
 from harness.runners.runner_pool import RunnerPool
 from harness.runners.session import CALL_LIMITS
@@ -365,12 +366,12 @@ def floor(tmp_path: Path, candidate_us: float, gb_per_s: float) -> Verdict:
     evaluation = Evaluation(
         ONE, Trees(candidate="", incumbent="", reference=""), find("cpu"),
         Settings(scratch=str(tmp_path), plan=QUICK), None, None)
-    ceilings = Ceilings(device="cpu", gflops=1e6, levels=(Level(1e9, gb_per_s),),
-                        copy_gb_per_s=gb_per_s, source="by hand")
+    limits = Ceilings(device="cpu", gflops=1e6, levels=(Level(1e9, gb_per_s),),
+                      copy_gb_per_s=gb_per_s, source="by hand")
     timing = ClassTiming(config_class="even", candidate_us=candidate_us, incumbent_us=20.0,
                          log_ratios=(1.0, 1.01, 0.99, 1.0))
     errors = {"even": Errors(absolute=0.0, relative=0.0, bad=0)}
-    return evaluation._verdict(errors, {"even": timing}, ceilings)
+    return evaluation._verdict(errors, {"even": timing}, limits, of_cpu(limits))
 
 
 def test_a_latency_below_the_physical_floor_is_withheld(tmp_path: Path) -> None:
@@ -387,7 +388,7 @@ def test_a_kernel_too_fast_to_be_true_is_never_kept(tmp_path: Path,
                                                     monkeypatch: pytest.MonkeyPatch) -> None:
     slow_machine = Ceilings(device="cpu", gflops=1e6, levels=(Level(1e9, 0.01),),
                             copy_gb_per_s=0.01, source="by hand")
-    monkeypatch.setattr(roofline, "measure_cpu", lambda name, scratch: slow_machine)
+    monkeypatch.setattr(ceilings, "of_cpu", lambda name, scratch: slow_machine)
     verdict = judge(tmp_path, FAST, wanted=ONE, plan=SHORT)
     assert (verdict.latency_us, verdict.speedup) == (None, None)
     assert [f.rule for f in verdict.audit] == ["physical-floor"]
@@ -458,7 +459,7 @@ DISHONEST = [
     ({"valid": True, "correct": True, "latency_us": 1.0}, "come together"),
     ({"valid": True, "correct": True, "latency_kind": "measured-cpu"}, "come together"),
     (GOOD | {"latency_kind": "predicted", "speedup": 2.0}, "no measured speedup"),
-    (GOOD | {"bound_us": 6.0}, "physical floor"),
+    (GOOD | {"floor_us": 6.0}, "physical floor"),
     ({"valid": False, "rejected_reason": "x", "speedup": 2.0}, "a speedup"),
     ({"valid": True, "correct": False, "speedup": 2.0}, "speedup"),
     (GOOD | {"pct_of_roofline": 101.0}, "roofline"),
@@ -477,7 +478,7 @@ def test_a_dishonest_verdict_cannot_be_built(fields: dict[str, object], why: str
 
 
 def test_an_honest_verdict_goes_through_json() -> None:
-    verdict = Verdict(**GOOD, bound_us=4.0, speedup=1.2, pct_of_roofline=80.0,  # type: ignore
+    verdict = Verdict(**GOOD, floor_us=4.0, speedup=1.2, pct_of_roofline=80.0,  # type: ignore
                       rows=(Row(config_class="a", correct=True, outcome="faster"),))
     assert from_json(to_json(verdict), Verdict) == verdict
 

@@ -60,7 +60,7 @@ def test_a_faster_kernel_is_measured(tmp_path: Path) -> None:
     for row in verdict.rows:  # odd takes less than a launch, which may take longer than it gains
         assert row.outcome == "faster" or "less kernel time, but" in row.note, row
     assert all("graphs of" in one.detail for one in verdict.evidence if one.kind == "launch")
-    assert verdict.bound_us is None or verdict.bound_us < (verdict.latency_us or 0.0)
+    assert verdict.floor_us is None or verdict.floor_us < (verdict.latency_us or 0.0)
 
 
 def test_the_same_code_is_not_faster(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from harness.errors import InputError
 from harness.loop.forecast import Forecast
 from harness.loop.loop import key, loop
 from harness.requests import EvaluateRequest, LoopRequest
-from harness.roofline import roofline
+from harness.roofline import ceilings
 from harness.roofline.predictor import Foretold, card_for, filled, of_tree
 from harness.search.space.space import Config
 from harness.search.strategy.predicted_order import PredictedOrder
@@ -85,7 +85,7 @@ def test_a_verdict_says_what_is_predicted_and_for_which_card(predicted: Verdict)
     assert big.latency_us and small.latency_us and big.latency_us > 8 * small.latency_us
     h200 = card_for("h200", "triton")
     assert h200 is not None  # of the shape that a card would get, not of the interpreter's
-    assert big.bound_us == roofline.bound_us(roofline.of_card(h200, BIG), BIG, BIG.classes[0])
+    assert big.floor_us == ceilings.floor_us(ceilings.of_card(h200, BIG), BIG, BIG.classes[0])
     assert math.log(predicted.latency_us or 0.0) == pytest.approx(
         (2 * math.log(big.latency_us) + math.log(small.latency_us)) / 3)
     assert 0 < (predicted.pct_of_roofline or 0.0) <= 100
@@ -179,7 +179,8 @@ def test_a_loop_is_led_by_predictions_and_keeps_none(tmp_path: Path) -> None:
     times = [one.latency_us or 0.0 for one in right[1:]]
     assert times == sorted(times) and len(times) >= 4 and times[-1] > times[0]
     for one in right:
-        assert one.tag == "tried" and one.log_ratio is None and one.bound_us and one.pct_of_roofline
+        assert one.tag == "tried" and one.log_ratio is None
+        assert one.roofline_us and one.pct_of_roofline
     rejected = [one for one in whole.trials if one.correctness == "REJECTED"]
     assert {one.config["WARPS"] for one in rejected} == {64} and len(rejected) == 3
     assert all("h200 cannot launch it" in one.reason for one in rejected)

@@ -70,10 +70,9 @@ def test_a_torn_row_harms_no_other(tmp_path: Path) -> None:
 WRITE = """
 import sys
 from pathlib import Path
-from harness.formats import jsonl as lines
-from harness.search.trials import corpus
+from harness.formats import jsonl
 for n in range(200):
-    lines.append(Path(sys.argv[1]), f"{sys.argv[2]} {n} {'x' * 300}\\n".encode(), head=b"head\\n")
+    jsonl.append(Path(sys.argv[1]), f"{sys.argv[2]} {n} {'x' * 300}\\n".encode(), head=b"head\\n")
 """
 
 

@@ -1,0 +1,167 @@
+"""A device's highest rates, and the physical floor that follows from them.
+
+The floor is a guard against measurements that cannot be true: it must hold on a quieter day and for
+data that stayed in a cache. What a kernel can be expected to reach is in `roofline`. The CPU's
+ceilings are measured once, with all cores together, and cached: the best read, copy or write rate
+at each working-set size. A card's are its published peaks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import harness
+from harness.compile.c_compiler import compiler
+from harness.devices import datasheets
+from harness.devices.datasheets import CardModel
+from harness.devices.device import Device
+from harness.errors import EnvironmentFault
+from harness.formats.json_codec import ConvertError, from_json, to_json
+from harness.isolation import guard
+from harness.isolation.guard import Confine, Limits
+from harness.target import ConfigClass, Target
+
+SOURCE = Path(harness.__file__).parent / "child" / "measure_peaks.c"
+CEILING_LIMITS = Limits(wall_s=60.0)
+HEADROOM = 1.1
+"""A CPU's ceilings are the best measured rates times this: floors must hold on a quieter day."""
+
+HALF = 2.0**-11
+"""The rounding of float16: a task that allows more lets float32 be computed in it."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """The bandwidth of data in a working set of up to this size, all cores together."""
+
+    bytes: float
+    gb_per_s: float
+
+
+@dataclass(frozen=True)
+class _CpuRates:
+    gflops: float
+    copy_gb_per_s: float
+    levels: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ceilings:
+    """A device's highest measured or published rates, the nearest cache first.
+
+    `kept_bytes` is what the last cache may keep from one call to the next, so that only the rest
+    must come from memory. 0: the levels alone decide.
+    """
+
+    device: str
+    gflops: float
+    levels: tuple[Level, ...]
+    copy_gb_per_s: float
+    source: str
+    kept_bytes: float = 0.0
+
+    def bandwidth(self, working_set: float) -> float:
+        """Return the best bandwidth (GB/s) of any level that may hold a working set (bytes)."""
+        fitting = [level.gb_per_s for level in self.levels if level.bytes >= working_set / 2]
+        return max(fitting, default=self.levels[-1].gb_per_s)
+
+    def floor_us(self, flops: float, moved: float) -> float:
+        """Return the time (us) below which this work cannot be done: `moved` is in bytes."""
+        return max(self._moving_us(moved), flops / self.gflops / 1e3)
+
+    def _moving_us(self, moved: float) -> float:
+        if not self.kept_bytes:
+            return moved / self.bandwidth(moved) / 1e3
+        far = max(0.0, moved - self.kept_bytes)
+        return max(moved / self.levels[0].gb_per_s, far / self.levels[-1].gb_per_s) / 1e3
+
+
+def floor_us(limits: Ceilings, target: Target, config_class: ConfigClass) -> float:
+    """Return the physical floor (us) of one call of a class."""
+    return limits.floor_us(*target.work(config_class))
+
+
+def of_device(device: Device, target: Target, scratch: Path) -> Ceilings | None:
+    """Return a device's ceilings, None for an unknown card; a CPU's may be measured now.
+
+    Raises EnvironmentFault when a CPU cannot be measured.
+    """
+    return of_cpu(device.name, scratch) if device.kind == "cpu" else of_gpu(device, target)
+
+
+def of_gpu(device: Device, target: Target) -> Ceilings | None:
+    """Return a card's published ceilings for the target's dtypes, None for an unknown card."""
+    card = datasheets.find(device.name)
+    if card is None:
+        return None
+    single, count = of_card(card, target, name=device.name), len(device.cards)
+    return replace(
+        single, gflops=single.gflops * count, copy_gb_per_s=single.copy_gb_per_s * count,
+        kept_bytes=single.kept_bytes * count, levels=tuple(
+            Level(level.bytes * count, level.gb_per_s * count) for level in single.levels))
+
+
+def of_card(card: CardModel, target: Target, *, name: str = "") -> Ceilings:
+    """Return the published ceilings of a card, which need not be present."""
+    peak = card.peak(frozenset(arg.dtype for arg in target.args if arg.kind != "scalar"),
+                     loose=target.precision is not None or _tolerance(target) >= HALF)
+    kept = card.cache_bytes
+    return Ceilings(device=name or card.name, gflops=math.inf if peak is None else peak * 1e3,
+                    levels=(Level(kept, card.cache_gb_per_s), Level(math.inf, card.gb_per_s)),
+                    copy_gb_per_s=card.gb_per_s, source=card.source, kept_bytes=kept)
+
+
+def _tolerance(target: Target) -> float:
+    """Return the largest error that the task itself declares as allowed."""
+    return max((target.declared_tolerance(one) or 0.0 for one in target.classes), default=0.0)
+
+
+def cache_directory() -> Path:
+    """Return the folder of measured rates."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "kopt"
+
+
+def of_cpu(name: str, scratch: Path) -> Ceilings:
+    """Return this CPU's ceilings, from the cache or measured now (about two seconds).
+
+    Raises EnvironmentFault when they cannot be measured.
+    """
+    cores = len(os.sched_getaffinity(0))
+    key = hashlib.sha256(f"{name} {cores}".encode() + SOURCE.read_bytes()).hexdigest()[:16]
+    path = cache_directory() / f"ceilings-{key}.json"
+    try:
+        return from_json(path.read_bytes(), Ceilings)
+    except (OSError, ConvertError):
+        pass  # not measured yet, or a file of another version
+    rates = _measure_cpu(cores, scratch)
+    ceilings = Ceilings(device=name, source="measured", copy_gb_per_s=rates.copy_gb_per_s,
+                        gflops=rates.gflops * HEADROOM,
+                        levels=tuple(Level(size, rate * HEADROOM) for size, rate in rates.levels))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(to_json(ceilings))
+    except OSError:
+        pass  # a cache that cannot be written only costs the next measurement
+    return ceilings
+
+
+def _measure_cpu(cores: int, scratch: Path) -> _CpuRates:
+    scratch.mkdir(parents=True, exist_ok=True)
+    program = scratch / "ceilings"
+    env = guard.clean_env(home=scratch)
+    confine = Confine(writable=(str(scratch),), cards=False)
+    build = guard.run([compiler(), "-O3", "-march=native", "-pthread", "-o", str(program),
+                       str(SOURCE)], cwd=scratch, env=env, limits=CEILING_LIMITS, confine=confine)
+    if not build.ok:
+        raise EnvironmentFault("the compiler cannot build a program",
+                               fix=build.stderr.decode(errors="replace")[:200])
+    run = guard.run([str(program), str(cores)], cwd=scratch, env=env, limits=CEILING_LIMITS,
+                    confine=confine)
+    if not run.ok:
+        raise EnvironmentFault(f"measuring this CPU's ceilings {run.describe(CEILING_LIMITS)}")
+    return from_json(run.stdout, _CpuRates)

@@ -1,0 +1,62 @@
+"""The physical floor: its arithmetic, and this machine's measured ceilings."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.roofline import ceilings
+from harness.roofline.ceilings import Ceilings, Level
+from harness.target import Arg, ConfigClass, Target
+
+CEILINGS = Ceilings(device="d", gflops=100.0, copy_gb_per_s=10.0, source="by hand", levels=(
+    Level(1e4, 400.0), Level(1e6, 100.0), Level(1e9, 10.0)))
+
+
+@pytest.mark.parametrize(("flops", "moved", "us"), [
+    (1e6, 0, 10.0),                 # 1 MFLOP at 100 GFLOP/s
+    (0, 1e4, 0.025),                # 10 kB from the first cache
+    (0, 1e6, 10.0),                 # 1 MB from the second
+    (0, 1e8, 1e4),                  # 100 MB from memory
+    (1e6, 1e4, 10.0), (1e3, 1e6, 10.0), (0, 0, 0.0),
+])
+def test_the_floor_is_the_larger_of_work_and_traffic(flops: float, moved: float,
+                                                     us: float) -> None:
+    assert CEILINGS.floor_us(flops, moved) == pytest.approx(us)
+
+
+@given(st.floats(0, 1e12), st.floats(0, 1e12))
+def test_more_work_never_takes_less(flops: float, moved: float) -> None:
+    assert CEILINGS.floor_us(2 * flops, moved) >= CEILINGS.floor_us(flops, moved)
+    assert CEILINGS.floor_us(flops, 2 * moved) >= CEILINGS.floor_us(flops, moved)
+
+
+def test_floor_of_a_class_follows_from_its_own_shape() -> None:
+    task = Target(op="x", language="c", source="x.c", entry="x", reference="r.py", flops="2*n",
+                  args=(Arg(name="a", dtype="float32", shape=("n",)),
+                        Arg(name="o", dtype="float32", shape=("n",), role="output"),
+                        Arg(name="n", dtype="int64", value="n")),
+                  classes=(ConfigClass(name="c", shape={"n": 10**6}),))
+    assert ceilings.floor_us(CEILINGS, task, task.classes[0]) == pytest.approx(8e6 / 10.0 / 1e3)
+
+
+def test_this_machines_ceilings_are_measured_once_and_plausible(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    measured = ceilings.of_cpu("this cpu", tmp_path / "scratch")
+    assert measured.source == "measured"
+    assert 1 < measured.gflops < 1e6 and math.isfinite(measured.gflops)
+    assert [level.bytes for level in measured.levels] == sorted(
+        level.bytes for level in measured.levels)
+    assert all(0.5 < level.gb_per_s < 1e5 for level in measured.levels)
+    assert measured.copy_gb_per_s <= measured.levels[-1].gb_per_s
+    cached = list((tmp_path / "cache" / "kopt").iterdir())
+    assert len(cached) == 1
+    cached[0].write_bytes(cached[0].read_bytes().replace(b'"measured"', b'"the cache"'))
+    assert ceilings.of_cpu("this cpu", tmp_path / "scratch").source == "the cache"
+    cached[0].write_bytes(b"{ broken")
+    assert ceilings.of_cpu("this cpu", tmp_path / "scratch").source == "measured"
