@@ -109,7 +109,8 @@ def _ranked(campaign: str, round: int,
         for rank, lead in enumerate(leads, 1)]
 
 
-def _of_row(target: Target, row: Row, reach: Roofline | None, knobs: Sequence[Knob]) -> TunableBottleneck:
+def _of_row(target: Target, row: Row, reach: Roofline | None,
+            knobs: Sequence[Knob]) -> TunableBottleneck:
     limiter, detail = "latency", "no roofline is known for this device"
     share = row.pct_of_roofline
     if reach is not None:
@@ -121,9 +122,9 @@ def _of_row(target: Target, row: Row, reach: Roofline | None, knobs: Sequence[Kn
                       f"at {point.rate_text}")
     advice = ("move less, in longer runs, and overlap what moves" if limiter == "memory"
               else "keep more independent multiply-adds in flight")
-    return TunableBottleneck(bottleneck=_bottleneck(target, limiter, row.config_class, "% of roofline",
-                                       share, detail, advice),
-                knobs=tuple(knob.name for knob in knobs))
+    return TunableBottleneck(
+        bottleneck=_bottleneck(target, limiter, row.config_class, "% of roofline", share, detail,
+                               advice), knobs=tuple(knob.name for knob in knobs))
 
 
 def _of_remark(target: Target, remark: Remark, source: str, knobs: Sequence[Knob],
