@@ -57,17 +57,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except KoptError as error:
-        return _tell(error, as_json="--json" in words)
+        return _report(error, as_json="--json" in words)
     except BrokenPipeError:
         # The reader has seen enough; what is left unwritten must not raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
         return 130
+    except ImportError as error:
+        return _report(_missing_package(error), as_json="--json" in words)
     except OSError as error:
         what = error.strerror or str(error)
-        return _tell(EnvironmentFault(what, where=str(error.filename or "")),
-                     as_json="--json" in words)
+        return _report(EnvironmentFault(what, where=str(error.filename or "")),
+                       as_json="--json" in words)
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
@@ -160,18 +162,32 @@ def _dashboard(args: argparse.Namespace) -> int:
     return launch.main(workspace_of(args), readonly=args.readonly, campaign=args.campaign)
 
 
-def _tell(error: KoptError, *, as_json: bool) -> int:
+def _missing_package(error: ImportError) -> KoptError:
+    """Return which declared package is missing or broken; raises what kopt itself did wrong."""
+    from engine.doctor import dependencies
+
+    requirement = dependencies.culprit(error)
+    if requirement is None:
+        raise error
+    what = dependencies.describe(requirement, str(error))
+    return EnvironmentFault(f"the package {requirement.package} is {what}"
+                            if what == "not installed" else
+                            f"the package {requirement.package} {what}",
+                            fix=f"{requirement.fix}; kopt doctor checks all packages")
+
+
+def _report(error: KoptError, *, as_json: bool) -> int:
+    """Print an error as one line, with --json also as JSON, and return its exit code."""
     from harness.formats.text import plain
 
     line = " ".join(plain(str(error)).split())
     print(f"kopt: {line}", file=sys.stderr)
     if as_json:
-        import msgspec
+        import json
 
-        told = {"error": {"what": error.what, "where": error.where, "fix": error.fix,
-                          "exit_code": error.exit_code}}
-        print(msgspec.json.encode(told).decode())
-        sys.stdout.flush()
+        fields = {"what": error.what, "where": error.where, "fix": error.fix,
+                  "exit_code": error.exit_code}
+        print(json.dumps({"error": fields}, ensure_ascii=False), flush=True)
     return error.exit_code
 
 

@@ -1,4 +1,4 @@
-"""Checks whether this machine is fit for kopt.
+"""Checks whether this machine can run kopt: programs, packages, devices, surroundings.
 
-Face: machine, session, start, tools.
+Face: tools, machine, session, start, dependencies, machine_check.
 """

@@ -1,4 +1,4 @@
-"""Which container this process runs inside of, by the signs that each kind leaves."""
+"""Detects the container that this process runs in, by the marks of each runtime."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ ROOT = Path("/")
 _GROUPS = ((re.compile(r"docker[-/][0-9a-f]{6,}"), "docker"), (re.compile("libpod-"), "podman"),
            (re.compile(r"\bcrio-"), "cri-o"), (re.compile("cri-containerd"), "containerd"),
            (re.compile(r"/lxc[./]"), "lxc"))
-"""Control groups that runtimes make; on a cgroup namespace of its own a container sees none."""
+"""Control groups that runtimes create; a container with its own cgroup namespace sees none."""
 _STORES = (("/containerd/", "containerd"), ("/docker/", "docker"),
            ("/containers/storage/", "podman"))
-"""Where their root file systems lie."""
+"""Parts of the paths where runtimes keep root file systems."""
 
 
 def inside(root: Path = ROOT) -> tuple[str, ...]:
-    """Return what is around this process, the outermost first: an orchestrator, then a runtime."""
-    found = list(dict.fromkeys((*_orchestrator(root), *_runtime(root))))
-    return tuple(found or _said(root))
+    """Return what this process runs in, outermost first: an orchestrator, then a runtime."""
+    names = list(dict.fromkeys((*_orchestrator(root), *_runtime(root))))
+    return tuple(names or _declared(root))
 
 
 def _orchestrator(root: Path) -> Iterator[str]:
@@ -29,29 +29,29 @@ def _orchestrator(root: Path) -> Iterator[str]:
 
 
 def _runtime(root: Path) -> Iterator[str]:
-    """Yield the first runtime that has left a sign."""
-    for found in (_marked(root), _enroot(root), _grouped(root), _mounted(root)):
-        if found:
-            yield from found
+    """Yield the first runtime that is detected."""
+    for names in (_marked(root), _enroot(root), _grouped(root), _mounted(root)):
+        if names:
+            yield from names
             return
 
 
 def _marked(root: Path) -> list[str]:
-    """Look for files that runtimes make, and variables that they set."""
+    """Look for files that runtimes create and variables that they set."""
     environment = root / "run/.containerenv"
     if environment.exists():
         engine = re.search(r'^engine="([A-Za-z-]*[A-Za-z])', _read(environment), re.MULTILINE)
         return [engine[1] if engine else "podman"]
     if (root / ".dockerenv").exists():
         return ["docker"]
-    for name in ("apptainer", "singularity"):  # the first sets the variables of both
+    for name in ("apptainer", "singularity"):  # apptainer sets both variables
         if any(f"{name.upper()}_{what}" in os.environ for what in ("CONTAINER", "NAME")):
             return [name]
     return ["singularity"] if (root / ".singularity.d").exists() else []
 
 
 def _enroot(root: Path) -> list[str]:
-    """Look for the lock that enroot mounts into its containers; pyxis names their folders."""
+    """Look for the lock that enroot mounts into containers; pyxis has its name in the folder's."""
     mounts = _mounts(root)
     if "/.lock" not in mounts:
         return []
@@ -60,22 +60,22 @@ def _enroot(root: Path) -> list[str]:
 
 def _grouped(root: Path) -> list[str]:
     groups = _read(root / "proc/self/cgroup")
-    return [name for sign, name in _GROUPS if sign.search(groups)][:1]
+    return [name for pattern, name in _GROUPS if pattern.search(groups)][:1]
 
 
 def _mounted(root: Path) -> list[str]:
-    whole = _mounts(root).get("/", "")
-    return [name for sign, name in _STORES if sign in whole][:1]
+    mount = _mounts(root).get("/", "")
+    return [name for part, name in _STORES if part in mount][:1]
 
 
 def _mounts(root: Path) -> dict[str, str]:
-    """Return the line of each mount point."""
+    """Return the line of mountinfo for each mount point."""
     lines = _read(root / "proc/self/mountinfo").splitlines()
     return {words[4]: line for line in lines if len(words := line.split()) > 4}
 
 
-def _said(root: Path) -> list[str]:
-    """Return what a container manager says of itself, as systemd has it."""
+def _declared(root: Path) -> list[str]:
+    """Return the container manager's name in the places that systemd defines for it."""
     name = os.environ.get("container")  # noqa: SIM112 (systemd's own name for it)
     name = name or _read(root / "run/systemd/container").strip()
     return [name] if name else []

@@ -1,4 +1,4 @@
-"""One thing that was looked at."""
+"""The result of one check of this machine, and how checks run other programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOOL_S = 5.0
 
 
 class MachineCheck(msgspec.Struct, frozen=True):
-    """What was found; `missing` means that kopt cannot work, `fix` says what to do about it."""
+    """A check's result; `missing` means that kopt cannot work, `fix` is what to do about it."""
 
     name: str
     status: Status
@@ -22,7 +22,7 @@ class MachineCheck(msgspec.Struct, frozen=True):
 
 
 def output(*argv: str, timeout_s: float = TOOL_S) -> str | None:
-    """Return what a tool prints, None if it is missing, fails or takes too long."""
+    """Return what a program prints, None if it is missing, fails or takes too long."""
     try:
         done = subprocess.run(argv, capture_output=True, stdin=subprocess.DEVNULL, text=True,
                               errors="replace", timeout=timeout_s, check=False)
@@ -32,7 +32,7 @@ def output(*argv: str, timeout_s: float = TOOL_S) -> str | None:
 
 
 def first(argvs: Sequence[Sequence[str]]) -> tuple[str, str] | None:
-    """Return the first of several tools that runs, with what it printed."""
+    """Return the first of several programs that runs, with what it printed."""
     for argv in argvs:
         printed = output(*argv)
         if printed is not None:

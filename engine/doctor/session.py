@@ -1,4 +1,4 @@
-"""What kopt runs inside of: container, control group, Slurm job, login session, terminal."""
+"""Checks of what kopt runs in: container, control group, Slurm job, login session, terminal."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pathlib import Path
 from engine.doctor import containers
 from engine.doctor.machine_check import MachineCheck, output
 from engine.journal.lease import this_host
+from harness.formats.quantities import GIB
 
-GIB = 1 << 30
 UNSHARE = "import ctypes, sys; sys.exit(ctypes.CDLL(None).unshare(0x10000000) != 0)"
 LOGIND = ("busctl", "--system", "get-property", "org.freedesktop.login1",
           "/org/freedesktop/login1", "org.freedesktop.login1.Manager", "KillUserProcesses")
 
 
 def checks() -> Iterator[MachineCheck]:
-    """Yield what surrounds this process."""
+    """Yield one check per surrounding of this process."""
     yield namespaces()
     yield container()
     yield slurm()
@@ -32,7 +32,7 @@ def checks() -> Iterator[MachineCheck]:
 
 
 def namespaces() -> MachineCheck:
-    """Try to make a user namespace, which is what confines a worker's file system."""
+    """Try to create a user namespace, which confines a worker to its part of the file system."""
     try:
         done = subprocess.run([sys.executable, "-I", "-c", UNSHARE], check=False, timeout=10,
                               capture_output=True)
@@ -43,22 +43,22 @@ def namespaces() -> MachineCheck:
     if allowed:
         return MachineCheck("user namespaces", "ok", f"allowed, {bubblewrap}")
     return MachineCheck("user namespaces", "note", f"not allowed, {bubblewrap}",
-                 "workers are confined by limits and clean-up only")
+                        "workers are confined by resource limits and clean-up only")
 
 
 def container() -> MachineCheck:
     """Look for a container and for limits on cores, memory and processes."""
     inside = containers.inside()
     found = [f"in a container ({', '.join(inside)})"] if inside else []
-    found += [told for told in (_cpu_limit(), _memory_limit(), _process_limit()) if told]
+    found += filter(None, (_cpu_limit(), _memory_limit(), _process_limit()))
     return MachineCheck("container", "note" if found else "ok",
-                 ", ".join(found) or "none, and no limits of a control group",
-                 "a campaign ends with it, and keeps what it has where the workspace outlives it"
-                 if inside else "")
+                        ", ".join(found) or "none, and no control-group limits",
+                        "a campaign ends with the container; its results survive if the "
+                        "workspace does" if inside else "")
 
 
 def slurm() -> MachineCheck:
-    """Look for a Slurm job and for how long it still lasts."""
+    """Look for a Slurm job and the time that it has left."""
     job = os.environ.get("SLURM_JOB_ID", "")
     if not job:
         return MachineCheck("slurm", "ok", "not in a job")
@@ -66,14 +66,14 @@ def slurm() -> MachineCheck:
     if end.isdigit():
         left = f"{max(0.0, (int(end) - time.time()) / 60):.0f} min left"
     else:
-        told = output("squeue", "--noheader", "--job", job, "--format", "%L")
-        left = f"{told.strip()} left" if told else "time left unknown"
+        answer = output("squeue", "--noheader", "--job", job, "--format", "%L")
+        left = f"{answer.strip()} left" if answer else "time left unknown"
     return MachineCheck("slurm", "warn", f"job {job}, {left}",
-                 "a campaign ends with the job; kopt run in the next one goes on with it")
+                        "a campaign ends with the job; kopt run in the next job continues it")
 
 
 def logind() -> MachineCheck:
-    """Ask systemd-logind whether it kills what a closed session leaves behind."""
+    """Ask systemd-logind whether it kills a user's processes at logout."""
     name = "closed sessions"
     if not Path("/run/systemd/system").exists():
         return MachineCheck(name, "ok", "no systemd: campaigns outlive the session")
@@ -84,17 +84,15 @@ def logind() -> MachineCheck:
         return MachineCheck(name, "ok", "logind lets campaigns outlive the session")
     user = os.environ.get("USER") or str(os.getuid())
     if Path(f"/var/lib/systemd/linger/{user}").exists():
-        return MachineCheck(name, "ok", f"logind kills processes, but {user} lingers")
-    return MachineCheck(
-        name,
-        "warn",
-        "logind kills a user's processes at logout (KillUserProcesses)",
-        f"loginctl enable-linger {user}",
-    )
+        return MachineCheck(name, "ok", "logind kills processes at logout, but not those of "
+                            f"{user} (lingering)")
+    return MachineCheck(name, "warn",
+                        "logind kills a user's processes at logout (KillUserProcesses)",
+                        f"loginctl enable-linger {user}")
 
 
 def terminal() -> MachineCheck:
-    """Look at what a dashboard would be drawn on."""
+    """Check the terminal's size and encoding for the dashboard."""
     size = shutil.get_terminal_size((0, 0))
     facts = [os.environ.get("TERM") or "no TERM"]
     facts += [f"{size.columns}x{size.lines}"] if size.columns else []
@@ -103,30 +101,29 @@ def terminal() -> MachineCheck:
     encoding = locale.getpreferredencoding(False)
     facts.append(encoding)
     if encoding.upper().replace("-", "") != "UTF8":
-        return MachineCheck("terminal", "warn", ", ".join(facts), "set LANG=C.UTF-8 for its lines")
+        return MachineCheck("terminal", "warn", ", ".join(facts),
+                            "set LANG=C.UTF-8 to show signs and lines")
     if 0 < size.columns < 80 or 0 < size.lines < 24:
-        return MachineCheck(
-            "terminal", "warn", ", ".join(facts), "80x24 is the smallest that shows all"
-        )
+        return MachineCheck("terminal", "warn", ", ".join(facts),
+                            "the dashboard needs at least 80x24")
     return MachineCheck("terminal", "ok", ", ".join([*facts, f"host {this_host().split(' ')[0]}"]))
 
 
 def _kills_by_file() -> bool:
-    """Read logind's configuration as it reads it: the last assignment wins."""
+    """Read logind's configuration files in its own order: the last assignment wins."""
     files = [Path("/etc/systemd/logind.conf")]
     for folder in ("/usr/lib/systemd", "/run/systemd", "/etc/systemd"):
         files += sorted(Path(folder).glob("logind.conf.d/*.conf"))
-    found = False
+    kills = False
     for file in files:
         for value in re.findall(r"^\s*KillUserProcesses\s*=\s*(\w+)", _read(file), re.MULTILINE):
-            found = value.lower() in ("yes", "true", "1", "on")
-    return found
+            kills = value.lower() in ("yes", "true", "1", "on")
+    return kills
 
 
 def _cpu_limit() -> str:
-    quota, period = "", ""
-    if two := _read(Path("/sys/fs/cgroup/cpu.max")).split():
-        quota, period = two[0], two[-1]
+    if words := _read(Path("/sys/fs/cgroup/cpu.max")).split():
+        quota, period = words[0], words[-1]
     else:
         quota = _read(Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")).strip()
         period = _read(Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")).strip()

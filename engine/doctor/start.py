@@ -1,4 +1,4 @@
-"""What a campaign that starts here and now should be told: what may end it, or narrow it."""
+"""Warnings for a campaign that starts on this machine now: what may end or limit it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from harness.devices.device import Device
 
 
 def notices(devices: Sequence[Device]) -> list[MachineCheck]:
-    """Return what stands in a campaign's way: a Slurm job that ends, a login whose end kills it,
-    cards that are hidden, shared out or take one process only; and a container and its limits.
+    """Return the checks that a campaign's log should show.
+
+    These are a Slurm job or a login session whose end kills the campaign, a container and its
+    limits, and GPUs that are hidden, shared or restricted to one process.
     """
-    found = [check for check in (session.slurm(), session.logind()) if check.status == "warn"]
-    found += [check for check in (session.container(),) if check.status == "note"]
+    notable = [check for check in (session.slurm(), session.logind()) if check.status == "warn"]
+    notable += [check for check in (session.container(),) if check.status == "note"]
     cards = [card for device in devices for card in device.cards if card.kind != "cpu"]
     if cards:
-        found += [check for check in (machine.visibility(), *machine.cards(cards, []))
-                  if check.status in ("note", "warn")]
-    return found
+        notable += [check for check in (machine.visibility(), *machine.cards(cards, []))
+                    if check.status in ("note", "warn")]
+    return notable

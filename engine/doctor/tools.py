@@ -1,4 +1,4 @@
-"""Programs and packages: Python, git, a compiler that works, torch and Triton."""
+"""Programs and packages that kopt needs: Python, git, a working compiler, dependencies."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from engine.doctor import dependencies
 from engine.doctor.machine_check import MachineCheck, first, output
 
 GIT_NEEDED = (2, 32)
@@ -19,20 +20,24 @@ LOAD = "import ctypes, sys; sys.exit(ctypes.CDLL(sys.argv[1]).answer() != 42)"
 
 
 def checks() -> Iterator[MachineCheck]:
-    """Yield what there is of programs and packages."""
+    """Yield one check per program and package."""
     yield python()
     yield git()
     yield compiler()
-    yield packages()
+    yield from packages()
+    yield dashboard()
+    yield torch()
 
 
 def python() -> MachineCheck:
-    inside = "in a virtual environment" if sys.prefix != sys.base_prefix else "not in a venv"
-    found = f"{platform.python_version()}, {sys.executable}, {inside}"
-    return MachineCheck("python", "ok", found)
+    """Report the interpreter; a kopt that runs at all has one that is new enough."""
+    inside = "in a virtual environment" if sys.prefix != sys.base_prefix else \
+        "not in a virtual environment"
+    return MachineCheck("python", "ok", f"{platform.python_version()}, {sys.executable}, {inside}")
 
 
 def git() -> MachineCheck:
+    """Check that git is installed and new enough for worktrees and isolated configuration."""
     printed = output("git", "--version")
     version = re.search(r"(\d+)\.(\d+)", printed or "")
     if printed is None or version is None:
@@ -43,12 +48,12 @@ def git() -> MachineCheck:
 
 
 def compiler() -> MachineCheck:
-    """Compile, load and call a function; a temporary folder mounted noexec shows here."""
-    there = first([(name, "--version") for name in COMPILERS])
-    if there is None:
+    """Compile, load and call a function; this also detects a TMPDIR that is mounted noexec."""
+    working = first([(name, "--version") for name in COMPILERS])
+    if working is None:
         return MachineCheck("compiler", "missing", "no C compiler (cc, gcc or clang)",
-                     "install one, for example apt install gcc")
-    name, printed = there
+                            "install one, for example apt install gcc")
+    name, printed = working
     version = (printed.splitlines() or [name])[0]
     with tempfile.TemporaryDirectory(prefix="kopt-doctor-") as folder:
         library = Path(folder) / "answer.so"
@@ -57,28 +62,57 @@ def compiler() -> MachineCheck:
         done = subprocess.run(argv, input="int answer(void) { return 42; }", text=True,
                               capture_output=True, check=False, timeout=60)
         if done.returncode:
-            why = (done.stderr.strip().splitlines() or ["it says nothing"])[0]
+            why = (done.stderr.strip().splitlines() or ["no error message"])[0]
             return MachineCheck("compiler", "missing", f"{version}: {why}",
-                         "install the C library's headers, for example apt install libc6-dev")
+                                "install the C library's headers, for example apt install "
+                                "libc6-dev")
         if output(sys.executable, "-c", LOAD, str(library)) is None:
-            return MachineCheck("compiler", "missing", f"{version}: what it makes does not load",
-                         f"is {tempfile.gettempdir()} mounted noexec? set TMPDIR elsewhere")
+            return MachineCheck("compiler", "missing",
+                                f"{version}: the library that it built does not load",
+                                f"is {tempfile.gettempdir()} mounted noexec? set TMPDIR to "
+                                "another folder")
     return MachineCheck("compiler", "ok", version)
 
 
-def packages() -> MachineCheck:
-    """Look at versions only: importing torch takes seconds and hundreds of megabytes."""
-    versions = {name: _version(name) for name in ("torch", "triton", "textual")}
-    found = ", ".join(f"{name} {version or '-'}" for name, version in versions.items())
-    if not (versions["torch"] and versions["triton"]):
-        return MachineCheck(
-            "packages", "note", found, "Triton kernels need pip install 'kopt[torch]'"
-        )
-    if not versions["textual"]:
-        return MachineCheck(
-            "packages", "note", found, "the dashboard needs pip install 'kopt[tui]'"
-        )
-    return MachineCheck("packages", "ok", found)
+def packages() -> Iterator[MachineCheck]:
+    """Import every declared dependency in another process: an installed one may be broken."""
+    declared = dependencies.requirements()
+    errors = dependencies.import_errors(declared)
+    working = ", ".join(f"{requirement.package} {_version(requirement.package)}"
+                        for requirement in declared if requirement.package not in errors)
+    yield MachineCheck("packages", "ok", working or "none can be imported")
+    for requirement in declared:
+        if requirement.package in errors:
+            yield MachineCheck(requirement.package, "missing", errors[requirement.package],
+                               requirement.fix)
+
+
+def dashboard() -> MachineCheck:
+    """Import the packages that only the dashboard needs."""
+    declared = dependencies.requirements("tui")
+    errors = dependencies.import_errors(declared)
+    if not errors:
+        return MachineCheck("dashboard", "ok", _versions(declared))
+    broken = [requirement for requirement in declared if requirement.package in errors]
+    return MachineCheck(
+        "dashboard", "note", "; ".join(f"{name}: {what}" for name, what in errors.items()),
+        f"the dashboard needs {broken[0].fix}")
+
+
+def torch() -> MachineCheck:
+    """Compare versions only: importing torch takes seconds and hundreds of megabytes."""
+    declared = dependencies.requirements("torch")
+    absent = [requirement for requirement in declared if not _version(requirement.package)]
+    if not absent:
+        return MachineCheck("torch", "ok", _versions(declared))
+    names = " and ".join(requirement.package for requirement in absent)
+    return MachineCheck("torch", "note", f"not installed: {names}",
+                        f"Triton kernels need {absent[0].fix}")
+
+
+def _versions(declared: tuple[dependencies.Requirement, ...]) -> str:
+    return ", ".join(f"{requirement.package} {_version(requirement.package)}"
+                     for requirement in declared)
 
 
 def _version(name: str) -> str:

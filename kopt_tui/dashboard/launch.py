@@ -30,11 +30,8 @@ def main(workspace: Path, *, readonly: bool = False, campaign: str | None = None
     for name in ("COLUMNS", "LINES"):  # exported ones would hold the first size for ever
         os.environ.pop(name, None)
     gc.disable()  # nothing that is loaded for the first paint is garbage: 15 ms
-    try:
-        from kopt_tui.dashboard.dashboard import Dashboard
-    except ModuleNotFoundError as error:
-        raise EnvironmentFault(f"the dashboard needs {error.name}", where="kopt",
-                               fix="pip install 'kopt[tui]'") from None
+    from kopt_tui.dashboard.dashboard import Dashboard
+
     app = Dashboard(workspace, readonly=readonly, campaign=campaign or "", engine=engine,
                     painted=_collect_again)
     try:

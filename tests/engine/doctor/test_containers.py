@@ -1,4 +1,4 @@
-"""What kopt runs inside of: containers of every kind, told by doctor and at a campaign's start."""
+"""Guards that each container runtime is detected and reported when a campaign starts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def root(folder: Path, cgroup: str = "0::/\n", **files: str) -> Path:
-    """Make a file system's root; `__` in a file's name stands for a slash, `_` before it a dot."""
+    """Create the root of a file system; in a name `__` stands for a slash and `dot_` for a dot."""
     for name, text in {"proc__self__cgroup": cgroup, **files}.items():
         path = folder / name.replace("__", "/").replace("dot_", ".")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,28 +69,28 @@ def root(folder: Path, cgroup: str = "0::/\n", **files: str) -> Path:
     ({"run__systemd__container": "oci\n"}, {}, "oci"),
     ({"run__dot_containerenv": ""}, {"container": "podman"}, "podman"),
 ])
-def test_containers_are_known_by_their_signs(files: dict[str, str], env: dict[str, str], name: str,
-                                             tmp_path: Path,
-                                             monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runtime_is_detected_by_its_marks(
+        files: dict[str, str], env: dict[str, str], name: str, tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch) -> None:
     for variable, value in env.items():
         monkeypatch.setenv(variable, value)
     assert ", ".join(containers.inside(root(tmp_path, **files))) == name
 
 
-def test_a_campaign_is_told_at_its_start_of_a_container(tmp_path: Path,
-                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+def test_campaign_start_logs_the_container(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(containers, "inside", lambda: ("kubernetes", "containerd"))
     setup = campaigns.create(tmp_path)
     with campaigns.running(setup), campaigns.reading(setup) as reader:
-        told = [event for event in reader.events(campaign=setup.id) if event.ref == "container"]
-    [event] = told
-    assert event.kind == "log"  # it may be as it should be
+        [event] = [event for event in reader.events(campaign=setup.id)
+                   if event.ref == "container"]
+    assert event.kind == "log"  # no warning: a container may be intended
     assert b"in a container (kubernetes, containerd)" in event.payload
-    assert b"a campaign ends with it" in event.payload
+    assert b"a campaign ends with the container" in event.payload
 
 
-def test_limits_outside_a_container_are_the_doctors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_are_reported_without_a_container(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(containers, "inside", lambda: ())
     monkeypatch.setattr(session, "_cpu_limit", lambda: "2.0 cores by quota")
     assert session.container() == MachineCheck("container", "note", "2.0 cores by quota")
-    assert [one.name for one in start.notices([inventory.find("cpu")])] == ["container"]
+    assert [check.name for check in start.notices([inventory.find("cpu")])] == ["container"]

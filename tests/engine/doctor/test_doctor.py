@@ -1,4 +1,4 @@
-"""`kopt doctor` on this machine, and on machines where things are missing."""
+"""Guards that `kopt doctor` passes on this machine and names what another machine lacks."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ from tests.support.paths import ROOT
 
 
 def checks(done: Any) -> dict[str, dict[str, str]]:
-    return {one["name"]: one for one in json.loads(done.stdout)["checks"]}
+    return {check["name"]: check for check in json.loads(done.stdout)["checks"]}
 
 
-def test_this_machine_has_what_is_needed(tmp_path: Path) -> None:
+def test_this_machine_passes_every_check(tmp_path: Path) -> None:
     done = kopt("doctor", workspace=tmp_path / "new")
     assert done.returncode == 0, done.stdout
     assert "nothing needed is missing" in done.stdout and harmless(done.stdout)
     assert not (tmp_path / "new").exists()
     value = answer(kopt("doctor", "--json", workspace=tmp_path))
-    names = {one["name"] for one in value["checks"]}
+    names = {check["name"] for check in value["checks"]}
     assert value["ok"] and names >= {
         "python", "git", "compiler", "packages", "workspace", "device locks", "cpu",
         "visible devices", "load", "user namespaces", "container", "slurm", "closed sessions",
         "terminal"}
 
 
-def test_missing_programs_are_exit_3_and_named(tmp_path: Path) -> None:
+def test_missing_programs_are_named_with_exit_code_3(tmp_path: Path) -> None:
     done = kopt("doctor", "--json", workspace=tmp_path, PATH=str(tmp_path))
     assert done.returncode == 3
-    found = checks(done)
-    assert found["git"]["status"] == found["compiler"]["status"] == "missing"
-    assert "install" in found["git"]["fix"]
+    results = checks(done)
+    assert results["git"]["status"] == results["compiler"]["status"] == "missing"
+    assert "install" in results["git"]["fix"]
     plain = kopt("doctor", workspace=tmp_path, PATH=str(tmp_path))
     assert plain.returncode == 3
     assert plain.stdout.endswith("needed and missing: git, compiler\n")
 
 
-def test_a_compiler_that_does_not_work_is_no_compiler(
+def test_compiler_that_fails_counts_as_missing(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = tmp_path / "cc"
     broken.write_text("#!/bin/sh\n[ \"$1\" = --version ] && echo 'cc 1.0' && exit 0\n"
@@ -61,14 +61,16 @@ def test_a_compiler_that_does_not_work_is_no_compiler(
     assert (check.status, check.found) == ("missing", "cc 1.0: cc: cannot find crti.o")
 
 
-def test_an_old_git_is_not_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_git_that_is_too_old_counts_as_missing(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "git").write_text("#!/bin/sh\necho git version 2.17.1\n")
     (tmp_path / "git").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert tools.git().status == "missing"
 
 
-def test_a_workspace_that_cannot_be_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unusable_or_full_workspace_counts_as_missing(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "file"
     file.write_text("")
     assert machine.space(file / "below").status == "missing"
@@ -78,7 +80,7 @@ def test_a_workspace_that_cannot_be_one(tmp_path: Path, monkeypatch: pytest.Monk
     assert check.status == "missing" and "0.0 GiB free" in check.found
 
 
-def test_the_surroundings_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hidden_devices_slurm_and_load_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     assert machine.visibility().found == "CUDA_VISIBLE_DEVICES=1"
     monkeypatch.setenv("SLURM_JOB_ID", "77")
@@ -88,15 +90,15 @@ def test_the_surroundings_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert machine.load(0).status == "warn"
 
 
-def test_torch_is_not_imported_to_learn_its_version() -> None:
-    code = ("import sys; from engine.doctor import tools; print(tools.packages().found); "
+def test_torch_version_is_read_without_importing_torch() -> None:
+    code = ("import sys; from engine.doctor import tools; print(tools.torch().found); "
             "sys.exit('torch' in sys.modules or 'textual' in sys.modules)")
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True,
                           capture_output=True, check=False, timeout=60)
     assert done.returncode == 0 and "torch " in done.stdout
 
 
-def test_a_campaign_is_told_at_its_start_what_may_end_it(
+def test_campaign_start_warns_of_a_slurm_job(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "77")
     monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 3600))
@@ -107,7 +109,7 @@ def test_a_campaign_is_told_at_its_start_what_may_end_it(
     assert b"job 77, 60 min left; a campaign ends with the job" in warned[0].payload
 
 
-def test_hidden_cards_are_told_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_campaign_start_reports_hidden_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     monkeypatch.setattr(session, "container", lambda: MachineCheck("container", "ok", "none"))
     card = Device(id="cuda:1", kind="nvidia", name="NVIDIA H200", uuid="GPU-1", arch="sm_90")

@@ -1,0 +1,133 @@
+"""The packages that kopt declares, and which of them cannot be imported.
+
+Standard library only: the command line uses this module to explain why another import failed.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
+MODULES = {"gitpython": "git", "nvidia-ml-py": "pynvml", "pyyaml": "yaml"}
+"""Modules whose name differs from their package's."""
+IMPORT_S = 60.0
+MARK = "kopt-import:"
+IMPORT_ALL = f"""
+import importlib, sys
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(name)
+        error = ""
+    except BaseException as failure:
+        error = f"{{type(failure).__name__}}: {{failure}}".splitlines()[0]
+    print("{MARK}" + error, flush=True)
+"""
+
+
+class Requirement(NamedTuple):
+    """A declared package: its name, its version range, and the module that it installs."""
+
+    package: str
+    specifier: str
+    module: str
+
+    @property
+    def fix(self) -> str:
+        """Return the command that installs the package."""
+        return f"{sys.executable} -m pip install '{self.package}{self.specifier}'"
+
+
+def requirements(extra: str = "") -> tuple[Requirement, ...]:
+    """Return what kopt always needs, or what one of its extras needs.
+
+    The source tree's own declaration counts before that of the installed package, which an
+    editable install does not update.
+    """
+    lines = _declared(extra) if PYPROJECT.is_file() else _installed(extra)
+    return tuple(map(_parse, lines))
+
+
+def import_errors(packages: Sequence[Requirement]) -> dict[str, str]:
+    """Import each package in another process; return what is wrong by package name.
+
+    An import that ends the process is an error of that package: the others are still tried.
+    """
+    errors: dict[str, str] = {}
+    rest = list(packages)
+    while rest:
+        results, ending = _import([requirement.module for requirement in rest])
+        for requirement, error in zip(rest, results, strict=False):
+            if error:
+                errors[requirement.package] = describe(requirement, error)
+        if len(results) < len(rest):
+            errors[rest[len(results)].package] = f"its import {ending}"
+        rest = rest[len(results) + 1:]
+    return errors
+
+
+def describe(requirement: Requirement, error: str) -> str:
+    """Return an import error as a short sentence without a subject."""
+    missing = f"No module named '{requirement.module}'"
+    return "not installed" if missing in error else f"cannot be imported: {error}"
+
+
+def culprit(error: ImportError) -> Requirement | None:
+    """Return the declared package that an import error comes from, None if it is not one."""
+    declared = {requirement.module: requirement
+                for extra in ("", "tui", "torch") for requirement in requirements(extra)}
+    modules = [(error.name or "").partition(".")[0], *_modules(error.__traceback__)]
+    return next((declared[module] for module in modules if module in declared), None)
+
+
+def _declared(extra: str) -> list[str]:
+    project = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]
+    lines: list[str] = project["optional-dependencies"][extra] if extra else \
+        project["dependencies"]
+    return lines
+
+
+def _installed(extra: str) -> list[str]:
+    try:
+        lines = importlib.metadata.requires("kopt") or []
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    marked = [(line.partition(";")[0], re.search(r"extra == ['\"](\w+)['\"]", line))
+              for line in lines]
+    return [line for line, mark in marked if (mark[1] if mark else "") == extra]
+
+
+def _parse(line: str) -> Requirement:
+    package, specifier = re.match(r"\s*([\w.-]+)(.*)", line).groups()  # type: ignore[union-attr]
+    name = package.lower()
+    return Requirement(package, specifier.strip(), MODULES.get(name, name.replace("-", "_")))
+
+
+def _import(modules: Iterable[str]) -> tuple[list[str], str]:
+    """Return one error text per module that was tried, and how the process ended early."""
+    try:
+        done = subprocess.run([sys.executable, "-P", "-c", IMPORT_ALL, *modules], text=True,
+                              stdin=subprocess.DEVNULL, capture_output=True, errors="replace",
+                              timeout=IMPORT_S, check=False)
+        printed, ending = done.stdout, f"ends the process (exit code {done.returncode})"
+    except subprocess.TimeoutExpired as error:
+        printed = (error.stdout or b"").decode(errors="replace")
+        ending = f"takes more than {IMPORT_S:.0f} s"
+    return [line.removeprefix(MARK) for line in printed.splitlines() if line.startswith(MARK)], \
+        ending
+
+
+def _modules(traceback: TracebackType | None) -> Iterator[str]:
+    """Yield the top-level packages whose code was running, the innermost first."""
+    names: list[str] = []
+    while traceback is not None:
+        names.append(str(traceback.tb_frame.f_globals.get("__name__", "")).partition(".")[0])
+        traceback = traceback.tb_next
+    yield from reversed(names)

@@ -1,0 +1,111 @@
+"""Guards that a missing or broken package is found by `kopt doctor` and named by every verb."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from engine.doctor import dependencies
+from tests.support.command_line import answer, kopt, told, write_campaign
+from tests.support.paths import ROOT
+
+BLOCKER = """
+import sys
+
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "MODULE":
+            raise ModuleNotFoundError("No module named 'MODULE'", name="MODULE")
+
+
+sys.meta_path.insert(0, Blocker())
+"""
+
+
+def without(module: str, folder: Path) -> str:
+    """Return a PYTHONPATH under which a module is not installed, for all child processes too."""
+    (folder / "sitecustomize.py").write_text(BLOCKER.replace("MODULE", module))
+    return os.pathsep.join((str(folder), str(ROOT)))
+
+
+def broken(module: str, folder: Path) -> str:
+    """Return a PYTHONPATH under which a module is installed but fails to import."""
+    (folder / f"{module}.py").write_text("raise ImportError('libgfortran.so.5: cannot open')\n")
+    return os.pathsep.join((str(folder), str(ROOT)))
+
+
+REQUIRED = [requirement.module for requirement in dependencies.requirements()
+            if requirement.module != "msgspec"]  # doctor itself needs msgspec
+
+
+@pytest.mark.parametrize("module", REQUIRED)
+def test_doctor_finds_every_missing_dependency(module: str, tmp_path: Path) -> None:
+    done = kopt("doctor", "--json", workspace=tmp_path, PYTHONPATH=without(module, tmp_path))
+    assert done.returncode == 3, done.stdout + done.stderr
+    missing = {check["name"]: check for check in json.loads(done.stdout)["checks"]
+               if check["status"] == "missing"}
+    requirement = next(one for one in dependencies.requirements() if one.module == module)
+    check = missing.pop(requirement.package)
+    assert check["found"] == "not installed"
+    assert f"pip install '{requirement.package}{requirement.specifier}'" in check["fix"]
+    assert set(missing) <= ({"pandas"} if module == "numpy" else set())  # pandas imports numpy
+
+
+def test_doctor_finds_a_dependency_that_is_installed_but_broken(tmp_path: Path) -> None:
+    done = kopt("doctor", workspace=tmp_path, PYTHONPATH=broken("yaml", tmp_path))
+    assert done.returncode == 3
+    assert "✗ pyyaml" in done.stdout
+    assert "cannot be imported: ImportError: libgfortran.so.5" in done.stdout
+    assert done.stdout.endswith("needed and missing: pyyaml\n")
+
+
+def test_missing_dashboard_package_is_only_a_note(tmp_path: Path) -> None:
+    done = kopt("doctor", "--json", workspace=tmp_path, PYTHONPATH=without("textual", tmp_path))
+    check = {one["name"]: one for one in answer(done)["checks"]}["dashboard"]
+    assert check["status"] == "note" and "textual: not installed" in check["found"]
+
+
+@pytest.mark.parametrize(("words", "module"), [
+    (("gpus",), "yaml"), (("gpus",), "numpy"), (("propose", "MANIFEST"), "yaml"),
+    (("status",), "msgspec"), (("doctor",), "msgspec"), (("report", "--json"), "msgspec"),
+])
+def test_verb_names_the_missing_package_in_one_line(
+        words: tuple[str, ...], module: str, tmp_path: Path) -> None:
+    manifest = str(ROOT / "examples/matmul_c/manifest.yaml")
+    write_campaign(tmp_path / "workspace")
+    done = kopt(*(word.replace("MANIFEST", manifest) for word in words),
+                workspace=tmp_path / "workspace", PYTHONPATH=without(module, tmp_path))
+    if done.returncode == 0:  # a verb that does not need the package works without it
+        assert (words, module) == (("gpus",), "numpy")
+        return
+    package = next(one for one in dependencies.requirements() if one.module == module).package
+    assert done.returncode == 3
+    assert told(done).startswith(f"the package {package} is not installed (")
+    assert "pip install" in told(done)
+    if "--json" in words:
+        assert json.loads(done.stdout)["error"]["exit_code"] == 3
+
+
+def test_verb_names_the_broken_package(tmp_path: Path) -> None:
+    done = kopt("gpus", workspace=tmp_path, PYTHONPATH=broken("yaml", tmp_path))
+    assert done.returncode == 3
+    assert told(done).startswith("the package pyyaml cannot be imported: libgfortran.so.5")
+
+
+def test_import_that_ends_the_process_does_not_hide_the_next_package(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "crashes.py").write_text("import os; os._exit(7)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    packages = [dependencies.Requirement(name, "", name) for name in ("json", "crashes", "absent")]
+    assert dependencies.import_errors(packages) == {
+        "crashes": "its import ends the process (exit code 7)", "absent": "not installed"}
+
+
+def test_fault_of_kopt_itself_is_not_blamed_on_a_package() -> None:
+    with pytest.raises(ImportError) as caught:
+        import kopt_tui.no_such_module  # noqa: F401
+    assert dependencies.culprit(caught.value) is None
