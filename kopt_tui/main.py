@@ -164,16 +164,14 @@ def _dashboard(args: argparse.Namespace) -> int:
 
 def _missing_package(error: ImportError) -> KoptError:
     """Return which declared package is missing or broken; raises what kopt itself did wrong."""
-    from engine.doctor import dependencies
+    from engine.doctor import declared_packages
 
-    requirement = dependencies.culprit(error)
-    if requirement is None:
+    package = declared_packages.culprit(error)
+    if package is None:
         raise error
-    what = dependencies.describe(requirement, str(error))
-    return EnvironmentFault(f"the package {requirement.package} is {what}"
-                            if what == "not installed" else
-                            f"the package {requirement.package} {what}",
-                            fix=f"{requirement.fix}; kopt doctor checks all packages")
+    what = declared_packages.describe(package, str(error))
+    return EnvironmentFault(f"the package {package.name} {what}",
+                            fix=f"{package.fix}; kopt doctor checks all packages")
 
 
 def _report(error: KoptError, *, as_json: bool) -> int:

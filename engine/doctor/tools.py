@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from engine.doctor import dependencies
+from engine.doctor import declared_packages
 from engine.doctor.machine_check import MachineCheck, first, output
 
 GIT_NEEDED = (2, 32)
@@ -76,43 +76,43 @@ def compiler() -> MachineCheck:
 
 def packages() -> Iterator[MachineCheck]:
     """Import every declared dependency in another process: an installed one may be broken."""
-    declared = dependencies.requirements()
-    errors = dependencies.import_errors(declared)
-    working = ", ".join(f"{requirement.package} {_version(requirement.package)}"
-                        for requirement in declared if requirement.package not in errors)
+    declared = declared_packages.declared()
+    errors = declared_packages.import_errors(declared)
+    working = ", ".join(f"{package.name} {_version(package.name)}"
+                        for package in declared if package.name not in errors)
     yield MachineCheck("packages", "ok", working or "none can be imported")
-    for requirement in declared:
-        if requirement.package in errors:
-            yield MachineCheck(requirement.package, "missing", errors[requirement.package],
-                               requirement.fix)
+    for package in declared:
+        if package.name in errors:
+            yield MachineCheck(package.name, "missing", errors[package.name],
+                               package.fix)
 
 
 def dashboard() -> MachineCheck:
     """Import the packages that only the dashboard needs."""
-    declared = dependencies.requirements("tui")
-    errors = dependencies.import_errors(declared)
+    declared = declared_packages.declared("tui")
+    errors = declared_packages.import_errors(declared)
     if not errors:
         return MachineCheck("dashboard", "ok", _versions(declared))
-    broken = [requirement for requirement in declared if requirement.package in errors]
+    broken = [package for package in declared if package.name in errors]
     return MachineCheck(
-        "dashboard", "note", "; ".join(f"{name}: {what}" for name, what in errors.items()),
+        "dashboard", "note", "; ".join(f"{name} {what}" for name, what in errors.items()),
         f"the dashboard needs {broken[0].fix}")
 
 
 def torch() -> MachineCheck:
     """Compare versions only: importing torch takes seconds and hundreds of megabytes."""
-    declared = dependencies.requirements("torch")
-    absent = [requirement for requirement in declared if not _version(requirement.package)]
+    declared = declared_packages.declared("torch")
+    absent = [package for package in declared if not _version(package.name)]
     if not absent:
         return MachineCheck("torch", "ok", _versions(declared))
-    names = " and ".join(requirement.package for requirement in absent)
+    names = " and ".join(package.name for package in absent)
     return MachineCheck("torch", "note", f"not installed: {names}",
                         f"Triton kernels need {absent[0].fix}")
 
 
-def _versions(declared: tuple[dependencies.Requirement, ...]) -> str:
-    return ", ".join(f"{requirement.package} {_version(requirement.package)}"
-                     for requirement in declared)
+def _versions(declared: tuple[declared_packages.DeclaredPackage, ...]) -> str:
+    return ", ".join(f"{package.name} {_version(package.name)}"
+                     for package in declared)
 
 
 def _version(name: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.doctor import dependencies
+from engine.doctor import declared_packages
 from tests.support.command_line import answer, kopt, told, write_campaign
 from tests.support.paths import ROOT
 
@@ -38,8 +38,8 @@ def broken(module: str, folder: Path) -> str:
     return os.pathsep.join((str(folder), str(ROOT)))
 
 
-REQUIRED = [requirement.module for requirement in dependencies.requirements()
-            if requirement.module != "msgspec"]  # doctor itself needs msgspec
+REQUIRED = [package.module for package in declared_packages.declared()
+            if package.module != "msgspec"]  # doctor itself needs msgspec
 
 
 @pytest.mark.parametrize("module", REQUIRED)
@@ -48,10 +48,10 @@ def test_doctor_finds_every_missing_dependency(module: str, tmp_path: Path) -> N
     assert done.returncode == 3, done.stdout + done.stderr
     missing = {check["name"]: check for check in json.loads(done.stdout)["checks"]
                if check["status"] == "missing"}
-    requirement = next(one for one in dependencies.requirements() if one.module == module)
-    check = missing.pop(requirement.package)
-    assert check["found"] == "not installed"
-    assert f"pip install '{requirement.package}{requirement.specifier}'" in check["fix"]
+    package = next(one for one in declared_packages.declared() if one.module == module)
+    check = missing.pop(package.name)
+    assert check["found"] == "is not installed"
+    assert f"pip install '{package.name}{package.specifier}'" in check["fix"]
     assert set(missing) <= ({"pandas"} if module == "numpy" else set())  # pandas imports numpy
 
 
@@ -66,7 +66,7 @@ def test_doctor_finds_a_dependency_that_is_installed_but_broken(tmp_path: Path) 
 def test_missing_dashboard_package_is_only_a_note(tmp_path: Path) -> None:
     done = kopt("doctor", "--json", workspace=tmp_path, PYTHONPATH=without("textual", tmp_path))
     check = {one["name"]: one for one in answer(done)["checks"]}["dashboard"]
-    assert check["status"] == "note" and "textual: not installed" in check["found"]
+    assert check["status"] == "note" and "textual is not installed" in check["found"]
 
 
 @pytest.mark.parametrize(("words", "module"), [
@@ -82,7 +82,7 @@ def test_verb_names_the_missing_package_in_one_line(
     if done.returncode == 0:  # a verb that does not need the package works without it
         assert (words, module) == (("gpus",), "numpy")
         return
-    package = next(one for one in dependencies.requirements() if one.module == module).package
+    package = next(one for one in declared_packages.declared() if one.module == module).name
     assert done.returncode == 3
     assert told(done).startswith(f"the package {package} is not installed (")
     assert "pip install" in told(done)
@@ -100,12 +100,13 @@ def test_import_that_ends_the_process_does_not_hide_the_next_package(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "crashes.py").write_text("import os; os._exit(7)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    packages = [dependencies.Requirement(name, "", name) for name in ("json", "crashes", "absent")]
-    assert dependencies.import_errors(packages) == {
-        "crashes": "its import ends the process (exit code 7)", "absent": "not installed"}
+    packages = [declared_packages.DeclaredPackage(name, "", name)
+                for name in ("json", "crashes", "absent")]
+    assert declared_packages.import_errors(packages) == {
+        "crashes": "its import ends the process (exit code 7)", "absent": "is not installed"}
 
 
 def test_fault_of_kopt_itself_is_not_blamed_on_a_package() -> None:
     with pytest.raises(ImportError) as caught:
         import kopt_tui.no_such_module  # noqa: F401
-    assert dependencies.culprit(caught.value) is None
+    assert declared_packages.culprit(caught.value) is None

@@ -32,20 +32,20 @@ for name in sys.argv[1:]:
 """
 
 
-class Requirement(NamedTuple):
+class DeclaredPackage(NamedTuple):
     """A declared package: its name, its version range, and the module that it installs."""
 
-    package: str
+    name: str
     specifier: str
     module: str
 
     @property
     def fix(self) -> str:
         """Return the command that installs the package."""
-        return f"{sys.executable} -m pip install '{self.package}{self.specifier}'"
+        return f"{sys.executable} -m pip install '{self.name}{self.specifier}'"
 
 
-def requirements(extra: str = "") -> tuple[Requirement, ...]:
+def declared(extra: str = "") -> tuple[DeclaredPackage, ...]:
     """Return what kopt always needs, or what one of its extras needs.
 
     The source tree's own declaration counts before that of the installed package, which an
@@ -55,7 +55,7 @@ def requirements(extra: str = "") -> tuple[Requirement, ...]:
     return tuple(map(_parse, lines))
 
 
-def import_errors(packages: Sequence[Requirement]) -> dict[str, str]:
+def import_errors(packages: Sequence[DeclaredPackage]) -> dict[str, str]:
     """Import each package in another process; return what is wrong by package name.
 
     An import that ends the process is an error of that package: the others are still tried.
@@ -63,28 +63,28 @@ def import_errors(packages: Sequence[Requirement]) -> dict[str, str]:
     errors: dict[str, str] = {}
     rest = list(packages)
     while rest:
-        results, ending = _import([requirement.module for requirement in rest])
-        for requirement, error in zip(rest, results, strict=False):
+        results, ending = _import([package.module for package in rest])
+        for package, error in zip(rest, results, strict=False):
             if error:
-                errors[requirement.package] = describe(requirement, error)
+                errors[package.name] = describe(package, error)
         if len(results) < len(rest):
-            errors[rest[len(results)].package] = f"its import {ending}"
+            errors[rest[len(results)].name] = f"its import {ending}"
         rest = rest[len(results) + 1:]
     return errors
 
 
-def describe(requirement: Requirement, error: str) -> str:
-    """Return an import error as a short sentence without a subject."""
-    missing = f"No module named '{requirement.module}'"
-    return "not installed" if missing in error else f"cannot be imported: {error}"
+def describe(package: DeclaredPackage, error: str) -> str:
+    """Return an import error as the rest of a sentence that begins with the package."""
+    missing = f"No module named '{package.module}'"
+    return "is not installed" if missing in error else f"cannot be imported: {error}"
 
 
-def culprit(error: ImportError) -> Requirement | None:
+def culprit(error: ImportError) -> DeclaredPackage | None:
     """Return the declared package that an import error comes from, None if it is not one."""
-    declared = {requirement.module: requirement
-                for extra in ("", "tui", "torch") for requirement in requirements(extra)}
+    by_module = {package.module: package
+                 for extra in ("", "tui", "torch") for package in declared(extra)}
     modules = [(error.name or "").partition(".")[0], *_modules(error.__traceback__)]
-    return next((declared[module] for module in modules if module in declared), None)
+    return next((by_module[module] for module in modules if module in by_module), None)
 
 
 def _declared(extra: str) -> list[str]:
@@ -104,10 +104,10 @@ def _installed(extra: str) -> list[str]:
     return [line for line, mark in marked if (mark[1] if mark else "") == extra]
 
 
-def _parse(line: str) -> Requirement:
-    package, specifier = re.match(r"\s*([\w.-]+)(.*)", line).groups()  # type: ignore[union-attr]
-    name = package.lower()
-    return Requirement(package, specifier.strip(), MODULES.get(name, name.replace("-", "_")))
+def _parse(line: str) -> DeclaredPackage:
+    name, specifier = re.match(r"\s*([\w.-]+)(.*)", line).groups()  # type: ignore[union-attr]
+    module = name.lower().replace("-", "_")
+    return DeclaredPackage(name, specifier.strip(), MODULES.get(name.lower(), module))
 
 
 def _import(modules: Iterable[str]) -> tuple[list[str], str]:
