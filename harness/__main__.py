@@ -1,4 +1,7 @@
-"""`python -m harness REQUEST.json`: answer one request with JSON lines on stdout."""
+"""`python -m harness REQUEST.json`: answer one request with JSON lines on stdout.
+
+Every target that arrives is checked here before anything runs.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,7 @@ from harness.requests import (
     EvaluateRequest,
     Line,
     LoopLine,
+    LoopRequest,
     Progress,
     ReportedLoopRequest,
     ReportedRequest,
@@ -35,69 +39,71 @@ from harness.settings import Settings
 from harness.target import Target
 
 
-def say(line: Line) -> None:
+def write_line(line: Line) -> None:
     sys.stdout.buffer.write(to_json(line) + b"\n")
     sys.stdout.buffer.flush()
 
 
-def tell(stage: str, detail: str, done: float | None) -> None:
-    say(Progress(stage=stage, detail=detail, done=done))
+def write_progress(stage: str, detail: str, done: float | None) -> None:
+    write_line(Progress(stage=stage, detail=detail, done=done))
 
 
 def answer(request: Request, cancel: threading.Event) -> Line:
-    if isinstance(request, ReportedRequest):
-        return reported(request, cancel)
+    """Check the request's target and return the last line of the answer."""
+    if isinstance(request, EvaluateRequest | LoopRequest):
+        return answer_kernel(request, cancel)
+    validate.check(request.target)
+    device = inventory.find(request.device)
     if isinstance(request, ReportedLoopRequest):
-        return reported_loop(request, cancel)
+        return answer_command_loop(request, device, cancel)
     if isinstance(request, EndToEndRequest):
         return VerdictLine(verdict=whole_program.measure(
-            request.target, request.trees, inventory.find(request.device), request.settings,
-            cancel=cancel, progress=tell))
+            request.target, request.trees, device, request.settings, cancel=cancel,
+            progress=write_progress))
+    return answer_command(request, device, cancel)
+
+
+def answer_kernel(request: EvaluateRequest | LoopRequest, cancel: threading.Event) -> Line:
+    """Evaluate or search a kernel target."""
     target.check(request.target)
     device = inventory.find(request.device)
-    zygote = inherited(request.target, device, request.settings)
+    zygote = inherited_zygote(request.target, device, request.settings)
     if isinstance(request, EvaluateRequest):
-        verdict = evaluate(
+        return VerdictLine(verdict=evaluate(
             request.target, request.trees, device, request.settings, cancel=cancel, zygote=zygote,
-            progress=tell)
-        return VerdictLine(verdict=verdict)
-    result = loop(request.target, request.job, device, request.settings, cancel=cancel,
-                  zygote=zygote, on_trial=lambda trial: say(TrialLine(trial=trial)),
-                  on_note=lambda note: say(Progress(stage="note", detail=note)))
-    return LoopLine(result=result)
+            progress=write_progress))
+    return LoopLine(result=loop(
+        request.target, request.job, device, request.settings, cancel=cancel, zygote=zygote,
+        on_trial=lambda trial: write_line(TrialLine(trial=trial)),
+        on_note=lambda note: write_line(Progress(stage="note", detail=note))))
 
 
-def reported(request: ReportedRequest, cancel: threading.Event) -> Line:
-    """Answer with the verdict on a command target; its modules are imported for nothing else."""
+def answer_command(request: ReportedRequest, device: Device, cancel: threading.Event) -> Line:
+    """Evaluate a command target; its modules are imported only here."""
     from harness.benchmark.verdict import canary_check
     from harness.benchmark.verdict.benchmark_verdict import evaluate as evaluate_command
 
-    validate.check(request.target)
-    if request.settings.canary:
-        return VerdictLine(verdict=canary_check.check_canary(
-            request.target, request.trees, inventory.find(request.device), request.settings,
-            cancel=cancel, progress=tell))
-    return VerdictLine(verdict=evaluate_command(
-        request.target, request.trees, inventory.find(request.device), request.settings,
-        cancel=cancel, progress=tell))
+    judge = canary_check.check_canary if request.settings.canary else evaluate_command
+    return VerdictLine(verdict=judge(request.target, request.trees, device, request.settings,
+                                     cancel=cancel, progress=write_progress))
 
 
-def reported_loop(request: ReportedLoopRequest, cancel: threading.Event) -> Line:
-    """Answer with where a search by a project's own benchmark ended."""
+def answer_command_loop(request: ReportedLoopRequest, device: Device,
+                        cancel: threading.Event) -> Line:
+    """Search the knobs of a command target by the project's own benchmark."""
     from harness.benchmark.search.command_loop import sweep
 
-    validate.check(request.target)
     return LoopLine(result=sweep(
-        request.target, request.job, inventory.find(request.device), request.settings,
-        repeats=request.repeats, cancel=cancel, progress=tell,
-        on_trial=lambda trial: say(TrialLine(trial=trial))))
+        request.target, request.job, device, request.settings, repeats=request.repeats,
+        cancel=cancel, progress=write_progress,
+        on_trial=lambda trial: write_line(TrialLine(trial=trial))))
 
 
-def inherited(of: Target, device: Device, settings: Settings) -> Zygote | None:
-    """Return the zygote that this process was given by its owner, if it was, and it fits."""
-    place = kernel.place_on(device, of.language, scratch=settings.scratch,
+def inherited_zygote(task: Target, device: Device, settings: Settings) -> Zygote | None:
+    """Return the zygote that the parent process passed on, if it fits this request."""
+    place = kernel.place_on(device, task.language, scratch=settings.scratch,
                             python=settings.python, env=settings.env)
-    kind = kernel.kind_of(place, of.language)
+    kind = kernel.kind_of(place, task.language)
     return None if kind is None else Zygote.inherited(kind)
 
 
@@ -105,21 +111,21 @@ def main() -> int:
     cancel = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: cancel.set())
     if len(sys.argv) != 2:
-        say(ErrorLine(what="usage: python -m harness REQUEST.json", exit_code=2))
+        write_line(ErrorLine(what="usage: python -m harness REQUEST.json", exit_code=2))
         return 2
     try:
         try:
             request: Request = from_json(Path(sys.argv[1]).read_bytes(), Request)
         except (OSError, ConvertError) as error:
             raise InputError(f"cannot read the request: {error}", where=sys.argv[1]) from None
-        last = answer(request, cancel)
+        last_line = answer(request, cancel)
     except (KoptError, OSError) as raised:
         fault = of_os(raised) if isinstance(raised, OSError) else raised
-        say(ErrorLine(what=fault.what, where=fault.where, fix=fault.fix,
+        write_line(ErrorLine(what=fault.what, where=fault.where, fix=fault.fix,
                       exit_code=fault.exit_code, of_device=isinstance(fault, DeviceFault),
                       may_pass=isinstance(fault, IncumbentFault)))
         return fault.exit_code
-    say(last)
+    write_line(last_line)
     return 0
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.benchmark.spec.command_target import CommandTarget
-from harness.benchmark.verdict.whole_program import EndToEndTarget
+from harness.benchmark.spec.command_target import CommandTarget, EndToEndTarget
 from harness.search.trials.trials import LoopResult, SearchJob, Trial
 from harness.settings import Settings, Trees
 from harness.target import Target

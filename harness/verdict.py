@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 HARNESS_VERSION = "1"
 
@@ -14,29 +14,6 @@ MEASURED: tuple[LatencyKind, ...] = ("measured-gpu", "measured-cpu")
 TRUST: dict[LatencyKind, int] = {"measured-gpu": 3, "measured-cpu": 2, "reported": 1,
                                  "predicted": 0}
 Severity = Literal["reject", "flag", "note"]
-
-
-class Claim(Protocol):
-    """Anything that has a latency (us) of some kind, or none: a verdict, a prediction."""
-
-    @property
-    def latency_us(self) -> float | None: ...
-
-    @property
-    def latency_kind(self) -> LatencyKind | None: ...
-
-
-def outranks(one: Claim, other: Claim) -> bool:
-    """Return whether `one` is the better claim: latencies count only within one kind.
-
-    A measured latency outranks any that is only reported or predicted, however short that is.
-    """
-    if one.latency_us is None or one.latency_kind is None:
-        return False
-    if other.latency_us is None or other.latency_kind is None:
-        return True
-    trust = TRUST[one.latency_kind] - TRUST[other.latency_kind]
-    return trust > 0 or (trust == 0 and one.latency_us < other.latency_us)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from engine.journal.records import Campaign
 from engine.journal.write import Writer
 from engine.manifest import benchmark_target, env_overrides, load
 from engine.manifest import schema as manifests
-from engine.manifest.ignored_fields import unheeded
+from engine.manifest.ignored_fields import ignored_fields
 from engine.manifest.schema import Manifest
 from engine.repository import project as projects
 from engine.repository import submodules
@@ -66,13 +66,13 @@ class Setup:
     @property
     def edit(self) -> tuple[str, ...]:
         if self.command is not None:
-            return benchmark_target.edit(self.manifest)
+            return benchmark_target.editable_globs(self.manifest)
         return self.manifest.edit or (self.target.source,)
 
     @property
     def frozen(self) -> tuple[str, ...]:
         if isinstance(self.target, CommandTarget):
-            return benchmark_target.frozen(self.manifest, self.repo.files(self.repo.base))
+            return benchmark_target.frozen_globs(self.manifest, self.repo.files(self.repo.base))
         return self.manifest.frozen or (self.target.reference_file, self.manifest.target.task)
 
     @property
@@ -102,7 +102,7 @@ def create(workspace: Path, manifest_path: Path) -> Setup:
     behind that a second try would trip over.
     """
     manifest = load.load(manifest_path)
-    load.check_runnable(manifest)
+    benchmark_target.check_runnable(manifest)
     project = projects.find(Path(manifest.project))
     given = shape_weights.read(manifest)
     task, told = shape_weights.applied(_target_of(manifest, project),
@@ -134,7 +134,7 @@ def _record(writer: Writer, folder: Folder, project: Project, manifest: Manifest
         folder.path,
         identity,
         taken,
-        publishes=manifests.publishes(manifest),
+        publishes=manifests.publishes_commits(manifest),
         published=_published(manifest),
         carry=manifest.carry,
         origin=project,
@@ -157,7 +157,7 @@ def _record(writer: Writer, folder: Folder, project: Project, manifest: Manifest
             writer.event(identity, "warning", message=project.warning)
         for line in (*repo.missing, *told):
             writer.event(identity, "warning", message=line)
-        if ignored := unheeded(manifest, task):
+        if ignored := ignored_fields(manifest, task):
             writer.event(identity, "warning", message=(
                 f"not acted on in this version: {', '.join(ignored)}"))
 
@@ -184,8 +184,13 @@ def open_campaign(workspace: Path, identity: str) -> Setup:
     finally:
         reader.close()
     manifest = load.load(folder.manifest)
-    repo = CampaignRepo(folder.path, identity, Path(campaign.project),
-                      publishes=manifests.publishes(manifest), published=_published(manifest))
+    repo = CampaignRepo(
+        folder.path,
+        identity,
+        Path(campaign.project),
+        publishes=manifests.publishes_commits(manifest),
+        published=_published(manifest),
+    )
     task, _ = shape_weights.applied(_target_at(repo, manifest, folder), weights)
     found = devices_for(manifest, task, model=campaign.device)
     if found[0].name != campaign.device:
@@ -202,8 +207,8 @@ def _target_of(manifest: Manifest, project: Project) -> Target | CommandTarget:
         files = Clone(project.git_dir).files(project.head)
         command = benchmark_target.sealed_target(manifest, files)
         validate.check(command)
-        if not any(matches(path, benchmark_target.edit(manifest)) for path in files):
-            _expect_committed(project, benchmark_target.edit(manifest))
+        if not any(matches(path, benchmark_target.editable_globs(manifest)) for path in files):
+            _expect_committed(project, benchmark_target.editable_globs(manifest))
         return command
     path = project.path / manifest.target.task
     if not path.is_file():
@@ -239,7 +244,7 @@ def _filled(manifest: Manifest, task: Target | CommandTarget, cards: Sequence[De
             identity: str) -> Manifest:
     """Write into the manifest what was inferred, as the campaign's record of it."""
     return msgspec.structs.replace(
-        manifest, pool=env_overrides.overridden(manifest.pool, os.environ),
+        manifest, pool=env_overrides.apply_environment(manifest.pool, os.environ),
         target_backend=manifest.target_backend or _backend(task),
         target_lang=manifest.target_lang or task.language,
         target_gpu=manifest.target_gpu or device_word(cards[0]),

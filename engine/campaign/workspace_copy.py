@@ -70,7 +70,7 @@ def _measuring(manifest: Manifest, task: Target | CommandTarget,
         yield from (manifest.target.task, task.reference_file)
     yield from task.frozen if isinstance(task, CommandTarget) else ()
     everything = msgspec.structs.replace(manifest, edit=(), test_command=_commands(manifest))
-    sealed = benchmark_target.frozen(everything, files)
+    sealed = benchmark_target.frozen_globs(everything, files)
     yield from (path for path in files if matches(path, sealed))
 
 

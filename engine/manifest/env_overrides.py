@@ -1,4 +1,4 @@
-"""What the environment says of the pool, over what the manifest does, when a campaign is made."""
+"""Override the manifest's pool settings with environment variables when a campaign is created."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ import msgspec
 from engine.manifest.schema import PoolSpec
 from harness.errors import InputError
 
-VARIABLES = {"KOPT_POOL_MODE": "mode", "KOPT_SKIP_PROFILE": "skip_profile",
-             "KOPT_SELFTEST_ITERATIONS": "selftest_iterations",
-             "KOPT_MIN_PARALLEL_WORKERS": "min_workers", "KOPT_WORKERS_PER_GPU": "workers_per_gpu"}
-"""By variable the field of the pool; an empty one says nothing."""
+POOL_VARIABLES = {
+    "KOPT_POOL_MODE": "mode", "KOPT_SKIP_PROFILE": "skip_profile",
+    "KOPT_SELFTEST_ITERATIONS": "selftest_iterations",
+    "KOPT_MIN_PARALLEL_WORKERS": "min_workers", "KOPT_WORKERS_PER_GPU": "workers_per_gpu"}
+"""The pool's field of each variable; an empty variable overrides nothing."""
 _SWITCH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 
-def overridden(pool: PoolSpec, environ: Mapping[str, str]) -> PoolSpec:
-    """Return the pool with what the environment says. Raises InputError, naming the variable."""
-    for variable, field in VARIABLES.items():
+def apply_environment(pool: PoolSpec, environ: Mapping[str, str]) -> PoolSpec:
+    """Return the pool with the environment's settings. Raises InputError naming the variable."""
+    for variable, field in POOL_VARIABLES.items():
         if not (text := environ.get(variable, "").strip()):
             continue
         value: Any = _SWITCH.get(text.lower(), text) if field == "skip_profile" else \

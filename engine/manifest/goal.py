@@ -1,8 +1,8 @@
-"""The manifest's `performance_target`: what counts as enough, and whether the best is sure of it.
+"""Parse the manifest's `performance_target`, and tell whether the best has reached it for sure.
 
-`1.5x`, `20%` and `20% less` are against the baseline; `850 us`, `>500 TFLOPS`, `1.2 TB/s` and
-`>60% of peak` are absolute. What cannot be read as one of these is a wish for people, and so is
-what no verdict says of a target, such as a benchmark's share of a peak.
+`1.5x`, `20%` and `20% less` are relative to the baseline; `850 us`, `>500 TFLOPS`, `1.2 TB/s` and
+`>60% of peak` are absolute. Any other text is a note for people. So is a goal that verdicts on the
+target cannot show, such as a benchmark's share of a peak.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ _FORMS = tuple((kind, re.compile(_NUMBER + rest, re.IGNORECASE)) for kind, rest 
 
 
 class Goal(msgspec.Struct, frozen=True, kw_only=True):
-    """A target that can be checked: a ratio, microseconds, percent, GFLOP/s or GB/s by kind."""
+    """A goal that can be checked; `value` is a ratio, us, percent, GFLOP/s or GB/s by `kind`."""
 
     kind: Kind
     value: float
     text: str
 
 
-def parse(text: str) -> Goal | None:
-    """Return what a performance target asks for, None if it is no number kopt can check."""
-    wanted = _SIGN.sub("", text.strip(), count=1).strip().rstrip(".")
+def parse_goal(text: str) -> Goal | None:
+    """Return the goal that a performance target states, None if it states no such number."""
+    goal_text = _SIGN.sub("", text.strip(), count=1).strip().rstrip(".")
     for form, pattern in _FORMS:
-        if found := pattern.fullmatch(wanted):
-            return _goal(form, float(found["value"]), found.groupdict().get("unit") or "", text)
+        if match := pattern.fullmatch(goal_text):
+            return _goal(form, float(match["value"]), match.groupdict().get("unit") or "", text)
     return None
 
 
 def _goal(form: str, value: float, unit: str, text: str) -> Goal | None:
     kind: Kind = "speedup"
     match form:
-        case "gain" if value < 0:  # -20%: so much less time
+        case "gain" if value < 0:  # -20% means 20 % less time
             value = 1 / (1 + value / 100) if value > -100 else 0.0
         case "gain":
             value = 1 + value / 100
@@ -75,51 +75,51 @@ def _goal(form: str, value: float, unit: str, text: str) -> Goal | None:
     return Goal(kind=kind, value=value, text=text.strip())
 
 
-def checkable(goal: Goal, target: Target | CommandTarget) -> bool:
-    """Tell whether verdicts on a target say anything of what a goal asks for."""
+def is_checkable(goal: Goal, target: Target | CommandTarget) -> bool:
+    """Tell whether verdicts on a target can show that a goal is reached."""
     if isinstance(target, CommandTarget) and goal.kind != "speedup":
-        return goal_columns.named(goal.kind, target)
+        return goal_columns.has_metric(goal.kind, target)
     return goal.kind != "compute" or isinstance(target, CommandTarget) or bool(target.flops)
 
 
-def reached(goal: Goal, best: Verdict | None, target: Target | CommandTarget) -> str:
-    """Say that the best is sure to be there, "" if not; `best` is its verdict against the baseline.
+def reached_by(goal: Goal, best: Verdict | None, target: Target | CommandTarget) -> str:
+    """Return what the best has reached for sure, "" if less than the goal.
 
-    The sure end of the speedup's interval counts, for absolute targets as the same share. Those of
-    a benchmark are about its columns, see `goal_columns`.
+    `best` is its verdict against the baseline. The lower end of the speedup's interval counts; an
+    absolute value is reduced by the same share. For a benchmark, see `goal_columns`.
     """
     if best is None or best.latency_us is None or not best.speedup or best.speedup_low is None:
         return ""
-    doubt = best.speedup_low / best.speedup
+    certainty = best.speedup_low / best.speedup
     match goal.kind:
         case "speedup":
             value, unit = best.speedup_low, "x"
         case "latency":
-            known_us = best.latency_us if isinstance(target, Target) else \
-                goal_columns.value("latency", best, target)
-            if known_us is None:
+            best_us = best.latency_us if isinstance(target, Target) else \
+                goal_columns.measured_value("latency", best, target)
+            if best_us is None:
                 return ""
-            latency_us = known_us / doubt
+            latency_us = best_us / certainty
             return f"at most {latency_us:.4g} us" if latency_us <= goal.value else ""
         case "efficiency":
             shares = [row.pct_of_roofline for row in best.rows]
             known = [share for share in shares if share is not None]
             if not known or len(known) < len(shares):
                 return ""
-            value, unit = min(known) * doubt, "% of the roofline"
+            value, unit = min(known) * certainty, "% of the roofline"
         case "compute" | "bandwidth":
             rate = _rate(goal.kind, best, target) if isinstance(target, Target) else \
-                goal_columns.value(goal.kind, best, target)
+                goal_columns.measured_value(goal.kind, best, target)
             if rate is None:
                 return ""
-            value, unit = rate * doubt, " GFLOP/s" if goal.kind == "compute" else " GB/s"
+            value, unit = rate * certainty, " GFLOP/s" if goal.kind == "compute" else " GB/s"
     return f"at least {value:.4g}{unit}" if value >= goal.value else ""
 
 
 def _rate(kind: Kind, best: Verdict, target: Target) -> float | None:
     """Return the weighted geometric mean over a kernel's classes, in GFLOP/s or GB/s.
 
-    None where nothing says how much work a class is.
+    None if the task does not say how much work a class is.
     """
     total = weight = 0.0
     for row in best.rows:

@@ -1,9 +1,8 @@
-"""What a benchmark's own columns say of an absolute target: a time, TFLOPS or GB/s.
+"""Compare an absolute goal (a time, TFLOPS or GB/s) with a benchmark's own columns.
 
-The target is compared with the metrics of its unit. Where these alone make the score it is the
-score's own number: their sum over a step, forward and backward, of rates all work over all time.
-Else each of them counts for itself, the worst of several. Over rows it is the geometric mean, by
-their weight.
+The goal is compared with the metrics of its unit. If the score consists of these alone, the
+score's own number counts: for a step their sum, for rates all work over all time. Otherwise each
+metric counts separately, and the worst decides. Rows are combined by their weighted geometric mean.
 """
 
 from __future__ import annotations
@@ -19,36 +18,36 @@ Kind = Literal["latency", "compute", "bandwidth", "efficiency"]
 
 _BASES: dict[str, tuple[str, float]] = {
     "latency": ("us", 1.0), "compute": ("TFLOP", 1e3), "bandwidth": ("GB", 1.0)}
-"""What the metrics of a kind count, and how much of its unit that is: of GFLOP/s and GB/s."""
+"""The base of a kind's metrics, and the factor from it to the goal's us, GFLOP/s or GB/s."""
 
 
-def named(kind: Kind, target: CommandTarget) -> bool:
-    """Tell whether some metric is of that kind; none is a share of a peak."""
-    return bool(_of(kind, RowCost(target)))
+def has_metric(kind: Kind, target: CommandTarget) -> bool:
+    """Tell whether the target has a metric of a kind; no metric is a share of a peak."""
+    return bool(_metrics_of(kind, RowCost(target)))
 
 
-def value(kind: Kind, best: Verdict, target: CommandTarget) -> float | None:
-    """Return microseconds, GFLOP/s or GB/s; None where the verdict does not say it."""
-    measure = RowCost(target)
-    wanted = _of(kind, measure)
-    if not wanted:
+def measured_value(kind: Kind, best: Verdict, target: CommandTarget) -> float | None:
+    """Return microseconds, GFLOP/s or GB/s; None if the verdict does not have them."""
+    row_cost = RowCost(target)
+    metrics = _metrics_of(kind, row_cost)
+    if not metrics:
         return None
-    if set(measure.scored) <= set(wanted):
+    if set(row_cost.scored) <= set(metrics):
         cost = _score(best, target)
-        work = math.fsum(metric.weight for metric in measure.scored) if measure.step else 1.0
+        work = math.fsum(metric.weight for metric in row_cost.scored) if row_cost.is_step else 1.0
     else:
-        costs = {one.metric: one.value for one in best.costs}
-        known = [costs[metric.name] for metric in wanted if metric.name in costs]
-        cost, work = (max(known) if len(known) == len(wanted) else None), 1.0
+        costs = {cost.metric: cost.value for cost in best.costs}
+        known = [costs[metric.name] for metric in metrics if metric.name in costs]
+        cost, work = (max(known) if len(known) == len(metrics) else None), 1.0
     if cost is None or kind == "latency":
         return cost
     return 1e6 * work / cost * _BASES[kind][1]
 
 
-def _of(kind: Kind, measure: RowCost) -> list[ResolvedMetric]:
+def _metrics_of(kind: Kind, row_cost: RowCost) -> list[ResolvedMetric]:
     base, _ = _BASES.get(kind, ("", 1.0))
-    return [metric for metric in measure.metrics
-            if metric.base == base and metric.rate == (kind != "latency")]
+    return [metric for metric in row_cost.metrics
+            if metric.base == base and metric.is_rate == (kind != "latency")]
 
 
 def _score(best: Verdict, target: CommandTarget) -> float | None:

@@ -7,38 +7,23 @@ from typing import Any
 
 import msgspec
 
+from engine.manifest.rules import check_rules
 from engine.manifest.schema import Manifest
-from harness.errors import Refused
 from harness.formats import yaml_document
 from harness.formats.yaml_decode import decode
+from harness.formats.yaml_document import Document
 
 
 def load(path: Path) -> Manifest:
-    """Read a manifest file; raises InputError in one line with the line number."""
+    """Read a manifest file. Raises InputError in one line with the line number."""
     manifest = _decode(yaml_document.read(path))
     project = Path(manifest.project).expanduser()
     return msgspec.structs.replace(manifest, project=str((path.parent / project).resolve()))
 
 
 def parse(text: str, where: str) -> Manifest:
-    """Read a manifest from text; `where` names it in errors. `project` is left as it is."""
+    """Parse a manifest's text; `where` names it in errors. `project` stays as it is written."""
     return _decode(yaml_document.parse(text, where))
-
-
-def _decode(document: yaml_document.Document) -> Manifest:
-    from engine.manifest.rules import check
-
-    manifest = decode(_without_blanks(document), Manifest, msgspec.convert)
-    check(manifest, document)
-    return manifest
-
-
-def _without_blanks(document: yaml_document.Document) -> yaml_document.Document:
-    """Drop known keys that are given nothing: `build_command:` alone means the default."""
-    known = Manifest.__struct_fields__
-    value = {key: given for key, given in document.value.items()
-             if given is not None or key not in known}
-    return yaml_document.Document(value, document.lines, document.where)
 
 
 def dump(manifest: Manifest, *, brief: bool = False) -> str:
@@ -49,29 +34,55 @@ def dump(manifest: Manifest, *, brief: bool = False) -> str:
     return yaml_document.dump(value)
 
 
-def _without(value: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-    kept: dict[str, Any] = {}
-    for key, given in value.items():
-        default = defaults.get(key)
-        if given == default:
-            continue
-        if isinstance(given, dict) and isinstance(default, dict):
-            given = _without(given, default)
-        kept[key] = given
-    return kept
-
-
 def schema() -> dict[str, Any]:
     """Return the manifest's JSON schema."""
     return msgspec.json.schema(Manifest)
 
 
-def check_runnable(manifest: Manifest) -> None:
-    """Raise Refused in one line if this version cannot run a campaign on such a target."""
-    if manifest.target.kind == "schedule":
-        raise Refused("schedule targets are read but cannot be run yet", where="target.kind",
-                      fix="describe the kernel in a task file and use kind: kernel")
-    if manifest.target.kind == "command":
-        from engine.manifest.benchmark_target import check_judgeable
+def _decode(document: Document) -> Manifest:
+    manifest = decode(_without_blanks(document), Manifest, _convert)
+    check_rules(manifest, document)
+    return manifest
 
-        check_judgeable(manifest)
+
+def _convert(value: object, wanted: type[Manifest]) -> Manifest:
+    """Convert strictly: msgspec ignores unknown keys of dataclasses, such as a Metric's."""
+    manifest = msgspec.convert(value, wanted)
+    if lost := _lost_key(value, msgspec.to_builtins(manifest), "$"):
+        raise msgspec.ValidationError(lost)
+    return manifest
+
+
+def _lost_key(value: object, kept: object, at: str) -> str:
+    """Return msgspec's message for the first key that decoding dropped, "" if there is none."""
+    if isinstance(value, dict) and isinstance(kept, dict):
+        for key, inner in value.items():
+            if key not in kept:
+                return f"Object contains unknown field `{key}` - at `{at}`"
+            if message := _lost_key(inner, kept[key], f"{at}.{key}"):
+                return message
+    if isinstance(value, list) and isinstance(kept, list | tuple):
+        for index, (inner, inner_kept) in enumerate(zip(value, kept, strict=True)):
+            if message := _lost_key(inner, inner_kept, f"{at}[{index}]"):
+                return message
+    return ""
+
+
+def _without_blanks(document: Document) -> Document:
+    """Drop known keys without a value: `build_command:` alone means the default."""
+    known = Manifest.__struct_fields__
+    value = {key: inner for key, inner in document.value.items()
+             if inner is not None or key not in known}
+    return Document(value, document.lines, document.where)
+
+
+def _without(value: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    changed: dict[str, Any] = {}
+    for key, inner in value.items():
+        default = defaults.get(key)
+        if inner == default:
+            continue
+        if isinstance(inner, dict) and isinstance(default, dict):
+            inner = _without(inner, default)
+        changed[key] = inner
+    return changed

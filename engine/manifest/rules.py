@@ -1,24 +1,27 @@
-"""What a manifest's types cannot say: globs, commands, names, and fields that go together."""
+"""Check what a manifest's types cannot express: globs, commands, names, related fields."""
 
 from __future__ import annotations
 
 import re
 import shlex
 import string
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import PurePosixPath
 
 from engine.manifest.benchmark_target import command_target, end_to_end
-from engine.manifest.schema import Cli, Manifest
-from harness.benchmark.spec import metric_units
-from harness.benchmark.spec.validate import faults
+from engine.manifest.schema import CliSpec, Manifest
+from harness.benchmark.spec.validate import FieldFault, faults
 from harness.errors import InputError
 from harness.formats.yaml_decode import suggest
 from harness.formats.yaml_document import Document, Key
 
-_OWN = {"command": "benchmark_command", "quick_command": "quick_command",
-        "build_command": "build_command"}
+_KEYS_OF_COMMAND = {"command": "benchmark_command", "quick_command": "quick_command",
+                    "setup_command": "setup_command", "build_command": "build_command"}
+_KEYS_OF_PROGRAM = {"command": "e2e_command", "metric": "e2e_metric",
+                    "timeout_s": "e2e_timeout_s", "setup_command": "setup_command",
+                    "build_command": "build_command"}
+"""The manifest's key of each field of the harness's targets; other fields are in `target`."""
 BACKENDS = ("search", "split", "rewrite-template", "inbox", "cli")
 PLACEHOLDERS = ("prompt", "worktree", "python")
 
@@ -26,20 +29,17 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _BRANCH_FAULT = re.compile(r"\.\.|[\x00-\x20~^:?*\[\\\x7f]|@\{|//|^[-/]|[/.]$|\.lock$|/\.|^\.")
 
-Fault = tuple[Key, str, str]
-"""Where, what, and what to do about it."""
 
-
-def check(manifest: Manifest, document: Document) -> None:
+def check_rules(manifest: Manifest, document: Document) -> None:
     """Raise InputError for the first broken rule, with its line."""
-    rules: tuple[Callable[[Manifest], Iterator[Fault]], ...] = (
+    rules: tuple[Callable[[Manifest], Iterator[FieldFault]], ...] = (
         _names, _shapes, _globs, _commands, _env, _pool, _waits)
     for rule in rules:
         for key, what, fix in rule(manifest):
             raise InputError(what, where=document.at(key), fix=fix)
 
 
-def _names(manifest: Manifest) -> Iterator[Fault]:
+def _names(manifest: Manifest) -> Iterator[FieldFault]:
     for key in ("target_op", "target_backend", "target_lang", "target_gpu"):
         value = getattr(manifest, key)
         if value and not _SLUG.fullmatch(value):
@@ -53,7 +53,7 @@ def _names(manifest: Manifest) -> Iterator[Fault]:
             "write YYYY-MM-DD HH:MM"
 
 
-def _shapes(manifest: Manifest) -> Iterator[Fault]:
+def _shapes(manifest: Manifest) -> Iterator[FieldFault]:
     for key in ("target_shapes", "representative_shapes"):
         value = getattr(manifest, key)
         if isinstance(value, str) and value != "all":
@@ -62,17 +62,18 @@ def _shapes(manifest: Manifest) -> Iterator[Fault]:
             yield (key,), f"{key}: the list is empty", "write all, or leave the key out"
 
 
-def _globs(manifest: Manifest) -> Iterator[Fault]:
+def _globs(manifest: Manifest) -> Iterator[FieldFault]:
     for field in ("edit", "frozen", "extract"):
         for index, glob in enumerate(getattr(manifest, field)):
-            if fault := _glob_fault(glob):
-                yield (field, index), f"{field}: the glob {glob!r} {fault}", \
+            if problem := _glob_fault(glob):
+                yield (field, index), f"{field}: the glob {glob!r} {problem}", \
                     "globs are relative to the project, like src/*.c"
     for index, glob in enumerate(manifest.edit):
         if glob in manifest.frozen:
-            yield ("edit", index), f"edit: {glob!r} is frozen as well", "it can only be one"
-    if manifest.target.kind == "kernel" and (fault := _glob_fault(manifest.target.task)):
-        yield ("target", "task"), f"target.task: {manifest.target.task!r} {fault}", \
+            yield ("edit", index), f"edit: {glob!r} is frozen as well", \
+                "remove it from one of the two"
+    if manifest.target.kind == "kernel" and (problem := _glob_fault(manifest.target.task)):
+        yield ("target", "task"), f"target.task: {manifest.target.task!r} {problem}", \
             "it is a path inside the project"
 
 
@@ -86,11 +87,11 @@ def _glob_fault(glob: str) -> str:
     return "has a '[' without its ']'" if re.search(r"\[[^\]]*$", glob) else ""
 
 
-def _commands(manifest: Manifest) -> Iterator[Fault]:
+def _commands(manifest: Manifest) -> Iterator[FieldFault]:
     for field in manifest.__struct_fields__:
-        if field.endswith("_command") and (fault := _command_fault(getattr(manifest, field))):
-            yield (field,), f"{field}: {fault}", ""
-    yield from _end_to_end(manifest)
+        if field.endswith("_command") and (problem := _command_fault(getattr(manifest, field))):
+            yield (field,), f"{field}: {problem}", ""
+    yield from _harness_faults(faults(end_to_end(manifest)), _KEYS_OF_PROGRAM)
     if manifest.target.kind == "command":
         for key, value in (("benchmark_command", manifest.benchmark_command),
                            ("target.csv", manifest.target.csv),
@@ -99,28 +100,13 @@ def _commands(manifest: Manifest) -> Iterator[Fault]:
             if not value:
                 yield ("target", "kind"), f"a command target needs the key {key!r}", ""
                 return
-        yield from _reported(manifest)
+        yield from _harness_faults(faults(command_target(manifest)), _KEYS_OF_COMMAND)
 
 
-def _end_to_end(manifest: Manifest) -> Iterator[Fault]:
-    metric = end_to_end(manifest).metric
-    if metric is None:
-        return
-    try:
-        metric_units.resolve(metric)
-    except ValueError as error:
-        yield (
-            ("e2e_metric",),
-            f"e2e_metric: {metric.name!r}: {error}",
-            metric_units.metric_help(metric),
-        )
-
-
-def _reported(manifest: Manifest) -> Iterator[Fault]:
-    """Yield what the harness would refuse, under the manifest's own names."""
-    for key, what, fix in faults(command_target(manifest)):
-        own = _OWN.get(str(key[0]))
-        at = (own,) if own else ("target", *key)
+def _harness_faults(found: Iterator[FieldFault], keys: Mapping[str, str]) -> Iterator[FieldFault]:
+    """Yield what the harness would refuse, under the manifest's keys."""
+    for key, what, fix in found:
+        at = (keys[str(key[0])], *key[1:]) if str(key[0]) in keys else ("target", *key)
         label = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in at)
         yield at, f"{label.removeprefix('.')}: {what}", fix
 
@@ -133,7 +119,7 @@ def _command_fault(command: str) -> str:
     return ""
 
 
-def _env(manifest: Manifest) -> Iterator[Fault]:
+def _env(manifest: Manifest) -> Iterator[FieldFault]:
     for name in manifest.env:
         if not _VARIABLE.fullmatch(name):
             yield ("env", name), f"env: {name!r} is no variable name", ""
@@ -145,7 +131,7 @@ def _env(manifest: Manifest) -> Iterator[Fault]:
                     "list names only; values come from kopt's own environment"
 
 
-def _pool(manifest: Manifest) -> Iterator[Fault]:
+def _pool(manifest: Manifest) -> Iterator[FieldFault]:
     pool = manifest.pool
     if not pool.backends:
         yield ("pool", "backends"), "pool.backends: the list is empty", \
@@ -163,34 +149,34 @@ def _pool(manifest: Manifest) -> Iterator[Fault]:
         yield ("pool", "backends"), "pool.backends has 'cli' but pool.cli names no command", \
             "add a pool.cli entry with name and command"
     for index, cli in enumerate(pool.cli):
-        yield from _cli(cli, ("pool", "cli", index), {one.name for one in pool.cli[:index]})
+        yield from _cli(cli, ("pool", "cli", index), {other.name for other in pool.cli[:index]})
 
 
-def _cli(cli: Cli, key: Key, taken: set[str]) -> Iterator[Fault]:
+def _cli(cli: CliSpec, key: Key, taken: set[str]) -> Iterator[FieldFault]:
     label = f"pool.cli[{key[-1]}]"
     if not _SLUG.fullmatch(cli.name):
         yield (*key, "name"), f"{label}.name: {cli.name!r} is no plain name", ""
     if cli.name in taken:
         yield (*key, "name"), f"{label}.name: {cli.name!r} is given twice", ""
     try:
-        named = [name for _, name, _, _ in string.Formatter().parse(cli.command)
-                 if name is not None]
+        placeholders = [name for _, name, _, _ in string.Formatter().parse(cli.command)
+                        if name is not None]
     except ValueError as error:
         yield (*key, "command"), f"{label}.command: {str(error).lower()}", \
             "write {{ and }} for braces that are meant"
         return
-    for name in named:
+    for name in placeholders:
         if name not in PLACEHOLDERS:
             yield (*key, "command"), f"{label}.command: unknown placeholder {{{name}}}", \
                 suggest(name, PLACEHOLDERS)
-    if "prompt" not in named:
-        yield (*key, "command"), f"{label}.command: the task never reaches it", \
+    if "prompt" not in placeholders:
+        yield (*key, "command"), f"{label}.command: the command does not use the task", \
             "use {prompt}, the path of the task's file"
-    if fault := _command_fault(cli.command):
-        yield (*key, "command"), f"{label}.command: {fault}", ""
+    if problem := _command_fault(cli.command):
+        yield (*key, "command"), f"{label}.command: {problem}", ""
 
 
-def _waits(manifest: Manifest) -> Iterator[Fault]:
+def _waits(manifest: Manifest) -> Iterator[FieldFault]:
     if manifest.gpu.retry_s > manifest.gpu.limit_s:
         yield ("gpu", "retry_s"), "gpu.retry_s is longer than gpu.limit_s", ""
 

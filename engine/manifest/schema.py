@@ -1,7 +1,7 @@
-"""A campaign's spec: what to make faster, how to judge it, how much to spend on it.
+"""The manifest of a campaign: what to make faster, how to judge it, how much to spend on it.
 
 Every field of the operator-optimization manifest (target_op ... created) plus kopt's own; only
-`target_op` has no default. Seconds, shares of one and percents are named in the fields.
+`target_op` has no default. Field names state seconds; shares are of one, percents end in `_pct`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from harness.benchmark.spec.command_target import CheckColumn, Combine, Metric, Scoring
 from harness.timing.plan import Cache, Plan, Score
 
 MAX_ITERATIONS = 120
-"""A practical ceiling of cost against benefit: rounds must stay below it."""
+"""Rounds must stay below this: more cost more than they gain."""
 
 Text = Annotated[str, Meta(min_length=1, max_length=4000)]
 Count = Annotated[int, Meta(ge=1, le=10_000)]
@@ -24,79 +25,59 @@ Shape = str | tuple[int, ...] | dict[str, int]
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Common to all parts of a manifest: frozen, told by name, closed to unknown keys."""
-
-
-class MetricSpec(_Part, frozen=True, kw_only=True):
-    """A column of numbers; its unit says which direction is better, or `direction` does.
-
-    `weight` is its share where several are combined: work for a rate, calls for a time.
-    """
-
-    name: Text
-    unit: str = ""
-    direction: Literal["lower", "higher"] | None = None
-    weight: Annotated[float, Meta(gt=0)] = 1.0
-
-
-class CheckSpec(_Part, frozen=True, kw_only=True):
-    """The correctness column, and what it must hold: `== 0`, `<= 1e-3`, `PASS|OK`."""
-
-    column: Text
-    rule: str = ""
+    """Base of all parts of a manifest: frozen, by keyword, without unknown keys."""
 
 
 class TargetSpec(_Part, frozen=True, kw_only=True):
-    """What is measured: a `kernel` by its task file, or the user's own benchmark `command`.
+    """What is measured: a `kernel` described by a task file, or the project's benchmark `command`.
 
-    A command's benchmark writes `csv`; `check` is its correctness column, in one line also with
-    what it must hold (`err == 0`), `metrics` its numbers, of which a name alone says the unit or,
-    by a word such as `latency` or `throughput`, which direction is better; others need it told.
-    `configs` names the columns that make a config class, whole or cut as in `context <= 1024` (each
-    row is one of its own without), `ignore` those that say nothing.
+    A command writes `csv`. `check` is its correctness column, also with a rule (`err == 0`).
+    `metrics` are its columns of numbers; the name of one states its unit or, by a word such as
+    `latency` or `throughput`, which direction is better, or else the metric gives unit or direction
+    itself. `configs` names the columns that make a config class, whole or cut as in
+    `context <= 1024`; without it each row is a class. `ignore` names columns without meaning.
     """
 
-    kind: Literal["kernel", "command", "schedule"] = "kernel"
+    kind: Literal["kernel", "command"] = "kernel"
     task: Text = "task.yaml"
     csv: str = ""
     quick_csv: str = ""
-    """Where the quick command writes, if it is another file."""
-    check: str | CheckSpec = ""
-    metrics: tuple[Text | MetricSpec, ...] = ()
+    """The file that the quick command writes, if it differs from `csv`."""
+    check: str | CheckColumn = ""
+    metrics: tuple[Text | Metric, ...] = ()
     configs: tuple[Text, ...] = ()
     core: tuple[Text, ...] = ()
-    """Names of the classes that matter most, as verdicts have them; found in the baseline."""
+    """Names of the most important classes, as in verdicts; by default found in the baseline."""
     ignore: tuple[Text, ...] = ()
-    combine: Literal["auto", "step", "geometric"] = "auto"
-    """How a row's metrics make one: a step's sum, where they are of one unit, or their mean."""
-    scoring: Literal["geometric", "total"] = "geometric"
-    """How rows make one score; a row that fails makes it 0."""
+    combine: Combine = "auto"
+    """How a row's metrics become one cost: `step` sums those of one unit, `geometric` averages."""
+    scoring: Scoring = "geometric"
+    """How the rows become one score; a row that fails its check makes it 0."""
     weights: str = ""
-    """A CSV file of how often each shape is called, as a trace counts it, read when a campaign
-    starts: config columns (a kernel's dimensions) and `calls`, the weight of rows in the score."""
+    """A CSV file of the calls of each shape, as `kopt trace` writes it, read at a campaign's start:
+    config columns (a kernel's dimensions) and `calls`, the weight of rows in the score."""
     timeout_s: Seconds = 1800.0
-    """What one run of a command may take."""
+    """Time limit of one run of a command."""
 
 
-class Cli(_Part, frozen=True, kw_only=True):
-    """Any command as a worker; {prompt}, {worktree} and {python} in it are filled in."""
+class CliSpec(_Part, frozen=True, kw_only=True):
+    """A command as a worker; {prompt}, {worktree} and {python} in it are replaced."""
 
     name: Text
     command: Text
     env: tuple[Text, ...] = ()
-    """Names of the variables it may see, beyond the few every worker gets."""
+    """Names of environment variables it may see, beyond the few that every worker gets."""
     network: bool = True
     gpu: bool = False
-    """Whether it may see the cards: what it runs there waits for no gate, and voids what is timed
-    meanwhile.
+    """Whether it may use the cards. Its work there waits for no lock and voids concurrent timings.
     """
     timeout_s: Seconds = 1800.0
     cost: Annotated[float, Meta(ge=0)] = 0.0
-    """What one attempt costs, in the unit of `budget.cost`; declared, as no worker is believed."""
+    """Cost of one attempt in the unit of `budget.cost`; declared, as workers are not trusted."""
 
 
 class PoolSpec(_Part, frozen=True, kw_only=True):
-    """The slots of a round and the workers that fill them; None leaves the number to kopt."""
+    """The slots of a round and the workers that fill them; None lets kopt choose the number."""
 
     mode: Literal["mixed", "fixed", "planned"] = "mixed"
     slots: Annotated[int, Meta(ge=1, le=64)] | None = None
@@ -106,18 +87,18 @@ class PoolSpec(_Part, frozen=True, kw_only=True):
     backends: tuple[str, ...] = ("search", "split", "rewrite-template", "inbox")
     trials: Count = 24
     """Trials of one search slot."""
-    cli: tuple[Cli, ...] = ()
+    cli: tuple[CliSpec, ...] = ()
     worker_timeout_s: Seconds = 1800.0
     skip_profile: bool = False
-    """Plan from what was measured alone: no compiler's remarks, no look at the machine's limits."""
+    """Plan from measurements only, without compiler remarks and the machine's limits."""
     selftest_iterations: Count | None = None
-    """What KOPT_SELFTEST_ITERATIONS tells workers of how often to repeat what they try out
-    themselves; verdicts do not look at it."""
+    """How often workers should repeat their own tests, passed to them as KOPT_SELFTEST_ITERATIONS;
+    verdicts do not use it."""
 
 
 class GpuSpec(_Part, frozen=True, kw_only=True):
-    """Which devices ("auto", "cpu", "cuda:0", a UUID, several with commas) and how long to wait for
-    an idle one. A campaign spreads over `cards` of them at most.
+    """The devices ("auto", "cpu", "cuda:0", a UUID, or several with commas), how many of them a
+    campaign uses at most (`cards`), and how long to wait for an idle one.
     """
 
     device: Text = "auto"
@@ -127,9 +108,9 @@ class GpuSpec(_Part, frozen=True, kw_only=True):
 
 
 class DecisionSpec(_Part, frozen=True, kw_only=True):
-    """When a gain counts: shares of one, so a margin of 0.01 is one percent.
+    """When a gain counts; all are shares of one, so a margin of 0.01 is one percent.
 
-    On a GPU `score` says which time carries the interval, `cache` how calls find the last cache.
+    On a GPU `score` chooses the time that is judged, `cache` the state of the last-level cache.
     """
 
     margin: Annotated[float, Meta(ge=0, le=0.5)] = 0.01
@@ -140,7 +121,7 @@ class DecisionSpec(_Part, frozen=True, kw_only=True):
     looks: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
 
     def plan(self, alpha: float) -> Plan:
-        """Return how a verdict is to look, at its own share of the campaign's error rate."""
+        """Return the plan of a verdict with its share `alpha` of the campaign's error rate."""
         return Plan(alpha=alpha, margin=self.margin, tolerance=self.tolerance, score=self.score,
                     cache=self.cache)
 
@@ -148,7 +129,7 @@ class DecisionSpec(_Part, frozen=True, kw_only=True):
 class BudgetSpec(_Part, frozen=True, kw_only=True):
     """What a campaign may spend over all its runs; `pairs` bounds the process pairs of a verdict.
 
-    Ahead of the end of `wall_s` workers are ended in time to judge what they captured.
+    Workers are stopped before `wall_s` ends, early enough to judge the changes they made.
     """
 
     wall_s: Seconds | None = None
@@ -156,11 +137,11 @@ class BudgetSpec(_Part, frozen=True, kw_only=True):
     cost: Annotated[float, Meta(gt=0)] | None = None
     pairs: Annotated[int, Meta(ge=1, le=200)] | None = None
     disk_gb: Annotated[float, Meta(gt=0)] | None = None
-    """What the campaign's folder may take."""
+    """Limit of the campaign's folder in GB."""
 
 
 class StopSpec(_Part, frozen=True, kw_only=True):
-    """When a campaign ends before its rounds do."""
+    """When a campaign ends before its last round."""
 
     consecutive_regressions: Count = 5
     efficiency_pct: Annotated[float, Meta(gt=0, le=100)] | None = None
@@ -174,25 +155,25 @@ class Manifest(_Part, frozen=True, kw_only=True):
     target_gpu: str = ""
     target_shapes: str | tuple[Shape, ...] = "all"
     primary_metric: Text = "latency"
-    """Those of a benchmark's metrics, with commas, that enter its score; others are shown."""
+    """The benchmark's metrics that enter the score, separated by commas; others are shown."""
     performance_target: str | None = None
     project_skill: str | None = None
     execution_mode: Literal["repo", "workspace"] = "repo"
-    """On a clone of the project, or on a copy of what the kernel needs of it."""
+    """Work on a clone of the project, or on a copy of the files that the kernel needs."""
     extract: tuple[str, ...] = ()
-    """Globs of what such a copy has besides the kernel's folder, tests and benchmarks."""
+    """Globs of further files for such a copy, beside the kernel's folder, tests and benchmarks."""
     kernel_source: str = ""
     test_command: str = ""
-    """Run on each candidate before it is timed."""
+    """Runs on each candidate before it is timed."""
     full_test_command: str = ""
-    """Run on the baseline, once, and on the best whenever it is measured against the baseline."""
+    """Runs once on the baseline, and on the best whenever it is measured against the baseline."""
     benchmark_command: str = ""
     quick_command: str = ""
     representative_shapes: str | tuple[Shape, ...] | None = None
     git_commit: bool = True
     git_branch: Text = "auto"
-    """The branch of the project that kept commits go to: `optimize/` and the campaign's name, or
-    one of this name; none with `none`."""
+    """The project's branch for kept commits: a name, `auto` for `optimize/` and the campaign's
+    name, or `none`."""
     max_iterations: Annotated[int, Meta(ge=1, lt=MAX_ITERATIONS)] | None = None
     created: str = ""
 
@@ -200,21 +181,20 @@ class Manifest(_Part, frozen=True, kw_only=True):
     """Folder of the project; `load` makes it absolute against the manifest's own folder."""
     target: TargetSpec = TargetSpec()
     edit: tuple[str, ...] = ()
-    """Globs of what a candidate may change; empty means the target's source file."""
+    """Globs of the files that a candidate may change; empty means the target's source file."""
     frozen: tuple[str, ...] = ()
-    """Globs of what it must not; empty means the reference and the task file."""
+    """Globs of files it must not change; empty means the reference and the task file."""
     carry: tuple[str, ...] = ()
-    """Globs of built files that git ignores and every checkout is to have, as copies."""
+    """Globs of built files that git ignores and that are copied into every checkout."""
     python: str | None = None
     env: dict[str, str] = {}
     setup_command: str = ""
     build_command: str = ""
     format_command: str = ""
     e2e_command: str = ""
-    """The whole program that the kernel is a part of, run with the best and without it at the end.
-    """
-    e2e_metric: Text | MetricSpec | None = None
-    """A number that it prints after this name; its wall time counts without."""
+    """The whole program that uses the kernel; runs at the end with the baseline and the best."""
+    e2e_metric: Text | Metric | None = None
+    """The name of a number that it prints; without one its wall time counts."""
     e2e_timeout_s: Seconds = 3600.0
     approval: Approval = "flagged"
     pool: PoolSpec = PoolSpec()
@@ -224,8 +204,7 @@ class Manifest(_Part, frozen=True, kw_only=True):
     stop: StopSpec = StopSpec()
 
 
-def publishes(manifest: Manifest) -> bool:
-    """Tell whether kept commits go to the project: those of an extracted copy are of no use there.
-    """
+def publishes_commits(manifest: Manifest) -> bool:
+    """Tell whether kept commits go to the project; those of an extracted copy do not fit there."""
     return manifest.git_commit and manifest.git_branch != "none" \
         and manifest.execution_mode == "repo"

@@ -40,9 +40,9 @@ class Planner:
     def reason_to_stop(self) -> str:
         """Return why the campaign ends here, or ""."""
         manifest, past = self.setup.manifest, self.history()
-        wanted = goal.parse(manifest.performance_target or "")
+        wanted = goal.parse_goal(manifest.performance_target or "")
         reached = "" if wanted is None else \
-            goal.reached(wanted, survey.verdict_of_best(self.context), self.setup.target)
+            goal.reached_by(wanted, survey.verdict_of_best(self.context), self.setup.target)
         return reason_to_stop(manifest, past.tally, spent=self.meter.spent,
                               margin_s=self._margin(past, self._slots, work=BEGINNING),
                               pct_of_roofline=survey.reached(self.context), reached=reached)

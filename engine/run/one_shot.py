@@ -55,7 +55,7 @@ class OneShot:
 
     def __init__(self, manifest_path: Path, *, base: str = "HEAD") -> None:
         self.manifest = load.load(manifest_path)
-        benchmark_target.check_judgeable(self.manifest)
+        benchmark_target.check_runnable(self.manifest)
         given = shape_weights.read(self.manifest)
         self._made = tempfile.TemporaryDirectory(prefix="kopt-")
         self.folder = Path(self._made.name)
@@ -116,7 +116,7 @@ class OneShot:
     @property
     def edit(self) -> tuple[str, ...]:
         if self.command is not None:
-            return benchmark_target.edit(self.manifest)
+            return benchmark_target.editable_globs(self.manifest)
         return self.manifest.edit or (self.target.source,)
 
     @property
@@ -129,7 +129,7 @@ class OneShot:
     @property
     def frozen(self) -> tuple[str, ...]:
         if self.command is not None:
-            return benchmark_target.frozen(self.manifest, self.repo.files(self.base))
+            return benchmark_target.frozen_globs(self.manifest, self.repo.files(self.base))
         return self.manifest.frozen or (self.target.reference_file, self.manifest.target.task)
 
     def knobs(self) -> tuple[Knob, ...]:

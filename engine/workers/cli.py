@@ -14,7 +14,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine.manifest.schema import Cli
+from engine.manifest.schema import CliSpec
 from engine.task import Task
 from engine.workers import split_prompt
 from engine.workers.protocol import LOG, Report, Tick, WorkerBench
@@ -70,7 +70,7 @@ claims that you report are not read. You cannot change the benchmark or its test
 class CliWorker:
     """Runs one of the manifest's commands; {prompt}, {worktree} and {python} are filled in."""
 
-    def __init__(self, commands: Sequence[Cli]) -> None:
+    def __init__(self, commands: Sequence[CliSpec]) -> None:
         self._commands = {command.name: command for command in commands}
 
     def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:

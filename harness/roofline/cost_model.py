@@ -9,7 +9,7 @@ typically off by a factor of 1.18, at most 1.88, and 91 % of pairs of configurat
 order. No constant was fitted, but the term for the near cache was added after a first look at these
 points (1.23 and 2.53 before), so that they are no independent test. No other card was at hand. A
 config's masks, redundant threads, bank conflicts and uneven programs are in no term: trust the
-order more than a latency, and a measurement more than both (`verdict.outranks`).
+order more than a latency, and a measurement more than both.
 """
 
 from __future__ import annotations

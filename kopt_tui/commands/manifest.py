@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from engine.manifest.load import check_runnable, dump, load, schema
+from engine.manifest.benchmark_target import check_runnable
+from engine.manifest.load import dump, load, schema
 from harness.errors import InputError
 from kopt_tui.cli.json_output import emit
 from kopt_tui.cli.parser import Commands, add_json

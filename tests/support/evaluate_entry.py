@@ -69,35 +69,35 @@ class Entry:
         self.asked = 0
         """How many requests would have gone to the harness."""
         (folder / "tmp").mkdir()
-        checkout = one_shot.Lineage.checkout_tree
+        checkout = one_shot.CampaignRepo.checkout_tree
         patch.setattr(tempfile, "tempdir", str(folder / "tmp"))
         patch.setattr(harness_client, "evaluate", self.evaluate)
         patch.setattr(one_shot.projects, "find", functools.cache(one_shot.projects.find))
-        real = one_shot.Lineage.create
+        real = one_shot.CampaignRepo.create
         clone = functools.cache(lambda project: real(folder / "clone", "direct", project))
-        patch.setattr(one_shot.Lineage, "create", lambda folder, name, project, **_: clone(project))
+        patch.setattr(one_shot.CampaignRepo, "create", lambda folder, name, project, **_: clone(project))
 
         @functools.cache
-        def out(repo: one_shot.Lineage, tree: str) -> Path:
+        def out(repo: one_shot.CampaignRepo, tree: str) -> Path:
             checkout(repo, tree, folder / "trees" / tree)
             return folder / "trees" / tree
 
-        patch.setattr(one_shot.Lineage, "checkout_tree", lambda repo, tree, path:
+        patch.setattr(one_shot.CampaignRepo, "checkout_tree", lambda repo, tree, path:
                       shutil.copytree(out(repo, tree), path))
-        capture = one_shot.Lineage.capture
+        capture = one_shot.CampaignRepo.capture
         captured: dict[bytes, Any] = {}
 
-        def take(repo: one_shot.Lineage, tree: Path, *more: Any) -> Any:
+        def take(repo: one_shot.CampaignRepo, tree: Path, *more: Any) -> Any:
             text = (tree / "scale.c").read_bytes()
             if text not in captured:
                 captured[text] = capture(repo, tree, *more)
             return captured[text]
 
-        patch.setattr(one_shot.Lineage, "capture", take)
+        patch.setattr(one_shot.CampaignRepo, "capture", take)
         for name in ("tree_of", "resolve", "read", "apply"):
-            patch.setattr(one_shot.Lineage, name, functools.cache(getattr(one_shot.Lineage, name)))
-        read = one_shot.Lineage.read
-        patch.setattr(one_shot.Lineage, "read", lambda repo, base, path: self.task
+            patch.setattr(one_shot.CampaignRepo, name, functools.cache(getattr(one_shot.CampaignRepo, name)))
+        read = one_shot.CampaignRepo.read
+        patch.setattr(one_shot.CampaignRepo, "read", lambda repo, base, path: self.task
                       if self.task is not None and path == "task.yaml"
                       else read(repo, base, path))
 

@@ -34,7 +34,7 @@ def find(setup: Setup, device: Device, *, cancel: threading.Event | None = None,
     """Run the baseline's benchmark, and write what it shows into the campaign's folder.
 
     Returns the campaign as its manifest has it then. The card is idle, which is for the caller to
-    see to. Raises SickIncumbent for a benchmark that does not work, Cancelled.
+    see to. Raises BrokenIncumbent for a benchmark that does not work, Cancelled.
     """
     assert setup.command is not None
     base = setup.tree(setup.repo.base)

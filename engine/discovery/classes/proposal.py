@@ -16,7 +16,7 @@ from engine.discovery.project.columns import TableColumn
 from harness.benchmark.runs import row_keys, run_pairs
 from harness.benchmark.runs.result_table import BenchmarkFault, ResultTable, TableReading
 from harness.benchmark.runs.row_keys import RowKey
-from harness.benchmark.runs.run_pairs import BrokenBaseline
+from harness.benchmark.runs.run_pairs import BrokenIncumbent
 from harness.benchmark.spec import metric_units
 from harness.benchmark.spec.command_target import CommandTarget, Metric
 from harness.benchmark.spec.metric_units import RowCost
@@ -77,7 +77,7 @@ def propose(target: CommandTarget, readings: Sequence[TableReading], source: str
     `weights` are those of rows, by the cells of `strata.keys_of`, where time is not what counts.
     `beside` are runs on other code, such as a candidate's: rows that gain alike are of one class.
     `measured` is what a quick command of the user's writes: its rows are the shapes.
-    The classes are those of `target.configs` where it names some. Raises SickIncumbent.
+    The classes are those of `target.configs` where it names some. Raises BrokenIncumbent.
     """
     runs = read(target, readings, weights=weights, beside=beside)
     found = strata.find(runs.columns, runs.costs, others=runs.others, shares=runs.shares,
@@ -94,7 +94,7 @@ def read(target: CommandTarget, readings: Sequence[TableReading], *,
          beside: Sequence[TableReading] = ()) -> RowBehaviour:
     """Return the rows of several runs on the same code, each cost the median of its runs.
 
-    Raises SickIncumbent where the runs do not have the same rows, or a row fails its check.
+    Raises BrokenIncumbent where the runs do not have the same rows, or a row fails its check.
     """
     tables = [reading.table for reading in (*readings, *beside)]
     first, measure = tables[0], RowCost(target)
@@ -104,11 +104,11 @@ def read(target: CommandTarget, readings: Sequence[TableReading], *,
         costs = _costs(measure, readings, found, keys)
         other = _costs(measure, beside, found, keys)
     except BenchmarkFault as fault:
-        raise BrokenBaseline(fault) from None
+        raise BrokenIncumbent(fault) from None
     left_out = {target.check.column, *target.ignore, *(one.name for one in target.metrics)}
     looked = [columns.look(name, first.column(name)) for name in first.columns
               if name not in left_out]
-    timed = not any(metric.rate for metric in measure.metrics)
+    timed = not any(metric.is_rate for metric in measure.metrics)
     named = [first.columns.index(name) for name in strata.keys_of(looked)]
     shares = costs if timed else (1.0,) * len(costs)
     if target.weights is not None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from engine.verify import gate
 from harness.benchmark.runs.csv_reader import CsvReader
 from harness.benchmark.runs.result_table import BenchmarkFault, ResultTable, TableReading, judge
-from harness.benchmark.runs.run_pairs import BrokenBaseline
+from harness.benchmark.runs.run_pairs import BrokenIncumbent
 from harness.benchmark.runs.workdir import COMMAND_LIMITS, CommandEnvironment, WorkingCopy
 from harness.benchmark.spec.command_target import BenchmarkMode, CommandTarget
 from harness.benchmark.spec.metric_units import RowCost
@@ -34,8 +34,8 @@ def readings(target: CommandTarget, tree: Path, device: Device, folder: Path, *,
              on_wait: Callable[[str], None] | None = None) -> list[TableReading]:
     """Run the full benchmark of a checkout some times, then `also`, in a copy below `folder`.
 
-    The target's setup and build commands run first. Raises SickIncumbent for a benchmark that gives
-    no table, Cancelled.
+    The target's setup and build commands run first. Raises BrokenIncumbent for a benchmark that
+    gives no table, Cancelled.
     """
     measure = RowCost(target)
     try:
@@ -51,7 +51,7 @@ def readings(target: CommandTarget, tree: Path, device: Device, folder: Path, *,
                     table, wall_s = side.benchmark(mode, reader, held)
                 found.append(judge(table, target, measure, csv=mode.csv, wall_s=wall_s))
     except BenchmarkFault as fault:
-        raise BrokenBaseline(fault) from None
+        raise BrokenIncumbent(fault) from None
     return found
 
 

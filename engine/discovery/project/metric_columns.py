@@ -69,7 +69,7 @@ def whose(name: str) -> tuple[str, ...]:
 
 def _metrics(names: Sequence[str]) -> tuple[str, ...]:
     """Return one implementation's metrics: times rather than rates, one statistic of each."""
-    times = [name for name in names if not metric_units.resolve(Metric(name=name)).rate]
+    times = [name for name in names if not metric_units.resolve(Metric(name=name)).is_rate]
     kept: dict[frozenset[str], str] = {}
     for name in times or names:
         said = columns.words(name)

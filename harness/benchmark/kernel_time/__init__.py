@@ -1,4 +1,4 @@
 """GPU kernel time of a benchmark run, measured by CUPTI, to confirm reported gains.
 
-Face: cupti, gain, kernel_trace.
+Face: cupti, gain.
 """

@@ -16,7 +16,7 @@ import string
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +29,7 @@ from harness.formats import file_copy
 from harness.formats.text import plain
 from harness.isolation import guard
 from harness.isolation.guard import Confine
+from harness.verdict import Evidence, KernelShare
 
 T = TypeVar("T")
 SOURCE = Path(__file__).parent / "cupti.c"
@@ -36,6 +37,8 @@ FOLDER = "kernel-time"
 LIMITS = {"files": 512, "bytes": 4 << 20, "all": 16 << 20, "lines": 4100, "names": 4096,
           "name": 300}
 """Of what a run may leave; a program that starts more processes is not looked at."""
+MOST_KERNELS, SHOWN_KERNELS = 8, 3
+"""Kernels that a verdict lists, and that its evidence names."""
 _NUMBER = re.compile(r"[0-9]{1,19}")
 _HEADER = re.compile(r"kopt-kernel-time\t1\t[0-9]{1,10}\t[01]")
 _FILE = re.compile(r"k\.[0-9]{1,10}\.[0-9]{1,3}")
@@ -221,3 +224,19 @@ def _kernel(rest: str) -> tuple[str, KernelLaunches]:
         raise KernelTimeUnavailable("what CUPTI saw cannot be: its numbers contradict each other")
     name = " ".join(plain(parts[4], LIMITS["name"]).split())
     return name, KernelLaunches(launches=launches, total_ns=total, least_ns=least, blocks=blocks)
+
+
+def kernel_shares(profile: KernelProfile) -> tuple[KernelShare, ...]:
+    """Return the kernels that take the most of a run's GPU time, the longest first."""
+    whole_ns = sum(kernel.total_ns for kernel in profile.values())
+    ranked = sorted(profile.items(), key=lambda item: (-item[1].total_ns, item[0]))
+    return tuple(KernelShare(name=name, launches=kernel.launches, mean_us=kernel.mean_ns / 1e3,
+                             share=kernel.total_ns / whole_ns)
+                 for name, kernel in ranked[:MOST_KERNELS])
+
+
+def trace_evidence(kernels: Sequence[KernelShare]) -> Evidence:
+    """Return the longest kernels in words."""
+    parts = [f"{kernel.name or 'unnamed kernels'} {kernel.share:.0%} ({kernel.launches} launches "
+             f"of {kernel.mean_us:.4g} us)" for kernel in kernels[:SHOWN_KERNELS]]
+    return Evidence(kind="trace", detail=f"GPU time of a run goes to {', '.join(parts)}, by CUPTI")

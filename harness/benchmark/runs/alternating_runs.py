@@ -11,7 +11,7 @@ from harness.benchmark.runs import row_keys as rows
 from harness.benchmark.runs.clean_runs import CleanRuns
 from harness.benchmark.runs.csv_reader import CsvReader
 from harness.benchmark.runs.result_table import BenchmarkFault, FailedRow, TableReading
-from harness.benchmark.runs.run_pairs import BrokenBaseline, RunPair, Series
+from harness.benchmark.runs.run_pairs import BrokenIncumbent, RunPair, Series
 from harness.benchmark.runs.workdir import WorkingCopy
 from harness.benchmark.spec.command_target import BenchmarkMode, CommandTarget
 from harness.benchmark.spec.metric_units import RowCost
@@ -57,7 +57,7 @@ class AlternatingRuns:
     def run(self) -> Series:
         """Collect pairs until it is enough.
 
-        Raises Fault (the candidate's run), Wrong (its rows), SickIncumbent or Cancelled.
+        Raises Fault (the candidate's run), Wrong (its rows), BrokenIncumbent or Cancelled.
         """
         looks = stopping_rule.at_least(self.plan.looks)
         for number in range(1, looks[-1] + 1):
@@ -97,7 +97,7 @@ class AlternatingRuns:
                 alone=lambda: self.reading("incumbent", held))
 
     def reading(self, name: str, held: DeviceLock) -> TableReading:
-        """Return one run of a side. Raises Fault, or SickIncumbent where that side is ill."""
+        """Return one run of a side. Raises Fault, or BrokenIncumbent where that side is ill."""
         target = self.bench.target
         try:
             found, wall_s = self.bench.undisturbed.run(
@@ -111,7 +111,7 @@ class AlternatingRuns:
                     "" if target.check.rule else
                     f"say what passes, such as check: '{target.check.column} == 0'"))
         except BenchmarkFault as fault:
-            raise (BrokenBaseline(fault) if name == "incumbent" else fault) from None
+            raise (BrokenIncumbent(fault) if name == "incumbent" else fault) from None
         return read
 
     def _wrong(self, pair: RunPair) -> IncorrectCandidate:

@@ -9,7 +9,7 @@ from time import perf_counter_ns
 from typing import TypeVar
 
 from harness.benchmark.runs.result_table import BenchmarkFault
-from harness.benchmark.runs.run_pairs import BrokenBaseline
+from harness.benchmark.runs.run_pairs import BrokenIncumbent
 from harness.benchmark.runs.workdir import COMMAND_LIMITS
 from harness.devices.device import Device
 from harness.devices.monitoring import interference
@@ -54,11 +54,11 @@ class CleanRuns:
         """
         disturbed: dict[str, bool] = {}
         for _ in range(1 + MOST_VOIDED):
-            failure: BenchmarkFault | BrokenBaseline | None = None
+            failure: BenchmarkFault | BrokenIncumbent | None = None
             self._windows, began_ns = [], perf_counter_ns()
             try:
                 result = work()
-            except (BenchmarkFault, BrokenBaseline) as error:
+            except (BenchmarkFault, BrokenIncumbent) as error:
                 failure = error
             if not (why := self._why(began_ns, disturbed)):
                 if failure is not None:
@@ -97,7 +97,7 @@ class CleanRuns:
         self._windows, began_ns = [], perf_counter_ns()
         try:
             alone()
-        except (BenchmarkFault, BrokenBaseline):
+        except (BenchmarkFault, BrokenIncumbent):
             return False
         return not self._why(began_ns, {})
 

@@ -115,7 +115,7 @@ def judge(table: ResultTable, target: CommandTarget, measure: RowCost, *, csv: s
         if not wanted.passes(cell):
             told = repr(cell) if cell else "empty"
             failed.append(FailedRow(row=row, what=(
-                f"{target.check.column} is {told}, expected {wanted.told}")))
+                f"{target.check.column} is {told}, expected {wanted.text}")))
             costs.append(())
             continue
         values = [_value(text, name, row, csv) for text, name in

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.benchmark.runs.result_table import NAMED, BenchmarkFault, ResultTable
-from harness.benchmark.spec import metric_units, metric_words, row_classes
+from harness.benchmark.spec import metric_units, row_classes
 from harness.benchmark.spec.command_target import CommandTarget
 
 RowKey = tuple[str, ...]
@@ -57,7 +57,7 @@ def _apart(table: ResultTable, columns: Sequence[str]) -> bool:
 def _measured(name: str) -> bool:
     """Tell whether a name has a unit; `filter_s` is rather a dimension, `time_s` is not."""
     unit = metric_units.unit_in(name)
-    return bool(unit) and (unit.casefold() != "s" or metric_words.direction(name) == "lower")
+    return bool(unit) and (unit.casefold() != "s" or metric_units.direction_in(name) == "lower")
 
 
 def _steady(name: str, tables: Sequence[ResultTable]) -> bool:

@@ -25,7 +25,7 @@ from harness.timing.stats import weighted_mean
 Costs = Sequence[float]
 
 
-class BrokenBaseline(IncumbentFault):
+class BrokenIncumbent(IncumbentFault):
     """The benchmark does not work on the incumbent either: no candidate is to blame."""
 
     def __init__(self, fault: BenchmarkFault) -> None:
@@ -77,7 +77,11 @@ class Series:
 
 
 def build(target: CommandTarget, measure: RowCost, pairs: Sequence[RunPair]) -> Series:
-    """Match the rows of all runs. Raises Fault where the candidate's do not fit, SickIncumbent."""
+    """Match the rows of all runs by their configuration.
+
+    Raises BenchmarkFault if the candidate's rows do not fit, BrokenIncumbent if the incumbent's do
+    not agree among themselves.
+    """
     mine = [pair.incumbent.table for pair in pairs]
     theirs = [pair.candidate.table for pair in pairs]
     found = rows.find_config_columns(target, mine, theirs)
@@ -87,7 +91,7 @@ def build(target: CommandTarget, measure: RowCost, pairs: Sequence[RunPair]) -> 
         for run in own:
             rows.expect_same(wanted, run, found.columns, whose="its first run")
     except BenchmarkFault as fault:
-        raise BrokenBaseline(fault) from None
+        raise BrokenIncumbent(fault) from None
     got = [rows.keyed(table, found.columns) for table in theirs]
     for run in got:
         rows.expect_same(wanted, run, found.columns)

@@ -18,7 +18,7 @@ from pathlib import Path
 from harness.benchmark.runs import clean_runs, row_keys, run_pairs
 from harness.benchmark.runs.alternating_runs import ORDER, AlternatingRuns
 from harness.benchmark.runs.result_table import BenchmarkFault, TableReading
-from harness.benchmark.runs.run_pairs import BrokenBaseline, RunPair, Series
+from harness.benchmark.runs.run_pairs import BrokenIncumbent, RunPair, Series
 from harness.benchmark.runs.workdir import WorkingCopy
 from harness.benchmark.search import finals
 from harness.benchmark.search.round_robin import RoundRobin
@@ -119,7 +119,7 @@ class CommandLoop(BenchmarkEvaluation):
                 try:
                     self._try_all(on_trial)
                     contenders = self._contenders(repeats)
-                except (BrokenBaseline, BenchmarkFault, DeviceFault) as ended:
+                except (BrokenIncumbent, BenchmarkFault, DeviceFault) as ended:
                     if self.ruling.best is None:
                         raise
                     self.notes.append(f"ended after {len(self.trials)} trials: {ended.what}")
@@ -150,7 +150,7 @@ class CommandLoop(BenchmarkEvaluation):
             began = time.monotonic()
             try:
                 tried = self._try(config) if self.first is not None else self._try_default()
-            except BrokenBaseline as sick:
+            except BrokenIncumbent as sick:
                 if self.first is None or self._sick:
                     raise
                 self._sick = True  # a hiccup of the machine: whatever was found is not lost to it
@@ -175,7 +175,7 @@ class CommandLoop(BenchmarkEvaluation):
             if pair.candidate.failed:
                 raise BenchmarkFault("failed-check", pair.candidate.failed[0].what)
         except BenchmarkFault as fault:
-            raise BrokenBaseline(fault) from None
+            raise BrokenIncumbent(fault) from None
         self.first = pair
         turned = RunPair(incumbent=pair.candidate, candidate=pair.incumbent)
         found = run_pairs.build(self.target, self.measure, [pair, turned])

@@ -1,4 +1,7 @@
-"""A command target: the project's own benchmark, what it writes, and how that is to be read."""
+"""A command target: the project's own benchmark, the table it writes, and how to read that table.
+
+The manifest and the harness share these types; `validate` checks them wherever text becomes data.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,14 @@ Direction = Literal["lower", "higher"]
 Combine = Literal["auto", "step", "geometric"]
 Scoring = Literal["geometric", "total"]
 ModeName = Literal["quick", "full"]
-FieldFault = tuple[tuple[str | int, ...], str, str]
-"""Which field is wrong, what is wrong with it, and what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """One column of numbers; a unit or direction that is not given is looked for in its name.
+    """One column of numbers; without `unit` and `direction` its name has to say them.
 
-    `weight` is its share where several metrics are combined: work for a rate, calls for a time. One
-    of weight 0 is shown and enters no score.
+    `weight` is its share where several metrics are combined: work for a rate, calls for a time. A
+    metric of weight 0 is shown and enters no score.
     """
 
     name: str
@@ -33,7 +34,10 @@ class Metric:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckColumn:
-    """The column that says whether a row is right, and what it must hold; see `rule`."""
+    """The column that says whether a row is correct, and the rule its cells must meet.
+
+    Rules are `== 0`, `<= 1e-3`, `PASS|OK`; see `check_rule`.
+    """
 
     column: str
     rule: str = ""
@@ -41,7 +45,7 @@ class CheckColumn:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkMode:
-    """One of the two commands that measure: representative shapes, or all of them."""
+    """One of the two measuring commands: `quick` on representative shapes, or `full` on all."""
 
     name: ModeName
     command: str
@@ -52,10 +56,10 @@ class BenchmarkMode:
 class CommandTarget:
     """A benchmark command of the project; it runs in the project's folder and writes `csv` there.
 
-    `configs` names the columns whose values make a config class, whole or cut (see `classes`); each
-    row is one of its own where it is empty. `ignore` names columns that say nothing. With
-    `same_rows` the quick command claims to measure the rows of the full one. `timeout_s` is for one
-    run.
+    `configs` names the columns whose values make a config class, whole or cut (see `row_classes`);
+    if it is empty, each row is a class of its own. `ignore` names columns without meaning. With
+    `same_rows` the quick command claims to measure the same rows as the full one. `timeout_s` is
+    the limit of one run.
     """
 
     op: str
@@ -74,17 +78,17 @@ class CommandTarget:
     combine: Combine = "auto"
     scoring: Scoring = "geometric"
     weights: Weights | None = None
-    """What rows weigh in the score, told by their config columns; alike where there are none."""
+    """Weights of rows in the score, by their config columns; without them all rows weigh 1."""
     setup_command: str = ""
-    """Run before the build, in the copy of the project that is measured."""
+    """Runs before the build, in the copy of the project that is measured."""
     build_command: str = ""
     source: str = ""
-    """The file that candidates change first of all, and its language, where it is known."""
+    """The file that candidates change first, and its language where that is known."""
     language: str = ""
     description: str = ""
     num_gpus: int = 1
     frozen: tuple[str, ...] = ()
-    """Files of the project that no command may change, such as the benchmark's own."""
+    """Files of the project that no command may change, such as the benchmark itself."""
     timeout_s: float = 1800.0
 
     @property
@@ -100,8 +104,19 @@ class CommandTarget:
     def quick(self) -> BenchmarkMode | None:
         if not self.quick_command:
             return None
-        return BenchmarkMode(
-            name="quick", command=self.quick_command, csv=self.quick_csv or self.csv
-        )
+        return BenchmarkMode(name="quick", command=self.quick_command,
+                             csv=self.quick_csv or self.csv)
 
 
+@dataclass(frozen=True, kw_only=True)
+class EndToEndTarget:
+    """A command that runs the whole program; without a metric its wall time is the cost."""
+
+    command: str
+    metric: Metric | None = None
+    setup_command: str = ""
+    build_command: str = ""
+    frozen: tuple[str, ...] = ()
+    timeout_s: float = 3600.0
+    left_s: float | None = None
+    """Seconds that all runs may take together; if they do not suffice, fewer runs or none."""

@@ -1,7 +1,7 @@
-"""Which rows of a benchmark's table are one config class: those that share what `configs` names.
+"""Group the rows of a benchmark's table into config classes by the target's `configs`.
 
-An entry is a column, whose values are told apart, or a column cut at a number: `context <= 1024`.
-Several cuts of one column make ranges; `*` alone makes all rows one class.
+An entry is a column, whose values are kept apart, or a column cut at a number: `context <= 1024`.
+Several cuts of one column make ranges; `*` alone puts all rows into one class.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from harness.benchmark.spec import check_rule
 from harness.benchmark.spec.command_target import CommandTarget
 
 ALL = "*"
-"""The entry that names no column: all rows are alike."""
+"""The entry without a column: all rows are one class."""
 _CUT = re.compile(r"\s*(.+?)\s*<=\s*([-+]?[\d.]+(?:[eE][-+]?\d+)?)\s*")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassColumn:
-    """One column of a class's condition; without cuts its values are told apart."""
+    """One column of a class's condition; without cuts each of its values is apart."""
 
     column: str
     cuts: tuple[float, ...] = ()
 
-    def word(self, cell: str) -> str:
-        """Say of a cell what it has in common with others of its class."""
+    def condition(self, cell: str) -> str:
+        """Return the condition that a cell shares with the others of its class."""
         value = check_rule.number(cell) if self.cuts else None
         if value is None or value != value:
             return f"{self.column}={cell}"
@@ -39,21 +39,21 @@ class ClassColumn:
 
 
 def class_columns(configs: Sequence[str]) -> tuple[ClassColumn, ...]:
-    """Read the entries; a column that is also named whole is told apart by its values."""
+    """Parse the entries; a column that is also named whole is grouped by its values."""
     cuts: dict[str, list[float]] = {}
     whole: set[str] = set()
     for entry in configs:
-        written = _CUT.fullmatch(entry)
-        value = check_rule.number(written[2]) if written else None
+        match = _CUT.fullmatch(entry)
+        value = check_rule.number(match[2]) if match else None
         if entry == ALL:
             continue
-        if written is None or value is None:
+        if match is None or value is None:
             whole.add(entry)
             cuts.setdefault(entry, [])
         else:
-            cuts.setdefault(written[1], []).append(value)
-    return tuple(ClassColumn(column=name, cuts=() if name in whole else tuple(sorted(set(found))))
-                 for name, found in cuts.items())
+            cuts.setdefault(match[1], []).append(value)
+    return tuple(ClassColumn(column=name, cuts=() if name in whole else tuple(sorted(set(values))))
+                 for name, values in cuts.items())
 
 
 def columns(configs: Sequence[str]) -> tuple[str, ...]:
@@ -62,22 +62,22 @@ def columns(configs: Sequence[str]) -> tuple[str, ...]:
 
 
 def required_columns(target: CommandTarget) -> tuple[str, ...]:
-    """Return the columns that a benchmark's file must have to tell its rows apart as asked."""
+    """Return the columns that the benchmark's file needs for its classes and weights."""
     of_weights = target.weights.columns if target.weights else ()
     return tuple(dict.fromkeys((*columns(target.configs), *of_weights)))
 
 
 def group_rows(configs: Sequence[str], names: Sequence[str],
-            keys: Sequence[Sequence[str]]) -> dict[str, list[int]]:
-    """Return the classes by name, in the order in which rows first show them, with their rows.
+               keys: Sequence[Sequence[str]]) -> dict[str, list[int]]:
+    """Return the row numbers of each class by its name, in the order of their first rows.
 
-    `names` are the columns of a key. The name of a class says all of its condition, so that it is
-    the same for few rows as for all.
+    `names` are the columns of a key. A class's name states its whole condition, so that it is the
+    same for a few rows as for all.
     """
-    found = class_columns(configs)
-    places = [names.index(part.column) for part in found]
+    parts = class_columns(configs)
+    places = [names.index(part.column) for part in parts]
     classes: dict[str, list[int]] = {}
     for row, key in enumerate(keys):
-        words = [part.word(key[place]) for part, place in zip(found, places, strict=True)]
-        classes.setdefault(" ".join(words) or "all", []).append(row)
+        conditions = [part.condition(key[place]) for part, place in zip(parts, places, strict=True)]
+        classes.setdefault(" ".join(conditions) or "all", []).append(row)
     return classes

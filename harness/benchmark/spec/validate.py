@@ -1,4 +1,7 @@
-"""Rules between the fields of a benchmark target, checked when a manifest or a request is read."""
+"""Check a benchmark target where text becomes data: in a manifest, and in a request.
+
+Both call `faults`; the manifest adds its own key and line, a request's error names its field.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,39 @@ import math
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
+from harness.benchmark.spec import check_rule, metric_units, row_classes
 from harness.benchmark.spec.command_line import words
-from harness.benchmark.spec.command_target import CommandTarget, FieldFault
+from harness.benchmark.spec.command_target import CommandTarget, EndToEndTarget, Metric
 from harness.errors import InputError
 
+FieldFault = tuple[tuple[str | int, ...], str, str]
+"""The field that is wrong, what is wrong with it, and what to do."""
 
-def faults(target: CommandTarget) -> Iterator[FieldFault]:
-    """Yield what of a target cannot be run."""
-    from harness.benchmark.spec import check_rule as rule
-    from harness.benchmark.spec import metric_units, row_classes
 
+def check(target: CommandTarget | EndToEndTarget) -> None:
+    """Raise InputError for the first field that cannot be used."""
+    for key, what, fix in faults(target):
+        raise InputError(what, where=".".join(map(str, ("target", *key))), fix=fix)
+
+
+def faults(target: CommandTarget | EndToEndTarget) -> Iterator[FieldFault]:
+    """Yield every field of a target that cannot be used."""
     for key in ("command", "quick_command", "setup_command", "build_command"):
+        command = getattr(target, key, "")
         try:
-            if key == "command" or getattr(target, key):
-                words(getattr(target, key))
+            if command or (key == "command" and isinstance(target, CommandTarget)):
+                words(command)
         except ValueError as error:
             yield (key,), str(error), ""
+    if not 0 < target.timeout_s < math.inf:
+        yield ("timeout_s",), "a time limit is a number above 0", ""
+    if isinstance(target, CommandTarget):
+        yield from _table_faults(target)
+    elif target.metric is not None:
+        yield from _metric_faults(("metric",), target.metric)
+
+
+def _table_faults(target: CommandTarget) -> Iterator[FieldFault]:
     for key in ("csv", "quick_csv"):
         path = PurePosixPath(getattr(target, key))
         if path.is_absolute() or ".." in path.parts or (key == "csv" and not path.name):
@@ -29,47 +49,49 @@ def faults(target: CommandTarget) -> Iterator[FieldFault]:
                 "the benchmark runs in the project's folder and writes its CSV there"
     if not target.metrics:
         yield ("metrics",), "no metric is named", "name the columns that hold times or rates"
-    scored = any(metric.weight > 0 for metric in target.metrics)
+    is_scored = any(metric.weight > 0 for metric in target.metrics)
     for index, metric in enumerate(target.metrics):
-        if metric.name in [one.name for one in target.metrics[:index]]:
+        if metric.name in [other.name for other in target.metrics[:index]]:
             yield ("metrics", index), f"{metric.name!r} is there twice", ""
-        if not (0 < metric.weight < math.inf or (metric.weight == 0 and scored)):
+        if not (0 < metric.weight < math.inf or (metric.weight == 0 and is_scored)):
             yield ("metrics", index, "weight"), "a weight is a number above 0", ""
-        try:
-            metric_units.resolve(metric)
-        except ValueError as error:
-            yield ("metrics", index), f"{metric.name!r}: {error}", \
-                metric_units.metric_help(metric)
+        yield from _metric_faults(("metrics", index), metric)
+    if not target.check.column.strip():
+        yield ("check",), "the check names no column", "such as: err == 0, or ok == PASS"
     try:
-        rule.parse(target.check.rule)
+        check_rule.parse(target.check.rule)
     except ValueError as error:
         yield ("check",), f"{target.check.rule!r} {error}", "such as: err == 0, or ok == PASS"
-    named = {metric.name for metric in target.metrics} | {target.check.column}
-    for key in ("configs", "ignore"):
-        for index, column in enumerate(getattr(target, key)):
-            columns = row_classes.columns((column,)) if key == "configs" else (column,)
-            if named.intersection(columns):
-                yield (key, index), f"{column!r} is a metric or the check", ""
-    for column in target.weights.columns if target.weights else ():
-        if column in named or column in target.ignore:
-            yield ("weights",), f"{column!r} is no config column of the benchmark", \
-                "shapes are told apart by what the benchmark does not measure"
+    yield from _column_faults(target)
     if target.combine == "step" and len(_bases(target)) > 1:
         yield ("combine",), "a step is the sum of times, or of one kind of rate", \
             "leave combine out: the metrics' geometric mean is taken"
-    if not 0 < target.timeout_s < math.inf:
-        yield ("timeout_s",), "a time limit is a number above 0", ""
 
 
-def check(target: CommandTarget) -> None:
-    """Refuse a target that cannot be run. Raises InputError."""
-    for key, what, fix in faults(target):
-        raise InputError(what, where=".".join(map(str, ("target", *key))), fix=fix)
+def _metric_faults(key: tuple[str | int, ...], metric: Metric) -> Iterator[FieldFault]:
+    if not metric.name.strip():
+        yield (*key, "name"), "a metric names a column", ""
+    try:
+        metric_units.resolve(metric)
+    except ValueError as error:
+        yield key, f"{metric.name!r}: {error}", metric_units.metric_help(metric)
+
+
+def _column_faults(target: CommandTarget) -> Iterator[FieldFault]:
+    """Yield config columns that are also measured or ignored."""
+    measured = {metric.name for metric in target.metrics} | {target.check.column}
+    for key in ("configs", "ignore"):
+        for index, column in enumerate(getattr(target, key)):
+            columns = row_classes.columns((column,)) if key == "configs" else (column,)
+            if measured.intersection(columns):
+                yield (key, index), f"{column!r} is a metric or the check", ""
+    for column in target.weights.columns if target.weights else ():
+        if column in measured or column in target.ignore:
+            yield ("weights",), f"{column!r} is no config column of the benchmark", \
+                "a shape's columns are those that the benchmark neither measures nor ignores"
 
 
 def _bases(target: CommandTarget) -> set[str]:
-    from harness.benchmark.spec import metric_units
-
     try:
         return {metric_units.resolve(metric).base for metric in target.metrics if metric.weight}
     except ValueError:

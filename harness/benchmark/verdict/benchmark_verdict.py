@@ -22,7 +22,7 @@ from harness.benchmark.runs.alternating_runs import (
 from harness.benchmark.runs.clean_runs import CleanRuns
 from harness.benchmark.runs.csv_reader import CsvReader
 from harness.benchmark.runs.result_table import BenchmarkFault
-from harness.benchmark.runs.run_pairs import BrokenBaseline, Series
+from harness.benchmark.runs.run_pairs import BrokenIncumbent, Series
 from harness.benchmark.runs.workdir import COMMAND_LIMITS, CommandEnvironment, WorkingCopy
 from harness.benchmark.spec.command_target import BenchmarkMode, CommandTarget
 from harness.benchmark.spec.metric_units import RowCost
@@ -48,7 +48,7 @@ def evaluate(target: CommandTarget, trees: Trees, device: Device, settings: Sett
              confirm: Confirm = confirm_by_kernel_time) -> Verdict:
     """Judge a candidate by the project's own benchmark, run whole, against the incumbent.
 
-    The target has passed `target.check`. Raises SickIncumbent where its benchmark fails without
+    The target has passed `target.check`. Raises BrokenIncumbent where its benchmark fails without
     the candidate, InputError where its two commands do not measure what it says they do,
     EnvironmentFault when the machine fails and Cancelled.
     """
@@ -76,7 +76,7 @@ class BenchmarkEvaluation:
             nodes=device.all_nodes,
             limits=replace(COMMAND_LIMITS, wall_s=target.timeout_s), cancel=cancel,
             warm=settings.warm_cache, tell=self.note)
-        self.notes = [self.measure.words]
+        self.notes = [self.measure.note]
         if reason:
             self.notes.append(f"candidates are not confined on this machine: {reason}")
 
@@ -167,7 +167,7 @@ class BenchmarkEvaluation:
                 try:
                     incumbent.run(command, lock=held)
                 except BenchmarkFault as again:
-                    raise BrokenBaseline(again) from None
+                    raise BrokenIncumbent(again) from None
                 self.notes.append("candidates are not confined: inside namespaces the benchmark "
                                   f"{fault.what}")
 
@@ -226,7 +226,7 @@ class BenchmarkEvaluation:
                 self._work(side, command)
         except BenchmarkFault as fault:
             told = BenchmarkFault("build", f"does not build: {fault.what}")
-            raise (BrokenBaseline(told) if side.name == "incumbent" else told) from None
+            raise (BrokenIncumbent(told) if side.name == "incumbent" else told) from None
 
     def _test(self) -> None:
         """Run the project's tests on the candidate, in a copy that no benchmark sees."""

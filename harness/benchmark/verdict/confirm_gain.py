@@ -10,7 +10,6 @@ from typing import Protocol
 
 from harness.benchmark.kernel_time import cupti as kernel_time
 from harness.benchmark.kernel_time import gain as kernel_gain
-from harness.benchmark.kernel_time import kernel_trace
 from harness.benchmark.kernel_time.cupti import KernelProfile, KernelTimeUnavailable
 from harness.benchmark.kernel_time.gain import CHANGED, KernelTimeComparison
 from harness.benchmark.runs import row_keys, stopping_rule
@@ -84,9 +83,9 @@ def confirm_by_kernel_time(device: Device, bench: BenchmarkRunner,
     except Exception as error:  # whatever it is, a gain that was measured is not lost by it
         _heed(bench)
         return Confirmation(finding=because(_told(error)))
-    kernels = kernel_trace.shares(profiles["candidate"])
+    kernels = kernel_time.kernel_shares(profiles["candidate"])
     return Confirmation(finding=_finding(found, math.exp(overall.mean)), kernels=kernels, evidence=(
-        Evidence(kind=KERNEL_TIME, detail=found.told), kernel_trace.evidence(kernels)))
+        Evidence(kind=KERNEL_TIME, detail=found.told), kernel_time.trace_evidence(kernels)))
 
 
 def add_kernel_trace(verdict: Verdict, device: Device, bench: BenchmarkRunner,
@@ -104,9 +103,9 @@ def add_kernel_trace(verdict: Verdict, device: Device, bench: BenchmarkRunner,
         _heed(bench)
         return replace(verdict, evidence=(*verdict.evidence, Evidence(
             kind="trace", detail=f"no trace of the kernels: {_told(error)}")))
-    kernels = kernel_trace.shares(profile)
+    kernels = kernel_time.kernel_shares(profile)
     return replace(verdict, kernels=kernels,
-                   evidence=(*verdict.evidence, kernel_trace.evidence(kernels)))
+                   evidence=(*verdict.evidence, kernel_time.trace_evidence(kernels)))
 
 
 def _told(error: Exception) -> str:

@@ -23,7 +23,7 @@ def costs(seen: ModeResults) -> Iterator[Cost]:
         logs = [math.log(median(costs[places[key]][at] for costs, places in runs))
                 for key in series.keys]
         yield Cost(metric=metric.name, value=math.exp(weighted_mean(logs, series.shares.of)),
-                   unit=f"us per {metric.base}" if metric.rate else metric.base,
+                   unit=f"us per {metric.base}" if metric.is_rate else metric.base,
                    scored=metric.weight > 0)
 
 

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -24,7 +24,7 @@ from harness.benchmark.runs.result_table import BenchmarkFault
 from harness.benchmark.runs.time_budget import TimeBudget
 from harness.benchmark.runs.workdir import COMMAND_LIMITS, CommandEnvironment, WorkingCopy
 from harness.benchmark.spec import metric_units
-from harness.benchmark.spec.command_target import Metric
+from harness.benchmark.spec.command_target import EndToEndTarget
 from harness.devices.device import Device
 from harness.errors import InputError
 from harness.formats import file_copy
@@ -46,20 +46,6 @@ LEFT_OUT = "left-out"
 """The evidence of a verdict that only says that there was no time for it."""
 CLASS = "end to end"
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-
-
-@dataclass(frozen=True, kw_only=True)
-class EndToEndTarget:
-    """A command that runs the whole program; without a metric its wall time counts."""
-
-    command: str
-    metric: Metric | None = None
-    setup_command: str = ""
-    build_command: str = ""
-    frozen: tuple[str, ...] = ()
-    timeout_s: float = 3600.0
-    left_s: float | None = None
-    """What all runs may take together: with less there are fewer of them, or none."""
 
 
 def value_in(text: str, name: str) -> float:

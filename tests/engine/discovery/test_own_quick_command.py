@@ -11,7 +11,7 @@ from engine.campaign.setup import Setup
 from engine.discovery.classes import chosen_shapes, class_baseline, proposal, quick_script
 from engine.manifest import load
 from harness.benchmark.runs.result_table import ResultTable, TableReading, judge
-from harness.benchmark.runs.run_pairs import BrokenBaseline
+from harness.benchmark.runs.run_pairs import BrokenIncumbent
 from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
 from harness.benchmark.spec.metric_units import RowCost
 from harness.formats import yaml_document
@@ -62,7 +62,7 @@ def test_shapes_that_a_person_listed_stay(tmp_path: Path) -> None:
 
 def test_one_that_does_not_work_is_told_before_any_candidate(tmp_path: Path) -> None:
     setup = created(tmp_path, after="raise SystemExit(5)")
-    with pytest.raises(BrokenBaseline, match="the incumbent's own benchmark: exited with 5"):
+    with pytest.raises(BrokenIncumbent, match="the incumbent's own benchmark: exited with 5"):
         class_baseline.find(setup, setup.device)
 
 

@@ -13,7 +13,7 @@ from engine.discovery.classes import proposal, representative, strata
 from engine.discovery.project import columns
 from harness.benchmark.runs import run_pairs
 from harness.benchmark.runs.result_table import ResultTable, TableReading, judge
-from harness.benchmark.runs.run_pairs import BrokenBaseline
+from harness.benchmark.runs.run_pairs import BrokenIncumbent
 from harness.benchmark.spec import row_classes
 from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
 from harness.benchmark.spec.metric_units import RowCost
@@ -260,7 +260,7 @@ def test_what_a_table_says_of_the_measured_implementation_is_no_comparison() -> 
 def test_runs_that_do_not_fit_are_told(rows: list[tuple[str, ...]], part: str) -> None:
     names = ("mtp", "err", "us")
     target_runs = [reading([("1", "0", "2"), ("2", "0", "2")], names), reading(rows, names)]
-    with pytest.raises(BrokenBaseline, match=part.split(";", maxsplit=1)[0]):
+    with pytest.raises(BrokenIncumbent, match=part.split(";", maxsplit=1)[0]):
         proposal.read(CommandTarget(**{**vars(TARGET), "configs": ("mtp",)}), target_runs)
 
 

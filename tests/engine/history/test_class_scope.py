@@ -15,7 +15,7 @@ from engine.journal.migrations import SCHEMA_VERSION
 from engine.journal.read import Reader
 from engine.journal.records import GLOBAL
 from engine.journal.write import Writer
-from engine.manifest.schema import Cli, PoolSpec
+from engine.manifest.schema import CliSpec, PoolSpec
 from engine.planning.bottlenecks import TunableBottleneck
 from engine.planning.round_plan import SPLIT as SEARCHED
 from engine.planning.round_plan import plan
@@ -53,7 +53,9 @@ def test_what_moves_every_class_is_global() -> None:
 
 
 def test_agents_are_about_the_class_of_their_bottleneck() -> None:
-    agents = PoolSpec(mode="planned", backends=("cli",), cli=(AGENT, Cli(name="b", command="b")))
+    agents = PoolSpec(
+        mode="planned", backends=("cli",), cli=(AGENT, CliSpec(name="b", command="b"))
+    )
     found = scopes(slots=3, pool=agents)
     assert found == {"planned-1": "tall", "planned-2": "odd", "fixed": "tall"}
     assert set(scopes(pool=agents, leads=()).values()) == {GLOBAL}

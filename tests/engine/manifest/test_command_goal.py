@@ -11,7 +11,7 @@ import pytest
 
 from engine.manifest import goal
 from engine.manifest.benchmark_target import command_target
-from engine.manifest.ignored_fields import unheeded
+from engine.manifest.ignored_fields import ignored_fields
 from engine.manifest.load import parse
 from engine.manifest.schema import Manifest
 from harness.benchmark.spec.command_target import CommandTarget, Metric
@@ -54,9 +54,9 @@ def verdict(*costs: float, speedup: float = 2.0, low: float = 1.9, **named: floa
 ])
 def test_a_benchmarks_metric_of_that_unit_must_reach_it(text: str, of: CommandTarget,
                                                         best: Verdict, words: str) -> None:
-    wanted = goal.parse(text)
+    wanted = goal.parse_goal(text)
     assert wanted is not None
-    assert goal.reached(wanted, best, of) == words
+    assert goal.reached_by(wanted, best, of) == words
 
 
 def manifest(**fields: Any) -> Manifest:
@@ -82,11 +82,11 @@ def manifest(**fields: Any) -> Manifest:
 ])
 def test_what_a_benchmarks_campaign_does_not_act_on_is_told(fields: dict[str, Any],
                                                             told: tuple[str, ...]) -> None:
-    assert unheeded(manifest(**fields)) == told
+    assert ignored_fields(manifest(**fields)) == told
 
 
 def test_a_kernels_primary_metric_is_told() -> None:
-    assert unheeded(Manifest(target_op="x", primary_metric="TFLOPS")) == ("primary_metric",)
+    assert ignored_fields(Manifest(target_op="x", primary_metric="TFLOPS")) == ("primary_metric",)
 
 
 def test_only_the_primary_metric_enters_the_score(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.campaign.setup import open_campaign
-from engine.manifest.env_overrides import VARIABLES, overridden
+from engine.manifest.env_overrides import POOL_VARIABLES, apply_environment
 from engine.manifest.schema import PoolSpec
 from harness.errors import InputError
 from tests.support import campaigns
@@ -29,7 +29,7 @@ from tests.support.paths import ROOT
     ("KOPT_WORKERS_PER_GPU", "2", "workers_per_gpu", 2)])
 def test_a_variable_speaks_over_the_manifest_and_an_empty_one_does_not(
         variable: str, text: str, field: str, value: Any) -> None:
-    assert getattr(overridden(PoolSpec(), {variable: text}), field) == value
+    assert getattr(apply_environment(PoolSpec(), {variable: text}), field) == value
 
 
 @pytest.mark.parametrize(("variable", "text"), [
@@ -37,7 +37,7 @@ def test_a_variable_speaks_over_the_manifest_and_an_empty_one_does_not(
     ("KOPT_SELFTEST_ITERATIONS", "-1"), ("KOPT_MIN_PARALLEL_WORKERS", "many")])
 def test_what_means_nothing_is_refused_by_the_variables_name(variable: str, text: str) -> None:
     with pytest.raises(InputError, match=f"^{variable}: {text!r} is no "):
-        overridden(PoolSpec(), {variable: text})
+        apply_environment(PoolSpec(), {variable: text})
 
 
 def test_a_campaign_has_what_they_said_when_it_was_made(tmp_path: Path,
@@ -55,4 +55,4 @@ def test_a_campaign_has_what_they_said_when_it_was_made(tmp_path: Path,
         assert (pool.mode, pool.skip_profile, pool.selftest_iterations, pool.min_workers,
                 pool.workers_per_gpu) == ("planned", True, 7, 3, 2)
     readme = (ROOT / "README.md").read_text()
-    assert all(variable in readme for variable in VARIABLES)
+    assert all(variable in readme for variable in POOL_VARIABLES)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.manifest import goal
-from engine.manifest.ignored_fields import unheeded
+from engine.manifest.ignored_fields import ignored_fields
 from engine.manifest.schema import Manifest
 from harness.target import Arg, ConfigClass, Target
 from harness.verdict import Row, Verdict
@@ -37,22 +37,24 @@ from tests.support import samples
     ("75% of the roofline.", "efficiency", 75.0),
 ])
 def test_a_target_that_can_be_checked(text: str, kind: str, value: float) -> None:
-    found = goal.parse(text)
+    found = goal.parse_goal(text)
     assert found is not None
     assert (found.kind, round(found.value, 9)) == (kind, value)
-    assert unheeded(Manifest(target_op="x", performance_target=text)) == ()
+    assert ignored_fields(Manifest(target_op="x", performance_target=text)) == ()
 
 
 @pytest.mark.parametrize("text", ["as fast as cuBLAS", "", "fast", "1x", "0.9x", "0%", "-100%",
                                   "120% of peak", "0 us", "1.5", "850 parsecs", "null", "x", "%"])
 def test_a_wish_is_told_and_not_acted_on(text: str) -> None:
-    assert goal.parse(text) is None
-    assert unheeded(Manifest(target_op="x", performance_target=text)) == ("performance_target",)
+    assert goal.parse_goal(text) is None
+    assert ignored_fields(Manifest(target_op="x", performance_target=text)) == (
+        "performance_target",
+    )
 
 
 @given(st.text(max_size=30))
 def test_no_text_makes_it_fail(text: str) -> None:
-    found = goal.parse(text)
+    found = goal.parse_goal(text)
     assert found is None or found.value > 0
 
 
@@ -84,12 +86,12 @@ def verdict(speedup: float, low: float, latency_us: float = 10.0,
 ])
 def test_the_sure_end_of_the_interval_must_reach_it(text: str, best: Verdict | None,
                                                     words: str) -> None:
-    wanted = goal.parse(text)
+    wanted = goal.parse_goal(text)
     assert wanted is not None
-    assert goal.reached(wanted, best, TARGET) == words
+    assert goal.reached_by(wanted, best, TARGET) == words
 
 
 def test_what_has_no_interval_reaches_nothing() -> None:
-    wanted = goal.parse("1.5x")
+    wanted = goal.parse_goal("1.5x")
     assert wanted is not None
-    assert goal.reached(wanted, samples.verdict(speedup_low=None, speedup=9.0), TARGET) == ""
+    assert goal.reached_by(wanted, samples.verdict(speedup_low=None, speedup=9.0), TARGET) == ""

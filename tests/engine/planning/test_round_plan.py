@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from engine.journal.records import Bottleneck
-from engine.manifest.schema import Cli, PoolSpec
+from engine.manifest.schema import CliSpec, PoolSpec
 from engine.planning.bottlenecks import TunableBottleneck
 from engine.planning.round_plan import PlanInputs, SlotKindStats, plan, planned_share
 from harness.search.space.knobs import Knob
 
 KNOBS = tuple(Knob(name=name, line=n, value=1, choices=(1, 2)) for n, name in enumerate("ABC", 1))
-AGENT = Cli(name="agent", command="agent {prompt}")
+AGENT = CliSpec(name="agent", command="agent {prompt}")
 
 
 def lead(rank: int, *names: str) -> TunableBottleneck:
@@ -105,7 +105,7 @@ def test_agents_take_turns_with_the_search() -> None:
 
 
 def test_without_a_search_agents_fill_every_slot_in_turn() -> None:
-    others = tuple(Cli(name=f"agent-{n}", command="agent {prompt}") for n in range(3))
+    others = tuple(CliSpec(name=f"agent-{n}", command="agent {prompt}") for n in range(3))
     tasks = plan(outlook(slots=4, pool=PoolSpec(mode="planned", backends=("cli",), cli=others)))
     assert [task.option for task in tasks] == ["agent-0", "agent-1", "agent-2", "agent-0"]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.history.history import Regression
 from engine.journal.records import Bottleneck
-from engine.manifest.schema import Cli, PoolSpec
+from engine.manifest.schema import CliSpec, PoolSpec
 from engine.planning import directions, stagnation
 from engine.planning.bottlenecks import TunableBottleneck
 from engine.planning.round_plan import PlanInputs, plan, planned_share
@@ -20,7 +20,7 @@ from harness.search.space.knobs import Knob
 
 NAMES = ("A", "B", "C", "D")
 KNOBS = tuple(Knob(name=name, line=n, value=1, choices=(1, 2)) for n, name in enumerate(NAMES, 1))
-AGENT = Cli(name="agent", command="agent {prompt}")
+AGENT = CliSpec(name="agent", command="agent {prompt}")
 
 
 def lead(rank: int, *names: str, limiter: str = "memory") -> TunableBottleneck:

@@ -13,12 +13,13 @@ import pytest
 from engine.campaign.folder import Folder
 from engine.journal.read import Reader
 from engine.journal.write import Writer
-from engine.manifest.schema import CheckSpec, TargetSpec
+from engine.manifest.schema import TargetSpec
 from engine.markdown import line, stamp, table
 from engine.records.writer import Records
 from engine.split.languages import c_dispatch, conditions
 from engine.split.languages.c_dispatch import Branch, DispatchBlock
 from engine.split.languages.python_language import Python
+from harness.benchmark.spec.command_target import CheckColumn
 from harness.verdict import Evidence, Row, Verdict
 from tests.engine.split import test_split_python
 from tests.support import records_case as case
@@ -225,7 +226,7 @@ def test_the_trend_has_a_line_a_round_and_accepted_scores_never_fall(told: Told)
     (TargetSpec(), "", "the comparison with the reference"),
     (TargetSpec(), TEST, f"{TEST}; the comparison with the reference"),
     (TargetSpec(kind="command", check="err == 0"), "", "the benchmark's own check: err == 0"),
-    (TargetSpec(kind="command", check=CheckSpec(column="ok", rule="PASS|OK")), "",
+    (TargetSpec(kind="command", check=CheckColumn(column="ok", rule="PASS|OK")), "",
      "the benchmark's own check: ok PASS|OK"),
     (TargetSpec(kind="command", check="err == 0"), TEST,
      f"{TEST}; the benchmark's own check: err == 0"),

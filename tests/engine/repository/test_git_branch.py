@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.campaign.setup import Setup, open_campaign
-from engine.manifest.ignored_fields import unheeded
+from engine.manifest.ignored_fields import ignored_fields
 from engine.manifest.load import parse
 from tests.support import campaigns, repos
 
@@ -62,4 +62,4 @@ def test_a_named_branch_is_taken_back_and_never_forced(tmp_path: Path) -> None:
     ("git_branch: mine\ngit_commit: false", ("git_branch",)),
     ("git_branch: mine\nexecution_mode: workspace", ("git_branch",))])
 def test_a_name_that_nothing_is_published_under_is_told(text: str, told: tuple[str, ...]) -> None:
-    assert unheeded(parse(f"target_op: x\n{text}\n", "m")) == told
+    assert ignored_fields(parse(f"target_op: x\n{text}\n", "m")) == told

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from engine.campaign.setup import Setup
-from engine.manifest.schema import Cli
+from engine.manifest.schema import CliSpec
 from engine.rounds import split_retry
 from engine.task import RepairRequest, SplitRequest
 from engine.workers.cli import CliWorker
@@ -72,7 +72,7 @@ def asked(folder: Path, wanted: SplitRequest, target: Any = split_case.TARGET,
     command = f"{sys.executable} -c 'print(open(\"{{prompt}}\").read())'"
     task = msgspec.structs.replace(
         TASK, option="agent", repair=mend, split=msgspec.structs.replace(wanted, tree=str(tree)))
-    report = CliWorker([Cli(name="agent", command=command)]).work(
+    report = CliWorker([CliSpec(name="agent", command=command)]).work(
         task, bench, lambda *_: None, threading.Event())
     assert report.ok, report
     assert (Path(bench.worktree) / "total.c").read_text() == KERNEL

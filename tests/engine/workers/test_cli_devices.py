@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.manifest.schema import Cli
+from engine.manifest.schema import CliSpec
 from engine.task import Task
 from engine.verify.fleet import Fleet
 from engine.workers.cli import HIDDEN, CliWorker
@@ -40,7 +40,7 @@ def test_an_agent_runs_nothing_on_cards_that_are_measured_on(
         base_commit="",
         scratch=str(tmp_path / "scratch"),
     )
-    worker = CliWorker([Cli(name="agent", command=f"{sys.executable} {tmp_path / 'show.py'}",
+    worker = CliWorker([CliSpec(name="agent", command=f"{sys.executable} {tmp_path / 'show.py'}",
                             **fields)])  # type: ignore[arg-type]
     task = Task(slot="agent", kind="planned", backend="cli", option="agent", hypothesis="h",
                 bottleneck="", seed=1, trials=1)

@@ -11,7 +11,7 @@ import pytest
 from harness.benchmark.runs.alternating_runs import BenchmarkRunner
 from harness.benchmark.runs.csv_reader import CsvReader
 from harness.benchmark.runs.result_table import BenchmarkFault
-from harness.benchmark.runs.run_pairs import BrokenBaseline
+from harness.benchmark.runs.run_pairs import BrokenIncumbent
 from harness.benchmark.runs.workdir import CommandEnvironment, WorkingCopy
 from harness.benchmark.spec.command_target import BenchmarkMode
 from harness.benchmark.verdict.benchmark_rows import ModeResults
@@ -150,7 +150,7 @@ def test_a_candidate_reaches_neither_the_incumbents_copy_nor_the_trees(tmp_path:
 
 
 def test_a_benchmark_that_fails_without_the_candidate_blames_nobody(tmp_path: Path) -> None:
-    with pytest.raises(BrokenBaseline) as caught:
+    with pytest.raises(BrokenIncumbent) as caught:
         judge(tmp_path, kernel(50.0), incumbent="raise SystemExit(7)\n")
     assert str(caught.value) == "the incumbent's own benchmark: exited with 7"
     assert caught.value.exit_code == 2

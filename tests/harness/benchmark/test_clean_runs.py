@@ -10,7 +10,8 @@ from typing import cast
 
 import pytest
 
-from harness.benchmark.verdict.whole_program import EndToEndTarget, measure
+from harness.benchmark.spec.command_target import EndToEndTarget
+from harness.benchmark.verdict.whole_program import measure
 from harness.devices import inventory
 from harness.devices.device import SLOWDOWNS, Device
 from harness.devices.monitoring import interference, telemetry

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.planning import bottlenecks
-from harness.benchmark.kernel_time import cupti, kernel_trace
+from harness.benchmark.kernel_time import cupti
 from harness.benchmark.kernel_time.cupti import KernelLaunches
 from harness.devices import inventory
 from harness.devices.device import Device
@@ -65,7 +65,7 @@ def test_a_cpu_has_no_such_trace(tmp_path: Path) -> None:
 def test_the_kernels_that_take_most_are_listed() -> None:
     profile = {f"k{n}": KernelLaunches(launches=2, total_ns=n * 1000, least_ns=1, blocks=2)
                for n in range(1, 12)}
-    found = kernel_trace.shares(profile)
+    found = cupti.kernel_shares(profile)
     assert [one.name for one in found] == [f"k{n}" for n in range(11, 3, -1)]
     assert found[0].share == pytest.approx(11 / 66) and found[0].mean_us == 5.5
 

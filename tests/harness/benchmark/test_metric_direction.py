@@ -22,13 +22,13 @@ HIGHER = ("throughput", "bandwidth", "speed", "Speedup", "token_rate", "flops", 
 @pytest.mark.parametrize("name", LOWER)
 def test_a_name_that_means_time_is_better_lower(name: str) -> None:
     metric = resolve(Metric(name=name))
-    assert not metric.rate and metric.cost(2.0) > metric.cost(1.0)
+    assert not metric.is_rate and metric.cost(2.0) > metric.cost(1.0)
 
 
 @pytest.mark.parametrize("name", HIGHER)
 def test_a_name_that_means_a_rate_is_better_higher(name: str) -> None:
     metric = resolve(Metric(name=name))
-    assert metric.rate and metric.cost(2.0) < metric.cost(1.0)
+    assert metric.is_rate and metric.cost(2.0) < metric.cost(1.0)
 
 
 @pytest.mark.parametrize(("name", "unit"), [
@@ -49,12 +49,12 @@ def test_a_rate_by_its_name_counts_what_its_unit_says() -> None:
 def test_a_name_that_says_nothing_or_both_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="says no unit and no direction"):
         resolve(Metric(name=name))
-    assert not resolve(Metric(name=name, direction="lower")).rate
-    assert resolve(Metric(name=name, direction="higher")).rate
+    assert not resolve(Metric(name=name, direction="lower")).is_rate
+    assert resolve(Metric(name=name, direction="higher")).is_rate
 
 
 def test_what_a_name_says_may_be_overruled() -> None:
-    assert resolve(Metric(name="time", direction="higher")).rate
+    assert resolve(Metric(name="time", direction="higher")).is_rate
 
 
 def test_a_manifest_is_refused_in_one_line_that_says_how_to_give_the_direction() -> None:

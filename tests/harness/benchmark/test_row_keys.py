@@ -8,7 +8,7 @@ import pytest
 
 from harness.benchmark.runs import result_table, row_keys, run_pairs
 from harness.benchmark.runs.result_table import BenchmarkFault, ResultTable, TableReading
-from harness.benchmark.runs.run_pairs import BrokenBaseline, RunPair
+from harness.benchmark.runs.run_pairs import BrokenIncumbent, RunPair
 from harness.benchmark.spec.command_target import CommandTarget, Metric
 from harness.benchmark.spec.metric_units import RowCost
 from tests.support.benchmark_case import TARGET
@@ -70,7 +70,7 @@ def test_a_dimension_that_is_called_s_is_a_key() -> None:
 
 def test_rows_that_only_such_a_column_tells_apart_say_how_to_name_it() -> None:
     lines = ("1,5,0,8", "1,9,0,16")
-    with pytest.raises(BrokenBaseline) as caught:
+    with pytest.raises(BrokenIncumbent) as caught:
         run_pairs.build(WANTED, RowCost(WANTED), pairs("m,budget_ms,err,us", lines, lines))
     assert "rows 1 and 2 are of the same configuration: m=1" in caught.value.what
     assert caught.value.fix.endswith("or name one that is there: target.configs")

@@ -8,14 +8,8 @@ import pytest
 
 from harness.benchmark.runs.result_table import BenchmarkFault
 from harness.benchmark.runs.time_budget import TimeBudget
-from harness.benchmark.spec.command_target import Metric
-from harness.benchmark.verdict.whole_program import (
-    LEFT_OUT,
-    RUNS,
-    EndToEndTarget,
-    measure,
-    value_in,
-)
+from harness.benchmark.spec.command_target import EndToEndTarget, Metric
+from harness.benchmark.verdict.whole_program import LEFT_OUT, RUNS, measure, value_in
 from harness.devices import inventory
 from harness.errors import InputError
 from harness.settings import Settings, Trees

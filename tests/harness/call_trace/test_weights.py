@@ -10,7 +10,7 @@ import pytest
 from engine.discovery.classes import proposal
 from harness.benchmark.runs import run_pairs
 from harness.benchmark.runs.result_table import BenchmarkFault
-from harness.benchmark.runs.run_pairs import BrokenBaseline
+from harness.benchmark.runs.run_pairs import BrokenIncumbent
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.benchmark.spec.metric_units import RowCost
 from harness.benchmark.verdict import benchmark_rows
@@ -196,7 +196,7 @@ def test_a_candidate_cannot_move_what_weights_go_by() -> None:
     with pytest.raises(BenchmarkFault) as caught:
         built(pair(run(1, A, B), run(2, "1,7,{},0,10,20", B), wanted), wanted=wanted)
     assert caught.value.kind == "changed-rows"
-    with pytest.raises(BrokenBaseline):
+    with pytest.raises(BrokenIncumbent):
         built(*(pair(run(n, A, B), run(n, A, B), target(weights=given("at,calls", "1,9")))
                 for n in (1, 2)), wanted=target(weights=given("at,calls", "1,9")))
 

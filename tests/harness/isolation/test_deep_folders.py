@@ -12,7 +12,8 @@ import pytest
 
 from harness.benchmark.kernel_time import cupti
 from harness.benchmark.runs.workdir import CommandEnvironment, WorkingCopy
-from harness.benchmark.verdict.whole_program import EndToEndTarget, measure
+from harness.benchmark.spec.command_target import EndToEndTarget
+from harness.benchmark.verdict.whole_program import measure
 from harness.devices import inventory
 from harness.formats import file_copy
 from harness.settings import Settings, Trees

@@ -139,14 +139,15 @@ def test_manifests_are_checked_by_the_command(tmp_path: Path) -> None:
     good, bad, other = tmp_path / "good.yaml", tmp_path / "bad.yaml", tmp_path / "other.yaml"
     good.write_text("target_op: rmsnorm\n")
     bad.write_text("target_op: rmsnorm\naproval: auto\n")
-    other.write_text("target_op: x\ntarget: {kind: schedule}\n")
+    other.write_text("target_op: x\ntarget: {kind: command, csv: x.csv, check: ok, metrics: [us]}\n"
+                     "benchmark_command: python bench.py\n")
     assert "a good manifest for rmsnorm" in kopt("manifest", str(good)).stdout
     assert answer(kopt("manifest", str(good), "--json"))["project"] == str(tmp_path)
     assert "approval: flagged" in kopt("manifest", str(good), "--full").stdout
     done = kopt("manifest", str(bad))
     assert done.returncode == 2
     assert told(done) == f"{bad}:2: unknown key 'aproval' (did you mean 'approval'?)"
-    assert kopt("manifest", str(other)).returncode == 1
+    assert kopt("manifest", str(other)).returncode == 2
     assert "max_iterations" in answer(kopt("manifest", "--schema"))["$defs"]["Manifest"][
         "properties"]
 

@@ -13,7 +13,7 @@ from engine.discovery.new import draft_command
 from engine.discovery.project import benchmark, kernel_source, metric_columns, sources
 from engine.manifest import load
 from harness.benchmark.runs.result_table import ResultTable
-from harness.benchmark.runs.run_pairs import BrokenBaseline
+from harness.benchmark.runs.run_pairs import BrokenIncumbent
 from harness.benchmark.spec.command_target import BenchmarkMode, CheckColumn, CommandTarget, Metric
 from harness.devices import inventory
 from harness.errors import InputError
@@ -344,7 +344,7 @@ def test_a_baseline_is_read_by_several_runs_of_a_checkout(project: Path, tmp_pat
     assert found.strata.configs == ("block_size", "mtp")
     assert found.strata.keys == ("block_size", "mtp", "context")
     assert not (project / "built").exists() and not (tmp_path / "scratch" / "side").exists()
-    with pytest.raises(BrokenBaseline, match="the incumbent's own benchmark: does not build"):
+    with pytest.raises(BrokenIncumbent, match="the incumbent's own benchmark: does not build"):
         sample_runs.readings(
             replace(target, build_command="false"), project, cpu, tmp_path / "scratch"
         )
