@@ -75,7 +75,9 @@ class Entry:
         patch.setattr(one_shot.projects, "find", functools.cache(one_shot.projects.find))
         real = one_shot.CampaignRepo.create
         clone = functools.cache(lambda project: real(folder / "clone", "direct", project))
-        patch.setattr(one_shot.CampaignRepo, "create", lambda folder, name, project, **_: clone(project))
+        patch.setattr(
+            one_shot.CampaignRepo, "create", lambda folder, name, project, **_: clone(project)
+        )
 
         @functools.cache
         def out(repo: one_shot.CampaignRepo, tree: str) -> Path:
@@ -95,7 +97,9 @@ class Entry:
 
         patch.setattr(one_shot.CampaignRepo, "capture", take)
         for name in ("tree_of", "resolve", "read", "apply"):
-            patch.setattr(one_shot.CampaignRepo, name, functools.cache(getattr(one_shot.CampaignRepo, name)))
+            patch.setattr(
+                one_shot.CampaignRepo, name, functools.cache(getattr(one_shot.CampaignRepo, name))
+            )
         read = one_shot.CampaignRepo.read
         patch.setattr(one_shot.CampaignRepo, "read", lambda repo, base, path: self.task
                       if self.task is not None and path == "task.yaml"

@@ -1,4 +1,4 @@
 """What a benchmark target declares: its command, metrics, correctness rule and config classes.
 
-Face: command_target (CommandTarget), validate, metric_units, check_rule, row_classes, command_line.
+Face: check_rule, command_line, command_target, metric_units, row_classes, validate.
 """
