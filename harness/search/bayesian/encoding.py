@@ -13,8 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from harness.formats import expression
 from harness.search.bayesian.gaussian_process import Array, Points, matern
-from harness.search.space.constraints import Requirement, value
+from harness.search.space.constraints import Requirement
 from harness.search.space.knobs import Value
 
 SCALE_OF_A_KNOB = 0.6
@@ -80,7 +81,7 @@ class Encoding:
         names = {name: values[numbers[:, knob]] for name, (knob, values) in self._names.items()}
         with np.errstate(all="ignore"):
             for node in self._amounts:
-                amount = np.abs(np.asarray(value(node, names), float))
+                amount = np.abs(np.asarray(expression.evaluate(node, names), float))
                 amount = np.broadcast_to(np.nan_to_num(amount, posinf=LARGEST), len(numbers))
                 columns.append(np.log(np.clip(amount, 1.0 / LARGEST, LARGEST)))
         return np.array(columns).T.reshape(len(numbers), len(columns))
