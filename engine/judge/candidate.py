@@ -11,6 +11,7 @@ import msgspec
 from engine.campaign.setup import Setup
 from engine.journal.records import Candidate
 from engine.judge.judge import Ruling
+from engine.repository.change import Change, between
 from engine.repository.patches import patch as patches
 from engine.repository.patches.hygiene import Violation, violations
 from engine.repository.patches.patch import Patch
@@ -32,28 +33,34 @@ class CandidateTree(msgspec.Struct, frozen=True, kw_only=True):
         return self.candidate.id
 
 
-def make(setup: Setup, patch: Patch, base_commit: str, *, round: int, slot: str, hypothesis: str,
+def make(setup: Setup, change: Change, base_commit: str, *, round: int, slot: str, hypothesis: str,
          bottleneck: str) -> CandidateTree:
-    """Store a patch and return its entry; raises InputError if it does not apply to its base."""
-    applied = setup.repo.apply(base_commit, patch)
-    data = applied.patch.data
-    identity = patches.candidate_id(applied.base_tree, applied.patch)
+    """Store a change's tree, and its patch for people, and return the candidate."""
+    data = change.patch.data
+    identity = patches.candidate_id(change.base_tree, change.patch)
+    setup.repo.store_candidate(identity, change.tree)
     path = setup.folder.patches / f"{identity}.patch"
     path.write_bytes(data)
     candidate = Candidate(
         campaign=setup.id, id=identity, round=round, slot=slot, base_commit=base_commit,
-        base_tree=applied.base_tree, patch_path=str(path.relative_to(setup.folder.path)),
+        base_tree=change.base_tree, patch_path=str(path.relative_to(setup.folder.path)),
         patch_sha256=hashlib.sha256(data).hexdigest(), hypothesis=plain(hypothesis, 500),
         bottleneck=plain(bottleneck, 500), state="captured", created_at=time.time())
-    return _entry(setup, candidate, applied.patch, applied.tree)
+    return _entry(setup, candidate, change)
 
 
 def load(setup: Setup, candidate: Candidate) -> CandidateTree:
-    """Read a recorded candidate's patch back; raises InputError if the file is not what it was."""
-    path = setup.folder.path / candidate.patch_path
-    data = _read(path, candidate.patch_sha256)
-    patch = patches.parse(data, where=path.name)
-    return _entry(setup, candidate, patch, setup.repo.apply(candidate.base_commit, patch).tree)
+    """Open a recorded candidate; raises InputError if its tree is not the one that was recorded."""
+    repo = setup.repo
+    if tree := repo.candidate_tree(candidate.id):
+        change = between(repo, candidate.base_tree, tree)
+        if hashlib.sha256(change.patch.data).hexdigest() != candidate.patch_sha256:
+            raise InputError("its tree is not the one that was recorded",
+                             where=f"candidate {candidate.id}")
+        return _entry(setup, candidate, change)
+    path = setup.folder.path / candidate.patch_path  # captured before trees were kept
+    patch = patches.parse(_read(path, candidate.patch_sha256), where=path.name)
+    return _entry(setup, candidate, repo.apply(candidate.base_commit, patch))
 
 
 def rebase(setup: Setup, entry: CandidateTree, new_base: str, round: int) -> CandidateTree | None:
@@ -61,23 +68,24 @@ def rebase(setup: Setup, entry: CandidateTree, new_base: str, round: int) -> Can
 
     Raises InputError on a conflict.
     """
-    applied = setup.repo.rebase(entry.patch, new_base)
-    if not applied.patch:
+    change = setup.repo.apply(new_base, entry.patch)
+    if not change:
         return None
-    return make(setup, applied.patch, new_base, round=round, slot=entry.candidate.slot,
+    return make(setup, change, new_base, round=round, slot=entry.candidate.slot,
                 hypothesis=entry.candidate.hypothesis, bottleneck=entry.candidate.bottleneck)
 
 
-def _entry(setup: Setup, candidate: Candidate, patch: Patch, tree: str) -> CandidateTree:
+def _entry(setup: Setup, candidate: Candidate, change: Change) -> CandidateTree:
     """Return an entry with what its patch must not do.
 
     A benchmark of the project's own lies in the project, and may read any file of it: there, no
     change outside of `edit` is let through.
     """
-    found = violations(patch, setup.edit, setup.frozen)
+    found = violations(change.patch, setup.edit, setup.frozen)
     if setup.command is not None:
         found = tuple(msgspec.structs.replace(one, kind="frozen") for one in found)
-    return CandidateTree(candidate=candidate, patch=patch, tree=tree, violations=found)
+    return CandidateTree(candidate=candidate, patch=change.patch, tree=change.tree,
+                         violations=found)
 
 
 def _read(path: Path, sha256: str) -> bytes:

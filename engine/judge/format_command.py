@@ -11,8 +11,8 @@ import msgspec
 from engine.campaign.setup import Setup
 from engine.judge import candidate
 from engine.judge.candidate import CandidateTree
+from engine.repository.change import Change, narrowed
 from engine.repository.patches.hygiene import violations
-from engine.repository.patches.patch import Patch
 from harness.errors import InputError
 from harness.isolation import guard
 from harness.isolation.guard import Confine, Limits
@@ -35,17 +35,19 @@ def run(setup: Setup, entry: CandidateTree, command: str, *, round: int,
                             confine=Confine(writable=(made,), cards=False))
         if not outcome.ok:
             raise InputError(outcome.describe(LIMITS))
-        patch = _own(setup, entry, repo.capture(tree, base, setup.edit))
-    if not patch:
+        change = _own(setup, entry, repo.capture(tree, base, setup.edit))
+    if not change:
         raise InputError("it leaves nothing of the change")
-    return candidate.make(setup, patch, base, round=round, slot=entry.candidate.slot,
+    return candidate.make(setup, change, base, round=round, slot=entry.candidate.slot,
                            hypothesis=entry.candidate.hypothesis,
                            bottleneck=entry.candidate.bottleneck)
 
 
-def _own(setup: Setup, entry: CandidateTree, patch: Patch) -> Patch:
+def _own(setup: Setup, entry: CandidateTree, change: Change) -> Change:
     """Leave out what the formatter changed and the candidate neither changed nor may change."""
     touched = {path for file in entry.patch.files for path in (file.old_path, file.new_path)}
-    others = {one.path for one in violations(patch, setup.edit, setup.frozen)} - touched
-    return msgspec.structs.replace(
-        patch, files=tuple(file for file in patch.files if file.path not in others))
+    others = {one.path for one in violations(change.patch, setup.edit, setup.frozen)} \
+        - touched
+    return narrowed(setup.repo, change, msgspec.structs.replace(
+        change.patch, files=tuple(file for file in change.patch.files
+                                  if file.path not in others)))

@@ -12,7 +12,6 @@ from engine.failpoint import failpoint
 from engine.journal.records import Campaign, Candidate
 from engine.journal.write import Writer
 from engine.repository.campaign_repo import CampaignRepo
-from engine.repository.patches.patch import Patch
 from harness.errors import Refused
 
 FAILPOINTS = (
@@ -44,18 +43,18 @@ class KeptCommit(msgspec.Struct, frozen=True, kw_only=True):
     refusal: str = ""
 
 
-def keep(writer: Writer, repo: CampaignRepo, candidate: Candidate, patch: Patch,
+def keep(writer: Writer, repo: CampaignRepo, candidate: Candidate, tree: str,
          why: Keep) -> KeptCommit:
     """Make a candidate the campaign's best commit.
 
     Raises Refused if its base is no longer the best (rebase it and measure again), InputError if
-    its patch does not apply, LeaseLost if the campaign has another engine.
+    its tree is that of its base, LeaseLost if the campaign has another engine.
     """
     failpoint("keep.start")
     if candidate.base_commit != repo.best:
         raise Refused(f"the base of candidate {candidate.id} has moved",
                       where=candidate.campaign, fix="rebase it and measure it again")
-    commit = repo.commit(candidate.base_commit, patch, why.message)
+    commit = repo.commit(candidate.base_commit, tree, why.message)
     failpoint("keep.committed")
     with writer.transaction():
         writer.add_decision(candidate.campaign, candidate.id, "keep", why.reason, round=why.round,

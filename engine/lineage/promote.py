@@ -114,7 +114,7 @@ class Keeper:
                            round=self.context.round, verdict=final.verdict_id)
         try:
             kept = keep.keep(self.context.writer, self.setup.repo, final.entry.candidate,
-                             final.entry.patch, reason)
+                             final.entry.tree, reason)
         except Refused as refusal:  # somebody has moved the branch: the campaign goes on
             self.context.writer.event(self.setup.id, "warning", final.entry.id,
                                       message=str(refusal))

@@ -20,7 +20,7 @@ from engine.history.history import CampaignHistory
 from engine.journal.read import Reader
 from engine.journal.records import Round, VerdictRow
 from engine.journal.write import Writer
-from engine.judge.candidate import CandidateTree, JudgedCandidate
+from engine.judge.candidate import JudgedCandidate
 from engine.records import optimize_log, performance, results_tsv, round_summary, trend
 from engine.records.report.html_page import html
 from engine.records.report.markdown_report import markdown
@@ -59,10 +59,6 @@ class Records:
         if writer is not None:
             results_tsv.record(writer, self.setup.id, task.slot, rows)
         trials_tsv.append(self.folder.results, rows)
-
-    def candidate(self, round: int, entry: CandidateTree) -> None:
-        """Store a candidate's patch beside its round."""
-        _put(self._beside(round, entry.candidate.slot) / f"{entry.id}.patch", entry.patch.data)
 
     def verdict(self, round: int, judged: JudgedCandidate) -> None:
         """Store a verdict beside its candidate."""

@@ -15,25 +15,20 @@ from typing import Literal
 
 import msgspec
 
+from engine.repository.change import Change, between
 from engine.repository.clone import Clone
 from engine.repository.git import Git, GitFailed
 from engine.repository.patches.headers import quote, strip_prefix
-from engine.repository.patches.hygiene import conflicted, unsafe_path
+from engine.repository.patches.hygiene import refuse_conflicts, unsafe_path
 from engine.repository.patches.patch import Dropped, FilePatch, Patch
 from harness.errors import EnvironmentFault, InputError
 
 Rung = Literal["plain", "normalised", "sanitised", "3-way"]
 
 
-class Applied(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a patch: the tree it makes and the same change in canonical form.
+class Applied(Change, frozen=True, kw_only=True):
+    """The change that a patch makes, in canonical form; false if the base holds it already."""
 
-    `patch` is empty if the base holds the change already; judge this one, not what was handed in.
-    """
-
-    base_tree: str
-    tree: str
-    patch: Patch
     rung: Rung
 
 
@@ -44,9 +39,7 @@ def apply(clone: Clone, base: str, patch: Patch, sibling: Path | None = None) ->
     """
     if not patch:
         raise InputError("there is no diff in it", where="patch")
-    if name := conflicted(patch):
-        raise InputError(f"it leaves conflict markers in {name!r}", where="patch",
-                         fix="resolve them first")
+    refuse_conflicts(patch)
     base_tree, complaint = clone.tree_of(base), ""
     for rung, attempt in _ladder(patch, set(clone.files(base))):
         if rung == "3-way" and sibling is not None:
@@ -56,8 +49,8 @@ def apply(clone: Clone, base: str, patch: Patch, sibling: Path | None = None) ->
         except GitFailed as error:
             complaint = complaint or error.what
             continue
-        canonical = msgspec.structs.replace(clone.diff(base_tree, tree), dropped=attempt.dropped)
-        return Applied(base_tree=base_tree, tree=tree, patch=canonical, rung=rung)
+        change = between(clone, base_tree, tree, attempt.dropped)
+        return Applied(base_tree=base_tree, tree=tree, patch=change.patch, rung=rung)
     raise InputError(f"the patch does not apply to {base[:12]}: {complaint}", where="patch",
                      fix="make it from the current best commit")
 

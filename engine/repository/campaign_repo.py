@@ -15,13 +15,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
 from engine.repository import checkout, worktree
 from engine.repository.apply_patch import Applied, apply
+from engine.repository.change import Change, cleaned
 from engine.repository.clone import BASE_REF, Clone, make
 from engine.repository.git import NO_HOOKS, GitFailed
-from engine.repository.patches.hygiene import clean, without_binaries
+from engine.repository.patches.hygiene import without_binaries
 from engine.repository.patches.patch import Patch, parse
 from engine.repository.project import Project, find
 from harness.errors import EnvironmentFault, InputError
@@ -30,6 +29,7 @@ STALE_LOCK_S = 10.0
 """Age at which a lock file's owner counts as killed: no command of ours holds one that long."""
 STALE_INDEX_S = 3600.0
 BEST_FILE = "BEST_COMMIT"
+CANDIDATES = "refs/kopt/candidates"
 
 
 class CampaignRepo(Clone):
@@ -95,37 +95,35 @@ class CampaignRepo(Clone):
         """Apply a patch to a commit or tree; raises InputError if it does not apply."""
         return apply(self, base, patch, self.project)
 
-    def take(self, base: str, given: str | bytes, edit: Sequence[str] = ()) -> Applied:
+    def take(self, base: str, given: str | bytes, edit: Sequence[str] = ()) -> Change:
         """Apply a patch that somebody handed in, less its rubbish; see `hygiene.clean`.
 
         Raises InputError if it is no patch, does not apply, or nothing of it is left.
         """
         applied = self.apply(base, without_binaries(parse(given)))
-        cleaned = clean(applied.patch, edit, self.folders(base))
-        if applied.patch and not cleaned:
-            told = "; ".join(f"{left.path!r}: {left.reason}" for left in cleaned.dropped[:3])
-            raise InputError(f"nothing of the patch is left ({told})", where="patch")
-        if cleaned.files == applied.patch.files:
-            return applied
-        return msgspec.structs.replace(self.apply(base, cleaned), rung=applied.rung)
+        change = cleaned(self, applied, edit)
+        if applied and not change:
+            reasons = "; ".join(f"{left.path!r}: {left.reason}"
+                                for left in change.patch.dropped[:3])
+            raise InputError(f"nothing of the patch is left ({reasons})", where="patch")
+        return change
 
-    def rebase(self, patch: Patch, new_base: str) -> Applied:
-        """Apply a patch that was made on another base, merging where the base has moved.
+    def commit(self, base_commit: str, tree: str, message: str) -> str:
+        """Make the commit of a tree and return its id, the same one however often it is made.
 
-        The result is empty if the new base holds the change already; raises InputError on a
-        conflict.
+        No branch moves. Raises InputError if the tree is the base's own.
         """
-        return self.apply(new_base, patch)
+        if tree == self.tree_of(base_commit):
+            raise InputError("the change is empty", where=base_commit[:12])
+        return self.commit_tree(tree, self.resolve(base_commit), message)
 
-    def commit(self, base_commit: str, patch: Patch, message: str) -> str:
-        """Make the commit of a patch and return its id, the same one however often it is made.
+    def store_candidate(self, identity: str, tree: str) -> None:
+        """Keep a candidate's tree under a reference of its own."""
+        self.git.run("update-ref", f"{CANDIDATES}/{identity}", tree)
 
-        No branch moves. Raises InputError if the patch does not apply or changes nothing.
-        """
-        applied = self.apply(base_commit, patch)
-        if not applied.patch:
-            raise InputError("the patch changes nothing", where=base_commit[:12])
-        return self.commit_tree(applied.tree, self.resolve(base_commit), message)
+    def candidate_tree(self, identity: str) -> str:
+        """Return a candidate's tree, "" for one that was captured before trees were kept."""
+        return self.git.find(f"{CANDIDATES}/{identity}")
 
     def advance(self, expected: str, commit: str) -> bool:
         """Move the branch from `expected` to `commit`; False if it is at neither of them."""
@@ -207,8 +205,8 @@ class CampaignRepo(Clone):
         super().checkout_tree(commit, directory)
         checkout.fill(self, self.folder, commit, directory)
 
-    def capture(self, path: Path, base_commit: str, edit: Sequence[str] = ()) -> Patch:
-        """Return what a slot's files change against a commit; see `worktree.capture`."""
+    def capture(self, path: Path, base_commit: str, edit: Sequence[str] = ()) -> Change:
+        """Return the tree that a slot's files make of a commit; see `worktree.capture`."""
         return worktree.capture(self, path, base_commit, edit,
                                 checkout.settled(self, self.folder, base_commit, path))
 

@@ -113,18 +113,21 @@ class Clone:
         """Return the commits after `oldest` up to `newest`, oldest first."""
         return self.git.line("rev-list", "--reverse", f"{oldest}..{newest}").split()
 
-    def is_ancestor(self, older: str, newer: str) -> bool:
-        """Tell whether a commit is another one or precedes it; False if either is unknown."""
-        try:
-            self.git.run("merge-base", "--is-ancestor", older, newer)
-        except GitFailed:
-            return False
-        return True
-
     def diff(self, before: str, after: str) -> Patch:
         """Return the patch between two commits or trees, in the one form kopt stores."""
         shown = self.git.run("diff-tree", "-r", *DIFF, self.tree_of(before), self.tree_of(after))
         return parse(shown)
+
+    def import_tree(self, other: Clone, commit: str, known: str) -> str:
+        """Copy the tree of another repository's commit, without its history; returns the tree.
+
+        Objects of the commit `known`, which both repositories have, are not copied again.
+        """
+        tree = other.tree_of(commit)
+        other.git.run("pack-objects", "--quiet", "--revs",
+                      str(self.git_dir / "objects" / "pack" / "pack"),
+                      stdin=f"{tree}\n^{known}\n".encode())
+        return tree
 
     def commit_tree(self, tree: str, parent: str, message: str) -> str:
         """Make a commit that depends on its arguments only: the same call makes the same id.

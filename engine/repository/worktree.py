@@ -14,13 +14,12 @@ import stat
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-import msgspec
-
 from engine.globs import matches
-from engine.repository.clone import DIFF, Clone
+from engine.repository.change import Change, between, cleaned
+from engine.repository.clone import Clone
 from engine.repository.git import Git, GitFailed
-from engine.repository.patches.hygiene import clean, rubbish, unsafe_path
-from engine.repository.patches.patch import Dropped, Patch, parse
+from engine.repository.patches.hygiene import refuse_conflicts, rubbish, unsafe_path
+from engine.repository.patches.patch import Dropped
 from harness.errors import EnvironmentFault, InputError
 from harness.formats import file_copy
 
@@ -73,27 +72,29 @@ Settled = Callable[[str], str | None]
 
 
 def capture(clone: Clone, path: Path, base: str, edit: Sequence[str] = (),
-            settled: Settled = lambda name: None) -> Patch:
-    """Return what a worktree's files change against `base`, without rubbish (see hygiene).
+            settled: Settled = lambda name: None) -> Change:
+    """Return the tree that a worktree's files make of `base`, without rubbish (see hygiene).
 
-    Raises InputError if the worktree is gone or holds more than a patch may.
+    Raises InputError if the worktree is gone, holds more than a patch may or has conflict markers.
     """
     if path.is_symlink() or not path.is_dir():
         raise InputError("the worker removed its worktree", where=path.name)
     dropped: list[Dropped] = []
     _defuse(path, dropped)
     try:
-        shown = _diff(clone, path, base, edit, dropped, settled)
+        tree = _tree(clone, path, base, edit, dropped, settled)
+        change = between(clone, base, tree, dropped)
+        if len(change.patch.data) > MAX_PATCH:
+            raise InputError(f"the patch is larger than {MAX_PATCH >> 20} MiB", where=path.name)
+        change = cleaned(clone, change, edit)
     except GitFailed as error:
         raise InputError(f"git cannot take the worktree: {error.what}", where=path.name) from error
-    if len(shown) > MAX_PATCH:
-        raise InputError(f"the patch is larger than {MAX_PATCH >> 20} MiB", where=path.name)
-    return clean(msgspec.structs.replace(parse(shown), dropped=tuple(dropped)), edit,
-                 clone.folders(base))
+    refuse_conflicts(change.patch)
+    return change
 
 
-def _diff(clone: Clone, path: Path, base: str, edit: Sequence[str],
-          dropped: list[Dropped], settled: Settled) -> bytes:
+def _tree(clone: Clone, path: Path, base: str, edit: Sequence[str],
+          dropped: list[Dropped], settled: Settled) -> str:
     with clone.index() as index:
         kept = _kept_index(clone, path)
         if kept.exists():
@@ -102,7 +103,7 @@ def _diff(clone: Clone, path: Path, base: str, edit: Sequence[str],
             clone.git.run("read-tree", clone.tree_of(base), index=index)
         changed = _unsettled(_changed(clone, path, index, edit, dropped), dropped, settled)
         _stage(clone, path, changed, index)
-        return clone.git.run("diff-index", "--cached", *DIFF, clone.tree_of(base), index=index)
+        return clone.git.line("write-tree", index=index)
 
 
 def _defuse(path: Path, dropped: list[Dropped]) -> None:

@@ -19,7 +19,7 @@ import msgspec
 from engine.campaign import baseline_cache
 from engine.campaign.setup import Setup
 from engine.messages import SlotProgress
-from engine.repository.patches.patch import Patch
+from engine.repository.change import Change
 from engine.rounds import repair
 from engine.rounds.disk_watch import DiskWatch
 from engine.task import Task
@@ -35,12 +35,12 @@ log = logging.getLogger("kopt.engine")
 
 
 class WorkerFinished(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot's worker has ended; `patch` is what it changed of `base`, None when it failed."""
+    """A slot's worker has ended; `change` is the tree it made of `base`, None when it failed."""
 
     task: Task
     base: str
     report: Report
-    patch: Patch | None = None
+    change: Change | None = None
 
 
 class TaskSkipped(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,7 +140,7 @@ class Pool:
             if not report.ok:
                 return WorkerFinished(task=task, base=base_commit, report=report)
             return WorkerFinished(task=task, base=base_commit, report=report,
-                            patch=self._capture(worktree, base_commit, report))
+                            change=self._capture(worktree, base_commit, report))
         finally:
             setup.repo.remove(task.slot)
 
@@ -148,11 +148,11 @@ class Pool:
         most = self._setup.manifest.budget.disk_gb
         return DiskWatch(self._setup.folder.path, None if most is None else int(most * 1e9))
 
-    def _capture(self, worktree: Path, base_commit: str, report: Report) -> Patch:
+    def _capture(self, worktree: Path, base_commit: str, report: Report) -> Change:
         repo = self._setup.repo
         if report.patch is None:
             return repo.capture(worktree, base_commit, self._setup.edit)
-        return repo.take(base_commit, report.patch, self._setup.edit).patch
+        return repo.take(base_commit, report.patch, self._setup.edit)
 
 
 def _failed(why: str) -> Report:

@@ -19,7 +19,7 @@ from engine.judge.candidate import CandidateTree, JudgedCandidate
 from engine.judge.judge import breach
 from engine.lineage.promote import Keeper
 from engine.records.writer import Records
-from engine.repository.patches import left_out
+from engine.repository.patches import hygiene
 from engine.rounds import disk_space
 from engine.rounds.best_of_n import Choice
 from engine.rounds.pool import Pool, TaskSkipped, WorkerFinished
@@ -229,30 +229,24 @@ class RoundRun:
             if not self._goes_on(task, report.summary):
                 self._slots.end(task.slot, "ended" if self._cut else "failed", report.summary)
             return
-        if not finished.patch:
-            dropped = finished.patch.dropped if finished.patch is not None else ()
-            told = left_out.told(dropped) or (
+        if not finished.change:
+            dropped = finished.change.patch.dropped if finished.change is not None else ()
+            told = hygiene.describe_dropped(dropped) or (
                 f"{dropped[0].path} ({dropped[0].reason})" if dropped else "")
             left = f"; left out {told}" if told else ""
             if not self._goes_on(task, f"no change; {report.summary}{left}"):
                 self._slots.end(task.slot, "failed" if report.cut else "no change",
                                 report.summary + left)
             return
-        try:
-            entry = candidates.make(self.setup, finished.patch, finished.base, round=self.n,
-                                    slot=task.slot, bottleneck=task.bottleneck,
-                                    hypothesis=report.hypothesis or task.hypothesis)
-        except InputError as error:
-            if not self._goes_on(task, str(error)):
-                self._slots.end(task.slot, "failed", str(error))
-            return
-        if not self.context.writer.add_candidate(entry.candidate, round_resume.told(task),
-                                                 left_out=left_out.told(entry.patch.dropped),
-                                                 cut=report.cut):
+        entry = candidates.make(self.setup, finished.change, finished.base, round=self.n,
+                                slot=task.slot, bottleneck=task.bottleneck,
+                                hypothesis=report.hypothesis or task.hypothesis)
+        if not self.context.writer.add_candidate(
+                entry.candidate, round_resume.told(task),
+                left_out=hygiene.describe_dropped(entry.patch.dropped), cut=report.cut):
             if not self._goes_on(task, f"the same change as candidate {entry.id}", entry.id):
                 self._slots.known(task, entry.id)
             return
-        self.records.candidate(self.n, entry)
         if ruling := breach(entry.violations):
             self._slots.refuse(entry, "reject", ruling.reason)
             return

@@ -16,6 +16,7 @@ from engine.manifest import benchmark_target, load
 from engine.repository import clone
 from engine.repository import project as projects
 from engine.repository.campaign_repo import CampaignRepo
+from engine.repository.change import Change, between
 from engine.repository.clone import Clone
 from engine.repository.git import Git, GitFailed
 from engine.repository.patches import patch as patches
@@ -144,20 +145,18 @@ class OneShot:
             self.repo.checkout_tree(tree, path)
         return path
 
-    def candidate(self, trial: OneShotCandidate) -> tuple[str, Patch] | Verdict:
-        """Return the candidate's tree and patch, or the verdict that rejects it unmeasured."""
+    def candidate(self, trial: OneShotCandidate) -> Change | Verdict:
+        """Return the candidate's change, or the verdict that rejects it unmeasured."""
         try:
             if trial.config is not None:
                 return self._configured(trial.config)
             if trial.ref is not None:
-                return self._tree_of(trial.ref), self.repo.diff(self.base,
-                                                                   self._tree_of(trial.ref))
+                return between(self.repo, self.base, self._tree_of(trial.ref))
             if trial.patch is not None:
-                applied = self.repo.take(self.base, trial.patch, self.edit)
-                return applied.tree, applied.patch
+                return self.repo.take(self.base, trial.patch, self.edit)
         except InputError as error:
             return rejected(str(error), device=self.device.name)
-        return self.base, Patch()
+        return Change(base_tree=self.base, tree=self.base, patch=Patch())
 
     def request(self, trial: OneShotCandidate, *,
                 alpha: float) -> EvaluateRequest | ReportedRequest | Verdict:
@@ -166,25 +165,24 @@ class OneShot:
         A command target's benchmark lies in the project: there, no change outside of `edit` is let
         through.
         """
-        found = self.candidate(trial)
-        if isinstance(found, Verdict):
-            return found
-        tree, patch = found
-        broken = [v for v in violations(patch, self.edit, self.frozen)
+        change = self.candidate(trial)
+        if isinstance(change, Verdict):
+            return change
+        broken = [v for v in violations(change.patch, self.edit, self.frozen)
                   if v.kind != "outside" or self.command is not None]
-        identity = patches.candidate_id(self.base, patch) if patch else ""
+        identity = patches.candidate_id(self.base, change.patch) if change else ""
         if broken:
             return rejected(f"{broken[0].path} {broken[0].detail}", candidate_id=identity,
                             device=self.device.name)
         plan = self.manifest.decision.plan(alpha)
         base = str(self.checkout(self.base))
-        trees = Trees(candidate=str(self.checkout(tree)), incumbent=base, reference=base)
+        trees = Trees(candidate=str(self.checkout(change.tree)), incumbent=base, reference=base)
         if self.command is not None:
             plan = stopping_rule.plan_for(plan, self.manifest.budget.pairs)
             return ReportedRequest(target=self.command, device=self.device.id, trees=trees,
                                    settings=self.settings(plan, candidate_id=identity))
         return EvaluateRequest(target=self.target, device=self.device.id, trees=trees,
-                               settings=self.settings(plan, candidate_id=identity, same=not patch))
+                               settings=self.settings(plan, candidate_id=identity, same=not change))
 
     def settings(self, plan: Plan, *, candidate_id: str = "", same: bool = False) -> Settings:
         scratch = self.folder / "scratch"
@@ -194,7 +192,7 @@ class OneShot:
                         incumbent_tree=self.base, always_time=same,
                         test_command=self.manifest.test_command)
 
-    def _configured(self, config: Mapping[str, object]) -> tuple[str, Patch] | Verdict:
+    def _configured(self, config: Mapping[str, object]) -> Change | Verdict:
         """Set knobs in the source; names that are no knobs are dropped and noted, so that a
         configuration for another version of the kernel still means something.
         """
@@ -208,8 +206,7 @@ class OneShot:
         tree = self.folder / "configured"
         self.repo.checkout_tree(self.base, tree)
         (tree / self.target.source).write_bytes(text.encode())
-        patch = self.repo.capture(tree, self.base, (self.target.source,))
-        return self.repo.apply(self.base, patch).tree if patch else self.base, patch
+        return self.repo.capture(tree, self.base, (self.target.source,))
 
     def _judged(self) -> Target | CommandTarget:
         if self.manifest.target.kind == "command":
@@ -219,14 +216,11 @@ class OneShot:
         return target.load(path)
 
     def _tree_of(self, ref: str) -> str:
-        """Return the tree of a commit of the project, brought into our clone as a patch."""
+        """Return the tree of a commit of the project, copied into our clone."""
         if ref == "HEAD":
             return self.repo.tree_of(self.repo.base)
         theirs = Clone(self.project.git_dir)
-        patch = theirs.diff(self.project.head, theirs.resolve(ref))
-        if not patch:
-            return self.repo.tree_of(self.repo.base)
-        return self.repo.apply(self.repo.base, patch).tree
+        return self.repo.import_tree(theirs, theirs.resolve(ref), self.project.head)
 
 
 def find_project(path: Path, folder: Path) -> Project:

@@ -153,7 +153,7 @@ def patch(setup: campaigns.Setup, text: str = FASTER, base: str = "") -> bytes:
     subprocess.run(["rm", "-rf", str(folder)], check=True)
     repo.checkout_tree(base or repo.best, folder)
     (folder / "scale.c").write_text(text)
-    return repo.capture(folder, base or repo.best, ("scale.c",)).data
+    return repo.capture(folder, base or repo.best, ("scale.c",)).patch.data
 
 
 def consistent(setup: campaigns.Setup) -> list[str]:

@@ -10,14 +10,12 @@ from engine.journal.read import Reader
 from engine.journal.write import Writer
 from engine.lineage.commit import Keep, KeptCommit, keep, recover
 from engine.repository.campaign_repo import CampaignRepo
-from engine.repository.patches.patch import parse
 
 
 def keep_first(writer: Writer, repo: CampaignRepo) -> KeptCommit:
     candidate = Reader(writer.workspace).candidate("c1", "rms")
-    patch = parse((writer.workspace / candidate.patch_path).read_bytes())
     why = Keep(message="faster\n\nless traffic", reason="1.5x", actor="judge", round=1, verdict=1)
-    return keep(writer, repo, candidate, patch, why)
+    return keep(writer, repo, candidate, repo.candidate_tree("c1"), why)
 
 
 def main(root: Path) -> None:

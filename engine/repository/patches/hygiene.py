@@ -11,15 +11,21 @@ import msgspec
 
 from engine.globs import folder_named, matches, names_exactly
 from engine.repository.patches.patch import Dropped, FilePatch, Patch
+from harness.errors import InputError
+from harness.formats.text import plain
 
 ViolationKind = Literal[
     "frozen", "outside", "dependency", "start-up", "symlink", "submodule", "path", "executable",
     "mode",
 ]
 
-
 MOST_BYTES = 255
-"""Of a file's name, by most file systems."""
+"""Longest file name of most file systems."""
+NAMED = 5
+"""Files that a message names at most."""
+LONGEST_NAME = 80
+"""Characters of a file's name in a message."""
+_DESCRIBED_FIRST = {"cache folder": 0, "build folder": 0, "binary": 1}
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -98,14 +104,33 @@ def rubbish(path: str, below: str = "", tracked: Collection[str] = ()) -> str:
     return ""
 
 
-def by_product(dropped: Dropped) -> bool:
-    """Tell whether what was left out is what runs and compilers leave wherever they are."""
+def _is_by_product(dropped: Dropped) -> bool:
+    """Tell whether a file is one that runs and compilers leave anywhere."""
     *folders, _ = dropped.path.split("/")
     return dropped.reason == "compiled file" or not _FOLDERS.isdisjoint(folders)
 
 
-def conflicted(patch: Patch) -> str:
-    """Return the first file into which the patch writes what a failed merge leaves, or ""."""
+def describe_dropped(dropped: Iterable[Dropped]) -> str:
+    """Name the files that were left out, and why; "" if only by-products of runs and builds were.
+
+    The files that the worker most likely meant to keep come first: a candidate may fail for want
+    of one.
+    """
+    named = sorted((file for file in dropped if not _is_by_product(file)),
+                   key=lambda file: _DESCRIBED_FIRST.get(file.reason, 2))
+    more = f" and {len(named) - NAMED} more" if len(named) > NAMED else ""
+    return ", ".join(f"{plain(file.path, LONGEST_NAME)} ({file.reason})"
+                     for file in named[:NAMED]) + more
+
+
+def refuse_conflicts(patch: Patch) -> None:
+    """Raise InputError if the patch writes into a file what a failed merge leaves."""
+    if name := _conflicted(patch):
+        raise InputError(f"it leaves conflict markers in {name!r}", where="patch",
+                         fix="resolve them first")
+
+
+def _conflicted(patch: Patch) -> str:
     for file in patch.files:
         marks = iter(_CONFLICT)
         wanted = next(marks)

@@ -103,9 +103,9 @@ def test_only_the_kernel_leaves_a_copy(setup: Setup) -> None:
     for name in ("third_party/outer/outer.h", "third_party/outer/new.h", "build/made.txt",
                  "third_party/outer/deps/in/inner.h", "data/w.bin"):
         (tree / name).write_text("changed by a worker\n")
-    assert not repo.capture(tree, repo.base, setup.edit).files
+    assert not repo.capture(tree, repo.base, setup.edit).patch.files
     (tree / "src/ops/kernel.py").write_text(benchmark_case.kernel(80.0))
-    patch = repo.capture(tree, repo.base, setup.edit)
+    patch = repo.capture(tree, repo.base, setup.edit).patch
     assert [file.path for file in patch.files] == ["src/ops/kernel.py"]
 
 

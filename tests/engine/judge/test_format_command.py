@@ -36,8 +36,9 @@ def entry(setup: Setup, **files: str) -> CandidateTree:
         (user / name.replace("_", ".")).write_text(text)
     patch = parse(repos.git(user, "diff") + "\n")
     repos.git(user, "checkout", "-q", ".")
-    return candidate.make(setup, patch, setup.repo.base, round=2, slot="fixed",
-                           hypothesis="less", bottleneck="")
+    change = setup.repo.apply(setup.repo.base, patch)
+    return candidate.make(setup, change, setup.repo.base, round=2, slot="fixed",
+                          hypothesis="less", bottleneck="")
 
 
 def changed(setup: Setup, made: CandidateTree) -> set[str]:

@@ -20,7 +20,6 @@ from engine.journal.transact import LeaseLost
 from engine.journal.write import Writer
 from engine.lineage.commit import FAILPOINTS, Keep, keep
 from engine.repository.campaign_repo import CampaignRepo
-from engine.repository.patches.patch import parse
 from harness.errors import Refused
 from tests.support import repos, samples
 from tests.support.keeping_engine import keep_first
@@ -55,8 +54,8 @@ def add_candidate(writer: Writer, repo: CampaignRepo, name: str, line: int) -> N
     tree = repo.worktree("fixed-1", repo.best)
     kernel = tree / "kernel.c"
     kernel.write_text(repos.edited(kernel.read_text(), line, f"{name}();"))
-    patch = repo.capture(tree, repo.best)
-    (writer.workspace / f"{name}.patch").write_bytes(patch.data)
+    change = repo.capture(tree, repo.best)
+    repo.store_candidate(name, change.tree)
     writer.add_candidate(samples.candidate(
         name, base_commit=repo.best, base_tree=repo.tree_of(repo.best),
         patch_path=f"{name}.patch", state="verified"))
@@ -114,8 +113,7 @@ def test_killed_again_and_again_while_recovering(root: Path) -> None:
 
 def test_the_commit_is_the_same_however_it_came_about(root: Path) -> None:
     repo = CampaignRepo(root / "w" / "rms", "rms", root / "user")
-    patch = parse((root / "w" / "c1.patch").read_bytes())
-    planned = repo.commit(repo.base, patch, "faster\n\nless traffic")
+    planned = repo.commit(repo.base, repo.candidate_tree("c1"), "faster\n\nless traffic")
     assert run_engine(root, "keep.committed") == -signal.SIGKILL
     assert run_engine(root) == 0
     assert assert_kept_once(root) == planned
@@ -142,8 +140,7 @@ def test_killed_at_random_moments(root: Path) -> None:
 def test_a_branch_that_moved_meanwhile_ends_the_keep(root: Path) -> None:
     assert run_engine(root, "keep.keeping") == -signal.SIGKILL
     repo = CampaignRepo(root / "w" / "rms", "rms", root / "user")
-    patch = parse((root / "w" / "c1.patch").read_bytes())
-    other = repo.commit(repo.base, patch, "someone else's")
+    other = repo.commit(repo.base, repo.candidate_tree("c1"), "someone else's")
     repos.git(repo.git_dir, "update-ref", repo.ref, other)
     assert run_engine(root) == 0
     reader = Reader(root / "w")
@@ -170,14 +167,14 @@ def test_a_keep_on_an_old_base_is_refused(root: Path) -> None:
     add_candidate(writer, repo, "c2", line=20)
     commit = keep_first(writer, repo).commit
     late = Reader(root / "w").candidate("c2")
-    patch = parse((root / "w" / "c2.patch").read_bytes())
+    tree = repo.candidate_tree("c2")
     why = Keep(message="m", reason="r", actor="judge", round=1)
     with pytest.raises(Refused, match="moved"):
-        keep(writer, repo, late, patch, why)
-    rebased = repo.rebase(patch, commit)
+        keep(writer, repo, late, tree, why)
+    rebased = repo.apply(commit, repo.diff(late.base_tree, tree))
     late = msgspec.structs.replace(late, id="c3", base_commit=commit, base_tree=rebased.base_tree)
     writer.add_candidate(late)
-    kept = keep(writer, repo, late, rebased.patch, why)
+    kept = keep(writer, repo, late, rebased.tree, why)
     assert repo.log(repo.best, repo.base) == [commit, kept.commit]
     text = repo.read(kept.commit, "kernel.c").decode()
     assert "c1();" in text

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from engine.repository import project, worktree
 from engine.repository.campaign_repo import CampaignRepo
+from engine.repository.change import Change
 from engine.repository.clone import Clone
 from engine.repository.git import Git
 from engine.repository.patches.patch import Patch
@@ -45,8 +46,8 @@ def state_of(user: Path) -> tuple[object, ...]:
 
 
 def edit(repo: CampaignRepo, path: str = "kernel.c", line: int = 3,
-         new: str = "faster();") -> Patch:
-    """A patch captured from a worktree of its own."""
+         new: str = "faster();") -> Change:
+    """Return a change captured from a worktree of its own."""
     tree = repo.worktree("editor", repo.best)
     (tree / path).write_text(repos.edited((tree / path).read_text(), line, new))
     return repo.capture(tree, repo.best)
@@ -94,8 +95,8 @@ def test_detached_bare_shallow_and_linked_projects(tmp_path: Path, user: Path) -
     for name, head in (("linked", first), ("bare", None), ("shallow", None)):
         repo = CampaignRepo.create(tmp_path / f"c-{name}", "rms", tmp_path / name)
         assert repo.base == (head or repos.git(user, "rev-parse", "HEAD"))
-        patch = edit(repo, "kernel.c", 0, "faster();")
-        commit = repo.commit(repo.base, patch, "faster")
+        change = edit(repo, "kernel.c", 0, "faster();")
+        commit = repo.commit(repo.base, change.tree, "faster")
         assert repo.advance(repo.base, commit)
         assert repo.publish() == ""
         assert repos.git(tmp_path / name, "rev-parse", BRANCH) == commit
@@ -128,7 +129,7 @@ def test_inherited_settings_of_git_change_nothing(
     monkeypatch.setenv("GIT_EXTERNAL_DIFF", f"touch {trap}")
     before = state_of(user)
     repo = CampaignRepo.create(tmp_path / "campaign", "rms", user)
-    commit = repo.commit(repo.base, edit(repo), "faster")
+    commit = repo.commit(repo.base, edit(repo).tree, "faster")
     assert repo.advance(repo.base, commit)
     assert repo.publish() == ""
     assert repos.git(user, "rev-parse", BRANCH) == commit
@@ -141,7 +142,7 @@ def test_a_project_that_belongs_to_someone_else(tmp_path: Path, user: Path) -> N
     for place in (user, *user.rglob("*")):
         os.chown(place, 12345, 12345)
     repo = CampaignRepo.create(tmp_path / "campaign", "rms", user)
-    repo.advance(repo.base, repo.commit(repo.base, edit(repo), "faster"))
+    repo.advance(repo.base, repo.commit(repo.base, edit(repo).tree, "faster"))
     assert repo.publish() == ""
 
 
@@ -184,7 +185,7 @@ def test_relative_paths_are_as_good_as_absolute_ones(
     monkeypatch.chdir(tmp_path)
     CampaignRepo.create(Path("campaign"), "rms", Path("user"))
     repo = CampaignRepo(Path("campaign"), "rms", Path("user"))
-    repo.advance(repo.base, repo.commit(repo.base, edit(repo), "faster"))
+    repo.advance(repo.base, repo.commit(repo.base, edit(repo).tree, "faster"))
     assert repo.publish() == ""
     repo.checkout_tree(repo.best, Path("out"))
     assert "faster();" in Path("out/kernel.c").read_text()
@@ -216,10 +217,10 @@ def test_no_git_is_one_line(repo: CampaignRepo, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_commit_made_again_is_the_same_commit(repo: CampaignRepo) -> None:
-    patch = edit(repo)
-    first = repo.commit(repo.base, patch, "faster\n\nbecause\x1b[31m")
-    assert repo.commit(repo.base, patch, "faster\n\nbecause\x1b[31m") == first
-    assert repo.commit(repo.base, patch, "other words") != first
+    tree = edit(repo).tree
+    first = repo.commit(repo.base, tree, "faster\n\nbecause\x1b[31m")
+    assert repo.commit(repo.base, tree, "faster\n\nbecause\x1b[31m") == first
+    assert repo.commit(repo.base, tree, "other words") != first
     assert repo.parents(first) == [repo.base]
     assert repo.message(first) == "faster\n\nbecause [31m"
     shown = repos.git(repo.git_dir, "log", "-1", "--format=%an %ae %cn %at %ct", first)
@@ -229,8 +230,8 @@ def test_a_commit_made_again_is_the_same_commit(repo: CampaignRepo) -> None:
 
 def test_the_branch_moves_by_compare_and_swap(repo: CampaignRepo) -> None:
     base = repo.base
-    one = repo.commit(base, edit(repo, line=3), "one")
-    two = repo.commit(base, edit(repo, line=9), "two")
+    one = repo.commit(base, edit(repo, line=3).tree, "one")
+    two = repo.commit(base, edit(repo, line=9).tree, "two")
     assert repo.advance(base, one)
     assert repo.advance(base, one)  # a retry
     assert not repo.advance(base, two)
@@ -242,7 +243,7 @@ def test_the_branch_moves_by_compare_and_swap(repo: CampaignRepo) -> None:
 
 def test_only_one_of_many_swaps_wins(repo: CampaignRepo) -> None:
     base = repo.base
-    commits = [repo.commit(base, edit(repo, line=n), f"{n}") for n in range(6)]
+    commits = [repo.commit(base, edit(repo, line=n).tree, f"{n}") for n in range(6)]
     racing = [subprocess.Popen(["git", "update-ref", repo.ref, commit, base],
                                cwd=repo.git_dir, stderr=subprocess.DEVNULL)
               for commit in commits]
@@ -261,7 +262,7 @@ def test_locks_of_killed_commands_are_cleared(repo: CampaignRepo) -> None:
     repo.unlock()
     assert not lock.exists()
     assert not left.exists()
-    assert repo.advance(repo.base, repo.commit(repo.base, edit(repo), "faster"))
+    assert repo.advance(repo.base, repo.commit(repo.base, edit(repo).tree, "faster"))
 
 
 # the user's repository
@@ -273,7 +274,7 @@ def test_publishing_touches_nothing_but_the_branch(repo: CampaignRepo, user: Pat
     (user / "reference.py").write_text("also half done")
     before = state_of(user)
     for n in range(2):
-        commit = repo.commit(repo.best, edit(repo, line=n), f"{n}")
+        commit = repo.commit(repo.best, edit(repo, line=n).tree, f"{n}")
         assert repo.advance(repo.best, commit)
         assert repo.publish() == ""
         assert repo.publish() == ""
@@ -283,7 +284,7 @@ def test_publishing_touches_nothing_but_the_branch(repo: CampaignRepo, user: Pat
 
 def test_a_branch_that_is_not_ours_is_refused_in_one_line(repo: CampaignRepo,
                                                           user: Path) -> None:
-    commit = repo.commit(repo.base, edit(repo), "faster")
+    commit = repo.commit(repo.base, edit(repo).tree, "faster")
     repo.advance(repo.base, commit)
     cases = {
         "commits that are not": ("switch", "-q", "-c", BRANCH),
@@ -318,7 +319,7 @@ def test_a_user_repository_that_is_gone_is_refused_in_one_line(
 
 
 def test_a_deleted_branch_is_made_again(repo: CampaignRepo, user: Path) -> None:
-    repo.advance(repo.base, repo.commit(repo.base, edit(repo), "faster"))
+    repo.advance(repo.base, repo.commit(repo.base, edit(repo).tree, "faster"))
     assert repo.publish() == ""
     repos.git(user, "branch", "-q", "-D", BRANCH)
     assert repo.publish() == ""
@@ -333,7 +334,8 @@ def test_capture_sees_every_honest_kind_of_change(repo: CampaignRepo) -> None:
     (tree / "src/deep/helper.h").unlink()
     (tree / "src/new file é.h").write_bytes(b"latin \xe9 and \x1b[0m\n")
     (tree / "scratch.tmpfile").write_text("ignored by the project")
-    patch = repo.capture(tree, repo.base)
+    change = repo.capture(tree, repo.base)
+    patch = change.patch
     assert [(f.path, f.is_new, f.is_deleted) for f in patch.files] == [
         ("kernel.c", False, False), ("src/deep/helper.h", False, True),
         ("src/new file é.h", True, False),
@@ -342,6 +344,7 @@ def test_capture_sees_every_honest_kind_of_change(repo: CampaignRepo) -> None:
     applied = repo.apply(repo.base, patch)
     assert applied.rung == "plain"
     assert applied.patch.data == patch.data
+    assert (applied.base_tree, applied.tree) == (change.base_tree, change.tree)
     assert repo.read(applied.tree, "src/new file é.h") == b"latin \xe9 and \x1b[0m\n"
 
 
@@ -361,7 +364,7 @@ def test_an_edit_that_hides_its_time_is_seen(repo: CampaignRepo) -> None:
         before = kernel.stat()
         kernel.write_text(repos.KERNEL.replace("line_1(", f"lin{chr(65 + n)}_1("))
         os.utime(kernel, ns=(before.st_atime_ns, before.st_mtime_ns))
-        assert len(repo.capture(tree, repo.base).files) == 1
+        assert len(repo.capture(tree, repo.base).patch.files) == 1
 
 
 def test_new_files_outside_the_edit_globs_are_left_out(repo: CampaignRepo) -> None:
@@ -369,7 +372,7 @@ def test_new_files_outside_the_edit_globs_are_left_out(repo: CampaignRepo) -> No
     (tree / "kernel.c").write_text(repos.edited(repos.KERNEL, 7, "changed();"))
     (tree / "NOTES.md").write_text("what I tried")
     (tree / "reference.py").write_text("def rmsnorm(*_): return 0\n")
-    patch = repo.capture(tree, repo.base, ("kernel.c",))
+    patch = repo.capture(tree, repo.base, ("kernel.c",)).patch
     assert [f.path for f in patch.files] == ["kernel.c", "reference.py"]
     assert [(d.path, d.reason) for d in patch.dropped] == [
         ("NOTES.md", "new file that no edit glob names")]
@@ -381,7 +384,7 @@ def test_a_workers_own_commits_do_not_hide_its_changes(repo: CampaignRepo) -> No
         text = repos.edited((tree / "kernel.c").read_text(), n, f"step_{n}();")
         repos.commit(tree, {"kernel.c": text}, f"step {n}")
     repos.git(tree, "gc", "-q", "--prune=now")
-    patch = repo.capture(tree, repo.base)
+    patch = repo.capture(tree, repo.base).patch
     assert (patch.files[0].added, patch.files[0].removed) == (2, 2)
     assert repos.git(tree, "log", "--format=%s") == "step 5\nstep 3\nstart"
 
@@ -410,7 +413,7 @@ def test_capture_survives_hostile_workers(repo: CampaignRepo, tmp_path: Path,
     subprocess.run(["sh", "-c", trick.replace("TRAP", str(trap))], cwd=tree, check=True,
                    env=repos.ENVIRONMENT)
     (tree / "kernel.c").write_text(repos.edited(repos.KERNEL, 3, "faster();"))
-    patch = repo.capture(tree, repo.base, ("kernel.c",))
+    patch = repo.capture(tree, repo.base, ("kernel.c",)).patch
     outside = {"src/deep/helper.h", ".gitignore"}  # some tricks delete or lock these
     assert {f.path for f in patch.files} - outside == {"kernel.c"}
     repo.remove("hostile")
@@ -432,7 +435,7 @@ def test_a_submodule_that_a_worker_fills_is_not_entered(tmp_path: Path) -> None:
     repos.commit(tree / "vendored", {"f": "x"})
     repos.git(tree / "vendored", "config", "core.fsmonitor", f"touch {trap}")
     (tree / "kernel.c").write_text("changed\n")
-    assert [f.path for f in repo.capture(tree, repo.base).files] == ["kernel.c"]
+    assert [f.path for f in repo.capture(tree, repo.base).patch.files] == ["kernel.c"]
     assert not trap.exists()
     repos.git(tree, "status")
     assert trap.exists()
@@ -448,7 +451,7 @@ def test_files_swapped_for_folders_links_and_back(repo: CampaignRepo, tmp_path: 
     (tree / "src/deep").write_text("now a file\n")
     (tree / "task.yaml").unlink()
     (tree / "task.yaml").symlink_to("/etc/passwd")
-    patch = repo.capture(tree, repo.base)
+    patch = repo.capture(tree, repo.base).patch
     assert {f.path for f in patch.files} == {
         "kernel.c", "kernel.c/part.c", "src/deep", "src/deep/helper.h", "task.yaml"}
     assert "root:" not in patch.text
@@ -466,19 +469,20 @@ contents = st.one_of(st.none(), st.text(st.characters(codec="utf-8"), max_size=4
 def test_what_is_captured_is_what_was_left(
     repo: CampaignRepo, changes: dict[str, str | None]
 ) -> None:
-    """Any edits, captured and applied to the base again, give the worktree's own files."""
+    """Any edits give a tree of the worktree's own files, and a patch that makes the same tree."""
     tree = repo.worktree("any", repo.base)
     for name, text in changes.items():
         (tree / name).unlink(missing_ok=True)
         if text is not None:
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             (tree / name).write_bytes(text.encode())
-    patch = repo.capture(tree, repo.base)
+    change = repo.capture(tree, repo.base)
+    patch = change.patch
     left = {str(p.relative_to(tree)): p.read_bytes() for p in tree.rglob("*")
             if p.is_file() and ".git" not in p.parts}
     binary = {d.path for d in patch.dropped}
-    again = repo.apply(repo.base, patch).tree if patch else repo.tree_of(repo.base)
-    made = {name: repo.read(again, name) for name in repo.files(again)}
+    assert change.tree == (repo.apply(repo.base, patch).tree if patch else change.base_tree)
+    made = {name: repo.read(change.tree, name) for name in repo.files(change.tree)}
     differ = {n for n in made.keys() | left.keys() if made.get(n) != left.get(n)}
     assert differ == binary
     assert all(b"\0" in left[name] for name in binary)
@@ -489,9 +493,9 @@ def test_slots_are_filled_in_parallel(repo: CampaignRepo) -> None:
         tree = repo.worktree(f"slot-{n}", repo.base)
         kernel = tree / "kernel.c"
         kernel.write_text(repos.edited(kernel.read_text(), n, f"slot_{n}();"))
-        patch = repo.capture(tree, repo.base)
-        repo.commit(repo.base, patch, f"{n}")
-        return patch
+        change = repo.capture(tree, repo.base)
+        repo.commit(repo.base, change.tree, f"{n}")
+        return change.patch
 
     with ThreadPoolExecutor(8) as pool:
         patches = list(pool.map(fill, range(16)))
@@ -508,7 +512,7 @@ def test_too_much_is_refused_or_left_out(
     tree = repo.worktree("flood", repo.base)
     (tree / "huge.c").write_bytes(b"x\n" * (worktree.MAX_FILE // 2 + 1))
     (tree / "data.bin").write_bytes(bytes(range(256)) * 16)
-    patch = repo.capture(tree, repo.base)
+    patch = repo.capture(tree, repo.base).patch
     assert not patch
     assert {d.path for d in patch.dropped} == {"huge.c", "data.bin"}
     monkeypatch.setattr(worktree, "MAX_NEW_FILES", 10)
@@ -539,7 +543,7 @@ def test_a_socket_in_the_worktree(repo: CampaignRepo) -> None:
     tree = repo.worktree("s", repo.base)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(os.path.relpath(tree / "sock"))
-        patch = repo.capture(tree, repo.base)
+        patch = repo.capture(tree, repo.base).patch
     assert [(d.path, d.reason) for d in patch.dropped] == [("sock", "not a regular file")]
 
 

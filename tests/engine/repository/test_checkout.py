@@ -64,9 +64,9 @@ def test_changes_inside_a_submodule_are_no_part_of_a_candidate(tmp_path: Path) -
     tree = repo.worktree("s", repo.base)
     (tree / "third_party/outer/outer.h").write_text("#define OUTER 2\n")
     (tree / "kernel.c").write_text("int x;\n")
-    patch = repo.capture(tree, repo.base)
-    assert [file.path for file in patch.files] == ["kernel.c"]
-    commit = repo.commit(repo.base, patch, "faster")
+    change = repo.capture(tree, repo.base)
+    assert [file.path for file in change.patch.files] == ["kernel.c"]
+    commit = repo.commit(repo.base, change.tree, "faster")
     assert repo.advance(repo.base, commit) and repo.publish() == ""
     assert "160000" in repos.git(user, "ls-tree", "-r", "optimize/rms", "third_party/outer")
     repo.checkout_tree(commit, tmp_path / "next")
@@ -149,7 +149,7 @@ def test_lfs_contents_are_in_every_checkout(tmp_path: Path, store: bool,
         assert (place / "data/w.bin").read_bytes() == WEIGHTS
         assert not repo.capture(place, repo.base)
         (place / "kernel.c").write_text("int x;\n")
-        assert [f.path for f in repo.capture(place, repo.base).files] == ["kernel.c"]
+        assert [f.path for f in repo.capture(place, repo.base).patch.files] == ["kernel.c"]
     (tree / "data/w.bin").write_bytes(b"written in place")
     again = repo.worktree("other", repo.base)
     assert (again / "data/w.bin").read_bytes() == WEIGHTS
@@ -161,12 +161,12 @@ def test_a_changed_lfs_file_is_left_out_and_told(tmp_path: Path) -> None:
     for change in (lambda: (tree / "data/w.bin").write_text("text now\n"),
                    lambda: (tree / "data/w.bin").unlink()):
         change()
-        patch = repo.capture(tree, repo.base)
+        patch = repo.capture(tree, repo.base).patch
         assert not patch.files
         assert [(d.path, d.reason) for d in patch.dropped] == [
             ("data/w.bin", "stored with Git LFS: no candidate can change it")]
     (tree / "data/w.bin").write_text(pointer(WEIGHTS))
-    assert repo.capture(tree, repo.base).dropped == ()
+    assert repo.capture(tree, repo.base).patch.dropped == ()
 
 
 def test_lfs_contents_that_are_not_here_are_told(tmp_path: Path) -> None:
@@ -224,8 +224,8 @@ def test_a_build_in_a_checkout_does_only_what_is_left_to_do(tmp_path: Path) -> N
     tree = repo.worktree("s", repo.base)
     assert make(tree) == []
     (tree / "kernel.c").write_text("int kernel(void) { return 3; }\n")
-    patch = repo.capture(tree, repo.base, ("kernel.c",))
-    repo.checkout_tree(repo.apply(repo.base, patch).tree, tmp_path / "candidate")
+    change = repo.capture(tree, repo.base, ("kernel.c",))
+    repo.checkout_tree(change.tree, tmp_path / "candidate")
     assert make(tmp_path / "candidate") == ["kernel.c", "slow.o"]
     repo.checkout_tree(repo.base, tmp_path / "base")
     assert make(tmp_path / "base") == []
@@ -250,7 +250,7 @@ def test_built_files_are_copies_and_no_part_of_a_candidate(tmp_path: Path) -> No
     with (tree / "lib.so").open("r+b") as file:
         file.write(b"EVIL")
     (tree / "kernel.o").unlink()
-    assert not repo.capture(tree, repo.base).files
+    assert not repo.capture(tree, repo.base).patch.files
     assert (repo.worktree("t", repo.base) / "lib.so").read_bytes() == before
     assert (user / "lib.so").read_bytes() == before
     inodes = {p.stat().st_ino for p in user.glob("*.[os]*")}

@@ -16,7 +16,7 @@ def keep(setup: Setup) -> str:
     """Keep a faster kernel in the campaign's line and publish it; returns the commit."""
     repo = setup.repo
     before = repo.best
-    commit = repo.commit(before, repo.take(before, campaigns.patch(setup)).patch, "faster")
+    commit = repo.commit(before, repo.take(before, campaigns.patch(setup)).tree, "faster")
     assert repo.advance(before, commit) and repo.publish() == ""
     return commit
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from engine.globs import matches
 from engine.repository.campaign_repo import CampaignRepo
+from engine.repository.change import Change
 from engine.repository.patches import headers
 from engine.repository.patches.hygiene import clean, rubbish, violations
 from engine.repository.patches.patch import Patch, candidate_id, parse
@@ -316,7 +317,7 @@ def repo(tmp_path_factory: pytest.TempPathFactory) -> CampaignRepo:
     return CampaignRepo.create(root / "campaign", "rms", repos.project(root / "user"))
 
 
-def edited_tree(repo: CampaignRepo, line: int, new: str, base: str = "") -> Patch:
+def edited_tree(repo: CampaignRepo, line: int, new: str, base: str = "") -> Change:
     tree = repo.worktree("s", base or repo.base)
     kernel = tree / "kernel.c"
     kernel.write_text(repos.edited(kernel.read_text(), line, new))
@@ -329,7 +330,7 @@ def renamed(text: str, old: str, new: str) -> str:
 
 def foreign(repo: CampaignRepo) -> Iterator[tuple[str, str, bool]]:
     """One change, said in the ways in which people and tools say it."""
-    text = edited_tree(repo, 5, "faster();").text
+    text = edited_tree(repo, 5, "faster();").patch.text
     index = next(line for line in text.splitlines() if line.startswith("index "))
     bare = text.replace(f"{index}\n", "")
     unnamed = "".join(bare.splitlines(keepends=True)[1:])
@@ -346,7 +347,7 @@ def foreign(repo: CampaignRepo) -> Iterator[tuple[str, str, bool]]:
 
 
 def test_the_ladder_finds_the_same_change_in_every_spelling(repo: CampaignRepo) -> None:
-    truth = repo.apply(repo.base, edited_tree(repo, 5, "faster();"))
+    truth = edited_tree(repo, 5, "faster();")
     for rung, text, whole in foreign(repo):
         applied = repo.apply(repo.base, parse(text))
         assert applied.rung == rung, text
@@ -356,7 +357,7 @@ def test_the_ladder_finds_the_same_change_in_every_spelling(repo: CampaignRepo) 
 
 
 def test_a_patch_that_is_handed_in_is_cleaned(repo: CampaignRepo) -> None:
-    good = edited_tree(repo, 5, "faster();").text
+    good = edited_tree(repo, 5, "faster();").patch.text
     truth = repo.apply(repo.base, parse(good))
     rubbish = BINARY + NEW.format("notes.md") + NEW.format("__pycache__/k.py")
     foreign = renamed(good, "a/home/ann/kernel.c", "b/home/ann/kernel.c")
@@ -380,7 +381,7 @@ def test_a_patch_from_inside_a_folder_finds_its_file(repo: CampaignRepo) -> None
 
 
 def test_new_files_follow_their_siblings_out_of_a_foreign_folder(repo: CampaignRepo) -> None:
-    text = edited_tree(repo, 5, "faster();").text.replace("/kernel.c", "/work/proj/kernel.c")
+    text = edited_tree(repo, 5, "faster();").patch.text.replace("/kernel.c", "/work/proj/kernel.c")
     applied = repo.apply(repo.base, parse(text + NEW.format("work/proj/src/new.h")))
     assert [f.path for f in applied.patch.files] == ["kernel.c", "src/new.h"]
 
@@ -394,7 +395,7 @@ def test_nothing_is_ever_written_outside_of_the_tree(repo: CampaignRepo, path: s
 
 
 def test_a_header_that_lies_is_refused(repo: CampaignRepo) -> None:
-    text = edited_tree(repo, 5, "faster();").text
+    text = edited_tree(repo, 5, "faster();").patch.text
     lying = text.replace("+++ b/kernel.c", "+++ b/reference.py")
     try:
         applied = repo.apply(repo.base, parse(lying))
@@ -407,25 +408,25 @@ def test_a_moved_base_is_merged_and_a_conflict_refused(repo: CampaignRepo) -> No
     far = edited_tree(repo, 30, "far();")
     near = edited_tree(repo, 7, "near();")
     same = edited_tree(repo, 5, "other();")
-    patch = edited_tree(repo, 5, "faster();")
+    patch = edited_tree(repo, 5, "faster();").patch
     for other, rung in ((far, "plain"), (near, "3-way")):
-        base = repo.commit(repo.base, other, "moved")
-        rebased = repo.rebase(patch, base)
+        base = repo.commit(repo.base, other.tree, "moved")
+        rebased = repo.apply(base, patch)
         assert rebased.rung == rung
         assert (rebased.patch.files[0].added, rebased.patch.files[0].removed) == (1, 1)
         text = repo.read(rebased.tree, "kernel.c").decode()
         assert "faster();" in text
         assert "<<<<<<<" not in text
     with pytest.raises(InputError, match="does not apply"):
-        repo.rebase(patch, repo.commit(repo.base, same, "moved"))
+        repo.apply(repo.commit(repo.base, same.tree, "moved"), patch)
 
 
 def test_a_change_that_the_base_holds_is_empty(repo: CampaignRepo) -> None:
-    patch = edited_tree(repo, 5, "faster();")
-    base = repo.commit(repo.base, patch, "kept")
-    assert not repo.rebase(patch, base).patch
-    with pytest.raises(InputError, match="changes nothing"):
-        repo.commit(base, patch, "again")
+    change = edited_tree(repo, 5, "faster();")
+    base = repo.commit(repo.base, change.tree, "kept")
+    assert not repo.apply(base, change.patch)
+    with pytest.raises(InputError, match="change is empty"):
+        repo.commit(base, change.tree, "again")
 
 
 @pytest.mark.parametrize("text", ["", "just words\n", changed("nowhere.c"), SIMPLE])
@@ -443,7 +444,8 @@ def test_git_agrees_with_the_parser(repo: CampaignRepo, tmp_path: Path) -> None:
         (tree / name).parent.mkdir(exist_ok=True, parents=True)
         (tree / name).write_text(f"--- a/{n}\n+++ b/{n}\n@@ -1 +1 @@\n" + "\r\n\x0c\u2028\n" * n)
     (tree / "kernel.c").write_text(repos.KERNEL.rstrip("\n"))
-    patch = repo.capture(tree, repo.base)
+    change = repo.capture(tree, repo.base)
+    patch = change.patch
     assert len(patch.files) == 10
     plain = tmp_path / "plain"
     repo.checkout_tree(repo.base, plain)
@@ -452,7 +454,8 @@ def test_git_agrees_with_the_parser(repo: CampaignRepo, tmp_path: Path) -> None:
                               check=False, capture_output=True, env=repos.ENVIRONMENT)
         assert done.returncode == 0, done.stderr
     whole = tmp_path / "whole"
-    repo.checkout_tree(repo.apply(repo.base, patch).tree, whole)
+    assert repo.apply(repo.base, patch).tree == change.tree
+    repo.checkout_tree(change.tree, whole)
     found = [{str(p.relative_to(top)): p.read_bytes() for p in top.rglob("*") if p.is_file()}
              for top in (plain, whole)]
     assert found[0] == found[1]

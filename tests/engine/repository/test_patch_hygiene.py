@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from engine.repository.campaign_repo import CampaignRepo
-from engine.repository.patches import left_out
-from engine.repository.patches.hygiene import clean, conflicted, rubbish
-from engine.repository.patches.patch import Dropped, Patch, parse
+from engine.repository.change import Change
+from engine.repository.patches import hygiene
+from engine.repository.patches.hygiene import clean, refuse_conflicts, rubbish
+from engine.repository.patches.patch import Dropped, parse
 from harness.errors import InputError
 from tests.support import repos
 
@@ -107,7 +109,7 @@ def test_a_new_file_in_a_tracked_folder_is_taken_however_it_comes(tmp_path: Path
         (tree / name).parent.mkdir(exist_ok=True)
         (tree / name).write_text("z = 1\n")
     (tree / "kernel.py").write_text("import kv_cache.fast\n")
-    patch = repo.capture(tree, repo.best, ("**/*.py",))
+    patch = repo.capture(tree, repo.best, ("**/*.py",)).patch
     assert [file.path for file in patch.files] == ["kernel.py", "kv_cache/fast.py"]
     assert [one.path for one in patch.dropped] == ["my_cache/junk.py"]
     taken = repo.take(repo.best, patch.data, ("**/*.py",))
@@ -164,7 +166,11 @@ MARKED = "before\n<<<<<<< HEAD\nint a;\n=======\nint b;\n>>>>>>> theirs\nafter"
     (CHANGE.replace("-foo\n+bar", " <<<<<<< a\n-foo\n+=======").replace("-1 +1", "-1,2 +1,2"), ""),
 ])
 def test_conflict_markers_are_found(text: str, name: str) -> None:
-    assert conflicted(parse(text)) == name
+    if not name:
+        refuse_conflicts(parse(text))
+        return
+    with pytest.raises(InputError, match=f"conflict markers in '{re.escape(name)}'"):
+        refuse_conflicts(parse(text))
 
 
 @pytest.fixture(scope="module")
@@ -173,21 +179,20 @@ def repo(tmp_path_factory: pytest.TempPathFactory) -> CampaignRepo:
     return CampaignRepo.create(root / "campaign", "rms", repos.project(root / "user"))
 
 
-def edited(repo: CampaignRepo, line: int, text: str) -> Patch:
+def edited(repo: CampaignRepo, line: int, text: str) -> Change:
     tree = repo.worktree("s", repo.base)
     (tree / "kernel.c").write_text(repos.edited(repos.KERNEL, line, text))
     return repo.capture(tree, repo.base)
 
 
-def test_a_worker_that_leaves_a_conflict_is_told_so(repo: CampaignRepo) -> None:
-    left = edited(repo, 3, MARKED)
+def test_a_captured_conflict_is_refused(repo: CampaignRepo) -> None:
     with pytest.raises(InputError, match=r"conflict markers in 'kernel\.c'"):
-        repo.apply(repo.base, left)
+        edited(repo, 3, MARKED)
 
 
 def test_a_new_file_that_exists_is_dropped_and_the_rest_applied(repo: CampaignRepo) -> None:
     """`git apply` gives up a whole patch over one such section."""
-    good = edited(repo, 5, "faster();")
+    good = edited(repo, 5, "faster();").patch
     for clash in ("task.yaml", "src/deep/helper.h", "reference.py"):
         for text in (good.text + new(clash), new(clash) + good.text):
             applied = repo.apply(repo.base, parse(text))
@@ -207,7 +212,7 @@ def test_a_merge_finds_what_the_patch_was_made_from_in_the_project(tmp_path: Pat
     repos.commit(user, {"kernel.c": later}, "goes on")
     (user / "kernel.c").write_text(repos.edited(later, 9, "faster();"))
     text = repos.git(user, "diff", "--full-index") + "\n"
-    applied = repo.take(repo.base, text, ("kernel.c",))
+    applied = repo.apply(repo.base, parse(text))
     assert applied.rung == "3-way"
     assert repo.read(applied.tree, "kernel.c").decode() == repos.edited(
         repos.KERNEL, 9, "faster();")
@@ -232,4 +237,4 @@ def test_a_merge_finds_what_the_patch_was_made_from_in_the_project(tmp_path: Pat
      "n4.md (helper file) and 4 more"),
 ])
 def test_what_is_told_of_files_left_out(dropped: tuple[Dropped, ...], said: str) -> None:
-    assert left_out.told(dropped) == said
+    assert hygiene.describe_dropped(dropped) == said

@@ -14,8 +14,8 @@ from engine.journal.write import Writer
 from engine.lineage import commit as keep
 from engine.repository import project
 from engine.repository.campaign_repo import BEST_FILE, CampaignRepo
+from engine.repository.change import Change
 from engine.repository.git import Git, GitFailed
-from engine.repository.patches.patch import Patch
 from harness.errors import EnvironmentFault, InputError, KoptError, Refused
 from kopt_tui.cli import user_repository
 from tests.support import repos, samples
@@ -116,7 +116,7 @@ def everything(user: Path) -> dict[str, tuple[bytes, int, int]]:
     return found
 
 
-def change(repo: CampaignRepo, line: int = 20) -> Patch:
+def change(repo: CampaignRepo, line: int = 20) -> Change:
     tree = repo.worktree("s", repo.best)
     text = (tree / "kernel.c").read_text()
     (tree / "kernel.c").write_text(repos.edited(text, line, f"faster_{line}();"))
@@ -125,7 +125,7 @@ def change(repo: CampaignRepo, line: int = 20) -> Patch:
 
 def advance(repo: CampaignRepo, line: int = 20) -> str:
     best = repo.best
-    commit = repo.commit(best, change(repo, line), f"faster {line}")
+    commit = repo.commit(best, change(repo, line).tree, f"faster {line}")
     assert repo.advance(best, commit)
     return commit
 
@@ -263,7 +263,7 @@ def test_a_slots_worktree_deleted_in_the_middle(tmp_path: Path, gone: str) -> No
     (tree / "kernel.c").write_text(MINE)
     shutil.rmtree(repo.folder / gone)
     if tree.is_dir():
-        assert [f.path for f in repo.capture(tree, repo.base).files] == ["kernel.c"]
+        assert [f.path for f in repo.capture(tree, repo.base).patch.files] == ["kernel.c"]
     else:
         with pytest.raises(InputError, match="removed its worktree"):
             repo.capture(tree, repo.base)
@@ -291,7 +291,7 @@ def test_a_lock_in_the_campaigns_clone_is_cleared_when_it_is_taken_over(tmp_path
         lock.parent.mkdir(parents=True, exist_ok=True)
         lock.write_text("")
         os.utime(lock, (1, 1))
-    commit = repo.commit(repo.base, change(repo), "faster")
+    commit = repo.commit(repo.base, change(repo).tree, "faster")
     with pytest.raises((GitFailed, EnvironmentFault)):
         repo.advance(repo.base, commit)
     repo.unlock()

@@ -141,7 +141,7 @@ def test_search_template_and_inbox(tmp_path: Path) -> None:
     folder = tmp_path / "edit"
     setup.repo.checkout_tree(setup.repo.base, folder)
     (folder / "rmsnorm.c").write_text(faster)
-    given.write_bytes(setup.repo.capture(folder, setup.repo.base, ("rmsnorm.c",)).data)
+    given.write_bytes(setup.repo.capture(folder, setup.repo.base, ("rmsnorm.c",)).patch.data)
     code, out, err = campaigns.ended(campaigns.kopt(
         "submit", str(given), "--hypothesis", "eight sums at once", workspace=tmp_path / "w"))
     assert code == 0 and "submitted to" in out, err

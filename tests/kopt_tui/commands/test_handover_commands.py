@@ -25,7 +25,7 @@ def kept_campaign(tmp_path: Path) -> tuple[Path, Path]:
     base = repo.base
     tree = repo.worktree("fixed-1", base)
     (tree / "kernel.c").write_text(repos.edited(repos.KERNEL, 3, LINE))
-    commit = repo.commit(base, repo.capture(tree, base), "Make line 3 faster")
+    commit = repo.commit(base, repo.capture(tree, base).tree, "Make line 3 faster")
     assert repo.advance(base, commit)
     writer = Writer(workspace)
     writer.add_campaign(samples.campaign(

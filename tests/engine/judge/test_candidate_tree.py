@@ -1,0 +1,63 @@
+"""A recorded candidate is opened by its tree, or by its patch if it was captured before trees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from engine.campaign.setup import Setup
+from engine.judge import candidate
+from engine.judge.candidate import CandidateTree
+from engine.repository.patches.patch import parse
+from harness.errors import InputError
+from tests.support import campaigns
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Setup:
+    return campaigns.create(tmp_path)
+
+
+def captured(setup: Setup) -> CandidateTree:
+    repo = setup.repo
+    change = repo.take(repo.base, campaigns.patch(setup), setup.edit)
+    return candidate.make(setup, change, repo.base, round=1, slot="fixed", hypothesis="h",
+                          bottleneck="")
+
+
+def test_a_candidate_is_opened_by_its_tree(setup: Setup) -> None:
+    made = captured(setup)
+    path = setup.folder.path / made.candidate.patch_path
+    assert path.read_bytes() == made.patch.data
+    path.unlink()  # the patch is for people only
+    assert candidate.load(setup, made.candidate) == made
+
+
+def test_a_tree_that_was_not_recorded_is_refused(setup: Setup) -> None:
+    made = captured(setup)
+    setup.repo.store_candidate(made.id, setup.repo.tree_of(setup.repo.base))
+    with pytest.raises(InputError, match="not the one that was recorded"):
+        candidate.load(setup, made.candidate)
+
+
+def test_a_candidate_of_an_older_kopt_is_opened_by_its_patch(setup: Setup) -> None:
+    made = captured(setup)
+    setup.repo.git.run("update-ref", "-d", f"refs/kopt/candidates/{made.id}")
+    assert candidate.load(setup, made.candidate) == made
+    path = setup.folder.path / made.candidate.patch_path
+    path.write_bytes(made.patch.data + b"+more\n")
+    with pytest.raises(InputError, match="not the one that was recorded"):
+        candidate.load(setup, made.candidate)
+    path.unlink()
+    with pytest.raises(InputError, match="patch is gone"):
+        candidate.load(setup, made.candidate)
+
+
+def test_the_id_of_a_candidate_depends_on_base_tree_and_patch(setup: Setup) -> None:
+    made = captured(setup)
+    again = setup.repo.apply(setup.repo.base, parse(made.patch.data))
+    assert candidate.make(setup, again, setup.repo.base, round=2, slot="s", hypothesis="other",
+                          bottleneck="").id == made.id
+    assert msgspec.structs.replace(made.candidate, round=2).id == made.id

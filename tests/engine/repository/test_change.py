@@ -1,0 +1,81 @@
+"""A candidate is a tree: what must not be in it is dropped from the tree, and its patch follows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from engine.repository import change as changes
+from engine.repository.campaign_repo import CampaignRepo
+from harness.errors import InputError
+from tests.support import repos
+
+BINARY = bytes(range(256)) * 4
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> CampaignRepo:
+    user = repos.project(tmp_path / "user")
+    (user / "weights.bin").write_bytes(BINARY)
+    repos.git(user, "add", "-f", "weights.bin")
+    repos.git(user, "commit", "-q", "-m", "weights")
+    return CampaignRepo.create(tmp_path / "campaign", "rms", user)
+
+
+def test_dropped_files_are_as_the_base_has_them(repo: CampaignRepo) -> None:
+    tree = repo.worktree("s", repo.base)
+    (tree / "kernel.c").write_text("int x;\n")
+    (tree / "weights.bin").write_bytes(BINARY[::-1])
+    (tree / "data.npy").write_bytes(BINARY)
+    (tree / "notes.md").write_text("what I tried\n")
+    change = repo.capture(tree, repo.base, ("kernel.c", "*.npy"))
+    assert [file.path for file in change.patch.files] == ["kernel.c"]
+    assert {left.path for left in change.patch.dropped} == {"weights.bin", "data.npy", "notes.md"}
+    assert repo.files(change.tree) == repo.files(repo.base)
+    assert repo.read(change.tree, "weights.bin") == BINARY
+    assert repo.read(change.tree, "kernel.c") == b"int x;\n"
+    assert repo.diff(change.base_tree, change.tree).data == change.patch.data
+
+
+def test_a_deleted_binary_file_comes_back(repo: CampaignRepo) -> None:
+    tree = repo.worktree("s", repo.base)
+    (tree / "weights.bin").unlink()
+    change = repo.capture(tree, repo.base)
+    assert not change and change.tree == change.base_tree
+
+
+def test_a_file_below_a_dropped_path_is_refused(repo: CampaignRepo) -> None:
+    """The base has a file in the place of the folder, and a binary file cannot be deleted."""
+    tree = repo.worktree("s", repo.base)
+    (tree / "weights.bin").unlink()
+    (tree / "weights.bin").mkdir()
+    (tree / "weights.bin" / "part.c").write_text("int part;\n")
+    with pytest.raises(InputError, match=r"does not stand without 'weights\.bin'"):
+        repo.capture(tree, repo.base)
+
+
+def test_a_change_is_narrowed_to_some_of_its_files(repo: CampaignRepo) -> None:
+    tree = repo.worktree("s", repo.base)
+    (tree / "kernel.c").write_text("int x;\n")
+    (tree / "src/deep/helper.h").unlink()
+    (tree / "src/new.h").write_text("#define N 1\n")
+    change = repo.capture(tree, repo.base)
+    assert len(change.patch.files) == 3
+    for file in change.patch.files:
+        alone = changes.narrowed(repo, change, msgspec.structs.replace(change.patch, files=(file,)))
+        assert alone.tree == repo.apply(repo.base, alone.patch).tree
+        assert alone.patch.files == (file,)
+    nothing = changes.narrowed(repo, change, msgspec.structs.replace(change.patch, files=()))
+    assert not nothing and nothing.tree == change.base_tree
+
+
+def test_a_handed_in_patch_loses_files_from_its_tree(repo: CampaignRepo) -> None:
+    tree = repo.worktree("s", repo.base)
+    (tree / "kernel.c").write_text("int x;\n")
+    (tree / "notes.md").write_text("what I tried\n")
+    whole = repo.capture(tree, repo.base)
+    taken = repo.take(repo.base, whole.patch.data, ("kernel.c",))
+    assert [file.path for file in taken.patch.files] == ["kernel.c"]
+    assert "notes.md" in repo.files(whole.tree) and "notes.md" not in repo.files(taken.tree)
