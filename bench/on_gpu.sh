@@ -24,11 +24,10 @@ for part in "$@"; do
     fidelity) command="$python bench/fidelity.py --gpu --seconds $((seconds - 30))
       --workers 3 --out $out/fidelity-gpu.jsonl" ;;
     faults) command="$python bench/faults.py --out $out/faults.jsonl" ;;
-    throughput) command="$python bench/throughput.py --out $out/throughput.jsonl" ;;
     loops) command="$python bench/loops.py ${LOOPS_ARGS:-} --out $out/loops.jsonl" ;;
     cards) command="$python bench/cards.py --verdicts $((seconds > 240 ? (seconds - 120) / 72 : 1))
       --out $out/cards.jsonl" ;;
-    *) echo "no part $name: tests fidelity faults throughput loops cards"; exit 2 ;;
+    *) echo "no part $name: tests fidelity faults loops cards"; exit 2 ;;
   esac
   echo "== $name, at most $seconds s"
   # shellcheck disable=SC2086

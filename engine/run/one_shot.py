@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 
@@ -32,8 +33,7 @@ from harness.errors import InputError, Refused
 from harness.isolation.zygote_client import WarmStart
 from harness.requests import EvaluateRequest, ReportedRequest
 from harness.search.space import knobs
-from harness.search.space.constraints import Requirement
-from harness.search.space.knobs import Knob
+from harness.search.space.tunable_source import TunableSource
 from harness.settings import Settings, Trees
 from harness.target import Target
 from harness.timing.plan import Plan
@@ -120,24 +120,21 @@ class OneShot:
             return benchmark_target.editable_globs(self.manifest)
         return self.manifest.edit or (self.target.source,)
 
-    @property
-    def source(self) -> str:
+    @cached_property
+    def source(self) -> TunableSource:
+        """The kernel's source with its knobs. Raises InputError."""
+        path = self.target.source
         try:
-            return self.repo.read(self.base, self.target.source).decode()
+            text = self.repo.read(self.base, path).decode()
         except UnicodeDecodeError:
-            raise InputError("the source is no UTF-8 text", where=self.target.source) from None
+            raise InputError("the source is not UTF-8 text", where=path) from None
+        return TunableSource.parse(text, language=self.target.language, path=path)
 
     @property
     def frozen(self) -> tuple[str, ...]:
         if self.command is not None:
             return benchmark_target.frozen_globs(self.manifest, self.repo.files(self.base))
         return self.manifest.frozen or (self.target.reference_file, self.manifest.target.task)
-
-    def knobs(self) -> tuple[Knob, ...]:
-        return knobs.find(self.source, language=self.target.language, where=self.target.source)
-
-    def requirements(self) -> tuple[Requirement, ...]:
-        return knobs.requirements(self.source, self.knobs(), self.target.source)
 
     def checkout(self, tree: str) -> Path:
         path = self.folder / "trees" / tree
@@ -196,13 +193,13 @@ class OneShot:
         """Set knobs in the source; names that are no knobs are dropped and noted, so that a
         configuration for another version of the kernel still means something.
         """
-        checked = knobs.check(self.knobs(), config, self.requirements())
+        checked = self.source.check(config)
         self.notes = [*self._told] + [f"no knob {name!r}: left out" for name in checked.dropped]
         if checked.faults:
             named = f"{self.base}\n{sorted(map(repr, config.items()))}".encode(errors="replace")
             return rejected("; ".join(checked.faults), device=self.device.name,
                             candidate_id=hashlib.sha256(named).hexdigest()[:12])
-        text = knobs.apply(self.source, checked.config, language=self.target.language)
+        text = self.source.apply(checked.config)
         tree = self.folder / "configured"
         self.repo.checkout_tree(self.base, tree)
         (tree / self.target.source).write_bytes(text.encode())

@@ -21,8 +21,7 @@ from harness.errors import InputError
 from harness.isolation import device_lock
 from harness.roofline.predictor import Foresight, card_for
 from harness.search.space.space import Config
-from harness.search.trials.screened import latency_kind
-from harness.search.trials.trials import SearchJob, Trial
+from harness.search.trials.trials import SearchJob, Trial, latency_kind
 from harness.settings import Settings
 from harness.target import Target
 from harness.timing.plan import SCREEN

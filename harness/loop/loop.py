@@ -16,15 +16,14 @@ from harness.formats.text import plain
 from harness.isolation.zygote_client import Zygote
 from harness.loop.forecast import Forecast
 from harness.loop.screening import Screening
-from harness.search.space import knobs
-from harness.search.space.space import Config, Observation, Space, of_knobs
+from harness.search.space.space import Config, Observation, Space
+from harness.search.space.tunable_source import TunableSource
 from harness.search.strategy.ask_tell import AskTell, Strategy
 from harness.search.strategy.incumbent import Incumbent
 from harness.search.strategy.predicted_order import PredictedOrder
 from harness.search.trials.recorder import Recorder
 from harness.search.trials.recorder import key as measured_key
-from harness.search.trials.screened import Screened
-from harness.search.trials.trials import MOST_TRIALS, LoopResult, SearchJob, Tag, Trial
+from harness.search.trials.trials import MOST_TRIALS, LoopResult, Screened, SearchJob, Tag, Trial
 from harness.settings import Settings
 from harness.target import Target
 from harness.timing.plan import SCREEN
@@ -88,20 +87,20 @@ class _Loop:
                  cancel: threading.Event | None, zygote: Zygote | None) -> None:
         self.target, self.job, self.device, self.settings = target, job, device, settings
         self.cancel, self.zygote = cancel, zygote
-        self.source = knobs.read(Path(job.tree) / target.source)
-        self.knobs = knobs.find(self.source, language=target.language, where=target.source)
-        self.required = knobs.requirements(self.source, self.knobs, target.source)
-        self.space = of_knobs(self.knobs, job.only, self.required)
-        self.kernel = knobs.identity(target.op, self.source, language=target.language)
+        self.source = TunableSource.read(Path(job.tree), target.source, language=target.language)
+        self.space = self.source.space(job.only)
+        self.kernel = self.source.kernel_id(target.op)
         self.ruling = Incumbent(self.space, SCREEN.margin)
-        self.forecast = Forecast.of(target, job, device, settings, self._source_of, cancel)
+        self.forecast = Forecast.of(target, job, device, settings, self.source.configured,
+                                    cancel)
         self.trials: list[Trial] = []
 
     def run(self, on_trial: Callable[[Trial], None], on_note: Callable[[str], None]) -> LoopResult:
         name = key(self.target, self.job, self.device, self.settings)
         told = self.forecast
         subject = self.device if told is None else told.subject
-        with Recorder(self.target, self.job, subject, self.knobs, name, on_note) as recorder, \
+        with Recorder(self.target, self.job, subject, self.source.knobs, name,
+                      on_note) as recorder, \
                 told or contextlib.nullcontext():
             strategy = strategy_for(self.space, self.job.seed,
                                     recorder.history(self.space, self.kernel))
@@ -121,7 +120,7 @@ class _Loop:
                 on_note(f"going on after {len(earlier)} recorded trials (--fresh starts anew)")
             if len(earlier) < self.job.budget:
                 with Screening(self.target, self.job, self.device, self.settings, self.source,
-                            self.knobs, self.cancel, self.zygote,
+                               self.cancel, self.zygote,
                             None if told is None else told.foresight) as screen:
                     self._search(screen, walk, recorder, on_trial)
             for note in told.notes(self.trials) if told is not None else ():
@@ -131,7 +130,7 @@ class _Loop:
         best = self.ruling.best
         config = best.config if best is not None else dict(self.space.default)
         return LoopResult(best=config, log_ratio=best.log_ratio if best is not None else None,
-                          source=knobs.apply(self.source, config, language=self.target.language),
+                          source=self.source.apply(config),
                           trials=tuple(self.trials), space_size=self.space.size,
                           earlier=len(earlier), notes=tuple(recorder.notes))
 
@@ -160,7 +159,8 @@ class _Loop:
         tags: dict[str, Tag] = {"PASS": "tried", "FAIL": "revert", "REJECTED": "rejected"}
         trial = Trial(
             number=number, config=config, tag=tags[screened.correctness],
-            correctness=screened.correctness, candidate_id=self._identity(config),
+            correctness=screened.correctness, candidate_id=self.source.candidate_id(
+                self.settings.incumbent_tree, config),
             kernel_id=self.kernel, log_ratio=screened.log_ratio, latency_us=screened.latency_us,
             latency_kind=screened.latency_kind, roofline_us=screened.roofline_us,
             pct_of_roofline=screened.pct_of_roofline, reason=screened.reason,
@@ -170,19 +170,6 @@ class _Loop:
     def _rule(self, trial: Trial) -> bool:
         """Return whether a trial is the best now; beside predictions only a measured one can be."""
         return (self.forecast is None or trial.log_ratio is not None) and self.ruling.take(trial)
-
-    def _source_of(self, config: Config) -> str | None:
-        """Return the source with a configuration set, None for one that cannot be."""
-        checked = knobs.check(self.knobs, config, self.required)
-        return None if checked.faults or checked.dropped else \
-            knobs.apply(self.source, config, language=self.target.language)
-
-    def _identity(self, config: Config) -> str:
-        """Return the short name of a candidate: the same source on the same tree is the same."""
-        source = self._source_of(config)
-        text = repr(sorted(config.items())) if source is None else source
-        told = f"{self.settings.incumbent_tree}\n{self.target.source}\0{text}"
-        return hashlib.sha256(told.encode(errors="surrogatepass")).hexdigest()[:12]
 
     def _cancelled(self) -> bool:
         return self.cancel is not None and self.cancel.is_set()

@@ -34,7 +34,6 @@ from harness.formats import file_copy
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.isolation.zygote_client import Zygote
-from harness.loop import racing
 from harness.loop.start_kernel import StartKernel
 from harness.loop.trial_turns import TrialTurns, WrongResult
 from harness.roofline import ceilings, measured_peaks, roofline
@@ -42,11 +41,9 @@ from harness.roofline.ceilings import Ceilings
 from harness.roofline.predictor import Foresight
 from harness.roofline.roofline import Roofline
 from harness.runners.session import Session
-from harness.search.space import knobs
-from harness.search.space.knobs import Knob
 from harness.search.space.space import Config
-from harness.search.trials.screened import Infeasible, Screened, latency_kind
-from harness.search.trials.trials import SearchJob
+from harness.search.space.tunable_source import TunableSource
+from harness.search.trials.trials import Screened, SearchJob, latency_kind
 from harness.settings import Settings
 from harness.target import Target
 from harness.timing import stats
@@ -60,8 +57,14 @@ MOST_EXPECTED = 100
 """Compiled sources that are kept for trials that may yet come."""
 COMPILES_S = 2.0
 """So long a card is kept while a configuration compiles."""
+CLEAR = 1.5
+"""A trial this many times slower than the best in its first blocks is not timed further."""
 MORE = 3
 """Runners of a side that are kept starting while a GPU is busy with the last ones."""
+
+
+class Infeasible(Exception):
+    """A trial that the device cannot launch."""
 
 
 class Screening:
@@ -71,11 +74,10 @@ class Screening:
     """
 
     def __init__(self, target: Target, job: SearchJob, device: Device, settings: Settings,
-                 source: str, found: Sequence[Knob], cancel: threading.Event | None,
-                 zygote: Zygote | None, foresight: Foresight | None = None) -> None:
+                 source: TunableSource, cancel: threading.Event | None = None,
+                 zygote: Zygote | None = None, foresight: Foresight | None = None) -> None:
         self.job, self.cancel, self.foresight = job, cancel, foresight
-        self.source, self.knobs = source, found
-        self.required = knobs.requirements(source, found, target.source)
+        self.source = source
         self.stage = Session(target, device, settings, cancel, zygote)
         self.target = self.stage.target
         self.oracle = self.stage.oracle(Path(job.reference), None)
@@ -110,12 +112,12 @@ class Screening:
         """
         ahead = self.ahead
         for number, config in enumerate(configs if ahead is not None else ()):
-            checked = knobs.check(self.knobs, config, self.required)
-            if ahead is None or checked.faults or checked.dropped:
+            text = self.source.configured(config)
+            if ahead is None or text is None:
                 continue
             if number and ahead.room <= 0:
                 return
-            key = ahead.expect(self.source_of(checked.config))
+            key = ahead.expect(text)
             self._expected.pop(key, None)
             self._expected[key] = None
         while ahead is not None and len(self._expected) > MOST_EXPECTED:
@@ -123,9 +125,6 @@ class Screening:
             del self._expected[oldest]
             if oldest != self._start_key:
                 ahead.forget(oldest)
-
-    def source_of(self, config: Config) -> str:
-        return knobs.apply(self.source, config, language=self.target.language)
 
     def __enter__(self) -> Screening:
         try:
@@ -172,7 +171,7 @@ class Screening:
         """
         if self.ahead is None or self.stage.several or self.incumbent.tunes_itself:
             return None
-        self._start_key = self.ahead.expect(self.source)
+        self._start_key = self.ahead.expect(self.source.text)
         return TrialTurns(self.stage, self.oracle, self.budget, self.ahead, self.cases,
                      self.stage.fitted(SCREEN), Path(self.job.tree), self._start_key)
 
@@ -186,10 +185,9 @@ class Screening:
 
         Raises Cancelled, and what faults of the machine and of the reference raise.
         """
-        checked = knobs.check(self.knobs, config, self.required)
-        unknown = tuple(f"no knob {name!r}" for name in checked.dropped)
-        if reason := "; ".join((*checked.faults, *unknown)):
-            return Screened(correctness="REJECTED", reason=reason)
+        checked = self.source.check(config)
+        if checked.refusal:
+            return Screened(correctness="REJECTED", reason=checked.refusal)
         try:
             return self._measure(checked.config)
         except (BuildError, TamperedTiming, Infeasible) as error:
@@ -198,7 +196,7 @@ class Screening:
             return Screened(correctness="FAIL", reason=str(error))
 
     def _measure(self, config: Config) -> Screened:
-        source = self.source_of(config)
+        source = self.source.apply(config)
         told = self.foresight.of(source) if self.foresight is not None else None
         if told is not None and told.refusal:
             raise Infeasible(told.refusal)
@@ -252,7 +250,7 @@ class Screening:
     def _taken(self, turns: TrialTurns, source: str, key: str) -> Screened:
         with turns.trial(source.encode(), key) as trial:
             first = trial.first()
-            if (behind := self.leader.behind(first)) > math.log(racing.CLEAR):
+            if (behind := self.leader.behind(first)) > math.log(CLEAR):
                 return self._dropped(first, behind)
             timings = trial.beside()
             contends = self._ratio(timings) > self.leader.log_ratio - math.log1p(SCREEN.margin)
@@ -277,7 +275,7 @@ class Screening:
             errors, first = self._check(candidate, held)
             if not self.stage.measurable:
                 return Screened(correctness="PASS")
-            if (behind := self.leader.behind(first)) > math.log(racing.CLEAR):
+            if (behind := self.leader.behind(first)) > math.log(CLEAR):
                 return self._dropped(first, behind)
             with self.stage.measuring(held) as owned:
                 timings = self._time(candidate, owned)

@@ -156,12 +156,11 @@ def _search(request: LoopRequest, gate: Gate, cancel: threading.Event, *,
 def _so_far(direct: OneShot, request: LoopRequest) -> LoopResult:
     """Return where a loop that was stopped is, as its record tells."""
     from harness.loop.loop import nothing_worked
-    from harness.search.space.space import of_knobs
     from harness.search.trials import trial_log
 
     trials = trial_log.recorded(Path(request.job.record))
     kept = [trial for trial in trials if trial.kept]
-    space = of_knobs(direct.knobs(), request.job.only, direct.requirements())
+    space = direct.source.space(request.job.only)
     note = nothing_worked(trials, space.default)
     if note:
         _say(note)

@@ -84,9 +84,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _proposal(direct: OneShot) -> SearchProposal:
-    from harness.search.trials.screened import latency_kind
+    from harness.search.trials.trials import latency_kind
 
-    knobs = direct.knobs()
+    knobs = direct.source.knobs
     return SearchProposal(
         op=direct.target.op, language=direct.target.language, source=direct.target.source,
         entry=direct.target.entry, device=direct.device.name, incumbent_tree=direct.base,
@@ -95,7 +95,7 @@ def _proposal(direct: OneShot) -> SearchProposal:
                                            default=knob.value, desc=knob.note, line=knob.line,
                                            reserved=knob.reserved)
                       for knob in knobs},
-        requires=tuple(one.text for one in direct.requirements()),
+        requires=tuple(one.text for one in direct.source.requirements),
         size=math.prod(len(knob.choices) for knob in knobs if not knob.reserved),
         latency_kind=latency_kind(direct.device, direct.target.language),
         frozen=direct.frozen, classes=direct.target.classes,

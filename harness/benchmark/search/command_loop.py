@@ -8,7 +8,6 @@ then, by the quick command, is run by the full one: a class has more rows, which
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -28,8 +27,8 @@ from harness.benchmark.verdict.confirm_gain import confirm_nothing
 from harness.devices.device import Device
 from harness.errors import Cancelled, DeviceFault, InputError
 from harness.formats import file_copy
-from harness.search.space import knobs
-from harness.search.space.space import Config, of_knobs
+from harness.search.space.space import Config
+from harness.search.space.tunable_source import TunableSource
 from harness.search.strategy.ask_tell import AskTell, Strategy
 from harness.search.strategy.incumbent import Incumbent
 from harness.search.trials.trials import (
@@ -96,11 +95,9 @@ class CommandLoop(BenchmarkEvaluation):
         path = Path(job.tree) / target.source
         if path.is_symlink():
             raise InputError("is a link: a copy would be written through it", where=target.source)
-        self.source = knobs.read(path)
-        self.knobs = knobs.find(self.source, language=target.language, where=target.source)
-        self.required = knobs.requirements(self.source, self.knobs, target.source)
-        self.space = of_knobs(self.knobs, job.only, self.required)
-        self.kernel = knobs.identity(target.op, self.source, language=target.language)
+        self.source = TunableSource.read(Path(job.tree), target.source, language=target.language)
+        self.space = self.source.space(job.only)
+        self.kernel = self.source.kernel_id(target.op)
         self.ruling = Incumbent(self.space, MARGIN)
         self.trials: list[Trial] = []
         self.first: RunPair | None = None
@@ -133,12 +130,9 @@ class CommandLoop(BenchmarkEvaluation):
         config = best.config if best is not None else dict(self.space.default)
         return LoopResult(
             best=config, log_ratio=best.log_ratio if best is not None else None,
-            source=self.source_of(config), trials=tuple(self.trials), space_size=self.space.size,
+            source=self.source.apply(config), trials=tuple(self.trials), space_size=self.space.size,
             notes=tuple(self.notes), columns=self.columns, classes=self.classes,
             contenders=contenders)
-
-    def source_of(self, config: Config) -> str:
-        return knobs.apply(self.source, config, language=self.target.language)
 
     def _try_all(self, on_trial: Callable[[Trial], None]) -> None:
         rota = RoundRobin(self._strategy)
@@ -186,10 +180,9 @@ class CommandLoop(BenchmarkEvaluation):
         return self._seen_in(found, pair.candidate, 0)
 
     def _try(self, config: Config) -> TrialResult:
-        checked = knobs.check(self.knobs, config, self.required)
-        if checked.faults or checked.dropped:
-            return TrialResult(correctness="REJECTED", reason="; ".join((*checked.faults,
-                                                                   *checked.dropped)))
+        checked = self.source.check(config)
+        if checked.refusal:
+            return TrialResult(correctness="REJECTED", reason=checked.refusal)
         assert self.first is not None
         try:
             side = self.side_of("trial", checked.config)
@@ -206,7 +199,7 @@ class CommandLoop(BenchmarkEvaluation):
     def side_of(self, name: str, config: Config) -> WorkingCopy:
         """Return a copy of the tree with a configuration set, built. Raises Fault."""
         side = self._side(name, self.job.tree)
-        (side.tree / self.target.source).write_bytes(self.source_of(config).encode())
+        (side.tree / self.target.source).write_bytes(self.source.apply(config).encode())
         self._build(side)
         return side
 
@@ -243,18 +236,13 @@ class CommandLoop(BenchmarkEvaluation):
     def _ruled(self, config: Config, tried: TrialResult, wall_s: float) -> Trial:
         trial = Trial(
             number=len(self.trials), config=config, tag=TAGS[tried.correctness],
-            correctness=tried.correctness, candidate_id=self._identity(config),
+            correctness=tried.correctness, candidate_id=self.source.candidate_id(
+                self.settings.incumbent_tree, config),
             kernel_id=self.kernel, log_ratio=tried.ratio, latency_us=tried.latency_us,
             latency_kind=None if tried.latency_us is None else "reported", reason=tried.reason,
             at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), wall_s=round(wall_s, 4),
             by_class=dict(tried.by_class or {}))
         return replace(trial, tag="kept") if self.ruling.take(trial) else trial
-
-    def _identity(self, config: Config) -> str:
-        checked = knobs.check(self.knobs, config, self.required)
-        text = repr(sorted(config.items())) if checked.faults else self.source_of(config)
-        told = f"{self.settings.incumbent_tree}\n{self.target.source}\0{text}"
-        return hashlib.sha256(told.encode(errors="surrogatepass")).hexdigest()[:12]
 
     def _contenders(self, repeats: int) -> tuple[Contender, ...]:
         """Return what may be better than the best in some class, measured again if asked to."""

@@ -80,6 +80,11 @@ class Checked:
     dropped: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
 
+    @property
+    def refusal(self) -> str:
+        """Why the configuration is refused as a whole, "" if it can be set."""
+        return "; ".join((*self.faults, *(f"no knob {name!r}" for name in self.dropped)))
+
 
 def _shown(value: object) -> str:
     try:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from harness.devices.device import Device
 from harness.search.space.space import Config
 from harness.verdict import LatencyKind
 
@@ -15,6 +16,21 @@ Tag = Literal["kept", "tried", "revert", "rejected"]
 """The new best; right and no better; wrong; refused."""
 MOST_TRIALS = 100_000
 """Of one loop."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Screened:
+    """What came of one configuration; a correct one without a latency was not timed, or has a
+    reason why its latency is withheld.
+    """
+
+    correctness: Correctness
+    reason: str = ""
+    log_ratio: float | None = None
+    latency_us: float | None = None
+    latency_kind: LatencyKind | None = None
+    roofline_us: float | None = None
+    pct_of_roofline: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,3 +174,10 @@ class SearchJob:
     record: str = ""
     fresh: bool = False
     corpus: str = ""
+
+
+def latency_kind(device: Device, language: str) -> LatencyKind | None:
+    """Return what a latency from this device would be; None where nothing can be timed."""
+    if device.kind != "cpu":
+        return "measured-gpu"
+    return None if language == "triton" else "measured-cpu"

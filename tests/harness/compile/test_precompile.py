@@ -1,10 +1,9 @@
-"""Compiling ahead, racing, and sweeping a list of configurations."""
+"""Configurations are compiled ahead, each in a folder of its own, and refused before they run."""
 
 from __future__ import annotations
 
 import math
 import os
-import random
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,21 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from harness.compile import compiler_cache, triton_aot
 from harness.compile.cache_adoption import adopt
 from harness.compile.kernel import Kernel, Place, kind_of, place_on
-from harness.compile.precompile import Ahead, Ready
-from harness.devices import inventory
+from harness.compile.precompile import Ahead
 from harness.devices.device import Device
 from harness.isolation.guard import Limits
 from harness.isolation.zygote_client import Zygote
-from harness.loop import racing
 from harness.loop.screening import Screening
-from harness.loop.sweep import Sweep
-from harness.search.space import knobs
+from harness.search.space.tunable_source import TunableSource
 from harness.search.trials.trials import SearchJob
 from harness.settings import Settings
 from harness.timing.quick_timing import BestQuickTimes
@@ -188,73 +182,20 @@ def test_a_screen_refuses_what_cannot_be_launched_before_it_is(tmp_path: Path,
         SearchJob(tree=at, reference=at),
         CARD,  # not entered: it is not here
         Settings(scratch=str(tmp_path / "scratch")),
-        source,
-        knobs.find(source, language="triton"),
-        None,
-        zygote,
+        TunableSource.parse(source, language="triton"),
+        zygote=zygote,
     )
     try:
         assert screen.ahead is not None
         screen.expect([{"WARPS": 4}, {"WARPS": 64}, {"WARPS": 5}, {"NONE": 1}])
         assert len(screen.ahead._futures) == 2
-        key = screen.ahead.expect(screen.source_of({"WARPS": 4}))
+        key = screen.ahead.expect(screen.source.apply({"WARPS": 4}))
         screen._feasible(screen.ahead, key)
         screened = screen.measure({"WARPS": 64})
         assert screened.correctness == "REJECTED" and screened.latency_us is None
         assert "cannot be launched" in screened.reason and "2048 threads" in screened.reason
     finally:
         screen._close()
-
-
-@pytest.mark.parametrize(("blocks", "bound", "out"), [
-    ({"a": [100, 100], "b": [110, 111]}, 0.03, {"b"}),
-    ({"a": [100, 100], "b": [105, 105]}, 0.03, set()),          # within what noise may do
-    ({"a": [100, 300], "b": [104, 104]}, 0.03, set()),          # held up once: cut to the bound
-    ({"a": [100], "b": [151]}, racing.FIRST_BOUND, {"b"}),
-    ({"a": [100], "b": [149]}, racing.FIRST_BOUND, set()),
-    ({"a": [100] * 90, "b": [104] * 90}, 0.03, {"b"}),          # many blocks say more than few
-    ({"a": [100]}, 0.03, set()), ({}, 0.03, set()),
-])
-def test_who_is_out(blocks: dict[str, list[float]], bound: float, out: set[str]) -> None:
-    race: racing.Race[str] = racing.Race(bound, entries=len(blocks))
-    for key, times in blocks.items():
-        for ns in times:
-            race.add(key, ns)
-    assert set(race.out()) == out
-    assert set(race.halved(1)) == set(blocks) - set(race.order[:1])
-
-
-@given(st.lists(st.floats(1.0, 3.0), min_size=1, max_size=12, unique=True), st.integers(0, 2**32))
-@settings(max_examples=150)
-def test_the_best_never_leaves_while_noise_is_within_its_bound(means: list[float],
-                                                              seed: int) -> None:
-    """Before the last heat's choice among near equals, whatever the blocks, at the extremes too."""
-    rng = random.Random(seed)
-    heats = (racing.Heat(blocks=3, bound=0.2), racing.Heat(blocks=5, bound=0.05))
-
-    def timed(key: int) -> float:
-        off = rng.choice((-1, 1, rng.uniform(-1, 1))) * min(h.bound for h in heats)
-        return 1e5 * means[key] * math.exp(off)
-
-    winner, why = racing.run(range(len(means)), timed, lambda _: True, heats)
-    best = min(range(len(means)), key=lambda key: means[key])
-    assert why.get(best, "no faster in the last heat") == "no faster in the last heat"
-    assert winner is not None and means[winner] <= means[best] * math.exp(4 * 0.05)
-    assert set(why) == set(range(len(means))) - {winner}
-
-
-def test_nobody_loses_to_what_is_wrong_or_fails() -> None:
-    times = {"wrong": 50.0, "good": 100.0, "near": 101.0, "slow": 160.0, "dies": 60.0}
-    asked: list[str] = []
-
-    def right(key: str) -> bool:
-        asked.append(key)
-        return key != "wrong"
-
-    winner, why = racing.run(times, lambda key: math.inf if key == "dies" else times[key], right)
-    assert winner == "good" and why["wrong"] == "wrong" and why["dies"] == "failed"
-    assert "slower" in why["slow"] and "slow" not in asked
-    assert racing.run(["wrong"], lambda _: 1.0, right)[0] is None
 
 
 def test_how_far_first_blocks_are_behind() -> None:
@@ -265,52 +206,3 @@ def test_how_far_first_blocks_are_behind() -> None:
     leader.take(0.4, {"odd": 1.0})
     assert math.exp(leader.behind({"odd": 1600.0})) == pytest.approx(1.6)
     assert leader.latency_us({"odd": 1600.0}) == pytest.approx(1.6)
-
-
-class NothingToCompile(Ahead):
-    """Stands in where kernels are Python: only knows what comes next and what is refused."""
-
-    def _compile(self, key: str, source: str) -> Ready:
-        return Ready(reasons=("told so",) if "WORK = 7 " in source else ())
-
-    def give(self, key: str, kernel: Kernel) -> int:
-        return 0
-
-
-WORK = """import os, time, torch
-WORK = 1  # kopt: knob WORK in [1, 2, 3, 4, 5, 6, 7]
-
-def double(x, out):
-    if WORK == 4:
-        os._exit(9)
-    if WORK == 5:
-        raise RuntimeError("does not like it")
-    end = time.perf_counter() + {1: 6e-4, 2: 3e-4, 3: 3e-3, 6: 1e-4}[WORK]
-    while time.perf_counter() < end:
-        pass
-    out.copy_(x if WORK == 6 else 2 * x)
-"""
-
-
-def test_a_sweep_finds_the_fastest_that_is_right(tmp_path: Path) -> None:
-    at = tree(tmp_path / "tree", WORK)
-    task = target(language="python")
-    screen = Screening(task, SearchJob(tree=at, reference=at), inventory.find("cpu"),
-                    Settings(scratch=str(tmp_path / "scratch")), WORK,
-                    knobs.find(WORK, language="python"), None, None)
-    assert screen.ahead is None  # nothing is compiled here: neither Python nor what is interpreted
-    screen.expect([{"WORK": 1}])
-    screen.ahead = NothingToCompile(task, Path(at), "sm_90", tmp_path / "ahead", workers=1)
-    with screen:
-        swept = Sweep(screen, lanes=2).run([{"WORK": n} for n in (1, 3, 2, 4, 5, 6, 7, 8)])
-    assert swept.winner == {"WORK": 2}, swept
-    by = {entry.config["WORK"]: entry for entry in swept.entries}
-    assert by[2].correctness == "PASS" and not by[2].reason
-    assert "slower" in by[1].reason and "slower" in by[3].reason
-    assert by[1].correctness is by[3].correctness is None  # what is far behind is not checked
-    assert [by[n].correctness for n in (4, 5, 6)] == ["FAIL"] * 3
-    assert "exited with 9" in by[4].reason and "does not like it" in by[5].reason
-    assert "wrong result" in by[6].reason
-    assert by[7].correctness == "REJECTED" and "told so" in by[7].reason
-    assert by[8].correctness == "REJECTED" and "cannot be 8" in by[8].reason
-    assert list(swept.spent) == ["compiled", "first blocks", "raced"]

@@ -17,7 +17,7 @@ from harness.loop.loop import loop
 from harness.loop.screening import Screening
 from harness.loop.trial_process import Entry, Lane
 from harness.loop.trial_turns import RunningTrial
-from harness.search.space import knobs
+from harness.search.space.tunable_source import TunableSource
 from harness.search.trials import corpus
 from harness.search.trials.trials import SearchJob
 from harness.settings import Settings
@@ -214,7 +214,7 @@ def test_a_half_copied_tree_of_a_killed_loop_is_not_used(tmp_path: Path) -> None
     (tmp_path / "scratch" / "trial").mkdir(parents=True)
     with Screening(target(language="python"), SearchJob(tree=at, reference=at),
             inventory.find("cpu"),
-                Settings(scratch=str(tmp_path / "scratch")), source,
-                knobs.find(source, language="python"), None, None) as screen:
+                Settings(scratch=str(tmp_path / "scratch")),
+                TunableSource.parse(source, language="python")) as screen:
         found = screen.measure({"N": 2})
     assert (found.correctness, found.reason) == ("PASS", "")

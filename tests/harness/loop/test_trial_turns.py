@@ -15,9 +15,8 @@ from harness.compile.precompile import Ahead, Ready
 from harness.devices import inventory
 from harness.loop import trial_turns
 from harness.loop.screening import Screening
-from harness.search.space import knobs
-from harness.search.trials.screened import Screened
-from harness.search.trials.trials import SearchJob
+from harness.search.space.tunable_source import TunableSource
+from harness.search.trials.trials import Screened, SearchJob
 from harness.settings import Settings
 from harness.target import ConfigClass
 from harness.timing.quick_timing import BestQuickTimes
@@ -66,8 +65,8 @@ def opened(folder: Path, wall_s: float) -> Screening:
     task = target(language="python", classes=(
         ConfigClass(name="small", shape={"n": 331}), ConfigClass(name="large", shape={"n": 4099})))
     made = Screening(task, SearchJob(tree=at, reference=at), inventory.find("cpu"),
-                  Settings(scratch=str(folder / "scratch"), wall_s=wall_s), WORK,
-                  knobs.find(WORK, language="python"), None, None)
+                  Settings(scratch=str(folder / "scratch"), wall_s=wall_s),
+                     TunableSource.parse(WORK, language="python"))
     made.ahead = NothingToCompile(task, Path(at), "sm_90", folder / "ahead", workers=1)
     return made
 
