@@ -8,8 +8,8 @@ import msgspec
 
 from engine.history import served
 from engine.history.history import CampaignHistory
-from engine.split.languages.c_dispatch import DispatchBlock
 from engine.split.languages.detect import language_by_name
+from engine.split.languages.dispatch import DispatchBlock
 from harness.errors import Refused
 
 MARK = b"kopt split:"

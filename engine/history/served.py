@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from engine.split.languages.c_dispatch import DispatchBlock
+from engine.split.languages.dispatch import DispatchBlock
 
 MOST = 8
 """Classes that are named of one kernel."""
@@ -26,14 +26,14 @@ def by_kernel(block: DispatchBlock, classes: Sequence[str]) -> list[str]:
     asked = {column for one in block.branches for column in one.condition.columns}
     if points and all(asked <= point.keys() for point in points.values()):
         return _asked(block, points)
-    named = [_named(one.told) for one in block.branches]
+    named = [_named(one.note) for one in block.branches]
     seen: set[str] = set()
     served = []
     for told, one in zip(named, block.branches, strict=True):
         served.append(_listed([name for name in told if name not in seen])
-                      + "".join(_MORE.findall(one.told)))
+                      + "".join(_MORE.findall(one.note)))
         seen.update(told)
-    whole = seen <= set(classes) and not any(_MORE.search(one.told) for one in block.branches)
+    whole = seen <= set(classes) and not any(_MORE.search(one.note) for one in block.branches)
     return [*served, _listed([c for c in classes if c not in seen]) if whole and seen else ""]
 
 

@@ -1,4 +1,5 @@
-"""Writes specialised kernels for config classes into one source, with the dispatch to them.
+"""Writes kernels that are specialised for some config classes, and the dispatch to them, into one
+source.
 
 Face: class_preferences, dispatch_columns, merge, regions, specialise.
 """

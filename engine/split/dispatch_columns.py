@@ -1,46 +1,46 @@
-"""Which of a table's columns can be dispatched on: those that an entry is called with."""
+"""Which columns of a benchmark's table a dispatcher can test: those that an entry takes."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-from engine.split.languages.c_entries import EntryFunction
-from engine.split.languages.call_graph import dependent
+from engine.split.languages.call_graph import dependents
 from engine.split.languages.language import Language
+from engine.split.languages.syntax import EntryFunction
 
 _ALIAS = re.compile(r"(?://|/\*|#)\s*kopt:\s*column\s+(\S+)\s+is\s+(\S+)")
 
 
-def entries(language: Language, source: str) -> tuple[EntryFunction, ...]:
-    """Return the functions of a source that can be dispatched, without dispatchers and variants."""
+def entries(language: Language, source: str) -> dict[str, EntryFunction]:
+    """Return the functions that a dispatcher can call, by name, without variants."""
     text, blocks = language.read(source)
-    variants = {one.kernel for block in blocks for one in block.branches}
-    found = (language.entry_of(item) for item in language.items(text)
-             if item.function and not item.static)
-    return tuple(one for one in found if one is not None and one.name not in variants)
+    variants = {branch.kernel for block in blocks for branch in block.branches}
+    return {item.function: item.entry for item in language.items(text)
+            if item.entry is not None and not item.static and item.function not in variants}
 
 
 def columns(language: Language, source: str, names: Iterable[str],
             tuned: Iterable[str]) -> dict[str, str]:
-    """Return which columns can be dispatched on, and what an entry calls them.
+    """Return the columns that a dispatcher can test, with the argument that holds each.
 
-    An argument is called as its column is, or `kopt: column NAME is ARGUMENT` says so. It is one of
-    every entry that depends on the `tuned` names, or of the one with most.
+    An argument has the name of its column, or a comment `kopt: column NAME is ARGUMENT` maps it. It
+    belongs to every entry that depends on the `tuned` names, else to the entry with most arguments.
     """
     text, _ = language.read(source)
-    moved = dependent(language.items(text), tuned)
-    concerned = [entry for entry in entries(language, source) if entry.item in moved]
-    if not concerned:
+    affected = {item.function for item in dependents(language.items(text), tuned)}
+    candidates = [entry for name, entry in entries(language, source).items() if name in affected]
+    if not candidates:
         return {}
-    most = max(concerned, key=lambda entry: len(entry.numbers))
-    alias = {found[1]: found[2] for found in _ALIAS.finditer(source)}
-    folded = {_folded(name): name for name in most.numbers}
-    wanted = {name: alias.get(name) or folded.get(_folded(name), "") for name in names}
-    wanted = {name: word for name, word in wanted.items() if word and language.takes(most, [word])}
-    shared = {name: word for name, word in wanted.items()
-              if all(language.takes(entry, [word]) for entry in concerned)}
-    return shared or wanted
+    largest = max(candidates, key=lambda entry: len(entry.columns))
+    aliases = {found[1]: found[2] for found in _ALIAS.finditer(source)}
+    folded = {_folded(name): name for name in largest.columns}
+    argument_of = {name: aliases.get(name) or folded.get(_folded(name), "") for name in names}
+    argument_of = {name: argument for name, argument in argument_of.items()
+                   if argument and language.takes(largest, [argument])}
+    shared = {name: argument for name, argument in argument_of.items()
+              if all(language.takes(entry, [argument]) for entry in candidates)}
+    return shared or argument_of
 
 
 def _folded(name: str) -> str:

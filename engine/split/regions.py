@@ -1,4 +1,6 @@
-"""What a config class's name says of its rows: `context=4096 heads=3`, or `64<context<=1024`."""
+"""Reads the range of values in the name of a config class: `context=4096 heads=3`, or
+`64<context<=1024`.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,14 @@ from collections.abc import Sequence
 from engine.split.languages.conditions import Point
 
 FAR = 2**31 - 1
-"""Stands for a range's open end."""
+"""Stands for the open end of a range."""
 _VALUE = re.compile(r"(?P<column>[^\s=<>]+)=(?P<value>-?\d+)(?:\.0*)?")
 _RANGE = re.compile(r"(?:(?P<low>-?\d+)(?:\.0*)?<)?(?P<column>[^\s=<>]+)<=(?P<high>-?\d+)(?:\.0*)?")
 _ABOVE = re.compile(r"(?P<column>[^\s=<>]+)>(?P<low>-?\d+)(?:\.0*)?")
 
 
 def corners(name: str) -> tuple[Point, ...]:
-    """Return the ends of the ranges that a class's name gives, all together; words are left out."""
+    """Return every combination of the ends of a class's ranges; ignore columns of text."""
     ranges: dict[str, tuple[int, ...]] = {}
     for word in name.split():
         if found := _VALUE.fullmatch(word):

@@ -62,14 +62,13 @@ def parameters(language: Language, source: str, target: Target) -> dict[str, str
     and in Python a size may be a tensor's.
     """
     _, blocks = language.read(source)
-    names = {target.entry, *(one.default for one in blocks if one.entry == target.entry)}
-    entry = next(
-        (one for one in dispatch_columns.entries(language, source) if one.name in names), None
-    )
-    if entry is None or len(entry.parameters) != len(target.args):
+    names = {target.entry, *(block.default for block in blocks if block.entry == target.entry)}
+    entry = next((entry for name, entry in dispatch_columns.entries(language, source).items()
+                  if name in names), None)
+    if entry is None or len(entry.arguments) != len(target.args):
         return {}
     found: dict[str, str] = {}
-    for arg, name in zip(target.args, entry.parameters, strict=True):
+    for arg, name in zip(target.args, entry.arguments, strict=True):
         sizes = {size: f"{name}.shape[{place}]" for place, size in enumerate(arg.shape or ())
                  if isinstance(size, str) and size.isidentifier()}
         for size, word in ({arg.name: name} if arg.kind == "scalar" else sizes).items():

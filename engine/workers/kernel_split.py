@@ -67,14 +67,14 @@ class SplitWorker:
 
 
 def divided(source: str, result: LoopResult, target: Target | CommandTarget,
-            ) -> tuple[str, tuple[class_preferences.Group, ...]]:
+            ) -> tuple[str, tuple[class_preferences.ClassGroup, ...]]:
     """Return the source with a variant for each group of classes that wants one, and these.
 
     Raises Refused where nothing is to be split, or cannot be, InputError for what cannot be read.
     """
     language = language_of(target)
     found = knobs.find(source, language=language.knobs)
-    numeric = class_preferences.numeric(result)
+    numeric = class_preferences.numeric_columns(result)
     if isinstance(target, Target):
         parameter_of = {
             name: parameter
@@ -95,7 +95,7 @@ def divided(source: str, result: LoopResult, target: Target | CommandTarget,
                             language=language), groups
 
 
-def summary(groups: tuple[class_preferences.Group, ...]) -> str:
+def summary(groups: tuple[class_preferences.ClassGroup, ...]) -> str:
     """Say which class takes which knobs, and what that gains beside the common best."""
     return "; ".join(
         f"{len(group.classes)} class{'es' * (len(group.classes) > 1)} with {group.condition}: "
@@ -103,6 +103,6 @@ def summary(groups: tuple[class_preferences.Group, ...]) -> str:
         f"(≥{math.expm1(group.gain):.1%} faster than with the common best)" for group in groups)
 
 
-def hypothesis(groups: tuple[class_preferences.Group, ...]) -> str:
+def hypothesis(groups: tuple[class_preferences.ClassGroup, ...]) -> str:
     return "a specialised kernel where " + " and where ".join(
         f"{group.condition} ({plain(', '.join(group.classes), 120)})" for group in groups)

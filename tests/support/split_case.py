@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from engine.split import specialise
-from engine.split.class_preferences import Group
+from engine.split.class_preferences import ClassGroup
 from engine.split.languages import conditions
 from engine.verify.fleet import Fleet
 from engine.workers.protocol import WorkerBench
@@ -99,8 +99,8 @@ TARGET = CommandTarget(
 SAME = {"context": "context", "heads": "heads"}
 
 
-def group(condition: str, point: dict[str, int], *classes: str, **config: Value) -> Group:
-    return Group(config=config, classes=classes or (condition,), points=(point,), gain=0.2,
+def group(condition: str, point: dict[str, int], *classes: str, **config: Value) -> ClassGroup:
+    return ClassGroup(config=config, classes=classes or (condition,), points=(point,), gain=0.2,
                  condition=conditions.parse(condition))
 
 
@@ -112,9 +112,9 @@ def start_of(source: str, language: str) -> dict[str, Value]:
     return knobs.current(knobs.find(source, language=language))
 
 
-def divided(source: str, *groups: Group, names: dict[str, str] = SAME) -> str:
+def divided(source: str, *groups: ClassGroup, names: dict[str, str] = SAME) -> str:
     own = start(source)
-    whole = [Group(config={**own, **one.config}, classes=one.classes, points=one.points,
+    whole = [ClassGroup(config={**own, **one.config}, classes=one.classes, points=one.points,
                    gain=one.gain, condition=one.condition) for one in groups]
     return specialise.split(source, whole, names, start=own)
 

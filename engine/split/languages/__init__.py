@@ -1,4 +1,4 @@
-"""What a split needs to know of a source language: items, entry functions, dispatch code.
+"""What a split must know of a source language: items at file scope, entry functions, dispatchers.
 
-Face: c_dispatch, c_entries, c_source, call_graph, conditions, detect, language.
+Face: call_graph, conditions, detect, dispatch, language.
 """

@@ -1,33 +1,27 @@
-"""What in a C source is made of what: by the names that things at file scope define and use."""
+"""Which items of a source depend on which, by the names that they define and use."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from engine.split.languages.c_source import Item
+from engine.split.languages.syntax import Item
 
 
-def dependent(found: Sequence[Item], tuned: Iterable[str]) -> list[Item]:
-    """Return what is made of some knobs, itself or by something that is."""
-    known, moved = set(tuned), set[int]()
-    while True:
-        more = [place for place, item in enumerate(found) if place not in moved
-                and (item.uses | item.defines) & known]
-        if not more:
-            return [item for place, item in enumerate(found) if place in moved]
-        for place in more:
-            moved.add(place)
-            known |= found[place].defines
+def dependents(items: Sequence[Item], names: Iterable[str]) -> list[Item]:
+    """Return the items that define or use some of the names, directly or through other items."""
+    known, chosen = set(names), set[int]()
+    while more := [place for place, item in enumerate(items)
+                   if place not in chosen and (item.uses | item.defines) & known]:
+        chosen.update(more)
+        known.update(*(items[place].defines for place in more))
+    return [items[place] for place in sorted(chosen)]
 
 
-def reached(found: Sequence[Item], function: str) -> list[Item]:
-    """Return what a function is made of, itself last, in the source's order."""
-    known, taken = {function}, set[int]()
-    while True:
-        more = [place for place, item in enumerate(found)
-                if place not in taken and item.defines & known]
-        if not more:
-            return [item for place, item in enumerate(found) if place in taken]
-        for place in more:
-            taken.add(place)
-            known |= found[place].uses
+def prerequisites(items: Sequence[Item], function: str) -> list[Item]:
+    """Return all items that a function needs, itself included, in the source's order."""
+    known, chosen = {function}, set[int]()
+    while more := [place for place, item in enumerate(items)
+                   if place not in chosen and item.defines & known]:
+        chosen.update(more)
+        known.update(*(items[place].uses for place in more))
+    return [items[place] for place in sorted(chosen)]

@@ -1,4 +1,4 @@
-"""The condition that tells some rows of a table from others: equality or threshold, few terms."""
+"""Conditions that tell some rows of a table from others: equalities and thresholds, few of them."""
 
 from __future__ import annotations
 
@@ -13,98 +13,100 @@ import msgspec
 Sign = Literal["==", "<=", ">="]
 Point = Mapping[str, int]
 """The whole numbers of one row, by column."""
-MOST_TERMS = 2
-_HOLDS: dict[str, Callable[[int, int], bool]] = {
+MOST_COMPARISONS = 2
+_OPERATORS: dict[str, Callable[[int, int], bool]] = {
     "==": operator.eq, "<=": operator.le, ">=": operator.ge}
 
 
-class Term(msgspec.Struct, frozen=True):
-    """One comparison of a column with a number."""
+class Comparison(msgspec.Struct, frozen=True):
+    """A comparison of one column with a number."""
 
     column: str
     sign: Sign
     bound: int
 
     def holds(self, point: Point) -> bool:
-        return _HOLDS[self.sign](point[self.column], self.bound)
+        return _OPERATORS[self.sign](point[self.column], self.bound)
 
     def __str__(self) -> str:
         return f"{self.column} {self.sign} {self.bound}"
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """Terms that all must hold."""
+    """Comparisons that must all hold."""
 
-    terms: tuple[Term, ...]
+    comparisons: tuple[Comparison, ...]
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(term.column for term in self.terms))
+        return tuple(dict.fromkeys(comparison.column for comparison in self.comparisons))
 
     def holds(self, point: Point) -> bool:
-        return all(term.holds(point) for term in self.terms)
+        return all(comparison.holds(point) for comparison in self.comparisons)
 
-    def by(self, name_of: Mapping[str, str]) -> Condition:
-        """Return it with other names for its columns."""
-        return Condition(tuple(Term(name_of[term.column], term.sign, term.bound)
-                               for term in self.terms))
+    def with_columns(self, name_of: Mapping[str, str]) -> Condition:
+        """Return the condition with its columns renamed."""
+        return Condition(tuple(Comparison(name_of[own.column], own.sign, own.bound)
+                               for own in self.comparisons))
 
     def __str__(self) -> str:
-        return " && ".join(map(str, self.terms))
+        return " && ".join(map(str, self.comparisons))
 
 
 def find(inside: Sequence[Point], outside: Sequence[Point],
          columns: Sequence[str]) -> Condition | None:
-    """Return the simplest condition that holds for all points inside and for none outside.
+    """Return the simplest condition that holds for all points inside and for none outside, None if
+    there is no such condition.
 
-    A threshold comes before an equality, since what is dispatched takes values that no benchmark
-    has; its bound is the value inside that is nearest to those outside, so that what nobody has
-    measured between them stays outside. Among thresholds the one with the widest gap wins, then
-    the column that is named first. None where no such condition separates them.
+    A threshold is preferred to an equality, since programs pass values that no benchmark has. Its
+    bound is the value inside that is nearest to those outside, so that values between the two,
+    which were never measured, stay outside. Among thresholds the one with the widest gap wins, then
+    the one whose column comes first.
     """
     if not inside or not outside:
         return None
-    terms = list(_terms(inside, columns))
-    for count in range(1, MOST_TERMS + 1):
-        found = [Condition(chosen) for chosen in combinations(terms, count)
-                 if not any(all(term.holds(point) for term in chosen) for point in outside)]
+    comparisons = list(_comparisons(inside, columns))
+    for count in range(1, MOST_COMPARISONS + 1):
+        found = [Condition(chosen) for chosen in combinations(comparisons, count)
+                 if not any(Condition(chosen).holds(point) for point in outside)]
         if found:
-            return min(found, key=lambda one: _badness(one, outside))
+            return min(found, key=lambda condition: _cost(condition, outside))
     return None
 
 
-def _terms(inside: Sequence[Point], columns: Sequence[str]) -> Iterator[Term]:
+def parse(text: str) -> Condition:
+    """Parse a condition as `str` writes it. Raises ValueError for anything else."""
+    comparisons = []
+    for part in text.split(" && "):
+        words = part.split()
+        if len(words) != 3 or words[1] not in _OPERATORS:
+            raise ValueError(f"{text!r} is not a condition")
+        sign: Sign = "==" if words[1] == "==" else "<=" if words[1] == "<=" else ">="
+        comparisons.append(Comparison(words[0], sign, int(words[2])))
+    return Condition(tuple(comparisons))
+
+
+def _comparisons(inside: Sequence[Point], columns: Sequence[str]) -> Iterator[Comparison]:
     """Yield every comparison that holds for all points inside."""
     for column in columns:
         values = [point[column] for point in inside]
-        yield Term(column, ">=", min(values))
-        yield Term(column, "<=", max(values))
+        yield Comparison(column, ">=", min(values))
+        yield Comparison(column, "<=", max(values))
         if min(values) == max(values):
-            yield Term(column, "==", values[0])
+            yield Comparison(column, "==", values[0])
 
 
-def _badness(condition: Condition, outside: Sequence[Point]) -> tuple[int, float]:
-    """Return how far a condition is from one anybody would write: equalities, then narrow gaps."""
-    equalities = sum(term.sign == "==" for term in condition.terms)
-    return equalities, -math.fsum(_gap(term, outside) for term in condition.terms)
+def _cost(condition: Condition, outside: Sequence[Point]) -> tuple[int, float]:
+    """Rank a condition: the fewest equalities first, then the widest gaps."""
+    equalities = sum(comparison.sign == "==" for comparison in condition.comparisons)
+    return equalities, -math.fsum(_gap(comparison, outside)
+                                  for comparison in condition.comparisons)
 
 
-def _gap(term: Term, outside: Sequence[Point]) -> float:
-    """Return how far the nearest value that a term keeps out is from its bound, as a ratio."""
-    away = [point[term.column] for point in outside if not term.holds(point)]
-    if not away:
+def _gap(comparison: Comparison, outside: Sequence[Point]) -> float:
+    """Return the relative distance from the bound to the nearest value that is kept out."""
+    values = [point[comparison.column] for point in outside if not comparison.holds(point)]
+    if not values:
         return 0.0
-    nearest = min(abs(value - term.bound) for value in away)
-    return nearest / max(1, abs(term.bound), max(abs(value) for value in away))
-
-
-def parse(text: str) -> Condition:
-    """Read a condition as it is written. Raises ValueError for anything else."""
-    terms = []
-    for part in text.split(" && "):
-        words = part.split()
-        if len(words) != 3 or words[1] not in _HOLDS:
-            raise ValueError(f"{text!r} is no condition")
-        sign: Sign = "==" if words[1] == "==" else "<=" if words[1] == "<=" else ">="
-        terms.append(Term(words[0], sign, int(words[2])))
-    return Condition(tuple(terms))
+    nearest = min(abs(value - comparison.bound) for value in values)
+    return nearest / max(1, abs(comparison.bound), max(abs(value) for value in values))

@@ -16,8 +16,9 @@ from engine.journal.write import Writer
 from engine.manifest.schema import TargetSpec
 from engine.markdown import line, stamp, table
 from engine.records.writer import Records
-from engine.split.languages import c_dispatch, conditions
-from engine.split.languages.c_dispatch import Branch, DispatchBlock
+from engine.split.languages import conditions
+from engine.split.languages.c_language import C
+from engine.split.languages.dispatch import Branch, DispatchBlock
 from engine.split.languages.python_language import Python
 from harness.benchmark.spec.command_target import CheckColumn
 from harness.verdict import Evidence, Row, Verdict
@@ -27,11 +28,10 @@ from tests.support import samples
 from tests.support.records_case import BENCHMARK, KEPT, TEST
 from tests.support.split_case import group
 
-SPLIT = c_dispatch.write(
+SPLIT = C().dispatcher(
     DispatchBlock(entry="pa", default="pa_0", at=0, branches=(Branch(
         condition=conditions.parse("block_size >= 1024 && mtp == 1"), kernel="pa_1",
-        told="block_size=1024,mtp=1"),)), "void pa(int block_size, int mtp)",
-    ("block_size", "mtp"), returns=False)
+        note="block_size=1024,mtp=1"),)), C().items("void pa_0(int block_size, int mtp) {}")[0])
 Told = tuple[Records, Reader, Writer]
 HOSTILE = "<img src=x onerror=alert(1)> | [click](http://evil) \x1b[2J`rm`\n# heading\n\n| a | b |"
 

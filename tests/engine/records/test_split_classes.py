@@ -7,14 +7,14 @@ import pytest
 from engine.history import served
 from engine.history.served import NONE
 from engine.split.languages import conditions
-from engine.split.languages.c_dispatch import Branch, DispatchBlock
+from engine.split.languages.dispatch import Branch, DispatchBlock
 
 OWN = "(a candidate's own), "
 
 
 def block(*branches: tuple[str, str]) -> DispatchBlock:
     return DispatchBlock(entry="f", default="f_0", at=0, branches=tuple(
-        Branch(condition=conditions.parse(condition), kernel=f"f_{n}", told=told)
+        Branch(condition=conditions.parse(condition), kernel=f"f_{n}", note=told)
         for n, (condition, told) in enumerate(branches, 1)))
 
 

@@ -14,7 +14,8 @@ from engine.judge.candidate import CandidateTree
 from engine.repository.patches.patch import FilePatch, Patch
 from engine.rounds import split_retry
 from engine.split import regions
-from engine.split.languages import c_dispatch, conditions
+from engine.split.languages import conditions
+from engine.split.languages.c_language import C
 from engine.split.merge import merge
 from engine.task import RepairRequest, SplitRequest, Task
 from engine.workers import class_split as dividing
@@ -128,7 +129,7 @@ def test_a_kernels_classes_are_told_by_their_sizes() -> None:
     given = SplitRequest(candidate="c1", tree="", faster=("large",), slower=("small",))
     text, condition = dividing.divided(old, old.replace("TILE 64", "TILE 4096"), given,
                               test_class_split.TARGET)
-    assert str(condition) == "n >= 40000" and len(c_dispatch.read(text)[1]) == 1
+    assert str(condition) == "n >= 40000" and len(C().read(text)[1]) == 1
 
 
 def test_the_worker_writes_it_without_a_search(tmp_path: Path) -> None:

@@ -8,22 +8,21 @@ from pathlib import Path
 import pytest
 
 from engine.split import dispatch_columns, specialise
-from engine.split.class_preferences import Group
-from engine.split.languages import c_dispatch, c_source, conditions, language
+from engine.split.class_preferences import ClassGroup
+from engine.split.languages import conditions
+from engine.split.languages.c_language import C
 from harness.errors import InputError, KoptError, Refused
 from harness.search.space import knobs
 from tests.support import split_case
 from tests.support.paths import EXAMPLES
 from tests.support.split_case import built, divided, group, start, tile_taken
 
-C = language.C()
-
-
+PLAIN_C = C()
 LONG = group("context >= 1024", {"context": 1024, "heads": 1}, "context=1024", TILE=256)
 SHORT = group("context <= 8", {"context": 8, "heads": 1}, "context=8", TILE=4)
 MANY = group("context >= 1024 && heads >= 3", {"context": 1024, "heads": 3}, TILE_v1=4)
 MIDDLE = group("context == 64", {"context": 64, "heads": 1}, TILE=4)
-SPLITS: dict[str, tuple[list[list[Group]], dict[tuple[int, int], int]]] = {
+SPLITS: dict[str, tuple[list[list[ClassGroup]], dict[tuple[int, int], int]]] = {
     "not at all": ([], {(8, 1): 32, (1024, 1): 32}),
     "once": ([[LONG]], {(8, 1): 32, (1023, 2): 32, (1024, 1): 256, (4096, 3): 256}),
     "two at once": ([[LONG, SHORT]], {(8, 1): 4, (9, 1): 32, (1024, 1): 256}),
@@ -74,7 +73,7 @@ void total(const double *x, double out[], int64_t context, const int64_t heads) 
 }
 /* kopt split: end */
 """ in source
-    text, (block,) = c_dispatch.read(source)
+    text, (block,) = PLAIN_C.read(source)
     assert (block.entry, block.default) == ("total", "total_base")
     assert [one.kernel for one in block.branches] == ["total_v2", "total_v1"]
     assert block.kernel_for({"context": 4096, "heads": 1}) == "total_v1"
@@ -89,7 +88,7 @@ def test_one_variant_serves_two_conditions(tmp_path: Path) -> None:
     assert [tile_taken(library, context, 1) for context in (8, 64, 1024)] == [256, 32, 256]
 
 
-REFUSED: dict[str, tuple[Callable[[str], str], Group, str]] = {
+REFUSED: dict[str, tuple[Callable[[str], str], ClassGroup, str]] = {
     "no parameter of that name": (
         lambda s: s, group("size >= 4", {"size": 4}, TILE=4), "takes size as whole numbers"),
     "a parameter that is no whole number": (
@@ -107,10 +106,10 @@ REFUSED: dict[str, tuple[Callable[[str], str], Group, str]] = {
         "the dispatch of total was changed since kopt wrote it"),
     "a dispatch whose table was changed": (
         lambda s: divided(s, SHORT).replace("   context <= 8: total_v1", "   tiny: total_v1"),
-        LONG, "'tiny' is no condition"),
+        LONG, "'tiny' is not a condition"),
     "a class that takes two kernels": (
         lambda s: divided(s, SHORT),
-        Group(config={"START": 64}, classes=("context<=16",), gain=0.1,
+        ClassGroup(config={"START": 64}, classes=("context<=16",), gain=0.1,
               points=({"context": 8, "heads": 1}, {"context": 16, "heads": 1}),
               condition=conditions.parse("context <= 16")), "take different kernels"),
     "knobs of a kernel that the class does not take": (
@@ -213,7 +212,7 @@ def test_any_plain_c_is_split(name: str, tmp_path: Path) -> None:
     "#if K\nint f(int n) { return K; }"])
 def test_what_is_no_c_is_told_with_its_line(code: str) -> None:
     with pytest.raises(InputError) as raised:
-        c_source.items(code)
+        PLAIN_C.items(code)
     assert raised.value.where.startswith("line ")
 
 
@@ -224,15 +223,15 @@ def test_what_is_no_c_is_told_with_its_line(code: str) -> None:
     ("// kopt: column kv_len is x\n", ["kv_len"], {}), ("", ["x", "out", "steps"], {})])
 def test_a_column_is_a_parameter_by_its_name_or_by_a_comment(
         text: str, names: list[str], wanted: dict[str, str]) -> None:
-    assert dispatch_columns.columns(C, text + split_case.KERNEL, names, ["TILE"]) == wanted
+    assert dispatch_columns.columns(PLAIN_C, text + split_case.KERNEL, names, ["TILE"]) == wanted
     after = divided(text + split_case.KERNEL, LONG)
-    assert dispatch_columns.columns(C, after, names, ["TILE", "TILE_v1"]) == wanted
+    assert dispatch_columns.columns(PLAIN_C, after, names, ["TILE", "TILE_v1"]) == wanted
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*/*.c")), ids=lambda path: path.name)
 def test_the_examples_sources_are_read(path: Path) -> None:
     source = path.read_text()
-    found = c_source.items(source)
+    found = PLAIN_C.items(source)
     assert any(item.function for item in found)
     for knob in knobs.find(source, language="c"):
         assert sum(knob.name in item.defines for item in found) == 1

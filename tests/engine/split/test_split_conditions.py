@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engine.split import class_preferences
 from engine.split.languages import conditions
-from engine.split.languages.conditions import Condition, Point, Term
+from engine.split.languages.conditions import Comparison, Condition, Point
 from harness.errors import Refused
 from harness.search.trials.trials import ConfigRows, Contender, LoopResult, Showing, Trial
 
@@ -154,7 +154,7 @@ def test_a_class_that_no_parameter_tells_from_others_is_not_split_off() -> None:
     ("4096", 4096), ("4096.0", 4096), ("-1", -1), ("1e3", 1000), ("0.5", None), ("fp16", None),
     ("", None), ("nan", None), ("inf", None), ("1e300", None)])
 def test_a_column_is_of_whole_numbers(cell: str, wanted: int | None) -> None:
-    assert class_preferences.whole(cell) == wanted
+    assert class_preferences.whole_number(cell) == wanted
 
 
 def test_the_best_of_a_class_is_told_with_its_gain() -> None:
@@ -164,4 +164,4 @@ def test_the_best_of_a_class_is_told_with_its_gain() -> None:
 
 
 def test_a_condition_names_its_columns_once() -> None:
-    assert Condition((Term("a", ">=", 1), Term("a", "<=", 4))).columns == ("a",)
+    assert Condition((Comparison("a", ">=", 1), Comparison("a", "<=", 4))).columns == ("a",)

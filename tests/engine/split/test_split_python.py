@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.split import dispatch_columns, specialise
-from engine.split.class_preferences import Group
+from engine.split.class_preferences import ClassGroup
 from engine.split.languages.conditions import parse
 from engine.split.languages.python_language import Python
 from engine.split.merge import merge
@@ -51,9 +51,9 @@ def total(x, context, *, scale=1.0):
 '''
 
 
-def divided(source: str, *groups: Group, language: Python = PY, **names: str) -> str:
+def divided(source: str, *groups: ClassGroup, language: Python = PY, **names: str) -> str:
     own = start_of(source, language.knobs)
-    whole = [Group(config={**own, **one.config}, classes=one.classes, points=one.points,
+    whole = [ClassGroup(config={**own, **one.config}, classes=one.classes, points=one.points,
                    gain=one.gain, condition=one.condition) for one in groups]
     named = names or {column: column for one in groups for column in one.points[0]}
     return specialise.split(source, whole, named, start=own, language=language)
@@ -154,7 +154,7 @@ REFUSED = {
     "no such argument": ("def f(m):\n    return K", {"n": 8}, Refused, "takes n as whole numbers"),
     "a decorated entry": ("@staticmethod\ndef f(n):\n    return K", {"n": 8}, Refused, "takes n"),
     "a function of its own": ("def _f(n):\n    return K", {"n": 8}, Refused, "takes n as whole"),
-    "no Python": ("def f(n:\n    return K", {"n": 8}, InputError, "the source is no Python"),
+    "no Python": ("def f(n:\n    return K", {"n": 8}, InputError, "cannot be parsed as Python"),
 }
 
 

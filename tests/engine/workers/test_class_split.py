@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.split.languages import c_dispatch
-from engine.split.languages.language import C
+from engine.split.languages.c_language import C
 from engine.task import Task
 from engine.verify.fleet import Fleet
 from engine.workers import class_search
@@ -62,7 +61,7 @@ def test_sizes_that_want_other_knobs_get_kernels_of_their_own(tmp_path: Path) ->
     report = SplitWorker().work(task, given, lambda *_: None, threading.Event())
     assert report.ok and "class with n >= 40000: TILE=4096" in report.summary, report.summary
     source = (trees["work"] / "scale.c").read_text()
-    _, (block,) = c_dispatch.read(source)
+    _, (block,) = C().read(source)
     assert block.entry == "scale" and block.kernel_for({"n": 60}) != block.kernel_for({"n": 40000})
     verdict = evaluate(TARGET, Trees(candidate=str(trees["work"]), incumbent=str(trees["before"]),
                                      reference=str(trees["before"])), device,

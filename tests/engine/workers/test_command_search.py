@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.split.languages import c_dispatch
+from engine.split.languages.c_language import C
 from engine.task import Task
 from engine.workers import kernel_split
 from engine.workers.command_search import TuneWorker
@@ -74,7 +74,7 @@ def test_classes_that_want_other_knobs_get_kernels_of_their_own(tmp_path: Path) 
     assert "2 classes with context >= 1024: TILE=256 (≥41." in report.summary
     assert "1 class with context <= 8: TILE=4 (≥20." in report.summary
     assert report.hypothesis.startswith("a specialised kernel where context >= 1024 (context=4096")
-    _, (block,) = c_dispatch.read(source(given))
+    _, (block,) = C().read(source(given))
     assert [str(one.condition) for one in block.branches] == ["context <= 8", "context >= 1024"]
     again = worked(SplitWorker(), given, trials=4)
     assert again.ok and "no config class is more than 2% faster" in again.summary

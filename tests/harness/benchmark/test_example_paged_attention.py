@@ -19,7 +19,7 @@ from engine.campaign import setup as campaign
 from engine.campaign.setup import Setup
 from engine.discovery.classes import quick_script
 from engine.manifest import benchmark_target, load
-from engine.split.languages import c_dispatch
+from engine.split.languages.c_language import C
 from harness.benchmark.spec import check_rule
 from harness.benchmark.spec.validate import check
 from harness.call_trace import weights_csv
@@ -254,7 +254,7 @@ def went_as_promised(setup: Setup) -> None:
                 or one.endswith("where it gains alone") for one in kept)
     noise = median(row.stderr * math.sqrt(row.pairs) for row in rows if row.stderr is not None)
     assert split, f"no split was kept of {kept}; two runs of the same differ by {noise:.0%} here"
-    _, (block, *_) = c_dispatch.read(
+    _, (block, *_) = C().read(
         setup.repo.read(setup.repo.best, "attention.c").decode())
     sizes = {"block_size": 16, "head_size": 64, "heads": 4, "kv_heads": 2, "seqs": 1}
     taken = {block.kernel_for({**sizes, "mtp": mtp, "context": context})

@@ -1,0 +1,87 @@
+"""Parses C and Python sources with tree-sitter, and describes what stands at file scope."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+from collections.abc import Callable, Collection, Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from harness.errors import InputError
+
+if TYPE_CHECKING:  # only a split loads it
+    from tree_sitter import Language as Grammar
+    from tree_sitter import Node
+
+
+class EntryFunction(msgspec.Struct, frozen=True, kw_only=True):
+    """How a dispatcher calls a function, and the parameters that it can dispatch on."""
+
+    arguments: tuple[str, ...]
+    """The function's own parameters, written as the arguments of a call."""
+    columns: tuple[str, ...]
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True):
+    """One definition or directive at file scope, from `begin` to `end` in the source.
+
+    Comments before it do not belong to it; one that follows on its last line does.
+    """
+
+    begin: int
+    end: int
+    text: str
+    defines: frozenset[str]
+    uses: frozenset[str]
+    function: str = ""
+    """The name of the function that it defines, "" for anything else."""
+    head: str = ""
+    """The text before the function's name."""
+    params: str = ""
+    """The text between the parentheses of the function."""
+    static: bool = False
+    """The function is called from this file only."""
+    entry: EntryFunction | None = None
+    """None where no dispatcher can call the function with its own parameters."""
+
+
+def parse(name: str, source: str, is_accepted: Callable[[Node], bool] | None = None) -> Node:
+    """Return the root of a source's syntax tree; its offsets count characters of the source.
+
+    Raises InputError at the first syntax error outside of the nodes that are accepted as they are.
+    """
+    from tree_sitter import Parser
+
+    ascii_only = re.sub(r"[^\x00-\x7f]", "x", source)  # so that byte and character offsets agree
+    root = Parser(_grammar(name)).parse(ascii_only.encode()).root_node
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if not (node.has_error or node.is_missing) or (is_accepted and is_accepted(node)):
+            continue
+        if node.is_error or node.is_missing:
+            raise InputError(f"the source cannot be parsed as {'C' if name == 'c' else 'Python'}",
+                             where=f"line {node.start_point.row + 1}",
+                             fix="only a source that parses can be split")
+        stack.extend(reversed(node.children))
+    return root
+
+
+def walk(node: Node, *, leaves: Collection[str] = ()) -> Iterator[Node]:
+    """Yield a node and everything below it, in the source's order; do not enter `leaves`."""
+    stack = [node]
+    while stack:
+        node = stack.pop()
+        yield node
+        if node.type not in leaves:
+            stack.extend(reversed(node.children))
+
+
+@functools.cache
+def _grammar(name: str) -> Grammar:
+    from tree_sitter import Language
+
+    return Language(importlib.import_module(f"tree_sitter_{name}").language())
