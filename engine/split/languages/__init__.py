@@ -1,4 +1,4 @@
 """What a split must know of a source language: items at file scope, entry functions, dispatchers.
 
-Face: call_graph, conditions, detect, dispatch, language.
+Face: c_language, call_graph, conditions, detect, dispatch, language, syntax.
 """

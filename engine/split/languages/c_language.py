@@ -29,7 +29,8 @@ _WHOLE_NUMBER = re.compile(
     r"const|volatile|register|unsigned|signed|int|long|short|char|s?size_t|ssize_t|ptrdiff_t"
     r"|u?int(?:8|16|32|64)_t|u?intptr_t")
 _UNKNOWN_TO_GRAMMAR = re.compile(
-    r"^(?P<define>[ \t]*#[ \t]*define[ \t]+(?:\w+(?P<blank>[ \t]+\r?)\n|(?:\\\r?\n|[^\n])*))"
+    r"^(?P<define>[ \t]*#[ \t]*define[ \t]+"
+    r"(?:\w+(?:\([^)\n]*\))?(?P<blank>[ \t]+\r?)\n|(?:\\\r?\n|[^\n])*))"
     r"|^[ \t]*#[ \t]*if(?:def|[ \t]+defined)[ \t(]+__cplusplus\b[^\n]*\n"
     r"\s*(?:extern\s*\"C\"\s*\{|\})\s*#[ \t]*endif[^\n]*"
     r"|__attribute__\s*\(\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\)", re.MULTILINE)

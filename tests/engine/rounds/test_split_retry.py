@@ -64,7 +64,7 @@ REFUSED = {
     "nothing": (OLD, OLD, "changes no function"),
     "a comment": (OLD, OLD.replace("The one entry", "An entry"), "changes no function"),
     "the signature": (OLD, WIDE.replace("const int64_t heads", "int64_t heads"),
-                      "changes what total is called with"),
+                      "changes the signature of total"),
     "a pragma for all": (OLD, "#pragma GCC optimize(\"O3\")\n" + WIDE, "a pragma for the whole"),
     "the dispatch": (ONCE, WIDE, "changes the dispatch itself"),
     "a kernel that the class does not take": (
