@@ -58,6 +58,12 @@ class Row:
             raise ValueError("nothing is above the roofline")
 
 
+FLOOR = "physical-floor"
+"""The rule of a finding that the candidate is faster than anything can be."""
+INCUMBENT_FLOOR = "incumbent-floor"
+"""The rule of a finding that the incumbent is: nothing can be compared with it."""
+COMPILED = "compiled"
+"""The kind of evidence of what the compiler said of a kernel."""
 KERNEL_TIME = "kernel-time"
 """The kind of evidence of GPU kernel time, and the rule of a finding that it does not bear out a
 gain on a GPU: a person is asked, always.

@@ -16,12 +16,7 @@ from harness.timing import stats
 from harness.timing.paired_timing import ClassTiming
 from harness.timing.plan import Plan
 from harness.timing.stats import Estimate
-from harness.verdict import ClassOutcome, Finding, LatencyKind, Row, Verdict
-
-FLOOR = "physical-floor"
-"""The rule of a finding that the candidate is faster than anything can be."""
-INCUMBENT_FLOOR = "incumbent-floor"
-"""The rule of a finding that the incumbent is: nothing can be compared with it."""
+from harness.verdict import FLOOR, INCUMBENT_FLOOR, ClassOutcome, Finding, LatencyKind, Row, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)

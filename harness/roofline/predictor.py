@@ -28,11 +28,9 @@ from harness.roofline import cost_model, roofline
 from harness.roofline.cost_model import Prediction
 from harness.target import Target
 from harness.timing import stats
-from harness.verdict import Evidence, Verdict
+from harness.verdict import COMPILED, Evidence, Verdict
 
 NOT_LAUNCHED = "nothing is known of a launch"
-COMPILED = "compiled"
-"""The kind of evidence of what the compiler said of a kernel."""
 MOST_COMPILED = 8
 
 

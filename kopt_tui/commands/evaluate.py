@@ -12,10 +12,8 @@ from pathlib import Path
 import msgspec
 
 from harness.errors import InputError
-from harness.evaluate.verdict_rows import FLOOR, INCUMBENT_FLOOR
 from harness.requests import Progress
-from harness.roofline.predictor import COMPILED
-from harness.verdict import Finding, Verdict
+from harness.verdict import COMPILED, FLOOR, INCUMBENT_FLOOR, Finding, Verdict
 from kopt_tui.cli.json_output import emit
 from kopt_tui.cli.parser import Commands, add_json, add_predict
 from kopt_tui.cli.text_table import show
