@@ -1,35 +1,31 @@
-"""Reads the CSV files that a benchmark wrote: texts in, texts out, told in JSON lines.
+"""Read the CSV files that a benchmark wrote, with pandas; answers are JSON lines.
 
-pandas reads where this Python has it, else the standard library; every cell stays the text that it
-is in the file, so that both say the same. What a cell means is judged by the harness. pandas is
-imported once; every file is read in a fork that has seen no other.
+Every cell stays the text that it is in the file; the harness decides what it means. pandas is
+imported once, and every file is read in a fork that has seen no other file.
 """
 
 from __future__ import annotations
 
-import contextlib
-import csv
 import hashlib
 import io
 import os
 import signal
 import stat
+from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 from .supervise import apart
 
 IMPORT_S, READ_S = 120, 30.0
-READER = "pandas" if find_spec("pandas") else "csv"
 
 
 class UnreadableTable(Exception):
     """The file is no table within the limits; the message goes after its name."""
 
 
-def read(path: str, limits: dict[str, int], reader: str = READER) -> dict[str, Any]:
-    """Return a file's header, rows and hash. Raises Unreadable, OSError."""
+def read(path: str, limits: dict[str, int]) -> dict[str, Any]:
+    """Return a file's header, rows and hash. Raises UnreadableTable, OSError."""
     data = _bytes(path, limits["bytes"])
     try:
         text = data.decode("utf-8-sig")
@@ -38,21 +34,20 @@ def read(path: str, limits: dict[str, int], reader: str = READER) -> dict[str, A
     if "\0" in text:
         raise UnreadableTable("is no text (it holds a zero byte)")
     if max((line.count(",") for line in text.splitlines()), default=0) > 8 * limits["columns"]:
-        raise UnreadableTable(
-            f"has more than {limits['columns']} columns"
-        )  # pandas would take minutes
-    lines = _by_pandas(text) if reader == "pandas" else _by_csv(text)
+        # pandas would take minutes
+        raise UnreadableTable(f"has more than {limits['columns']} columns")
+    lines = _parse(text)
     header, rows = ([cell.strip() for cell in lines[0]], lines[1:]) if lines else ([], [])
     if len(rows) > limits["rows"]:
         raise UnreadableTable(f"has {len(rows)} rows, more than {limits['rows']}")
     if len(header) > limits["columns"]:
         raise UnreadableTable(f"has {len(header)} columns, more than {limits['columns']}")
-    if twice := sorted({name for name in header if name and header.count(name) > 1}):
-        raise UnreadableTable(f"has the column {twice[0]!r} twice")
+    if repeated := sorted({name for name in header if name and header.count(name) > 1}):
+        raise UnreadableTable(f"has the column {repeated[0]!r} twice")
     if any(len(cell) > limits["cell"] for line in lines for cell in line):
         raise UnreadableTable(f"has a cell of more than {limits['cell']} characters")
     return {"columns": header, "rows": [[cell.strip() for cell in row] for row in rows],
-            "sha256": hashlib.sha256(data).hexdigest(), "reader": reader}
+            "sha256": hashlib.sha256(data).hexdigest()}
 
 
 def _bytes(path: str, most: int) -> bytes:
@@ -66,7 +61,7 @@ def _bytes(path: str, most: int) -> bytes:
     return data
 
 
-def _by_pandas(text: str) -> list[list[str]]:
+def _parse(text: str) -> list[list[str]]:
     pandas = import_module("pandas")
     try:
         table = pandas.read_csv(io.StringIO(text), header=None, dtype=str, na_filter=False,
@@ -79,22 +74,10 @@ def _by_pandas(text: str) -> list[list[str]]:
     return lines
 
 
-def _by_csv(text: str) -> list[list[str]]:
-    try:
-        lines = [line for line in csv.reader(io.StringIO(text), skipinitialspace=True, strict=True)
-                 if any(cell.strip() for cell in line)]
-    except csv.Error as error:
-        raise UnreadableTable(f"is no CSV: {error}") from None
-    width = len(lines[0]) if lines else 0
-    for number, line in enumerate(lines, 1):
-        if len(line) > width:
-            raise UnreadableTable(f"is no CSV: Expected {width} fields in line {number}, "
-                             f"saw {len(line)}")
-    return [line + [""] * (width - len(line)) for line in lines]
-
-
-def answer(job: dict[str, Any]) -> dict[str, Any]:
-    """Return the table in the file that was asked for, or what is wrong with it as `error`."""
+def answer(import_error: str, job: dict[str, Any]) -> dict[str, Any]:
+    """Return the requested file's table, `error` if it is none, `missing` without pandas."""
+    if import_error:
+        return {"missing": import_error}
     try:
         return read(job["path"], job["limits"])
     except UnreadableTable as error:
@@ -106,10 +89,12 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(descriptor: int) -> None:
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # threads of numpy's would not be there after a fork
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a fork would not have numpy's threads
+    import_error = ""
     signal.alarm(IMPORT_S)
-    if READER == "pandas":
-        with contextlib.suppress(Exception):  # each file then says what is wrong
-            import_module("pandas")
+    try:
+        import_module("pandas")
+    except Exception as error:
+        import_error = f"{type(error).__name__}: {error}"
     signal.alarm(0)
-    apart.serve(descriptor, answer, READ_S)
+    apart.serve(descriptor, partial(answer, import_error), READ_S)

@@ -47,7 +47,6 @@ class ResultTable:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     sha256: str = ""
-    reader: str = ""
 
     def column(self, name: str) -> tuple[str, ...]:
         place = self.columns.index(name)
@@ -88,7 +87,7 @@ def from_answer(answer: object) -> ResultTable:
             if name and not name.startswith("Unnamed:")]
     return ResultTable(columns=tuple(plain(table.columns[place], 80) for place in kept),
                  rows=tuple(tuple(plain(row[place], 80) for place in kept) for row in table.rows),
-                 sha256=table.sha256, reader=table.reader)
+                 sha256=table.sha256)
 
 
 def judge(table: ResultTable, target: CommandTarget, measure: RowCost, *, csv: str,

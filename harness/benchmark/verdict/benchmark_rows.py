@@ -96,8 +96,7 @@ def _evidence(seen: ModeResults) -> Iterator[Evidence]:
         f"{seen.series.rows} rows; a run takes {seconds['incumbent']:.3g} s of the incumbent, "
         f"{seconds['candidate']:.3g} s of the candidate by kopt's own clock"))
     yield Evidence(kind="columns", detail=(
-        f"rows are told apart by {', '.join(seen.series.found.columns) or 'nothing'} "
-        f"(read by {seen.pairs[0].candidate.table.reader})"))
+        f"rows are told apart by {', '.join(seen.series.found.columns) or 'nothing'}"))
 
 
 def _score(seen: ModeResults, mean: float) -> Evidence:

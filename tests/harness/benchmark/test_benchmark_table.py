@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import venv
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from harness.benchmark.spec.metric_units import RowCost, resolve, unit_in
 from harness.benchmark.spec.validate import faults
 from harness.benchmark.verdict import benchmark_rows
 from harness.child import read_csv as child
-from harness.errors import InputError
+from harness.errors import EnvironmentFault, InputError
 from harness.formats import yaml_document
 from harness.formats.json_codec import from_json, to_json
 from harness.requests import ReportedRequest, Request
@@ -404,28 +405,35 @@ NO_FILES = [
     (b"m,us\n1," + b"9" * 600, "has a cell of more than 500 characters"),
     (b"x" * (5 << 20), "is larger than 4096 KiB"),
 ]
-READERS = ["csv", pytest.param("pandas", marks=pytest.mark.skipif(
-    child.READER != "pandas", reason="this Python has no pandas"))]
 
 
-@pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize(("data", "columns", "lines"), FILES)
-def test_pandas_and_the_standard_library_read_the_same_texts(
-        data: bytes, columns: list[str], lines: list[list[str]], reader: str,
-        tmp_path: Path) -> None:
+def test_cells_keep_their_text(data: bytes, columns: list[str], lines: list[list[str]],
+                               tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_bytes(data)
-    found = child.read(str(tmp_path / "b.csv"), result_table.TABLE_LIMITS, reader)
-    assert (found["columns"], found["rows"], found["reader"]) == (columns, lines, reader)
+    table = child.read(str(tmp_path / "b.csv"), result_table.TABLE_LIMITS)
+    assert (table["columns"], table["rows"]) == (columns, lines)
 
 
-@pytest.mark.parametrize("reader", READERS)
-@pytest.mark.parametrize(("data", "told"), NO_FILES)
-def test_what_is_no_table_within_the_limits_is_told(data: bytes, told: str, reader: str,
-                                                    tmp_path: Path) -> None:
+@pytest.mark.parametrize(("data", "message"), NO_FILES)
+def test_file_that_is_no_table_within_the_limits_is_refused(data: bytes, message: str,
+                                                            tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_bytes(data)
     with pytest.raises(child.UnreadableTable) as caught:
-        child.read(str(tmp_path / "b.csv"), result_table.TABLE_LIMITS, reader)
-    assert told in str(caught.value)
+        child.read(str(tmp_path / "b.csv"), result_table.TABLE_LIMITS)
+    assert message in str(caught.value)
+
+
+def test_missing_pandas_names_the_python_and_the_fix(tmp_path: Path) -> None:
+    venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
+    python = str(tmp_path / "bare/bin/python")
+    (tmp_path / "b.csv").write_text("m,us\n1,2\n")
+    with CsvReader(tmp_path / "reader", python) as reader, \
+            pytest.raises(EnvironmentFault) as caught:
+        reader.read(tmp_path / "b.csv", "b.csv")
+    assert str(caught.value) == (
+        f"{python}: cannot import pandas, which reads the benchmark's table: ModuleNotFoundError: "
+        f"No module named 'pandas' ({python} -m pip install pandas)")
 
 
 def test_the_reader_answers_from_a_process_of_its_own(tmp_path: Path) -> None:
@@ -434,7 +442,7 @@ def test_the_reader_answers_from_a_process_of_its_own(tmp_path: Path) -> None:
     path.write_text("Unnamed: 0,m,us\n0,\x1b[31m1,2\n")
     found = reader.read(path, "b.csv")
     assert (found.columns, found.rows) == (("m", "us"), (("1", "2"),))
-    assert len(found.sha256) == 64 and found.reader in ("csv", "pandas")
+    assert len(found.sha256) == 64
     path.write_bytes(b"m\xff")
     with pytest.raises(BenchmarkFault, match=r"b\.csv is no UTF-8 text"):
         reader.read(path, "b.csv")
