@@ -47,9 +47,10 @@ class CsvReader:
             answer = {"died": error.what}
         if "missing" in answer:
             python = self._python or sys.executable
-            raise EnvironmentFault("cannot import pandas, which reads the benchmark's table: "
-                                   f"{plain(str(answer['missing']), 200)}", where=python,
-                                   fix=f"{python} -m pip install pandas")
+            raise EnvironmentFault(
+                "cannot import pandas, which reads the benchmark's table: "
+                f"{plain(str(answer['missing']), 200)}", where=python,
+                fix=f"{python} -m pip install pandas")
         if "died" in answer:
             raise BenchmarkFault("unreadable", f"{name}: reading it {plain(str(answer['died']))}")
         try:
