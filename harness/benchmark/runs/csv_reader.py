@@ -59,7 +59,7 @@ class CsvReader:
             raise BenchmarkFault(fault.kind, f"{name} {fault.what}") from None
 
     def _request(self, path: Path) -> dict[str, Any]:
-        """Request a file; if a process that has read other files dies, try once more in a new one."""
+        """Request a file; if a process that has read others dies, try once more in a new one."""
         is_fresh = self._peer is None
         try:
             return self._started_peer().ask("read", path=str(path), limits=TABLE_LIMITS)
