@@ -1,6 +1,7 @@
-"""AMD cards through rocm-smi or amd-smi, whichever is installed, as JSON.
+"""AMD cards through the JSON output of rocm-smi or amd-smi, whichever is installed.
 
-rocm-smi tells how many cards a process uses, not which: where both are installed, amd-smi does.
+rocm-smi reports how many cards a process uses, but not which: that comes from amd-smi where both
+are installed.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ TOOL_S = 4.0
 FAULTS = (OSError, subprocess.SubprocessError, ValueError)
 MIB = 1024 * 1024
 SmiCard = dict[str, Any]
-"""One card of a tool's output; keys and units differ from release to release."""
+"""One card in a tool's output; keys and units differ between releases."""
 
 
 def listing() -> Listing:
-    """Return all AMD devices; a machine without either tool has none."""
+    """Return all AMD devices. A machine without either tool has none."""
     try:
         if shutil.which("rocm-smi"):
             return Listing(tuple(rocm_devices(_rocm_smi())))
@@ -37,10 +38,10 @@ def listing() -> Listing:
 
 
 def states(devices: list[Device]) -> list[DeviceState]:
-    """Return the state of each device, one tool run for all of them."""
+    """Return the state of each device, from one run of each tool."""
     try:
         if shutil.which("rocm-smi"):
-            return _of_both(devices, _rocm_smi())
+            return _states_of_both(devices, _rocm_smi())
         return amd_states(devices, _amd_smi("metric"), _amd_smi("process"))
     except FAULTS as error:
         problem = plain(str(error), 200)
@@ -61,41 +62,43 @@ def rocm_devices(output: SmiCard) -> Iterator[Device]:
 
 
 def rocm_states(devices: list[Device], output: SmiCard) -> list[DeviceState]:
-    """Return the state of each device out of `rocm-smi --json` output. Processes that use some of
-    the cards cannot be told from one another: no card has a list then.
+    """Return the state of each device from `rocm-smi --json` output.
+
+    If a process uses only some of the cards, no card has a list of processes: the tool does not say
+    which ones they are.
     """
     cards = dict(_rocm_cards(output))
     using = list(_rocm_processes(output.get("system", {})))
     everywhere = all(count >= len(cards) for count, _ in using)
     processes = tuple(process for _, process in using) if everywhere else None
     return [_rocm_state(device, cards[device.index], processes) if device.index in cards
-            else _gone(device) for device in devices]
+            else _missing(device) for device in devices]
 
 
-def _of_both(devices: list[Device], output: SmiCard) -> list[DeviceState]:
-    """Return states out of rocm-smi's output, with amd-smi's processes where only it can tell."""
+def _states_of_both(devices: list[Device], output: SmiCard) -> list[DeviceState]:
+    """Return states from rocm-smi's output, with processes from amd-smi where rocm-smi has none."""
     states = rocm_states(devices, output)
-    if all(one.processes is not None for one in states) or not shutil.which("amd-smi"):
+    if all(state.processes is not None for state in states) or not shutil.which("amd-smi"):
         return states
     try:
-        running, numbers = _running(_amd_smi("process")), _numbers(output, _amd_smi("list"))
+        running, indices = _running(_amd_smi("process")), _amd_indices(output, _amd_smi("list"))
     except FAULTS:
         return states
-    told = {process.pid for processes in running.values() for process in processes}
-    missing = {process.pid for _, process in _rocm_processes(output.get("system", {}))} - told
+    placed = {process.pid for processes in running.values() for process in processes}
+    unplaced = {process.pid for _, process in _rocm_processes(output.get("system", {}))} - placed
 
     def processes(device: Device) -> tuple[DeviceProcess, ...] | None:
-        found = running.get(numbers.get(device.index, -1))
-        return None if missing and not found else found
+        on_card = running.get(indices.get(device.index, -1))
+        return None if unplaced and not on_card else on_card
 
-    return [one if one.problem else replace(one, processes=processes(device))
-            for device, one in zip(devices, states, strict=True)]
+    return [state if state.problem else replace(state, processes=processes(device))
+            for device, state in zip(devices, states, strict=True)]
 
 
-def _numbers(output: SmiCard, listed: list[SmiCard]) -> dict[int, int]:
-    """Return amd-smi's number of each card of rocm-smi: the same, unless addresses tell."""
-    places = {bus: _index(card) for card in listed if (bus := _text(card, "bdf").lower())}
-    return {index: places.get(_text(card, "PCI Bus").lower(), -1) if places else index
+def _amd_indices(output: SmiCard, listed: list[SmiCard]) -> dict[int, int]:
+    """Return amd-smi's index of each rocm-smi index: by PCI address if listed, else the same."""
+    by_bus = {bus: _index(card) for card in listed if (bus := _text(card, "bdf").lower())}
+    return {index: by_bus.get(_text(card, "PCI Bus").lower(), -1) if by_bus else index
             for index, card in _rocm_cards(output)}
 
 
@@ -110,27 +113,24 @@ def _rocm_state(device: Device, card: SmiCard,
         power_w=_number(card, "Current Socket Graphics Package Power (W)",
                         "Average Graphics Package Power (W)"),
         power_limit_w=_number(card, "Max Graphics Package Power (W)"),
-        clock_mhz=_number(card, "sclk clock speed:"),
-        memory_clock_mhz=_number(card, "mclk clock speed:"), processes=processes)
+        clock_mhz=_number(card, "sclk clock speed:"), processes=processes)
 
 
 def _rocm_cards(output: SmiCard) -> Iterator[tuple[int, SmiCard]]:
     for key, card in output.items():
-        if (found := re.fullmatch(r"card(\d+)", key)) and isinstance(card, dict):
-            yield int(found[1]), card
+        if (match := re.fullmatch(r"card(\d+)", key)) and isinstance(card, dict):
+            yield int(match[1]), card
 
 
 def _rocm_processes(system: SmiCard) -> Iterator[tuple[int, DeviceProcess]]:
-    """Yield the processes that use a GPU, each with how many it uses."""
+    """Yield (number of cards, process) of each process that uses a GPU."""
     for key, value in system.items():
         fields = [field.strip() for field in str(value).split(",")]
-        if (found := re.fullmatch(r"PID(\d+)", key)) and len(fields) > 2 and fields[1] != "0":
+        if (match := re.fullmatch(r"PID(\d+)", key)) and len(fields) > 2 and fields[1] != "0":
             memory = int(fields[2]) if fields[2].isdigit() else None
             count = int(fields[1]) if fields[1].isdigit() else 1
-            yield (
-                count,
-                DeviceProcess(pid=int(found[1]), name=plain(fields[0], 40), memory_bytes=memory),
-            )
+            yield count, DeviceProcess(pid=int(match[1]), name=plain(fields[0], 40),
+                                       memory_bytes=memory)
 
 
 def amd_devices(static: list[SmiCard], listed: list[SmiCard]) -> Iterator[Device]:
@@ -148,11 +148,11 @@ def amd_devices(static: list[SmiCard], listed: list[SmiCard]) -> Iterator[Device
 
 def amd_states(devices: list[Device], metric: list[SmiCard],
                process: list[SmiCard]) -> list[DeviceState]:
-    """Return the state of each device out of `amd-smi metric` and `amd-smi process`."""
+    """Return the state of each device from `amd-smi metric` and `amd-smi process`."""
     cards = {_index(card): card for card in metric}
     running = _running(process)
     return [_amd_state(device, cards[device.index], running.get(device.index))
-            if device.index in cards else _gone(device) for device in devices]
+            if device.index in cards else _missing(device) for device in devices]
 
 
 def _amd_state(device: Device, card: SmiCard,
@@ -166,12 +166,11 @@ def _amd_state(device: Device, card: SmiCard,
         temperature_c=_number(heat, "hotspot", "edge"),
         power_w=_number(power, "socket_power", "average_socket_power", "current_socket_power"),
         clock_mhz=_number(_part(clock, "gfx_0"), "clk"),
-        memory_clock_mhz=_number(_part(clock, "mem_0"), "clk"),
         processes=processes, throttle=("throttled",) if throttled else ())
 
 
 def _running(process: list[SmiCard]) -> dict[int, tuple[DeviceProcess, ...]]:
-    """Return the processes of each card that `amd-smi process` lists them for."""
+    """Return the processes of each card, by index, from `amd-smi process`."""
     return {_index(card): tuple(_amd_processes(entries)) for card in process
             if isinstance(entries := card.get("process_list"), list) and _index(card) >= 0}
 
@@ -181,18 +180,17 @@ def _amd_processes(running: list[SmiCard]) -> Iterator[DeviceProcess]:
         info = _part(entry, "process_info") if isinstance(entry, dict) else {}
         if isinstance(info.get("pid"), int):
             memory = info.get("mem_usage", _part(info, "memory_usage").get("vram_mem"))
-            yield DeviceProcess(
-                pid=info["pid"], name=_text(info, "name"), memory_bytes=_bytes(memory)
-            )
+            yield DeviceProcess(pid=info["pid"], name=_text(info, "name"),
+                                memory_bytes=_bytes(memory))
 
 
 def cards(output: Any) -> list[SmiCard]:
-    """Return the cards of amd-smi output, a list in older releases, under gpu_data in newer."""
-    found = output.get("gpu_data", []) if isinstance(output, dict) else output
-    return [card for card in found if isinstance(card, dict)]
+    """Return the cards of amd-smi output: a list, or in newer releases a list under gpu_data."""
+    entries = output.get("gpu_data", []) if isinstance(output, dict) else output
+    return [card for card in entries if isinstance(card, dict)]
 
 
-def _gone(device: Device) -> DeviceState:
+def _missing(device: Device) -> DeviceState:
     return DeviceState(device=device.id, at=time.time(), problem="the card is no longer listed")
 
 
@@ -215,12 +213,12 @@ def _text(card: SmiCard, *keys: str) -> str:
 
 
 def _number(card: SmiCard, *keys: str) -> float | None:
-    """Return the first of the keys that holds a number: 37, "37.0", "(1402Mhz)", {"value": 37}."""
+    """Return the first number under these keys: from 37, "37.0", "(1402Mhz)" or {"value": 37}."""
     for key in keys:
         value = card.get(key)
         value = value.get("value") if isinstance(value, dict) else value
-        if found := re.search(r"-?\d+(\.\d+)?", str(value)):
-            return float(found[0])
+        if match := re.search(r"-?\d+(\.\d+)?", str(value)):
+            return float(match[0])
     return None
 
 
@@ -230,7 +228,7 @@ def _whole(card: SmiCard, key: str) -> int | None:
 
 
 def _bytes(value: Any) -> int | None:
-    """Return the bytes of {"value": 64, "unit": "MB"}; the tools say MB and mean MiB."""
+    """Return the bytes of a value such as {"value": 64, "unit": "MB"}; by MB the tools mean MiB."""
     if not isinstance(value, dict) or not isinstance(value.get("value"), int):
         return None
     unit = str(value.get("unit", "B")).upper()
@@ -251,13 +249,13 @@ def _amd_smi(what: str) -> list[SmiCard]:
 
 def _run(*argv: str) -> Any:
     try:
-        done = subprocess.run(argv, capture_output=True, timeout=TOOL_S, check=False,
-                              stdin=subprocess.DEVNULL)
+        process = subprocess.run(argv, capture_output=True, timeout=TOOL_S, check=False,
+                                 stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired:
         raise ValueError(f"{argv[0]} gave no answer within {TOOL_S:g} s") from None
-    start = min((at for at in (done.stdout.find(b"{"), done.stdout.find(b"[")) if at >= 0),
+    start = min((at for at in (process.stdout.find(b"{"), process.stdout.find(b"[")) if at >= 0),
                 default=-1)
     if start < 0:
-        reason = plain(done.stderr.decode(errors="replace"), 200).strip().splitlines()
+        reason = plain(process.stderr.decode(errors="replace"), 200).strip().splitlines()
         raise ValueError(f"{argv[0]} printed no JSON" + (f": {reason[-1]}" if reason else ""))
-    return loads(done.stdout[start:])
+    return loads(process.stdout[start:])

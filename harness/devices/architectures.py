@@ -1,9 +1,9 @@
-"""What GPU architectures give a kernel: registers, shared memory, warps; and how many fit.
+"""Per-architecture limits of a kernel (registers, shared memory, warps), and its occupancy.
 
 NVIDIA: CUDA C++ programming guide 13.0, technical specifications per compute capability; thread
 block clusters: 8 blocks are portable, 16 where a kernel opts in (Hopper tuning guide). AMD: CDNA 2,
-3 and 4 instruction set guides, a launch's limits from the HIP programming guide. Multiprocessors
-are those of the largest product.
+3 and 4 instruction set guides; launch limits from the HIP programming guide. Multiprocessor
+counts are those of the largest product.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 REGISTERS = 65536
 PARTITIONS = 4
 RESERVED_SHARED = 1024
-"""Shared memory that CUDA keeps of every resident block, since compute capability 8.0."""
+"""Bytes that CUDA reserves for each resident block, from compute capability 8.0 on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,19 +33,19 @@ class Arch:
     threads_per_block: int = 1024
     registers_per_thread: int = 255
     register_unit: int = 256
-    """A warp gets registers in such lots; on AMD, lanes of a register times the lot of eight."""
+    """A warp gets registers in multiples of this; on AMD, lots of 8 registers times 64 lanes."""
     grid: tuple[int, int, int] = (2**31 - 1, 65535, 65535)
     threads_x: int | None = None
-    """The most threads along the first dimension of a grid."""
+    """Maximum number of threads along the first dimension of a grid; None means no such limit."""
     cluster: int = 1
-    """The most blocks of a cluster; 1 where there are none."""
+    """Maximum number of blocks in a cluster; 1 without cluster support."""
     near: int = 0
-    """A multiprocessor's own data cache in bytes; NVIDIA's shared memory is taken out of it."""
+    """Bytes of a multiprocessor's data cache (L1); on NVIDIA, shared memory is part of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Occupancy:
-    """The share of a multiprocessor's warps that can be resident, and what allows no more."""
+    """The share of a multiprocessor's warps that can be resident, and the limiting resource."""
 
     share: float
     limiter: str
@@ -77,13 +77,13 @@ ARCHS: tuple[Arch, ...] = (
 
 def find(name: str) -> Arch | None:
     """Return an architecture by a name such as "sm_90" or "gfx942:sramecc+:xnack-"."""
-    wanted = name.partition(":")[0].removesuffix("a") if name.startswith("sm_") \
-        else name.partition(":")[0]
-    return next((arch for arch in ARCHS if arch.name == wanted), None)
+    base = name.partition(":")[0]
+    base = base.removesuffix("a") if name.startswith("sm_") else base
+    return next((arch for arch in ARCHS if arch.name == base), None)
 
 
 def resident_warps(arch: Arch, registers: int) -> int:
-    """Return how many warps the registers hold: a warp gets them from one of four partitions."""
+    """Return how many warps the registers allow; a warp's come from one of four partitions."""
     unit = arch.register_unit
     per_warp = -(-max(registers, 1) * arch.warp // unit) * unit
     return PARTITIONS * (arch.registers // PARTITIONS // per_warp)
@@ -91,10 +91,10 @@ def resident_warps(arch: Arch, registers: int) -> int:
 
 def occupancy(arch: Arch, *, registers: int | None, shared_bytes: int, threads: int,
               waves: int | None = None) -> Occupancy | None:
-    """Return how many warps fit, None where that is not known; 0 when not one block fits.
+    """Return a kernel's occupancy: None if unknown, a share of 0 if not even one block fits.
 
-    `waves` is the AMD compiler's own figure, per SIMD of eight: what its registers allow, without
-    the shared memory that Triton asks for at the launch.
+    `waves` (0 to 8 per SIMD) is the AMD compiler's figure: what the registers allow, ignoring the
+    shared memory that Triton requests at launch.
     """
     if shared_bytes > arch.shared_per_block:
         return Occupancy(share=0.0, limiter="shared memory")

@@ -1,4 +1,4 @@
-"""The CPU as a device: the cores this process may use, read from /proc."""
+"""The CPU as a device: the cores that this process may use, read from /proc."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _last: list[tuple[int, int]] = []
 
 
 def listing() -> Listing:
-    """Return the one CPU device, with the cores that this process's affinity allows."""
+    """Return the CPU device with the cores in this process's affinity mask."""
     cores = len(os.sched_getaffinity(0))
     return Listing((Device(id="cpu", kind="cpu", name=_model_name(), uuid="cpu",
                            arch=platform.machine(), cores=cores, memory_bytes=_memory()[1]),))
 
 
 def states(_: list[Device]) -> list[DeviceState]:
-    """Return the load of the allowed cores since the last call, and the memory in use."""
+    """Return the load of the allowed cores since the last call, and the used memory."""
     used, total = _memory()
     return [DeviceState(device="cpu", at=time.time(), utilization_pct=_utilization(),
                         memory_used=used, memory_total=total, clock_mhz=_clock_mhz())]
@@ -40,7 +40,7 @@ def _model_name() -> str:
 
 
 def _memory() -> tuple[int, int]:
-    """Return (used, total) bytes; a control group's limit counts as the total."""
+    """Return (used, total) bytes; a limit of the control group replaces the total."""
     fields = dict(re.findall(r"^(\w+):\s+(\d+) kB$", _read("/proc/meminfo"), re.MULTILINE))
     total, free = int(fields["MemTotal"]) * 1024, int(fields["MemAvailable"]) * 1024
     limit, used = _read("/sys/fs/cgroup/memory.max"), _read("/sys/fs/cgroup/memory.current")
@@ -53,25 +53,25 @@ def _utilization() -> float:
     with _lock:
         if not _last:
             _last.append(_cpu_times())
-            time.sleep(SAMPLE_S)  # a first reading needs an interval to be a reading at all
-        busy, whole = _cpu_times()
-        busy_before, whole_before = _last.pop()
-        _last.append((busy, whole))
-    passed = whole - whole_before
+            time.sleep(SAMPLE_S)  # load is a difference: the first call needs a second reading
+        busy, total = _cpu_times()
+        busy_before, total_before = _last.pop()
+        _last.append((busy, total))
+    passed = total - total_before
     return round(100 * (busy - busy_before) / passed, 1) if passed > 0 else 0.0
 
 
 def _cpu_times() -> tuple[int, int]:
-    """Return (busy, all) clock ticks summed over the allowed cores."""
+    """Return (busy, total) clock ticks summed over the allowed cores."""
     allowed = {f"cpu{core}" for core in os.sched_getaffinity(0)}
-    busy = whole = 0
+    busy = total = 0
     for line in _read("/proc/stat").splitlines():
         name, *numbers = line.split()
         if name in allowed:
             ticks = [int(number) for number in numbers[:8]]
-            whole += sum(ticks)
+            total += sum(ticks)
             busy += sum(ticks) - ticks[3] - ticks[4]
-    return busy, whole
+    return busy, total
 
 
 def _clock_mhz() -> float | None:

@@ -1,4 +1,4 @@
-"""What a device is and what state it is in."""
+"""Types of a device and its state."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from harness.errors import InputError
 DeviceKind = Literal["cpu", "nvidia", "amd"]
 
 SLOWDOWNS = frozenset({"hw-slowdown", "sw-thermal", "hw-thermal", "hw-power-brake", "throttled"})
-"""Reasons that void a measurement; a software power cap is a large kernel's normal state."""
+"""Throttle reasons that void a measurement. The software power cap is not among them: it is the
+normal state under a large kernel.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """One place where kernels run: the CPU, a card, or a slice of one.
+    """A place where kernels run: the CPU, a card, a MIG instance, or several cards together.
 
-    `index` is the vendor tool's own (the order of `nvidia-smi` and `rocm-smi`), which need not be
+    `index` is the vendor tool's (the order of `nvidia-smi` and `rocm-smi`), which may differ from
     the framework's: give a child `visible_env` and let it use its first device. `unusable` says
-    why nothing may be run on it, empty when it may.
+    why nothing can run on the device; empty if it is usable.
     """
 
     id: str
@@ -34,34 +36,34 @@ class Device:
     unusable: str = ""
     note: str = ""
     nodes: tuple[str, ...] = ()
-    """Its own files below /dev, empty where they are not known."""
+    """Device files below /dev of this card alone; empty if they are not known."""
     others: tuple[Device, ...] = ()
-    """The further cards of a device that is several: see `join_cards`."""
+    """The second and further cards of a device made by `join_cards`."""
 
     @property
     def cards(self) -> tuple[Device, ...]:
-        """The cards that this device is: itself, but for one that is several."""
+        """All cards of this device: itself, or each of those that were joined."""
         return (replace(self, id=self.id.partition("+")[0], others=()), *self.others)
 
     @property
     def lock_name(self) -> str:
-        """The name of its lock: the same for every user and container that sees this device."""
+        """Name of the device lock, equal for all users and containers that see this device."""
         return "cpu" if self.kind == "cpu" else f"gpu-{self.uuid.replace('/', '-')}"
 
     @property
     def lock_names(self) -> tuple[str, ...]:
-        """The names of all its locks, in the order in which everybody takes them."""
+        """Lock names of all cards, sorted: all processes take them in this order."""
         return tuple(sorted(card.lock_name for card in self.cards))
 
     @property
     def all_nodes(self) -> tuple[str, ...]:
-        """The files below /dev of all its cards, empty where those of one are not known."""
+        """Device files of all cards; empty if those of any card are not known."""
         each = [card.nodes for card in self.cards]
         return tuple(node for nodes in each for node in nodes) if all(each) else ()
 
     @property
     def visible_env(self) -> dict[str, str]:
-        """What a child's environment needs to see this device and no other."""
+        """Environment variables that limit a child to this device."""
         if self.kind == "nvidia":
             return {"CUDA_VISIBLE_DEVICES": ",".join(card.uuid for card in self.cards)}
         if self.kind == "amd":
@@ -72,9 +74,9 @@ class Device:
 
 
 def join_cards(cards: Sequence[Device]) -> Device:
-    """Return several cards of one model as the one device that a target of several GPUs needs.
+    """Return one device for a target that needs several cards of one model at once.
 
-    Raises InputError if one is there twice.
+    Raises InputError if a card is named twice.
     """
     if len({card.uuid for card in cards}) < len(cards):
         raise InputError("a card is named twice", where="+".join(card.id for card in cards))
@@ -93,10 +95,10 @@ class DeviceProcess:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceState:
-    """A device as it was at `at` (seconds since the epoch); None is what it does not tell.
+    """A device at time `at` (seconds since the epoch); None marks values it does not report.
 
-    When a device stops answering its last good values stay, `silent_since` says since when and
-    `problem` why. `processes` is None where the list cannot be had.
+    When a device stops answering, its last good values stay; `silent_since` says since when and
+    `problem` why. `processes` is None where the list is not available.
     """
 
     device: str
@@ -108,7 +110,6 @@ class DeviceState:
     power_w: float | None = None
     power_limit_w: float | None = None
     clock_mhz: float | None = None
-    memory_clock_mhz: float | None = None
     processes: tuple[DeviceProcess, ...] | None = None
     throttle: tuple[str, ...] = ()
     compute_mode: str = ""
@@ -117,13 +118,13 @@ class DeviceState:
 
     @property
     def slowed(self) -> tuple[str, ...]:
-        """The reasons for which a measurement taken now would be void."""
+        """Throttle reasons that would void a measurement taken now."""
         return tuple(reason for reason in self.throttle if reason in SLOWDOWNS)
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The devices of one vendor, and why there may be more than it could list."""
+    """The devices of one vendor; `problem` says why the list may be incomplete."""
 
     devices: tuple[Device, ...] = ()
     problem: str = ""

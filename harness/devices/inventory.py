@@ -1,7 +1,7 @@
-"""What devices there are and how they are: the CPU, NVIDIA and AMD cards behind one interface.
+"""List, find and read devices: the CPU, NVIDIA and AMD cards.
 
-Every question is bounded in time. A card or driver that stops answering keeps its last good
-values, marked with the moment of its silence.
+Every request is bounded in time. When a card or driver stops answering, its last good values stay,
+marked with the time since when it is silent.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _READERS: dict[DeviceKind, Callable[[list[Device]], list[DeviceState]]] = {
 _SPEC = re.compile(r"cpu|(cuda|hip):\d+(:\d+)?|(gpu-|mig-)?[0-9a-f-]{4,}[0-9a-f:./-]*",
                    re.IGNORECASE)
 
-_patience: dict[str, BoundedCaller[list[DeviceState]]] = {}
-_list_patience: dict[DeviceKind, BoundedCaller[Listing]] = {
+_state_callers: dict[str, BoundedCaller[list[DeviceState]]] = {}
+_list_callers: dict[DeviceKind, BoundedCaller[Listing]] = {
     kind: BoundedCaller() for kind in _LISTERS}
 _known: dict[str, DeviceState] = {}
 _known_lock = threading.Lock()
@@ -41,54 +41,55 @@ def inventory() -> list[Device]:
 
 
 def survey() -> tuple[list[Device], list[str]]:
-    """Return all devices and one line for each vendor whose devices could not be listed."""
+    """Return all devices, and one line for each vendor whose devices could not be listed."""
     devices: list[Device] = []
     problems: list[str] = []
     for kind, lister in _LISTERS.items():
         try:
-            listing = _list_patience[kind].call(lister, LIST_S)
-        except CallTimeout as silence:
-            problems.append(f"{kind}: the driver gives {silence}")
+            listing = _list_callers[kind].call(lister, LIST_S)
+        except CallTimeout as timeout:
+            problems.append(f"{kind}: the driver gives {timeout}")
             continue
-        devices += [_as_allowed(device) for device in listing.devices]
+        devices += [_mark_hidden(device) for device in listing.devices]
         problems += [listing.problem] if listing.problem else []
     return devices, problems
 
 
 def find(spec: str) -> Device:
-    """Return the device that "auto", "cpu", "cuda:0", "hip:1" or a UUID (or its start) names;
-    "cuda:0+cuda:1" is two cards for a target that needs them both.
+    """Return the device of a name: "auto", "cpu", "cuda:0", "hip:1" or a UUID (or its start).
 
-    "auto" is the most idle usable card, the CPU where there is none. Raises InputError for a name
-    that cannot be one, DeviceFault for a device that is not there or not to be used.
+    "cuda:0+cuda:1" joins two cards for a target that needs both. "auto" is the most idle usable
+    card, or the CPU if there is none. Raises InputError if no device can have this name,
+    DeviceFault if the device does not exist or is unusable.
     """
     if "+" in spec:
-        return join_cards([find(one) for one in spec.split("+")])
+        return join_cards([find(name) for name in spec.split("+")])
     devices, problems = survey()
     if spec == "auto":
         return _most_idle(devices)
     if not _SPEC.fullmatch(spec):
         raise InputError(f"{spec!r} names no device", where="device",
                          fix="auto, cpu, cuda:N, hip:N or a UUID")
-    found = [device for device in devices if device.id == spec] or \
+    matches = [device for device in devices if device.id == spec] or \
         [device for device in devices if device.kind != "cpu" and len(spec) >= 4 and
          device.uuid.lower().startswith(spec.lower())]
-    if len(found) != 1:
+    if len(matches) != 1:
         here = ", ".join(f"{device.id} ({device.unusable})" if device.unusable else device.id
                          for device in devices)
-        what = "is not there" if not found else f"fits {len(found)} devices"
+        what = "is not there" if not matches else f"fits {len(matches)} devices"
         raise DeviceFault(f"{spec} {what}", where="device",
                           fix="; ".join([f"this machine has {here}", *problems]))
-    if found[0].unusable:
-        raise DeviceFault(f"{spec} cannot be used: {found[0].unusable}", where="device")
-    return found[0]
+    if matches[0].unusable:
+        raise DeviceFault(f"{spec} cannot be used: {matches[0].unusable}", where="device")
+    return matches[0]
 
 
 def same_model(first: Device) -> list[Device]:
-    """Return a device and the usable ones of its very model, in order, itself in front."""
-    return [first, *(one for one in inventory() if one.id != first.id and not one.unusable and
-                     (one.kind, one.name, one.arch, one.memory_bytes) ==
-                     (first.kind, first.name, first.arch, first.memory_bytes))]
+    """Return a device, then the other usable devices of exactly its model, in order."""
+    model = (first.kind, first.name, first.arch, first.memory_bytes)
+    return [first, *(device for device in inventory()
+                     if device.id != first.id and not device.unusable and
+                     (device.kind, device.name, device.arch, device.memory_bytes) == model)]
 
 
 def state(device: Device) -> DeviceState:
@@ -97,45 +98,46 @@ def state(device: Device) -> DeviceState:
 
 
 def states(devices: Sequence[Device]) -> list[DeviceState]:
-    """Return the state of each device, in order, all asked at once."""
-    about: dict[str, list[Device]] = {}
+    """Return the state of each device, in order; all are read at the same time."""
+    groups: dict[str, list[Device]] = {}
     for device in devices:
-        about.setdefault(_question(device), []).append(device)
-    answers = [_patience.setdefault(name, BoundedCaller()).ask(
-        partial(_READERS[asked[0].kind], asked), STATE_S) for name, asked in about.items()]
-    fresh = {one.device: one for asked, answer in zip(about.values(), answers, strict=True)
-             for one in _read(asked, answer)}
-    return [_remember(fresh[device.id]) for device in devices]
+        groups.setdefault(_read_group(device), []).append(device)
+    readings = [_state_callers.setdefault(name, BoundedCaller()).start(
+        partial(_READERS[group[0].kind], group), STATE_S) for name, group in groups.items()]
+    fresh = {state.device: state for group, reading in zip(groups.values(), readings, strict=True)
+             for state in _wait_for(reading, group)}
+    return [_merge_known(fresh[device.id]) for device in devices]
 
 
-def _question(device: Device) -> str:
-    """Name the question that a device is part of: NVIDIA's driver is asked about one card (with
-    its instances of MIG) at a time, so that one that hangs silences no other; AMD's tools tell of
-    all of them.
+def _read_group(device: Device) -> str:
+    """Return the name of the devices that are read in one call.
+
+    NVIDIA cards are read one by one (each with its MIG instances), so that a card that hangs
+    blocks no other. AMD's tools read all cards at once.
     """
     return f"nvidia {device.index}" if device.kind == "nvidia" else device.kind
 
 
-def _read(asked: list[Device], answer: Callable[[], list[DeviceState]]) -> list[DeviceState]:
+def _wait_for(reading: Callable[[], list[DeviceState]],
+              group: list[Device]) -> list[DeviceState]:
     try:
-        return answer()
-    except CallTimeout as silence:
-        return [DeviceState(device=device.id, at=time.time(), silent_since=silence.since,
-                            problem=str(silence)) for device in asked]
+        return reading()
+    except CallTimeout as timeout:
+        return [DeviceState(device=device.id, at=time.time(), silent_since=timeout.since,
+                            problem=str(timeout)) for device in group]
 
 
-def _remember(fresh: DeviceState) -> DeviceState:
-    """Keep good values; put the last good ones in the place of values that could not be had."""
+def _merge_known(fresh: DeviceState) -> DeviceState:
+    """Remember a good state; replace a failed one by the last good values and its problem."""
     with _known_lock:
         last = _known.get(fresh.device)
         if not fresh.problem:
             _known[fresh.device] = fresh
             return fresh
         since = (last.silent_since if last else None) or fresh.silent_since or fresh.at
-        base = last or fresh
-        told = replace(base, problem=fresh.problem, silent_since=since)
-        _known[fresh.device] = told
-        return told
+        merged = replace(last or fresh, problem=fresh.problem, silent_since=since)
+        _known[fresh.device] = merged
+        return merged
 
 
 def _most_idle(devices: list[Device]) -> Device:
@@ -151,8 +153,8 @@ def _most_idle(devices: list[Device]) -> Device:
     return min(zip(cards, states(cards), strict=True), key=load)[0]
 
 
-def _as_allowed(device: Device) -> Device:
-    """Mark a device that CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES hides from this process."""
+def _mark_hidden(device: Device) -> Device:
+    """Mark a device as unusable if CUDA_VISIBLE_DEVICES or its like hides it from this process."""
     names = {"nvidia": ("CUDA_VISIBLE_DEVICES",), "cpu": (),
              "amd": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")}[device.kind]
     for name in names:
@@ -163,9 +165,9 @@ def _as_allowed(device: Device) -> Device:
 
 
 def _lists(value: str, device: Device) -> bool:
-    """Return whether a list of indices and UUID starts names a device, as the runtime reads it.
+    """Return whether a list of indices and UUID prefixes names a device, by the runtime's rules.
 
-    Indices are taken in the vendor tool's order, which is the runtime's where all cards are alike.
+    Indices count in the vendor tool's order, which is the runtime's where all cards are alike.
     """
     for entry in (part.strip() for part in value.split(",")):
         if entry.isdigit():
@@ -175,5 +177,5 @@ def _lists(value: str, device: Device) -> bool:
             if device.uuid.startswith(entry):
                 return True
         else:
-            return False  # the first entry that means nothing ends the list
+            return False  # the runtime ignores everything after the first invalid entry
     return False

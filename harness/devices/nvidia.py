@@ -1,4 +1,4 @@
-"""NVIDIA cards through NVML; a machine without the library simply has none."""
+"""NVIDIA cards through NVML. A machine without that library has none."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from harness.devices import nvml
 from harness.devices.call_timeout import BoundedCaller, CallTimeout
 from harness.devices.device import Device, DeviceProcess, DeviceState, Listing
+from harness.devices.nvml import NO_ANSWER
 from harness.formats.text import plain
 
 REASONS = {
@@ -21,9 +22,9 @@ REASONS = {
 COMPUTE_MODES = {0: "default", 1: "exclusive-thread", 2: "prohibited", 3: "exclusive-process"}
 MIG_PARENT = "MIG is on: use one of its instances"
 CARD_S = 10.0
-"""For what a listing asks one card; a part of what it may take in all."""
+"""Time limit of listing one card; part of the limit of the whole list."""
 
-_patience: dict[int, BoundedCaller[list[Device]]] = {}
+_list_callers: dict[int, BoundedCaller[list[Device]]] = {}
 
 
 class NvmlReader:
@@ -33,37 +34,37 @@ class NvmlReader:
         self.nvml = nvml
 
     def devices(self) -> list[Device]:
-        """Return all cards, each asked for itself: one that fails or hangs is marked, the others
-        are as ever. Raises NVMLError where they cannot even be counted.
-        """
-        each = range(self.nvml.nvmlDeviceGetCount())
-        asked = [_patience.setdefault(index, BoundedCaller()).ask(
-            partial(self._listed, index), CARD_S) for index in each]
-        found: list[Device] = []
-        for index, answer in zip(each, asked, strict=True):
-            try:
-                found += answer()
-            except CallTimeout as silence:
-                found.append(_marked(f"cuda:{index}", index, str(silence)))
-        return found
+        """Return all cards. One that fails or hangs is marked unusable; the others are unaffected.
 
-    def _listed(self, index: int) -> list[Device]:
-        """Return a card and its instances of MIG, those that fail marked with the driver's words.
+        Raises NVMLError if the cards cannot be counted.
         """
+        indices = range(self.nvml.nvmlDeviceGetCount())
+        readings = [_list_callers.setdefault(index, BoundedCaller()).start(
+            partial(self._list_card, index), CARD_S) for index in indices]
+        devices: list[Device] = []
+        for index, reading in zip(indices, readings, strict=True):
+            try:
+                devices += reading()
+            except CallTimeout as timeout:
+                devices.append(_unusable(f"cuda:{index}", index, str(timeout)))
+        return devices
+
+    def _list_card(self, index: int) -> list[Device]:
+        """Return a card and its MIG instances; those that fail carry the driver's message."""
         nvml, id = self.nvml, f"cuda:{index}"
         handle: Any = None
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            mig = self._mig(handle)
+            mig = self._has_mig(handle)
             card = self._device(handle, index, id, MIG_PARENT if mig else "")
             places = self._ask(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) if mig else 0
         except nvml.NVMLError as error:
             return [self._lost(handle, index, id, error)]
-        return [card, *(one for place in range(places or 0)
-                        if (one := self._instance(handle, index, place)))]
+        return [card, *(instance for place in range(places or 0)
+                        if (instance := self._instance(handle, index, place)))]
 
     def state(self, device: Device) -> DeviceState:
-        """Read one device; a field that it does not support is None. Raises NVMLError when lost."""
+        """Read one device; unsupported fields are None. Raises NVMLError if the device is lost."""
         nvml, handle = self.nvml, self.nvml.nvmlDeviceGetHandleByUUID(device.uuid)
         used, total = self._memory(handle)
         ask = self._ask
@@ -78,7 +79,6 @@ class NvmlReader:
             power_w=None if power is None else power / 1000,
             power_limit_w=None if limit is None else limit / 1000,
             clock_mhz=ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
-            memory_clock_mhz=ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM),
             processes=self._processes(handle), throttle=self._reasons(handle),
             compute_mode=COMPUTE_MODES.get(-1 if mode is None else mode, ""))
 
@@ -96,9 +96,9 @@ class NvmlReader:
             note="EXCLUSIVE_PROCESS: one process at a time" if exclusive else "")
 
     def _nodes(self, handle: Any) -> tuple[str, ...]:
-        """Return a card's own file; an instance of MIG has several, which are not told apart."""
+        """Return a card's device file; empty for a MIG instance, whose files NVML does not list."""
         minor = self._ask(self.nvml.nvmlDeviceGetMinorNumber, handle)
-        return () if minor is None or self._mig(handle) else (f"nvidia{minor}",)
+        return () if minor is None or self._has_mig(handle) else (f"nvidia{minor}",)
 
     def _instance(self, card: Any, index: int, place: int) -> Device | None:
         id = f"cuda:{index}:{place}"
@@ -110,19 +110,19 @@ class NvmlReader:
             return self._lost(handle, index, id, error)
 
     def _lost(self, handle: Any, index: int, id: str, error: Exception) -> Device:
-        """Return what is left of a card that failed: its UUID, if it tells that yet."""
+        """Return a card that failed, with its UUID if the driver still reports it."""
         try:
             uuid = "" if handle is None else self.nvml.nvmlDeviceGetUUID(handle)
         except self.nvml.NVMLError:
             uuid = ""
-        return _marked(id, index, _words(error), uuid)
+        return _unusable(id, index, _message(error), uuid)
 
-    def _mig(self, handle: Any) -> bool:
+    def _has_mig(self, handle: Any) -> bool:
         modes = self._ask(self.nvml.nvmlDeviceGetMigMode, handle)
         return modes is not None and modes[0] == self.nvml.NVML_DEVICE_MIG_ENABLE
 
     def _memory(self, handle: Any) -> tuple[int | None, int | None]:
-        """Return (used, total); the first version of the call counts reserved memory as used."""
+        """Return (used, total) bytes; version 1 of the call counts reserved memory as used."""
         memory = self._ask(self.nvml.nvmlDeviceGetMemoryInfo, handle, self.nvml.nvmlMemory_v2) or \
             self._ask(self.nvml.nvmlDeviceGetMemoryInfo, handle)
         return (None, None) if memory is None else (memory.used, memory.total)
@@ -131,8 +131,8 @@ class NvmlReader:
         running = self._ask(self.nvml.nvmlDeviceGetComputeRunningProcesses, handle)
         if running is None:
             return None
-        return tuple(DeviceProcess(pid=one.pid, name=process_name(one.pid),
-                             memory_bytes=one.usedGpuMemory) for one in running)
+        return tuple(DeviceProcess(pid=process.pid, name=process_name(process.pid),
+                                   memory_bytes=process.usedGpuMemory) for process in running)
 
     def _reasons(self, handle: Any) -> tuple[str, ...]:
         mask = self._ask(self.nvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
@@ -141,26 +141,26 @@ class NvmlReader:
         return tuple(name for bit, name in REASONS.items() if mask & bit)
 
     def _ask(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what a call says, None where this device, driver or library has no answer."""
+        """Return a call's result, None if this device, driver or library does not support it."""
         try:
             return call(*arguments)
-        except (self.nvml.NVMLError_NotSupported, self.nvml.NVMLError_FunctionNotFound,
-                self.nvml.NVMLError_NoPermission, self.nvml.NVMLError_NotFound,
-                self.nvml.NVMLError_InvalidArgument):
+        except self.nvml.NVMLError as error:
+            if error.value not in NO_ANSWER:
+                raise
             return None
 
 
-def _marked(id: str, index: int, why: str, uuid: str = "") -> Device:
-    """Return a card that is there and cannot be used; what it has not told is left empty."""
+def _unusable(id: str, index: int, why: str, uuid: str = "") -> Device:
+    """Return a card that exists but cannot be used; values it did not report are empty."""
     return Device(id=id, kind="nvidia", index=index, name="NVIDIA card", uuid=uuid, unusable=why)
 
 
-def _words(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return f"NVML: {plain(str(error), 200)}"
 
 
 def process_name(pid: int) -> str:
-    """Return a process's name, empty when it runs in another process namespace."""
+    """Return a process's name; empty if it runs in another process namespace."""
     try:
         return plain(Path(f"/proc/{pid}/comm").read_text(errors="replace").strip(), 40)
     except OSError:
@@ -168,33 +168,34 @@ def process_name(pid: int) -> str:
 
 
 def listing() -> Listing:
-    """Return all NVIDIA devices; the problem is told only where a driver seems to be there."""
+    """Return all NVIDIA devices, and a problem only where a driver seems to be installed."""
     library = nvml.load()
     try:
         library.nvmlInit()
         return Listing(tuple(NvmlReader(library).devices()))
     except library.NVMLError as error:
         has_driver = Path("/dev/nvidiactl").exists() or Path("/proc/driver/nvidia").exists()
-        return Listing(problem=_words(error) if has_driver else "")
+        return Listing(problem=_message(error) if has_driver else "")
 
 
 def states(devices: list[Device]) -> list[DeviceState]:
-    """Return the state of each device; one that is lost gets a state with its problem.
+    """Return the state of each device; that of a lost device carries its problem.
 
-    One that did not tell its UUID when it was listed is not asked: by its index it may be another.
+    A device that reported no UUID when it was listed is not read: by now, its index may belong to
+    another card.
     """
     library = nvml.load()
-    found: list[DeviceState] = []
+    states: list[DeviceState] = []
     for device in devices:
         if not device.uuid:
-            found.append(DeviceState(device=device.id, at=time.time(), problem=device.unusable))
+            states.append(DeviceState(device=device.id, at=time.time(), problem=device.unusable))
             continue
         try:
-            library.nvmlInit()  # counted by the library: cheap after the first
+            library.nvmlInit()  # reference-counted by the library: cheap after the first
             try:
-                found.append(NvmlReader(library).state(device))
+                states.append(NvmlReader(library).state(device))
             finally:
                 library.nvmlShutdown()
         except library.NVMLError as error:
-            found.append(DeviceState(device=device.id, at=time.time(), problem=_words(error)))
-    return found
+            states.append(DeviceState(device=device.id, at=time.time(), problem=_message(error)))
+    return states

@@ -76,7 +76,7 @@ class Evaluation:
         self.evidence += [Evidence(kind="card", detail=f"measured on {card.id}, {card.uuid}")
                           for card in self.stage.device.cards if card.kind != "cpu"]
         if self.stage.in_process:
-            self.notes.append(self.stage.mode.words or ONE_PROCESS)
+            self.notes.append(self.stage.mode.note or ONE_PROCESS)
         if reason := guard.confinement_problem():
             self.notes.append(f"candidates are not confined on this machine: {reason}")
         try:

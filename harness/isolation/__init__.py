@@ -1,4 +1,4 @@
-"""Untrusted processes under a supervisor with limits, questions to them, and device locks.
+"""Supervisors with limits for untrusted processes, requests to them, and device locks.
 
 Face: device_lock, guard, process_tree, rpc, zygote_client.
 """

@@ -1,4 +1,4 @@
-"""Whether a card can be trusted while it is timed: telemetry, other processes, interference.
+"""Telemetry, foreign processes and slowdowns of a card while it is timed: which blocks are void.
 
 Face: interference, telemetry_nvidia, tenants.
 """

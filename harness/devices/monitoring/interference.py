@@ -1,4 +1,4 @@
-"""What a card was like while it was timed on: which blocks do not count, and what to tell of it."""
+"""Decide which timed blocks a card's slowdowns and foreign processes void, and report its state."""
 
 from __future__ import annotations
 
@@ -19,86 +19,88 @@ from harness.errors import DeviceFault
 from harness.verdict import Evidence
 
 RUNNERS = 24
-"""At most so many processes of one evaluation hold a context: pairs, the oracle, those ending."""
+"""Maximum number of processes of one evaluation with a context: pairs, oracle, ending ones."""
 SMI_S = 3.0
-"""Between two samples by a tool that is a program of its own."""
+"""Interval between two samples where each starts a program."""
 COMPANY = "company"
-"""The kind of evidence of processes that were there before."""
+"""Kind of evidence: processes that were on the card before the measurement."""
 STRANGER = "stranger"
-"""The kind of evidence of those among them that no kopt has started."""
+"""Kind of evidence: those among them that no kopt started."""
 ENDING_S = 0.5
-"""So long a process may be listed whose kopt has ended it."""
+"""How long a driver may still list a process that its kopt has ended."""
 
 
 class InterferenceMonitor:
-    """Voids blocks under a slowdown, or during which a process came that is not ours.
+    """Voids blocks under a slowdown, or during which a foreign process appeared on the card.
 
-    One that was there before is told, and voids nothing: both sides are measured beside it. Which
-    of them no kopt has started, `strangers` says, where there are `neighbours` of each watch's
-    card; whether that may be is the gate's to say. A slowdown in a smaller share of the samples
-    than `share` voids nothing either.
+    Processes that were there before void nothing, since both sides are measured beside them: they
+    are `residents`. `strangers` are the residents that no kopt started, given a detector for each
+    watch's card; the engine's gate decides whether to accept them. A slowdown in a smaller share
+    of the samples than `share` voids nothing.
 
-    Where samples are slow, what is asked about waits for one if this is `patient`; else they void
-    no block, and at the end all of it or nothing.
+    With slow samples, a `patient` monitor waits for one after each block. Otherwise slow samples
+    void no single block; `voids_all` then voids the whole measurement or nothing.
     """
 
     def __init__(self, *watches: TelemetryWatch, share: float = 0.0, patient: bool = False,
-                 neighbours: Sequence[StrangerDetector] = ()) -> None:
+                 detectors: Sequence[StrangerDetector] = ()) -> None:
         self._watches, self._share, self._patient = watches, share, patient
         self._windows: list[tuple[int, int]] = []
         self._catch_up()
         now = perf_counter_ns()
-        there = [frozenset(watch.between(now, now).foreign) for watch in watches]
-        self.residents = frozenset(pid for one in there for pid in one)
-        self.strangers = frozenset(pid for near, one in zip(neighbours, there, strict=False)
-                                   for pid in _strangers(near, one))
+        present = [frozenset(watch.between(now, now).foreign) for watch in watches]
+        self.residents = frozenset(pid for pids in present for pid in pids)
+        self.strangers = frozenset(pid for detector, pids in zip(detectors, present, strict=False)
+                                   for pid in _strangers(detector, pids))
 
     def voids(self, begin_ns: int, end_ns: int) -> str:
-        """Say why a block in this window (perf_counter_ns) does not count, empty when it does."""
+        """Return why a block in this window (perf_counter_ns) is void; empty if it counts."""
         if self._patient:
             self._catch_up()
-        why = self._why([watch.between(begin_ns, end_ns) for watch in self._watches
-                         if watch.prompt or self._patient])
-        if not why:
+        reason = self._reason([watch.between(begin_ns, end_ns) for watch in self._watches
+                               if watch.prompt or self._patient])
+        if not reason:
             self._windows.append((begin_ns, end_ns))
-        return why
+        return reason
 
     def voids_all(self) -> str:
-        """Say why nothing of it counts, by what slow samples have shown; empty when it does."""
+        """Return why slow samples void the whole measurement; empty if it counts."""
         self._catch_up()
-        return self._why([watch.over(self._windows) for watch in self._watches
-                          if not watch.prompt])
+        return self._reason([watch.over(self._windows) for watch in self._watches
+                             if not watch.prompt])
 
     def _catch_up(self) -> None:
         for watch in self._watches:
             if not watch.prompt:
                 watch.catch_up()
 
-    def _why(self, seen: Sequence[CardHealth]) -> str:
-        newcomers = [str(pid) for one in seen for pid in one.foreign if pid not in self.residents]
-        slowed = [reason for one in seen if one.slowed_share >= self._share
-                  for reason in one.slowdown]
-        return "; ".join([*dict.fromkeys(slowed), *(
-            [f"process {', '.join(newcomers)} came onto the card"] if newcomers else [])])
+    def _reason(self, healths: Sequence[CardHealth]) -> str:
+        newcomers = [str(pid) for health in healths for pid in health.foreign
+                     if pid not in self.residents]
+        slowdowns = [reason for health in healths if health.slowed_share >= self._share
+                     for reason in health.slowdown]
+        return "; ".join([*dict.fromkeys(slowdowns), *(
+            [f"process {', '.join(newcomers)} started to use the card"] if newcomers else [])])
 
     def evidence(self, voided: Mapping[str, int]) -> Iterator[Evidence]:
-        """Yield clocks, temperature and power of the blocks that count, and how many did not."""
+        """Yield clocks, temperature and power during valid blocks, and the number of void ones."""
         for number, watch in enumerate(self._watches):
             yield from telemetry.evidence(watch.over(self._windows), None if number else voided)
         if self.residents:
             pids = ", ".join(map(str, sorted(self.residents)))
-            yield Evidence(kind=COMPANY, detail=f"on the card all the while: process {pids}")
+            yield Evidence(kind=COMPANY, detail=f"on the card throughout: process {pids}")
         if self.strangers:
             pids = ", ".join(map(str, sorted(self.strangers)))
-            yield Evidence(kind=STRANGER, detail=f"timed beside process {pids}, of no kopt")
+            yield Evidence(kind=STRANGER,
+                           detail=f"timed beside process {pids}, which no kopt started")
 
 
 def require_usable(device: Device) -> SharingMode:
-    """Return who may use a card. Raises DeviceFault where nobody may."""
+    """Return how processes may share a device. Raises DeviceFault if none may use it."""
     modes = [telemetry_nvidia.sharing_mode(card) for card in device.cards]
     for mode in modes:
         if mode.prohibited:
-            raise DeviceFault(mode.words, where=device.id,
+            raise DeviceFault(mode.note, where=device.id,
                               fix="use another card, or have its compute mode set to DEFAULT")
     return next((mode for mode in modes if mode.one_process), modes[0])
 
@@ -106,9 +108,9 @@ def require_usable(device: Device) -> SharingMode:
 @contextmanager
 def monitored(device: Device, *, runners: int = RUNNERS, share: float = 0.0,
          patient: bool = False) -> Iterator[InterferenceMonitor | None]:
-    """Watch a device for as long as it is timed on; None for one that has no clocks to read.
+    """Monitor a device until the block ends; yields None for the CPU.
 
-    At most so many `runners` may be ours; `share` and `patient` are as for a Vigil.
+    At most `runners` processes are ours; `share` and `patient` are those of InterferenceMonitor.
     """
     if device.kind == "cpu":
         yield None
@@ -116,10 +118,8 @@ def monitored(device: Device, *, runners: int = RUNNERS, share: float = 0.0,
     with ExitStack() as stack:
         yield InterferenceMonitor(
             *(stack.enter_context(_watch(card, runners)) for card in device.cards),
-            share=share,
-            patient=patient,
-            neighbours=[StrangerDetector(card.lock_name) for card in device.cards],
-        )
+            share=share, patient=patient,
+            detectors=[StrangerDetector(card.lock_name) for card in device.cards])
 
 
 def _watch(card: Device, runners: int) -> TelemetryWatch:
@@ -128,14 +128,15 @@ def _watch(card: Device, runners: int) -> TelemetryWatch:
     return TelemetryWatch(SmiSource(card), runners=lambda: runners, interval_s=SMI_S, prompt=False)
 
 
-def _strangers(near: StrangerDetector, listed: Set[int]) -> Set[int]:
-    """Return who of those listed on a card is of no kopt. Who is ending has left its family, and is
-    asked about again.
+def _strangers(detector: StrangerDetector, foreign: Set[int]) -> Set[int]:
+    """Return the foreign pids on a card that no kopt started.
 
-    That they are named shows that ours are listed too, by pids of this namespace.
+    A second look excludes processes that are ending, which have left their process tree already.
+    Our own pid is added because foreign pids are only named where listed pids are those of this
+    namespace.
     """
-    found = near.strangers({*listed, os.getpid()}) if listed else set()
-    if found:
+    strangers = detector.strangers({*foreign, os.getpid()}) if foreign else set()
+    if strangers:
         time.sleep(ENDING_S)
-        found &= near.strangers({*listed, os.getpid()})
-    return {pid for pid in found if Path(f"/proc/{pid}").exists()}
+        strangers &= detector.strangers({*foreign, os.getpid()})
+    return {pid for pid in strangers if Path(f"/proc/{pid}").exists()}

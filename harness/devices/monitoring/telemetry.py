@@ -1,7 +1,7 @@
-"""How a card was while a verdict timed on it, and whether that voids a block.
+"""Sample a card during a measurement, and say which blocks its state voids.
 
-A thread samples the card the whole time. A block asks about its own window: the samples in it and
-the nearest before and after, because a block is shorter than the interval between two samples.
+A thread samples the card throughout. A block is judged by the samples in its window and the nearest
+ones before and after, since it is shorter than the interval between two samples.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from harness.verdict import Evidence
 
 INTERVAL_S = 0.05
 PATIENCE_S = 0.2
-"""How long a block waits for the sample after it, and closing for the one under way."""
+"""How long a block waits for the sample after it, and `__exit__` for the sample in progress."""
 KEPT = 100_000
 SLOW_S = 30.0
-"""How long a driver is waited for whose samples take long, by those who can wait."""
+"""How long `catch_up` waits for a source whose samples take long."""
 WORDS = {"hw-slowdown": "hardware slowdown", "sw-thermal": "software thermal slowdown",
          "hw-thermal": "hardware thermal slowdown", "hw-power-brake": "hardware power brake"}
 _BITS = {name: bit for bit, name in REASONS.items()}
@@ -39,9 +39,9 @@ IDLE, CAPPED = _BITS["idle"], _BITS["sw-power-cap"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
-    """A card at `at_ns` (perf_counter_ns, before it was read); None is what it does not tell.
+    """A card at `at_ns` (perf_counter_ns, before the read); None marks values it does not report.
 
-    `reasons` is NVML's bit mask of what holds the clocks down; `pids` have a compute context.
+    `reasons` is NVML's bit mask of throttle reasons; `pids` have a compute context.
     """
 
     at_ns: int
@@ -54,14 +54,14 @@ class Sample:
 
 
 class SampleSource(Protocol):
-    """Where samples come from; whatever it raises is counted and told."""
+    """Source of samples; its exceptions are counted and reported."""
 
     def sample(self) -> Sample: ...
 
 
 @dataclass(frozen=True)
 class ReadingRange:
-    """The least, the middle and the greatest of some readings."""
+    """Minimum, median and maximum of some readings."""
 
     low: int
     median: int
@@ -70,10 +70,10 @@ class ReadingRange:
 
 @dataclass(frozen=True, kw_only=True)
 class CardHealth:
-    """A card over a window. `foreign` are pids, 0 for one that has none here.
+    """A card over a window; `foreign` are pids, 0 for a process without one in this namespace.
 
-    `unavailable` says why the card could not be read or not always, `unavailable_foreign` why a
-    foreign process might go unseen; neither voids anything.
+    `unavailable` says why some reads failed, `unavailable_foreign` why a foreign process might be
+    missed; neither voids a block.
     """
 
     samples: int = 0
@@ -90,47 +90,47 @@ class CardHealth:
 
     @property
     def capped(self) -> bool:
-        """Tell whether the software power cap was seen: a large kernel's normal state."""
+        """Whether the software power cap was active: the normal state under a large kernel."""
         return self.capped_share > 0
 
     @property
     def voids(self) -> str:
-        """Why a block in this window is void, empty when it is not."""
+        """Why a block in this window is void; empty if it is valid."""
         names = ["without a pid here" if pid == UNNAMED else str(pid) for pid in self.foreign]
-        strangers = [f"foreign process on the card: {', '.join(names)}"] if names else []
-        return "; ".join([*self.slowdown, *strangers])
+        foreign = [f"foreign process on the card: {', '.join(names)}"] if names else []
+        return "; ".join([*self.slowdown, *foreign])
 
 
 def slowdowns(reasons: int) -> tuple[str, ...]:
-    """Return the words for those bits of a mask that void a measurement."""
+    """Return the names of those throttle reasons in a mask that void a measurement."""
     return tuple(WORDS[name] for bit, name in REASONS.items()
                  if reasons & bit and name in SLOWDOWNS)
 
 
 def around(at: Sequence[int], begin_ns: int, end_ns: int) -> range:
-    """Return which of these sorted times lie in a window, the nearest before and after included."""
+    """Return the indices of sorted times in a window, and of the nearest before and after it."""
     first, last = bisect_left(at, begin_ns) - 1, bisect_right(at, end_ns)
     return range(max(first, 0), min(last, len(at) - 1) + 1)
 
 
 class TelemetryWatch:
-    """Samples a card from `with` to its end, in a thread of its own.
+    """Samples a card in a thread of its own while the `with` block lasts.
 
-    `ours` gives the pids that are ours, `runners` how many of them may be on the card at most.
-    Where samples are not `prompt` no window waits for one: `catch_up` does.
+    `ours` returns our pids, `runners` the largest number of them that may be on the card. With a
+    slow source (`prompt` False) a window does not wait for a sample; call `catch_up`.
     """
 
     def __init__(self, source: SampleSource, *, runners: Callable[[], int],
                  ours: Callable[[], set[int]] = own_processes, interval_s: float = INTERVAL_S,
                  prompt: bool = True) -> None:
         self._source, self._interval_s, self.prompt = source, interval_s, prompt
-        self._census = ProcessClassifier(ours, runners)
+        self._classifier = ProcessClassifier(ours, runners)
         self._at: list[int] = []
         self._seen: list[tuple[Sample, CardProcesses]] = []
         self._failures, self._failure = 0, ""
         self._tried_ns = 0
         self._hanging = False
-        self._news = threading.Condition()
+        self._sampled = threading.Condition()
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kopt-health", daemon=True)
@@ -142,35 +142,35 @@ class TelemetryWatch:
     def __exit__(self, *_: object) -> None:
         self._closing.set()
         self._wake.set()
-        self._thread.join(PATIENCE_S)  # a driver that hangs is left behind
+        self._thread.join(PATIENCE_S)  # abandons a driver that hangs
 
     def between(self, begin_ns: int, end_ns: int) -> CardHealth:
-        """Return how the card was in a window that is over, with one sample taken after it."""
+        """Return the card's health in a window that has ended, including a sample after its end."""
         if self.prompt:
             self._await(end_ns, PATIENCE_S)
         return self.over([(begin_ns, end_ns)])
 
     def over(self, windows: Iterable[tuple[int, int]]) -> CardHealth:
-        """Return how the card was over several windows, of the samples that are there."""
-        with self._news:
+        """Return the card's health over several windows, from the samples taken so far."""
+        with self._sampled:
             chosen = sorted({index for window in windows for index in around(self._at, *window)})
             seen = [self._seen[index] for index in chosen]
-            foreign, doubt = self._census.foreign(company for _, company in seen)
+            foreign, doubt = self._classifier.foreign(processes for _, processes in seen)
             return _health([sample for sample, _ in seen], foreign, doubt, self._unavailable())
 
     def catch_up(self) -> None:
-        """Have a sample taken from now on, however long that takes on a healthy card."""
+        """Wait for a sample that starts from now on, for at most `SLOW_S`."""
         self._await(time.perf_counter_ns(), SLOW_S)
 
     def _await(self, end_ns: int, patience_s: float) -> None:
-        """Have a sample taken after `end_ns`; a driver that hangs is waited for only once."""
-        with self._news:
+        """Wait for a sample taken after `end_ns`; wait for a driver that hangs only once."""
+        with self._sampled:
             if self._tried_ns >= end_ns or self._closing.is_set() or not self._thread.is_alive():
                 return
             self._wake.set()
             if self._hanging:
                 return
-            if not self._news.wait_for(lambda: self._tried_ns >= end_ns, patience_s):
+            if not self._sampled.wait_for(lambda: self._tried_ns >= end_ns, patience_s):
                 self._hanging = True
 
     def _unavailable(self) -> str:
@@ -188,13 +188,13 @@ class TelemetryWatch:
             self._wake.wait(self._interval_s)
 
     def _take(self) -> None:
-        began, seen, failure = time.perf_counter_ns(), None, ""
+        started_ns, seen, failure = time.perf_counter_ns(), None, ""
         try:
             sample = self._source.sample()
-            seen = (sample, self._census.look(sample.pids))
-        except Exception as error:  # nothing that a driver or its binding does may reach timing
+            seen = (sample, self._classifier.classify(sample.pids))
+        except Exception as error:  # no fault of a driver or its binding may stop the timing
             failure = plain(str(error), 200) or type(error).__name__
-        with self._news:
+        with self._sampled:
             if seen is None:
                 self._failures, self._failure = self._failures + 1, failure
             else:
@@ -202,33 +202,34 @@ class TelemetryWatch:
                 self._at.insert(place, seen[0].at_ns)
                 self._seen.insert(place, seen)
                 del self._at[:-KEPT], self._seen[:-KEPT]
-            self._tried_ns, self._hanging = began, False
-            self._news.notify_all()
+            self._tried_ns, self._hanging = started_ns, False
+            self._sampled.notify_all()
 
 
 def evidence(health: CardHealth, voided: Mapping[str, int] | None = None) -> tuple[Evidence, ...]:
-    """Return the lines of a verdict; `voided` counts the repeated blocks by reason."""
-    found: list[Evidence] = []
-    if told := ", ".join(_told(health)):
-        found.append(Evidence(kind="clocks", detail=told))
+    """Return the evidence for a verdict; `voided` counts the repeated blocks by reason."""
+    lines: list[Evidence] = []
+    if readings := ", ".join(_readings(health)):
+        lines.append(Evidence(kind="clocks", detail=readings))
     if health.unavailable:
-        found.append(Evidence(kind="clocks", detail=f"not all known: {health.unavailable}"))
+        lines.append(Evidence(kind="clocks", detail=f"not all known: {health.unavailable}"))
     if health.unavailable_foreign:
-        found.append(Evidence(kind="foreign", detail=health.unavailable_foreign))
+        lines.append(Evidence(kind="foreign", detail=health.unavailable_foreign))
     if voided and (total := sum(voided.values())):
         reasons = ", ".join(f"{count} for {why}" for why, count in sorted(voided.items()))
         blocks = "1 block" if total == 1 else f"{total} blocks"
-        found.append(Evidence(kind="voided", detail=f"{blocks} repeated: {reasons}"))
-    return tuple(found)
+        lines.append(Evidence(kind="voided", detail=f"{blocks} repeated: {reasons}"))
+    return tuple(lines)
 
 
-def _told(health: CardHealth) -> Iterable[str]:
+def _readings(health: CardHealth) -> Iterable[str]:
     for name, clock in (("SM", health.sm_mhz), ("memory", health.memory_mhz)):
         if clock is not None:
             spread = f" ({clock.low}-{clock.high})" if clock.low < clock.high else ""
             yield f"{name} {clock.median} MHz{spread}"
-    if (heat := health.temperature_c) is not None:
-        yield f"{heat.low}-{heat.high} C" if heat.low < heat.high else f"{heat.low} C"
+    if (temperature := health.temperature_c) is not None:
+        yield f"{temperature.low}-{temperature.high} C" \
+            if temperature.low < temperature.high else f"{temperature.low} C"
     if health.power_w is not None:
         yield f"up to {health.power_w:.0f} W"
     if health.capped:
@@ -238,7 +239,7 @@ def _told(health: CardHealth) -> Iterable[str]:
 
 def _health(samples: Sequence[Sample], foreign: tuple[int, ...], doubt: str,
             unavailable: str) -> CardHealth:
-    # between blocks a card idles: its clocks then say nothing of the blocks
+    # the card idles between blocks: those clocks are not the clocks of the blocks
     busy = [sample for sample in samples if not sample.reasons & IDLE] or samples
     reasons = 0
     for sample in samples:

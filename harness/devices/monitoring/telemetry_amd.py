@@ -1,8 +1,8 @@
-"""Samples of an AMD card for `harness.devices.monitoring.telemetry`, by its vendor's tools: each
-takes a while.
+"""Telemetry samples of an AMD card through its vendor's tools, each run of which takes a while.
 
-They tell who is there, heat and power. Clocks are those between blocks, and a card that amd-smi
-calls throttled may be at its power limit, which is a large kernel's normal state: neither is told.
+A sample has processes, temperature and power. It has no clocks, since the tools read those between
+blocks, and no throttling: amd-smi also calls a card throttled that is at its power limit, the
+normal state under a large kernel.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ class SmiSource:
         self._device = device
 
     def sample(self) -> Sample:
-        """Read the card, in a good part of a second. Raises EnvironmentFault."""
+        """Read the card, which takes most of a second. Raises EnvironmentFault."""
         at_ns = time.perf_counter_ns()
         [state] = amd.states([self._device])
         if state.problem:
             raise EnvironmentFault(state.problem, where=self._device.id)
-        heat = state.temperature_c
+        temperature_c = state.temperature_c
         return Sample(
-            at_ns=at_ns, temperature_c=None if heat is None else round(heat), power_w=state.power_w,
-            pids=None if state.processes is None else tuple(one.pid for one in state.processes))
+            at_ns=at_ns, temperature_c=None if temperature_c is None else round(temperature_c),
+            power_w=state.power_w, pids=None if state.processes is None else
+            tuple(process.pid for process in state.processes))

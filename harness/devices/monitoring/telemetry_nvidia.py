@@ -17,14 +17,14 @@ EXCLUSIVE = ("exclusive-process", "exclusive-thread")
 
 
 class NvmlSource:
-    """Reads one card or MIG instance through NVML, which is loaded with the first sample."""
+    """Reads one card or MIG instance through NVML; the first sample loads the library."""
 
     def __init__(self, uuid: str, library: Any = None) -> None:
         self._uuid, self._nvml = uuid, library
         self._card: _Card | None = None
 
     def sample(self) -> Sample:
-        """Read the card, within a millisecond on a healthy one. Raises NVMLError."""
+        """Read the card, which takes under a millisecond on a healthy one. Raises NVMLError."""
         if self._card is None:
             if self._nvml is None:
                 self._nvml = nvml.load()
@@ -33,12 +33,12 @@ class NvmlSource:
         try:
             return self._card.sample()
         except self._nvml.NVMLError:
-            self._card = None  # a card that was lost and is back has a new handle
+            self._card = None  # a lost card that is back has a new handle
             raise
 
 
 class _Card(NvmlReader):
-    """An open handle. An instance has processes of its own; the rest is its whole card's."""
+    """An open handle. A MIG instance has its own processes; all other values are its card's."""
 
     def __init__(self, library: Any, uuid: str) -> None:
         super().__init__(library)
@@ -54,7 +54,7 @@ class _Card(NvmlReader):
         def read(call: Callable[..., Any], handle: Any, *arguments: Any) -> Any:
             try:
                 return self._ask(call, handle, *arguments)
-            except library.NVMLError as fault:  # a proxy of a driver may lack some calls
+            except library.NVMLError as fault:  # a proxy of a driver may not support all calls
                 faults.append(fault)
                 return None
 
@@ -66,16 +66,17 @@ class _Card(NvmlReader):
         if reasons is None:  # its name before driver 535
             reasons = read(library.nvmlDeviceGetCurrentClocksThrottleReasons, self.card)
         running = read(library.nvmlDeviceGetComputeRunningProcesses, self.place)
-        if faults and all(one is None for one in (sm, memory, heat, power, reasons, running)):
+        if faults and all(value is None for value in (sm, memory, heat, power, reasons, running)):
             raise faults[-1]
         return Sample(at_ns=at_ns, sm_mhz=sm, memory_mhz=memory, temperature_c=heat,
                       power_w=None if power is None else power / 1000, reasons=reasons or 0,
-                      pids=None if running is None else tuple(one.pid for one in running))
+                      pids=None if running is None else
+                      tuple(process.pid for process in running))
 
 
 @dataclass(frozen=True, kw_only=True)
 class SharingMode:
-    """Who may use a device: its compute mode, and whether it is a MIG instance."""
+    """How processes may share a device: its compute mode, and whether it is a MIG instance."""
 
     compute: str = ""
     mig: bool = False
@@ -86,12 +87,12 @@ class SharingMode:
 
     @property
     def one_process(self) -> bool:
-        """Tell whether incumbent and candidate have to share one process."""
+        """Whether incumbent and candidate must share one process."""
         return self.mig or self.compute in EXCLUSIVE
 
     @property
-    def words(self) -> str:
-        """What a verdict says of it, empty when there is nothing to say."""
+    def note(self) -> str:
+        """The note for a verdict; empty for a device that several processes may share."""
         if self.prohibited:
             return "PROHIBITED: no process may use the card"
         why = "a MIG instance" if self.mig else self.compute.replace("-", "_").upper()
@@ -99,9 +100,9 @@ class SharingMode:
 
 
 def sharing_mode(device: Device) -> SharingMode:
-    """Return who may use a device now; a card that does not answer is as it was when listed."""
+    """Return a device's present mode, or the listed one if the card does not answer."""
     if device.kind != "nvidia":
         return SharingMode()
     listed = "exclusive-process" if "EXCLUSIVE_PROCESS" in device.note else ""
     return SharingMode(compute=inventory.state(device).compute_mode or listed,
-                mig=device.uuid.startswith("MIG-"))
+                       mig=device.uuid.startswith("MIG-"))

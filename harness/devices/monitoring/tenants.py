@@ -1,7 +1,8 @@
-"""Which kopts work on a card, and which of its processes are none of theirs.
+"""Which kopt processes use a card, and which processes on it belong to none of them.
 
-A tenant holds a shared `flock` on its card's file and has its pid there, with when it began: a pid
-that is given again is somebody else's. The next one that is alone empties the file.
+A user of a card holds a shared `flock` on the card's file, which lists its pid and start time (a
+pid that is reused has another start time). The first user after a time without any empties the
+file.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ MOST_BYTES = 1 << 20
 
 @contextmanager
 def registered(device: str) -> Iterator[None]:
-    """Be known, until the block ends, as a kopt that works on a device by its lock.
+    """Register this process as a user of the device (a lock name) until the block ends.
 
-    Raises EnvironmentFault if that cannot be, since somebody keeps everybody out.
+    Raises EnvironmentFault if another process holds the file exclusively.
     """
-    fd = _entered(f"{device}.tenants")
+    fd = _lock_shared(f"{device}.tenants")
     try:
-        ours = _line(os.getpid())
-        if ours not in _lines(fd):
+        own_line = _line(os.getpid())
+        if own_line not in _lines(fd):
             os.lseek(fd, 0, os.SEEK_END)
-            os.write(fd, f"{ours}\n".encode())
+            os.write(fd, f"{own_line}\n".encode())
         yield
     finally:
         os.close(fd)
 
 
 def is_in_use(device: str) -> bool:
-    """Return whether a kopt is known to work on a device, this one included."""
+    """Return whether any kopt process, this one included, is registered on a device."""
     fd, _ = device_lock.open_file(f"{device}.tenants")
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -52,28 +53,30 @@ def is_in_use(device: str) -> bool:
 
 
 def registered_pids(device: str) -> set[int] | None:
-    """Return the kopts on a device, None where one may have no pid here: another container's."""
+    """Return the pids of a device's users; None if one is of another pid namespace (a container).
+    """
     fd, _ = device_lock.open_file(f"{device}.tenants")
     try:
         lines = _lines(fd)
     finally:
         os.close(fd)
-    here, found = str(_namespace()), set[int]()
+    here, pids = str(_namespace()), set[int]()
     for fields in (line.split() for line in lines):
         if len(fields) != 3 or not all(field.isdigit() for field in fields):
             continue
         if fields[2] != here:
             return None
         pid = int(fields[0])
-        if _began(pid) == int(fields[1]):
-            found.add(pid)
-    return found
+        if _start_ticks(pid) == int(fields[1]):
+            pids.add(pid)
+    return pids
 
 
 class StrangerDetector:
-    """Tells, on one card, strangers from kopts: this one, the tenants, and all that they started.
+    """Finds the processes on one card that no kopt started.
 
-    Pids mean what they say once one of them has been listed, or where they are the machine's own.
+    Processes of kopt are this one, the registered ones, and their descendants. Listed pids identify
+    processes once one of these has been listed, or if this is the first pid namespace.
     """
 
     def __init__(self, device: str,
@@ -82,23 +85,23 @@ class StrangerDetector:
         self._proven = False
 
     def strangers(self, listed: Iterable[int]) -> set[int]:
-        """Return the pids of nobody known, of those listed before; none where none can be told."""
-        there = set(listed) - {foreign_processes.UNNAMED}
-        known = registered_pids(self._device)
-        if known is None or not there:
+        """Return the listed pids that no kopt started; empty if they cannot be told apart."""
+        listed_pids = set(listed) - {foreign_processes.UNNAMED}
+        users = registered_pids(self._device)
+        if users is None or not listed_pids:
             return set()
-        ours = self._ours() | known | {below for pid in known
-                                       for below in process_tree.descendants(pid)}
+        known = self._ours() | users | {below for pid in users
+                                        for below in process_tree.descendants(pid)}
         first = foreign_processes.in_first_namespace()
-        self._proven = self._proven or bool(there & ours)
+        self._proven = self._proven or bool(listed_pids & known)
         if not (self._proven or first):
             return set()
-        return {pid for pid in there - ours if first or Path(f"/proc/{pid}").exists()}
+        return {pid for pid in listed_pids - known if first or Path(f"/proc/{pid}").exists()}
 
 
-def _entered(name: str) -> int:
-    """Open and lock a file of tenants, emptied if nobody else has it."""
-    for _ in range(TRIES):  # another may be asking just now
+def _lock_shared(name: str) -> int:
+    """Open and lock a file of users; empty it if nobody else holds it."""
+    for _ in range(TRIES):  # `is_in_use` of another process holds the file for an instant
         fd, path = device_lock.open_file(name)
         try:
             with contextlib.suppress(BlockingIOError):
@@ -112,7 +115,7 @@ def _entered(name: str) -> int:
         if device_lock.is_current(fd, path):
             return fd
         os.close(fd)
-    raise EnvironmentFault("somebody keeps every kopt from it",
+    raise EnvironmentFault("another process holds the lock exclusively",
                            where=str(device_lock.lock_directory() / name))
 
 
@@ -121,11 +124,11 @@ def _lines(fd: int) -> list[str]:
 
 
 def _line(pid: int) -> str:
-    return f"{pid} {_began(pid)} {_namespace()}"
+    return f"{pid} {_start_ticks(pid)} {_namespace()}"
 
 
-def _began(pid: int) -> int:
-    """Return when a process began, in ticks since the machine's start; 0 if there is none."""
+def _start_ticks(pid: int) -> int:
+    """Return a process's start time in clock ticks since boot; 0 if it does not exist."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_bytes().rsplit(b") ", 1)[1].split()[19])
     except (OSError, ValueError, IndexError):

@@ -1,4 +1,4 @@
-"""Devices: the real CPU, recorded NVML values, recorded tool outputs run as real commands."""
+"""Devices are listed and read: the real CPU, recorded NVML values, recorded outputs of tools."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DATA = DATA / "devices"
 
 
 class RecordedNvml:
-    """Answers as NVML did when the values were recorded; what was not recorded is unsupported."""
+    """Returns recorded NVML values; calls that were not recorded are unsupported."""
 
     def __init__(self, cards: list[dict[str, Any]], mig: bool = False) -> None:
         self.cards, self.mig = cards, mig
@@ -78,8 +78,8 @@ class RecordedNvml:
         return int(card["compute_mode"])
 
     def nvmlDeviceGetComputeRunningProcesses(self, card: dict[str, Any]) -> list[Any]:
-        return [SimpleNamespace(pid=one["pid"], usedGpuMemory=one["used"])
-                for one in card["procs"]]
+        return [SimpleNamespace(pid=process["pid"], usedGpuMemory=process["used"])
+                for process in card["procs"]]
 
     def nvmlDeviceGetMigMode(self, _: dict[str, Any]) -> list[int]:
         return [int(self.mig), 0]
@@ -97,15 +97,15 @@ def recorded() -> list[dict[str, Any]]:
     return list(json.loads((DATA / "nvml_two_h200.json").read_text()))
 
 
-def install(folder: Path, name: str, script: str) -> None:
-    """Put a command of this name first on the PATH."""
+def install_tool(folder: Path, name: str, script: str) -> None:
+    """Put a command into a folder that is first on the PATH."""
     tool = folder / name
     tool.write_text(f"#!/bin/sh\n{script}\n")
     tool.chmod(0o755)
 
 
 @pytest.fixture(autouse=True)
-def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_known_states(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(inventory, "_known", {})
@@ -114,10 +114,10 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    return lambda name, script: install(tmp_path, name, script)
+    return lambda name, script: install_tool(tmp_path, name, script)
 
 
-def test_the_cpu_is_always_there_and_tells_its_load() -> None:
+def test_cpu_reports_load_and_memory() -> None:
     cpu = inventory.find("cpu")
     assert (cpu.kind, cpu.lock_name) == ("cpu", "cpu")
     assert cpu.cores == len(os.sched_getaffinity(0))
@@ -127,7 +127,7 @@ def test_the_cpu_is_always_there_and_tells_its_load() -> None:
     assert cpu.visible_env["CUDA_VISIBLE_DEVICES"] == ""
 
 
-def test_a_busy_core_shows_in_the_load() -> None:
+def test_busy_core_raises_the_load() -> None:
     cpu = inventory.find("cpu")
     inventory.state(cpu)
     end = time.process_time() + 0.3
@@ -137,7 +137,7 @@ def test_a_busy_core_shows_in_the_load() -> None:
     assert busy is not None and busy >= 50 / (cpu.cores or 1)
 
 
-def test_recorded_h200s_are_read() -> None:
+def test_states_of_recorded_h200s() -> None:
     nvml = NvmlReader(RecordedNvml(recorded()))
     idle, busy = nvml.devices()
     assert (busy.id, busy.name, busy.index) == ("cuda:1", "NVIDIA H200", 1)
@@ -146,13 +146,13 @@ def test_recorded_h200s_are_read() -> None:
     assert now.utilization_pct == 100
     assert now.power_w == pytest.approx(690.864)
     assert now.throttle == ("sw-power-cap",) and now.slowed == ()
-    assert now.processes is not None and [one.pid for one in now.processes] == [542]
+    assert now.processes is not None and [process.pid for process in now.processes] == [542]
     assert now.clock_mhz is None
     assert nvml.state(idle).throttle == ("idle",)
     assert nvml.state(idle).processes == ()
 
 
-def test_a_card_knows_its_own_file_and_an_instance_of_mig_does_not() -> None:
+def test_card_has_its_device_file_and_a_mig_instance_has_none() -> None:
     class Numbered(RecordedNvml):
         def nvmlDeviceGetMinorNumber(self, card: dict[str, Any]) -> int:
             return 5 - int(card["index"])
@@ -166,25 +166,25 @@ def test_a_card_knows_its_own_file_and_an_instance_of_mig_does_not() -> None:
     assert [device.nodes for device in reader.devices()] == [(), ()]
 
 
-def test_a_thermal_slowdown_is_told_apart_from_a_power_cap() -> None:
+def test_thermal_slowdown_counts_and_a_power_cap_does_not() -> None:
     hot = {**recorded()[0], "reasons": 0x4 | 0x40}
     nvml = NvmlReader(RecordedNvml([hot]))
     assert nvml.state(nvml.devices()[0]).slowed == ("hw-thermal",)
 
 
-def test_mig_gives_its_instances_in_the_place_of_the_card() -> None:
+def test_card_with_mig_is_unusable_and_its_instances_are_listed() -> None:
     card, instance = NvmlReader(RecordedNvml(recorded()[:1], mig=True)).devices()
     assert "MIG is on" in card.unusable
     assert (instance.id, instance.unusable) == ("cuda:0:0", "")
     assert instance.uuid.startswith("MIG-")
 
 
-def test_modes_that_limit_a_card_are_noticed() -> None:
+def test_compute_modes_that_limit_a_card_are_listed() -> None:
     exclusive, prohibited = recorded()
-    found = NvmlReader(RecordedNvml([{**exclusive, "compute_mode": 3},
-                               {**prohibited, "compute_mode": 2}])).devices()
-    assert "EXCLUSIVE_PROCESS" in found[0].note
-    assert "PROHIBITED" in found[1].unusable
+    cards = NvmlReader(RecordedNvml([{**exclusive, "compute_mode": 3},
+                                     {**prohibited, "compute_mode": 2}])).devices()
+    assert "EXCLUSIVE_PROCESS" in cards[0].note
+    assert "PROHIBITED" in cards[1].unusable
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_modes_that_limit_a_card_are_noticed() -> None:
     [("", [True, True]), ("0", [False, True]), ("1,0", [False, False]), ("-1,0", [True, True]),
      ("1,x,0", [True, False]), ("GPU-a7b23e03", [True, False])],
 )
-def test_an_inherited_list_of_visible_devices_hides_the_others(
+def test_inherited_visible_devices_hide_other_cards(
         value: str, hidden: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
     listing = device.Listing(tuple(NvmlReader(RecordedNvml(recorded())).devices()))
     monkeypatch.setitem(inventory._LISTERS, "nvidia", lambda: listing)
@@ -205,23 +205,24 @@ def test_an_inherited_list_of_visible_devices_hides_the_others(
                 inventory.find(card.id)
 
 
-def test_auto_takes_the_most_idle_card(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_selects_the_most_idle_card(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = NvmlReader(RecordedNvml(list(reversed(recorded()))))
     listing = device.Listing(tuple(nvml.devices()))
     monkeypatch.setitem(inventory._LISTERS, "nvidia", lambda: listing)
-    monkeypatch.setitem(inventory._READERS, "nvidia", lambda asked: [nvml.state(d) for d in asked])
+    monkeypatch.setitem(inventory._READERS, "nvidia",
+                        lambda cards: [nvml.state(card) for card in cards])
     assert inventory.find("auto").uuid == "GPU-3c8771b7-ed27-4aa0-fa3f-6d2ddf098e41"
     assert inventory.find("gpu-a7b2").id == "cuda:0"
 
 
-def test_names_of_devices_that_cannot_be_or_are_not_there() -> None:
+def test_invalid_or_absent_device_names_are_errors() -> None:
     with pytest.raises(InputError, match="'gpu zero' names no device"):
         inventory.find("gpu zero")
     with pytest.raises(EnvironmentFault, match="cuda:77 is not there"):
         inventory.find("cuda:77")
 
 
-def test_a_running_rocm_smi_is_read(tools: Callable[[str, str], None]) -> None:
+def test_rocm_smi_is_read(tools: Callable[[str, str], None]) -> None:
     tools("rocm-smi", f"echo 'WARNING: AMD GPU device(s) is/are in a low-power state.'; "
                       f"cat {DATA / 'telegraf_mi100_rocm571.json'}")
     cards = [device for device in inventory.inventory() if device.kind == "amd"]
@@ -230,7 +231,7 @@ def test_a_running_rocm_smi_is_read(tools: Callable[[str, str], None]) -> None:
     assert (cards[0].uuid, cards[0].visible_env) == ("0000:1E:00.0", {"ROCR_VISIBLE_DEVICES": "0"})
     now = inventory.state(cards[0])
     assert (now.temperature_c, now.power_w, now.clock_mhz) == (34.0, 39.0, 300.0)
-    assert now.processes == ()  # the listed process uses no card
+    assert now.processes == ()  # the listed process does not use any card
 
 
 def test_newer_keys_and_missing_values_of_rocm_smi() -> None:
@@ -263,18 +264,18 @@ def test_amd_smi_is_read_where_it_is_the_only_tool(tools: Callable[[str, str], N
     assert (now.utilization_pct, now.power_w, now.temperature_c) == (37.0, 10.0, 36.0)
     assert now.memory_used == 10 * 1024 * 1024 and now.clock_mhz == 800.0
     assert now.processes is not None
-    assert [(one.pid, one.name) for one in now.processes] == [(420157, "TransferBench"),
-                                                              (420315, "rvs")]
+    assert [(process.pid, process.name) for process in now.processes] == [
+        (420157, "TransferBench"), (420315, "rvs")]
 
 
 ROCM_PIDS = {"PID104225": "mlir-cpu-runner, 0, 0, 0, 0", "PID41": "python3, 1, 512, 0, 0"}
 
 
 def rocm(cards: int, system: dict[str, str]) -> str:
-    """Return what rocm-smi prints of the recorded cards (two at most) and of these processes."""
+    """Return a script that prints rocm-smi's recorded cards (two at most) and these processes."""
     output = json.loads((DATA / "telegraf_mi100_rocm571.json").read_text())
-    found = {f"card{index}": output[f"card{index}"] for index in range(cards)}
-    return f"cat <<'EOF'\n{json.dumps({**found, 'system': system})}\nEOF"
+    chosen = {f"card{index}": output[f"card{index}"] for index in range(cards)}
+    return f"cat <<'EOF'\n{json.dumps({**chosen, 'system': system})}\nEOF"
 
 
 def amd_smi(process: object, listed: object = ()) -> str:
@@ -285,59 +286,59 @@ list) cat <<'EOF'\n{json.dumps(listed)}\nEOF\n;;
 
 
 def amd_states() -> list[device.DeviceState]:
-    return inventory.states([one for one in inventory.inventory() if one.kind == "amd"])
+    return inventory.states([device for device in inventory.inventory() if device.kind == "amd"])
 
 
 def pids(states: list[device.DeviceState]) -> list[list[int] | None]:
-    return [None if one.processes is None else [process.pid for process in one.processes]
-            for one in states]
+    return [None if state.processes is None else [process.pid for process in state.processes]
+            for state in states]
 
 
-def test_rocm_smi_does_not_say_on_which_card_a_process_is(
+def test_processes_on_some_cards_are_unknown_with_rocm_smi_alone(
         tools: Callable[[str, str], None]) -> None:
     tools("amd-smi", "exit 1")
     tools("rocm-smi", rocm(2, ROCM_PIDS))
     assert pids(amd_states()) == [None, None]
-    assert [gate.why_busy(one) for one in amd_states()] == ["", ""], "both are idle by their use"
+    assert [gate.why_busy(state) for state in amd_states()] == ["", ""], "both are idle by load"
     tools("rocm-smi", rocm(1, ROCM_PIDS))
     assert pids(amd_states()) == [[41]]
     tools("rocm-smi", rocm(2, {"PID41": "python3, 2, 512, 0, 0"}))
-    assert pids(amd_states()) == [[41], [41]], "it uses as many cards as there are"
+    assert pids(amd_states()) == [[41], [41]], "the process uses all cards"
     tools("rocm-smi", rocm(2, {"PID7": "python3, 0, 0, 0, 0"}))
     assert pids(amd_states()) == [[], []]
 
 
-def test_amd_smi_says_it_by_the_cards_address(tools: Callable[[str, str], None]) -> None:
+def test_amd_smi_places_processes_by_the_pci_address(tools: Callable[[str, str], None]) -> None:
     process = json.loads((DATA / "process_two_procs_rocm6.2.json").read_text())
-    theirs = {"PID420157": "TransferBench, 1, 512, 0, 0", "PID420315": "rvs, 1, 512, 0, 0"}
-    tools("rocm-smi", rocm(2, theirs))
+    running = {"PID420157": "TransferBench, 1, 512, 0, 0", "PID420315": "rvs, 1, 512, 0, 0"}
+    tools("rocm-smi", rocm(2, running))
     buses = [json.loads((DATA / "telegraf_mi100_rocm571.json").read_text())[name]["PCI Bus"]
              for name in ("card0", "card1")]
-    found = [420157, 420315]
+    both = [420157, 420315]
     tools("amd-smi", amd_smi([*process, {"gpu": 1, "process_list": []}]))
-    assert pids(amd_states()) == [found, []]
+    assert pids(amd_states()) == [both, []]
     listed = [{"gpu": 0, "bdf": buses[1].lower()}, {"gpu": 1, "bdf": buses[0].lower()}]
     tools("amd-smi", amd_smi([*process, {"gpu": 1, "process_list": []}], listed))
-    assert pids(amd_states()) == [[], found]
+    assert pids(amd_states()) == [[], both]
     tools("amd-smi", amd_smi([*process, {"gpu": 1, "process_list": "N/A"}], listed))
-    assert pids(amd_states()) == [None, found]
+    assert pids(amd_states()) == [None, both]
     tools("amd-smi", amd_smi(
         [*process, {"gpu": 1, "process_list": [{"process_info": "No running processes detected"}]}],
         listed))
-    assert pids(amd_states()) == [[], found]
-    tools("rocm-smi", rocm(2, {**theirs, **ROCM_PIDS}))
-    assert pids(amd_states()) == [None, found], "process 41 is somewhere"
+    assert pids(amd_states()) == [[], both]
+    tools("rocm-smi", rocm(2, {**running, **ROCM_PIDS}))
+    assert pids(amd_states()) == [None, both], "the card of process 41 is unknown"
 
 
-def test_a_card_that_tells_nothing_is_not_idle() -> None:
+def test_card_without_readings_is_not_idle() -> None:
     output = json.loads((DATA / "xrocmtop_strix_halo.json").read_text())
     output["system"] = {"PID41": "python3, 1, 512, 0, 0"}
     cards = list(amd.rocm_devices(output))
-    silent = [one for one in amd.rocm_states(cards, output) if one.utilization_pct is None]
-    assert silent and all("cannot tell" in gate.why_busy(one) for one in silent)
+    silent = [state for state in amd.rocm_states(cards, output) if state.utilization_pct is None]
+    assert silent and all("cannot tell" in gate.why_busy(state) for state in silent)
 
 
-def test_a_tool_that_fails_or_hangs_keeps_the_last_good_values(
+def test_failing_or_hanging_tool_keeps_the_last_good_values(
         tools: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch) -> None:
     tools("rocm-smi", f"cat {DATA / 'telegraf_rx6700xt_rocm612.json'}")
     card = next(device for device in inventory.inventory() if device.kind == "amd")
@@ -349,9 +350,9 @@ def test_a_tool_that_fails_or_hangs_keeps_the_last_good_values(
     assert (failed.power_w, failed.at) == (good.power_w, good.at)
     monkeypatch.setattr(amd, "TOOL_S", 0.2)
     tools("rocm-smi", "exec sleep 60")
-    began = time.monotonic()
+    start = time.monotonic()
     hung = inventory.state(card)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - start < 3
     assert hung.problem == "rocm-smi gave no answer within 0.2 s"
     assert hung.silent_since == failed.silent_since
     tools("rocm-smi", "echo '{\"card7\": {}}'")
@@ -361,8 +362,8 @@ def test_a_tool_that_fails_or_hangs_keeps_the_last_good_values(
     assert (back.problem, back.silent_since) == ("", None)
 
 
-def test_a_call_that_never_returns_is_left_behind_and_not_repeated() -> None:
-    patience: BoundedCaller[int] = BoundedCaller()
+def test_hanging_call_is_abandoned_and_not_repeated() -> None:
+    caller: BoundedCaller[int] = BoundedCaller()
     gate, calls = threading.Event(), []
 
     def hang() -> int:
@@ -372,17 +373,18 @@ def test_a_call_that_never_returns_is_left_behind_and_not_repeated() -> None:
 
     for _ in range(3):
         with pytest.raises(CallTimeout):
-            patience.call(hang, 0.05)
+            caller.call(hang, 0.05)
     assert len(calls) == 1
     gate.set()
-    assert until(lambda: not any(one.name == "kopt-patience" for one in threading.enumerate()))
-    assert patience.call(lambda: 2, 5) == 2
+    assert until(lambda: "kopt-bounded-call" not in {
+        thread.name for thread in threading.enumerate()})
+    assert caller.call(lambda: 2, 5) == 2
     with pytest.raises(ZeroDivisionError):
-        patience.call(lambda: 1 // 0, 5)
+        caller.call(lambda: 1 // 0, 5)
 
 
 @pytest.mark.gpu
-def test_a_real_card_is_listed_and_tells_its_state() -> None:
+def test_real_card_reports_its_state() -> None:
     cards = [device for device in inventory.inventory() if device.kind != "cpu"]
     assert cards and all(card.arch and card.memory_bytes for card in cards)
     now = inventory.state(cards[0])

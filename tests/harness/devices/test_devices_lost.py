@@ -1,4 +1,4 @@
-"""A card that is lost or hangs is that card's fault alone: the others stay and answer."""
+"""A card that is lost or hangs is marked unusable and does not affect the other cards."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from harness.devices import device, inventory, nvidia, nvml
 from harness.devices.call_timeout import BoundedCaller, CallTimeout
 from harness.devices.device import Device
 from harness.errors import DeviceFault
-from tests.harness.devices.test_devices import RecordedNvml, forget, recorded
+from tests.harness.devices.test_devices import RecordedNvml, no_known_states, recorded
 from tests.support.processes import until
 
-__all__ = ["forget"]
+__all__ = ["no_known_states"]
 HUNG_S = 0.3
 UNKNOWN, LOST = pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_GPU_IS_LOST
 NO_PERMISSION = pynvml.NVML_ERROR_NO_PERMISSION
 
 
 class Machine(RecordedNvml):
-    """Three idle cards, some calls about which fail or hang until `free` is set."""
+    """Three idle cards; chosen calls fail, or hang until `free` is set."""
 
     def __init__(self, mig: bool = False) -> None:
         super().__init__([{**recorded()[0], "uuid": f"GPU-{index}d0c9e42-ed27-4aa0"}
@@ -70,28 +70,28 @@ class Machine(RecordedNvml):
 
 
 @pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inventory, "_patience", defaultdict(BoundedCaller))
-    monkeypatch.setattr(nvidia, "_patience", {}, raising=False)
-    monkeypatch.setattr(nvidia, "CARD_S", HUNG_S, raising=False)
+def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inventory, "_state_callers", defaultdict(BoundedCaller))
+    monkeypatch.setattr(nvidia, "_list_callers", {})
+    monkeypatch.setattr(nvidia, "CARD_S", HUNG_S)
     monkeypatch.setattr(inventory, "STATE_S", HUNG_S)
 
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    made = Machine()
-    monkeypatch.setattr(nvml, "load", lambda: made)
-    yield made
-    made.free.set()
-    assert until(lambda: not waiting()), "no thread is left once the driver answers"
+    fake = Machine()
+    monkeypatch.setattr(nvml, "load", lambda: fake)
+    yield fake
+    fake.free.set()
+    assert until(lambda: not driver_threads()), "no thread is left after the driver answers"
 
 
 def cards() -> list[Device]:
-    return [one for one in inventory.inventory() if one.kind == "nvidia"]
+    return [card for card in inventory.inventory() if card.kind == "nvidia"]
 
 
-def waiting() -> list[threading.Thread]:
-    return [one for one in threading.enumerate() if one.name == "kopt-patience"]
+def driver_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "kopt-bounded-call"]
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])
@@ -102,50 +102,51 @@ def waiting() -> list[threading.Thread]:
     ("GetName", UNKNOWN, "Unknown Error", True),
     ("GetUUID", LOST, "GPU is lost", False),
     ("GetMemoryInfo", LOST, "GPU is lost", True)])
-def test_a_lost_card_keeps_its_id_and_leaves_the_others_as_they_are(
+def test_lost_card_keeps_its_id_and_leaves_the_others_usable(
         call: str, code: int, says: str, tells_uuid: bool, index: int, machine: Machine) -> None:
     before = cards()
     machine.fails[call, before[index].uuid] = code
     after = cards()
-    assert [one.id for one in after] == ["cuda:0", "cuda:1", "cuda:2"]
+    assert [card.id for card in after] == ["cuda:0", "cuda:1", "cuda:2"]
     lost = after.pop(index)
-    healthy = [one for one in before if one.index != index]
+    healthy = [card for card in before if card.index != index]
     assert after == healthy
     assert (lost.index, lost.uuid) == (index, before[index].uuid if tells_uuid else "")
     for name in (f"cuda:{index}", before[index].uuid):
         with pytest.raises(DeviceFault, match=rf"{name} .*{says}"):
             inventory.find(name)
-    assert [inventory.find(one.id) for one in healthy] == healthy
-    assert [inventory.find(one.uuid[:12]) for one in healthy] == healthy
+    assert [inventory.find(card.id) for card in healthy] == healthy
+    assert [inventory.find(card.uuid[:12]) for card in healthy] == healthy
     assert inventory.find("auto") in healthy
     same = inventory.same_model(healthy[0])
     assert same[0] == healthy[0] and lost not in same
-    assert all(says in one.problem for one in inventory.states([lost]) if not tells_uuid)
-    assert not any(one.problem for one in inventory.states(healthy))
+    assert all(says in card.problem for card in inventory.states([lost]) if not tells_uuid)
+    assert not any(card.problem for card in inventory.states(healthy))
     machine.fails.clear()
-    assert cards() == before, "it may come back"
+    assert cards() == before, "the card may come back"
 
 
 @pytest.mark.parametrize(("visible", "hidden"), [
     ("1", [False, True]), ("2,1", [False, False]), ("0,1", [False, True]), ("", [True, True])])
-def test_indices_of_visible_devices_are_the_drivers_with_a_card_lost(
+def test_visible_device_indices_count_lost_cards(
         visible: str, hidden: list[bool], machine: Machine,
         monkeypatch: pytest.MonkeyPatch) -> None:
     machine.fails["GetHandleByIndex", machine.cards[0]["uuid"]] = LOST
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     lost, *others = cards()
     assert "GPU is lost" in lost.unusable
-    assert ["hides it" in one.unusable for one in others] == hidden
+    assert ["hides it" in card.unusable for card in others] == hidden
 
 
-def test_of_a_lost_card_with_mig_the_instances_are_said_to_be_lost(machine: Machine) -> None:
+def test_instances_of_a_lost_mig_card_are_reported_lost(machine: Machine) -> None:
     machine.mig = True
     before = cards()
     assert len(before) == 9
     machine.fails["GetHandleByIndex", machine.cards[1]["uuid"]] = LOST
     after = cards()
-    assert [one for one in after if one.index != 1] == [one for one in before if one.index != 1]
-    assert [one.id for one in after if one.index == 1] == ["cuda:1"]
+    assert [card for card in after if card.index != 1] == [
+        card for card in before if card.index != 1]
+    assert [card.id for card in after if card.index == 1] == ["cuda:1"]
     with pytest.raises(DeviceFault, match=r"cuda:1:0 .*cuda:1 \(NVML: GPU is lost\)"):
         inventory.find("cuda:1:0")
 
@@ -153,19 +154,19 @@ def test_of_a_lost_card_with_mig_the_instances_are_said_to_be_lost(machine: Mach
 @pytest.mark.parametrize(("call", "code", "left"), [
     ("GetMigDeviceHandleByIndex", LOST, "GPU is lost"), ("GetName", LOST, "GPU is lost"),
     ("GetMigDeviceHandleByIndex", pynvml.NVML_ERROR_NOT_FOUND, None)])
-def test_an_instance_that_fails_leaves_its_card_and_its_sibling(
+def test_failed_mig_instance_leaves_its_card_and_sibling_usable(
         call: str, code: int, left: str | None, machine: Machine) -> None:
     machine.mig = True
     before = cards()
     machine.fails[call, before[1].uuid] = code
-    after = {one.id: one for one in cards()}
+    after = {card.id: card for card in cards()}
     assert left is None or left in after["cuda:0:0"].unusable
-    assert {one for one in before if one.id != "cuda:0:0"} == {
-        one for one in after.values() if one.id != "cuda:0:0"}
+    assert {card for card in before if card.id != "cuda:0:0"} == {
+        card for card in after.values() if card.id != "cuda:0:0"}
     assert ("cuda:0:0" in after) == (left is not None)
 
 
-def test_a_driver_that_cannot_count_its_cards_is_told_with_a_card_that_is_asked_for(
+def test_missing_card_error_includes_the_driver_problem(
         machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     listing = device.Listing(problem="NVML: Driver Not Loaded")
     monkeypatch.setitem(inventory._LISTERS, "nvidia", lambda: listing)
@@ -173,16 +174,16 @@ def test_a_driver_that_cannot_count_its_cards_is_told_with_a_card_that_is_asked_
         inventory.find("cuda:0")
 
 
-def test_a_card_that_hangs_while_it_is_listed_is_marked_and_asked_once(machine: Machine) -> None:
+def test_card_that_hangs_while_listed_is_unusable_and_read_once(machine: Machine) -> None:
     before = cards()
     machine.hangs.add(("GetMemoryInfo", before[0].uuid))
     for _ in range(4):
-        began = time.monotonic()
+        start = time.monotonic()
         hung, *others = cards()
-        assert time.monotonic() - began < HUNG_S + 2
+        assert time.monotonic() - start < HUNG_S + 2
         assert hung.id == "cuda:0" and "no answer since" in hung.unusable
         assert others == before[1:]
-    assert machine.hung == [before[0].uuid] and len(waiting()) == 1
+    assert machine.hung == [before[0].uuid] and len(driver_threads()) == 1
     assert inventory.find("cuda:1") == before[1]
     with pytest.raises(DeviceFault, match="cuda:0 cannot be used: no answer since"):
         inventory.find("cuda:0")
@@ -192,36 +193,37 @@ def test_a_card_that_hangs_while_it_is_listed_is_marked_and_asked_once(machine: 
 
 
 @pytest.mark.parametrize("stuck", [{0}, {1}, {0, 2}, {0, 1, 2}])
-def test_a_hanging_question_about_a_card_silences_no_other(
+def test_hanging_card_does_not_block_the_others(
         stuck: set[int], machine: Machine) -> None:
-    all_of = cards()
-    machine.hangs |= {("GetUtilizationRates", all_of[index].uuid) for index in stuck}
-    began = time.monotonic()
+    devices = cards()
+    machine.hangs |= {("GetUtilizationRates", devices[index].uuid) for index in stuck}
+    start = time.monotonic()
     for _ in range(4):
-        now = inventory.states(all_of)
-        assert ["no answer since" in one.problem for one in now] == [
-            one.index in stuck for one in all_of]
-    assert time.monotonic() - began < 2 * HUNG_S + 1, "they are waited for at once, and once"
-    for one in all_of:
-        assert bool(gate.look(one, pause=lambda _: None)) == (one.index in stuck)
-    assert sorted(machine.hung) == sorted(all_of[index].uuid for index in stuck)
-    assert len(waiting()) == len(stuck), "a card that hangs holds one thread"
+        now = inventory.states(devices)
+        assert ["no answer since" in card.problem for card in now] == [
+            card.index in stuck for card in devices]
+    assert time.monotonic() - start < 2 * HUNG_S + 1, "hanging cards are awaited together, and once"
+    for card in devices:
+        assert bool(gate.look(card, pause=lambda _: None)) == (card.index in stuck)
+    assert sorted(machine.hung) == sorted(devices[index].uuid for index in stuck)
+    assert len(driver_threads()) == len(stuck), "each hanging card holds one thread"
     machine.hangs.clear()
     machine.free.set()
-    assert until(lambda: not any(one.problem for one in inventory.states(all_of)), 20)
+    assert until(lambda: not any(card.problem for card in inventory.states(devices)), 20)
 
 
-def test_instances_of_one_card_are_one_question(machine: Machine) -> None:
+def test_mig_instances_of_one_card_are_read_in_one_call(machine: Machine) -> None:
     machine.mig = True
-    all_of = cards()
-    machine.hangs |= {("GetUtilizationRates", one.uuid) for one in all_of[:3]}
+    devices = cards()
+    machine.hangs |= {("GetUtilizationRates", card.uuid) for card in devices[:3]}
     for _ in range(2):
-        assert [bool(one.problem) for one in inventory.states(all_of)] == [True] * 3 + [False] * 6
-        assert [bool(inventory.state(one).problem) for one in all_of[:3]] == [True] * 3
-    assert len(machine.hung) == len(waiting()) == 1
+        problems = [bool(state.problem) for state in inventory.states(devices)]
+        assert problems == [True] * 3 + [False] * 6
+        assert [bool(inventory.state(card).problem) for card in devices[:3]] == [True] * 3
+    assert len(machine.hung) == len(driver_threads()) == 1
 
 
-def test_many_who_ask_about_a_card_that_hangs_hold_one_thread_of_the_driver(
+def test_many_readers_of_a_hanging_card_hold_one_thread(
         machine: Machine) -> None:
     stuck, *others = cards()
     machine.hangs.add(("GetUtilizationRates", stuck.uuid))
@@ -230,37 +232,37 @@ def test_many_who_ask_about_a_card_that_hangs_hold_one_thread_of_the_driver(
     def ask(card: Device) -> Callable[[], None]:
         return lambda: problems.append(inventory.state(card).problem)
 
-    who = [threading.Thread(target=ask(card)) for card in [stuck] * 8 + others * 4]
-    for one in who:
-        one.start()
-    for one in who:
-        one.join(20)
+    threads = [threading.Thread(target=ask(card)) for card in [stuck] * 8 + others * 4]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
     assert len(problems) == 16 and sum(map(bool, problems)) == 8
-    assert len(machine.hung) == 1 and len(waiting()) == 1
+    assert len(machine.hung) == 1 and len(driver_threads()) == 1
 
 
-def test_who_asks_while_another_is_answered_gets_an_answer_made_after_the_question() -> None:
-    patience: BoundedCaller[int] = BoundedCaller()
+def test_concurrent_caller_gets_a_result_made_after_its_request() -> None:
+    caller: BoundedCaller[int] = BoundedCaller()
     free = threading.Event()
-    early = patience.ask(lambda: (free.wait(60) and 1) or 1, 20)
-    late = [patience.ask(lambda number=number: number, 20)  # type: ignore[misc]
+    early = caller.start(lambda: (free.wait(60) and 1) or 1, 20)
+    late = [caller.start(lambda number=number: number, 20)  # type: ignore[misc]
             for number in (2, 3)]
     free.set()
     assert [late[1](), late[0](), early()] == [3, 2, 1]
 
 
-def test_who_asks_late_of_a_call_that_hangs_waits_no_longer_than_the_first() -> None:
-    patience: BoundedCaller[bool] = BoundedCaller()
+def test_late_caller_waits_no_longer_than_the_first() -> None:
+    caller: BoundedCaller[bool] = BoundedCaller()
     free = threading.Event()
-    first = patience.ask(lambda: free.wait(60), 0.4)
+    first = caller.start(lambda: free.wait(60), 0.4)
     with pytest.raises(CallTimeout) as silence:
         first()
-    began = time.monotonic()
+    start = time.monotonic()
     for _ in range(3):
         with pytest.raises(CallTimeout) as again:
-            patience.call(lambda: True, 0.4)
+            caller.call(lambda: True, 0.4)
         assert again.value.since == silence.value.since
-    assert time.monotonic() - began < 0.3
+    assert time.monotonic() - start < 0.3
     free.set()
-    assert until(lambda: not waiting())
-    assert patience.call(lambda: True, 5)
+    assert until(lambda: not driver_threads())
+    assert caller.call(lambda: True, 5)

@@ -1,4 +1,4 @@
-"""Telling foreign processes on a card from ours, with real processes and the lists of drivers."""
+"""Foreign processes on a card are told from ours, for all the ways in which drivers list pids."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.processes import alive, kill, python, until
 
 STRANGER = os.getppid()
 NOBODY = 1 << 23
-"""Above every pid that Linux gives (PID_MAX_LIMIT is 1 << 22)."""
+"""Above the largest pid of Linux (PID_MAX_LIMIT is 1 << 22)."""
 
 
 @pytest.fixture
@@ -34,7 +34,8 @@ def child() -> Iterator[int]:
         process.kill()
 
 
-def test_who_is_foreign(child: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_foreign_processes_by_what_the_driver_lists(
+        child: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(foreign_processes, "in_first_namespace", lambda: True)
     cases: list[tuple[str, list[tuple[int, ...] | None], int, tuple[int, ...], str]] = [
         ("nobody yet", [()], 2, (), BY_NUMBER),
@@ -54,50 +55,50 @@ def test_who_is_foreign(child: int, monkeypatch: pytest.MonkeyPatch) -> None:
         ("a list that comes and goes", [(child,), None], 2, (), NOT_LISTED),
     ]
     for name, lists, runners, expected, doubt in cases:
-        census = ProcessClassifier(own_processes, lambda runners=runners: runners)  # type: ignore[misc]
-        companies = [census.look(pids) for pids in lists]
-        assert census.foreign(companies) == (expected, doubt), name
+        classifier = ProcessClassifier(own_processes, lambda runners=runners: runners)  # type: ignore[misc]
+        observations = [classifier.classify(pids) for pids in lists]
+        assert classifier.foreign(observations) == (expected, doubt), name
 
 
-def test_a_stranger_among_ours_is_told_whatever_else_is_listed(child: int) -> None:
+def test_stranger_among_our_processes_is_always_found(child: int) -> None:
     others = (0, NOBODY, child)
     for count in range(len(others) + 1):
         for order in itertools.permutations((*others[:count], STRANGER, child)):
-            census = ProcessClassifier(own_processes, lambda: 9)
-            found, _ = census.foreign([census.look(order)])
-            assert found == (STRANGER,)
+            classifier = ProcessClassifier(own_processes, lambda: 9)
+            foreign, _ = classifier.foreign([classifier.classify(order)])
+            assert foreign == (STRANGER,)
 
 
-def test_a_process_of_ours_stays_ours_while_it_is_listed_even_without_its_parent() -> None:
+def test_our_process_stays_ours_while_it_is_listed() -> None:
     code = ("import subprocess, sys, time; "
             "print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']).pid, "
             "flush=True); time.sleep(60)")
-    census = ProcessClassifier(own_processes, lambda: 1)
+    classifier = ProcessClassifier(own_processes, lambda: 1)
     with subprocess.Popen(python(code), stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         orphan = int(parent.stdout.readline())
         try:
-            companies = [census.look((orphan,))]
+            observations = [classifier.classify((orphan,))]
             parent.kill()
             parent.wait()
             assert orphan not in own_processes() and alive(orphan)
-            companies.append(census.look((orphan,)))
-            assert census.foreign(companies)[0] == ()
+            observations.append(classifier.classify((orphan,)))
+            assert classifier.foreign(observations)[0] == ()
         finally:
             kill(orphan)
-    census.look(())
-    again = census.look((STRANGER,))
-    assert census.foreign([again])[0] == (STRANGER,)
+    classifier.classify(())
+    again = classifier.classify((STRANGER,))
+    assert classifier.foreign([again])[0] == (STRANGER,)
 
 
-def test_a_container_says_that_it_may_not_see_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    census = ProcessClassifier(own_processes, lambda: 1)
-    company = census.look((os.getpid(),))
+def test_container_reports_that_processes_may_be_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    classifier = ProcessClassifier(own_processes, lambda: 1)
+    observation = classifier.classify((os.getpid(),))
     monkeypatch.setattr(foreign_processes, "FIRST_NAMESPACE", 1)
-    assert census.foreign([company])[1] == foreign_processes.HIDDEN
+    assert classifier.foreign([observation])[1] == foreign_processes.HIDDEN
 
 
-def test_ours_are_what_the_guards_run(tmp_path: Path) -> None:
+def test_own_processes_include_supervisors_and_their_children(tmp_path: Path) -> None:
     lines: list[bytes] = []
     code = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
     with Guarded(python(code), cwd=tmp_path, env={}, on_line=lines.append) as guarded:

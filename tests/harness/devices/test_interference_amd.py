@@ -1,4 +1,4 @@
-"""An AMD card over a measurement: its tools take too long to be asked about every block."""
+"""An AMD card is checked once for the whole measurement: its tools are too slow for every block."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tests.support.paths import DATA
 CARD = Device(id="hip:0", kind="amd", name="AMD Instinct MI210", uuid="GPU-1")
 POWER = DATA / "devices" / "metric_power_rocm6.0.json"
 PROCESSES = POWER.with_name("process_two_procs_rocm6.2.json")
-COMES = f"process {os.getppid()} came onto the card"
+APPEARED = f"process {os.getppid()} started to use the card"
 
 
 @pytest.fixture
 def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Have amd-smi say who is on the card and whether it is throttled, from now on."""
+    """Return a function that sets the pids and the throttle status that amd-smi prints."""
     folder = tmp_path / "bin"
     folder.mkdir()
     tool = folder / "amd-smi"
@@ -37,7 +37,7 @@ def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
 
-    def says(*pids: int, throttle: str = "UNTHROTTLED") -> None:
+    def prints(*pids: int, throttle: str = "UNTHROTTLED") -> None:
         [metric], [running] = json.loads(POWER.read_text()), json.loads(PROCESSES.read_text())
         metric["power"]["throttle_status"] = throttle
         listed = [{"process_info": {**running["process_list"][0]["process_info"], "pid": pid}}
@@ -47,22 +47,22 @@ def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]
             (tmp_path / "new").write_text(json.dumps(answer))
             (tmp_path / "new").replace(tmp_path / name)
 
-    says(os.getpid())
-    return says
+    prints(os.getpid())
+    return prints
 
 
 @pytest.fixture
 def watching(card: Callable[..., None]) -> Iterator[InterferenceMonitor]:
-    with interference.monitored(CARD) as found:
-        assert found is not None
-        yield found
+    with interference.monitored(CARD) as monitor:
+        assert monitor is not None
+        yield monitor
 
 
 @pytest.fixture
 def patient(card: Callable[..., None]) -> Iterator[InterferenceMonitor]:
-    with interference.monitored(CARD, patient=True) as found:
-        assert found is not None
-        yield found
+    with interference.monitored(CARD, patient=True) as monitor:
+        assert monitor is not None
+        yield monitor
 
 
 def block(watching: InterferenceMonitor) -> str:
@@ -70,37 +70,39 @@ def block(watching: InterferenceMonitor) -> str:
     return watching.voids(began_ns, perf_counter_ns())
 
 
-@pytest.mark.parametrize(("pids", "throttle", "why"), [
+@pytest.mark.parametrize(("pids", "throttle", "reason"), [
     ((), "UNTHROTTLED", ""),
-    ((os.getppid(),), "UNTHROTTLED", COMES),
-    ((), "THROTTLED", ""),  # for heat or for power: it does not say, and power is the normal state
+    ((os.getppid(),), "UNTHROTTLED", APPEARED),
+    ((), "THROTTLED", ""),  # may mean the power limit, which is the normal state
 ])
-def test_who_comes_while_it_is_timed_on_voids_all_of_it(
-        pids: tuple[int, ...], throttle: str, why: str, card: Callable[..., None],
+def test_process_that_appears_voids_the_whole_measurement(
+        pids: tuple[int, ...], throttle: str, reason: str, card: Callable[..., None],
         watching: InterferenceMonitor) -> None:
     assert block(watching) == ""
     card(os.getpid(), *pids, throttle=throttle)
     began_ns = perf_counter_ns()
-    assert block(watching) == "", "what is repeated at once would find the same sample"
-    assert perf_counter_ns() - began_ns < 50e6, "a block waits for no tool"
-    assert watching.voids_all() == why
+    assert block(watching) == "", "a block repeated at once would get the same sample"
+    assert perf_counter_ns() - began_ns < 50e6, "no block waits for a tool"
+    assert watching.voids_all() == reason
 
 
-def test_who_was_there_before_is_told_and_voids_nothing(card: Callable[..., None]) -> None:
+def test_earlier_process_is_reported_and_voids_nothing(card: Callable[..., None]) -> None:
     card(os.getpid(), os.getppid())
     with interference.monitored(CARD) as watching:
         assert watching is not None
         assert block(watching) == "" == watching.voids_all()
-        told = {one.kind: one.detail for one in watching.evidence({})}
-    assert str(os.getppid()) in told[interference.COMPANY] and told["clocks"] == "up to 10 W"
-    assert told[interference.STRANGER] == f"timed beside process {os.getppid()}, of no kopt"
+        details = {line.kind: line.detail for line in watching.evidence({})}
+    assert str(os.getppid()) in details[interference.COMPANY]
+    assert details["clocks"] == "up to 10 W"
+    assert details[interference.STRANGER] == (
+        f"timed beside process {os.getppid()}, which no kopt started")
 
 
 OTHER_KOPT = """\
 import os, subprocess, sys
 from harness.devices.monitoring import tenants
 if os.fork():
-    os._exit(0)  # it is nobody's child then
+    os._exit(0)  # the other kopt is no descendant of the test
 with tenants.registered(sys.argv[1]), subprocess.Popen(["sleep", "60"]) as runner:
     print(runner.pid, flush=True)
     sys.stdin.read()
@@ -110,24 +112,25 @@ with tenants.registered(sys.argv[1]), subprocess.Popen(["sleep", "60"]) as runne
 
 @contextmanager
 def other_kopt(device: str) -> Iterator[int]:
-    """Have another kopt on a device, which is no family of ours; yields a process of its."""
+    """Register another kopt, no descendant of ours, on a device; yield the pid of its runner."""
     with subprocess.Popen([sys.executable, "-c", OTHER_KOPT, device], text=True,
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         yield int(other.stdout.readline())
 
 
-def test_another_kopt_s_process_is_company_and_no_stranger(card: Callable[..., None]) -> None:
-    with other_kopt(CARD.lock_name) as theirs:
-        card(os.getpid(), theirs)
+def test_process_of_another_kopt_is_no_stranger(card: Callable[..., None]) -> None:
+    with other_kopt(CARD.lock_name) as other_pid:
+        card(os.getpid(), other_pid)
         with interference.monitored(CARD) as watching:
             assert watching is not None
-            told = {one.kind: one.detail for one in watching.evidence({})}
-    assert str(theirs) in told[interference.COMPANY] and interference.STRANGER not in told
+            details = {line.kind: line.detail for line in watching.evidence({})}
+    assert str(other_pid) in details[interference.COMPANY]
+    assert interference.STRANGER not in details
 
 
 class Listed:
-    """A card that shows so many processes."""
+    """A card that lists these pids."""
 
     def __init__(self, *pids: int) -> None:
         self._pids = pids
@@ -136,48 +139,45 @@ class Listed:
         return Sample(at_ns=perf_counter_ns(), pids=self._pids)
 
 
-def test_of_several_cards_each_knows_its_own_kopts() -> None:
-    """A campaign on two cards, and another kopt on the second of them alone."""
-    with other_kopt("gpu-second") as theirs, \
+def test_each_of_several_cards_has_its_own_registered_users() -> None:
+    """Another kopt is registered on the second of two cards alone."""
+    with other_kopt("gpu-second") as other_pid, \
             TelemetryWatch(Listed(os.getpid()), runners=lambda: 9) as first, \
-            TelemetryWatch(Listed(os.getpid(), theirs, os.getppid()), runners=lambda: 9) as second:
-        found = InterferenceMonitor(first, second, neighbours=[
+            TelemetryWatch(Listed(os.getpid(), other_pid, os.getppid()),
+                           runners=lambda: 9) as second:
+        monitor = InterferenceMonitor(first, second, detectors=[
             StrangerDetector("gpu-first"), StrangerDetector("gpu-second")])
-    assert (found.residents, found.strangers) == ({theirs, os.getppid()}, {os.getppid()})
+    assert (monitor.residents, monitor.strangers) == ({other_pid, os.getppid()}, {os.getppid()})
 
 
-def test_who_is_ending_is_no_stranger() -> None:
-    """A runner that a loop on the card has just dropped is in no family any more."""
+def test_ending_process_is_no_stranger() -> None:
+    """A runner that a loop has just ended is no descendant of ours any more."""
     with subprocess.Popen(["sleep", "60"]) as dropped:
-        asked: list[set[int]] = []
+        requests: list[set[int]] = []
 
         class Leaving(StrangerDetector):
             def strangers(self, listed: Iterable[int]) -> set[int]:
-                asked.append(set(listed))
+                requests.append(set(listed))
                 dropped.kill()
                 dropped.wait()
                 return {dropped.pid}
 
         with TelemetryWatch(Listed(os.getpid(), os.getppid()), runners=lambda: 9) as watch:
-            assert (
-                InterferenceMonitor(
-                    watch, neighbours=[Leaving("gpu-leaving")]
-                ).strangers
-                == set()
-            )
-    assert asked == [{os.getpid(), os.getppid()}] * 2
+            monitor = InterferenceMonitor(watch, detectors=[Leaving("gpu-leaving")])
+            assert monitor.strangers == set()
+    assert requests == [{os.getpid(), os.getppid()}] * 2
 
 
-def test_a_tool_that_fails_voids_nothing_and_is_told(card: Callable[..., None], tmp_path: Path,
+def test_failing_tool_is_reported_and_voids_nothing(card: Callable[..., None], tmp_path: Path,
                                                      watching: InterferenceMonitor) -> None:
     assert block(watching) == ""
     (tmp_path / "metric").unlink()
     assert watching.voids_all() == ""
-    [told] = [one.detail for one in watching.evidence({}) if "not all known" in one.detail]
-    assert "samples failed" in told
+    [detail] = [line.detail for line in watching.evidence({}) if "not all known" in line.detail]
+    assert "samples failed" in detail
 
 
-def test_a_run_of_a_benchmark_is_repeated(card: Callable[..., None],
+def test_voided_benchmark_run_is_repeated(card: Callable[..., None],
                                           patient: InterferenceMonitor) -> None:
     runs = []
 
@@ -187,5 +187,5 @@ def test_a_run_of_a_benchmark_is_repeated(card: Callable[..., None],
         return len(runs)
 
     undisturbed = CleanRuns(patient)
-    count = undisturbed(run)  # the sample before the second one may still be of the first
-    assert count in (2, 3) and undisturbed.voided == {COMES: count - 1}
+    count = undisturbed(run)  # the sample before the second run may still be that of the first
+    assert count in (2, 3) and undisturbed.voided == {APPEARED: count - 1}

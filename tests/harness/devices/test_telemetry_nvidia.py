@@ -1,4 +1,4 @@
-"""Samples and modes of NVIDIA cards: recorded NVML values, and a real card where there is one."""
+"""Samples and sharing modes of NVIDIA cards, from recorded NVML values and a real card."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def recorded_nvml(**changes: Any) -> Any:
     nvml = RecordedNvml([{**recorded()[1], **changes.pop("card", {})}], **changes)
 
     def clock(card: dict[str, Any], kind: int) -> int:
-        if kind != nvml.NVML_CLOCK_SM:  # the only one that was recorded
+        if kind != nvml.NVML_CLOCK_SM:  # no other clock was recorded
             raise nvml.NVMLError(nvml.NVML_ERROR_NOT_SUPPORTED)
         return int(card["sm_mhz"])
 
@@ -35,7 +35,7 @@ def recorded_nvml(**changes: Any) -> Any:
     return nvml
 
 
-def test_a_recorded_h200_is_sampled() -> None:
+def test_source_samples_a_recorded_h200() -> None:
     nvml = recorded_nvml()
     source = NvmlSource(nvml.cards[0]["uuid"], nvml)
     before = time.perf_counter_ns()
@@ -44,7 +44,8 @@ def test_a_recorded_h200_is_sampled() -> None:
     assert replace(sample, at_ns=0) == readings(1)[0]
 
 
-def test_a_lost_card_is_told_and_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_card_is_reported_and_sampled_again_when_it_is_back(
+        monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(telemetry, "PATIENCE_S", 20.0)
     nvml = recorded_nvml()
     source = NvmlSource(nvml.cards[0]["uuid"], nvml)
@@ -55,7 +56,7 @@ def test_a_lost_card_is_told_and_found_again(monkeypatch: pytest.MonkeyPatch) ->
         assert watching.between(*block()).samples == 1
 
 
-def test_a_card_that_answers_nothing_is_a_failure_and_one_missing_call_is_not() -> None:
+def test_sample_fails_only_if_every_call_fails() -> None:
     nvml = recorded_nvml()
 
     def broken(*_: object) -> None:
@@ -74,50 +75,51 @@ def test_a_card_that_answers_nothing_is_a_failure_and_one_missing_call_is_not() 
     assert source.sample().sm_mhz == 345  # through a new handle
 
 
-@pytest.mark.parametrize(("compute_mode", "mig", "one_process", "words"), [
+@pytest.mark.parametrize(("compute_mode", "mig", "one_process", "note"), [
     (0, False, False, ""), (3, False, True, f"EXCLUSIVE_PROCESS: {ONE_PROCESS}"),
     (1, False, True, f"EXCLUSIVE_THREAD: {ONE_PROCESS}"),
     (2, False, False, "PROHIBITED: no process may use the card"),
     (0, True, True, f"a MIG instance: {ONE_PROCESS}")])
-def test_a_card_that_two_processes_cannot_share_is_recognised(
-        compute_mode: int, mig: bool, one_process: bool, words: str,
+def test_mode_says_whether_processes_may_share_a_card(
+        compute_mode: int, mig: bool, one_process: bool, note: str,
         monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = recorded_nvml(card={"compute_mode": compute_mode}, mig=mig)
 
-    def read(asked: list[Device]) -> list[DeviceState]:
-        return [NvmlReader(nvml).state(replace(one, uuid=nvml.cards[0]["uuid"])) for one in asked]
+    def read(devices: list[Device]) -> list[DeviceState]:
+        return [NvmlReader(nvml).state(replace(device, uuid=nvml.cards[0]["uuid"]))
+                for device in devices]
 
     monkeypatch.setitem(inventory._READERS, "nvidia", read)
-    found = sharing_mode(NvmlReader(nvml).devices()[-1])
-    assert (found.one_process, found.words, found.mig) == (one_process, words, mig)
+    mode = sharing_mode(NvmlReader(nvml).devices()[-1])
+    assert (mode.one_process, mode.note, mode.mig) == (one_process, note, mig)
 
 
-def test_the_mode_of_a_card_that_does_not_answer_is_the_listed_one(
+def test_mode_of_a_silent_card_is_the_listed_one(
         monkeypatch: pytest.MonkeyPatch) -> None:
     card = NvmlReader(recorded_nvml(card={"compute_mode": 3})).devices()[0]
     monkeypatch.setattr(inventory, "_known", {})
-    monkeypatch.setitem(inventory._READERS, "nvidia", lambda asked: [
-        DeviceState(device=one.id, at=0.0, problem="lost") for one in asked])
-    assert sharing_mode(card).one_process and not sharing_mode(inventory.find("cpu")).words
+    monkeypatch.setitem(inventory._READERS, "nvidia", lambda devices: [
+        DeviceState(device=device.id, at=0.0, problem="lost") for device in devices])
+    assert sharing_mode(card).one_process and not sharing_mode(inventory.find("cpu")).note
 
 
-def test_nothing_of_nvml_is_loaded_before_the_first_sample() -> None:
+def test_nvml_is_loaded_with_the_first_sample() -> None:
     code = ("import sys, harness.devices.monitoring.telemetry_nvidia as n; n.NvmlSource('GPU-0'); "
             "print([name for name in sys.modules if 'pynvml' in name])")
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT,
-                          capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.strip() == "[]"
+    process = subprocess.run([sys.executable, "-c", code], cwd=ROOT,
+                             capture_output=True, text=True, check=True, timeout=60)
+    assert process.stdout.strip() == "[]"
 
 
 @pytest.mark.gpu
-def test_a_real_card_is_watched_and_an_idle_one_voids_nothing() -> None:
+def test_idle_real_card_voids_no_block() -> None:
     card = next(one for one in inventory.inventory() if one.kind == "nvidia" and not one.unusable)
     with watch(NvmlSource(card.uuid), interval_s=telemetry.INTERVAL_S) as watching:
         watching.between(*block())  # the first sample loads NVML
-        began = time.perf_counter()
-        found = [watching.between(*block()) for _ in range(100)]
-        cost_ms = 10 * (time.perf_counter() - began)
-    print(f"{cost_ms:.2f} ms a sample; {found[-1]}; {sharing_mode(card)}")
-    assert not found[-1].unavailable and found[-1].sm_mhz and found[-1].temperature_c
-    assert not any(one.slowdown for one in found)
+        start = time.perf_counter()
+        healths = [watching.between(*block()) for _ in range(100)]
+        cost_ms = 10 * (time.perf_counter() - start)
+    print(f"{cost_ms:.2f} ms a sample; {healths[-1]}; {sharing_mode(card)}")
+    assert not healths[-1].unavailable and healths[-1].sm_mhz and healths[-1].temperature_c
+    assert not any(health.slowdown for health in healths)
     assert cost_ms < 20

@@ -1,4 +1,4 @@
-"""Who works on a card: kopts known to each other by pid, and the strangers among its processes."""
+"""Users of a card are registered by pid; processes that belong to none of them are strangers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from harness.devices.monitoring.tenants import StrangerDetector
 from tests.support.processes import kill, owner, until
 
 STRANGER = os.getppid()
-NOBODY = 1 << 23
-TENANT = """
+UNUSED_PID = 1 << 23
+OTHER_KOPT = """
 import subprocess, sys, time
 from harness.devices.monitoring import tenants
 with tenants.registered("gpu-1"):
@@ -34,9 +34,9 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @contextmanager
-def tenant() -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """Yield another kopt on the card, and its runner's pid."""
-    with owner(TENANT) as process:
+def registered_kopt() -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Yield another kopt registered on the card, and the pid of its runner."""
+    with owner(OTHER_KOPT) as process:
         assert process.stdout is not None
         runner = int(process.stdout.readline())
         try:
@@ -46,7 +46,7 @@ def tenant() -> Iterator[tuple[subprocess.Popen[bytes], int]]:
             kill(runner)
 
 
-def test_a_tenant_is_seen_by_others_and_gone_with_its_block() -> None:
+def test_device_is_in_use_while_a_user_is_registered() -> None:
     assert not tenants.is_in_use("gpu-24")
     with tenants.registered("gpu-24"), tenants.registered("gpu-24"):
         assert tenants.is_in_use("gpu-24")
@@ -54,55 +54,55 @@ def test_a_tenant_is_seen_by_others_and_gone_with_its_block() -> None:
     assert not tenants.is_in_use("gpu-24")
 
 
-def test_tenants_are_known_by_pid_until_they_are_gone() -> None:
-    with tenant() as (other, _), tenants.registered("gpu-1"):
+def test_registered_pids_are_those_of_living_users() -> None:
+    with registered_kopt() as (other, _), tenants.registered("gpu-1"):
         assert tenants.registered_pids("gpu-1") == {other.pid, os.getpid()}
         other.kill()
         other.wait()
         assert tenants.registered_pids("gpu-1") == {os.getpid()}
 
 
-def test_the_next_first_tenant_forgets_who_was_there_before(locks: Path) -> None:
-    with tenant():
+def test_first_user_empties_the_file_of_former_users(locks: Path) -> None:
+    with registered_kopt():
         pass
     assert until(lambda: not tenants.is_in_use("gpu-1"))
     with tenants.registered("gpu-1"):
         assert len((locks / "gpu-1.tenants").read_text().splitlines()) == 1
 
 
-def test_a_pid_of_another_namespace_tells_nothing(locks: Path) -> None:
+def test_user_of_another_pid_namespace_hides_all_strangers(locks: Path) -> None:
     with tenants.registered("gpu-1"):
         with (locks / "gpu-1.tenants").open("a") as file:
             file.write("no line\n-1 2\n7 7 7\n")
         assert tenants.registered_pids("gpu-1") is None
-        near = StrangerDetector("gpu-1")
-        assert near.strangers([os.getpid(), STRANGER]) == set()
+        detector = StrangerDetector("gpu-1")
+        assert detector.strangers([os.getpid(), STRANGER]) == set()
 
 
-def test_strangers_are_neither_ours_nor_a_tenants() -> None:
-    with tenant() as (other, runner), tenants.registered("gpu-1"):
-        near = StrangerDetector("gpu-1")
-        assert near.strangers([runner, other.pid, os.getpid()]) == set()
-        assert near.strangers([runner, STRANGER, NOBODY, 0]) == {STRANGER}
+def test_strangers_are_processes_that_no_kopt_started() -> None:
+    with registered_kopt() as (other, runner), tenants.registered("gpu-1"):
+        detector = StrangerDetector("gpu-1")
+        assert detector.strangers([runner, other.pid, os.getpid()]) == set()
+        assert detector.strangers([runner, STRANGER, UNUSED_PID, 0]) == {STRANGER}
 
 
-def test_pids_tell_who_is_a_stranger_once_one_of_ours_was_listed(
+def test_strangers_are_found_only_after_one_of_our_pids_was_listed(
         monkeypatch: pytest.MonkeyPatch) -> None:
-    near = StrangerDetector("gpu-1")
+    detector = StrangerDetector("gpu-1")
     with tenants.registered("gpu-1"):
-        assert near.strangers([STRANGER]) == set(), "it may be the host's name for one of ours"
-        assert near.strangers([os.getpid()]) == set()
-        assert near.strangers([STRANGER]) == {STRANGER}
+        assert detector.strangers([STRANGER]) == set(), "may be our process by the host's pid"
+        assert detector.strangers([os.getpid()]) == set()
+        assert detector.strangers([STRANGER]) == {STRANGER}
         other = StrangerDetector("gpu-1")
         monkeypatch.setattr(foreign_processes, "in_first_namespace", lambda: True)
-        assert other.strangers([STRANGER, NOBODY]) == {STRANGER, NOBODY}
+        assert other.strangers([STRANGER, UNUSED_PID]) == {STRANGER, UNUSED_PID}
 
 
-@pytest.mark.parametrize("know", [tenants.is_in_use, tenants.registered_pids])
-def test_tenants_outlive_a_cleaner_of_old_files(know: Callable[[str], object],
+@pytest.mark.parametrize("query", [tenants.is_in_use, tenants.registered_pids])
+def test_user_registers_again_after_the_file_was_removed(query: Callable[[str], object],
                                                 locks: Path) -> None:
-    """Whoever came before the cleaner is not seen any more: looked at as anybody else."""
+    """A user of the removed file is not seen any more and counts as any other process."""
     with tenants.registered("gpu-1"):
         (locks / "gpu-1.tenants").unlink()
         with tenants.registered("gpu-1"):
-            assert know("gpu-1")
+            assert query("gpu-1")

@@ -288,7 +288,7 @@ def test_a_pid_is_told_while_another_thread_waits_for_the_end() -> None:
 LEAVING = """
 import os, sys
 from pathlib import Path
-from harness.isolation.process_tree import below
+from harness.isolation.process_tree import descendants
 from harness.isolation.guard import clean_env, Limits
 from harness.compile.kernel import Place, kind_of
 from harness.isolation.rpc import Peer
@@ -296,7 +296,7 @@ from harness.isolation.zygote_client import Zygote
 zygote = Zygote.inherited(kind_of(Place(device="cpu", scratch=""), "python"))
 peer = Peer("run.runner", cwd=Path(sys.argv[1]), limits=Limits(), env=clean_env(), zygote=zygote)
 peer.ask("ready", language="python", device="cpu", interpret=False)
-print(*below(peer._guarded.pid), flush=True)
+print(*descendants(peer._guarded.pid), flush=True)
 os.kill(os.getpid(), 9)
 """
 
