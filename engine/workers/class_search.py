@@ -1,4 +1,4 @@
-"""What is best in each config class of a kernel: searched for each, measured side by side."""
+"""Finds the best configuration of each config class, and measures these beside the common best."""
 
 from __future__ import annotations
 
@@ -10,94 +10,75 @@ from pathlib import Path
 
 import msgspec
 
-from engine.split import dispatch_columns
-from engine.split.languages.language import Language
 from engine.task import Task
 from engine.verify import gate, harness_client
 from engine.verify.fleet import FleetDevice
+from engine.workers.class_sizes import sizes
 from engine.workers.knob_search import search
 from engine.workers.protocol import Tick, WorkerBench
+from harness.benchmark.spec.command_target import CommandTarget
 from harness.formats import file_copy
 from harness.requests import EvaluateRequest, Progress
 from harness.search.space import knobs
 from harness.search.space.space import Config
 from harness.search.trials.trials import ConfigRows, Contender, LoopResult, Showing
 from harness.settings import Settings, Trees
-from harness.target import ConfigClass, Target
+from harness.target import Target
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
 
-MOST = 6
-"""Classes that are searched by themselves, those of most weight."""
+REPEATS = 5
+"""Fresh runs of the benchmark for each configuration that may be the best of some class."""
+MOST_CLASSES = 6
+"""Classes of a kernel that get a search of their own: those with most weight."""
 LEAST_TRIALS = 4
 PLAN = Plan(looks=(6,), alpha=0.05)
 
 
-def search_classes(task: Task, bench: WorkerBench, target: Target, tick: Tick,
+def search_classes(task: Task, bench: WorkerBench, tick: Tick,
                    cancel: threading.Event) -> LoopResult | None:
-    """Search for all classes, then for each; None when stopped before anything was found."""
-    found = search(task, bench, target, tick, cancel)
-    if found is None or len(target.classes) < 2:
-        return found
-    classes = sorted(target.classes, key=lambda one: -one.weight)[:MOST]
+    """Search for the best of all classes and of each; None when stopped before a trial was kept.
+
+    One run of a benchmark measures all classes, so that one search is enough. A kernel's classes
+    are searched one by one.
+    """
+    target = bench.target
+    if isinstance(target, CommandTarget):
+        return search(task, bench, tick, cancel, repeats=REPEATS)
+    common = search(task, bench, tick, cancel)
+    if common is None or len(target.classes) < 2:
+        return common
+    classes = sorted(target.classes, key=lambda config_class: -config_class.weight)[:MOST_CLASSES]
     share = msgspec.structs.replace(task, trials=max(LEAST_TRIALS, task.trials // len(classes)))
     configs: list[Config] = []
-    for one in classes:
+    for config_class in classes:
         if cancel.is_set():
-            return found
-        best = search(share, bench, replace(target, classes=(one,)), tick, cancel)
-        if best is not None and best.best != found.best and best.best not in configs:
-            configs.append(best.best)
-    contenders = tuple(_contenders(found, configs, bench, target, tick, cancel))
-    known = {one.name: sizes(target, one) for one in target.classes}
-    shared = [name for name in next(iter(known.values()))
-              if all(name in own for own in known.values())]
-    return replace(found, columns=tuple(shared), contenders=contenders, classes=tuple(
-        ConfigRows(name=name, cells=(tuple(str(own[column]) for column in shared),))
-        for name, own in known.items()))
+            return common
+        own = search(share, bench, tick, cancel, target=replace(target, classes=(config_class,)))
+        if own is not None and own.best != common.best and own.best not in configs:
+            configs.append(own.best)
+    contenders = tuple(_contenders(common, configs, bench, target, tick, cancel))
+    sizes_of = {one.name: sizes(target, one) for one in target.classes}
+    columns = [name for name in next(iter(sizes_of.values()))
+               if all(name in own for own in sizes_of.values())]
+    return replace(common, columns=tuple(columns), contenders=contenders, classes=tuple(
+        ConfigRows(name=name, cells=(tuple(str(own[column]) for column in columns),))
+        for name, own in sizes_of.items()))
 
 
-def parameters(language: Language, source: str, target: Target) -> dict[str, str]:
-    """Return what the entry's source calls the sizes of a task: arguments are told by their places,
-    and in Python a size may be a tensor's.
-    """
-    _, blocks = language.read(source)
-    names = {target.entry, *(block.default for block in blocks if block.entry == target.entry)}
-    entry = next((entry for name, entry in dispatch_columns.entries(language, source).items()
-                  if name in names), None)
-    if entry is None or len(entry.arguments) != len(target.args):
-        return {}
-    found: dict[str, str] = {}
-    for arg, name in zip(target.args, entry.arguments, strict=True):
-        sizes = {size: f"{name}.shape[{place}]" for place, size in enumerate(arg.shape or ())
-                 if isinstance(size, str) and size.isidentifier()}
-        for size, word in ({arg.name: name} if arg.kind == "scalar" else sizes).items():
-            if language.takes(entry, [word]):
-                found.setdefault(size, word)
-    return found
-
-
-def sizes(target: Target, config_class: ConfigClass) -> dict[str, int]:
-    """Return a class's sizes, and the whole numbers that the kernel is called with."""
-    scalars = {tensor.name: tensor.value for tensor in target.tensors(config_class)
-               if tensor.role == "scalar"}
-    return {**config_class.shape, **{name: value for name, value in scalars.items()
-                                     if isinstance(value, int)}}
-
-
-def _contenders(found: LoopResult, configs: list[Config], bench: WorkerBench, target: Target,
+def _contenders(common: LoopResult, configs: list[Config], bench: WorkerBench, target: Target,
                 tick: Tick, cancel: threading.Event) -> Iterator[Contender]:
-    """Yield the source's own configuration and those of single classes, beside the common best."""
-    own = found.trials[0].config if found.trials else found.best
-    if own != found.best and own not in configs and configs:
+    """Yield the classes' configurations, and the source's own, measured beside the common best."""
+    own = common.trials[0].config if common.trials else common.best
+    if own != common.best and own not in configs and configs:
         configs = [own, *configs]
-    common = _tree(bench, target, found.best, "common") if configs else ""
+    incumbent = _tree(bench, target, common.best, "common") if configs else ""
     for number, config in enumerate(configs, 1):
         if cancel.is_set():
             return
         tick("comparing", f"contender {number} of {len(configs)}", number / len(configs))
         tree = _tree(bench, target, config, f"contender-{number}")
-        verdict = _verdict(bench, target, Trees(candidate=tree, incumbent=common,
+        verdict = _verdict(bench, target, Trees(candidate=tree, incumbent=incumbent,
                                                 reference=bench.baseline), tick, cancel)
         if verdict.correct:
             yield Contender(config=config, showings=tuple(
@@ -107,18 +88,19 @@ def _contenders(found: LoopResult, configs: list[Config], bench: WorkerBench, ta
 
 def _verdict(bench: WorkerBench, target: Target, trees: Trees, tick: Tick,
              cancel: threading.Event) -> Verdict:
-    def on(card: FleetDevice) -> Verdict:
-        def tell(said: Progress) -> None:
-            tick(said.stage, said.detail, said.done)
+    def on_device(card: FleetDevice) -> Verdict:
+        def on_progress(progress: Progress) -> None:
+            tick(progress.stage, progress.detail, progress.done)
 
         request = EvaluateRequest(
             target=target, device=card.device.id, trees=trees,
             settings=Settings(scratch=bench.scratch, plan=PLAN, python=bench.python,
                               env=bench.env, incumbent_tree=bench.base_commit))
-        return harness_client.evaluate(request, progress=tell, cancel=cancel, warm=card.warm)
+        return harness_client.evaluate(request, progress=on_progress, cancel=cancel,
+                                       warm=card.warm)
 
-    return bench.fleet.run("loop", on, cancel=cancel, doubtful=gate.doubtful, spoilt=gate.spoilt,
-                           on_wait=lambda text: tick("waiting", text, None))
+    return bench.fleet.run("loop", on_device, cancel=cancel, doubtful=gate.doubtful,
+                           spoilt=gate.spoilt, on_wait=lambda text: tick("waiting", text, None))
 
 
 def _tree(bench: WorkerBench, target: Target, config: Config, name: str) -> str:

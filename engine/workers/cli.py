@@ -1,8 +1,8 @@
-"""The `cli` backend: any command as a worker, such as a coding agent's.
+"""The `cli` backend: any command as a worker, such as a coding agent.
 
 The command runs in the worktree under the guard, with an allow-listed environment and a private
-HOME; the task lies in a prompt file. What it leaves in the worktree is the candidate; what it
-prints is a log, nothing more.
+HOME. A prompt file describes the task. The files that the command leaves in the worktree are the
+candidate; its output is only a log.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from harness.isolation.guard import Confine, Limits
 LOG_BYTES = 1 << 20
 HIDDEN = dict.fromkeys(
     ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), "-1")
-"""Shows no card to CUDA and ROCm: they are measured on, and whatever else runs there waits for the
-gate.
+"""Hides all GPUs from CUDA and ROCm: kernels are timed on them, and an agent's own runs would
+disturb that.
 """
 MAX_BRIEF = 8000
 PROMPT = """# Make a kernel faster
@@ -37,38 +37,38 @@ PROMPT = """# Make a kernel faster
 {description}
 
 {round}- Edit only `{source}` (entry point `{entry}`, language {language}) in this folder.
-- It must still compute what `{reference}` computes, for every input of every shape below.
+- It must still compute the same as `{reference}`, for every input of every shape below.
 - One hypothesis for this attempt: {hypothesis}
 - The bottleneck it attacks: {bottleneck}
 
 Shapes (config classes): {classes}
 
-{brief}When you end, your changes to the files are measured against the current best. Numbers and
-claims that you report are not read. You cannot change the benchmark, the reference or the task.
+{brief}When you finish, your changes to the files are measured against the current best. Numbers and
+claims that you report are ignored. You cannot change the benchmark, the reference or the task.
 """
-MEND = """## Repair, attempt {repair.attempt} of {repair.of}
+REPAIR = """## Repair, attempt {repair.attempt} of {repair.of}
 
-Your last change is in this folder already, and it was rejected: {repair.complaint}
+This folder already holds your last change, which was rejected: {repair.complaint}
 
-Mend it, and keep its hypothesis.
+Repair it, and keep its hypothesis.
 
 """
-OF_COMMAND = """# Make {op} faster
+COMMAND_PROMPT = """# Make {op} faster
 
 {round}- Edit only {edit} in this folder.
-- It is built by: {build}
-- It is measured by: {command}
-  which writes {csv}; every row's {check} must hold, and {metrics} say how fast it is.
+- Build command: {build}
+- Benchmark command: {command}
+  It writes {csv}; {check} must hold in every row, and {metrics} are the times.
 - One hypothesis for this attempt: {hypothesis}
 - The bottleneck it attacks: {bottleneck}
 
-{brief}When you end, the whole command is run again, in turn with the current best. Numbers and
-claims that you report are not read. You cannot change the benchmark or its tests.
+{brief}When you finish, the whole command runs again, in alternation with the current best. Numbers
+and claims that you report are ignored. You cannot change the benchmark or its tests.
 """
 
 
 class CliWorker:
-    """Runs one of the manifest's commands; {prompt}, {worktree} and {python} are filled in."""
+    """Runs one of the manifest's commands, in which it fills in {prompt}, {worktree}, {python}."""
 
     def __init__(self, commands: Sequence[CliSpec]) -> None:
         self._commands = {command.name: command for command in commands}
@@ -76,11 +76,12 @@ class CliWorker:
     def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
         command = self._commands.get(task.option)
         if command is None:
-            raise Refused(f"the manifest has no cli worker {task.option!r}")
+            raise Refused(f"the manifest has no cli worker {task.option!r}",
+                          fix="add it to pool.cli")
         home = Path(bench.scratch) / "home"
         home.mkdir(parents=True, exist_ok=True)
         prompt = home / "PROMPT.md"
-        prompt.write_text(_prompt(task, bench))
+        prompt.write_text(prompt_text(task, bench))
         words = {"prompt": str(prompt), "worktree": bench.worktree, "python": sys.executable}
         argv = [_fill(part, words) for part in shlex.split(command.command)]
         limits = Limits(wall_s=min(command.timeout_s, bench.timeout_s), output_bytes=64 << 20,
@@ -98,10 +99,11 @@ class CliWorker:
             yields=device_lock.turnstile() if bench.device.kind == "cpu" else None,
             on_line=lambda line: tick("working", line[:400].decode(errors="replace"), None),
             cancel=cancel)
-        said = (outcome.stdout + outcome.stderr)[-LOG_BYTES:].decode(errors="replace")
-        (Path(bench.scratch) / LOG).write_text(plain(said, LOG_BYTES))
-        if cancel.is_set():  # to judge what is there, or to be thrown away with its round
-            return Report(ok=True, summary=f"{command.name} was ended after {outcome.wall_s:.0f} s")
+        output = (outcome.stdout + outcome.stderr)[-LOG_BYTES:].decode(errors="replace")
+        (Path(bench.scratch) / LOG).write_text(plain(output, LOG_BYTES))
+        if cancel.is_set():  # the candidate so far is judged, or discarded with its round
+            return Report(ok=True,
+                          summary=f"{command.name} was stopped after {outcome.wall_s:.0f} s")
         if outcome.ended == "timeout":
             cut = f"{command.name} {outcome.describe(limits)}"
             return Report(ok=True, summary=cut, cut=cut)
@@ -118,17 +120,18 @@ def _fill(part: str, words: dict[str, str]) -> str:
     return part
 
 
-def _prompt(task: Task, bench: WorkerBench) -> str:
+def prompt_text(task: Task, bench: WorkerBench) -> str:
+    """Return the prompt file for a task, as Markdown."""
     target = bench.target
     brief = f"{plain(task.brief, MAX_BRIEF).rstrip()}\n\n" if task.brief else ""
     number = f"- This is round {task.round} of the campaign.\n" if task.round else ""
     if task.repair is not None:
-        brief = MEND.format(repair=task.repair) + brief
+        brief = REPAIR.format(repair=task.repair) + brief
     if task.split is not None:
-        brief += split_prompt.asked(task.split, target, Path(bench.scratch) / "home",
-                                 mends=task.repair is not None)
+        brief += split_prompt.prompt(task.split, target, Path(bench.scratch) / "home",
+                                     is_repair=task.repair is not None)
     if isinstance(target, CommandTarget):
-        return OF_COMMAND.format(
+        return COMMAND_PROMPT.format(
             op=target.op, edit=", ".join(f"`{glob}`" for glob in bench.edit),
             command=target.command, csv=target.csv, check=target.check.column, brief=brief,
             round=number,
@@ -136,7 +139,8 @@ def _prompt(task: Task, bench: WorkerBench) -> str:
             build=target.build_command or "nothing", hypothesis=plain(task.hypothesis),
             bottleneck=plain(task.bottleneck) or "not known")
     classes = "; ".join(
-        f"{c.name} ({', '.join(f'{k}={v}' for k, v in c.shape.items())})" for c in target.classes)
+        f"{own.name} ({', '.join(f'{size}={value}' for size, value in own.shape.items())})"
+        for own in target.classes)
     return PROMPT.format(
         description=target.description or f"The op is {target.op}.", source=target.source,
         entry=target.entry, language=target.language, reference=target.reference,

@@ -1,4 +1,4 @@
-"""The `inbox` backend: a patch that a person or a program has handed in."""
+"""The `inbox` backend: a patch that a person or a program has submitted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HYPOTHESIS = re.compile(rb"\AHypothesis: (?P<text>.+)$", re.MULTILINE)
 
 
 class InboxWorker:
-    """Reads the patch file named by the task; `take` puts it away once its fate is recorded."""
+    """Reads the patch that the task names; `take` moves it once its decision is recorded."""
 
     def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
         path = Path(task.option)
@@ -25,23 +25,23 @@ class InboxWorker:
             with path.open("rb") as file:
                 data = file.read(MAX_PATCH + 1)
         except OSError as error:
-            raise InputError(f"cannot read it: {error.strerror}", where=path.name) from None
+            raise InputError(f"cannot read the patch: {error.strerror}", where=path.name) from None
         if len(data) > MAX_PATCH:
-            raise InputError(f"larger than {MAX_PATCH >> 20} MiB", where=path.name)
-        said = _HYPOTHESIS.search(data)
-        return Report(ok=True, summary=f"handed in as {plain(path.name)}", patch=data,
-                      hypothesis=said["text"].decode(errors="replace") if said else "")
+            raise InputError(f"the patch is larger than {MAX_PATCH >> 20} MiB", where=path.name)
+        header = _HYPOTHESIS.search(data)
+        return Report(ok=True, summary=f"submitted as {plain(path.name)}", patch=data,
+                      hypothesis=header["text"].decode(errors="replace") if header else "")
 
 
 def take(path: Path) -> None:
-    """Move a patch to `taken/`, so that it counts once; raises OSError."""
+    """Move a patch to `taken/`, so that it is judged only once. Raises OSError."""
     taken = path.parent / "taken"
     taken.mkdir(exist_ok=True)
     path.rename(taken / path.name)
 
 
 def waiting(inbox: Path) -> list[Path]:
-    """Return the patches that nobody has taken yet, oldest first."""
-    found = [p for p in inbox.glob("*") if p.suffix in (".patch", ".diff") and p.is_file()
-             and not p.is_symlink()]
-    return sorted(found, key=lambda p: (p.stat().st_mtime, p.name))
+    """Return the patches that no round has judged yet, oldest first."""
+    patches = [path for path in inbox.glob("*") if path.suffix in (".patch", ".diff")
+               and path.is_file() and not path.is_symlink()]
+    return sorted(patches, key=lambda path: (path.stat().st_mtime, path.name))

@@ -1,23 +1,26 @@
-"""The `split` backend: classes that want other knobs get a kernel of their own, in one source.
+"""The `split` backend: gives some config classes a kernel of their own, in one source.
 
-A search finds what is best in each config class; what beats the common best there for sure is
-written beside the old kernel, behind a dispatch on the columns that tell those classes apart. A
-candidate that is to be divided is taken as it is, without a search.
+A search finds the best configuration of each class. Where that clearly beats the common best, a
+variant is written beside the old kernel, behind a dispatcher that tests the columns which tell the
+classes apart. A candidate that only some classes gain from becomes a variant without a search.
 """
 
 from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from engine.split import class_preferences, dispatch_columns, specialise
+from engine.split import class_preferences, regions, specialise
+from engine.split.class_preferences import ClassGroup
+from engine.split.languages import conditions
+from engine.split.languages.conditions import Condition, Point
 from engine.split.languages.detect import language_of
-from engine.task import Task
-from engine.workers import class_search
+from engine.split.merge import changed_names, merge
+from engine.task import SplitRequest, Task
+from engine.workers import class_sizes
 from engine.workers.class_search import search_classes
-from engine.workers.class_split import divide
-from engine.workers.command_search import sweep
 from engine.workers.protocol import Report, Tick, WorkerBench
 from harness.benchmark.spec import row_classes
 from harness.benchmark.spec.command_target import CommandTarget
@@ -27,67 +30,54 @@ from harness.search.space import knobs
 from harness.search.trials.trials import LoopResult
 from harness.target import Target
 
-REPEATS = 5
-"""Fresh runs of each configuration that may be best in some class."""
 MARGIN = 0.02
-"""Gain beside the common best from which a class is worth a kernel of its own."""
+"""Gain over the common best from which a class is worth a kernel of its own."""
 
 
 class SplitWorker:
-    """Searches, and splits the source where config classes clearly want different knobs."""
+    """Splits the source where config classes clearly need different kernels."""
 
     def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
-        target = bench.target
-        language_of(target)
+        language_of(bench.target)
         if task.split is not None:
             tick("splitting", f"candidate {task.split.candidate}", None)
-            return divide(task.split, bench)
-        result = search_classes(task, bench, target, tick, cancel) \
-            if isinstance(target, Target) else sweep(task, bench, tick, cancel, repeats=REPEATS)
+            return _split_off(task.split, bench)
+        result = search_classes(task, bench, tick, cancel)
         if result is None:
             return Report(ok=False, summary="stopped")
         if cancel.is_set():
             return Report(ok=False, summary="stopped before classes were compared",
                           trials=result.trials)
-        path = Path(bench.worktree) / target.source
-        tick("splitting", target.source, None)
-        source = knobs.read(path)
+        path = Path(bench.worktree) / bench.target.source
+        tick("splitting", bench.target.source, None)
         try:
-            text, groups = divided(source, result, target)
+            text, groups = split_by_knobs(knobs.read(path), result, bench.target)
         except Refused as refused:
             return Report(ok=False, summary=f"not split: {refused}", trials=result.trials)
         if not groups:
             return Report(ok=True, trials=result.trials, summary=(
                 f"{len(result.trials)} of {result.space_size} configurations screened: no config "
-                f"class is more than {MARGIN:.0%} faster with knobs of its own"
+                f"class gains more than {MARGIN:.0%} from knobs of its own"
                 + "".join(f"; {plain(note, 200)}" for note in result.notes)))
         path.write_bytes(text.encode())
-        return Report(ok=True, summary=summary(groups), hypothesis=hypothesis(groups),
+        return Report(ok=True, summary=_summary(groups), hypothesis=_hypothesis(groups),
                       trials=result.trials)
 
 
-def divided(source: str, result: LoopResult, target: Target | CommandTarget,
-            ) -> tuple[str, tuple[class_preferences.ClassGroup, ...]]:
-    """Return the source with a variant for each group of classes that wants one, and these.
+def split_by_knobs(source: str, result: LoopResult, target: Target | CommandTarget,
+                   ) -> tuple[str, tuple[ClassGroup, ...]]:
+    """Return the source with a variant for each group of classes that needs one, and the groups.
 
-    Raises Refused where nothing is to be split, or cannot be, InputError for what cannot be read.
+    Raises Refused where the source cannot be split, InputError where it cannot be parsed.
     """
     language = language_of(target)
     found = knobs.find(source, language=language.knobs)
-    numeric = class_preferences.numeric_columns(result)
-    if isinstance(target, Target):
-        parameter_of = {
-            name: parameter
-            for name, parameter in class_search.parameters(language, source, target).items()
-            if name in numeric
-        }
-    else:
-        parameter_of = dispatch_columns.columns(
-            language, source, numeric, [one.name for one in found]
-        )
+    parameter_of = class_sizes.parameters(
+        language, source, target, class_preferences.numeric_columns(result),
+        [knob.name for knob in found])
     if not parameter_of:
         raise Refused("no exported function takes a column of the benchmark as a whole number",
-                      fix="call its parameter as the column is called, or write a comment: "
+                      fix="give a parameter the name of its column, or add the comment "
                           "kopt: column NAME is PARAMETER")
     first = row_classes.columns(target.configs) if isinstance(target, CommandTarget) else ()
     groups = class_preferences.groups(result, list(parameter_of), MARGIN, first=first)
@@ -95,14 +85,58 @@ def divided(source: str, result: LoopResult, target: Target | CommandTarget,
                             language=language), groups
 
 
-def summary(groups: tuple[class_preferences.ClassGroup, ...]) -> str:
-    """Say which class takes which knobs, and what that gains beside the common best."""
+def split_off(old: str, new: str, request: SplitRequest, target: Target | CommandTarget,
+              ) -> tuple[str, Condition]:
+    """Return the old source with the candidate's kernel for the classes that it speeds up, and the
+    condition under which it runs; classes that it neither speeds up nor slows down may be included.
+
+    Raises Refused where no condition separates the classes, InputError for an unreadable source.
+    """
+    points_of = {name: class_sizes.points(name, target)
+                 for name in (*request.faster, *request.slower, *request.others)}
+    language = language_of(target)
+    names = regions.shared([point for points in points_of.values() for point in points])
+    tuned = changed_names(old, new, language) if isinstance(target, CommandTarget) else ()
+    parameter_of = class_sizes.parameters(language, old, target, names, tuned)
+    columns = [parameter_of[name] for name in names if name in parameter_of]
+    inside = _by_parameter(points_of, request.faster, parameter_of)
+    for others in ((*request.slower, *request.others), request.slower):
+        outside = _by_parameter(points_of, others, parameter_of)
+        if (condition := conditions.find(inside, outside, columns)) is not None:
+            return merge(old, new, condition, inside, request.faster, language), condition
+    raise Refused(f"no condition on a parameter tells {plain(', '.join(request.faster), 120)} from "
+                  f"{plain(', '.join(request.slower), 120)}",
+                  fix="give the function the column that does as a whole number, under the same "
+                      "name")
+
+
+def _split_off(request: SplitRequest, bench: WorkerBench) -> Report:
+    path = Path(bench.worktree) / bench.target.source
+    old, new = knobs.read(path), knobs.read(Path(request.tree) / bench.target.source)
+    try:
+        text, condition = split_off(old, new, request, bench.target)
+    except Refused as refused:
+        return Report(ok=False, summary=f"not split: {refused}")
+    path.write_bytes(text.encode())
+    return Report(ok=True, summary=f"candidate {request.candidate} where {condition}, the old "
+                                   "kernel elsewhere")
+
+
+def _by_parameter(points_of: Mapping[str, Sequence[Point]], names: Sequence[str],
+                  parameter_of: Mapping[str, str]) -> list[Point]:
+    """Return the points of some classes, with parameters for columns."""
+    return [{parameter_of[column]: value for column, value in point.items()
+             if column in parameter_of} for name in names for point in points_of[name]]
+
+
+def _summary(groups: Sequence[ClassGroup]) -> str:
+    """Return which classes take which knobs, and their gain over the common best."""
     return "; ".join(
         f"{len(group.classes)} class{'es' * (len(group.classes) > 1)} with {group.condition}: "
         f"{', '.join(f'{name}={value}' for name, value in group.config.items())} "
         f"(≥{math.expm1(group.gain):.1%} faster than with the common best)" for group in groups)
 
 
-def hypothesis(groups: tuple[class_preferences.ClassGroup, ...]) -> str:
+def _hypothesis(groups: Sequence[ClassGroup]) -> str:
     return "a specialised kernel where " + " and where ".join(
         f"{group.condition} ({plain(', '.join(group.classes), 120)})" for group in groups)

@@ -1,4 +1,4 @@
-"""What every worker is given and gives back. No number or claim of a worker counts."""
+"""What every worker gets and returns. The engine trusts no number or claim of a worker."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from harness.search.trials.trials import Trial
 from harness.target import Target
 
 Tick = Callable[[str, str, float | None], None]
-"""Called with a stage, a few words and how far the work is (0 to 1), where that is known."""
-
+"""Reports progress: a stage, a detail, and the share that is done (0 to 1, None if unknown)."""
 
 LOG = "worker.log"
-"""The file in its scratch folder where a worker may leave what it has to tell."""
+"""The file in its scratch folder to which a worker may write its output."""
 
 
 class WorkerBench(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a task is worked on. `device` is the campaign's first; work on a card is done through
-    the `fleet`.
+    """Where a worker works on its task.
+
+    `device` is the campaign's first; a worker uses devices through the `fleet` only.
     """
 
     target: Target | CommandTarget
@@ -36,14 +36,14 @@ class WorkerBench(msgspec.Struct, frozen=True, kw_only=True):
     scratch: str
     base_commit: str
     edit: tuple[str, ...] = ()
-    """Globs of what a candidate may change."""
+    """Globs of the files that a candidate may change."""
     python: str | None = None
     env: dict[str, str] = {}
     warm: str = ""
-    """A kept cache of compilers to start with a copy of, "" for none."""
+    """A folder of compilers' caches; a worker starts with a copy of it. "" for none."""
     timeout_s: float = 1800.0
     selftest_iterations: int | None = None
-    """How often workers are to repeat what they try out themselves."""
+    """How often an agent should repeat its own measurements."""
     corpus: str = ""
     """The workspace's file of measured trials, "" for none."""
 
@@ -55,14 +55,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     patch: bytes | None = None
     hypothesis: str = ""
-    """What its author says of it; the task's own, if empty."""
+    """The hypothesis of the candidate's author; if empty, the task's."""
     cut: str = ""
-    """Why it ended before it was done, where what it has left is judged all the same."""
+    """Why the worker was stopped early; its candidate is judged nevertheless."""
     trials: tuple[Trial, ...] = ()
 
 
 class Worker(Protocol):
-    """A backend: does one task and reports. Raises KoptError when it cannot."""
+    """A backend, which does one task and reports."""
 
-    def work(self, task: Task, bench: WorkerBench, tick: Tick,
-             cancel: threading.Event) -> Report: ...
+    def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
+        """Leave a candidate in the worktree, or return its patch. Raises KoptError on failure."""

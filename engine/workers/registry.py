@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from engine.manifest.schema import Manifest
 from engine.workers.cli import CliWorker
-from engine.workers.command_search import TuneWorker
 from engine.workers.inbox import InboxWorker
 from engine.workers.kernel_split import SplitWorker
 from engine.workers.knob_search import SearchWorker
@@ -14,6 +13,5 @@ from engine.workers.template import TemplateWorker
 
 def workers(manifest: Manifest) -> dict[str, Worker]:
     """Return every backend that a campaign may use, by its name in the manifest."""
-    search = TuneWorker() if manifest.target.kind == "command" else SearchWorker()
-    return {"search": search, "split": SplitWorker(), "rewrite-template": TemplateWorker(),
+    return {"search": SearchWorker(), "split": SplitWorker(), "rewrite-template": TemplateWorker(),
             "inbox": InboxWorker(), "cli": CliWorker(manifest.pool.cli)}

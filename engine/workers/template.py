@@ -1,7 +1,7 @@
-"""The `rewrite-template` backend: a known good form of an op, fitted to the target's signature.
+"""The `rewrite-template` backend: a known fast form of an op, with the target's signature.
 
-Templates are C sources in knowledge/backend/c/. A first comment line names the argument dtypes
-and roles that they fit; `@entry@` and `@name@` are replaced by the target's own names.
+Templates are C sources in knowledge/backend/c/. The first line of each is a comment with the op and
+the dtypes and roles of its arguments; the target's names replace `@entry@` and `@name@`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SIGNATURE = re.compile(r"^// kopt: template (?P<op>\w+)\((?P<args>[^)]*)\)")
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True):
-    """One template: the op it computes, its parameters in call order as `name: dtype role`."""
+    """A source to fill in; its parameters are (name, dtype, role) in call order."""
 
     name: str
     op: str
@@ -32,9 +32,9 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
     def fits(self, target: Target) -> bool:
-        """Tell whether the target's arguments are the template's, in order, dtype and role."""
-        wanted = [(dtype, role) for _, dtype, role in self.parameters]
-        return wanted == [(arg.dtype, arg.kind) for arg in target.args]
+        """Tell whether the target's arguments have the template's dtypes and roles, in order."""
+        expected = [(dtype, role) for _, dtype, role in self.parameters]
+        return expected == [(arg.dtype, arg.kind) for arg in target.args]
 
     def fill(self, target: Target) -> str:
         text = self.text.partition("\n")[2].replace("@entry@", target.entry)
@@ -51,14 +51,15 @@ def templates(language: str) -> list[Template]:
 def find(target: Target) -> list[Template]:
     """Return the templates that compute the target's op with its signature."""
     words = set(re.split(r"[^a-z0-9]+", target.op.lower()))
-    return [t for t in templates(target.language) if t.op in words and t.fits(target)]
+    return [template for template in templates(target.language)
+            if template.op in words and template.fits(target)]
 
 
 def _read(path: Path) -> Template:
     text = path.read_text()
     found = _SIGNATURE.match(text)
     if found is None:
-        raise ValueError(f"{path} does not begin with a template line")
+        raise ValueError(f"{path} does not begin with `// kopt: template OP(ARGUMENTS)`")
     parameters = []
     for word in found["args"].split(","):
         name, dtype, *role = word.split()
@@ -68,17 +69,18 @@ def _read(path: Path) -> Template:
 
 
 class TemplateWorker:
-    """Replaces the source by a filled template, then searches the template's own knobs."""
+    """Replaces the source by a filled template, then searches over the template's knobs."""
 
     def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
         target = bench.target
-        fitting = {} if isinstance(target, CommandTarget) else {t.name: t for t in find(target)}
-        if isinstance(target, CommandTarget) or task.option not in fitting:
-            raise Refused(f"no template {task.option!r} fits {bench.target.op}")
+        fitting = [] if isinstance(target, CommandTarget) else [
+            template.fill(target) for template in find(target) if template.name == task.option]
+        if not fitting:
+            raise Refused(f"no template {task.option!r} fits {target.op}")
         tick("rewriting", f"template {task.option}", None)
-        source = Path(bench.worktree) / bench.target.source
-        source.write_bytes(fitting[task.option].fill(target).encode())
-        result = search(task, bench, target, tick, cancel)
+        source = Path(bench.worktree) / target.source
+        source.write_bytes(fitting[0].encode())
+        result = search(task, bench, tick, cancel)
         if result is None:
             return Report(ok=False, summary="stopped")
         source.write_bytes(result.source.encode())

@@ -22,7 +22,7 @@ from harness.verdict import Finding
 from tests.engine.rounds.test_repair import decisions
 from tests.engine.rounds.test_split_retry import TASK, entry, verdict
 from tests.engine.run import test_kill_command_campaign
-from tests.engine.workers import test_class_split
+from tests.engine.workers import test_kernel_split
 from tests.support import campaigns, split_case
 from tests.support.split_case import KERNEL
 
@@ -84,7 +84,7 @@ def test_the_agent_is_told_who_gains_and_on_what_to_dispatch(tmp_path: Path) -> 
     for words in ("## Kernel split", str(folder), "- faster: context=1024\n",
                   "- slower: context=8\n", "- neither: context=64\n", "the default",
                   "dispatch on context", "a class loses 30.0%; needs a split",
-                  "It deletes old.h", "All classes are measured again"):
+                  "it deletes old.h", "All classes are measured again"):
         assert words in said, words
     assert "TILE 256" in (folder / "total.c").read_text()
     assert (folder / "src/wide.h").read_text() == "wide" and not (folder / "bench.py").exists()
@@ -93,15 +93,15 @@ def test_the_agent_is_told_who_gains_and_on_what_to_dispatch(tmp_path: Path) -> 
 def test_a_kernels_classes_are_told_with_their_sizes(tmp_path: Path) -> None:
     said, _ = asked(tmp_path, msgspec.structs.replace(WANTED, faster=("large",), slower=("small",),
                                                       others=(), deleted=()),
-                    test_class_split.TARGET)
+                    test_kernel_split.TARGET)
     assert "- faster: large (n=40000)\n" in said and "- slower: small (n=60)\n" in said
-    assert "dispatch on n," in said and "neither" not in said and "It deletes" not in said
+    assert "dispatch on n," in said and "neither" not in said and "it deletes" not in said
 
 
 def test_a_split_that_is_mended_lies_in_the_folder_already(tmp_path: Path) -> None:
     said, _ = asked(tmp_path, WANTED, repair=RepairRequest(attempt=1, of=3, candidate="c2", tree="",
                                                 changed=(), deleted=(), complaint="wrong"))
-    assert "## Repair, attempt 1 of 3" in said and "your split of it lies in this folder" in said
+    assert "## Repair, attempt 1 of 3" in said and "this folder holds your split of it" in said
 
 
 AGENT = """\

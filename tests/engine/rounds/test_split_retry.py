@@ -18,11 +18,10 @@ from engine.split.languages import conditions
 from engine.split.languages.c_language import C
 from engine.split.merge import merge
 from engine.task import RepairRequest, SplitRequest, Task
-from engine.workers import class_split as dividing
-from engine.workers.kernel_split import SplitWorker
+from engine.workers.kernel_split import SplitWorker, split_off
 from harness.errors import Refused
 from harness.verdict import Row, Verdict
-from tests.engine.workers import test_class_split
+from tests.engine.workers import test_kernel_split
 from tests.support import split_case
 from tests.support.split_case import built, divided, group, start, tile_taken
 
@@ -114,21 +113,21 @@ WANTED = {
 def test_the_condition_is_found_from_the_classes_names(name: str) -> None:
     faster, slower, others, wanted = WANTED[name]
     given = SplitRequest(candidate="c1", tree="", faster=faster, slower=slower, others=others)
-    _, condition = dividing.divided(OLD, WIDE, given, split_case.TARGET)
+    _, condition = split_off(OLD, WIDE, given, split_case.TARGET)
     assert str(condition) == wanted
 
 
 def test_classes_that_nothing_tells_apart_are_not_split() -> None:
     given = SplitRequest(candidate="c1", tree="", faster=("tall",), slower=("wide",))
     with pytest.raises(Refused, match="no condition on a parameter tells tall from wide"):
-        dividing.divided(OLD, WIDE, given, split_case.TARGET)
+        split_off(OLD, WIDE, given, split_case.TARGET)
 
 
 def test_a_kernels_classes_are_told_by_their_sizes() -> None:
-    old = test_class_split.KERNEL
+    old = test_kernel_split.KERNEL
     given = SplitRequest(candidate="c1", tree="", faster=("large",), slower=("small",))
-    text, condition = dividing.divided(old, old.replace("TILE 64", "TILE 4096"), given,
-                              test_class_split.TARGET)
+    text, condition = split_off(old, old.replace("TILE 64", "TILE 4096"), given,
+                                test_kernel_split.TARGET)
     assert str(condition) == "n >= 40000" and len(C().read(text)[1]) == 1
 
 
@@ -141,7 +140,7 @@ def test_the_worker_writes_it_without_a_search(tmp_path: Path) -> None:
                     slower=("context=8",)))
     report = SplitWorker().work(task, given, lambda *_: None, threading.Event())
     assert report.ok and report.summary == \
-        "candidate c1 where context >= 1024, the kernel as it was elsewhere"
+        "candidate c1 where context >= 1024, the old kernel elsewhere"
     assert (Path(given.worktree) / "total.c").read_text() == merged(OLD, WIDE)
 
 

@@ -12,7 +12,7 @@ from engine.split.class_preferences import ClassGroup
 from engine.split.languages.conditions import parse
 from engine.split.languages.python_language import Python
 from engine.split.merge import merge
-from engine.workers import class_search
+from engine.workers.class_sizes import entry_parameters
 from harness import target
 from harness.errors import InputError, Refused
 from harness.search.space import knobs
@@ -210,19 +210,19 @@ def test_the_triton_examples_are_split_by_their_tasks_sizes(name: str) -> None:
     triton = Python("triton")
     task = target.load(EXAMPLES / name / "task.yaml")
     source = (EXAMPLES / name / "kernel.py").read_text()
-    names = class_search.parameters(triton, source, task)
+    names = entry_parameters(triton, source, task)
     done = divided(source, group(condition, point, **config), language=triton, **names)
     assert words in done
     compile(done, "kernel.py", "exec")
-    assert class_search.parameters(triton, done, task) == names
+    assert entry_parameters(triton, done, task) == names
     knobs.requirements(done, knobs.find(done, language="triton"))
 
 
 def test_a_tasks_sizes_are_those_of_its_tensors() -> None:
     task = target.load(EXAMPLES / "softmax_triton" / "task.yaml")
-    assert class_search.parameters(PY, "def softmax(a, b):\n    pass\n", task) == {
+    assert entry_parameters(PY, "def softmax(a, b):\n    pass\n", task) == {
         "rows": "a.shape[0]", "cols": "a.shape[1]"}
-    assert class_search.parameters(PY, "def softmax(a):\n    pass\n", task) == {}
-    assert class_search.parameters(PY, "def other(a, b):\n    pass\n", task) == {}
+    assert entry_parameters(PY, "def softmax(a):\n    pass\n", task) == {}
+    assert entry_parameters(PY, "def other(a, b):\n    pass\n", task) == {}
     two = replace(task, entry="other")
-    assert class_search.parameters(PY, "def other(a, b):\n    pass\n", two) != {}
+    assert entry_parameters(PY, "def other(a, b):\n    pass\n", two) != {}

@@ -1,4 +1,4 @@
-"""Which cards a coding agent sees: none, unless the manifest says that it may."""
+"""Guards that a coding agent sees no GPU unless the manifest allows it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ SHOW = "import json, os; print(json.dumps({n: v for n, v in os.environ.items() i
 @pytest.mark.parametrize(("fields", "sees"), [
     ({}, HIDDEN), ({"gpu": True}, {"CUDA_VISIBLE_DEVICES": "3"}),
     ({"env": ("CUDA_VISIBLE_DEVICES",)}, {**HIDDEN, "CUDA_VISIBLE_DEVICES": "3"})],
-    ids=["none", "those of the campaign", "one that is named is meant"])
-def test_an_agent_runs_nothing_on_cards_that_are_measured_on(
+    ids=["by default none", "gpu: true", "an allowed variable"])
+def test_agent_sees_gpus_only_if_manifest_allows(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: dict[str, object],
         sees: dict[str, str]) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")

@@ -1,4 +1,4 @@
-"""The four backends at work, and workers that mean harm: a line in their slot, and no more."""
+"""Guards the four backends, and that a hostile worker costs one line in its slot, nothing more."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from engine.campaign.setup import Setup, create
 from engine.task import Task
 from engine.verify.fleet import Fleet
-from engine.workers.knob_search import SearchWorker, so_far
+from engine.workers.knob_search import SearchWorker, best_so_far
 from engine.workers.protocol import WorkerBench
 from harness.formats import yaml_document
 from harness.isolation.zygote_client import WarmStart
@@ -28,31 +28,31 @@ HARM = ("fails", "hangs", "floods", "deletes", "plants", "outside", "daemon", "r
         "dependency", "huge", "symlink")
 
 
-def confined() -> bool:
-    """Return whether this kernel lets workers be shut in."""
+def can_confine() -> bool:
+    """Return whether this kernel can confine workers."""
     return subprocess.run([sys.executable, "-I", str(CONFINE)], capture_output=True,
                           check=False).returncode == 0
 
 
-def agents(names: tuple[str, ...], mark: Path) -> dict[str, Any]:
-    """Return a pool with one slot a worker, each once; the last one fills the fixed slot too."""
+def agents(names: tuple[str, ...], marker: Path) -> dict[str, Any]:
+    """Return a pool with one slot for each worker; the last worker also fills the fixed slot."""
     return {"slots": len(names) + 1, "mode": "planned", "workers": 3, "backends": ["cli"],
             "cli": [{"name": name, "timeout_s": 3 if name == "hangs" else 60,
-                     "command": f"{{python}} {AGENT} {name} {{prompt}} {mark}"}
+                     "command": f"{{python}} {AGENT} {name} {{prompt}} {marker}"}
                     for name in names]}
 
 
 @pytest.fixture(scope="module")
-def harmed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Setup, Path]:
-    """One round in which a good worker and all the others had a slot; and the mark of harm."""
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Setup, Path]:
+    """Run one round with a good worker and all hostile ones; return the marker of escapes too."""
     root = tmp_path_factory.mktemp("workers")
-    mark = root / "harm"
-    names = ("good", *HARM, *(("kills",) if confined() else ()))
-    if not confined():
-        print("workers cannot be shut in here: `kill -9 -1` is left out")
-    setup = campaigns.create(root, pool=agents(names, mark))
+    marker = root / "harm"
+    names = ("good", *HARM, *(("kills",) if can_confine() else ()))
+    if not can_confine():
+        print("workers cannot be confined here: `kill -9 -1` is left out")
+    setup = campaigns.create(root, pool=agents(names, marker))
     campaigns.run(setup)
-    return setup, mark
+    return setup, marker
 
 
 @pytest.mark.parametrize(("name", "stage", "words"), [
@@ -69,20 +69,21 @@ def harmed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Setup, Path]:
     ("huge", "no change", "left out scale.c (larger than 4 MiB)"),
     ("symlink", "reject", "scale.c is a symbolic link"),
 ])
-def test_harm_is_one_line_in_its_slot(harmed: tuple[Setup, Path], name: str, stage: str,
+def test_hostile_worker_is_one_line_in_its_slot(hostile: tuple[Setup, Path], name: str, stage: str,
                                       words: str) -> None:
-    setup, _ = harmed
+    setup, _ = hostile
     with campaigns.reading(setup) as reader:
-        found = [s for s in reader.slots(setup.id, 2) if s.hypothesis.startswith(f"{name}: ")]
-    if name == "kills" and not found:
-        pytest.skip("workers cannot be shut in here")
-    slot = found[0]
+        slots = [own for own in reader.slots(setup.id, 2)
+                 if own.hypothesis.startswith(f"{name}: ")]
+    if name == "kills" and not slots:
+        pytest.skip("workers cannot be confined here")
+    slot = slots[0]
     assert slot.stage == stage and words in slot.detail, slot
     assert slot.detail.isprintable()
 
 
-def test_the_campaign_goes_on(harmed: tuple[Setup, Path]) -> None:
-    setup, _ = harmed
+def test_campaign_survives_hostile_workers(hostile: tuple[Setup, Path]) -> None:
+    setup, _ = hostile
     campaign = campaigns.campaign(setup)
     assert campaign.state == "finished", campaign.reason
     assert campaigns.consistent(setup)
@@ -91,21 +92,21 @@ def test_the_campaign_goes_on(harmed: tuple[Setup, Path]) -> None:
     assert [file.path for file in changed.files] == ["scale.c"]
 
 
-def test_nothing_of_it_got_out(harmed: tuple[Setup, Path]) -> None:
-    setup, mark = harmed
+def test_hostile_worker_leaves_nothing_outside(hostile: tuple[Setup, Path]) -> None:
+    setup, marker = hostile
     assert campaigns.processes(setup.workspace) == []
-    assert not [line for line in _commands() if str(mark) in line]
-    if confined():
-        assert not mark.exists()
+    assert not [line for line in _commands() if str(marker) in line]
+    if can_confine():
+        assert not marker.exists()
         assert not list(setup.workspace.rglob("outside"))
     user = setup.repo.project
     assert repos.git(user, "status", "--porcelain") == ""
     repos.git(user, "checkout", "-q", f"optimize/{setup.id}")
-    assert not mark.exists()
+    assert not marker.exists()
 
 
-def test_its_log_is_kept_and_harmless(harmed: tuple[Setup, Path]) -> None:
-    setup, _ = harmed
+def test_worker_log_is_kept_without_escape_sequences(hostile: tuple[Setup, Path]) -> None:
+    setup, _ = hostile
     log = next(iter(setup.folder.path.glob("rounds/round-2/candidates/planned-1/worker.log")))
     assert "I am working on it" in log.read_text()
     for path in setup.folder.path.glob("rounds/*/candidates/*/worker.log"):
@@ -114,17 +115,17 @@ def test_its_log_is_kept_and_harmless(harmed: tuple[Setup, Path]) -> None:
 
 
 def _commands() -> list[str]:
-    found = []
+    commands = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            found.append(path.read_text(errors="replace"))
+            commands.append(path.read_text(errors="replace"))
         except OSError:
             continue
-    return found
+    return commands
 
 
 @pytest.mark.slow
-def test_search_template_and_inbox(tmp_path: Path) -> None:
+def test_search_template_and_inbox_bring_candidates(tmp_path: Path) -> None:
     files = {path.name: path.read_text() for path in EXAMPLE.iterdir() if path.is_file()}
     task = yaml_document.parse(files["task.yaml"], "task.yaml").value
     task["classes"] = [{"name": "small", "shape": {"rows": 64, "cols": 64}}]
@@ -137,33 +138,32 @@ def test_search_template_and_inbox(tmp_path: Path) -> None:
     source = files["rmsnorm.c"]
     faster = source.replace("LANES 1 ", "LANES 8 ")
     assert faster != source
-    given = tmp_path / "given.patch"
+    patch = tmp_path / "given.patch"
     folder = tmp_path / "edit"
     setup.repo.checkout_tree(setup.repo.base, folder)
     (folder / "rmsnorm.c").write_text(faster)
-    given.write_bytes(setup.repo.capture(folder, setup.repo.base, ("rmsnorm.c",)).patch.data)
+    patch.write_bytes(setup.repo.capture(folder, setup.repo.base, ("rmsnorm.c",)).patch.data)
     code, out, err = campaigns.ended(campaigns.kopt(
-        "submit", str(given), "--hypothesis", "eight sums at once", workspace=tmp_path / "w"))
+        "submit", str(patch), "--hypothesis", "eight sums at once", workspace=tmp_path / "w"))
     assert code == 0 and "submitted to" in out, err
     (setup.folder.inbox / "torn.patch").write_text("--- a/rmsnorm.c\n+++ b/rmsnorm.c\n@@ -1,9 +1")
-    shutil.copy(given, setup.folder.inbox / b"odd\xff.diff".decode(errors="surrogateescape"))
+    shutil.copy(patch, setup.folder.inbox / b"odd\xff.diff".decode(errors="surrogateescape"))
     engine = campaigns.run(setup)
     assert engine.error is None, engine.error
     slots = campaigns.slots(setup)
     assert list(slots)[-1] == "fixed"
     assert slots["rewrite-rmsnorm"][0] in ("kept", "verified", "runner-up", "tie", "waiting")
     assert sorted(slots[f"inbox-{n}"][0] for n in (1, 2, 3))[0] == "failed"
-    told = [one.hypothesis for one in campaigns.candidates(setup)]
-    assert "eight sums at once" in told
+    assert "eight sums at once" in [own.hypothesis for own in campaigns.candidates(setup)]
     assert not [path for path in setup.folder.inbox.iterdir() if path.is_file()]
     assert len(list((setup.folder.inbox / "taken").iterdir())) == 3
     assert campaigns.consistent(setup)
 
 
-def test_a_search_that_is_ended_early_leaves_the_best_it_has_found(tmp_path: Path) -> None:
-    """At a soft stop nothing that was found is lost: its best is judged like any other."""
+def test_cancelled_search_leaves_its_best_in_source(tmp_path: Path) -> None:
+    """A soft stop loses no result: the best so far is judged like any candidate."""
     many = campaigns.KERNEL.replace("[1, 16]", str([16, *range(1, 16)]))
-    setup, ended = campaigns.create(tmp_path, kernel=many), threading.Event()
+    setup, cancel = campaigns.create(tmp_path, kernel=many), threading.Event()
     tree = setup.repo.worktree("fixed", setup.repo.base)
     fleet = Fleet([(setup.device, WarmStart(None))], retry_s=600.0, limit_s=3600.0)
     bench = WorkerBench(target=setup.target, device=setup.device, fleet=fleet, worktree=str(tree),
@@ -174,15 +174,15 @@ def test_a_search_that_is_ended_early_leaves_the_best_it_has_found(tmp_path: Pat
 
     def tick(stage: str, detail: str, done: float | None) -> None:
         if detail.startswith("trial 4 "):
-            ended.set()
+            cancel.set()
 
-    report = SearchWorker().work(task, bench, tick, ended)
+    report = SearchWorker().work(task, bench, tick, cancel)
     assert report.ok and 4 <= len(report.trials) < 32
     best = next(trial for trial in reversed(report.trials) if trial.kept)
     assert f"PASSES {best.config['PASSES']} " in (tree / "scale.c").read_text()
 
 
-def test_a_search_that_is_ended_before_anything_was_found_has_failed(tmp_path: Path) -> None:
+def test_search_cancelled_before_any_trial_has_no_result(tmp_path: Path) -> None:
     setup = campaigns.create(tmp_path)
     fleet = Fleet([(setup.device, WarmStart(None))], retry_s=600.0, limit_s=3600.0)
     bench = WorkerBench(
@@ -194,4 +194,4 @@ def test_a_search_that_is_ended_before_anything_was_found_has_failed(tmp_path: P
         base_commit="",
         scratch="",
     )
-    assert so_far(bench, []) is None
+    assert best_so_far(bench, []) is None

@@ -11,7 +11,7 @@ import pytest
 
 from engine.task import Task
 from engine.verify.fleet import DeviceNotice, Fleet
-from engine.workers.knob_search import OnTrial, searched
+from engine.workers.knob_search import OnTrial, run_on_fleet
 from engine.workers.protocol import WorkerBench
 from harness.devices.device import Device
 from harness.devices.monitoring.tenants import StrangerDetector
@@ -42,7 +42,7 @@ class Loops:
     def run(self) -> LoopResult | None:
         bench = cast(WorkerBench, SimpleNamespace(fleet=self.fleet))
         task = cast(Task, SimpleNamespace(trials=len(self._ends)))
-        return searched(task, bench, lambda *_: None, self.cancel, self._on)
+        return run_on_fleet(task, bench, lambda *_: None, self.cancel, self._on)
 
     def _on(self, card: Any, on_trial: OnTrial) -> LoopResult:
         self.ran.append(card.device.id)

@@ -1,4 +1,4 @@
-"""A C kernel target whose classes want different knobs is split by its sizes, and judged."""
+"""Guards the split backend on kernel targets: classes that prefer other knobs get own kernels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from engine.split.languages.c_language import C
 from engine.task import Task
 from engine.verify.fleet import Fleet
-from engine.workers import class_search
+from engine.workers.class_sizes import entry_parameters
 from engine.workers.kernel_split import SplitWorker
 from engine.workers.protocol import WorkerBench
 from harness.devices import inventory
@@ -27,7 +27,7 @@ KERNEL = """\
 
 #define TILE 64  /* kopt: knob TILE in [16, 64, 4096] elements at once */
 
-static void one(const float *x, float *out, int64_t count) {
+static void tile(const float *x, float *out, int64_t count) {
     volatile int started = 0;
     while (started < 200) started++;
     for (int i = 0; i < TILE; i++) {
@@ -38,7 +38,7 @@ static void one(const float *x, float *out, int64_t count) {
 }
 
 void scale(const float *x, float *out, int64_t n) {
-    for (int64_t i = 0; i < n; i += TILE) one(x + i, out + i, n - i);
+    for (int64_t i = 0; i < n; i += TILE) tile(x + i, out + i, n - i);
 }
 """
 TARGET = convert({**campaigns.TASK, "classes": [{"name": "small", "shape": {"n": 60}},
@@ -46,19 +46,20 @@ TARGET = convert({**campaigns.TASK, "classes": [{"name": "small", "shape": {"n":
 
 
 @pytest.mark.slow
-def test_sizes_that_want_other_knobs_get_kernels_of_their_own(tmp_path: Path) -> None:
+def test_sizes_that_prefer_other_knobs_get_own_kernels(tmp_path: Path) -> None:
     trees = {name: tmp_path / name for name in ("work", "before")}
     for tree in trees.values():
         tree.mkdir()
         (tree / "scale.c").write_text(KERNEL)
         (tree / "reference.py").write_text(campaigns.REFERENCE)
     device = inventory.find("cpu")
-    given = WorkerBench(target=TARGET, device=device, worktree=str(trees["work"]),
-                  fleet=Fleet([(device, WarmStart(None))], retry_s=600.0, limit_s=3600.0),
-                  baseline=str(trees["before"]), scratch=str(tmp_path / "s"), base_commit="c0")
+    bench = WorkerBench(target=TARGET, device=device, worktree=str(trees["work"]),
+                        fleet=Fleet([(device, WarmStart(None))], retry_s=600.0, limit_s=3600.0),
+                        baseline=str(trees["before"]), base_commit="c0",
+                        scratch=str(tmp_path / "s"))
     task = Task(slot="fixed", kind="fixed", backend="split", hypothesis="", bottleneck="", seed=1,
                 trials=6)
-    report = SplitWorker().work(task, given, lambda *_: None, threading.Event())
+    report = SplitWorker().work(task, bench, lambda *_: None, threading.Event())
     assert report.ok and "class with n >= 40000: TILE=4096" in report.summary, report.summary
     source = (trees["work"] / "scale.c").read_text()
     _, (block,) = C().read(source)
@@ -71,11 +72,11 @@ def test_sizes_that_want_other_knobs_get_kernels_of_their_own(tmp_path: Path) ->
     assert not verdict.audit, verdict.audit
 
 
-@pytest.mark.parametrize(("signature", "wanted"), [
+@pytest.mark.parametrize(("signature", "expected"), [
     ("const float *x, float *out, int64_t n", {"n": "n"}),
     ("const float *a, float *b, long length", {"n": "length"}),
     ("const float *x, float *out, float n", {}), ("const float *x, int64_t n", {})])
-def test_a_tasks_scalars_are_parameters_by_their_places(signature: str,
-                                                        wanted: dict[str, str]) -> None:
+def test_scalars_of_a_task_are_parameters_by_place(signature: str,
+                                                   expected: dict[str, str]) -> None:
     source = f"void other(int n) {{}}\nvoid scale({signature}) {{ (void)x; }}\n"
-    assert class_search.parameters(C(), source, TARGET) == wanted
+    assert entry_parameters(C(), source, TARGET) == expected

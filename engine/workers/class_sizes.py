@@ -1,0 +1,57 @@
+"""What tells a target's config classes apart: their sizes, and the parameters that hold these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from engine.split import dispatch_columns, regions
+from engine.split.languages.conditions import Point
+from engine.split.languages.language import Language
+from harness.benchmark.spec.command_target import CommandTarget
+from harness.target import ConfigClass, Target
+
+
+def points(name: str, target: Target | CommandTarget) -> tuple[Point, ...]:
+    """Return the sizes of a config class; for a benchmark, the corners that its name gives."""
+    if isinstance(target, CommandTarget):
+        return regions.corners(name)
+    return (sizes(target, target.config_class(name)),)
+
+
+def sizes(target: Target, config_class: ConfigClass) -> dict[str, int]:
+    """Return a class's dimensions, and the integers that the kernel is called with."""
+    scalars = {tensor.name: tensor.value for tensor in target.tensors(config_class)
+               if tensor.role == "scalar"}
+    return {**config_class.shape, **{name: value for name, value in scalars.items()
+                                     if isinstance(value, int)}}
+
+
+def parameters(language: Language, source: str, target: Target | CommandTarget,
+               names: Iterable[str], tuned: Iterable[str]) -> dict[str, str]:
+    """Return those of the sizes `names` that a dispatcher can test, with the source's expression
+    for each; a dispatcher is needed for the entries that depend on the `tuned` names.
+    """
+    if isinstance(target, CommandTarget):
+        return dispatch_columns.columns(language, source, names, tuned)
+    known = entry_parameters(language, source, target)
+    return {name: known[name] for name in names if name in known}
+
+
+def entry_parameters(language: Language, source: str, target: Target) -> dict[str, str]:
+    """Return the expression for each size of a task: arguments are matched by their places, and in
+    Python a size may be a tensor's.
+    """
+    _, blocks = language.read(source)
+    names = {target.entry, *(block.default for block in blocks if block.entry == target.entry)}
+    entry = next((entry for name, entry in dispatch_columns.entries(language, source).items()
+                  if name in names), None)
+    if entry is None or len(entry.arguments) != len(target.args):
+        return {}
+    found: dict[str, str] = {}
+    for arg, name in zip(target.args, entry.arguments, strict=True):
+        dimensions = {size: f"{name}.shape[{place}]" for place, size in enumerate(arg.shape or ())
+                      if isinstance(size, str) and size.isidentifier()}
+        for size, word in ({arg.name: name} if arg.kind == "scalar" else dimensions).items():
+            if language.takes(entry, [word]):
+                found.setdefault(size, word)
+    return found

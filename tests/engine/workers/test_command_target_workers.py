@@ -1,0 +1,104 @@
+"""Guards the search and split backends on command targets, which run the project's benchmark."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine.split.languages.c_language import C
+from engine.task import Task
+from engine.workers.kernel_split import SplitWorker, split_by_knobs
+from engine.workers.knob_search import SearchWorker, best_so_far
+from engine.workers.protocol import Report, Worker, WorkerBench
+from harness.errors import Refused
+from harness.search.space import knobs
+from harness.search.trials.trials import ConfigRows, LoopResult, Trial
+from tests.support import split_case
+
+
+def run_worker(worker: Worker, bench: WorkerBench, *, trials: int = 9,
+               only: tuple[str, ...] = ("TILE",), cancel_at: str = "") -> Report:
+    cancel = threading.Event()
+
+    def tick(stage: str, detail: str, done: float | None) -> None:
+        if cancel_at and detail.startswith(cancel_at):
+            cancel.set()
+
+    task = Task(slot="fixed", kind="fixed", backend="search", hypothesis="", bottleneck="", seed=1,
+                trials=trials, knobs=only)
+    return worker.work(task, bench, tick, cancel)
+
+
+def source(bench: WorkerBench) -> str:
+    return (Path(bench.worktree) / "total.c").read_text()
+
+
+@pytest.mark.slow
+def test_search_writes_best_configuration_into_source(tmp_path: Path) -> None:
+    bench = split_case.bench(tmp_path, total_c=split_case.KERNEL.replace("TILE 32", "TILE 4"))
+    report = run_worker(SearchWorker(), bench)
+    assert report.ok and report.summary == "3 of 3 configurations screened; best TILE=32"
+    assert source(bench) == split_case.KERNEL and len(report.trials) == 3
+
+
+@pytest.mark.slow
+def test_cancelled_search_leaves_best_configuration_so_far(tmp_path: Path) -> None:
+    bench = split_case.bench(tmp_path)
+    report = run_worker(SearchWorker(), bench, only=(), cancel_at="trial 2 ")
+    assert report.ok and 2 <= len(report.trials) < 6
+    best = next(trial for trial in reversed(report.trials) if trial.kept)
+    assert f"TILE {best.config['TILE']} " in source(bench)
+
+
+def test_best_so_far_is_last_kept_trial(tmp_path: Path) -> None:
+    bench = split_case.bench(tmp_path)
+    trials = [Trial(number=0, config={"TILE": 32}, correctness="PASS", tag="kept"),
+              Trial(number=1, config={"TILE": 4}, correctness="PASS", tag="kept"),
+              Trial(number=2, config={"TILE": 256}, correctness="PASS", tag="tried")]
+    result = best_so_far(bench, trials)
+    assert result is not None and result.best == {"TILE": 4} and "TILE 4 " in result.source
+    assert best_so_far(bench, []) is None
+
+
+@pytest.mark.slow
+def test_classes_that_prefer_other_knobs_get_own_kernels(tmp_path: Path) -> None:
+    bench = split_case.bench(tmp_path)
+    report = run_worker(SplitWorker(), bench)
+    assert report.ok, report.summary
+    assert "2 classes with context >= 1024: TILE=256 (≥41." in report.summary
+    assert "1 class with context <= 8: TILE=4 (≥20." in report.summary
+    assert report.hypothesis.startswith("a specialised kernel where context >= 1024 (context=4096")
+    _, (block,) = C().read(source(bench))
+    conditions = [str(branch.condition) for branch in block.branches]
+    assert conditions == ["context <= 8", "context >= 1024"]
+    again = run_worker(SplitWorker(), bench, trials=4)
+    assert again.ok and "no config class gains more than 2%" in again.summary
+    assert knobs.current(knobs.find(source(bench), language="c")) == {
+        "TILE": 32, "START": 16, "TILE_v1": 256, "TILE_v2": 4}
+    assert run_worker(SearchWorker(), bench, trials=2).ok
+
+
+@pytest.mark.slow
+def test_cancelled_split_leaves_source_unchanged(tmp_path: Path) -> None:
+    bench = split_case.bench(tmp_path)
+    report = run_worker(SplitWorker(), bench, cancel_at="trial 2 ")
+    assert not report.ok and report.summary == "stopped before classes were compared"
+    assert source(bench) == split_case.KERNEL
+
+
+def test_source_in_another_language_is_refused(tmp_path: Path) -> None:
+    bench = split_case.bench(tmp_path, replace(split_case.TARGET, source="total.cu"))
+    with pytest.raises(Refused, match=r"total.cu is neither C nor Python"):
+        run_worker(SplitWorker(), bench)
+
+
+def test_benchmark_without_column_as_parameter_is_refused() -> None:
+    result = LoopResult(best={"TILE": 32}, log_ratio=0.0, source="", trials=(), space_size=3,
+                        columns=("context", "impl"),
+                        classes=(ConfigRows(name="all", cells=(("8", "tiled"),)),))
+    assert split_by_knobs(split_case.KERNEL, result, split_case.TARGET) == (split_case.KERNEL, ())
+    with pytest.raises(Refused, match="no exported function takes a column"):
+        split_by_knobs(split_case.KERNEL.replace("context", "length"), result, split_case.TARGET)
