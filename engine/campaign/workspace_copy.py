@@ -21,7 +21,7 @@ from engine.manifest import benchmark_target
 from engine.manifest.schema import Manifest
 from engine.repository import lfs, submodules
 from engine.repository.clone import Clone, TreeEntry
-from engine.repository.git import Git
+from engine.repository.git import init
 from engine.repository.project import Project, find
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.target import Target
@@ -94,9 +94,7 @@ def copy(project: Project, paths: Iterable[str], folder: Path) -> Project:
     theirs = Clone(project.git_dir)
     listed = theirs.entries(project.head)
     kept = {path: listed[path] for path in paths}
-    Git(None).run("init", "--quiet", "--template=", "--initial-branch=main",
-                  f"--object-format={project.object_format}", str(folder), cwd=folder.parent)
-    git = Git(folder / ".git")
+    git = init(folder, object_format=project.object_format)
     _pack(theirs, kept.values(), folder / ".git")
     git.run("update-index", "-z", "--index-info", stdin="".join(
         f"{entry.mode} {entry.id}\t{path}\0" for path, entry in kept.items()

@@ -1,4 +1,5 @@
-"""Git: the campaign's clone and branch, worktrees, checkouts, and patches.
+"""Git: the campaign's clone and branch, slots' worktrees, candidates as trees, and patches.
 
-Face: campaign_repo, checkout, clone, git, lfs, project, submodules, worktree.
+Face: campaign_repo (CampaignRepo), change (Change), clone (Clone), project (Project), git,
+checkout, worktree, submodules, lfs, patches.
 """

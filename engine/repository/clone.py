@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from engine.repository.git import Git, GitFailed
+from engine.repository.git import Git, GitFailed, init
 from engine.repository.patches.patch import Patch, parse
 from harness.errors import InputError
 
@@ -174,11 +174,9 @@ def make(git_dir: Path, project: Path, *, object_format: str, branch: str) -> Cl
     unfinished = git_dir.with_name(git_dir.name + ".new")
     shutil.rmtree(unfinished, ignore_errors=True)
     git_dir.parent.mkdir(parents=True, exist_ok=True)
-    Git(None).run("init", "--quiet", "--bare", "--template=", f"--object-format={object_format}",
-                  f"--initial-branch={branch}", str(unfinished), cwd=git_dir.parent)
+    git = init(unfinished, object_format=object_format, branch=branch, bare=True)
     with (unfinished / "config").open("a") as config:
         config.write(_CONFIG)
-    git = Git(unfinished)
     git.run("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--update-shallow",
             str(project), f"+HEAD:{BASE_REF}")
     git.run("update-ref", f"refs/heads/{branch}", git.line("rev-parse", BASE_REF))

@@ -1,68 +1,28 @@
-"""Running git for the engine: always with an explicit git directory, never with hooks, the user's
-or the system's configuration, a pager, a prompt or a network protocol.
+"""Git for the engine: GitPython, guarded.
 
-GitPython is not used for this: it starts git with the whole inherited environment, in which a
-single GIT_DIR or GIT_CONFIG_COUNT redirects every command.
+No command sees hooks, the user's or the system's configuration, a pager, a prompt, a network
+protocol or an inherited GIT_* variable.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shutil
+import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
+
+import msgspec
 
 from harness.errors import EnvironmentFault, KoptError
 
 TIMEOUT_S = 600.0
-
-_CONFIG = {
-    "core.attributesFile": os.devnull,
-    "core.autocrlf": "false",
-    "core.excludesFile": os.devnull,
-    "core.fsmonitor": "false",
-    "core.hooksPath": os.devnull,
-    "core.quotePath": "true",
-    "core.untrackedCache": "false",
-    "fetch.recurseSubmodules": "false",
-    "gc.auto": "0",
-    "maintenance.auto": "false",
-    "protocol.allow": "never",
-    "protocol.file.allow": "always",
-    "submodule.recurse": "false",
-    "transfer.advertiseSID": "false",
-}
-
-_ENVIRONMENT = {
-    "GIT_ALLOW_PROTOCOL": "file",
-    "GIT_ASKPASS": "true",
-    "GIT_ATTR_NOSYSTEM": "1",
-    "GIT_AUTHOR_EMAIL": "kopt@localhost",
-    "GIT_AUTHOR_NAME": "kopt",
-    "GIT_COMMITTER_EMAIL": "kopt@localhost",
-    "GIT_COMMITTER_NAME": "kopt",
-    "GIT_CONFIG_GLOBAL": str(Path(__file__).with_name("gitconfig")),
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_CONFIG_SYSTEM": os.devnull,
-    "GIT_EDITOR": "false",
-    "GIT_LITERAL_PATHSPECS": "1",
-    "GIT_NO_LAZY_FETCH": "1",
-    "GIT_NO_REPLACE_OBJECTS": "1",
-    "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_PAGER": "cat",
-    "GIT_SSH_COMMAND": "false",
-    "GIT_TERMINAL_PROMPT": "0",
-    "HOME": os.devnull,
-    "LC_ALL": "C",
-    "SSH_ASKPASS": "true",
-    "XDG_CONFIG_HOME": os.devnull,
-    "GIT_CONFIG_COUNT": str(len(_CONFIG)),
-    **{f"GIT_CONFIG_KEY_{n}": key for n, key in enumerate(_CONFIG)},
-    **{f"GIT_CONFIG_VALUE_{n}": value for n, value in enumerate(_CONFIG.values())},
-}
-
-_INHERITED = ("PATH", "LD_LIBRARY_PATH", "GIT_EXEC_PATH", "TMPDIR")
+_INHERITED = ("GIT_EXEC_PATH",)
+"""Variables of git's own that stay: where an unusual installation has its programs."""
 
 NO_HOOKS = "-c core.hooksPath=/dev/null -c core.fsmonitor=false"
 """Said again to the git that serves a push: git hides our settings from it."""
@@ -88,31 +48,36 @@ class Git:
 
     def run(self, *arguments: str, stdin: bytes = b"", cwd: Path | None = None,
             work_tree: Path | None = None, index: Path | None = None,
-            env: Mapping[str, str] | None = None, ok: Sequence[int] = (0,)) -> bytes:
+            env: Mapping[str, str] | None = None) -> bytes:
         """Run one git command and return what it printed.
 
         Raises GitFailed with git's complaint, or EnvironmentFault if git is missing, the disk is
         full or it took longer than TIMEOUT_S.
         """
         work_tree = work_tree or self.work_tree
-        given = {"GIT_DIR": self.git_dir, "GIT_WORK_TREE": work_tree, "GIT_INDEX_FILE": index}
-        named = {name: os.path.abspath(path) for name, path in given.items() if path is not None}
-        inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+        paths = {"GIT_DIR": self.git_dir, "GIT_WORK_TREE": work_tree, "GIT_INDEX_FILE": index}
+        settings = {name: os.path.abspath(path) for name, path in paths.items() if path is not None}
         place = cwd or work_tree or self.git_dir
+        if place is not None and not place.is_dir():
+            raise EnvironmentFault("the folder is gone", where=str(place))
+        guarded = _gitpython()
         try:
-            done = subprocess.run(
-                ["git", *arguments], input=stdin, capture_output=True, cwd=place,
-                env={**inherited, **_ENVIRONMENT, **named, **(env or {})}, timeout=TIMEOUT_S,
-                check=False, start_new_session=True,  # ctrl-c must not tear a commit in half
-            )
+            process = guarded.GuardedGit(place).start(arguments, {**settings, **(env or {})})
+        except guarded.git.GitCommandNotFound as error:
+            raise _not_installed() from error
         except OSError as error:
-            raise _not_started(error, place) from error
+            raise EnvironmentFault(f"git cannot be started: {error.strerror}",
+                                   where=str(place or "")) from error
+        try:
+            printed, complaints = process.communicate(stdin, timeout=TIMEOUT_S)
         except subprocess.TimeoutExpired as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
             raise EnvironmentFault(f"git {arguments[0]} took longer than {TIMEOUT_S:.0f} s",
                                    where=str(place), fix="look at the file system") from error
-        if done.returncode not in ok:
-            raise _failure(arguments[0], done, place)
-        return done.stdout
+        if process.returncode:
+            raise _failure(arguments[0], printed, complaints, place)
+        return bytes(printed)
 
     def line(self, *arguments: str, index: Path | None = None, stdin: bytes = b"",
              env: Mapping[str, str] | None = None) -> str:
@@ -146,18 +111,72 @@ _FAULTS = {
 }
 
 
-def _failure(command: str, done: subprocess.CompletedProcess[bytes],
-             place: Path | None) -> KoptError:
-    what = _one_line(done.stderr)
+def _failure(command: str, printed: bytes, complaints: bytes, place: Path | None) -> KoptError:
+    message = _one_line(complaints)
     for sign, fix in _FAULTS.items():
-        if sign.encode() in done.stderr:
-            return EnvironmentFault(f"git {command}: {what}", where=str(place or ""), fix=fix)
-    return GitFailed(what, where=f"git {command}", printed=done.stdout)
+        if sign.encode() in complaints:
+            return EnvironmentFault(f"git {command}: {message}", where=str(place or ""), fix=fix)
+    return GitFailed(message, where=f"git {command}", printed=printed)
 
 
-def _not_started(error: OSError, place: Path | None) -> KoptError:
-    if place is not None and not place.is_dir():
-        return EnvironmentFault("the folder is gone", where=str(place))
-    if isinstance(error, FileNotFoundError):
-        return EnvironmentFault("git is not installed", fix="install git 2.32 or newer")
-    return EnvironmentFault(f"git cannot be started: {error.strerror}", where=str(place or ""))
+def init(path: Path, *, object_format: str = "sha1", branch: str = "main",
+         bare: bool = False) -> Git:
+    """Make an empty repository from no template. Raises GitFailed or EnvironmentFault."""
+    guarded = _gitpython()
+    try:
+        guarded.GuardedRepo.init(
+            path, bare=bare, template="", quiet=True, object_format=object_format,
+            initial_branch=branch, expand_vars=False, allow_unsafe_options=True).close()
+    except guarded.git.GitCommandNotFound as error:
+        raise _not_installed() from error
+    except guarded.git.GitCommandError as error:
+        raise _failure("init", b"", error.stderr.encode(), path) from error
+    return Git(path if bare else path / ".git")
+
+
+class Location(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a repository lies; linked worktrees have a `git_dir` each and one `common_dir`."""
+
+    git_dir: Path
+    common_dir: Path
+    work_tree: Path | None
+    """None for a bare repository."""
+
+
+def locate(path: Path) -> Location | None:
+    """Return the repository that a folder is or lies in, None if it lies in none.
+
+    Not for a slot's worktree: the repository's configuration is read.
+    """
+    guarded = _gitpython()
+    try:
+        repo = guarded.GuardedRepo(path, search_parent_directories=True, expand_vars=False)
+    except (guarded.git.InvalidGitRepositoryError, guarded.git.NoSuchPathError, OSError):
+        return None
+    with contextlib.closing(repo):
+        return Location(
+            git_dir=Path(repo.git_dir), common_dir=Path(repo.common_dir).resolve(),
+            work_tree=None if repo.bare else Path(repo.working_tree_dir).resolve())
+
+
+def _gitpython() -> ModuleType:
+    """Import GitPython in an environment without inherited git variables.
+
+    A single GIT_DIR or GIT_CONFIG_COUNT would redirect every command, and GitPython passes on the
+    whole environment of this process.
+    """
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        if name not in _INHERITED:
+            os.environ.pop(name, None)
+    try:
+        from engine.repository import guarded_git  # here: see there
+    except ImportError as error:  # GitPython calls git when it is imported
+        if shutil.which("git") is None:
+            raise _not_installed() from error
+        raise EnvironmentFault(f"GitPython cannot be imported: {error}",
+                               fix="install kopt again, with its dependencies") from error
+    return guarded_git
+
+
+def _not_installed() -> EnvironmentFault:
+    return EnvironmentFault("git is not installed", fix="install git 2.32 or newer")

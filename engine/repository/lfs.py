@@ -15,8 +15,7 @@ from pathlib import Path
 import msgspec
 
 from engine.repository.clone import Clone
-from engine.repository.git import Git, GitFailed
-from harness.errors import EnvironmentFault
+from engine.repository.git import locate
 from harness.formats.file_copy import copy_file
 
 MOST_POINTER = 1024
@@ -93,12 +92,9 @@ def _kept(clone: Clone, pointer: Pointer) -> Path:
 
 
 def _stores(project: Path, pointer: Pointer) -> list[Path]:
-    with contextlib.suppress(GitFailed, EnvironmentFault):
-        printed = Git(None).run("rev-parse", "--git-common-dir", cwd=project)
-        git_dir = project / printed.decode(errors="surrogateescape").rstrip("\n")
-        name = pointer.sha256
-        return [git_dir / "lfs" / "objects" / name[:2] / name[2:4] / name]
-    return []
+    found, name = locate(project), pointer.sha256
+    return [] if found is None else [
+        found.common_dir / "lfs" / "objects" / name[:2] / name[2:4] / name]
 
 
 def _hash(path: Path) -> str:

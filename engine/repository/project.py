@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine.repository.git import Git, GitFailed
+from engine.repository.git import Git, init, locate
 from harness.errors import InputError
 
 HEADS = "refs/heads/"
@@ -38,43 +38,33 @@ def find(path: Path) -> Project:
     here = path.resolve()
     if not here.is_dir():
         raise InputError("there is no such folder", where=str(path), fix="set `project:`")
-    git = Git(None)
-    try:
-        found = git.run("rev-parse", "--absolute-git-dir", "--is-bare-repository",
-                        "--show-object-format", cwd=here)
-    except GitFailed as error:
+    found = locate(here)
+    if found is None:
         raise InputError("the project is no git repository", where=str(path), fix=(
-            "run `git init && git add -A && git commit -m start` there")) from error
-    git_dir_line, bare, object_format = found.decode(errors="surrogateescape").splitlines()
-    git_dir, git = Path(git_dir_line), Git(Path(git_dir_line))
-    if bare != "true":
-        _expect_top(git, here)
+            "run `git init && git add -A && git commit -m start` there"))
+    if found.work_tree is not None and found.work_tree != here:
+        raise InputError(f"the folder lies inside the repository {found.work_tree}",
+                         where=str(here), fix=(f"set `project: {found.work_tree}`, or run "
+                                               "`git init` in the folder"))
+    git = Git(found.git_dir)
     head = git.find("HEAD^{commit}")
     if not head:
         raise InputError("the project has no commit yet", where=str(path),
                          fix="run `git add -A && git commit -m start` there")
     ref = git.line("rev-parse", "--symbolic-full-name", "HEAD")
     return Project(
-        path=here, git_dir=git_dir, head=head,
+        path=here, git_dir=found.git_dir, head=head,
         branch=ref.removeprefix(HEADS) if ref.startswith(HEADS) else "",
-        object_format=object_format, dirty=() if bare == "true" else _dirty(git, here),
+        object_format=git.line("rev-parse", "--show-object-format"),
+        dirty=() if found.work_tree is None else _dirty(git, here),
     )
 
 
 def start_repository(path: Path, message: str) -> None:
     """Make a folder a git repository with everything in it committed; raises GitFailed."""
-    Git(None).run("init", "--quiet", "--initial-branch=main", cwd=path)
-    git = Git(path / ".git")
+    git = init(path)
     git.run("add", "--all", "--force", work_tree=path)
     git.run("commit", "--quiet", "--message", message, work_tree=path)
-
-
-def _expect_top(git: Git, here: Path) -> None:
-    printed = Git(None).run("rev-parse", "--show-toplevel", cwd=here)
-    top = Path(printed.decode(errors="surrogateescape").rstrip("\n"))
-    if top.resolve() != here:
-        raise InputError(f"the folder lies inside the repository {top}", where=str(here), fix=(
-            f"set `project: {top}`, or run `git init` in the folder"))
 
 
 def _dirty(git: Git, here: Path) -> tuple[str, ...]:

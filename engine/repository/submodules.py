@@ -6,13 +6,12 @@ without its history; a checkout has plain files there, and what is changed in th
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from engine.repository.clone import Clone, TreeEntry
-from engine.repository.git import Git, GitFailed
+from engine.repository.git import Git, GitFailed, locate
 from engine.repository.project import Project
 from harness.errors import EnvironmentFault, InputError
 
@@ -114,10 +113,8 @@ def _names(clone: Clone, commit: str, path: str) -> Iterator[str]:
 
 
 def _git_dirs(place: Path) -> list[Path]:
-    with contextlib.suppress(GitFailed, EnvironmentFault):
-        printed = _git(place, "rev-parse", "--git-common-dir")
-        return [(place / printed.decode(errors="surrogateescape").rstrip("\n")).resolve()]
-    return []
+    found = locate(place)
+    return [] if found is None else [found.common_dir]
 
 
 def _git(place: Path, *arguments: str, stdin: bytes = b"") -> bytes:

@@ -17,7 +17,7 @@ from pathlib import Path
 from engine.globs import matches
 from engine.repository.change import Change, between, cleaned
 from engine.repository.clone import Clone
-from engine.repository.git import Git, GitFailed
+from engine.repository.git import GitFailed, init
 from engine.repository.patches.hygiene import refuse_conflicts, rubbish, unsafe_path
 from engine.repository.patches.patch import Dropped
 from harness.errors import EnvironmentFault, InputError
@@ -43,9 +43,7 @@ def create(clone: Clone, path: Path, commit: str) -> None:
     remove(path)
     commit = clone.resolve(commit)
     path.mkdir(parents=True)
-    object_format = clone.git.line("rev-parse", "--show-object-format")
-    Git(None).run("init", "--quiet", "--template=", f"--object-format={object_format}", str(path),
-                  cwd=path)
+    git = init(path, object_format=clone.git.line("rev-parse", "--show-object-format"))
     own = path / ".git"
     with (own / "config").open("a") as config:
         config.write(_CONFIG)
@@ -54,7 +52,7 @@ def create(clone: Clone, path: Path, commit: str) -> None:
     if (clone.git_dir / "shallow").exists():
         shutil.copy(clone.git_dir / "shallow", own / "shallow")
     (own / "HEAD").write_text(f"{commit}\n")
-    Git(own).run("read-tree", "--reset", "-u", commit, work_tree=path)
+    git.run("read-tree", "--reset", "-u", commit, work_tree=path)
     kept = _kept_index(clone, path)
     kept.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy2(own / "index", kept)  # with its time: git tells by it which files to read again

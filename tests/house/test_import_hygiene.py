@@ -8,8 +8,8 @@ import sys
 from tests.support.paths import ROOT
 
 HEAVY = ("torch", "triton", "pandas", "numpy", "scipy", "textual", "rich", "litellm",
-         "tree_sitter", "jinja2")
-OWN_ROOMS = ("harness.child", "harness.search.bayesian")
+         "tree_sitter", "jinja2", "git")
+OWN_ROOMS = ("harness.child", "harness.search.bayesian", "engine.repository.guarded_git")
 """What runs in processes of its own, and what a search imports when it starts."""
 LISTED = "import sys, {module}; print(*(name for name in {heavy!r} if name in sys.modules))"
 

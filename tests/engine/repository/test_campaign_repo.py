@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.repository import project, worktree
+from engine.repository import git, project, worktree
 from engine.repository.campaign_repo import CampaignRepo
 from engine.repository.change import Change
 from engine.repository.clone import Clone
@@ -201,10 +201,8 @@ def test_a_name_that_git_refuses_is_one_line(tmp_path: Path, user: Path) -> None
 
 
 def test_a_full_disk_is_the_environments_fault(repo: CampaignRepo) -> None:
-    done = subprocess.CompletedProcess(["git"], 128, b"", b"error: file write error: "
-                                       b"No space left on device\nfatal: unable to write\n")
-    from engine.repository.git import _failure
-    assert isinstance(_failure("add", done, None), EnvironmentFault)
+    complaints = b"error: file write error: No space left on device\nfatal: unable to write\n"
+    assert isinstance(git._failure("add", b"", complaints, None), EnvironmentFault)
 
 
 def test_no_git_is_one_line(repo: CampaignRepo, monkeypatch: pytest.MonkeyPatch) -> None:
