@@ -1,26 +1,22 @@
-"""What a worker is asked to do: the task of one slot, and what to repair or split."""
+"""A slot's task: what its worker is asked to do, and what it is asked to repair or to split."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
-from engine.journal.records import GLOBAL, SlotKind
-
-pass
-
-
-
-def scope_of(tasks: Sequence[Task]) -> str:
-    """Return what a round of these is about: the one config class that all are, else all classes.
-    """
-    scopes = {task.scope for task in tasks}
-    return scopes.pop() if len(scopes) == 1 else GLOBAL
+SlotKind = Literal["fixed", "planned", "rewrite"]
+GLOBAL = "global"
+"""The scope of work on all config classes; any other scope names some of them."""
 
 
 class RepairRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate of the same slot that is to be mended; `tree` holds its files."""
+    """A candidate of the same slot to repair, whose files lie in `tree`.
+
+    It is attempt number `attempt` of at most `of`; `complaint` is why the candidate was rejected.
+    """
 
     attempt: int
     of: int
@@ -32,9 +28,9 @@ class RepairRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SplitRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate that is to be taken for some config classes alone; `tree` holds its files.
+    """A candidate to use for some config classes only, whose files lie in `tree`.
 
-    `reason` is the ruling.
+    `faster`, `slower` and `others` are config classes by name; `reason` is the ruling on it.
     """
 
     candidate: str
@@ -48,27 +44,37 @@ class SplitRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """One slot's work: one hypothesis, in one worktree of its own.
-
-    `worktree` holds the best commit's files; what a worker leaves there is its candidate.
-    `baseline` is a plain checkout with the reference, `scratch` a folder to write in.
-    """
+    """The work of one slot: one hypothesis, tried in a worktree of its own."""
 
     slot: str
     kind: SlotKind
     backend: str
     hypothesis: str
     bottleneck: str
+    """The bottleneck that it attacks, in words."""
     seed: int
     trials: int
     knobs: tuple[str, ...] = ()
+    """The knobs that a search moves; () for all of them."""
     option: str = ""
-    """What the backend is to use: a template's name, a patch's path, a cli's name."""
+    """What the backend uses: a template's name, a patch's path, a command's name."""
     round: int = 0
-    """The round that it is of, 0 where that is not told."""
+    """Its round; 0 if not recorded."""
     brief: str = ""
-    """What an agent is told besides, as Markdown: what was tried, what is asked of it now."""
+    """More for an agent's prompt, as Markdown: what was tried, what the review demands."""
     repair: RepairRequest | None = None
     split: SplitRequest | None = None
     scope: str = GLOBAL
-    """The config classes that its hypothesis is about, by name; it is judged by all of them."""
+    """The config classes that its hypothesis is about; the candidate is judged on all of them."""
+    idea: str = ""
+    """The key of the stagnation review's idea that it follows, "" if none."""
+    limiter: str = ""
+    """What limits the incumbent where the hypothesis is aimed at."""
+    config_class: str = ""
+    """The config class of that bottleneck, "" if it is not about a single one."""
+
+
+def scope_of(tasks: Sequence[Task]) -> str:
+    """Return the scope that all tasks share, GLOBAL if they differ."""
+    scopes = {task.scope for task in tasks}
+    return scopes.pop() if len(scopes) == 1 else GLOBAL

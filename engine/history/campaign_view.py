@@ -8,12 +8,19 @@ from typing import TypeVar
 
 import msgspec
 
-from engine.history import history, lessons, round_resume
+from engine.history import history, lessons
 from engine.history.history import CampaignHistory
 from engine.history.kernel_splits import Splits
 from engine.history.lessons import Lesson
 from engine.journal.read import Reader
-from engine.journal.records import Bottleneck, Campaign, Event, Slot, VerdictRow
+from engine.journal.records import (
+    Bottleneck,
+    Campaign,
+    Event,
+    Slot,
+    VerdictRow,
+    with_doubt,
+)
 from engine.manifest import load
 from engine.manifest.schema import Manifest
 from engine.markdown import stamp
@@ -29,10 +36,16 @@ class StopRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What a `campaign.stop` event holds; `wall_s`, `trials` and `cost` are of all engines."""
 
     reason: str
+    doubt: str = ""
     wall_s: float = 0.0
     trials: int = 0
     cost: float = 0.0
     waiting: int = 0
+
+    @property
+    def outcome(self) -> str:
+        """Why the campaign stopped, with the doubt about its best."""
+        return with_doubt(self.reason, self.doubt)
 
 
 class StagnationRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,8 +125,6 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
     tips: tuple[tuple[float, TipsRead], ...] = ()
     not_run: tuple[tuple[float, ProgramNotRun], ...] = ()
     splits: Splits = {}
-    scopes: dict[str, str] = {}
-    """By candidate, where that is known: the config classes that it is about, or `global`."""
     commands: CampaignCommands = CampaignCommands()
     utc_offset_s: int | None = None
     """What clocks showed where the campaign began, so that files say the same wherever made."""
@@ -123,6 +134,12 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def campaign(self) -> str:
         return self.row.id
+
+    @property
+    def scopes(self) -> dict[str, str]:
+        """The scope of each candidate whose task is recorded, by candidate."""
+        return {id: candidate.scope for id, candidate in self.history.candidates.items()
+                if candidate.scope}
 
     @property
     def ended_at(self) -> float:
@@ -174,7 +191,6 @@ def read(reader: Reader, campaign: str, score: Score = "kernel",
     return JournalView(
         row=row, history=past, utc_offset_s=_offset(reader, campaign),
         commands=commands or CampaignCommands(), lessons=lessons.of(past),
-        scopes=round_resume.scopes(reader, campaign),
         slots={r.n: reader.slots(campaign, r.n) for r in past.rounds},
         bottlenecks={r.n: reader.bottlenecks(campaign, r.n) for r in past.rounds},
         reviews={review.round: review for review in reviews},

@@ -195,7 +195,7 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
         """Return how many candidates a round brought that the campaign had not seen before."""
         return sum(candidate.round == n for candidate in self.candidates.values())
 
-    def in_vain(self) -> int:
+    def fruitless(self) -> int:
         """Return how many rounds in a row, the last ones, brought no new candidate."""
         for count, round in enumerate(reversed(self.attempts)):
             if self.fresh(round.n) or any(d.round == round.n for d in self.keeps):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,29 @@ NETWORK_FILE_SYSTEMS = frozenset({
     "ocfs2", "orangefs", "panfs", "pvfs2", "smb3", "smbfs", "virtiofs", "wekafs",
 })
 """File systems whose shared memory other hosts do not see, which is what WAL rests on."""
+
+
+class OwnedConnection:
+    """Hands out its connection only to the thread and process that made it.
+
+    Sharing one across threads or a fork corrupts transactions silently, so it raises
+    AssertionError instead.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._pid = os.getpid()
+        self._thread = threading.get_ident()
+
+    def get(self) -> sqlite3.Connection:
+        if os.getpid() != self._pid:
+            raise AssertionError("a journal connection was carried across a fork")
+        if threading.get_ident() != self._thread:
+            raise AssertionError("a journal connection was used by another thread")
+        return self._connection
+
+    def close(self) -> None:
+        self.get().close()
 
 
 def open_for_writing(workspace: Path) -> sqlite3.Connection:
@@ -171,7 +195,11 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
             _run(connection, migrations.TABLES)
             version = migrations.SCHEMA_VERSION
         while version < migrations.SCHEMA_VERSION:
-            _run(connection, migrations.MIGRATIONS[version])
+            migration = migrations.MIGRATIONS[version]
+            if callable(migration):
+                migration(connection)
+            else:
+                _run(connection, migration)
             version += 1
         connection.execute(f"PRAGMA user_version={version}")
         connection.commit()

@@ -1,8 +1,13 @@
-"""The journal's tables and how one schema version becomes the next."""
+"""The journal's tables, and the migrations from one schema version to the next."""
 
 from __future__ import annotations
 
-SCHEMA_VERSION = 3
+import sqlite3
+from collections.abc import Callable
+
+from engine.journal import typed_columns
+
+SCHEMA_VERSION = 4
 
 TABLES = """
 CREATE TABLE campaigns (
@@ -12,7 +17,7 @@ CREATE TABLE campaigns (
     phase TEXT NOT NULL DEFAULT '', reason TEXT NOT NULL DEFAULT '',
     round INTEGER NOT NULL DEFAULT 0, rounds_max INTEGER,
     speedup REAL, speedup_low REAL, speedup_high REAL,
-    created_at REAL NOT NULL, updated_at REAL NOT NULL
+    created_at REAL NOT NULL, updated_at REAL NOT NULL, doubt TEXT NOT NULL DEFAULT ''
 );
 CREATE TABLE leases (
     campaign TEXT PRIMARY KEY, host TEXT NOT NULL, pid INTEGER NOT NULL, started REAL NOT NULL,
@@ -29,15 +34,21 @@ CREATE TABLE slots (
     backend TEXT NOT NULL, hypothesis TEXT NOT NULL, bottleneck TEXT NOT NULL,
     device TEXT NOT NULL, stage TEXT NOT NULL, detail TEXT NOT NULL, progress REAL,
     candidate TEXT NOT NULL, started_at REAL, updated_at REAL NOT NULL,
-    scope TEXT NOT NULL DEFAULT '', PRIMARY KEY (campaign, round, slot)
+    scope TEXT NOT NULL DEFAULT '', option TEXT NOT NULL DEFAULT '',
+    knobs TEXT NOT NULL DEFAULT '[]', idea TEXT NOT NULL DEFAULT '',
+    limiter TEXT NOT NULL DEFAULT '', config_class TEXT NOT NULL DEFAULT '',
+    PRIMARY KEY (campaign, round, slot)
 );
 CREATE TABLE candidates (
     campaign TEXT NOT NULL, id TEXT NOT NULL, round INTEGER NOT NULL, slot TEXT NOT NULL,
     base_commit TEXT NOT NULL, base_tree TEXT NOT NULL, patch_path TEXT NOT NULL,
     patch_sha256 TEXT NOT NULL, hypothesis TEXT NOT NULL, bottleneck TEXT NOT NULL,
     state TEXT NOT NULL, created_at REAL NOT NULL, "commit" TEXT NOT NULL DEFAULT '',
-    reason TEXT NOT NULL DEFAULT '', PRIMARY KEY (campaign, id)
+    reason TEXT NOT NULL DEFAULT '', form_of TEXT NOT NULL DEFAULT '',
+    left_out TEXT NOT NULL DEFAULT '', cut TEXT NOT NULL DEFAULT '',
+    scope TEXT NOT NULL DEFAULT '', PRIMARY KEY (campaign, id)
 );
+""" + typed_columns.NEW_TABLES + """
 CREATE TABLE verdicts (
     id INTEGER PRIMARY KEY AUTOINCREMENT, campaign TEXT NOT NULL, candidate TEXT NOT NULL,
     purpose TEXT NOT NULL, incumbent_tree TEXT NOT NULL, harness_version TEXT NOT NULL,
@@ -73,7 +84,7 @@ CREATE INDEX decisions_campaign ON decisions (campaign, id);
 CREATE INDEX controls_open ON controls (campaign, id) WHERE applied_at IS NULL;
 """
 
-MIGRATIONS: dict[int, str] = {
+MIGRATIONS: dict[int, str | Callable[[sqlite3.Connection], None]] = {
     1: """
 ALTER TABLE rounds ADD COLUMN spent_s REAL NOT NULL DEFAULT 0;
 ALTER TABLE rounds ADD COLUMN trials INTEGER NOT NULL DEFAULT 0;
@@ -81,5 +92,6 @@ ALTER TABLE rounds ADD COLUMN cost REAL NOT NULL DEFAULT 0;
 UPDATE rounds SET spent_s = ended_at - started_at WHERE ended_at IS NOT NULL;
 """,
     2: "ALTER TABLE slots ADD COLUMN scope TEXT NOT NULL DEFAULT '';\n",
+    3: typed_columns.migrate,
 }
-"""Script that lifts version N to N + 1, by N."""
+"""The script or the function that migrates schema version N to N + 1, by N."""

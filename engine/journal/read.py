@@ -7,20 +7,23 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from engine.journal import database
-from engine.journal.connection import OwnedConnection
+from engine.journal.database import OwnedConnection
 from engine.journal.records import (
     Bottleneck,
     Campaign,
     Candidate,
+    CandidateTask,
     Control,
     DecisionRow,
     Event,
     Lease,
     Round,
     Slot,
+    TrialRow,
     VerdictRow,
 )
 from engine.journal.rows import Record, Value, fetch
+from engine.task import Task
 from harness.errors import InputError
 
 
@@ -94,6 +97,15 @@ class Reader:
                              fix="give more of its id, or its campaign")
         return choice[0]
 
+    def task(self, campaign: str, candidate: str) -> Task | None:
+        """Return the task that a candidate came from, None if it did not come from a worker."""
+        row = self._one(CandidateTask, "WHERE campaign = ? AND candidate = ?", campaign, candidate)
+        return None if row is None else row.task
+
+    def trials(self, campaign: str) -> list[TrialRow]:
+        """Return the trials of all searches, oldest first."""
+        return self._all(TrialRow, "WHERE campaign = ? ORDER BY id", campaign)
+
     def verdicts(self, campaign: str, *, candidate: str = "",
                  limit: int | None = None) -> list[VerdictRow]:
         """Return verdicts, newest first; `candidate` keeps only those on one."""
@@ -141,11 +153,6 @@ class Reader:
     def events_of(self, campaign: str, kind: str) -> list[Event]:
         """Return all of a campaign's events of one kind, oldest first: for kinds that are rare."""
         return self._all(Event, "WHERE campaign = ? AND kind = ? ORDER BY seq", campaign, kind)
-
-    def event_of(self, campaign: str, kind: str, ref: str) -> Event | None:
-        """Return the newest event of a kind about something."""
-        return self._one(Event, "WHERE campaign = ? AND kind = ? AND ref = ? ORDER BY seq DESC",
-                         campaign, kind, ref)
 
     def controls(self, campaign: str, *, open_only: bool = False) -> list[Control]:
         """Return what people asked of the campaign, oldest first."""

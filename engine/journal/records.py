@@ -9,16 +9,20 @@ from typing import Literal
 
 import msgspec
 
-from harness.verdict import Verdict
+from engine.task import SlotKind, Task
+from harness.search.space.space import Config
+from harness.search.trials.trials import Correctness, Tag, Trial
+from harness.verdict import LatencyKind, Verdict
 
 CampaignState = Literal["new", "running", "paused", "waiting", "finished", "stopped", "failed"]
 CandidateState = Literal["captured", "verified", "waiting", "keeping", "kept", "closed"]
 DecisionKind = Literal["keep", "tie", "regression", "reject", "repair", "split", "ask", "runner-up"]
-SlotKind = Literal["fixed", "planned", "rewrite"]
 RoundOutcome = Literal["keep", "tie", "regression", "failed", "baseline"]
 ControlVerb = Literal["approve", "reject", "pause", "resume", "stop"]
-GLOBAL = "global"
-"""The scope of what is about all config classes; other scopes name some."""
+
+def with_doubt(reason: str, doubt: str) -> str:
+    """Return a reason and the doubt about the best as one text."""
+    return reason if doubt in reason else f"{reason}; {doubt}".removeprefix("; ")
 
 
 class Campaign(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +48,13 @@ class Campaign(msgspec.Struct, frozen=True, kw_only=True):
     speedup_high: float | None = None
     created_at: float = 0.0
     updated_at: float = 0.0
+    doubt: str = ""
+    """Why the best has not passed its final acceptance; "" if it has."""
+
+    @property
+    def outcome(self) -> str:
+        """Why the campaign ended or waits, with the doubt about its best."""
+        return with_doubt(self.reason, self.doubt)
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +95,16 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: float = 0.0
     scope: str = ""
     """The config classes that its work is about, or GLOBAL; "" where an older kopt did not say."""
+    option: str = ""
+    """What its backend uses: a template's name, a patch's path, a command's name."""
+    knobs: tuple[str, ...] = ()
+    """The knobs that its search moves; () for all of them, or where there is no search."""
+    idea: str = ""
+    """The key of the stagnation review's idea that it follows, "" if none."""
+    limiter: str = ""
+    """What limits the incumbent where its work is aimed at."""
+    config_class: str = ""
+    """The config class of that bottleneck."""
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +124,50 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float
     commit: str = ""
     reason: str = ""
+    form_of: str = ""
+    """The candidate that it is another form of: rebased on another base, or formatted."""
+    left_out: str = ""
+    """What of the worker's change is not in the patch, and why."""
+    cut: str = ""
+    """Why its worker was ended before it was done."""
+    scope: str = ""
+    """The config classes that its task is about, or GLOBAL; "" where no task is recorded."""
+
+
+class CandidateTask(msgspec.Struct, frozen=True, kw_only=True):
+    """The task that a worker's candidate came of."""
+
+    campaign: str
+    candidate: str
+    task: Task
+
+
+class TrialRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One trial of a slot's search: a screening value, never a verdict."""
+
+    id: int
+    campaign: str
+    round: int
+    slot: str
+    number: int
+    config: Config
+    tag: Tag
+    correctness: Correctness
+    latency_us: float | None
+    latency_kind: LatencyKind | None
+    pct_of_roofline: float | None
+    candidate_id: str
+    kernel_id: str
+    reason: str
+    at: float
+
+    @property
+    def trial(self) -> Trial:
+        """The trial, as far as it is recorded."""
+        return Trial(number=self.number, config=self.config, tag=self.tag,
+                     correctness=self.correctness, latency_us=self.latency_us,
+                     latency_kind=self.latency_kind, pct_of_roofline=self.pct_of_roofline,
+                     candidate_id=self.candidate_id, kernel_id=self.kernel_id, reason=self.reason)
 
 
 class VerdictRow(msgspec.Struct, frozen=True, kw_only=True):

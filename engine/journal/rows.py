@@ -1,9 +1,15 @@
-"""How a record becomes a row of its table, and a row the record again."""
+"""Converts records to rows of their tables and back.
+
+A field that holds a tuple, a dictionary or a struct is a JSON column.
+"""
 
 from __future__ import annotations
 
+import functools
+import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+import typing
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -12,12 +18,14 @@ from engine.journal.records import (
     Bottleneck,
     Campaign,
     Candidate,
+    CandidateTask,
     Control,
     DecisionRow,
     Event,
     Lease,
     Round,
     Slot,
+    TrialRow,
     VerdictRow,
 )
 
@@ -29,6 +37,8 @@ TABLE: dict[type[msgspec.Struct], str] = {
     Round: "rounds",
     Slot: "slots",
     Candidate: "candidates",
+    CandidateTask: "tasks",
+    TrialRow: "trials",
     VerdictRow: "verdicts",
     DecisionRow: "decisions",
     Bottleneck: "bottlenecks",
@@ -39,16 +49,16 @@ TABLE: dict[type[msgspec.Struct], str] = {
 Value = str | int | float | bytes | None
 
 PAYLOAD_TEXT = 600
-"""Longest text in an event's payload, characters; the whole text is in the row it tells of."""
+"""Longest text in an event's payload, characters; the row that it is about has the whole text."""
 
 
 def columns(record: type[msgspec.Struct]) -> str:
-    """Return the record's columns, quoted (`commit` is a word of SQL)."""
+    """Return the record's columns, quoted because `commit` is an SQL keyword."""
     return ", ".join(f'"{name}"' for name in record.__struct_fields__)
 
 
 def select(record: type[msgspec.Struct], rest: str = "") -> str:
-    """Return the query for records of a kind; `rest` starts at WHERE or ORDER BY."""
+    """Return the query for records of a type; `rest` starts at WHERE or ORDER BY."""
     return f"SELECT {columns(record)} FROM {TABLE[record]} {rest}"
 
 
@@ -57,12 +67,18 @@ def fetch(
     values: Iterable[Value] = (),
 ) -> list[Record]:
     """Run the query of `select` and return its records."""
-    rows = connection.execute(select(record, rest), tuple(values))
-    return [msgspec.convert(dict(row), record, strict=False) for row in rows]
+    decoders = _decoders(record)
+    found = []
+    for row in connection.execute(select(record, rest), tuple(values)):
+        fields = dict(row)
+        for name, decode in decoders.items():
+            fields[name] = decode(fields[name])
+        found.append(msgspec.convert(fields, record))
+    return found
 
 
 def insert(record: msgspec.Struct, *, verb: str = "INSERT", without: str = "") -> str:
-    """Return the statement that stores a record; `without` names a column SQLite numbers."""
+    """Return the statement that stores a record; SQLite numbers the column named by `without`."""
     names = [name for name in record.__struct_fields__ if name != without]
     listed = ", ".join(f'"{name}"' for name in names)
     marks = ", ".join("?" * len(names))
@@ -70,39 +86,59 @@ def insert(record: msgspec.Struct, *, verb: str = "INSERT", without: str = "") -
 
 
 def upsert(record: msgspec.Struct, *key: str) -> str:
-    """Return the statement that stores a record, or overwrites the one of that `key` in its place.
+    """Return the statement that stores a record, or updates the row with the same `key` in place.
 
-    A row that is replaced would be the newest, and what was listed first would be listed last.
+    REPLACE would give the row a new rowid, and rows are listed in the order of their rowids.
     """
-    kept = ", ".join(f'"{name}" = excluded."{name}"' for name in record.__struct_fields__
-                     if name not in key)
-    return f"{insert(record)} ON CONFLICT ({', '.join(key)}) DO UPDATE SET {kept}"
+    changed = ", ".join(f'"{name}" = excluded."{name}"' for name in record.__struct_fields__
+                        if name not in key)
+    return f"{insert(record)} ON CONFLICT ({', '.join(key)}) DO UPDATE SET {changed}"
 
 
 def values(record: msgspec.Struct, *, without: str = "") -> tuple[Value, ...]:
-    """Return what `insert` binds."""
+    """Return the values that the statement of `insert` binds."""
     names = (name for name in record.__struct_fields__ if name != without)
     return tuple(storable(getattr(record, name)) for name in names)
 
 
-def storable(value: Value) -> Value:
-    """Return the value as SQLite takes it: texts of workers may not even be valid Unicode."""
+def storable(value: object) -> Value:
+    """Return a value as SQLite stores it: text as valid Unicode, nested values as JSON."""
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    return value
+        return text(value)
+    if value is None or isinstance(value, int | float | bytes):
+        return value
+    return json.dumps(msgspec.to_builtins(value))  # escapes the lone surrogates of odd file names
+
+
+def text(value: str) -> str:
+    """Return a text as the journal stores it; texts from workers may hold lone surrogates."""
+    return value.encode("utf-8", "replace").decode()
 
 
 def payload(fields: Mapping[str, object]) -> bytes:
     """Return an event's payload: JSON, every text valid Unicode and clipped to PAYLOAD_TEXT."""
-    return msgspec.json.encode({name: _small(value) for name, value in fields.items()})
+    return msgspec.json.encode({name: _clipped(value) for name, value in fields.items()})
 
 
-def _small(value: object) -> object:
+def _clipped(value: object) -> object:
     if isinstance(value, str):
-        text = value.encode("utf-8", "replace").decode()
-        return text if len(text) <= PAYLOAD_TEXT else text[: PAYLOAD_TEXT - 1] + "…"
+        whole = text(value)
+        return whole if len(whole) <= PAYLOAD_TEXT else whole[: PAYLOAD_TEXT - 1] + "…"
     if isinstance(value, Mapping):
-        return {str(name): _small(item) for name, item in value.items()}
+        return {str(name): _clipped(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_small(item) for item in value]
+        return [_clipped(item) for item in value]
     return value
+
+
+@functools.cache
+def _decoders(record: type[msgspec.Struct]) -> Mapping[str, Callable[[typing.Any], object]]:
+    """Return how to decode the columns that SQLite does not return as their field's type."""
+    found: dict[str, Callable[[typing.Any], object]] = {}
+    for field in msgspec.structs.fields(record):
+        if field.type is bool:
+            found[field.name] = bool
+        elif typing.get_origin(field.type) in (tuple, dict) or (
+                isinstance(field.type, type) and issubclass(field.type, msgspec.Struct)):
+            found[field.name] = json.loads
+    return found

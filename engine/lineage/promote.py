@@ -137,7 +137,7 @@ class Keeper:
             return None
         if again.tree == entry.tree:
             return judged
-        if not self.context.writer.add_candidate(again.candidate, of=entry.id) and \
+        if not self.context.writer.add_candidate(again.candidate, form_of=entry.id) and \
                 self.kept_before(again.id):
             refuse(entry, "reject", f"its formatted form is {self.known_as(again.id)}",
                    verdict=judged.verdict_id)

@@ -2,45 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import Literal
 
 import msgspec
 
+from engine.journal.records import Slot
 from engine.planning.bottlenecks import TunableBottleneck
-from engine.planning.stagnation import Depth
+from engine.task import Task
 
+Depth = Literal["review", "instructions", "state of the art"]
+"""How deep a stagnation review goes."""
 COARSE = ("memory", "compute", "latency")
-"""Limiters that a roofline tells; the others come from compilers and name instructions."""
+"""Limiters from the roofline; the others come from compilers and name instructions."""
+
+
+class TriedDirections(msgspec.Struct, frozen=True, kw_only=True):
+    """The directions that slots have followed on the current best."""
+
+    knobs: frozenset[frozenset[str]] = frozenset()
+    """The sets of knobs that a search moved together."""
+    ideas: frozenset[tuple[str, str, str]] = frozenset()
+    """Ideas of reviews: key, and limiter and config class of the bottleneck they were aimed at."""
+    split: bool = False
+    """Whether a slot has searched for config classes that need kernels of their own."""
+
+    @classmethod
+    def of(cls, slots: Iterable[Slot | Task]) -> TriedDirections:
+        slots = list(slots)
+        return cls(knobs=frozenset(frozenset(slot.knobs) for slot in slots if slot.knobs),
+                   ideas=frozenset((slot.idea, slot.limiter, slot.config_class)
+                                   for slot in slots if slot.idea),
+                   split=any(slot.backend == "split" for slot in slots))
 
 
 class SearchDirection(msgspec.Struct, frozen=True, kw_only=True):
-    """Some knobs moved together against one bottleneck."""
+    """Knobs to move together against one bottleneck."""
 
-    lead: TunableBottleneck
+    tunable: TunableBottleneck
     knobs: tuple[str, ...]
 
     @property
     def hypothesis(self) -> str:
-        return words(self.lead, self.knobs)
+        found = self.tunable.bottleneck
+        return f"{' and '.join(self.knobs)} against {found.limiter}: {found.advice}"
 
 
-def words(lead: TunableBottleneck, knobs: Sequence[str]) -> str:
-    """Return a search's hypothesis, which also names its direction."""
-    return f"{' and '.join(knobs)} against {lead.bottleneck.limiter}: {lead.bottleneck.advice}"
-
-
-def new(leads: Sequence[TunableBottleneck], tried: Collection[str],
+def new(bottlenecks: Sequence[TunableBottleneck], tried: TriedDirections,
         depth: Depth) -> list[SearchDirection]:
-    """Return the directions that no hypothesis in `tried` has named, the most different first.
+    """Return the directions whose knobs no search has moved together, the most different first.
 
-    Those of one bottleneck take turns with the others'. Below the review, what compilers say goes
-    first; at the state of the art all knobs of a bottleneck move at once before some of them do.
+    Bottlenecks take turns. At depth `instructions`, bottlenecks that a compiler named come first;
+    at `state of the art`, all knobs of a bottleneck move at once before single ones do.
     """
-    seen = {_moved(text) for text in tried}
-    ordered = sorted(leads, key=lambda lead: lead.bottleneck.limiter in COARSE) \
-        if depth == "instructions" else list(leads)
-    columns = [list(_sets(lead, depth)) for lead in ordered]
+    seen = set(tried.knobs)
+    ordered = sorted(bottlenecks, key=lambda tunable: tunable.bottleneck.limiter in COARSE) \
+        if depth == "instructions" else list(bottlenecks)
+    columns = [list(_directions(tunable, depth)) for tunable in ordered]
     found: list[SearchDirection] = []
     for row in range(max(map(len, columns), default=0)):
         for column in columns:
@@ -50,16 +69,10 @@ def new(leads: Sequence[TunableBottleneck], tried: Collection[str],
     return found
 
 
-def _sets(lead: TunableBottleneck, depth: Depth) -> Iterator[SearchDirection]:
-    single = [(name,) for name in lead.knobs]
-    several = [pair for pair in pairwise(lead.knobs) if len(lead.knobs) > 2]
-    every = [tuple(lead.knobs)] if len(lead.knobs) > 1 else []
-    order = [*every, *several, *single] if depth == "state of the art" else \
-        [*single, *several, *every]
+def _directions(tunable: TunableBottleneck, depth: Depth) -> Iterator[SearchDirection]:
+    single = [(name,) for name in tunable.knobs]
+    pairs = [pair for pair in pairwise(tunable.knobs) if len(tunable.knobs) > 2]
+    every = [tuple(tunable.knobs)] if len(tunable.knobs) > 1 else []
+    order = [*every, *pairs, *single] if depth == "state of the art" else [*single, *pairs, *every]
     for knobs in order:
-        yield SearchDirection(lead=lead, knobs=knobs)
-
-
-def _moved(hypothesis: str) -> frozenset[str]:
-    """Return the knobs that a hypothesis of `words` names."""
-    return frozenset(hypothesis.partition(" against ")[0].split(" and "))
+        yield SearchDirection(tunable=tunable, knobs=knobs)

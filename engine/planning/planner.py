@@ -1,4 +1,4 @@
-"""From what the journal knows: is another round to be run, and what is it to try?"""
+"""Decide between rounds: whether to run another one, and what it tries."""
 
 from __future__ import annotations
 
@@ -10,25 +10,29 @@ from engine.history.history import CampaignHistory
 from engine.history.spending import DurationEstimates, SpendingMeter
 from engine.judge.stop_rules import reason_to_stop
 from engine.manifest import goal
-from engine.planning import stagnation, survey, tips, unplanned
+from engine.manifest.schema import PoolSpec
+from engine.planning import stagnation, survey, tips
+from engine.planning.directions import TriedDirections
 from engine.planning.round_plan import PlanInputs, SlotKindStats, plan, planned_share
-from engine.planning.stagnation import StagnationReview
+from engine.planning.stagnation import Place, StagnationReview
 from engine.planning.survey import Survey
 from engine.split.languages.detect import splits
 from engine.task import Task
 
-IN_VAIN = 2
-"""Rounds in a row that brought no new candidate, after which only a new direction would."""
-IN_VAIN_MOST = 5
-"""After so many all reviews were in vain as well."""
-BEGINNING = 2
-"""A round is not begun unless, besides its verdicts, there is time for work as long as so many."""
+FRUITLESS = 2
+"""After so many rounds in a row without a new candidate, only a new direction can bring one."""
+FRUITLESS_MOST = 5
+"""After so many, the reviews' directions have brought none either."""
+LEAST_WORK = 2
+"""A round starts only if there is time for its verdicts and for work as long as so many more."""
+AGENT = "a worker under pool.cli"
+KNOB_LINES = {"triton": "BLOCK: tl.constexpr = 64  # kopt: knob BLOCK in [64, 128]",
+              "python": "TILE = 32  # kopt: knob TILE in [16, 32]"}
+C_KNOB_LINE = "#define TILE 32  // kopt: knob TILE in [16, 32]"
 
 
 class Planner:
-    """Looks at a campaign between its rounds, always at the journal, so that nothing is forgotten
-    when another engine goes on.
-    """
+    """Plans a campaign's rounds from its journal alone, so that another engine can go on."""
 
     def __init__(self, context: EngineContext, meter: SpendingMeter) -> None:
         self.context, self.setup, self.meter = context, context.setup, meter
@@ -40,68 +44,75 @@ class Planner:
     def reason_to_stop(self) -> str:
         """Return why the campaign ends here, or ""."""
         manifest, past = self.setup.manifest, self.history()
-        wanted = goal.parse_goal(manifest.performance_target or "")
-        reached = "" if wanted is None else \
-            goal.reached_by(wanted, survey.verdict_of_best(self.context), self.setup.target)
+        target = goal.parse_goal(manifest.performance_target or "")
+        reached = "" if target is None else \
+            goal.reached_by(target, survey.verdict_of_best(self.context), self.setup.target)
         return reason_to_stop(manifest, past.tally, spent=self.meter.spent,
-                              margin_s=self._margin(past, self._slots, work=BEGINNING),
+                              margin_s=self._margin_s(past, self._slots, work=LEAST_WORK),
                               pct_of_roofline=survey.reached(self.context), reached=reached)
 
     def late(self) -> Callable[[int, int], str]:
-        """Return what tells, of so many candidates in flight and so many gains beside them, why
-        work must end now.
+        """Return a function of the candidates in flight and the gains beside them: it returns why
+        work must end now, or "".
         """
         past, wall_s = self.history(), self.setup.manifest.budget.wall_s
         each = self._each(past)
 
         def reason(candidates: int, gains: int) -> str:
-            used = self.meter.spent.wall_s
-            if wall_s is None or used + self._margin(past, candidates, gains, each=each) < wall_s:
+            used_s = self.meter.spent.wall_s
+            margin_s = self._margin_s(past, candidates, gains, each=each)
+            if wall_s is None or used_s + margin_s < wall_s:
                 return ""
-            return f"{used:.0f} s of {wall_s:g} s used, the rest is for verdicts"
+            return f"{used_s:.0f} s of {wall_s:g} s used; the rest is for verdicts"
 
         return reason
 
     def may_accept(self) -> bool:
-        """Tell whether there is time for one more final verdict, and for the end after it."""
+        """Return whether there is time for one more final verdict and for the end after it."""
         wall_s = self.setup.manifest.budget.wall_s
         each = self._each(self.history())
         return wall_s is None or \
             self.meter.spent.wall_s + each.final + each.end_to_end <= wall_s
 
     def tasks(self, n: int) -> tuple[list[Task], str]:
-        """Look at the best and plan round `n`; without a task, say why there is none."""
+        """Survey the best and return the tasks of round `n`, or none and the reason."""
         past = self.history()
-        review, tried = self._review(past)
+        tried = self._tried(past)
+        review = stagnation.review(past.tally.without_gain, tried)
         known_forms = review is not None and review.depth == "state of the art"
         view = survey.of_best(self.context, n, again=known_forms)
         if review is not None:
-            review = stagnation.review(review.rollbacks, tried, stagnation.places(view.leads))
-        planned, fixed = self._success(past)
-        outlook = PlanInputs(
+            review = stagnation.review(review.rollbacks, tried, map(Place.of, view.bottlenecks))
+        inputs = self._inputs(n, past, view, review, tried)
+        if reason := self._exhausted(past, inputs):
+            return [], reason
+        pool = self.setup.manifest.pool
+        through = round_resume.progress_of(self.context.reader, self.setup.id, n).through
+        tasks = [task for task in plan(inputs) if task.slot not in through]
+        if not tasks:
+            target = self.setup.target
+            return [], nothing_to_do(view, pool, target.source, target.language)
+        affordable = spending.afford(
+            tasks, self.setup.manifest.budget, self.meter.spent, past,
+            self._margin_s(past, self._slots), {cli.name: cli.cost for cli in pool.cli})
+        if review is not None:
+            self._record(n, review, inputs)
+        return affordable, "" if affordable else "the budget left pays for no attempt"
+
+    def _inputs(self, n: int, past: CampaignHistory, view: Survey,
+                review: StagnationReview | None, tried: TriedDirections) -> PlanInputs:
+        planned, fixed = self._stats(past)
+        return PlanInputs(
             campaign=self.setup.id, round=n, pool=self.setup.manifest.pool, slots=self._slots,
-            knobs=view.knobs, leads=view.leads, templates=view.templates, inbox=view.inbox,
-            planned=planned, fixed=fixed, review=review, tried=tried,
-            may_split=self._may_split(view), begun=tuple(
-                (slot.hypothesis, slot.slot)
-                for slot in self.context.reader.slots(self.setup.id, n) if slot.backend == "inbox"),
+            knobs=view.knobs, bottlenecks=view.bottlenecks, templates=view.templates,
+            inbox=view.inbox, planned=planned, fixed=fixed, review=review, tried=tried,
+            may_split=self._may_split(view), inbox_slots={
+                slot.option.rpartition("/")[2]: slot.slot
+                for slot in self.context.reader.slots(self.setup.id, n) if slot.backend == "inbox"},
             brief="\n".join(filter(None, (
                 stagnation.brief(review, past.recent()),
                 divergence.brief(divergence.of(past)),
                 tips.brief(tips.known(self.context.reader, self.setup.id))))))
-        if reason := self._in_vain(past, outlook):
-            return [], reason
-        through = round_resume.progress_of(self.context.reader, self.setup.id, n).through
-        wanted = [task for task in plan(outlook) if task.slot not in through]
-        if not wanted:
-            target = self.setup.target
-            return [], unplanned.why(view, self.setup.manifest.pool, target.source, target.language)
-        tasks = spending.afford(wanted, self.setup.manifest.budget, self.meter.spent, past,
-                              self._margin(past, self._slots),
-                              {cli.name: cli.cost for cli in self.setup.manifest.pool.cli})
-        if review is not None:
-            self._tell(n, review, outlook)
-        return tasks, "" if tasks else "what is left of the budget pays for no attempt"
 
     def _may_split(self, view: Survey) -> bool:
         setup = self.setup
@@ -113,53 +124,53 @@ class Planner:
     def _slots(self) -> int:
         return self.setup.manifest.pool.slots or survey.default_slots(self.setup)
 
-    def _margin(self, past: CampaignHistory, candidates: int, gains: int = 0, work: int = 0,
-                each: DurationEstimates | None = None) -> float:
-        """Return what is to be left for candidates in flight, and for `gains` beside them."""
+    def _margin_s(self, past: CampaignHistory, candidates: int, gains: int = 0, work: int = 0,
+                  each: DurationEstimates | None = None) -> float:
+        """Return the seconds to keep for candidates in flight and the `gains` beside them."""
         manifest = self.setup.manifest
         return spending.margin_s(manifest.budget, each or self._each(past), candidates,
-                               cards=len(self.setup.devices),
-                               gains=gains + spending.gains_of(past, candidates),
-                               formats=bool(manifest.format_command), work=work)
+                                 cards=len(self.setup.devices),
+                                 gains=gains + spending.gains_of(past, candidates),
+                                 formats=bool(manifest.format_command), work=work)
 
     def _each(self, past: CampaignHistory) -> DurationEstimates:
         return spending.estimate_durations(
             past.verdicts, end_to_end=bool(self.setup.manifest.e2e_command))
 
-    def _review(self, past: CampaignHistory) -> tuple[StagnationReview | None, frozenset[str]]:
-        """Return what the rollbacks demand, and the hypotheses of all slots on this best."""
+    def _tried(self, past: CampaignHistory) -> TriedDirections:
+        """Return what the slots of ended rounds have followed on the current best."""
         best = self.setup.repo.best
-        tried = frozenset(slot.hypothesis for round in past.attempts if round.incumbent == best
-                          for slot in self.context.reader.slots(self.setup.id, round.n))
-        return stagnation.review(past.tally.without_gain, tried), tried
+        return TriedDirections.of(
+            slot for round in past.attempts if round.incumbent == best
+            for slot in self.context.reader.slots(self.setup.id, round.n))
 
-    def _tell(self, n: int, review: StagnationReview, outlook: PlanInputs) -> None:
+    def _record(self, n: int, review: StagnationReview, inputs: PlanInputs) -> None:
         """Record the review, once for its round."""
-        told = self.context.reader.events_of(self.setup.id, "stagnation")
-        if told and told[-1].ref == str(n):
+        events = self.context.reader.events_of(self.setup.id, "stagnation")
+        if events and events[-1].ref == str(n):
             return
-        found = [direction.hypothesis for direction in outlook.new[:planned_share(outlook)]]
+        searches = [direction.hypothesis for direction in inputs.new[:planned_share(inputs)]]
         self.context.writer.event(
             self.setup.id, "stagnation", str(n), round=n, depth=review.depth,
-            rollbacks=review.rollbacks, directions=stagnation.named(found, review.ideas),
+            rollbacks=review.rollbacks, directions=stagnation.named(searches, review.ideas),
             demands=review.demands)
 
-    def _in_vain(self, past: CampaignHistory, outlook: PlanInputs) -> str:
+    def _exhausted(self, past: CampaignHistory, inputs: PlanInputs) -> str:
         """Return why another round would bring nothing new, or ""."""
-        count = past.in_vain()
-        if count < IN_VAIN or outlook.inbox:
+        count = past.fruitless()
+        if count < FRUITLESS or inputs.inbox:
             return ""
         last = self.context.reader.slots(self.setup.id, past.attempts[-1].n)
         failed = [slot for slot in last if slot.stage == "failed"]
         if failed:
-            return f"no slot of {IN_VAIN} rounds brought a candidate; {failed[-1].slot}: " \
+            return f"no slot of {FRUITLESS} rounds brought a candidate; {failed[-1].slot}: " \
                    f"{failed[-1].detail}"
-        if count < IN_VAIN_MOST and outlook.new and planned_share(outlook):
+        if count < FRUITLESS_MOST and inputs.new and planned_share(inputs):
             return ""
         return "every slot repeats what was tried before"
 
-    def _success(self, past: CampaignHistory) -> tuple[SlotKindStats, SlotKindStats]:
-        """Return how planned and other slots fared in the last round that was an attempt."""
+    def _stats(self, past: CampaignHistory) -> tuple[SlotKindStats, SlotKindStats]:
+        """Return how planned slots and all others did in the last round."""
         if not past.attempts:
             return SlotKindStats(), SlotKindStats()
         last = past.attempts[-1].n
@@ -174,3 +185,19 @@ class Planner:
         kinds = list(planned.values())
         return (SlotKindStats(speedups=tuple(speedups[True]), slots=kinds.count(True)),
                 SlotKindStats(speedups=tuple(speedups[False]), slots=kinds.count(False)))
+
+
+def nothing_to_do(view: Survey, pool: PoolSpec, source: str, language: str) -> str:
+    """Return why a plan has no task and what to add; `source` is where knobs are declared."""
+    if "search" not in pool.backends:
+        empty = ": the inbox is empty" if "inbox" in pool.backends else ""
+        return f"no slot has anything to do{empty}; add `search` to pool.backends, or {AGENT}"
+    if view.knobs:
+        return "no slot has anything to do"
+    if view.unread:
+        return f"its knobs cannot be read: {view.unread}; fix them, or add {AGENT}"
+    if not source:
+        return "the manifest names no single source file that declares knobs; name it as " \
+               f"kernel_source, or add {AGENT}"
+    return f"{source} declares no knobs for a search: declare one there, such as " \
+           f"`{KNOB_LINES.get(language, C_KNOB_LINE)}`, or add {AGENT}"

@@ -1,4 +1,4 @@
-"""A round's plan: which slots there are, and one hypothesis for each."""
+"""Plan a round: which slots it has, and one hypothesis for each."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from pathlib import Path
 
 import msgspec
 
-from engine.journal.records import GLOBAL
+from engine.journal import rows
 from engine.manifest.schema import PoolSpec
 from engine.planning import directions, stagnation
 from engine.planning.bottlenecks import TunableBottleneck
-from engine.planning.directions import SearchDirection
+from engine.planning.directions import SearchDirection, TriedDirections
 from engine.planning.stagnation import DIRECTIONS, StagnationReview
-from engine.task import Task
+from engine.task import GLOBAL, Task
 from harness.formats.text import plain
 from harness.search.space.knobs import Knob
 
 IMPLAUSIBLE = 100.0
-"""A speedup from here on is no success of its kind, whatever was measured."""
+"""Speedups from here on do not count as successes, whatever was measured."""
 MAX_INBOX = 4
 MAX_TRIALS = 10_000
 
 
 class SlotKindStats(msgspec.Struct, frozen=True, kw_only=True):
-    """How one kind of slot fared in the last round: candidates' speedups, and slots filled."""
+    """How one kind of slot did in the last round: speedups of its candidates, slots it had."""
 
     speedups: tuple[float, ...] = ()
     slots: int = 0
 
     @property
     def score(self) -> float:
-        """Best plausible speedup times the share of slots that had one; 1 where there was none."""
+        """Best plausible speedup times the share of slots with one; 1 if there is none."""
         plausible = [s for s in self.speedups if 0 < s < IMPLAUSIBLE]
         if not plausible or not self.slots:
             return 1.0
@@ -41,33 +41,31 @@ class SlotKindStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """What a plan is made from.
-
-    `tried` are the hypotheses that slots have had on this best; `review` is what rounds without a
-    gain demand, `brief` what agents are told of it.
-    """
+    """Everything that a round's plan depends on."""
 
     campaign: str
     round: int
     slots: int
     pool: PoolSpec
     knobs: tuple[Knob, ...]
-    leads: tuple[TunableBottleneck, ...] = ()
+    bottlenecks: tuple[TunableBottleneck, ...] = ()
     templates: tuple[str, ...] = ()
     inbox: tuple[Path, ...] = ()
     planned: SlotKindStats = SlotKindStats()
     fixed: SlotKindStats = SlotKindStats()
     review: StagnationReview | None = None
-    tried: frozenset[str] = frozenset()
+    tried: TriedDirections = TriedDirections()
+    """What slots have followed on this best."""
     brief: str = ""
-    begun: tuple[tuple[str, str], ...] = ()
-    """Hypotheses and slots of patches that were handed in, where the round was cut short."""
+    """What goes into agents' prompts, as Markdown."""
+    inbox_slots: Mapping[str, str] = {}
+    """The slots that an interrupted round has given to patches, by file name."""
     may_split: bool = False
-    """Whether there are classes and knobs to go apart, and a gain was kept before."""
+    """Whether classes and knobs may go apart: there are several, and a gain was kept before."""
 
     @property
     def trials(self) -> int:
-        """Trials of a search slot: more of them after rounds without a gain."""
+        """Trials of one search; a review widens it."""
         width = 1 if self.review is None else self.review.width
         return min(MAX_TRIALS, self.pool.trials * width)
 
@@ -77,158 +75,167 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def new(self) -> list[SearchDirection]:
-        """The directions for a search that no slot has followed on this best."""
+        """The search directions that no slot has followed on this best."""
         depth = "review" if self.review is None else self.review.depth
-        return directions.new(self.leads, self.tried, depth) if self.may_search else []
+        return directions.new(self.bottlenecks, self.tried, depth) if self.may_search else []
+
+    @property
+    def main_bottleneck(self) -> str:
+        return label(self.bottlenecks[0]) if self.bottlenecks else ""
+
+    def seed(self, slot: str) -> int:
+        """Return the slot's seed, the same when the round is run again after a crash."""
+        return zlib.crc32(f"{self.campaign}/{self.round}/{slot}".encode())
+
+    def scope(self, tunable: TunableBottleneck | None) -> str:
+        """Return the class that work on a bottleneck is about, GLOBAL unless there are several."""
+        classes = {one.bottleneck.config_class for one in self.bottlenecks} - {""}
+        own = "" if tunable is None or len(classes) < 2 else tunable.bottleneck.config_class
+        return own or GLOBAL
 
 
-def planned_share(outlook: PlanInputs) -> int:
+def planned_share(inputs: PlanInputs) -> int:
     """Return how many slots are planned; the canonical fixed slot always stays.
 
-    Half in round 1 (the first after the baseline), then by each kind's score in the last round; a
-    review has room for its new directions.
+    Half of them in round 2, the first after the baseline, then by each kind's score in the last
+    round; a review has room for its new directions.
     """
-    n = outlook.slots
-    if outlook.pool.mode == "fixed" or n <= 1:
+    n = inputs.slots
+    if inputs.pool.mode == "fixed" or n <= 1:
         return 0
-    if outlook.pool.mode == "planned":
+    if inputs.pool.mode == "planned":
         return n - 1
-    least = 1 if outlook.review is None else DIRECTIONS
-    planned, fixed = outlook.planned.score, outlook.fixed.score
-    share = n // 2 if outlook.round <= 2 or n <= 2 else round(n * planned / (planned + fixed))
+    least = 1 if inputs.review is None else DIRECTIONS
+    planned, fixed = inputs.planned.score, inputs.fixed.score
+    share = n // 2 if inputs.round <= 2 or n <= 2 else round(n * planned / (planned + fixed))
     return min(n - 1, max(least, share))
 
 
-def plan(outlook: PlanInputs) -> list[Task]:
-    """Return the round's tasks: inbox, planned, rewrite, and the fixed one last."""
-    share = planned_share(outlook)
-    begun = dict(outlook.begun)
-    handed_in = _take(outlook.inbox, begun) if "inbox" in outlook.pool.backends else []
-    free = (slot for n in count(1) if (slot := f"inbox-{n}") not in begun.values())
-    tasks = [_inbox(begun.get(_handed_in(path)) or next(free), path) for path in handed_in]
-    known_forms = outlook.review is not None and outlook.review.depth == "state of the art"
-    first = _rewrites(outlook, share) if known_forms else []
-    planned = _planned(outlook, share - len(first))
-    rewrites = first or _rewrites(outlook, outlook.slots - len(planned) - 1)
-    tasks += planned + _split(outlook) + rewrites
-    if outlook.may_search:
+def plan(inputs: PlanInputs) -> list[Task]:
+    """Return the round's tasks: inbox, planned, split, rewrite, and the fixed one last."""
+    share = planned_share(inputs)
+    known_forms = inputs.review is not None and inputs.review.depth == "state of the art"
+    first = _rewrites(inputs, share) if known_forms else []
+    planned = _planned(inputs, share - len(first))
+    rewrites = first or _rewrites(inputs, inputs.slots - len(planned) - 1)
+    tasks = [*_inbox(inputs), *planned, *_split(inputs), *rewrites]
+    if inputs.may_search:
         tasks.append(Task(slot="fixed", kind="fixed", backend="search",
-                          hypothesis="canonical: every knob of the best source, searched together",
-                          bottleneck=_name(outlook.leads[0]) if outlook.leads else "",
-                          seed=_seed(outlook, "fixed"), trials=outlook.trials))
-    elif outlook.pool.cli:
-        tasks.append(_cli(outlook, "fixed", outlook.leads[0] if outlook.leads else None, 0))
+                          hypothesis="canonical: search all knobs of the best source together",
+                          bottleneck=inputs.main_bottleneck, seed=inputs.seed("fixed"),
+                          trials=inputs.trials))
+    elif inputs.pool.cli:
+        tasks.append(_cli(inputs, "fixed", inputs.bottlenecks[0] if inputs.bottlenecks else None,
+                          0))
     return tasks
 
 
-def _scope(outlook: PlanInputs, lead: TunableBottleneck | None) -> str:
-    """Return the class that work on a bottleneck is about, where the leads tell classes apart."""
-    named = {one.bottleneck.config_class for one in outlook.leads} - {""}
-    own = "" if lead is None or len(named) < 2 else lead.bottleneck.config_class
-    return own or GLOBAL
+def _planned(inputs: PlanInputs, share: int) -> list[Task]:
+    """Return one task a bottleneck; coding agents, if there are any, take turns with searches.
 
-
-def _planned(outlook: PlanInputs, share: int) -> list[Task]:
-    """One task a lead; coding agents, where there are some, take turns with the search.
-
-    After rounds without a gain it is one task a new direction, as long as there are some.
+    In a review, searches follow new directions as long as there are some.
     """
     tasks: list[Task] = []
-    searchable = [lead for lead in outlook.leads if lead.knobs] if outlook.may_search else []
-    new = outlook.new if outlook.review is not None else []
+    searchable = [tunable for tunable in inputs.bottlenecks if tunable.knobs] \
+        if inputs.may_search else []
+    new = inputs.new if inputs.review is not None else []
     turn = 0
     for i in range(share):
         slot = f"planned-{i + 1}"
-        if outlook.pool.cli and (i % 2 == 0 or not searchable):
-            lead = outlook.leads[i % len(outlook.leads)] if outlook.leads else None
-            tasks.append(_cli(outlook, slot, lead, turn))
+        if inputs.pool.cli and (i % 2 == 0 or not searchable):
+            tunable = inputs.bottlenecks[i % len(inputs.bottlenecks)] \
+                if inputs.bottlenecks else None
+            tasks.append(_cli(inputs, slot, tunable, turn))
             turn += 1
         elif searchable:
-            lead = searchable[(i + outlook.round) % len(searchable)]
-            found = new.pop(0) if new else \
-                SearchDirection(lead=lead, knobs=_some(lead.knobs, outlook.round + i))
-            tasks.append(Task(
-                slot=slot, kind="planned", backend="search", knobs=found.knobs,
-                hypothesis=found.hypothesis, bottleneck=_name(found.lead),
-                seed=_seed(outlook, slot), trials=outlook.trials,
-                scope=_scope(outlook, found.lead)))
+            tunable = searchable[(i + inputs.round) % len(searchable)]
+            direction = new.pop(0) if new else SearchDirection(
+                tunable=tunable, knobs=_some(tunable.knobs, inputs.round + i))
+            tasks.append(_search(inputs, slot, direction))
     return tasks
 
 
+def _search(inputs: PlanInputs, slot: str, direction: SearchDirection) -> Task:
+    target = direction.tunable.bottleneck
+    return Task(slot=slot, kind="planned", backend="search", knobs=direction.knobs,
+                hypothesis=direction.hypothesis, bottleneck=label(direction.tunable),
+                limiter=target.limiter, config_class=target.config_class, seed=inputs.seed(slot),
+                trials=inputs.trials, scope=inputs.scope(direction.tunable))
+
+
 def _some(names: Sequence[str], turn: int) -> tuple[str, ...]:
-    """Narrow a lead to one or two knobs, others each round: one hypothesis, not a sweep."""
+    """Narrow a bottleneck's knobs to one or two, others each round: one hypothesis, no sweep."""
     if len(names) <= 1:
         return tuple(names)
     first = turn % len(names)
     return tuple(dict.fromkeys((names[first], names[(first + 1) % len(names)])))[:1 + turn % 2]
 
 
-SPLIT = "config classes that want other knobs get a kernel of their own, behind a dispatch"
+def _split(inputs: PlanInputs) -> list[Task]:
+    """Search once on every best but the baseline for classes that need kernels of their own.
 
-
-def _split(outlook: PlanInputs) -> list[Task]:
-    """Look once on every best but the first whether classes go apart: the default path of a split
-    keeps the knobs that it has.
+    The default path of a split keeps the knobs of the best.
     """
-    if not outlook.may_split or SPLIT in outlook.tried or outlook.pool.mode == "fixed":
+    if not inputs.may_split or inputs.tried.split or inputs.pool.mode == "fixed":
         return []
-    return [Task(slot="split", kind="planned", backend="split", hypothesis=SPLIT,
-                 bottleneck=_name(outlook.leads[0]) if outlook.leads else "",
-                 seed=_seed(outlook, "split"), trials=outlook.trials)]
+    return [Task(slot="split", kind="planned", backend="split",
+                 hypothesis="config classes that need other knobs get their own kernel, behind a "
+                            "dispatch",
+                 bottleneck=inputs.main_bottleneck, seed=inputs.seed("split"),
+                 trials=inputs.trials)]
 
 
-def _rewrites(outlook: PlanInputs, room: int) -> list[Task]:
-    if outlook.pool.mode == "planned" or "rewrite-template" not in outlook.pool.backends:
+def _rewrites(inputs: PlanInputs, room: int) -> list[Task]:
+    if inputs.pool.mode == "planned" or "rewrite-template" not in inputs.pool.backends:
         return []
     return [Task(slot=f"rewrite-{name}", kind="rewrite", backend="rewrite-template", option=name,
                  hypothesis=f"a known good form of the op: template {name}",
-                 bottleneck=_name(outlook.leads[0]) if outlook.leads else "",
-                 seed=_seed(outlook, name), trials=outlook.trials)
-            for name in outlook.templates[:max(0, room)]]
+                 bottleneck=inputs.main_bottleneck, seed=inputs.seed(name), trials=inputs.trials)
+            for name in inputs.templates[:max(0, room)]]
 
 
-def _handed_in(path: Path) -> str:
-    return f"handed in: {_printable(path.name)}"
-
-
-def _take(waiting: Sequence[Path], begun: Mapping[str, str]) -> list[Path]:
-    """Return the patches of a round: those that it has begun, and as many more as it may have."""
-    again = {path for path in waiting if _handed_in(path) in begun}
-    fresh = [path for path in waiting if path not in again][:max(0, MAX_INBOX - len(begun))]
-    return [path for path in waiting if path in again or path in fresh]
-
-
-def _inbox(slot: str, path: Path) -> Task:
-    return Task(slot=slot, kind="planned", backend="inbox", option=str(path),
-                hypothesis=_handed_in(path), seed=0, trials=0,
-                bottleneck="named by its author")
+def _inbox(inputs: PlanInputs) -> list[Task]:
+    """Return a task for each patch that the round has begun, and for new ones up to MAX_INBOX."""
+    if "inbox" not in inputs.pool.backends:
+        return []
+    begun = inputs.inbox_slots
+    fresh = [path for path in inputs.inbox if rows.text(path.name) not in begun]
+    fresh = fresh[:max(0, MAX_INBOX - len(begun))]
+    free = (slot for n in count(1) if (slot := f"inbox-{n}") not in begun.values())
+    return [Task(slot=begun.get(rows.text(path.name)) or next(free), kind="planned",
+                 backend="inbox", option=str(path), bottleneck="named by its author",
+                 hypothesis=f"handed in: {_printable(path.name)}", seed=0, trials=0)
+            for path in inputs.inbox if path in fresh or rows.text(path.name) in begun]
 
 
 def _printable(name: str) -> str:
-    """Return a file's name as the journal can hold it, whatever bytes it is made of."""
+    """Return a file name as the journal can store it, whatever bytes it holds."""
     return plain(name.encode(errors="surrogateescape").decode(errors="replace"), 200)
 
 
-def _cli(outlook: PlanInputs, slot: str, lead: TunableBottleneck | None, turn: int) -> Task:
-    command = outlook.pool.cli[turn % len(outlook.pool.cli)]
-    aim = "make the kernel faster" if lead is None else \
-        f"relieve {lead.bottleneck.limiter}: {lead.bottleneck.advice}"
-    if outlook.review is not None:
-        idea = outlook.review.ideas[turn % len(outlook.review.ideas)]
-        aim, lead = stagnation.aimed(idea, outlook.leads, lead)
+def _cli(inputs: PlanInputs, slot: str, tunable: TunableBottleneck | None, turn: int) -> Task:
+    command = inputs.pool.cli[turn % len(inputs.pool.cli)]
+    aim = "make the kernel faster" if tunable is None else \
+        f"relieve {tunable.bottleneck.limiter}: {tunable.bottleneck.advice}"
+    key = ""
+    if inputs.review is not None:
+        idea = inputs.review.ideas[turn % len(inputs.review.ideas)]
+        idea, tunable = stagnation.aim(idea, inputs.bottlenecks, tunable)
+        aim, key = str(idea), idea.idea.key
+    target = None if tunable is None else tunable.bottleneck
     return Task(slot=slot, kind="fixed" if slot == "fixed" else "planned", backend="cli",
-                option=command.name, hypothesis=f"{command.name}: {aim}",
-                bottleneck="" if lead is None else f"{_name(lead)}: {lead.bottleneck.detail}",
-                scope=_scope(outlook, lead), seed=_seed(outlook, slot), trials=0,
-                round=outlook.round, brief=outlook.brief)
+                option=command.name, hypothesis=f"{command.name}: {aim}", idea=key,
+                bottleneck="" if tunable is None else f"{label(tunable)}: "
+                                                      f"{tunable.bottleneck.detail}",
+                limiter="" if target is None else target.limiter,
+                config_class="" if target is None else target.config_class,
+                scope=inputs.scope(tunable), seed=inputs.seed(slot), trials=0,
+                round=inputs.round, brief=inputs.brief)
 
 
-def _name(lead: TunableBottleneck) -> str:
-    b = lead.bottleneck
-    value = "" if b.value is None else f" ({b.value:.0f} {b.metric})"
-    return f"{b.id} {b.limiter}{' in ' + b.config_class if b.config_class else ''}{value}"
-
-
-def _seed(outlook: PlanInputs, slot: str) -> int:
-    """Return a seed that is the same when the round is run again after a crash."""
-    return zlib.crc32(f"{outlook.campaign}/{outlook.round}/{slot}".encode())
+def label(tunable: TunableBottleneck) -> str:
+    """Return a bottleneck in words: `b3.1 memory in tall (41 % of roofline)`."""
+    found = tunable.bottleneck
+    value = "" if found.value is None else f" ({found.value:.0f} {found.metric})"
+    return f"{found.id} {found.limiter}" \
+           f"{' in ' + found.config_class if found.config_class else ''}{value}"

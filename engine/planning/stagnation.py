@@ -1,139 +1,174 @@
-"""What rounds without a gain demand: no end, but another direction, deeper each time."""
+"""Stagnation reviews: what rounds without a gain demand of the next one, deeper each time."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import Literal
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from engine.history.history import Regression
 from engine.planning.bottlenecks import TunableBottleneck
+from engine.planning.directions import Depth, TriedDirections
 from harness.formats.text import plain
 
-Depth = Literal["review", "instructions", "state of the art"]
 DIRECTIONS = 3
-"""New directions that a review names at least."""
-AGAIN = "again: "
-"""Before a direction that was followed on this best already."""
+"""A review names at least so many directions."""
 
 _DEPTHS: dict[int, Depth] = {2: "review", 3: "instructions", 4: "state of the art"}
+"""The depth of a review by the rollbacks in a row before it."""
 _WIDTH: dict[Depth, int] = {"review": 2, "instructions": 2, "state of the art": 4}
 _DEMANDS: dict[Depth, str] = {
-    "review": "Go over the last versions and the attempts that failed, look at the bottlenecks "
-              "afresh, and leave the old direction: no small change of what was rolled back.",
-    "instructions": "Go down to the instructions: read the machine code of the hot loops, its "
-                    "waits and stalls, its registers, the width of its vectors.",
+    "review": "Read the last versions and the failed attempts, look at the bottlenecks again, and "
+              "change direction: no small variation of what was rolled back.",
+    "instructions": "Work at the level of instructions: read the machine code of the hot loops, "
+                    "their waits and stalls, register use and vector widths.",
     "state of the art": "Compare with the best known implementations of this op on this hardware: "
-                        "what do they do otherwise? Start again from their form if it is better.",
+                        "what do they do differently? Start from their form if it is better.",
 }
-_IDEAS: dict[Depth, tuple[str, ...]] = {
+
+
+class Idea(msgspec.Struct, frozen=True):
+    """A direction in words, for agents and people. The journal records its key."""
+
+    key: str
+    text: str
+
+
+_IDEAS: dict[Depth, tuple[Idea, ...]] = {
     "review": (
-        "another blocking of the loops, so that what is read twice stays close",
-        "another layout or order of access, so that memory moves in long runs",
-        "loads ahead of the arithmetic that needs them",
-        "less work: fuse what follows, skip what is not needed",
-        "another split of the work over threads, blocks or processing units"),
+        Idea("blocking", "block the loops differently, so that data read twice stays in cache"),
+        Idea("layout", "change the layout or the order of access, so that memory is read in long "
+                       "contiguous runs"),
+        Idea("prefetch", "load data ahead of the arithmetic that needs it"),
+        Idea("less-work", "do less work: fuse what follows, skip what is not needed"),
+        Idea("work-split", "split the work differently over threads, blocks or processing units")),
     "instructions": (
-        "wider loads, stores and vector or matrix instructions",
-        "fewer registers, so that more is in flight, or more work for each thread",
-        "independent instructions between a load and its wait, and around barriers",
-        "fewer address computations, conversions and branches in the innermost loop",
-        "several sums at once, as many as the unit's latency asks for"),
+        Idea("wide-instructions", "use wider loads, stores and vector or matrix instructions"),
+        Idea("registers", "use fewer registers, so that more is in flight, or give each thread "
+                          "more work"),
+        Idea("latency-hiding", "put independent instructions between a load and its wait, and "
+                               "around barriers"),
+        Idea("inner-loop", "remove address computations, conversions and branches from the "
+                           "innermost loop"),
+        Idea("accumulators", "use several accumulators at once, as many as the unit's latency "
+                             "allows")),
     "state of the art": (
-        "the form that the vendor's own library has of this op",
-        "the fastest published kernel of this op, and the schedule it uses",
-        "another algorithm that moves or computes less",
-        "a kernel of its own for each config class, behind a dispatch",
-        "the whole op rewritten from nothing for this card's newest instructions"),
+        Idea("vendor-form", "use the form that the vendor's own library has for this op"),
+        Idea("published-form", "use the fastest published kernel for this op, with its schedule"),
+        Idea("algorithm", "use another algorithm that moves or computes less"),
+        Idea("class-kernels", "write a kernel for each config class, behind a dispatch"),
+        Idea("rewrite", "rewrite the whole op from scratch for this card's newest instructions")),
 }
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where an idea is aimed: what limits the incumbent, and in which config class."""
+
+    limiter: str
+    config_class: str = ""
+
+    @classmethod
+    def of(cls, tunable: TunableBottleneck) -> Place:
+        return cls(tunable.bottleneck.limiter, tunable.bottleneck.config_class)
+
+    def __str__(self) -> str:
+        return f"against {self.limiter}" + (f" in {self.config_class}" if self.config_class else "")
+
+
+class AimedIdea(msgspec.Struct, frozen=True, kw_only=True):
+    """An idea of a review, aimed at a bottleneck or at none in particular."""
+
+    idea: Idea
+    place: Place | None = None
+    is_repeat: bool = False
+    """Whether a slot has followed it on this best."""
+
+    def __str__(self) -> str:
+        aim = "" if self.place is None else f", {self.place}"
+        return f"{'again: ' if self.is_repeat else ''}{self.idea.text}{aim}"
 
 
 class StagnationReview(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked of the round after so many rollbacks in a row.
+    """What a round has to do after so many rollbacks in a row.
 
-    `width` is how much wider its searches look; `ideas` are directions in words, for agents and
-    people, three at least, that no slot has followed on this best, or that say AGAIN.
+    `width` is how many times wider its searches look. `ideas` are at least three, and new on this
+    best unless they are repeats.
     """
 
     depth: Depth
     rollbacks: int
     demands: str
     width: int
-    ideas: tuple[str, ...]
+    ideas: tuple[AimedIdea, ...]
 
 
-def places(leads: Sequence[TunableBottleneck]) -> tuple[str, ...]:
-    """Return what ideas may be aimed at: the best's bottlenecks, with their config classes."""
-    return tuple(dict.fromkeys(map(place, leads)))
+NOTHING = TriedDirections()
 
 
-def place(lead: TunableBottleneck) -> str:
-    found = lead.bottleneck
-    return f"against {found.limiter}" + (f" in {found.config_class}" if found.config_class else "")
+def review(rollbacks: int, tried: TriedDirections = NOTHING,
+           places: Iterable[Place] = ()) -> StagnationReview | None:
+    """Return what so many rollbacks in a row demand, None below two.
 
-
-def aimed(idea: str, leads: Sequence[TunableBottleneck],
-          lead: TunableBottleneck | None) -> tuple[str, TunableBottleneck | None]:
-    """Return a direction's words and its bottleneck: the one that it names, or else `lead`."""
-    for one in leads:
-        if idea.endswith(f", {place(one)}"):
-            return idea, one
-    return idea if lead is None else f"{idea}, {place(lead)}", lead
-
-
-def review(rollbacks: int, tried: Collection[str] = (),
-           places: Sequence[str] = ()) -> StagnationReview | None:
-    """Return what so many rollbacks in a row demand, None below two; `tried` are hypotheses.
-
-    Where too few ideas are new, they are aimed at other `places`, and then followed once more.
+    If fewer than DIRECTIONS ideas are new, known ones are aimed at other `places`, and after that
+    repeated.
     """
     if rollbacks < min(_DEPTHS):
         return None
     depth = _DEPTHS[min(rollbacks, max(_DEPTHS))]
     depths = list(_DEPTHS.values())
-    known = [idea for one in depths[:depths.index(depth) + 1][::-1] for idea in _IDEAS[one]]
-    new = _untried(known, tried)
-    more = _untried([f"{idea}, {place}" for place in places for idea in known if idea not in new],
-                    tried)
-    again = [f"{AGAIN}{idea}" for idea in known if idea not in new]
+    known = [idea for level in depths[:depths.index(depth) + 1][::-1] for idea in _IDEAS[level]]
+    followed = {key for key, *_ in tried.ideas}
+    new = [AimedIdea(idea=idea) for idea in known if idea.key not in followed]
+    old = [idea for idea in known if idea.key in followed]
+    elsewhere = [AimedIdea(idea=idea, place=place) for place in dict.fromkeys(places)
+                 for idea in old
+                 if (idea.key, place.limiter, place.config_class) not in tried.ideas]
+    repeats = [AimedIdea(idea=idea, is_repeat=True) for idea in old]
     return StagnationReview(
         depth=depth, rollbacks=rollbacks, demands=_DEMANDS[depth], width=_WIDTH[depth],
-        ideas=(*new, *[*more, *again][:max(0, DIRECTIONS - len(new))]))
+        ideas=(*new, *[*elsewhere, *repeats][:max(0, DIRECTIONS - len(new))]))
 
 
-def _untried(ideas: Iterable[str], tried: Collection[str]) -> list[str]:
-    return [idea for idea in ideas if not any(idea in text for text in tried)]
+def aim(idea: AimedIdea, bottlenecks: Sequence[TunableBottleneck],
+        default: TunableBottleneck | None) -> tuple[AimedIdea, TunableBottleneck | None]:
+    """Return an idea aimed at a bottleneck, and that bottleneck: its own, else `default`."""
+    for tunable in bottlenecks:
+        if idea.place == Place.of(tunable):
+            return idea, tunable
+    if default is None or idea.place is not None:
+        return idea, default
+    return msgspec.structs.replace(idea, place=Place.of(default)), default
 
 
-def named(found: Sequence[str], ideas: Sequence[str]) -> tuple[str, ...]:
-    """Return the directions that a review names: those to be worked on, and ideas up to three."""
-    return (*found, *ideas[:max(0, DIRECTIONS - len(found))])
+def named(hypotheses: Sequence[str], ideas: Sequence[AimedIdea]) -> tuple[str, ...]:
+    """Return the directions that a review names: its searches, and ideas up to DIRECTIONS."""
+    return (*hypotheses, *map(str, ideas[:max(0, DIRECTIONS - len(hypotheses))]))
 
 
 def brief(review: StagnationReview | None, recent: Sequence[Regression]) -> str:
-    """Return what an agent is told besides its hypothesis, as Markdown; "" if there is nothing."""
+    """Return the review and the recent regressions for an agent's prompt, as Markdown, or ""."""
     parts = []
     if review is not None:
         parts += [f"## Stagnation: {review.depth}", "",
                   f"The last {review.rollbacks} rounds were rolled back. {review.demands}", "",
-                  *_listed("Directions that nobody has followed yet:",
-                           [idea for idea in review.ideas if not idea.startswith(AGAIN)]),
-                  *_listed("Directions that were followed before, to be followed otherwise:",
-                           [idea for idea in review.ideas if idea.startswith(AGAIN)])]
+                  *_listed("New directions:",
+                           [idea for idea in review.ideas if not idea.is_repeat]),
+                  *_listed("Directions that were followed before; follow them differently:",
+                           [idea for idea in review.ideas if idea.is_repeat])]
     if recent:
-        parts += ["## What made it slower lately", "",
-                  "Do not repeat these; the words are their authors':",
-                  *(f"- {told(one)}" for one in recent), ""]
+        parts += ["## Recent changes that made it slower", "",
+                  "Do not repeat them. These are their authors' words:",
+                  *(f"- {summary(regression)}" for regression in recent), ""]
     return "\n".join(parts)
 
 
-def _listed(head: str, ideas: Sequence[str]) -> list[str]:
-    return [head, *(f"- {idea}" for idea in ideas[:5]), ""] if ideas else []
+def _listed(heading: str, ideas: Sequence[AimedIdea]) -> list[str]:
+    return [heading, *(f"- {idea}" for idea in ideas[:5]), ""] if ideas else []
 
 
-def told(one: Regression) -> str:
+def summary(regression: Regression) -> str:
     """Return a regression in one line."""
-    where = f" ({'; '.join(one.points)})" if one.points else ""
-    text = plain(f"round {one.round}: {one.hypothesis}: {one.change:+.1%} time{where}", 400)
+    where = f" ({'; '.join(regression.points)})" if regression.points else ""
+    text = plain(f"round {regression.round}: {regression.hypothesis}: "
+                 f"{regression.change:+.1%} time{where}", 400)
     return " ".join(text.split())

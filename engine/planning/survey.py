@@ -1,4 +1,4 @@
-"""Looking at the best before a round: its knobs, its bottlenecks, what could rewrite it."""
+"""Survey the best before a round: its knobs, its bottlenecks, the rewrites that fit it."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from harness.verdict import Row, Verdict
 
 
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
-    """What the next plan is made from."""
+    """What is known of the best before a round is planned."""
 
     knobs: tuple[Knob, ...]
-    leads: tuple[TunableBottleneck, ...]
+    bottlenecks: tuple[TunableBottleneck, ...]
     templates: tuple[str, ...]
     inbox: tuple[Path, ...]
     classes: int = 1
-    """How many config classes were measured."""
+    """The number of config classes that were measured."""
     unread: str = ""
     """Why the source's knobs cannot be read."""
 
 
 def of_best(context: EngineContext, round: int, *, again: bool = False) -> Survey:
-    """Look at the current best and record its bottlenecks.
+    """Survey the current best and record its bottlenecks.
 
-    With `again`, templates that were tried on an earlier best are offered once more.
+    With `again`, templates that were tried on an earlier best are offered again.
     """
     setup = context.setup
     tree = setup.tree(setup.repo.best)
@@ -51,23 +51,23 @@ def of_best(context: EngineContext, round: int, *, again: bool = False) -> Surve
     if setup.target.source:
         source = (tree / setup.target.source).read_text(errors="replace")
     try:
-        found = knob_source.find(source, language=language, where=setup.target.source) \
+        declared = knob_source.find(source, language=language, where=setup.target.source) \
             if language in get_args(Language) else ()
-        knobs = tuple(knob for knob in found if not knob.reserved)
+        knobs = tuple(knob for knob in declared if not knob.reserved)
     except InputError as error:
         context.writer.event(setup.id, "warning", setup.target.source, message=str(error))
         knobs, unread = (), str(error)
-    leads = _leads(setup, context, tree, source, knobs, round)
-    if not context.reader.bottlenecks(setup.id, round):  # else it was cut short, and goes on
-        context.writer.put_bottlenecks(setup.id, round, [lead.bottleneck for lead in leads])
-    return Survey(knobs=knobs, leads=tuple(leads), templates=_templates(context, again),
+    found = _bottlenecks(context, tree, source, knobs, round)
+    if not context.reader.bottlenecks(setup.id, round):  # an interrupted round has them already
+        context.writer.put_bottlenecks(setup.id, round, [one.bottleneck for one in found])
+    return Survey(knobs=knobs, bottlenecks=tuple(found), templates=_templates(context, again),
                   inbox=tuple(inbox.waiting(setup.folder.inbox)),
                   classes=len(_measured_best(context).rows), unread=unread)
 
 
-def _leads(setup: Setup, context: EngineContext, tree: Path, source: str, knobs: tuple[Knob, ...],
-           round: int) -> list[TunableBottleneck]:
-    best, target = _measured_best(context), setup.target
+def _bottlenecks(context: EngineContext, tree: Path, source: str, knobs: tuple[Knob, ...],
+                 round: int) -> list[TunableBottleneck]:
+    setup, target, best = context.setup, context.setup.target, _measured_best(context)
     rows = best.rows
     if isinstance(target, CommandTarget):
         return bottlenecks.of_shares(setup.id, round, target, knobs, best, source)
@@ -75,11 +75,11 @@ def _leads(setup: Setup, context: EngineContext, tree: Path, source: str, knobs:
         return bottlenecks.of_rows(setup.id, round, target, knobs, rows, None)
     if target.language == "c":
         scratch = setup.folder.scratch("remarks")
-        said = vectorization_remarks.of_source(
+        remarks = vectorization_remarks.of_source(
             target, tree, scratch, yields=device_lock.turnstile()
         )
         return bottlenecks.of_c(setup.id, round, target, source, knobs, rows,
-                                _roofline(setup, target), said)
+                                _roofline(setup, target), remarks)
     if target.language == "triton":
         return bottlenecks.of_triton(setup.id, round, target, knobs, rows,
                                      _roofline(setup, target),
@@ -89,7 +89,7 @@ def _leads(setup: Setup, context: EngineContext, tree: Path, source: str, knobs:
 
 def _compiled(setup: Setup, target: Target, context: EngineContext, tree: Path,
               rows: tuple[Row, ...]) -> tuple[Limit, ...]:
-    """Compile the best ahead of time; a compiler that fails costs the advice, nothing else."""
+    """Return the limits from compiling the best ahead of time; none if the compiler fails."""
     arch = triton_aot.DEFAULT_ARCH if setup.device.kind == "cpu" else setup.device.arch
     try:
         resources = triton_aot.inspect(target, tree, arch or triton_aot.DEFAULT_ARCH,
@@ -102,7 +102,7 @@ def _compiled(setup: Setup, target: Target, context: EngineContext, tree: Path,
 
 
 def verdict_of_best(context: EngineContext) -> Verdict | None:
-    """Return the current best's verdict against the baseline, None if it was not measured."""
+    """Return the best's verdict against the baseline, None if it was not measured."""
     repo = context.setup.repo
     base = repo.tree_of(repo.base)
     if repo.best == repo.base:
@@ -111,7 +111,7 @@ def verdict_of_best(context: EngineContext) -> Verdict | None:
 
 
 def _measured_best(context: EngineContext) -> Verdict:
-    """Return the newest verdict on the current best: its headline's, the baseline's, or none."""
+    """Return the newest verdict on the best: its headline's, else the baseline's, else none."""
     best = context.setup.repo.best[:12]
     for purpose in ("headline", "baseline"):
         for row in context.reader.verdicts(context.setup.id):
@@ -129,25 +129,25 @@ def _roofline(setup: Setup, target: Target) -> Roofline | None:
 
 
 def _templates(context: EngineContext, again: bool) -> tuple[str, ...]:
-    """Return the fitting templates that this campaign has not tried yet, as routing orders them."""
+    """Return the templates that fit and were not tried yet, in the order of routing."""
     setup, target = context.setup, context.setup.target
-    if isinstance(target, CommandTarget):  # nobody says what its functions take
+    if isinstance(target, CommandTarget):  # the arguments of its functions are not known
         return ()
-    directions = route(target.op, setup.device.kind, target.language)
-    if context.round <= 1 and directions.missing:
+    routing = route(target.op, setup.device.kind, target.language)
+    if context.round <= 1 and routing.missing:
         context.writer.event(setup.id, "log", "routing", message=(
-            f"rewrites for {directions.op_class} not installed here: "
-            f"{', '.join(directions.missing)}"))
+            f"rewrite backends for {routing.op_class} that are not installed: "
+            f"{', '.join(routing.missing)}"))
     tried = {c.slot for c in context.reader.candidates(setup.id)
              if not again or c.base_commit == setup.repo.best}
-    if target.language not in directions.backends:
+    if target.language not in routing.backends:
         return ()
     return tuple(t.name for t in template.find(target)
                  if f"rewrite-{t.name}" not in tried)
 
 
 def default_slots(setup: Setup) -> int:
-    """Return how many slots a round has: four a card for knob searches, more for coding agents."""
+    """Return the slots of a round: four a card for knob searches, more for coding agents."""
     slots = 4 * len(setup.devices)
     return slots if not setup.manifest.pool.cli else max(slots, default_workers(setup))
 
@@ -155,9 +155,9 @@ def default_slots(setup: Setup) -> int:
 def default_workers(setup: Setup) -> int:
     """Return how many workers run at once.
 
-    Coding agents wait most of their time, so there are at least `min_workers` and
-    `workers_per_gpu` for each card, fewer where the host has few cores; searches occupy a device,
-    so there are four a card at most, and one a core.
+    Coding agents wait most of the time, so there are at least `min_workers` and `workers_per_gpu`
+    for each card, but at most four a core. Searches occupy a device: at most four a card, and one
+    a core.
     """
     cores = len(os.sched_getaffinity(0))
     pool = setup.manifest.pool
@@ -167,7 +167,8 @@ def default_workers(setup: Setup) -> int:
 
 
 def reached(context: EngineContext) -> float | None:
-    """Return the share of the roofline that the slowest class of the best has reached, percent."""
+    """Return the lowest share of the roofline among the best's classes, percent, if all have one.
+    """
     values = [row.pct_of_roofline for row in _measured_best(context).rows]
     known = [value for value in values if value is not None]
     return min(known) if known and len(known) == len(values) else None

@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
-import msgspec
+from collections.abc import Sequence
 
 from engine.history import history
 from engine.journal.read import Reader
-from engine.journal.records import Candidate, DecisionRow, Event
-from engine.journal.write import Writer
+from engine.journal.records import Candidate, DecisionRow
 from harness.search.trials import trials_tsv
 from harness.search.trials.trials import Trial
 from harness.verdict import Verdict
 
-KIND = "trials"
-"""The event that holds trials of one slot, as cells of their rows."""
-AT_ONCE = 50
 LOOP, REGIME = "campaign", "verdict"
-
-
-class _Told(msgspec.Struct, frozen=True, kw_only=True):
-    rows: tuple[tuple[str, ...], ...]
-
-
-def record(writer: Writer, campaign: str, slot: str, rows: Sequence[tuple[str, ...]]) -> None:
-    """Record a search's trials, so that their file can be made again."""
-    with writer.transaction():
-        for first in range(0, len(rows), AT_ONCE):
-            writer.event(campaign, KIND, slot, rows=rows[first:first + AT_ONCE])
 
 
 def of_trials(trials: Sequence[Trial], *, round: int, slot: str, model: str,
@@ -45,9 +28,10 @@ def page(reader: Reader, campaign: str, *, model: str, gpu: str) -> str:
     """
     past = history.read(reader, campaign)
     tried: dict[tuple[str, ...], float] = {}
-    for event in reader.events_of(campaign, KIND):
-        for row in _rows(event):
-            tried.setdefault(row, event.at)
+    for recorded in reader.trials(campaign):
+        row, = of_trials([recorded.trial], round=recorded.round, slot=recorded.slot, model=model,
+                         gpu=gpu)
+        tried.setdefault(row, recorded.at)
     rows = [(at, row) for row, at in tried.items()]
     for verdict in past.verdicts.values():
         if verdict.purpose in ("baseline", "headline", "headline-doubted", "e2e"):
@@ -61,10 +45,6 @@ def page(reader: Reader, campaign: str, *, model: str, gpu: str) -> str:
                                            gpu)))
     rows.sort(key=lambda one: one[0])
     return trials_tsv.HEAD + trials_tsv.text(row for _, row in rows)
-
-
-def _rows(event: Event) -> Iterator[tuple[str, ...]]:
-    yield from msgspec.json.decode(event.payload, type=_Told).rows
 
 
 def _decided(told: DecisionRow, candidate: Candidate | None, verdict: Verdict, model: str,

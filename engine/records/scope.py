@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine.history.campaign_view import JournalView
-from engine.journal.records import GLOBAL, DecisionRow, Round
+from engine.journal.records import DecisionRow, Round
 from engine.markdown import line
 from engine.records import measured
+from engine.task import GLOBAL
 
 
 def of_round(story: JournalView, round: Round, *, later: bool = False) -> Iterator[str]:

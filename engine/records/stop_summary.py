@@ -19,7 +19,7 @@ def summary(story: JournalView, at: float, told: StopRecord) -> str:
     counts, recent = past.tally, past.recent()
     lines = [
         "## Stop Summary", "", f"- stop time: {story.stamp(at)}",
-        f"- stop reason: {line(told.reason)}",
+        f"- stop reason: {line(told.outcome)}",
         f"- current BEST_COMMIT: {past.best}",
         *(f"- rolled back: {line(rolled_back(one))}" for one in past.rollbacks),
         f"- current best metrics: {line(measured.metrics(past))}",

@@ -57,7 +57,7 @@ class Records:
         """Append a search's trials to results.tsv; `writer` makes the journal know them."""
         rows = results_tsv.of_trials(trials, round=round, slot=task.slot, **self._whose)
         if writer is not None:
-            results_tsv.record(writer, self.setup.id, task.slot, rows)
+            writer.add_trials(self.setup.id, round, task.slot, trials)
         trials_tsv.append(self.folder.results, rows)
 
     def verdict(self, round: int, judged: JudgedCandidate) -> None:

@@ -66,7 +66,7 @@ class Choice:
             self._stands_down(judged, "the new best has this change already")
             return None
         with self.context.writer.transaction():
-            new = self.context.writer.add_candidate(moved.candidate, of=entry.id)
+            new = self.context.writer.add_candidate(moved.candidate, form_of=entry.id)
             failpoint("retry.captured")
             if new:
                 self.keeper.refuse(entry, "runner-up", f"tried again on the new best as {moved.id}",

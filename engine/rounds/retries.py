@@ -46,7 +46,7 @@ class Retries:
 
     def _begin(self, judged: JudgedCandidate, why: str) -> Task | None:
         entry = judged.entry
-        wanted = self._wanted(judged, round_resume.tries(self.context.reader, entry.candidate))
+        wanted = self._wanted(judged, round_resume.retries(self.context.reader, entry.candidate))
         if wanted is None or not self._affords(wanted) or not self._handed_back(judged, wanted):
             return None
         what = self._words(wanted)
@@ -66,7 +66,7 @@ class Retries:
         judged = self._judged_before(candidate)
         if judged is None or self._task_of(judged.entry) is None:
             return "what it was to do is not known"
-        wanted = self._wanted(judged, round_resume.tries(self.context.reader, candidate) - 1)
+        wanted = self._wanted(judged, round_resume.retries(self.context.reader, candidate) - 1)
         if wanted is None:
             return "the manifest allows it no more"
         if not self._affords(wanted):
@@ -103,15 +103,15 @@ class Retries:
             self._mended(judged, task, tries) or self._divided(judged, task, tries)
 
     def _task_of(self, entry: CandidateTree) -> Task | None:
-        return round_resume.task_of(self.context.reader, self.setup.id, entry.id)
+        return self.context.reader.task(self.setup.id, entry.id)
 
     def _mended(self, judged: JudgedCandidate, task: Task, tries: int) -> Task | None:
         if not repair.mendable(judged.verdict):
             return None
         return repair.again(task, judged.entry, self.setup.tree(judged.entry.tree),
                             judged.ruling.reason,
-                            round_resume.left_out(self.context.reader, self.setup.id,
-                                                  judged.entry.id),
+                            round_resume.recorded(self.context.reader,
+                                                  judged.entry.candidate).left_out,
                             tries)
 
     def _divided(self, judged: JudgedCandidate, task: Task, tries: int) -> Task | None:

@@ -131,7 +131,9 @@ class RoundRun:
         writer.put_slots([Slot(campaign=campaign, round=self.n, slot=t.slot, kind=t.kind,
                                backend=t.backend, hypothesis=t.hypothesis,
                                bottleneck=t.bottleneck, device=self.setup.device.id,
-                               scope=t.scope, started_at=time.time()) for t in tasks])
+                               scope=t.scope, option=t.option, knobs=t.knobs, idea=t.idea,
+                               limiter=t.limiter, config_class=t.config_class,
+                               started_at=time.time()) for t in tasks])
         self._working = {task.slot for task in tasks}
         for slot in self.context.reader.slots(campaign, self.n):
             if slot.slot not in self._working | begun.held and slot.stage in UNENDED \
@@ -242,7 +244,7 @@ class RoundRun:
                                 slot=task.slot, bottleneck=task.bottleneck,
                                 hypothesis=report.hypothesis or task.hypothesis)
         if not self.context.writer.add_candidate(
-                entry.candidate, round_resume.told(task),
+                entry.candidate, task,
                 left_out=hygiene.describe_dropped(entry.patch.dropped), cut=report.cut):
             if not self._goes_on(task, f"the same change as candidate {entry.id}", entry.id):
                 self._slots.known(task, entry.id)

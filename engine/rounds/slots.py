@@ -33,7 +33,7 @@ class RoundSlots:
     def end_of(self, candidate: Candidate, stage: str, detail: str) -> None:
         """Record the last stage of the slot that a candidate came of, if that is of this round."""
         if round_resume.is_work_of(self.context.reader, candidate, self.n):
-            notes = round_resume.notes(self.context.reader, self.campaign, candidate.id)
+            notes = round_resume.notes(self.context.reader, candidate)
             self.end(candidate.slot, stage, f"{detail}; {notes}" if notes else detail,
                      candidate.id)
 
@@ -103,6 +103,6 @@ class RoundSlots:
 
     def _moved(self, candidate: Candidate) -> bool:
         """Tell whether a candidate is an earlier one on another base."""
-        of = round_resume.other_form(self.context.reader, candidate)
+        of = round_resume.recorded(self.context.reader, candidate).form_of
         return bool(of) and self.context.reader.candidate(
             of, self.campaign).base_commit != candidate.base_commit

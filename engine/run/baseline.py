@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 
 from engine.context import EngineContext
-from engine.journal.records import GLOBAL, Round
+from engine.journal.records import Round
 from engine.planning import survey
+from engine.task import GLOBAL
 from engine.verify.verifier import VerdictRequest
 from harness.errors import InputError
 from harness.verdict import Verdict

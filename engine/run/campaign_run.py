@@ -14,8 +14,8 @@ from engine.context import CampaignStopped, EngineContext
 from engine.discovery.classes import class_baseline
 from engine.history import history, spending
 from engine.history.spending import SpendingMeter
-from engine.journal.records import Campaign, CampaignState
-from engine.journal.transact import LeaseLost
+from engine.journal.leased_connection import LeaseLost
+from engine.journal.records import Campaign, CampaignState, with_doubt
 from engine.lineage import deferred, headline, rollback
 from engine.lineage.promote import Keeper
 from engine.messages import SlotProgress
@@ -99,7 +99,8 @@ class CampaignRun:
     def _cut_short(self, state: CampaignState, reason: str) -> None:
         """Record an end that is not the campaign's own; a short host leaves it as it was."""
         if self.decide_only:
-            self._state(self.before.state, self.before.phase, self._said(self.before.reason))
+            self._state(self.before.state, self.before.phase, self.before.reason,
+                        rollback.doubt(self.context))
             return
         try:
             self._end(state, reason, cut=True)
@@ -112,15 +113,16 @@ class CampaignRun:
 
         One that was `cut` short has not said what else the campaign may have come to.
         """
-        reason = self._said(reason)
+        doubt = rollback.doubt(self.context)
         self.meter.note()
         spent = self.meter.spent
         with self.context.writer.transaction():
             self.context.writer.event(
                 self.setup.id, "campaign.stop", self.setup.repo.best, reason=reason,
-                wall_s=spent.wall_s, trials=spent.trials, cost=spent.cost, waiting=self._waiting(),
+                doubt=doubt, wall_s=spent.wall_s, trials=spent.trials, cost=spent.cost,
+                waiting=self._waiting(),
                 **({rollback.CUT: True} if cut else {}))
-            self._state(state, "", reason)
+            self._state(state, "", reason, doubt)
         self.records.agree(self.context.reader)
 
     def _decide(self) -> None:
@@ -141,14 +143,8 @@ class CampaignRun:
                 not end_to_end.stopped(self.context, self._waiting()):
             self._end(state, before.reason, cut=not over)
             return
-        self._state(state, before.phase, self._said(before.reason))
+        self._state(state, before.phase, before.reason, rollback.doubt(self.context))
         self.records.agree(self.context.reader)
-
-    def _said(self, reason: str) -> str:
-        """Return a reason with what is to be said of the best now, where it is not accepted."""
-        reason = reason.replace(f"; {rollback.UNKNOWN}", "")
-        doubt = rollback.doubt(self.context)
-        return reason if not doubt or doubt in reason else f"{reason}; {doubt}".removeprefix("; ")
 
     def _waiting(self) -> int:
         return len(self.context.reader.candidates(self.setup.id, states=("waiting",)))
@@ -237,13 +233,15 @@ class CampaignRun:
         state = before.state if self.decide_only else "running"
         if headline.due(self.context):
             self.records.agree(self.context.reader)
-            self._state(state, "headline: the best against the baseline", before.reason)
+            self._state(state, "headline: the best against the baseline", before.reason,
+                        before.doubt)
             headline.measure(self.context)
-            self._state(before.state, before.phase, before.reason)
+            self._state(before.state, before.phase, before.reason, before.doubt)
         if rollback.lower(self.context):
-            self._state(state, "acceptance: back to what was accepted before", before.reason)
+            self._state(state, "acceptance: back to what was accepted before", before.reason,
+                        before.doubt)
             rollback.roll_back(self.context, self.steering.may_accept, ends=False)
-            self._state(before.state, before.phase, before.reason)
+            self._state(before.state, before.phase, before.reason, before.doubt)
 
     def _next_round(self) -> int:
         """Return the round to run: the one that was cut short, or the next."""
@@ -286,7 +284,8 @@ class CampaignRun:
             return
         before = self._campaign()
         self._state(before.state if self.decide_only else "running",
-                    "end to end: the whole program with the best and without it", before.reason)
+                    "end to end: the whole program with the best and without it", before.reason,
+                    before.doubt)
         wall_s = None if self.decide_only else self.setup.manifest.budget.wall_s
         end_to_end.end_to_end(self.context, left_s=None if wall_s is None else
                           max(0.0, wall_s - self.meter.spent.wall_s))
@@ -299,7 +298,7 @@ class CampaignRun:
         self.records.agree(self.context.reader)
         before = self._campaign()
         self._state(before.state if self.decide_only else "running",
-                    "final acceptance: back to a commit that passes", before.reason)
+                    "final acceptance: back to a commit that passes", before.reason, before.doubt)
         return rollback.roll_back(self.context, self.steering.may_accept,
                                     ends=not self.decide_only)
 
@@ -312,10 +311,12 @@ class CampaignRun:
         self.context.writer.spend(self.setup.id, max(1, self.context.round), seconds=seconds,
                                   trials=trials, cost=cost)
 
-    def _state(self, state: CampaignState, phase: str, reason: str = "") -> None:
+    def _state(self, state: CampaignState, phase: str, reason: str = "",
+               doubt: str = "") -> None:
         self.context.writer.set_campaign(
             self.setup.id, kind="campaign.state", state=state, phase=phase, reason=reason,
-            payload={"state": state, "phase": phase, "reason": reason})
+            doubt=doubt, payload={
+                "state": state, "phase": phase, "reason": with_doubt(reason, doubt)})
 
     def _campaign(self) -> Campaign:
         campaign = self.context.reader.campaign(self.setup.id)

@@ -107,7 +107,7 @@ class ControlHandler:
         if moved is None:
             keeper.refuse(entry, "tie", "the best has this change already", actor=control.by)
             return "refused: the best has this change already"
-        if not self.context.writer.add_candidate(moved.candidate, of=entry.id) and \
+        if not self.context.writer.add_candidate(moved.candidate, form_of=entry.id) and \
                 keeper.kept_before(moved.id):
             reason = f"its change on the best is {keeper.known_as(moved.id)}"
             keeper.refuse(entry, "runner-up", reason, actor=control.by)

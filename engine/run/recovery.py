@@ -40,7 +40,7 @@ def _end_slots(context: EngineContext, keeper: Keeper, n: int) -> None:
 
 def _unformatted(context: EngineContext, kept: Candidate) -> Candidate:
     """Return what a candidate was before the format command, itself if that changed nothing."""
-    if not (of := round_resume.other_form(context.reader, kept)):
+    if not (of := kept.form_of):
         return kept
     before = context.reader.candidate(of, context.setup.id)
     return before if before.base_commit == kept.base_commit else kept

@@ -50,7 +50,7 @@ def summary(reader: Reader, campaign: str) -> int:
         return 1
     kept = reader.candidates(campaign, states=("kept",))
     waiting = reader.candidates(campaign, states=("waiting",))
-    print(f"\n{found.id}: {found.state}, {phrases.clean(found.reason)}")
+    print(f"\n{found.id}: {found.state}, {phrases.clean(found.outcome)}")
     if found.speedup is not None:
         print(f"best against baseline: {found.speedup:.2f}x "
               f"[{found.speedup_low or 0:.2f}, {found.speedup_high or 0:.2f}], measured again "

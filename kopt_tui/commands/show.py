@@ -61,7 +61,7 @@ def _show_campaign(reader: Reader, one: Campaign, *, as_json: bool) -> None:
               "bottlenecks": limits, "controls": controls, "classes": marks})
         return
     facts([("campaign", one.id), ("target", f"{one.op} in {one.lang or one.backend}"),
-           ("state", f"{phrases.signed(one.state)} {one.reason or one.phase}".strip()),
+           ("state", f"{phrases.signed(one.state)} {one.outcome or one.phase}".strip()),
            ("best", best(one)), ("device", one.device or one.gpu), ("project", one.project),
            ("folder", one.path), ("base", one.base_commit[:12]), ("best at", one.best_commit[:12]),
            ("round", phrases.rounds(one.round, one.rounds_max)),

@@ -70,6 +70,6 @@ def _row(standing: Standing) -> tuple[str, ...]:
     if one.state in ACTIVE and not standing.live:
         note = "its engine is gone: kopt resume goes on with it"
     else:
-        note = one.reason or (one.phase if standing.live else "")
+        note = one.outcome or (one.phase if standing.live else "")
     return (one.id, phrases.signed(one.state), phrases.rounds(one.round, one.rounds_max), best(one),
             str(standing.waiting or ""), one.device or one.gpu, phrases.stamp(one.updated_at), note)

@@ -113,7 +113,7 @@ class Builder:
             ("chart", one.id, str(one.updated_at)), chart)
         return harmless(CampaignRow(
             id=one.id, target=one.op, lang=one.lang or one.backend, device=one.device or one.gpu,
-            state=one.state, phase=one.phase, reason=one.reason, round=one.round,
+            state=one.state, phase=one.phase, reason=one.outcome, round=one.round,
             rounds_max=one.rounds_max, waiting=waiting, updated_at=one.updated_at,
             best=_speedup(one.speedup, one.speedup_low, one.speedup_high),
             created_at=one.created_at, trend=tuple(point.best for point in points),

@@ -151,9 +151,7 @@ def event(record: Event) -> str:
         return clean(f"decision  {short(record.ref)}  {_said(told, 'slot')}  {signed(kind)}"
                      f"{': ' if reason else ''}{reason}", 400)
     if record.kind == "trials":
-        rows = told.get("rows")
-        count = len(rows) if isinstance(rows, list) else 0
-        return clean(f"trials  {record.ref}  {count} screened", 400)
+        return clean(f"trials  {record.ref}  {told.get('count', 0)} screened", 400)
     if record.kind == "rollback":
         return clean(f"rolled back  {_said(told, 'reason')}; {_said(told, 'told')}", 400)
     if record.kind == "bottlenecks":

@@ -79,7 +79,7 @@ def _facts(told: JournalView) -> Iterator[Markup]:
     row = told.row
     minutes = (told.ended_at - row.created_at) / 60
     yield table(("", ""), [
-        ("campaign", row.id), ("state", f"{row.state}: {row.reason}".rstrip(": ")),
+        ("campaign", row.id), ("state", f"{row.state}: {row.outcome}".rstrip(": ")),
         ("target", f"{row.op} in {row.lang or row.backend}"),
         ("device", f"{row.device} {row.gpu}".strip()), ("from commit", row.base_commit[:12]),
         ("to commit", row.best_commit[:12]),
@@ -240,7 +240,7 @@ def _learned(told: JournalView) -> Iterator[Markup]:
 def _stops(told: JournalView) -> Iterator[Markup]:
     for at, stop in told.stops[-1:]:
         yield from (tag("h2", "Stop summary"), table(("", ""), [
-            ("stopped", told.stamp(at)), ("because", stop.reason),
+            ("stopped", told.stamp(at)), ("because", stop.outcome),
             ("best commit", told.history.until(at).best),
             ("best", measured.metrics(told.history.until(at))),
             ("spent", f"{stop.wall_s:.0f} s, {stop.trials} trials"),

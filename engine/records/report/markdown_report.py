@@ -90,7 +90,7 @@ def _headline(one: Campaign, past: CampaignHistory) -> Iterator[str]:
 def _facts(told: JournalView, candidates: dict[str, Candidate]) -> Iterator[str]:
     one = told.row
     facts = [
-        ("campaign", text(one.id)), ("state", text(f"{one.state}: {one.reason}".rstrip(": "))),
+        ("campaign", text(one.id)), ("state", text(f"{one.state}: {one.outcome}".rstrip(": "))),
         ("target", text(f"{one.op} in {one.lang or one.backend}")),
         ("device", text(f"{one.device} {one.gpu}".strip())),
         ("from commit", f"`{one.base_commit[:12]}`"), ("to commit", f"`{one.best_commit[:12]}`"),

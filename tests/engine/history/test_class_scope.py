@@ -3,41 +3,37 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from engine.history import round_resume
-from engine.journal.migrations import SCHEMA_VERSION
+from engine.history import campaign_view
 from engine.journal.read import Reader
-from engine.journal.records import GLOBAL
 from engine.journal.write import Writer
 from engine.manifest.schema import CliSpec, PoolSpec
 from engine.planning.bottlenecks import TunableBottleneck
-from engine.planning.round_plan import SPLIT as SEARCHED
 from engine.planning.round_plan import plan
 from engine.records import writer
-from engine.task import Task, scope_of
-from tests.engine.planning.test_round_plan import AGENT, outlook
-from tests.engine.planning.test_round_plan import lead as one_lead
+from engine.task import GLOBAL, Task, scope_of
+from tests.engine.planning.test_round_plan import AGENT, plan_inputs
+from tests.engine.planning.test_round_plan import tunable as one_tunable
 from tests.engine.records.test_records_pages import SPLIT
 from tests.support import campaigns, samples
 from tests.support import records_case as case
 from tests.support.records_case import KEPT
 
 
-def lead(rank: int, config_class: str, *names: str) -> TunableBottleneck:
-    found = one_lead(rank, *names)
+def tunable(rank: int, config_class: str, *names: str) -> TunableBottleneck:
+    found = one_tunable(rank, *names)
     return msgspec.structs.replace(found, bottleneck=msgspec.structs.replace(
         found.bottleneck, config_class=config_class))
 
 
 def scopes(**fields: Any) -> dict[str, str]:
-    leads = (lead(1, "tall", "A", "B"), lead(2, "odd", "C"), lead(3, "", "A"))
-    return {task.slot: task.scope for task in plan(outlook(**{"leads": leads, **fields}))}
+    found = (tunable(1, "tall", "A", "B"), tunable(2, "odd", "C"), tunable(3, "", "A"))
+    return {task.slot: task.scope for task in plan(plan_inputs(**{"bottlenecks": found, **fields}))}
 
 
 def test_a_slot_is_about_the_class_of_its_bottleneck() -> None:
@@ -49,7 +45,7 @@ def test_what_moves_every_class_is_global() -> None:
     """All knobs together, a known good form, a patch of somebody's, the search for a split."""
     found = scopes(slots=4, templates=("blocked",), inbox=(Path("/in/a.patch"),), may_split=True)
     assert {found[slot] for slot in ("fixed", "rewrite-blocked", "inbox-1", "split")} == {GLOBAL}
-    assert any(task.hypothesis == SEARCHED for task in plan(outlook(may_split=True)))
+    assert any(task.backend == "split" for task in plan(plan_inputs(may_split=True)))
 
 
 def test_agents_are_about_the_class_of_their_bottleneck() -> None:
@@ -58,11 +54,12 @@ def test_agents_are_about_the_class_of_their_bottleneck() -> None:
     )
     found = scopes(slots=3, pool=agents)
     assert found == {"planned-1": "tall", "planned-2": "odd", "fixed": "tall"}
-    assert set(scopes(pool=agents, leads=()).values()) == {GLOBAL}
+    assert set(scopes(pool=agents, bottlenecks=()).values()) == {GLOBAL}
 
 
 def test_where_there_is_one_class_all_is_global() -> None:
-    assert set(scopes(leads=(lead(1, "tall", "A"), lead(2, "tall", "B"))).values()) == {GLOBAL}
+    one_class = (tunable(1, "tall", "A"), tunable(2, "tall", "B"))
+    assert set(scopes(bottlenecks=one_class).values()) == {GLOBAL}
 
 
 @pytest.mark.parametrize(("found", "scope"), [
@@ -112,7 +109,7 @@ def kept(workspace: Path, source: bytes = b"", **fields: Any) -> tuple[writer.Re
     task = Task(slot="planned-1", kind="planned", backend="cli", hypothesis="move less", seed=0,
                 bottleneck="b1", trials=0, scope="tall")
     writer.add_candidate(samples.candidate("c1", round=2, slot="planned-1", hypothesis="move less",
-                                           patch_path="patches/c1.patch"), round_resume.told(task))
+                                           patch_path="patches/c1.patch"), task)
     case.keep(writer, made.folder, 2, "c1", KEPT, **fields)
     writer.end_round("rms", 2, outcome="keep", best_speedup=1.5, summary="1 keep")
     made.setup.repo.read = lambda commit, path: (  # type: ignore[method-assign]
@@ -135,14 +132,11 @@ def test_a_slot_and_its_candidate_say_what_they_are_about_where_the_round_is_not
 def test_another_form_of_a_candidate_is_about_what_it_was_about(tmp_path: Path) -> None:
     """On a new best it may be in a round that has another slot of that name."""
     _, writer = kept(tmp_path)
-    writer.add_candidate(samples.candidate("c2", round=3, slot="planned-1"), of="c1")
-    writer.add_candidate(samples.candidate("c3", round=3, slot="planned-1"), of="c2")
+    writer.add_candidate(samples.candidate("c2", round=3, slot="planned-1"), form_of="c1")
+    writer.add_candidate(samples.candidate("c3", round=3, slot="planned-1"), form_of="c2")
     writer.add_candidate(samples.candidate("old", round=3, slot="planned-1"))
-    assert round_resume.scopes(Reader(tmp_path), "rms") == {
-        "c1": "tall",
-        "c2": "tall",
-        "c3": "tall",
-    }
+    assert campaign_view.read(Reader(tmp_path), "rms").scopes == {
+        "c1": "tall", "c2": "tall", "c3": "tall"}
 
 
 def test_a_kept_split_says_what_it_is_for(tmp_path: Path) -> None:
@@ -160,16 +154,3 @@ def test_the_files_are_the_same_when_made_again(tmp_path: Path) -> None:
     again = writer.Records(made.setup)
     again.agree(Reader(tmp_path))
     assert case.contents(made.folder.path) == before
-
-
-def test_slots_of_an_older_kopt_do_not_say_what_they_were_about(tmp_path: Path) -> None:
-    Writer(tmp_path).close()
-    old = sqlite3.connect(tmp_path / "kopt.db")
-    old.execute("ALTER TABLE slots DROP COLUMN scope")
-    old.execute("INSERT INTO slots VALUES ('rms', 2, 'fixed', 'fixed', 'search', 'h', 'b', 'cpu',"
-                " 'kept', '', NULL, 'c1', 1.0, 2.0)")
-    old.execute("PRAGMA user_version=2")
-    old.commit()
-    old.close()
-    slots = Reader(tmp_path).slots("rms", 2)
-    assert SCHEMA_VERSION >= 3 and [(slot.hypothesis, slot.scope) for slot in slots] == [("h", "")]

@@ -264,7 +264,7 @@ def test_a_round_without_a_new_candidate_is_in_vain(rounds: list[Any], count: in
     told = Told()
     for outcome, decisions in rounds:
         told.round(outcome, *decisions)
-    assert told.history.in_vain() == count
+    assert told.history.fruitless() == count
 
 
 def test_the_best_after_a_round_is_what_was_kept_until_the_next() -> None:

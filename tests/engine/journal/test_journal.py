@@ -18,9 +18,9 @@ import msgspec
 import pytest
 
 from engine.journal import database, lease, migrations
+from engine.journal.leased_connection import LeaseLost
 from engine.journal.read import Reader
 from engine.journal.records import Bottleneck, Control
-from engine.journal.transact import LeaseLost
 from engine.journal.write import Writer, request
 from harness.errors import EnvironmentFault, InputError, KoptError
 from tests.support import samples

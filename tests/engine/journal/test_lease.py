@@ -15,9 +15,9 @@ import msgspec
 import pytest
 
 from engine.journal import lease
+from engine.journal.leased_connection import LeaseLost
 from engine.journal.read import Reader
 from engine.journal.records import Lease
-from engine.journal.transact import LeaseLost
 from engine.journal.write import Writer
 from harness.errors import Refused
 from tests.support import samples

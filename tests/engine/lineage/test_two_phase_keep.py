@@ -15,8 +15,8 @@ import pytest
 
 from engine.failpoint import VARIABLE
 from engine.journal import lease
+from engine.journal.leased_connection import LeaseLost
 from engine.journal.read import Reader
-from engine.journal.transact import LeaseLost
 from engine.journal.write import Writer
 from engine.lineage.commit import FAILPOINTS, Keep, keep
 from engine.repository.campaign_repo import CampaignRepo

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from engine.manifest.schema import PoolSpec
+from engine.planning.planner import nothing_to_do
 from engine.planning.survey import Survey
-from engine.planning.unplanned import why
 from harness.search.space.knobs import Knob
 
 KNOB = Knob(name="A", line=1, value=1, choices=(1, 2))
 
 
 def view(*knobs: Knob, unread: str = "") -> Survey:
-    return Survey(knobs=knobs, leads=(), templates=(), inbox=(), unread=unread)
+    return Survey(knobs=knobs, bottlenecks=(), templates=(), inbox=(), unread=unread)
 
 
 @pytest.mark.parametrize(("source", "language", "declared"), [
@@ -24,33 +24,34 @@ def view(*knobs: Knob, unread: str = "") -> Survey:
 ])
 def test_a_search_without_knobs_says_how_they_are_declared(source: str, language: str,
                                                            declared: str) -> None:
-    told = why(view(), PoolSpec(), source, language)
-    assert told.startswith(f"{source} declares no knobs that a search could move: ")
+    told = nothing_to_do(view(), PoolSpec(), source, language)
+    assert told.startswith(f"{source} declares no knobs for a search: ")
     assert declared in told and "pool.cli" in told
 
 
 def test_without_a_source_it_says_that() -> None:
-    assert "names no one source" in why(view(), PoolSpec(), "", "c") and \
-        "kernel_source" in why(view(), PoolSpec(), "", "c")
+    assert "names no single source file" in nothing_to_do(view(), PoolSpec(), "", "c") and \
+        "kernel_source" in nothing_to_do(view(), PoolSpec(), "", "c")
 
 
 def test_knobs_that_cannot_be_read_are_not_called_missing() -> None:
-    told = why(view(unread="scale.c:3: knob 'A' has no choices"), PoolSpec(), "scale.c", "c")
+    unread = view(unread="scale.c:3: knob 'A' has no choices")
+    told = nothing_to_do(unread, PoolSpec(), "scale.c", "c")
     assert "knobs cannot be read: scale.c:3: knob 'A' has no choices" in told
     assert "declares no" not in told
 
 
 def test_reserved_knobs_are_none_that_a_search_moves() -> None:
-    assert "declares no knobs that a search could move" in why(view(), PoolSpec(), "scale.c", "c")
+    assert "declares no knobs for a search" in nothing_to_do(view(), PoolSpec(), "scale.c", "c")
 
 
 def test_a_pool_that_does_not_search_says_what_to_add() -> None:
-    told = why(view(KNOB), PoolSpec(backends=("inbox",)), "scale.c", "c")
-    assert told == "no slot has anything to do: no patch waits in the inbox; add `search` to " \
+    told = nothing_to_do(view(KNOB), PoolSpec(backends=("inbox",)), "scale.c", "c")
+    assert told == "no slot has anything to do: the inbox is empty; add `search` to " \
                    "pool.backends, or a worker under pool.cli"
-    assert why(view(KNOB), PoolSpec(backends=("split",)), "scale.c", "c") == \
+    assert nothing_to_do(view(KNOB), PoolSpec(backends=("split",)), "scale.c", "c") == \
         "no slot has anything to do; add `search` to pool.backends, or a worker under pool.cli"
 
 
 def test_what_was_done_already_is_no_lack() -> None:
-    assert why(view(KNOB), PoolSpec(), "scale.c", "c") == "no slot has anything to do"
+    assert nothing_to_do(view(KNOB), PoolSpec(), "scale.c", "c") == "no slot has anything to do"

@@ -17,15 +17,15 @@ KNOBS = tuple(Knob(name=name, line=n, value=1, choices=(1, 2)) for n, name in en
 AGENT = CliSpec(name="agent", command="agent {prompt}")
 
 
-def lead(rank: int, *names: str) -> TunableBottleneck:
+def tunable(rank: int, *names: str) -> TunableBottleneck:
     return TunableBottleneck(knobs=names, bottleneck=Bottleneck(
         campaign="c", round=2, rank=rank, id=f"b2.{rank}", kernel="k", config_class="tall",
         limiter="memory", metric="% of roofline", value=12.0, detail="slow", advice="move less"))
 
 
-def outlook(**fields: Any) -> PlanInputs:
+def plan_inputs(**fields: Any) -> PlanInputs:
     given: dict[str, Any] = {"campaign": "c", "round": 2, "slots": 4, "pool": PoolSpec(),
-                             "knobs": KNOBS, "leads": (lead(1, "A", "B"), lead(2, "C"))}
+                             "knobs": KNOBS, "bottlenecks": (tunable(1, "A", "B"), tunable(2, "C"))}
     return PlanInputs(**(given | fields))
 
 
@@ -45,20 +45,20 @@ def outlook(**fields: Any) -> PlanInputs:
     ({"round": 5, "slots": 4, "planned": SlotKindStats(speedups=(90.0,), slots=1)}, 3),
 ])
 def test_share_of_planned_slots(fields: dict[str, Any], share: int) -> None:
-    assert planned_share(outlook(**fields)) == share
+    assert planned_share(plan_inputs(**fields)) == share
 
 
 @pytest.mark.parametrize("mode", ["mixed", "planned", "fixed"])
 @pytest.mark.parametrize("slots", [1, 2, 4, 9])
 def test_the_fixed_slot_is_there_and_last(mode: Any, slots: int) -> None:
-    tasks = plan(outlook(slots=slots, pool=PoolSpec(mode=mode), templates=("blocked",)))
+    tasks = plan(plan_inputs(slots=slots, pool=PoolSpec(mode=mode), templates=("blocked",)))
     assert [task.slot for task in tasks].count("fixed") == 1 and tasks[-1].slot == "fixed"
     assert len(tasks) <= slots
     assert len({task.slot for task in tasks}) == len(tasks)
 
 
 def test_every_slot_has_one_hypothesis_and_names_its_bottleneck() -> None:
-    tasks = plan(outlook(slots=8, templates=("blocked",)))
+    tasks = plan(plan_inputs(slots=8, templates=("blocked",)))
     for task in tasks:
         assert task.hypothesis and task.bottleneck.startswith("b2.")
     planned = [task for task in tasks if task.kind == "planned"]
@@ -68,65 +68,67 @@ def test_every_slot_has_one_hypothesis_and_names_its_bottleneck() -> None:
 
 def test_rewrites_take_the_room_that_is_left() -> None:
     names = ("one", "two", "three")
-    tasks = plan(outlook(slots=4, templates=names))
+    tasks = plan(plan_inputs(slots=4, templates=names))
     assert [t.slot for t in tasks if t.kind == "rewrite"] == ["rewrite-one"]
-    assert not [t for t in plan(outlook(templates=names, pool=PoolSpec(mode="planned")))
+    assert not [t for t in plan(plan_inputs(templates=names, pool=PoolSpec(mode="planned")))
                 if t.kind == "rewrite"]
     without = PoolSpec(backends=("search",))
-    assert not [t for t in plan(outlook(templates=names, pool=without)) if t.kind == "rewrite"]
+    assert not [t for t in plan(plan_inputs(templates=names, pool=without)) if t.kind == "rewrite"]
 
 
 def test_the_same_round_is_planned_again_the_same() -> None:
-    assert plan(outlook()) == plan(outlook())
-    seeds = [task.seed for task in plan(outlook(slots=8)) if task.backend == "search"]
+    assert plan(plan_inputs()) == plan(plan_inputs())
+    seeds = [task.seed for task in plan(plan_inputs(slots=8)) if task.backend == "search"]
     assert len(set(seeds)) == len(seeds)
-    assert seeds != [task.seed for task in plan(outlook(slots=8, round=3))
+    assert seeds != [task.seed for task in plan(plan_inputs(slots=8, round=3))
                      if task.backend == "search"]
 
 
 def test_handed_in_patches_come_first_and_need_their_backend() -> None:
     paths = tuple(Path(f"/in/{name}.patch") for name in (*range(9), "\udcff"))
-    tasks = plan(outlook(inbox=paths))
+    tasks = plan(plan_inputs(inbox=paths))
     assert [task.slot for task in tasks[:4]] == ["inbox-1", "inbox-2", "inbox-3", "inbox-4"]
     assert tasks[0].option == "/in/0.patch"
-    odd = plan(outlook(inbox=paths[-1:]))[0]
+    odd = plan(plan_inputs(inbox=paths[-1:]))[0]
     assert odd.hypothesis.encode()
     closed = PoolSpec(backends=("search", "rewrite-template"))
-    assert all(task.backend != "inbox" for task in plan(outlook(inbox=paths, pool=closed)))
+    assert all(task.backend != "inbox" for task in plan(plan_inputs(inbox=paths, pool=closed)))
 
 
 def test_agents_take_turns_with_the_search() -> None:
     pool = PoolSpec(backends=("search", "cli"), cli=(AGENT,))
-    backends = [task.backend for task in plan(outlook(slots=4, pool=pool))]
+    backends = [task.backend for task in plan(plan_inputs(slots=4, pool=pool))]
     assert backends == ["cli", "search", "search"]
-    alone = plan(outlook(slots=4, pool=pool, knobs=(), leads=()))
+    alone = plan(plan_inputs(slots=4, pool=pool, knobs=(), bottlenecks=()))
     assert [task.backend for task in alone] == ["cli", "cli", "cli"]
     assert alone[-1].slot == "fixed"
 
 
 def test_without_a_search_agents_fill_every_slot_in_turn() -> None:
     others = tuple(CliSpec(name=f"agent-{n}", command="agent {prompt}") for n in range(3))
-    tasks = plan(outlook(slots=4, pool=PoolSpec(mode="planned", backends=("cli",), cli=others)))
+    tasks = plan(plan_inputs(slots=4, pool=PoolSpec(mode="planned", backends=("cli",), cli=others)))
     assert [task.option for task in tasks] == ["agent-0", "agent-1", "agent-2", "agent-0"]
 
 
 def test_nothing_to_do() -> None:
-    assert plan(outlook(knobs=(), leads=())) == []
+    assert plan(plan_inputs(knobs=(), bottlenecks=())) == []
 
 
 def test_a_patch_keeps_its_slot_when_its_round_goes_on() -> None:
     """The first was taken before the engine was killed; the others are what they were."""
     left = (Path("b.patch"), Path("c.patch"), Path("new.patch"))
-    begun = tuple((f"handed in: {name}.patch", f"inbox-{i}") for i, name in enumerate("abc", 1))
-    tasks = [task for task in plan(outlook(inbox=left, begun=begun)) if task.backend == "inbox"]
+    begun = {f"{name}.patch": f"inbox-{i}" for i, name in enumerate("abc", 1)}
+    tasks = [task for task in plan(plan_inputs(inbox=left, inbox_slots=begun))
+             if task.backend == "inbox"]
     assert [(t.slot, Path(t.option).stem) for t in tasks] == [
         ("inbox-2", "b"), ("inbox-3", "c"), ("inbox-4", "new")]
 
 
 def test_a_round_taken_up_again_takes_no_more_patches_than_an_undisturbed_one() -> None:
-    begun = tuple((f"handed in: {name}.patch", f"inbox-{i}") for i, name in enumerate("abc", 1))
+    begun = {f"{name}.patch": f"inbox-{i}" for i, name in enumerate("abc", 1)}
     left = tuple(Path(f"inbox/{name}.patch") for name in ("c", "new", "newer"))  # a and b are taken
-    tasks = [task for task in plan(outlook(inbox=left, begun=begun)) if task.backend == "inbox"]
+    tasks = [task for task in plan(plan_inputs(inbox=left, inbox_slots=begun))
+             if task.backend == "inbox"]
     assert [(task.slot, Path(task.option).stem) for task in tasks] == [
         ("inbox-3", "c"), ("inbox-4", "new")]
 

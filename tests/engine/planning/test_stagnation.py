@@ -14,8 +14,10 @@ from engine.journal.records import Bottleneck
 from engine.manifest.schema import CliSpec, PoolSpec
 from engine.planning import directions, stagnation
 from engine.planning.bottlenecks import TunableBottleneck
+from engine.planning.directions import SearchDirection, TriedDirections
 from engine.planning.round_plan import PlanInputs, plan, planned_share
-from engine.planning.stagnation import DIRECTIONS
+from engine.planning.stagnation import DIRECTIONS, NOTHING, AimedIdea, Place
+from engine.task import Task
 from harness.search.space.knobs import Knob
 
 NAMES = ("A", "B", "C", "D")
@@ -23,18 +25,18 @@ KNOBS = tuple(Knob(name=name, line=n, value=1, choices=(1, 2)) for n, name in en
 AGENT = CliSpec(name="agent", command="agent {prompt}")
 
 
-def lead(rank: int, *names: str, limiter: str = "memory") -> TunableBottleneck:
+def tunable(rank: int, *names: str, limiter: str = "memory") -> TunableBottleneck:
     return TunableBottleneck(knobs=names, bottleneck=Bottleneck(
         campaign="c", round=2, rank=rank, id=f"b2.{rank}", kernel="k", config_class="tall",
         limiter=limiter, metric="% of roofline", value=12.0, detail="slow", advice="move less"))
 
 
-LEADS = (lead(1, *NAMES), lead(2, "C", limiter="not vectorised"))
+BOTTLENECKS = (tunable(1, *NAMES), tunable(2, "C", limiter="not vectorised"))
 
 
-def outlook(rollbacks: int = 0, tried: frozenset[str] = frozenset(), **fields: Any) -> PlanInputs:
+def plan_inputs(rollbacks: int = 0, tried: TriedDirections = NOTHING, **fields: Any) -> PlanInputs:
     given: dict[str, Any] = {"campaign": "c", "round": 7, "slots": 4, "pool": PoolSpec(),
-                             "knobs": KNOBS, "leads": LEADS, "tried": tried,
+                             "knobs": KNOBS, "bottlenecks": BOTTLENECKS, "tried": tried,
                              "review": stagnation.review(rollbacks, tried)}
     return PlanInputs(**(given | fields))
 
@@ -49,155 +51,159 @@ def test_two_rollbacks_in_a_row_are_reviewed_and_more_go_deeper(
         rollbacks: int, depth: str | None, width: int) -> None:
     found = stagnation.review(rollbacks)
     assert (None if found is None else found.depth) == depth
-    assert outlook(rollbacks).trials == width * PoolSpec().trials
+    assert plan_inputs(rollbacks).trials == width * PoolSpec().trials
     if found is not None:
         assert found.rollbacks == rollbacks and found.width == width
         assert found.demands and len(found.ideas) >= DIRECTIONS
 
 
-def test_ideas_that_a_slot_had_are_not_new() -> None:
-    first = stagnation.review(2)
-    assert first is not None
-    again = stagnation.review(2, [f"agent: {first.ideas[0]}, against memory"])
-    assert again is not None and again.ideas == first.ideas[1:]
-    deeper = stagnation.review(3, first.ideas)
-    assert deeper is not None and not set(deeper.ideas) & set(first.ideas)
+PLACES = (Place("memory", "tall"), Place("latency", "odd"))
 
 
-PLACES = ("against memory in tall", "against latency in odd")
+def followed(ideas: Sequence[AimedIdea], *places: Place) -> TriedDirections:
+    return TriedDirections(ideas=frozenset(
+        (idea.idea.key, place.limiter, place.config_class) for idea in ideas for place in places))
 
 
-def reviewed(tried: Sequence[str], places: Sequence[str] = PLACES) -> tuple[str, ...]:
+def reviewed(tried: TriedDirections = NOTHING,
+             places: Sequence[Place] = PLACES) -> tuple[AimedIdea, ...]:
     found = stagnation.review(2, tried, places)
     assert found is not None
     return found.ideas
 
 
+def test_idea_that_a_slot_followed_is_not_new() -> None:
+    first = reviewed(places=())
+    assert reviewed(followed(first[:1], PLACES[0]), ()) == first[1:]
+    deeper = stagnation.review(3, followed(first, PLACES[0]))
+    assert deeper is not None and not set(deeper.ideas) & set(first)
+
+
 @pytest.mark.parametrize("left", range(6))
-def test_where_ideas_run_out_they_are_aimed_at_the_bests_bottlenecks(left: int) -> None:
-    first = reviewed(())
-    tried = [f"agent: {idea}, {PLACES[0]}" for idea in first[left:]]
+def test_known_ideas_are_aimed_at_other_bottlenecks_when_new_ones_run_out(left: int) -> None:
+    first = reviewed()
+    tried = followed(first[left:], PLACES[0])
     found = reviewed(tried)
     assert len(found) == max(left, DIRECTIONS) == len(set(found))
     assert found[:left] == first[:left]
-    assert all(not any(one in text for text in tried) for one in found)
-    assert all(one.endswith(PLACES[1]) for one in found[left:])
+    assert all(idea.place == PLACES[1] for idea in found[left:])
 
 
-def test_a_repeat_is_called_one() -> None:
-    first = reviewed(())
-    tried = [f"agent: {idea}, {place}" for idea in first for place in PLACES]
-    assert reviewed(tried) == tuple(f"again: {idea}" for idea in first[:DIRECTIONS])
-    assert reviewed(tried[1:])[0].startswith("again: ") is False
-    assert reviewed(first, ()) == tuple(f"again: {idea}" for idea in first[:DIRECTIONS])
-    assert stagnation.named(("x",), reviewed(tried)) == ("x", *reviewed(tried)[:2])
-    text = stagnation.brief(stagnation.review(2, tried, PLACES), [])
-    assert "nobody has followed yet" not in text and "followed before" in text
-    some = stagnation.brief(stagnation.review(2, tried[1:], PLACES), [])
-    assert "nobody has followed yet" in some and "followed before" in some
+def test_repeated_idea_is_marked() -> None:
+    first = reviewed()
+    repeats = tuple(AimedIdea(idea=idea.idea, is_repeat=True) for idea in first[:DIRECTIONS])
+    everywhere = followed(first, *PLACES)
+    assert reviewed(everywhere) == repeats
+    assert str(repeats[0]) == f"again: {first[0]}"
+    assert reviewed(followed(first, PLACES[0]), ()) == repeats
+    assert stagnation.named(("x",), repeats) == ("x", *map(str, repeats[:2]))
+    text = stagnation.brief(stagnation.review(2, everywhere, PLACES), [])
+    assert "New directions:" not in text and "followed before" in text
+    one_left = TriedDirections(ideas=everywhere.ideas - {(first[0].idea.key, "memory", "tall")})
+    assert not reviewed(one_left)[0].is_repeat
+    text = stagnation.brief(stagnation.review(2, one_left, PLACES), [])
+    assert "New directions:" in text and "followed before" in text
 
 
-def test_agents_work_on_the_bottleneck_that_their_direction_names() -> None:
+def test_agents_work_on_the_bottleneck_that_their_idea_is_aimed_at() -> None:
     pool = PoolSpec(backends=("cli",), cli=(AGENT,))
-    ideas = reviewed(())
-    tried = frozenset(f"agent: {idea}, against memory in tall" for idea in ideas)
-    places = stagnation.places(LEADS)
-    assert places == ("against memory in tall", "against not vectorised in tall")
-    tasks = plan(outlook(2, pool=pool, tried=tried, review=stagnation.review(2, tried, places)))
-    planned = [task for task in tasks if task.kind == "planned"]
+    ideas = reviewed()
+    tried = followed(ideas, PLACES[0])
+    review = stagnation.review(2, tried, map(Place.of, BOTTLENECKS))
+    planned = [task for task in plan(plan_inputs(2, pool=pool, tried=tried, review=review))
+               if task.kind == "planned"]
     assert len(planned) == 3
     for idea, task in zip(ideas, planned, strict=False):
         assert task.hypothesis == f"agent: {idea}, against not vectorised in tall"
         assert task.bottleneck.startswith("b2.2 ")
+        assert (task.idea, task.limiter, task.config_class) == (
+            idea.idea.key, "not vectorised", "tall")
 
 
 @pytest.mark.parametrize(("found", "count"), [((), 3), (("x",), 3), (("x", "y", "z", "w"), 4)])
 def test_a_review_names_three_new_directions_at_least(found: tuple[str, ...], count: int) -> None:
-    named = stagnation.named(found, ("one", "two", "three", "four"))
+    named = stagnation.named(found, reviewed()[:4])
     assert len(named) == count and named[:len(found)] == found and len(set(named)) == count
 
 
-def moved(found: list[directions.SearchDirection]) -> list[str]:
+def moved(found: list[SearchDirection]) -> list[str]:
     return ["".join(one.knobs) for one in found]
 
 
 def test_directions_of_different_bottlenecks_take_turns_and_none_comes_twice() -> None:
-    assert moved(directions.new(LEADS, (), "review")) == \
+    assert moved(directions.new(BOTTLENECKS, NOTHING, "review")) == \
         ["A", "C", "B", "D", "AB", "BC", "CD", "ABCD"]
 
 
 def test_below_a_review_what_the_compiler_says_goes_first() -> None:
-    assert moved(directions.new(LEADS, (), "instructions"))[:2] == ["C", "A"]
+    assert moved(directions.new(BOTTLENECKS, NOTHING, "instructions"))[:2] == ["C", "A"]
 
 
 def test_at_the_state_of_the_art_everything_moves_first() -> None:
-    assert moved(directions.new(LEADS, (), "state of the art"))[:3] == ["ABCD", "C", "AB"]
+    assert moved(directions.new(BOTTLENECKS, NOTHING, "state of the art"))[:3] == ["ABCD", "C", "AB"]
 
 
 @given(st.permutations(NAMES).flatmap(lambda names: st.integers(1, 4).map(lambda n: names[:n])),
        st.sampled_from(["review", "instructions", "state of the art"]))
 def test_what_was_tried_is_not_new_whatever_its_order_or_bottleneck(
         names: list[str], depth: Any) -> None:
-    tried = [directions.words(lead(9, limiter="latency"), names)]
-    left = directions.new(LEADS, tried, depth)
-    assert frozenset(names) not in [frozenset(one.knobs) for one in left]
-    assert all(one.hypothesis not in tried for one in left)
+    left = directions.new(BOTTLENECKS, TriedDirections(knobs=frozenset({frozenset(names)})), depth)
+    assert frozenset(names) not in [frozenset(direction.knobs) for direction in left]
 
 
-@given(st.lists(st.sampled_from([one.hypothesis for one in directions.new(LEADS, (), "review")])))
-def test_every_direction_is_new_until_it_was_tried(tried: list[str]) -> None:
-    left = directions.new(LEADS, tried, "review")
-    assert len(left) == 8 - len(set(tried))
+@given(st.lists(st.sampled_from(directions.new(BOTTLENECKS, NOTHING, "review"))))
+def test_every_direction_is_new_until_it_was_tried(tried: list[SearchDirection]) -> None:
+    knobs = frozenset(frozenset(direction.knobs) for direction in tried)
+    left = directions.new(BOTTLENECKS, TriedDirections(knobs=knobs), "review")
+    assert len(left) == 8 - len(knobs)
 
 
 @pytest.mark.parametrize(("slots", "share"), [(1, 0), (2, 1), (3, 2), (4, 3), (8, 4)])
 def test_a_review_has_room_for_three_directions(slots: int, share: int) -> None:
-    assert planned_share(outlook(2, slots=slots)) == share
+    assert planned_share(plan_inputs(2, slots=slots)) == share
 
 
 def test_a_reviewed_round_follows_new_directions_only() -> None:
-    usual = plan(outlook())
-    tried = frozenset(task.hypothesis for task in usual)
-    tasks = plan(outlook(2, tried))
+    tried = TriedDirections.of(plan(plan_inputs()))
+    tasks = plan(plan_inputs(2, tried))
     planned = [task for task in tasks if task.kind == "planned"]
     assert len(planned) == 3 and tasks[-1].slot == "fixed"
-    assert not {task.hypothesis for task in planned} & tried
+    assert not {frozenset(task.knobs) for task in planned} & tried.knobs
     assert len({frozenset(task.knobs) for task in planned}) == 3
     assert all(task.bottleneck.startswith("b2.") for task in planned)
 
 
 def test_round_after_round_other_directions_until_there_are_none() -> None:
-    tried: frozenset[str] = frozenset()
-    followed: list[frozenset[str]] = []
+    searched: list[Task] = []
     for number in range(3):
-        tasks = [t for t in plan(outlook(2 + number, tried, round=7 + number))
-                 if t.kind == "planned"]
-        followed += [frozenset(task.knobs) for task in tasks]
-        tried |= {task.hypothesis for task in tasks}
-    assert len(set(followed[:8])) == 8
-    assert outlook(4, tried).new == []
-    assert len(plan(outlook(5, tried))) == 4, "it goes on with what there is, wider"
+        tried = TriedDirections.of(searched)
+        searched += [t for t in plan(plan_inputs(2 + number, tried, round=7 + number))
+                     if t.kind == "planned"]
+    tried = TriedDirections.of(searched)
+    assert len({frozenset(task.knobs) for task in searched[:8]}) == 8
+    assert plan_inputs(4, tried).new == []
+    assert len(plan(plan_inputs(5, tried))) == 4, "it goes on with what there is, wider"
 
 
 def test_at_the_state_of_the_art_known_forms_take_the_places_of_searches() -> None:
-    kinds = [t.kind for t in plan(outlook(4, templates=("one", "two")))]
+    kinds = [t.kind for t in plan(plan_inputs(4, templates=("one", "two")))]
     assert kinds == ["planned", "rewrite", "rewrite", "fixed"]
-    assert [t.kind for t in plan(outlook(3, templates=("one",)))] == ["planned"] * 3 + ["fixed"]
+    assert [t.kind for t in plan(plan_inputs(3, templates=("one",)))] == ["planned"] * 3 + ["fixed"]
 
 
 def test_the_same_stagnation_is_planned_again_the_same() -> None:
     for rollbacks in range(6):
-        assert plan(outlook(rollbacks)) == plan(outlook(rollbacks))
+        assert plan(plan_inputs(rollbacks)) == plan(plan_inputs(rollbacks))
 
 
 def test_agents_get_an_idea_each_and_the_brief() -> None:
     pool = PoolSpec(backends=("cli",), cli=(AGENT,))
-    tasks = plan(outlook(2, pool=pool, brief="## Stagnation"))
+    tasks = plan(plan_inputs(2, pool=pool, brief="## Stagnation"))
     ideas = stagnation.review(2)
     assert ideas is not None
     told = [task.hypothesis for task in tasks if task.kind == "planned"]
     assert len(set(told)) == 3
-    assert all(idea in text for idea, text in zip(ideas.ideas, told, strict=False))
+    assert all(str(idea) in text for idea, text in zip(ideas.ideas, told, strict=False))
     assert all(task.brief == "## Stagnation" for task in tasks)
 
 
@@ -209,7 +215,7 @@ LOST = Regression(round=4, at=1.0, baseline="b", candidate="c", hypothesis="unro
 def test_the_brief_says_what_was_rolled_back_and_what_is_asked() -> None:
     text = stagnation.brief(stagnation.review(3), [LOST])
     for words in ("## Stagnation: instructions", "The last 3 rounds were rolled back",
-                  "machine code", "Do not repeat these",
+                  "machine code", "Do not repeat them",
                   "round 4: unroll by 8: +25.0% time (tall 25.0% slower)"):
         assert words in text
     assert text.count("\n- ") == 6

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from engine.campaign.setup import Setup
-from engine.history import round_resume
 from engine.journal.write import request
 from engine.judge import candidate
 from engine.repository.campaign_repo import CampaignRepo
@@ -43,7 +42,7 @@ def attempts(setup: Setup) -> list[int]:
     """Return the number of the attempt that each candidate came of."""
     with campaigns.reading(setup) as reader:
         tasks = [
-            round_resume.task_of(reader, setup.id, one.id) for one in reader.candidates(setup.id)
+            reader.task(setup.id, one.id) for one in reader.candidates(setup.id)
         ]
     return [task.repair.attempt if task.repair else 0 for task in tasks if task is not None]
 

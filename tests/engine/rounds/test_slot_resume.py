@@ -123,7 +123,7 @@ def journal(setup: Setup, writer: Writer) -> dict[str, Candidate]:
         campaign=setup.id, id=name * 12, round=n, slot="fixed", base_commit=base, base_tree=base,
         patch_path="x", patch_sha256="x", hypothesis="h", bottleneck="", state="captured",
         created_at=float(n)) for name, n, base in (("a", 2, "0"), ("b", 3, "1"), ("c", 3, "2"))}
-    assert writer.add_candidate(made["a"], round_resume.told(TASK))
+    assert writer.add_candidate(made["a"], TASK)
     return made
 
 
@@ -131,13 +131,13 @@ def test_what_another_round_brought_leaves_a_slot_of_that_name_alone(tmp_path: P
     setup = campaigns.create(tmp_path)
     writer, reader = Writer(setup.workspace), Reader(setup.workspace)
     made = journal(setup, writer)
-    assert writer.add_candidate(made["c"], of=made["a"].id)  # approved, on a base that has moved
+    assert writer.add_candidate(made["c"], form_of=made["a"].id)  # approved, on a moved base
     assert (
         round_resume.progress_of(reader, setup.id, 3) == round_resume.RoundProgress()
     )  # it is still to do its work
     assert round_resume.progress_of(reader, setup.id, 2).undecided == {"fixed"}
     assert writer.add_candidate(
-        made["b"], round_resume.told(TASK)
+        made["b"], TASK
     )  # now it has, and is to mend that
     writer.add_decision(setup.id, made["b"].id, "repair", "wrong", round=3, actor="engine")
     writer.set_candidate_state(setup.id, made["b"].id, "closed")
@@ -152,7 +152,7 @@ def test_what_another_round_brought_leaves_a_slot_of_that_name_alone(tmp_path: P
         slots.end_of(made[name], "tie", "no gain")
         assert campaigns.slots(setup, 3)["fixed"][0] == stage
     formatted = msgspec.structs.replace(made["b"], id="d" * 12)
-    assert writer.add_candidate(formatted, of=made["b"].id)
+    assert writer.add_candidate(formatted, form_of=made["b"].id)
     slots.end_of(formatted, "kept", "faster")
     assert campaigns.slots(setup, 3)["fixed"][0] == "kept"
     reader.close()

@@ -82,7 +82,7 @@ def test_events_are_one_line_a_person_can_read() -> None:
     assert event("campaign.state", CAMPAIGN, state="running", phase="") == "campaign state  running"
     assert event("bottlenecks", "2", top=[{"limiter": "memory"}, {"limiter": "memory"}]) == \
         "bottlenecks  memory"
-    assert event("trials", "fixed", rows=[["2.fixed.0", "kept"], ["2.fixed.1", "tried"]]) == \
+    assert event("trials", "fixed", count=2) == \
         "trials  fixed  2 screened"
     assert "\x1b" not in event("log", message=HOSTILE)
     odd = Event(seq=1, campaign="c", at=0.0, kind="log", ref="", payload=b"{not json")

@@ -1,4 +1,4 @@
-"""Transactions of the journal: the lease is checked and the event written in the same one."""
+"""The writing connection: transactions that check the campaign's lease and append its events."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from engine.journal import database
-from engine.journal.connection import OwnedConnection
+from engine.journal.database import OwnedConnection
 from engine.journal.records import Event, Lease
 from engine.journal.rows import Record, Value, fetch, insert, payload, storable, values
 from harness.errors import Refused
 
 
 class LeaseLost(Refused):
-    """Another engine owns the campaign now; this one writes nothing more."""
+    """Another engine has taken over the campaign; this one may not write any more."""
 
 
 class LeasedConnection:
@@ -39,9 +39,9 @@ class LeasedConnection:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Commit everything done inside at once, or nothing if an exception leaves it.
+        """Commit everything in the block at once, or nothing if an exception leaves it.
 
-        One inside another is a savepoint of the outer one.
+        A nested transaction is a savepoint of the outer one.
         """
         connection = self._connection.get()
         begin, commit, undo = _BRACKETS[self._depth > 0]
@@ -59,39 +59,34 @@ class LeasedConnection:
             finally:
                 self._depth -= 1
 
+    @contextmanager
+    def change(self, campaign: str) -> Iterator[sqlite3.Connection]:
+        """Open a transaction on a campaign, under its lease."""
+        with self.transaction() as connection:
+            self.check_lease(campaign)
+            yield connection
+
     def lease(self, campaign: str) -> Lease | None:
-        """Return the campaign's lease row, also one that was given back (its pid is 0)."""
+        """Return the campaign's lease row; its pid is 0 after a release."""
         with database.faults(self.path):
             return self.one(Lease, "WHERE campaign = ?", campaign)
 
     def put_lease(self, lease: Lease) -> None:
-        """Store a lease; whether this writer acts under it is said with `hold`."""
+        """Store a lease; `hold` says whether this connection writes under it."""
         with self.transaction() as connection:
             connection.execute(insert(lease, verb="INSERT OR REPLACE"), values(lease))
 
     def hold(self, campaign: str, epoch: int | None) -> None:
-        """Write the campaign under this epoch from now on; None gives it up."""
+        """Write the campaign under this epoch from now on; None gives the lease up."""
         if epoch is None:
             self._epochs.pop(campaign, None)
         else:
             self._epochs[campaign] = epoch
 
     def check_lease(self, campaign: str) -> None:
-        """Raise LeaseLost unless this writer may write the campaign."""
-        with database.faults(self.path):
-            self._check(campaign)
-
-    @contextmanager
-    def change(self, campaign: str) -> Iterator[sqlite3.Connection]:
-        """A transaction on a campaign, under its lease."""
-        with self.transaction() as connection:
-            self._check(campaign)
-            yield connection
-
-    def _check(self, campaign: str) -> None:
-        lease = self.one(Lease, "WHERE campaign = ?", campaign)
-        held = self._epochs.get(campaign)
-        if (lease.epoch if lease else None) == held:
+        """Raise LeaseLost unless this connection may write the campaign."""
+        lease = self.lease(campaign)
+        if (lease.epoch if lease else None) == self._epochs.get(campaign):
             return
         owner = f"process {lease.pid} on {lease.host.split()[0]}" if lease and lease.pid else "none"
         raise LeaseLost(f"this engine does not hold the campaign's lease (owner: {owner})",
@@ -102,16 +97,16 @@ class LeasedConnection:
         event = Event(seq=0, campaign=campaign, at=time.time(), kind=kind, ref=ref,
                       payload=payload(fields))
         connection = self._connection.get()
-        number = numbered(connection.execute(insert(event, without="seq"),
-                                            values(event, without="seq")))
+        number = row_id(connection.execute(insert(event, without="seq"),
+                                           values(event, without="seq")))
         connection.execute("UPDATE campaigns SET updated_at = ? WHERE id = ?",
                            (event.at, campaign))
         return number
 
-    def one(self, record: type[Record], where: str, *given: Value) -> Record | None:
-        """Return the first record that `where` finds."""
-        found = fetch(self._connection.get(), record, f"{where} LIMIT 1", given)
-        return found[0] if found else None
+    def one(self, record: type[Record], where: str, *parameters: Value) -> Record | None:
+        """Return the first record that matches `where`, None if there is none."""
+        records = fetch(self._connection.get(), record, f"{where} LIMIT 1", parameters)
+        return records[0] if records else None
 
     @staticmethod
     def update(connection: sqlite3.Connection, table: str, fields: Mapping[str, Value],
@@ -119,11 +114,12 @@ class LeasedConnection:
         """Change fields of the rows that `where` names; raises LookupError if there are none."""
         if not fields:
             return
-        changed = ", ".join(f'"{name}" = ?' for name in fields)
-        found = " AND ".join(f'"{name}" = ?' for name in where)
-        done = connection.execute(f"UPDATE {table} SET {changed} WHERE {found}",
-                                  [storable(v) for v in (*fields.values(), *where.values())])
-        if done.rowcount == 0:
+        assignments = ", ".join(f'"{name}" = ?' for name in fields)
+        condition = " AND ".join(f'"{name}" = ?' for name in where)
+        cursor = connection.execute(
+            f"UPDATE {table} SET {assignments} WHERE {condition}",
+            [storable(value) for value in (*fields.values(), *where.values())])
+        if cursor.rowcount == 0:
             raise LookupError(f"{table} has no row {dict(where)}")
 
 
@@ -133,8 +129,8 @@ _BRACKETS: dict[bool, tuple[str, str, tuple[str, ...]]] = {
 }
 
 
-def numbered(cursor: sqlite3.Cursor) -> int:
-    """Return the key SQLite gave the row that was just inserted."""
+def row_id(cursor: sqlite3.Cursor) -> int:
+    """Return the id that SQLite gave the row just inserted."""
     if cursor.lastrowid is None:
-        raise AssertionError("SQLite numbered no row")
+        raise AssertionError("the statement inserted no row")
     return cursor.lastrowid

@@ -1,0 +1,122 @@
+"""Writes rounds to the journal: their slots, trials and bottlenecks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from engine.journal.leased_connection import LeasedConnection
+from engine.journal.records import Bottleneck, Round, RoundOutcome, Slot, TrialRow
+from engine.journal.rows import Value, insert, upsert, values
+from harness.search.trials.trials import Trial
+
+
+class RoundWriter(LeasedConnection):
+    """Writes rounds and what happens in their slots."""
+
+    def start_round(self, round: Round) -> None:
+        """Record the start of a round. An interrupted round keeps its recorded scope, incumbent
+        and spending.
+        """
+        with self.change(round.campaign) as connection:
+            recorded = self.one(Round, "WHERE campaign = ? AND n = ?", round.campaign, round.n)
+            if recorded is None:
+                connection.execute(insert(round), values(round))
+            else:
+                round = recorded
+            self.update(connection, "campaigns", {"round": round.n}, {"id": round.campaign})
+            self.append(round.campaign, "round.start", str(round.n), {
+                "round": round.n, "scope": round.scope, "incumbent": round.incumbent,
+            })
+
+    def end_round(self, campaign: str, n: int, *, outcome: RoundOutcome, summary: str = "",
+                  best_speedup: float | None = None) -> None:
+        fields: dict[str, Value] = {
+            "outcome": outcome, "summary": summary, "best_speedup": best_speedup,
+        }
+        with self.change(campaign) as connection:
+            self.update(connection, "rounds", {"ended_at": time.time(), **fields},
+                        {"campaign": campaign, "n": n})
+            self.append(campaign, "round.end", str(n), {"round": n, **fields})
+
+    def spend(self, campaign: str, n: int, *, seconds: float = 0.0, trials: int = 0,
+              cost: float = 0.0) -> None:
+        """Add to a round's spending, without an event. Raises LookupError if there is no such
+        round.
+        """
+        with self.change(campaign) as connection:
+            cursor = connection.execute(
+                "UPDATE rounds SET spent_s = spent_s + ?, trials = trials + ?, cost = cost + ?"
+                " WHERE campaign = ? AND n = ?", (seconds, trials, cost, campaign, n))
+            if cursor.rowcount == 0:
+                raise LookupError(f"{campaign} has no round {n}")
+
+    def put_slots(self, slots: Sequence[Slot]) -> None:
+        """Record the slots of one round, with a `slot.start` event for each."""
+        for campaign in dict.fromkeys(slot.campaign for slot in slots):
+            with self.change(campaign) as connection:
+                for slot in (slot for slot in slots if slot.campaign == campaign):
+                    row = msgspec.structs.replace(slot, updated_at=time.time())
+                    connection.execute(upsert(row, "campaign", "round", "slot"), values(row))
+                    self.append(campaign, "slot.start", slot.slot, {
+                        "slot": slot.slot, "round": slot.round, "kind": slot.kind,
+                        "backend": slot.backend, "hypothesis": slot.hypothesis,
+                        "bottleneck": slot.bottleneck,
+                    })
+
+    def tick_slot(self, campaign: str, round: int, slot: str, *, stage: str | None = None,
+                  detail: str | None = None, progress: float | None = None,
+                  candidate: str | None = None, device: str | None = None,
+                  started_at: float | None = None) -> None:
+        """Overwrite a slot's progress, without an event; None leaves a field as it is."""
+        fields: dict[str, Value] = {
+            "stage": stage, "detail": detail, "progress": progress, "candidate": candidate,
+            "device": device, "started_at": started_at,
+        }
+        changed = {name: value for name, value in fields.items() if value is not None}
+        with self.change(campaign) as connection:
+            self.update(connection, "slots", {**changed, "updated_at": time.time()},
+                        {"campaign": campaign, "round": round, "slot": slot})
+
+    def end_slot(self, campaign: str, round: int, slot: str, *, stage: str, detail: str = "",
+                 candidate: str = "") -> None:
+        """Record a slot's last stage, with a `slot.end` event."""
+        with self.transaction():
+            self.tick_slot(campaign, round, slot, stage=stage, detail=detail, progress=1.0,
+                           candidate=candidate or None)
+            self.append(campaign, "slot.end", slot, {
+                "slot": slot, "round": round, "stage": stage, "detail": detail,
+                "candidate": candidate,
+            })
+
+    def add_trials(self, campaign: str, round: int, slot: str, trials: Sequence[Trial]) -> None:
+        """Record the trials of a slot's search, with one `trials` event that counts them."""
+        if not trials:
+            return
+        now = time.time()
+        with self.change(campaign) as connection:
+            for trial in trials:
+                row = TrialRow(
+                    id=0, campaign=campaign, round=round, slot=slot, number=trial.number,
+                    config=trial.config, tag=trial.tag, correctness=trial.correctness,
+                    latency_us=trial.latency_us, latency_kind=trial.latency_kind,
+                    pct_of_roofline=trial.pct_of_roofline, candidate_id=trial.candidate_id,
+                    kernel_id=trial.kernel_id, reason=trial.reason, at=now)
+                connection.execute(insert(row, without="id"), values(row, without="id"))
+            self.append(campaign, "trials", slot, {"round": round, "count": len(trials)})
+
+    def put_bottlenecks(self, campaign: str, round: int,
+                        bottlenecks: Sequence[Bottleneck]) -> None:
+        """Replace a round's bottlenecks."""
+        with self.change(campaign) as connection:
+            connection.execute("DELETE FROM bottlenecks WHERE campaign = ? AND round = ?",
+                               (campaign, round))
+            for bottleneck in bottlenecks:
+                connection.execute(insert(bottleneck), values(bottleneck))
+            self.append(campaign, "bottlenecks", str(round), {
+                "round": round,
+                "top": [{"id": b.id, "kernel": b.kernel, "limiter": b.limiter,
+                         "metric": b.metric, "value": b.value} for b in bottlenecks[:5]],
+            })
