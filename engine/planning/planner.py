@@ -14,7 +14,7 @@ from engine.manifest.schema import PoolSpec
 from engine.planning import stagnation, survey, tips
 from engine.planning.directions import TriedDirections
 from engine.planning.round_plan import PlanInputs, SlotKindStats, plan, planned_share
-from engine.planning.stagnation import Place, StagnationReview
+from engine.planning.stagnation import BottleneckPlace, StagnationReview
 from engine.planning.survey import Survey
 from engine.split.languages.detect import splits
 from engine.task import Task
@@ -82,7 +82,8 @@ class Planner:
         known_forms = review is not None and review.depth == "state of the art"
         view = survey.of_best(self.context, n, again=known_forms)
         if review is not None:
-            review = stagnation.review(review.rollbacks, tried, map(Place.of, view.bottlenecks))
+            review = stagnation.review(review.rollbacks, tried,
+                                       map(BottleneckPlace.of, view.bottlenecks))
         inputs = self._inputs(n, past, view, review, tried)
         if reason := self._exhausted(past, inputs):
             return [], reason

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 
-from engine.journal import rows
 from engine.manifest.schema import PoolSpec
 from engine.planning import directions, stagnation
 from engine.planning.bottlenecks import TunableBottleneck
@@ -199,13 +198,18 @@ def _inbox(inputs: PlanInputs) -> list[Task]:
     if "inbox" not in inputs.pool.backends:
         return []
     begun = inputs.inbox_slots
-    fresh = [path for path in inputs.inbox if rows.text(path.name) not in begun]
+    fresh = [path for path in inputs.inbox if recorded_name(path) not in begun]
     fresh = fresh[:max(0, MAX_INBOX - len(begun))]
     free = (slot for n in count(1) if (slot := f"inbox-{n}") not in begun.values())
-    return [Task(slot=begun.get(rows.text(path.name)) or next(free), kind="planned",
+    return [Task(slot=begun.get(recorded_name(path)) or next(free), kind="planned",
                  backend="inbox", option=str(path), bottleneck="named by its author",
                  hypothesis=f"handed in: {_printable(path.name)}", seed=0, trials=0)
-            for path in inputs.inbox if path in fresh or rows.text(path.name) in begun]
+            for path in inputs.inbox if path in fresh or recorded_name(path) in begun]
+
+
+def recorded_name(path: Path) -> str:
+    """Return a patch's file name as the journal records it in the slot's option."""
+    return path.name.encode(errors="replace").decode()
 
 
 def _printable(name: str) -> str:

@@ -61,14 +61,14 @@ _IDEAS: dict[Depth, tuple[Idea, ...]] = {
 }
 
 
-class Place(msgspec.Struct, frozen=True):
+class BottleneckPlace(msgspec.Struct, frozen=True):
     """Where an idea is aimed: what limits the incumbent, and in which config class."""
 
     limiter: str
     config_class: str = ""
 
     @classmethod
-    def of(cls, tunable: TunableBottleneck) -> Place:
+    def of(cls, tunable: TunableBottleneck) -> BottleneckPlace:
         return cls(tunable.bottleneck.limiter, tunable.bottleneck.config_class)
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ class AimedIdea(msgspec.Struct, frozen=True, kw_only=True):
     """An idea of a review, aimed at a bottleneck or at none in particular."""
 
     idea: Idea
-    place: Place | None = None
+    place: BottleneckPlace | None = None
     is_repeat: bool = False
     """Whether a slot has followed it on this best."""
 
@@ -106,7 +106,7 @@ NOTHING = TriedDirections()
 
 
 def review(rollbacks: int, tried: TriedDirections = NOTHING,
-           places: Iterable[Place] = ()) -> StagnationReview | None:
+           places: Iterable[BottleneckPlace] = ()) -> StagnationReview | None:
     """Return what so many rollbacks in a row demand, None below two.
 
     If fewer than DIRECTIONS ideas are new, known ones are aimed at other `places`, and after that
@@ -133,11 +133,11 @@ def aim(idea: AimedIdea, bottlenecks: Sequence[TunableBottleneck],
         default: TunableBottleneck | None) -> tuple[AimedIdea, TunableBottleneck | None]:
     """Return an idea aimed at a bottleneck, and that bottleneck: its own, else `default`."""
     for tunable in bottlenecks:
-        if idea.place == Place.of(tunable):
+        if idea.place == BottleneckPlace.of(tunable):
             return idea, tunable
     if default is None or idea.place is not None:
         return idea, default
-    return msgspec.structs.replace(idea, place=Place.of(default)), default
+    return msgspec.structs.replace(idea, place=BottleneckPlace.of(default)), default
 
 
 def named(hypotheses: Sequence[str], ideas: Sequence[AimedIdea]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from engine.planning import directions, stagnation
 from engine.planning.bottlenecks import TunableBottleneck
 from engine.planning.directions import SearchDirection, TriedDirections
 from engine.planning.round_plan import PlanInputs, plan, planned_share
-from engine.planning.stagnation import DIRECTIONS, NOTHING, AimedIdea, Place
+from engine.planning.stagnation import DIRECTIONS, NOTHING, AimedIdea, BottleneckPlace
 from engine.task import Task
 from harness.search.space.knobs import Knob
 
@@ -57,16 +57,16 @@ def test_two_rollbacks_in_a_row_are_reviewed_and_more_go_deeper(
         assert found.demands and len(found.ideas) >= DIRECTIONS
 
 
-PLACES = (Place("memory", "tall"), Place("latency", "odd"))
+PLACES = (BottleneckPlace("memory", "tall"), BottleneckPlace("latency", "odd"))
 
 
-def followed(ideas: Sequence[AimedIdea], *places: Place) -> TriedDirections:
+def followed(ideas: Sequence[AimedIdea], *places: BottleneckPlace) -> TriedDirections:
     return TriedDirections(ideas=frozenset(
         (idea.idea.key, place.limiter, place.config_class) for idea in ideas for place in places))
 
 
 def reviewed(tried: TriedDirections = NOTHING,
-             places: Sequence[Place] = PLACES) -> tuple[AimedIdea, ...]:
+             places: Sequence[BottleneckPlace] = PLACES) -> tuple[AimedIdea, ...]:
     found = stagnation.review(2, tried, places)
     assert found is not None
     return found.ideas
@@ -109,7 +109,7 @@ def test_agents_work_on_the_bottleneck_that_their_idea_is_aimed_at() -> None:
     pool = PoolSpec(backends=("cli",), cli=(AGENT,))
     ideas = reviewed()
     tried = followed(ideas, PLACES[0])
-    review = stagnation.review(2, tried, map(Place.of, BOTTLENECKS))
+    review = stagnation.review(2, tried, map(BottleneckPlace.of, BOTTLENECKS))
     planned = [task for task in plan(plan_inputs(2, pool=pool, tried=tried, review=review))
                if task.kind == "planned"]
     assert len(planned) == 3

@@ -63,7 +63,7 @@ def test_only_agents_are_asked() -> None:
 
 
 def asked(folder: Path, wanted: SplitRequest, target: Any = split_case.TARGET,
-          mend: RepairRequest | None = None) -> tuple[str, Path]:
+          repair: RepairRequest | None = None) -> tuple[str, Path]:
     """Return what an agent is told, and the folder of the change that is to be split."""
     bench = msgspec.structs.replace(split_case.bench(folder), target=target)
     tree = split_case.project(folder / "candidate", total_c=KERNEL.replace("TILE 32", "TILE 256"))
@@ -71,7 +71,7 @@ def asked(folder: Path, wanted: SplitRequest, target: Any = split_case.TARGET,
     (tree / "src/wide.h").write_text("wide")
     command = f"{sys.executable} -c 'print(open(\"{{prompt}}\").read())'"
     task = msgspec.structs.replace(
-        TASK, option="agent", repair=mend, split=msgspec.structs.replace(wanted, tree=str(tree)))
+        TASK, option="agent", repair=repair, split=msgspec.structs.replace(wanted, tree=str(tree)))
     report = CliWorker([CliSpec(name="agent", command=command)]).work(
         task, bench, lambda *_: None, threading.Event())
     assert report.ok, report
