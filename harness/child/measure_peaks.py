@@ -1,8 +1,8 @@
-"""Measures what a card reaches with nothing else to do: the rate of a copy, those of products.
+"""Measures the peak rates of an idle device: a copy, and matrix products per precision.
 
-Talks JSON lines over a socket: `ready`, then `copy` a number of bytes, `product` of squares in one
-precision. One answer for each, so that whoever runs out of time keeps what was answered before.
-Loads nothing of anyone's. Needs torch; on its CPU device it measures the same, by the host's clock.
+Talks JSON lines over a socket: `ready`, then `copy` for a number of bytes and `product` of square
+matrices in one precision. Each request has its own answer, so that a caller who runs out of time
+keeps the earlier ones. Loads no project code. Needs torch; on the CPU it uses the host's clock.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from .one_line import one_line
 
 REPEATS = 6
 BLOCK_NS = 4_000_000
-"""A repeat is no shorter: what an event is off by must not count."""
+"""The shortest repeat, so that the error of a timing event does not matter."""
 MOST_CALLS = 64
 EIGHT_BITS = ("float8_e4m3fn", "float8_e4m3fnuz")
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "tf32": "float32", "fp32": "float32"}
 
 
 class DevicePeaks:
-    """One device, as torch names it, and what is measured on it."""
+    """Measures one device, named as torch names it."""
 
     def __init__(self) -> None:
         self.device = "cpu"
 
     def ready(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Make a context; tells torch's version, and why there is no GPU where there is none."""
+        """Create a context; return torch's version, and `no_gpu` with a reason if that fails."""
         self.device = job["device"]
         if self.device != "cpu":
             try:
@@ -42,7 +42,7 @@ class DevicePeaks:
         return {"torch": torch.__version__}
 
     def copy(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Copy a tensor, no larger than a quarter of what is free; GB/s read and written."""
+        """Copy a tensor of at most a quarter of the free memory; return GB/s read plus written."""
         size = min(job["bytes"], self._free() // 4)
         source = torch.ones(size, dtype=torch.uint8, device=self.device)
         target = torch.empty_like(source)
@@ -50,10 +50,10 @@ class DevicePeaks:
         return {"bytes": size, "gb_per_s": 2 * size / best_ns}
 
     def product(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Multiply two squares; TFLOP/s."""
+        """Multiply two n x n matrices; return TFLOP/s."""
         n = job["n"]
         if 16 * n * n > self._free():
-            raise RuntimeError(f"no memory for squares of {n}")
+            raise RuntimeError(f"not enough memory for {n} x {n} matrices")
         torch.set_float32_matmul_precision("high" if job["precision"] == "tf32" else "highest")
         return {"tflops": 2 * n**3 / self._best(self._work(job["precision"], n)) / 1e3}
 
@@ -61,12 +61,12 @@ class DevicePeaks:
         left, right = (torch.randn(n, n, device=self.device) for _ in range(2))
         if precision != "fp8":
             dtype = getattr(torch, DTYPES[precision])
-            one, other = left.to(dtype), right.to(dtype)
-            out = torch.empty_like(one)
-            return lambda: torch.mm(one, other, out=out)
+            first, second = left.to(dtype), right.to(dtype)
+            out = torch.empty_like(first)
+            return lambda: torch.mm(first, second, out=out)
         unit = torch.ones((), device=self.device)
         failures = []
-        for name in EIGHT_BITS:  # which of them there is, is the card's to say
+        for name in EIGHT_BITS:  # cards support one of the two
             try:
                 dtype = getattr(torch, name)
                 work = _scaled(left.to(dtype), right.to(dtype).t(), unit)
@@ -77,7 +77,7 @@ class DevicePeaks:
         raise RuntimeError(failures[0])
 
     def _best(self, work: Callable[[], Any]) -> float:
-        """Return the nanoseconds of a call, the least of several repeats."""
+        """Return the nanoseconds of one call: the minimum over several repeats."""
         work()
         call_ns = self._timed(work, 1)
         calls = min(MOST_CALLS, max(1, round(BLOCK_NS / max(call_ns, 1.0))))
@@ -99,7 +99,7 @@ class DevicePeaks:
         return max(1.0, float(begin.elapsed_time(end)) * 1e6)
 
     def _free(self) -> int:
-        """Return how many bytes are free; the CPU's memory is the guard's to bound."""
+        """Return the free bytes; for the CPU a constant, since the guard limits memory."""
         if self.device == "cpu":
             return 1 << 30
         torch.cuda.empty_cache()

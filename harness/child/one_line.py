@@ -1,4 +1,4 @@
-"""An exception in one line, for a person who reads a verdict."""
+"""Formats an exception as one line, for a person who reads a verdict."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import traceback
 
 
 def one_line(error: BaseException) -> str:
-    """Return the error's kind and first line, and the last line of what caused it."""
+    """Return the error's type and first line, and the last line of its root cause."""
     lines = _lines(error)
     kind, colon, rest = lines[0].partition(": ")
     first = kind.rpartition(".")[2] + colon + rest

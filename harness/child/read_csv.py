@@ -15,7 +15,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from .supervise import apart
+from .supervise import forked_answers
 
 IMPORT_S, READ_S = 120, 30.0
 
@@ -97,4 +97,4 @@ def main(descriptor: int) -> None:
     except Exception as error:
         import_error = f"{type(error).__name__}: {error}"
     signal.alarm(0)
-    apart.serve(descriptor, partial(answer, import_error), READ_S)
+    forked_answers.serve(descriptor, partial(answer, import_error), READ_S)

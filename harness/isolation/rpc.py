@@ -39,7 +39,7 @@ class PeerDied(KoptError):
     def __init__(self, outcome: ProcessOutcome, limits: Limits, *, nonsense: bool = False,
                  of: str = "") -> None:
         ended = outcome.describe(limits)
-        super().__init__("answered something that is no answer" if nonsense else ended)
+        super().__init__("sent an invalid answer" if nonsense else ended)
         self.outcome, self.of = outcome, of
 
 

@@ -192,7 +192,7 @@ def _sizes(device: Device, effort: Effort) -> tuple[int, ...]:
 def _rate_in(answer: dict[str, Any]) -> float:
     rate = answer.get("gb_per_s", answer.get("tflops"))
     if not isinstance(rate, float) or not 0 < rate < math.inf:
-        raise PeerError("answered something that is no answer")
+        raise PeerError("sent an invalid answer")
     return rate
 
 

@@ -52,7 +52,7 @@ def handed_back(case: Case, written: object, *, outputs_only: bool = False,
     try:
         said = convert(written, tuple[_Written, ...])
     except ConvertError:
-        raise PeerError("answered something that is no answer") from None
+        raise PeerError("sent an invalid answer") from None
     names = [one.name for one in said if one.name != "return"]
     not_wanted = ("scalar", "input") if outputs_only else ("scalar",)
     tensors = [tensor for tensor in case.tensors if tensor["role"] not in not_wanted]

@@ -272,5 +272,5 @@ def _other(side: str) -> str:
 def _nanoseconds(answer: Mapping[str, object]) -> int:
     ns = answer.get("ns")
     if not isinstance(ns, int) or isinstance(ns, bool) or not 0 <= ns < 1 << 62:
-        raise PeerError("answered something that is no answer")
+        raise PeerError("sent an invalid answer")
     return ns

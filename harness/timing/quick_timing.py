@@ -55,7 +55,7 @@ class QuickTimer:
         """Return the nanoseconds of a call."""
         ns = self.peer.ask("block", case=self.case.id, calls=self.calls, mode=self.mode).get("ns")
         if not isinstance(ns, int) or isinstance(ns, bool):
-            raise PeerError("answered something that is no answer")
+            raise PeerError("sent an invalid answer")
         if not 0 < ns <= self.peer.elapsed_ns:
             raise TamperedTiming(f"reports {ns} ns for a block of {self.peer.elapsed_ns} ns")
         return ns / self.calls
@@ -98,4 +98,4 @@ def _said(answer: Mapping[str, object], kind: type[_Said]) -> _Said:
     try:
         return convert(answer, kind)
     except ConvertError:
-        raise PeerError("answered something that is no answer") from None
+        raise PeerError("sent an invalid answer") from None

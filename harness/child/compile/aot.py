@@ -1,9 +1,9 @@
-"""Compiles a target's Triton kernels without a GPU and reads what the assembler says of them.
+"""Compiles a target's Triton kernels without a GPU and reads the assembler's report.
 
-Runs the host function on tensors that are never filled, with launches replaced by compilations:
-what reaches a launch, argument types, alignments, constants and warps, is what a GPU would get, and
-so is the key under which Triton caches what it compiles. `stubs`, which loads nothing of anyone's,
-builds the C modules that a launch needs. Talks JSON lines over a socket. Needs torch and triton.
+Runs the host function on uninitialised tensors, with each launch replaced by a compilation.
+Argument types, alignments, constants and warps are those that a GPU would get, and so is Triton's
+cache key. `stubs` builds the C modules that a launch needs and loads no project code. Talks JSON
+lines over a socket. Needs torch and triton.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .stubs import Signature, signature_of, stubs
 
 
 class Compiler:
-    """Stands in for the GPU driver: says what the architecture is, launches nothing."""
+    """Replaces the GPU driver: describes the architecture, launches nothing."""
 
     def __init__(self, archs: list[dict[str, Any]]) -> None:
         from triton.backends.compiler import GPUTarget
@@ -73,9 +73,9 @@ class Inspector:
         self.records: list[dict[str, Any]] = []
         self.known: dict[tuple[int, int], dict[str, Any]] = {}
         self.signatures: list[Signature] = []
-        self.kept: list[Any] = []  # compiled kernels, so that no id of theirs is used again
+        self.kept: list[Any] = []  # compiled kernels; alive, so that their ids stay unique
         self.config = ""
-        self.unlaunchable = errors.OutOfResources  # what Triton raises where a launch fails
+        self.unlaunchable = errors.OutOfResources  # Triton raises it when a launch fails
         driver.set_active(self.compiler)
         self._plain = jit.JITFunction.run
         jit.JITFunction.run = lambda kernel, *a, **k: self._compile(kernel, a, k)
@@ -86,11 +86,11 @@ class Inspector:
             shared_memory_per_block_optin=self.compiler.properties()["max_shared_mem"])
         with open(job["artifact"], "rb") as file:
             if hashlib.sha256(file.read()).hexdigest() != job["sha256"]:
-                raise RuntimeError("the source is not the one that was to be compiled")
+                raise RuntimeError("the source file changed after it was hashed")
         self.function = getattr(import_file(job["artifact"], job["root"]), job["entry"])
 
     def inspect(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Call the host function once per architecture; returns what its launches compiled to."""
+        """Call the host function once per architecture; return what its launches compiled to."""
         import torch
 
         self.records = []
@@ -102,7 +102,7 @@ class Inspector:
             before = len(self.records)
             with contextlib.suppress(self.unlaunchable):
                 self.function(*arguments)
-                for record in self.records[before:]:  # it went on: a failing launch was caught
+                for record in self.records[before:]:  # the function caught a failing launch
                     record["caught"] = record.pop("fails", False)
         return {"kernels": self.records, "signatures": self.signatures}
 
@@ -163,7 +163,7 @@ class Inspector:
                 grid = grid(binder(*args, **kwargs)[0])
             return [int(size) for size in grid]
         except Exception:
-            return None  # a grid that needs a GPU to be known
+            return None  # computing this grid needs a GPU
 
 
 def main(descriptor: int) -> None:

@@ -1,7 +1,7 @@
-"""Reads compiled code: what the assembler says of a kernel, and what its text does.
+"""Reads compiled code: the assembler's report on a kernel, and its PTX or AMD assembly.
 
-The text is PTX or AMD's assembly; a `section` is one innermost loop, or all that stands in none.
-A kernel that comes from a cache has no report of the assembler's: then its cubin tells.
+A `section` is one innermost loop, or all code outside such loops. A kernel from a cache has no
+assembler report; then its cubin is read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _JUMP = re.compile(r"\b(?:bra(?:\.uni)?|s_c?branch\w*)\s+(\$?[.\w]+)")
 WARPS_OF_WGMMA = 4
 NV_INFO = 0x70000000
 SIZED, REGISTER_COUNT, FRAME_SIZE = 4, 0x2F, 0x11
-"""The type of a section of attributes; an attribute with a size, and two of those."""
+"""NV_INFO is the type of a section of attributes. An attribute of form SIZED carries a size."""
 
 
 def resources(compiled: Any, report: str) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def resources(compiled: Any, report: str) -> dict[str, Any]:
 def of_cubin(data: bytes) -> dict[str, int | None]:
     """Read registers and spills from the attributes (.nv.info sections) of a cubin's functions.
 
-    A stack frame may hold more than spills: only one of no bytes tells how many there are.
+    A stack frame may hold more than spills, so only a frame of zero bytes proves zero spills.
     """
     found: dict[int, list[int]] = {}
     try:
@@ -93,7 +93,7 @@ def number(text: str, label: str) -> int | None:
 
 
 def loads(text: str) -> list[int]:
-    """Return the bytes of each load of one thread from memory that the text has."""
+    """Return the bytes of each load from memory by one thread, in the order of the text."""
     found = [int(v or 1) * int(bits) // 8 for v, bits in _PTX_LOAD.findall(text)]
     found += [int(size, 0) for size in _PTX_COPY.findall(text)]
     return found + [_GCN_BYTES.get(kind, int(kind[1:]) // 8 if kind[1:].isdigit() else 4)
@@ -101,7 +101,7 @@ def loads(text: str) -> list[int]:
 
 
 def flops(text: str) -> int:
-    """Return the operations of one warp in the matrix instructions that the text has."""
+    """Return the operations of one warp in the matrix instructions of the text."""
     total = 0
     for match in _PRODUCT.finditer(text):
         kind, *sizes = [group for group in match.groups() if group]
@@ -111,8 +111,10 @@ def flops(text: str) -> int:
 
 
 def sections(text: str, warps: int) -> list[dict[str, Any]]:
-    """Return the innermost loops in order, then the rest: loads and instructions of a thread in
-    one turn, operations of a program in matrix instructions.
+    """Return the innermost loops in order, then the rest.
+
+    Each has the bytes loaded and the instructions of one thread in one iteration, and the
+    operations of one program in matrix instructions.
     """
     lines = text.splitlines()
     labels = {match[1]: at for at, line in enumerate(lines) if (match := _LABEL.match(line))}
@@ -137,6 +139,6 @@ def _section(lines: list[str], warps: int, loop: bool) -> dict[str, Any]:
 
 
 def _code(line: str) -> str:
-    """Return the instruction of a line, nothing for labels, directives and comments."""
+    """Return the instruction of a line, empty for labels, directives and comments."""
     line = line.split("//")[0].split(";")[0].strip()
     return "" if line.startswith((".", "$", "{", "}", "(", ")")) or line.endswith(":") else line

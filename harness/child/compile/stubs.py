@@ -1,8 +1,8 @@
-"""Builds what Triton needs to launch kernels on NVIDIA's cards: small C modules, by the C compiler.
+"""Builds the small C modules that Triton needs to launch kernels on NVIDIA GPUs.
 
-Triton 3.6 makes one of every signature of a kernel, later versions one for all; both make one that
-speaks to the driver. Under their own keys they go to the cache folder of this process; they are
-built from Triton's own text and a list of types, and not loaded.
+Triton 3.6 builds one per kernel signature, later versions one for all; both build one for the
+driver. They go to this process's cache folder under Triton's own keys. They are built from Triton's
+own text and a list of types, and are not loaded here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TYPE = re.compile(r"\*?k?[a-z][a-z0-9]{0,9}|\*?k?fp8[a-z0-9]{0,9}|constexpr")
 
 
 def signature_of(compiled: Any) -> Signature | None:
-    """Return the types of a kernel's arguments; None where they are more than plain types."""
+    """Return the types of a kernel's arguments; None if any is more than a plain type."""
     types = list(getattr(compiled.src, "signature", {}).values())
     if compiled.metadata.target.backend != "cuda" or getattr(
             compiled.metadata, "tensordesc_meta", None):
@@ -27,7 +27,7 @@ def signature_of(compiled: Any) -> Signature | None:
 
 
 def plain(types: list[Any]) -> bool:
-    return all(isinstance(one, str) and _TYPE.fullmatch(one) for one in types)
+    return all(isinstance(name, str) and _TYPE.fullmatch(name) for name in types)
 
 
 def stubs(signatures: list[Signature]) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def stubs(signatures: list[Signature]) -> dict[str, Any]:
     for types in signatures if hasattr(driver, "make_launcher") else ():
         try:
             if not plain(types):
-                raise ValueError("no list of types")
+                raise ValueError("not a list of types")
             text = driver.make_launcher({}, dict(enumerate(types)), None)
             build.compile_module_from_src(src=text, name="__triton_launcher", **with_driver)
         except Exception as error:

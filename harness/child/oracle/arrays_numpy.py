@@ -1,4 +1,4 @@
-"""What the oracle needs of numpy: drawing, bytes, and how far one array is from another."""
+"""The array operations of the oracle, on numpy: draw inputs, convert bytes, measure errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ SAMPLE = 1 << 20
 
 
 class NumpyArrays:
-    """float64 arrays; bfloat16 and eight-bit floats are not known here."""
+    """Works on float64 arrays; numpy has no bfloat16 and no eight-bit floats."""
 
     def __init__(self) -> None:
         import numpy
@@ -47,15 +47,16 @@ class NumpyArrays:
         return array.astype("float64") if dtype.startswith("float") else array.astype("int64")
 
     def nudged(self, value: Any, part: float, generator: Any) -> Any:
-        """Return the value, every element larger or smaller by a part of itself, at random."""
+        """Return the value with every element scaled by 1 + part or 1 - part, at random."""
         if value.dtype != "float64":
             return value
         return value * (1 + part * self.np.sign(generator.random(value.shape) - 0.5))
 
     def errors(self, got: Any, want: Any) -> tuple[float, float, int]:
-        """Return the largest error, the largest relative to `size`, and how many are not finite.
+        """Return the largest absolute error, the largest relative one, and the non-finite count.
 
-        A value's size is its own, and at least the root mean square of all values.
+        An error is relative to the expected value or to the root mean square of all expected
+        values, whichever is larger.
         """
         np = self.np
         bad = int(np.count_nonzero(~np.isfinite(got) & np.isfinite(want)))
@@ -68,7 +69,7 @@ class NumpyArrays:
         return float(self.np.sqrt(self.np.mean(self.np.square(want)))) or 1.0
 
     def typical(self, got: Any, want: Any) -> float:
-        """Return the relative error that nine in ten values stay below."""
+        """Return the 90th percentile of the relative errors."""
         np = self.np
         relative = np.abs(got - want) / np.maximum(np.abs(want), self.scale(want))
         flat = relative.reshape(-1)

@@ -1,4 +1,4 @@
-"""What the oracle needs of torch: drawing, bytes, and how far one tensor is from another."""
+"""The array operations of the oracle, on torch: draw inputs, convert bytes, measure errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SAMPLE = 1 << 20
 
 
 class TorchArrays:
-    """float64 tensors on the GPU that is judged or on the CPU; without numpy."""
+    """Works on float64 tensors, on the judged GPU or on the CPU, without numpy."""
 
     def __init__(self, device: str) -> None:
         import torch
@@ -54,16 +54,17 @@ class TorchArrays:
         return tensor.to(self.torch.float64 if tensor.is_floating_point() else self.torch.int64)
 
     def nudged(self, value: Any, part: float, generator: Any) -> Any:
-        """Return the value, every element larger or smaller by a part of itself, at random."""
+        """Return the value with every element scaled by 1 + part or 1 - part, at random."""
         if value.dtype != self.torch.float64:
             return value
         side = self.torch.rand(value.shape, generator=generator, device=self.device) - 0.5
         return value * (1 + part * side.sign().double())
 
     def errors(self, got: Any, want: Any) -> tuple[float, float, int]:
-        """Return the largest error, the largest relative to `size`, and how many are not finite.
+        """Return the largest absolute error, the largest relative one, and the non-finite count.
 
-        A value's size is its own, and at least the root mean square of all values.
+        An error is relative to the expected value or to the root mean square of all expected
+        values, whichever is larger.
         """
         torch = self.torch
         if not want.numel():
@@ -78,7 +79,7 @@ class TorchArrays:
         return float(want.square().mean().sqrt()) or 1.0
 
     def typical(self, got: Any, want: Any) -> float:
-        """Return the relative error that nine in ten values stay below."""
+        """Return the 90th percentile of the relative errors."""
         flat = ((got - want).abs() / want.abs().clamp(min=self.scale(want))).reshape(-1)
         if not flat.numel():
             return 0.0

@@ -1,4 +1,4 @@
-"""One set of inputs in the oracle's memory and in files, and the files that a runner hands back."""
+"""One set of inputs, in the oracle's memory and in files, and the files that a runner returns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class CaseFiles:
-    """One set of inputs: their bytes, which the files only repeat, and what they should give."""
+    """One set of inputs and the expected outputs; the files are copies of the bytes in memory."""
 
     def __init__(self, tensors: list[dict[str, Any]]) -> None:
         self.tensors = tensors
@@ -23,7 +23,7 @@ class CaseFiles:
         self.data[tensor["name"]] = data
 
     def move(self, tensor: dict[str, Any], to: list[int], source: list[int]) -> None:
-        """Copy element `source[i]` to `to[i]`, all at the same time."""
+        """Copy element `source[i]` to `to[i]` for all i at once."""
         data, count = self.data[tensor["name"]], math.prod(tensor["shape"])
         if not all(0 <= at < count for at in (*to, *source)):
             raise IndexError(f"moves an element outside of {count}")
@@ -35,7 +35,7 @@ class CaseFiles:
 
 
 def take(path: str, nbytes: int) -> bytes:
-    """Read a file that a runner wrote, and remove it; a kernel may have put anything there."""
+    """Read and remove a file that a runner wrote; a kernel may have put anything there."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(fd, "rb") as file:
         found = os.fstat(fd)

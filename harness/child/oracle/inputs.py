@@ -1,8 +1,9 @@
-"""The kinds of input that a kernel is checked on; all but `normal` are there to catch a guess.
+"""The distributions of input values that a kernel is checked on.
 
-wide: four times as large. shifted: off zero. heavy: Student's t with three degrees of freedom,
-some values far out. tied: five different values. constant: one value. structured: zero, sparse,
-sorted and one-hot rows between dense ones. An argument with bounds keeps within them.
+normal: standard normal. The others catch kernels that exploit it. wide: four times as large.
+shifted: not centred on zero. heavy: Student's t with three degrees of freedom. tied: five distinct
+values. constant: one value. structured: zero, sparse, sorted and one-hot rows between dense ones.
+Arguments with bounds stay within them.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def _bounded(arrays: Any, shape: list[int], generator: Any, kind: str) -> Any:
 
 
 def structured(arrays: Any, values: Any, generator: Any) -> Any:
-    """Return dense values with every third row or so replaced; of one row, stretches of it."""
+    """Return dense values with about two thirds of the rows replaced; of a single row, parts."""
     shape = arrays.shape(values)
     columns = shape[-1] if shape else 1
     rows = values.reshape(-1, columns)

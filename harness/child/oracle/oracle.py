@@ -1,8 +1,8 @@
-"""Makes secret inputs and keeps the expected values, in a process the candidate never sees.
+"""Draws secret inputs and keeps the expected outputs, in a process that no candidate can reach.
 
-Talks JSON lines over a socket. The reference is the baseline's: a Python
-function over float64 arrays (numpy for C targets, torch for Python and Triton), arguments by name
-without the outputs. Standard library, plus numpy or torch.
+Talks JSON lines over a socket. The reference is the baseline's: a Python function over float64
+arrays (numpy for C targets, torch for Python and Triton) that takes the inputs by name.
+Standard library, plus numpy or torch.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ class NoAnswer(ValueError):
 
 
 class OracleProgram:
+    """The reference function, and the cases that are drawn and not dropped yet."""
+
     def __init__(self, job: dict[str, Any]) -> None:
         self.arrays = open_arrays(job)
         self.wide = job["float64"]
@@ -43,9 +45,9 @@ class OracleProgram:
         self.cases: dict[str, CaseFiles] = {}
 
     def make(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Draw one case's inputs, write them to files, compute and keep what is expected.
+        """Draw one case's inputs, write them to files, compute and keep the expected outputs.
 
-        Where the reference has no answer to inputs that may be skipped, `skip` says why.
+        `skip` is the reason if the reference has no answer and the case may be skipped.
         """
         case = CaseFiles(job["tensors"])
         for index, tensor in enumerate(job["tensors"]):
@@ -63,12 +65,12 @@ class OracleProgram:
         return {"skip": "", "controls": self._controls(case, values, job["first"])}
 
     def _expect(self, case: CaseFiles, dtypes: list[str]) -> dict[str, Any]:
-        """Compute what a case's inputs should give, and return the arguments by name."""
+        """Compute and keep a case's expected outputs; return the arguments by name."""
         arrays, values = self.arrays, self._values(case)
         case.expected, case.dtypes = self._call(values), dtypes
         outputs = [t for t in case.tensors if t["role"] in ("output", "inout")]
         for index, value in enumerate(case.expected):
-            name = outputs[index]["name"] if index < len(outputs) else "what is returned"
+            name = outputs[index]["name"] if index < len(outputs) else "the returned value"
             if not arrays.finite(value):
                 raise NoAnswer("the reference gave values that are not finite")
             if index < len(outputs) and arrays.shape(value) != outputs[index]["shape"]:
@@ -98,7 +100,7 @@ class OracleProgram:
 
     def _controls(self, case: CaseFiles, values: dict[str, Any],
                   first: str) -> list[dict[str, Any]]:
-        """Return how far off answers are that take no work: [output, name, relative error]."""
+        """Return the relative error of each trivial answer: [output, name, relative error]."""
         arrays, found = self.arrays, []
         inputs = [arrays.as_wide(values[name]) for name in case.data]
         other = self.cases[first].expected if first in self.cases else []
@@ -115,7 +117,7 @@ class OracleProgram:
         return found
 
     def exchange(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Move elements inside of a case's inputs, all at once; what is expected follows."""
+        """Move elements within a case's inputs and compute the expected outputs again."""
         case = self.cases[job["case"]]
         for tensor in case.tensors:
             if tensor["name"] in job["moves"]:
@@ -124,7 +126,7 @@ class OracleProgram:
         return {}
 
     def sensitivity(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Return by output how much it changes, typically, when inputs change by a part."""
+        """Return for each output its typical relative change when inputs change by `part`."""
         case, arrays = self.cases[job["case"]], self.arrays
         generator = arrays.generator(job["seed"])
         values = self._values(case)
@@ -134,9 +136,9 @@ class OracleProgram:
                             zip(self._call(values), case.expected, strict=True)]}
 
     def judge(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Compare one case's outputs with the expected values and its inputs with their bytes.
+        """Compare a case's outputs with the expected values, and its inputs with their bytes.
 
-        Outputs whose bytes have the digest that is `known` are not looked at again.
+        Outputs with the digests in `known` were compared before and are skipped.
         """
         case = self.cases[job["case"]]
         if len(job["outputs"]) != len(case.expected):
@@ -153,8 +155,8 @@ class OracleProgram:
                                   "changed": changed, "digests": digests}
         if digests == job["known"]:
             return answer
-        for output, want, one in zip(job["outputs"], case.expected, data, strict=True):
-            got = self.arrays.from_bytes(one, output["dtype"], output["shape"])
+        for output, want, raw in zip(job["outputs"], case.expected, data, strict=True):
+            got = self.arrays.from_bytes(raw, output["dtype"], output["shape"])
             absolute, relative, bad = self.arrays.errors(self.arrays.as_wide(got), want)
             answer["absolute"] = max(answer["absolute"], absolute)
             answer["bad"] += bad

@@ -1,24 +1,24 @@
-"""Triton's interpreter on the CPU, with its silent traps made loud.
+"""Patches Triton's CPU interpreter so that its silent errors become visible.
 
-Set TRITON_INTERPRET=1 before triton is imported. bf16 is silently wrong there, so buffers declared
-bf16 are given as float32 and a kernel that makes bf16 values itself is refused; autotune fails
-there, so the first config is taken.
+TRITON_INTERPRET=1 must be set before triton is imported. The interpreter computes bf16 wrongly
+without an error. So bf16 buffers are passed as float32, and a kernel that creates bf16 values is
+refused. autotune fails in the interpreter, so the first config is used.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-BF16 = ("the kernel makes bfloat16 values itself, which Triton's interpreter computes wrong: "
-        "a GPU is needed to check it")
+BF16 = ("the kernel creates bfloat16 values, which Triton's interpreter computes wrongly: "
+        "checking it needs a GPU")
 
 
 class NeedsGpu(RuntimeError):
-    """The kernel uses something that the interpreter does not compute faithfully."""
+    """The kernel uses an operation that the interpreter computes wrongly."""
 
 
 class FirstConfig:
-    """Stands in for an autotuner: launches with the first of its configs."""
+    """Replaces an autotuner: launches with the first of its configs."""
 
     def __init__(self, function: Any, config: Any) -> None:
         self.fn, self.config = function, config
@@ -56,7 +56,7 @@ def install() -> None:
 
 
 def refusal(error: BaseException) -> str:
-    """Return why the interpreter cannot judge a kernel, empty when the error is the kernel's."""
+    """Return why the interpreter cannot run a kernel, empty if the error is the kernel's own."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, NeedsGpu):

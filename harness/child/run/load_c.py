@@ -1,4 +1,4 @@
-"""A C kernel: a shared library called through ctypes on page-aligned buffers."""
+"""Loads and calls a C kernel: a shared library, through ctypes, on page-aligned buffers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class GuardedMemory:
         self.memory[GUARD_BYTES: GUARD_BYTES + self.nbytes] = data
 
     def move(self, to: list[int], source: list[int]) -> None:
-        """Copy elements over others in place, all at the same time."""
+        """Copy elements over others in place, all at once."""
         width, old = self.width, self.read()
         new = bytearray(old)
         for there, here in zip(to, source, strict=True):
@@ -47,7 +47,7 @@ class GuardedMemory:
         self._put(bytes(new))
 
     def reverse(self) -> None:
-        """Put the elements in the opposite order: other contents of the same kind."""
+        """Reverse the order of the elements, which gives new contents of the same distribution."""
         old, width = self.read()[::-1], self.width
         new = bytearray(len(old))
         for byte in range(width):
@@ -58,7 +58,7 @@ class GuardedMemory:
         return self.memory[GUARD_BYTES: GUARD_BYTES + self.nbytes]
 
     def overrun(self) -> str:
-        """Say at which end something was written outside of the payload, if it was."""
+        """Return where a guard was overwritten, empty if both are intact."""
         if self.memory[:GUARD_BYTES] != POISON * GUARD_BYTES:
             return "before the beginning"
         behind = self.memory[GUARD_BYTES + self.nbytes:]
@@ -66,6 +66,8 @@ class GuardedMemory:
 
 
 class CKernel:
+    """The entry function of a built library, with the operations that a runner needs."""
+
     def __init__(self, job: dict[str, Any]) -> None:
         with open(job["artifact"], "rb") as file:
             digest = hashlib.sha256(file.read()).hexdigest()
@@ -103,7 +105,7 @@ class CKernel:
         return None
 
     def renew(self, arguments: list[Any]) -> None:
-        """Make the buffers ready for another call: outputs poisoned, what is changed read again."""
+        """Prepare the buffers for another call: poison outputs, reload in-place arguments."""
         for argument in arguments:
             if isinstance(argument, GuardedMemory) and argument.output:
                 argument.poison()

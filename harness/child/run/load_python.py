@@ -1,7 +1,7 @@
-"""A Python or Triton kernel: a function over torch tensors, on the CPU, a GPU or interpreted.
+"""Loads and calls a Python or Triton kernel: a function over torch tensors, on CPU or GPU.
 
-Buffers are allocated before anything is timed, outputs poisoned with NaN, a poisoned guard behind
-each.
+Buffers are allocated before anything is timed. Outputs are poisoned with NaN, and a poisoned guard
+zone follows each buffer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ POISON = 0xFF  # a quiet NaN in every float width, -1 or 255 in integers
 GUARD_BYTES = 4096
 KEPT_BYTES = 2 << 30
 _in_place = [""]
-"""The tree whose modules can be found, of those that are loaded; see `turn_to`."""
+"""The tree whose modules are importable at present; see `turn_to`."""
 _aside: dict[str, tuple[dict[str, Any], list[str]]] = {}
 
 
@@ -31,9 +31,9 @@ def memory(tensor: Any) -> Any:
 
 
 class TensorBuffer:
-    """One tensor argument: the payload, and the guard behind it.
+    """One tensor argument: the payload and the guard zone behind it.
 
-    Of a `layout` the tensor is a view: every other column of a wider one, or one transposed.
+    With a `layout` the tensor is a view: every other column of a wider tensor, or a transposed one.
     """
 
     def __init__(self, tensor: dict[str, Any], device: str, interpret: bool) -> None:
@@ -66,7 +66,7 @@ class TensorBuffer:
         self.raw.fill_(POISON)
 
     def move(self, to: list[int], source: list[int]) -> None:
-        """Copy elements over others in place; only of a weight does the version tell of it."""
+        """Copy elements over others in place; only a weight's tensor version changes with it."""
         flat = (self.tensor if self.weight else self.tensor.data).view(-1)
         there, here = (torch.tensor(at, device=flat.device) for at in (to, source))
         if flat.dtype.itemsize == 1:
@@ -74,7 +74,7 @@ class TensorBuffer:
         flat[there] = flat[here]
 
     def reverse(self) -> None:
-        """Put the elements in the opposite order: other contents of the same kind."""
+        """Reverse the order of the elements, which gives new contents of the same distribution."""
         flat = self.tensor.view(-1)
         if flat.dtype.itemsize == 1:
             flat = flat.view(torch.uint8)
@@ -99,7 +99,7 @@ def save(tensor: Any, path: str) -> None:
 
 
 class Call:
-    """The arguments of one case, and what the last call returned."""
+    """The arguments of one case, and the value that the last call returned."""
 
     def __init__(self, arguments: list[Any], buffers: list[TensorBuffer | None]) -> None:
         self.arguments, self.buffers = arguments, buffers
@@ -112,7 +112,9 @@ class Call:
 
 
 class PythonKernel:
-    last = None  # what a call returned stays with its buffers
+    """The entry function of a source file, with the operations that a runner needs."""
+
+    last = None  # returned values are kept with their buffers
 
     def __init__(self, job: dict[str, Any]) -> None:
         self.device, self.interpret = job["device"], job["interpret"]
@@ -122,7 +124,7 @@ class PythonKernel:
         self.weights: deque[TensorBuffer] = deque()
         with open(job["artifact"], "rb") as file:
             if hashlib.sha256(file.read()).hexdigest() != job["sha256"]:
-                raise RuntimeError("the source is not the one that was to be run")
+                raise RuntimeError("the source file changed after it was hashed")
         self.facts = {"torch": torch.__version__, "sha256": job["sha256"]}
         if self.on_gpu:
             torch.cuda.set_device(self.device)
@@ -147,9 +149,9 @@ class PythonKernel:
         return Call(arguments, buffers)
 
     def _keep(self, buffer: TensorBuffer) -> None:
-        """Keep a weight alive, so that no other gets its address: a cache may go by that."""
+        """Keep a weight alive, so that no other tensor gets its address: caches may use it."""
         self.weights.append(buffer)
-        while sum(one.nbytes for one in self.weights) > KEPT_BYTES and len(self.weights) > 1:
+        while sum(weight.nbytes for weight in self.weights) > KEPT_BYTES and len(self.weights) > 1:
             self.weights.popleft()
 
     def call(self, call: Call) -> None:
@@ -168,7 +170,7 @@ class PythonKernel:
             torch.cuda.synchronize(index)
 
     def renew(self, call: Call) -> None:
-        """Make the buffers ready for another call: outputs poisoned, what is changed read again."""
+        """Prepare the buffers for another call: poison outputs, reload in-place arguments."""
         call.poison()
         for buffer in call.buffers:
             if buffer is not None and buffer.role == "inout":
@@ -217,7 +219,7 @@ class PythonKernel:
 
 
 def import_file(path: str, root: str) -> Any:
-    """Import the kernel's file as it lies in its project."""
+    """Import the kernel's file with its folder and the project's root on sys.path."""
     turn_to(root)
     sys.path[:0] = list(dict.fromkeys([os.path.dirname(path), root]))
     spec = importlib.util.spec_from_file_location("kopt_kernel", path)
@@ -230,22 +232,23 @@ def import_file(path: str, root: str) -> Any:
 
 
 def turn_to(root: str) -> None:
-    """Have the modules and paths of one tree in place, and none of another's: where two kernels
-    share a process, each finds its own, whenever it looks.
+    """Switch sys.modules and sys.path to one tree's.
+
+    Where two kernels share a process, each then imports its own modules at any time.
     """
     current = _in_place[-1]
     if root == current:
         return
     modules = {name: module for name, module in sys.modules.items()
                if _below(getattr(module, "__file__", None), current)}
-    paths = [one for one in sys.path if _below(one, current)]
+    paths = [path for path in sys.path if _below(path, current)]
     _aside[current] = modules, paths
     for name in modules:
         del sys.modules[name]
     _in_place[:] = [root]
     modules, others = _aside.pop(root, ({}, []))
     sys.modules.update(modules)
-    sys.path[:] = [*others, *(one for one in sys.path if one not in paths)]
+    sys.path[:] = [*others, *(path for path in sys.path if path not in paths)]
 
 
 def _below(path: str | None, root: str) -> bool:
@@ -253,15 +256,15 @@ def _below(path: str | None, root: str) -> bool:
 
 
 def make_context(device: str) -> None:
-    """Make the process's context on the card, which takes a good part of a second."""
+    """Create the process's context on the GPU, which takes a good part of a second."""
     torch.zeros(1, device=device)
     torch.cuda.synchronize()
 
 
 def preload(language: str, device: str, interpret: bool) -> dict[str, Any]:
-    """Import what every kernel of a language needs, before any of it is loaded.
+    """Import what every kernel of a language needs, before a kernel is loaded.
 
-    `no_gpu` says why this process cannot reach the GPU that it is to use.
+    `no_gpu` in the answer says why this process cannot reach its GPU.
     """
     answer = {"torch": torch.__version__, "no_gpu": ""}
     if device != "cpu":

@@ -1,10 +1,9 @@
-"""Runs one kernel, the candidate's or the incumbent's, in a process of its own.
+"""Runs one kernel, the candidate's or the incumbent's, in its own process.
 
-Talks JSON lines over a socket: get `ready` (import what the language needs, nothing of anyone's),
-`load` the artefact, `call` it once on a case and write everything it touched to files, `prepare`
-buffers for timing, `warm` them, time a `block` of calls. It knows nothing of expected values, of
-the other side, or of why it is asked. Standard library only; the loader of the target's language
-sits beside it.
+Talks JSON lines over a socket: `ready` imports what the language needs, `load` opens the built
+kernel, `call` calls it once and writes all its buffers to files, `prepare` allocates buffers for
+timing, `warm` warms them up, `block` times calls. It knows no expected values, nothing of the other
+side and not why it is asked. Standard library only; each language's loader is imported when needed.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from importlib import import_module
 from typing import Any
 
 from ..one_line import one_line
-from ..watch.watch import ProcessWatch, bounded
-from .kept import KeptBuffers
+from ..watch.process_watch import ProcessWatch, bounded
+from .kept_buffers import KeptBuffers
 
 
 def open_kernel(job: dict[str, Any]) -> Any:
@@ -30,7 +29,7 @@ def open_kernel(job: dict[str, Any]) -> Any:
 
 
 class Runner:
-    """One kernel and what it works on."""
+    """One kernel and its buffers; each public method answers the request of the same name."""
 
     def __init__(self) -> None:
         self.kernel: Any = None
@@ -38,7 +37,7 @@ class Runner:
         self.prepared: dict[str, Any] = {}
 
     def turn(self) -> None:
-        """Put this kernel's modules in place, where another's may have been."""
+        """Switch to this kernel's modules, in a process that several kernels share."""
         if self.root:
             from .load_python import turn_to
 
@@ -57,7 +56,7 @@ class Runner:
 
     def load(self, job: dict[str, Any]) -> dict[str, Any]:
         native = job["language"] == "c"
-        # what is there now has to stay as it is
+        # imported before the watch takes its snapshot: the kernel must not change them
         import_module(".load_c" if native else ".load_python", __package__)
         self.clock: Any = import_module(".time_c" if native else ".time_python", __package__)
         self.watching = ProcessWatch(self, job)
@@ -72,7 +71,7 @@ class Runner:
         return {"outputs": self.kernel.write(buffers, outputs, job["tensors"])}
 
     def keep(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Call once like `call`, and keep the buffers for `again`, `swap` and `reread`."""
+        """Call once and keep the buffers for `again`, `swap` and `reread`."""
         self.kept = KeptBuffers(self.kernel, job["tensors"])
         return self.kept.call(outputs_only=False)
 
@@ -86,44 +85,44 @@ class Runner:
         return self.kept.reread(job["wait_s"], job["elsewhere"])
 
     def trial(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Say what of the kept case's work the kernel leaves to others, by calls of its own."""
+        """Report work that the kernel delegates to libraries or to the reference."""
         from ..watch.launches import trial
 
         return bounded([("delegation", text) for text in trial(
             self.kept, job["moves"], job["reference"], triton=job["triton"])])
 
     def trace(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Say what the kernel recognises over steps with new tensors, on the kept case."""
+        """Report what the kernel recognises over training steps, on the kept case."""
         from ..watch.training_steps import trace
 
         return {"steps": trace(self.kept, job["weights"], job["steps"])}
 
     def watch(self, _: dict[str, Any]) -> dict[str, Any]:
-        """Say what in this process has changed since before the kernel was opened."""
+        """Report what changed in this process since before the kernel was loaded."""
         return self.watching.look()
 
     def prepare(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Allocate everything one class needs and call the kernel on it; others may be as busy.
+        """Allocate the buffers of one case and call the kernel on them, untimed.
 
-        With `like`, another side of this process, its buffers serve.
+        With `like`, the name of another side in this process, that side's buffers are used.
         """
         self.prepared[job["case"]] = self.clock.prepare(self.kernel, job)
         return {}
 
     def leave(self, _: dict[str, Any]) -> dict[str, Any]:
-        """Let go of everything this side holds: others of this process need the memory."""
+        """Free everything this side holds; other sides of this process need the memory."""
         self.prepared.clear()
         self.kernel = None
         return {}
 
     def drop(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Let go of what was prepared of one case: whoever else is on the card needs the memory."""
+        """Free the buffers of one case; other processes on the GPU need the memory."""
         self.prepared.pop(job["case"], None)
         self.clock.trim()
         return {}
 
     def recall(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Call once more on what was prepared, and write the outputs."""
+        """Call once more on the prepared buffers and write the outputs."""
         case = self.prepared[job["case"]]
         case.poison()
         case.run(1)
@@ -131,11 +130,11 @@ class Runner:
         return {"outputs": self.kernel.write(call, last, job["tensors"], True)}
 
     def warm(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Warm what was prepared, with the device to itself, before anything is timed."""
+        """Warm up the prepared buffers, while the device is otherwise idle."""
         return dict(self.clock.warm(self.prepared[job["case"]], job["warm_ns"]))
 
     def capture(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Make a graph of calls on what was prepared, on a GPU."""
+        """Capture a CUDA graph of calls on the prepared buffers."""
         return dict(self.clock.capture(self.prepared[job["case"]], job["unit"]))
 
     def attach(self, _: dict[str, Any]) -> dict[str, Any]:
@@ -146,13 +145,13 @@ class Runner:
         return {}
 
     def spans(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Profile calls on what was prepared, on a GPU."""
+        """Profile calls on the prepared buffers, on a GPU."""
         from .spans import spans
 
         return spans(self.prepared[job["case"]], job["calls"])
 
     def exchange(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Copy elements within the inputs of one copy: what was computed before is old now."""
+        """Move elements within the inputs of one copy, so that earlier results become wrong."""
         self.prepared[job["case"]].exchange(job["copy"], job["moves"])
         return {}
 
@@ -166,7 +165,7 @@ class Runner:
         return {"ns": self.clock.probe(case, job["chain"], job["fresh"], **how)}
 
     def after(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Write what the timed calls left in one of the prepared copies."""
+        """Write the outputs that the timed calls left in one of the copies."""
         call = self.prepared[job["case"]].copies[job["copy"]]
         return {"outputs": self.kernel.write(call, self.kernel.last, job["tensors"])}
 
@@ -174,7 +173,7 @@ class Runner:
 def main(descriptor: int) -> None:
     channel = socket.socket(fileno=descriptor)
     channel.set_inheritable(False)
-    runners: dict[str, Runner] = {}  # of several sides only where a card takes one process
+    runners: dict[str, Runner] = {}  # several only on a GPU that allows a single process
     with channel, channel.makefile("rwb") as stream:
         for line in stream:
             job = json.loads(line)

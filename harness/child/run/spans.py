@@ -1,4 +1,4 @@
-"""What a call puts on the GPU, by the profiler: which kernels, and how long they keep it busy."""
+"""Profiles a call: which kernels it launches on the GPU, and how long they run."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ MOST_LETTERS = 120
 
 
 def attach() -> None:
-    """Have the profiler see what nobody asks for: the first time takes longer than all others."""
+    """Use the profiler once and discard the result, because the first use is slow."""
     seen(lambda: torch.zeros(1, device="cuda"))
 
 
 def seen(work: Callable[[], object], device: str = "cuda") -> list[Any]:
-    """Return kineto's events of what some work does on a device.
+    """Return the kineto events of some work on a device.
 
-    `torch.profiler.profile` would ask torch._inductor for one setting, and so import it: 900
-    modules, three seconds of every process. What it is built on does not.
+    Uses the class below `torch.profiler.profile`. That one reads a setting of torch._inductor and
+    so imports 900 modules, which costs every process three seconds.
     """
     on_cpu = device == "cpu"
     try:
         watching: Any = profile(
             use_device=None if on_cpu else device, use_cpu=on_cpu, use_kineto=True)
-    except (TypeError, AssertionError):  # a torch from before it took devices by their names
+    except (TypeError, AssertionError):  # older versions of torch take no device names
         return _seen_slowly(work)
     with watching:
         work()

@@ -1,14 +1,14 @@
-"""Timing a C kernel: blocks of calls in a row, and calls between which its inputs change."""
+"""Times a C kernel: blocks of consecutive calls, and calls between which the inputs change."""
 
 from __future__ import annotations
 
 import ctypes
-from time import perf_counter_ns  # what a kernel may put in its place later does not count
+from time import perf_counter_ns  # bound now: a kernel that replaces time.* later has no effect
 from typing import Any
 
 
 class PreparedC:
-    """The buffers of one case, warmed."""
+    """The buffers of one case."""
 
     def __init__(self, kernel: Any, tensors: list[dict[str, Any]]) -> None:
         self.function, self.tensors = kernel.function, tensors
@@ -22,7 +22,7 @@ class PreparedC:
         self.decoy = ctypes.create_string_buffer(4096)
 
     def exchange(self, copy: int, moves: list[list[int]]) -> None:
-        """Copy elements within inputs, one after the other: [argument, to, from]."""
+        """Copy elements within inputs, in order; a move is [argument, to, from]."""
         for index, to, source in moves:
             width, address = self.widths[index], self.addresses[index]
             ctypes.memmove(address + to * width, address + source * width, width)
@@ -41,18 +41,18 @@ def _elements(tensor: dict[str, Any]) -> int:
 
 
 def prepare(kernel: Any, job: dict[str, Any]) -> PreparedC:
-    """Return one case with its buffers, called once."""
+    """Return the buffers of one case after one call on them."""
     case = PreparedC(kernel, job["tensors"])
     case.function(*case.native)
     return case
 
 
 def trim() -> None:
-    """Nothing is kept: memory goes with the buffers."""
+    """Do nothing: memory is freed with the buffers."""
 
 
 def warm(case: PreparedC, warm_ns: int) -> dict[str, Any]:
-    """Warm a case; returns the nanoseconds of a call."""
+    """Call for at least `warm_ns`; return the nanoseconds of one call."""
     began = perf_counter_ns()
     calls = 0
     while calls < 3 or perf_counter_ns() - began < warm_ns:
@@ -62,9 +62,9 @@ def warm(case: PreparedC, warm_ns: int) -> dict[str, Any]:
 
 
 def block(case: PreparedC, calls: int, mode: str) -> int:
-    """Return the nanoseconds of `calls` calls in a row, after one that is not timed.
+    """Return the nanoseconds of `calls` consecutive calls, after one that is not timed.
 
-    What is in the outputs afterwards, the timed calls wrote.
+    The outputs are poisoned in between, so they afterwards hold what the timed calls wrote.
     """
     function, native = case.function, case.native
     function(*native)
@@ -76,7 +76,7 @@ def block(case: PreparedC, calls: int, mode: str) -> int:
 
 
 def probe(case: PreparedC, chain: list[list[int]], fresh: bool) -> int:
-    """Return the nanoseconds of calls with a move before each, in the inputs or in a decoy."""
+    """Return the nanoseconds of calls with a move before each: in the inputs, or in a decoy."""
     function, native, memmove = case.function, case.native, ctypes.memmove
     decoy = ctypes.addressof(case.decoy)
     steps = []

@@ -1,21 +1,21 @@
-"""Timing a Python or Triton kernel: on a GPU by replayed graphs or launch by launch.
+"""Times a Python or Triton kernel.
 
-A block is one of three kinds: `graph` replays a CUDA graph of some calls, so that short kernels
-are not timed at the speed of Python, `launch` launches call by call between two events, `wall`
-does the same by the host's clock, launching included. With several copies of the buffers, calls
-rotate through them, so that none finds its inputs in the cache.
+A block has one of three modes. `graph` replays a CUDA graph of several calls, so that Python's
+speed does not limit short kernels. `launch` launches call by call between two GPU events. `wall`
+does the same by the host's clock, launch overhead included. With several copies of the buffers,
+calls rotate through them, so that inputs are not in the cache.
 """
 
 from __future__ import annotations
 
-from time import perf_counter_ns  # what a kernel may put in its place later does not count
+from time import perf_counter_ns  # bound now: a kernel that replaces time.* later has no effect
 from typing import Any
 
 import torch
 
 
 class PreparedPython:
-    """The buffers of one case, in as many copies as were wanted, and graphs of calls on them."""
+    """The buffers of one case, in the requested number of copies, and a graph of calls on them."""
 
     def __init__(self, kernel: Any, job: dict[str, Any]) -> None:
         self.kernel, self.on_gpu = kernel, kernel.on_gpu
@@ -30,12 +30,12 @@ class PreparedPython:
 
     @property
     def flat(self) -> list[Any]:
-        """The first copy's tensors by argument, flattened; None for a scalar."""
+        """Return the first copy's tensors by argument, flattened; None for a scalar."""
         return [None if buffer is None else buffer.tensor.view(-1)
                 for buffer in self.copies[0].buffers]
 
     def exchange(self, copy: int, moves: list[list[int]]) -> None:
-        """Copy elements within inputs, one after the other: [argument, to, from]."""
+        """Copy elements within inputs, in order; a move is [argument, to, from]."""
         for index, to, source in moves:
             flat = self.copies[copy].buffers[index].tensor.view(-1)
             flat[to].copy_(flat[source])
@@ -46,7 +46,7 @@ class PreparedPython:
             call.poison()
 
     def run(self, calls: int) -> None:
-        """Launch calls one by one, each on the next copy."""
+        """Launch call by call, each on the next copy."""
         work, copies = self.kernel.call, self.copies
         for number in range(calls):
             work(copies[number % len(copies)])
@@ -62,7 +62,7 @@ class PreparedPython:
 
 
 def prepare(kernel: Any, job: dict[str, Any]) -> PreparedPython:
-    """Return one case with all its buffers, compiled and called on each."""
+    """Return the buffers of one case after one call on each copy, which also compiles."""
     case = PreparedPython(kernel, job)
     case.run(len(case.copies))
     case.synchronize()
@@ -70,13 +70,13 @@ def prepare(kernel: Any, job: dict[str, Any]) -> PreparedPython:
 
 
 def trim() -> None:
-    """Give a GPU's memory back that nothing holds any more."""
+    """Return unused GPU memory to the driver."""
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
 
 
 def warm(case: PreparedPython, warm_ns: int) -> dict[str, Any]:
-    """Warm a case; returns the nanoseconds of a call."""
+    """Call for about `warm_ns`; return the nanoseconds of one call."""
     call_ns = _launched(case, 3)
     call_ns = _launched(case, max(3, min(2000, int(warm_ns / max(call_ns, 1.0)))))
     return {"call_ns": call_ns}
@@ -90,7 +90,7 @@ def _launched(case: PreparedPython, calls: int) -> float:
 
 
 def capture(case: PreparedPython, unit: int) -> dict[str, Any]:
-    """Make a graph of `unit` calls, if they can be; returns the nanoseconds of one by replay."""
+    """Capture a graph of `unit` calls; return whether it works, and the ns of one call."""
     try:
         case.graph = _captured(lambda: case.run(unit))
         case.unit = unit
@@ -115,7 +115,7 @@ def _captured(work: Any) -> Any:
 def block(case: PreparedPython, calls: int, mode: str) -> int:
     """Return the nanoseconds of `calls` calls, after some that are not timed.
 
-    What is in the outputs afterwards, the timed calls wrote.
+    The outputs are poisoned in between, so they afterwards hold what the timed calls wrote.
     """
     if mode == "graph":
         rounds, replay = calls // case.unit, case.graph.replay
@@ -149,9 +149,9 @@ def _timed(case: PreparedPython, work: Any, *, by_events: bool) -> int:
 
 
 def probe(case: PreparedPython, chain: list[list[int]], fresh: bool, graph: bool = False) -> int:
-    """Return the nanoseconds of calls with a move before each, in the inputs or in a decoy.
+    """Return the nanoseconds of calls with a move before each: in the inputs, or in a decoy.
 
-    All calls are on the first copy of the buffers.
+    All calls use the first copy of the buffers.
     """
     flat, call = case.flat, case.copies[0]
     steps = []
@@ -178,7 +178,7 @@ def probe(case: PreparedPython, chain: list[list[int]], fresh: bool, graph: bool
 
 
 def _recorded(work: Any) -> Any:
-    """Capture without replaying: a replay would move elements that no one has counted."""
+    """Capture without a replay, which would move elements that the harness does not know of."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         work()

@@ -1,7 +1,7 @@
-"""Namespaces for an untrusted process: a read-only box, writable only where it was told.
+"""Confines an untrusted process in namespaces: read-only except for named folders.
 
-Runs in a forked child of the supervisor, before the untrusted program starts. Standard library
-only. Where the kernel refuses, the caller is told why and goes on without.
+Runs in a forked child of the supervisor, before the untrusted program starts. If the kernel
+refuses, the caller gets the reason and decides whether to go on unconfined. Standard library only.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG = 38, 1
 LINUX_CAPABILITY_VERSION_3 = 0x20080522
 SYS_MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE = 442, -100, 0x8000
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NODEV = 1, 4
-INNER_UID = 1000  # any id but 0: programs started under it hold no capabilities
+INNER_UID = 1000  # any id but 0: programs started under it have no capabilities
 SHARED, SHARED_MEMORY = "/dev/shm", "size=1g"
 NOTHING = "size=4k"
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts")
 CARDS = ("nvidia*", "dri", "kfd", "dxg")
-"""What a program may open below /dev; as root it could otherwise write to the disk itself."""
+"""What a program may open below /dev. As root it could otherwise write to the raw disk."""
 NUMBERED = re.compile(r"/dev/nvidia[0-9]+")
 # By machine: the number of the audit architecture, of seccomp(2) and of connect(2).
 SYSCALLS = {"x86_64": (0xC000003E, 317, 42), "aarch64": (0xC00000B7, 277, 203)}
@@ -78,19 +78,19 @@ def _map_ids() -> None:
 
 def enter(writable: list[str], network: bool, report: int = -1, *, cards: bool = True,
           nodes: Sequence[str] = (), hidden: Sequence[str] = ()) -> None:
-    """Move this process into namespaces of its own and fork; returns in the innermost child.
+    """Move this process into its own namespaces and fork; return in the innermost child.
 
-    Everything is read-only but `writable` and a private /dev/shm, in which there is nothing of the
-    box's but the folders that this process works in; `hidden` folders are empty; other processes
-    are invisible and cannot be signalled; without `network` not even a local socket can be
-    reached, without `cards` no GPU can be opened, with some `nodes` of those that are numbered
-    below /dev no other. The processes in between wait and end as the inner one ends; its wait
-    status and how many others it left go to the descriptor `report`. Raises OSError before
-    anything was forked when the kernel refuses.
+    Only `writable` and a private /dev/shm are writable. That /dev/shm contains nothing of the
+    machine's but the folders that this process works in. `hidden` folders are empty. Other
+    processes are invisible and cannot be signalled. Without `network` not even a local socket can
+    be reached. Without `cards` no GPU can be opened; with `nodes`, of the numbered devices below
+    /dev only these. The intermediate processes wait and exit as the innermost one does. Its wait
+    status and the number of processes it left are written to the descriptor `report`. Raises
+    OSError, before any fork, if the kernel refuses.
     """
-    above = os.getppid()
+    parent = os.getppid()
     _map_ids()
-    _die_with_parent(above)
+    _die_with_parent(parent)
     if not network:
         _check(_libc.unshare(CLONE_NEWNET), "unshare network")
     _mount("none", "/", None, MS_REC | MS_PRIVATE)
@@ -103,7 +103,7 @@ def enter(writable: list[str], network: bool, report: int = -1, *, cards: bool =
     for path in devices:
         _set_attributes(path, AT_RECURSIVE, drop=MOUNT_ATTR_NODEV)
     _own_shared_memory([*writable, os.getcwd()])
-    for path in filter(os.path.isdir, hidden):  # in /dev/shm it is gone already
+    for path in filter(os.path.isdir, hidden):  # one in /dev/shm is gone already
         _mount("tmpfs", path, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, NOTHING)
     _wait_in_parent()
     _own_proc()
@@ -115,8 +115,9 @@ def enter(writable: list[str], network: bool, report: int = -1, *, cards: bool =
 
 
 def _own_shared_memory(needed: Sequence[str]) -> None:
-    """Mount an empty /dev/shm, but for the folders there that hold these paths: people put what is
-    temporary there.
+    """Mount an empty /dev/shm that keeps only the folders which contain these paths.
+
+    People set TMPDIR to /dev/shm, so a working folder may be there.
     """
     kept = {}
     for path in map(os.path.realpath, needed):
@@ -131,10 +132,7 @@ def _own_shared_memory(needed: Sequence[str]) -> None:
 
 
 def _devices(names: Sequence[str], nodes: Sequence[str]) -> list[str]:
-    """Return what is there of these below /dev, of numbered cards `nodes` alone if there are any.
-
-    A card that cannot be opened is as if it were not there.
-    """
+    """Return the existing devices of these names; of numbered cards only `nodes`, if any exist."""
     found = [path for name in names for path in glob.glob(f"/dev/{name}")
              if not os.path.islink(path)]
     own = {f"/dev/{name}" for name in nodes}.intersection(found)
@@ -142,20 +140,23 @@ def _devices(names: Sequence[str], nodes: Sequence[str]) -> list[str]:
 
 
 def _drop_capabilities() -> None:
-    """Give up what a user namespace grants its first process: no exec may follow to take it."""
+    """Drop the capabilities that a user namespace grants its first process.
+
+    An exec would drop them too, but programs forked by the zygote never exec.
+    """
     header = (ctypes.c_uint32 * 2)(LINUX_CAPABILITY_VERSION_3, 0)
     _check(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
 
 
 def _own_proc() -> None:
-    """Mount a /proc of this namespace's processes; nothing but their own folders is writable.
+    """Mount a /proc for this namespace in which only the processes' own folders are writable.
 
-    CUDA does not start without them: it names its threads by writing to /proc/self/task.
+    CUDA needs those to start: it names its threads by writing to /proc/self/task.
     """
     try:
         _mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     except OSError:
-        return  # a masked /proc (some containers) stays as it is
+        return  # some containers mask /proc; it stays as it is
     try:
         for entry in list(os.scandir("/proc")):
             if not entry.name.isdigit() and not entry.is_symlink():
@@ -165,17 +166,17 @@ def _own_proc() -> None:
         _set_attributes("/proc", AT_RECURSIVE, add=MOUNT_ATTR_RDONLY)
 
 
-def _die_with_parent(above: int) -> None:
+def _die_with_parent(parent: int) -> None:
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != above:  # it died before that took effect
+    if os.getppid() != parent:  # it died before that took effect
         os._exit(127)
 
 
 def _refuse_connections() -> None:
-    """Make connect(2) fail: sockets in the file system (docker, tmux) lead out of every namespace.
+    """Make connect(2) fail, because sockets in the file system (docker, tmux) bypass namespaces.
 
-    io_uring, which could do the same, is refused as well. On other machines than those known here
-    nothing is refused.
+    io_uring can connect too and is refused as well. On architectures not listed in SYSCALLS nothing
+    is refused.
     """
     if platform.machine() not in SYSCALLS:
         return
@@ -183,7 +184,7 @@ def _refuse_connections() -> None:
     refuse, missing = (SECCOMP_RET_ERRNO | number for number in (errno.ECONNREFUSED, errno.ENOSYS))
     code = b"".join(struct.pack("HBBI", *step) for step in (
         (BPF_LOAD, 0, 0, 4),                        # the architecture
-        (BPF_EQUAL, 0, 5, architecture),            # a foreign one: as if it were not there
+        (BPF_EQUAL, 0, 5, architecture),            # a foreign one: "no such call"
         (BPF_LOAD, 0, 0, 0),                        # the system call's number
         (BPF_AT_LEAST, 3, 0, 0x40000000),           # x32
         (BPF_EQUAL, 2, 0, SYS_IO_URING_SETUP),
@@ -198,7 +199,7 @@ def _refuse_connections() -> None:
 
 
 def _wait_in_parent(*, as_init: bool = False, report: int = -1) -> None:
-    """Fork; the parent stays behind to reap and passes the child's end on as its own."""
+    """Fork and return in the child; the parent reaps, then exits as the child did."""
     child = os.fork()
     if child == 0:
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -225,7 +226,7 @@ def _wait_in_parent(*, as_init: bool = False, report: int = -1) -> None:
 
 
 def _others() -> int:
-    """Return how many living processes there are in this namespace beside its first."""
+    """Return the number of living processes in this namespace besides its first."""
     count = 0
     for name in os.listdir("/proc"):
         if not name.isdigit() or int(name) == os.getpid():
@@ -239,7 +240,7 @@ def _others() -> int:
 
 
 def main() -> int:
-    """Tell whether this machine can confine: exit 0, or 1 with the reason."""
+    """Check whether this machine can confine: exit 0, or 1 with the reason."""
     try:
         enter([], False)
     except OSError as error:

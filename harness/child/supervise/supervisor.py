@@ -1,10 +1,10 @@
-"""The one process that stands between kopt and an untrusted program.
+"""The process between kopt and an untrusted program.
 
-It is started with the descriptor of a control socket, which carries the job as one JSON line; its
-end-of-file means that the owner wants an end, or has died. The supervisor starts the program in a
-session of its own, forwards a bounded amount of its output, enforces the limits, and
-at the end kills every descendant before it lets go of the device lock that it inherited. It
-answers with one JSON line. Standard library only.
+It receives the job as one JSON line on a control socket. End-of-file on that socket means that the
+owner wants the program to end, or has died. The supervisor starts the program in its own session,
+forwards a bounded amount of output and enforces the limits. At the end it kills every descendant
+before it releases the device lock that it inherited, and answers with one JSON line.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import socket
 import time
 from typing import Any
 
-from .family import descendants, signal_all, usage
-from .turnstile import YieldGate
+from .descendants import descendants, signal_all, usage
+from .yield_gate import YieldGate
 
 PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG = 36, 1
 TICK_S = 0.02
@@ -61,15 +61,15 @@ class Stream:
 
 
 def start(job: dict[str, Any], out: int, err: int, report: int, keep: list[int]) -> int:
-    """Fork the program; returns its pid. Exit status 127 means that it could not be started."""
-    above = os.getpid()
+    """Fork the program; return its pid. Exit status 127 means that it could not start."""
+    parent = os.getpid()
     pid = os.fork()
     if pid:
         return pid
     try:
         os.setsid()
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != above:
+        if os.getppid() != parent:
             os._exit(127)
         os.dup2(out, 1)
         os.dup2(err, 2)
@@ -102,9 +102,9 @@ def start(job: dict[str, Any], out: int, err: int, report: int, keep: list[int])
         for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         if job["program"]:
-            from .become import become
+            from .exec_child import exec_child
 
-            become(job["program"], keep[0], job["env"])
+            exec_child(job["program"], keep[0], job["env"])
         os.execvpe(job["argv"][0], job["argv"], job["env"])
     except BaseException as error:
         os.write(2, f"kopt: cannot start {job['argv'][0]}: {error}\n".encode())
@@ -112,10 +112,12 @@ def start(job: dict[str, Any], out: int, err: int, report: int, keep: list[int])
 
 
 class Supervisor:
+    """Runs one job; `held` are the descriptors of device locks to keep until its end."""
+
     def __init__(self, control: socket.socket, job: dict[str, Any], held: list[int]) -> None:
         self.control, self.job = control, job
         self.began = time.monotonic()
-        self.turnstile = YieldGate(job["yields"])
+        self.gate = YieldGate(job["yields"])
         self.ended = ""
         self.returncode: int | None = None
         self.peak_bytes = 0
@@ -127,12 +129,12 @@ class Supervisor:
             self._supervise()
         return {"returncode": self.returncode, "ended": self.ended or "exit",
                 "wall_s": time.monotonic() - self.began,
-                "stopped_s": self.turnstile.total_stopped_s(),
+                "stopped_s": self.gate.total_stopped_s(),
                 "peak_bytes": self.peak_bytes, "leftover": self.leftover,
                 "output_bytes": sum(stream.seen for stream in getattr(self, "streams", []))}
 
     def _wait_for_turn(self) -> bool:
-        while not self.turnstile.enter():
+        while not self.gate.enter():
             ready, _, _ = select.select([self.control], [], [], TICK_S)
             if ready:
                 self._heed()
@@ -157,8 +159,8 @@ class Supervisor:
             if self._exited(child):
                 break
             now = time.monotonic()
-            self.turnstile.tick()
-            if now - self.began - self.turnstile.total_stopped_s() > self.job["wall_s"]:
+            self.gate.tick()
+            if now - self.began - self.gate.total_stopped_s() > self.job["wall_s"]:
                 self.ended = "timeout"
             if sum(stream.seen for stream in self.streams) > self.job["output_bytes"]:
                 self.ended = "output"
@@ -178,7 +180,7 @@ class Supervisor:
     def _select(self, watched: list[int]) -> None:
         reads = watched + [s.source for s in self.streams if s.open]
         writes = [s.sink for s in self.streams if s.pending]
-        left = self.began + self.job["wall_s"] + self.turnstile.total_stopped_s() - time.monotonic()
+        left = self.began + self.job["wall_s"] + self.gate.total_stopped_s() - time.monotonic()
         tick = TICK_S if self.job["yields"] else COUNT_TICK_S
         readable, writable, _ = select.select(reads, writes, [], max(0.001, min(left, tick)))
         for stream in self.streams:
@@ -190,7 +192,7 @@ class Supervisor:
             self._heed()
 
     def _heed(self) -> None:
-        """Keep a device lock that the owner hands over; take the end of its words as its end."""
+        """Receive device locks from the owner; treat end-of-file as its end."""
         data, fds, _, _ = socket.recv_fds(self.control, 64, 64)
         self.held += fds
         if not data:
@@ -204,12 +206,12 @@ class Supervisor:
         return True
 
     def _end(self, child: int) -> None:
-        """Kill whatever is left, reap it, forward the rest of the output."""
+        """Kill and reap all descendants, and forward the rest of the output."""
         if self.returncode is not None:
             self.leftover = len([s for s in descendants().values() if s not in "ZX"])
         began = time.monotonic()
         while (spent := time.monotonic() - began) < END_S:
-            signal_all(signal.SIGSTOP)  # what is stopped forks no more
+            signal_all(signal.SIGSTOP)  # a stopped process cannot fork
             alive = signal_all(signal.SIGKILL, lowest=spent < ORDERLY_S)
             try:
                 while True:
@@ -236,8 +238,8 @@ class Supervisor:
 
 
     def _read_report(self) -> None:
-        """Take the end of a confined program from the process that waited for it."""
-        with contextlib.suppress(BlockingIOError):  # something outlived its own SIGKILL
+        """Read a confined program's exit status from the process that waited for it."""
+        with contextlib.suppress(BlockingIOError):  # a process survived SIGKILL
             if report := os.read(self.report, 64):
                 status, others = map(int, report.split())
                 self.leftover += others
@@ -246,14 +248,14 @@ class Supervisor:
 
 
 def main(descriptor: int, passed: list[int] | None = None) -> None:
-    """Serve one job; `passed` are the program's descriptors where a zygote has received them."""
+    """Serve one job; `passed` are the program's descriptors if a zygote received them."""
     control = socket.socket(fileno=descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     libc = ctypes.CDLL(None)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     line, held = b"", list[int]()
-    while b"\n" not in line:  # a lock that is handed over at once comes with the job's last words
+    while b"\n" not in line:  # device locks may arrive with the last part of the job
         data, locks, _, _ = socket.recv_fds(control, 65536, 64)
         if not data:
             return
@@ -265,5 +267,5 @@ def main(descriptor: int, passed: list[int] | None = None) -> None:
     else:
         job["pass_fds"] = passed
     answer = Supervisor(control, job, held).run()
-    with contextlib.suppress(OSError):  # the owner may be gone; all below here is dead anyway
+    with contextlib.suppress(OSError):  # the owner may be gone
         control.sendall(json.dumps(answer).encode() + b"\n")

@@ -1,10 +1,10 @@
-"""Imports torch, and triton where it is wanted, once; forks a guarded program whenever asked.
+"""Imports torch (and triton) once and forks a guarded program on each request.
 
-Its socket is one of packets, which several processes may hold. The first packet says what to
-import. Every other one comes with the descriptors of a guard: its control socket, two outputs, a
-pipe that closes when it is gone and says its pid, then those of its program and of device locks.
-What is forked is what `supervisor` would have been, started afresh. Nothing here belongs to a
-candidate, and no GPU is touched: a context cannot be forked. Standard library only, but for that.
+Requests arrive on a packet socket that several processes may share. The first packet says what to
+import. Each later packet carries the descriptors of a guard: its control socket, two outputs, a
+pipe that reports the pid and closes when the guard ends, then the descriptors of its program and of
+device locks. Each fork becomes a `supervisor`. The zygote contains nothing of any candidate and
+never touches a GPU, because a CUDA context cannot be forked. Standard library, torch and triton.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from importlib import import_module
 from typing import Any
 
 from . import supervisor
-from .turnstile import YieldGate
+from .yield_gate import YieldGate
 
 PACKAGE = __name__.partition(".")[0]
 
@@ -37,7 +37,7 @@ LANGUAGE = {
 }
 COMPILING = ("triton.compiler.code_generator", "triton.runtime.cache",
              "triton.experimental.gluon.nvidia.hopper")
-OURS = ("supervise.become", "compile.aot", "run.runner", "oracle.oracle", "run.load_python",
+OURS = ("supervise.exec_child", "compile.aot", "run.runner", "oracle.oracle", "run.load_python",
         "run.time_python", "oracle.arrays_torch", "watch.launches")
 
 
@@ -46,13 +46,13 @@ def main(descriptor: int) -> None:
     channel.set_inheritable(False)
     job = json.loads(channel.recv(MOST_BYTES))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for what is forked
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the zygote does not wait for its forks
     with _active(job["yields"]):
-        signal.alarm(IMPORT_S)  # one that hangs must not keep everybody from measuring
+        signal.alarm(IMPORT_S)  # a hanging import must not block every measurement
         _import(job["language"])
         signal.alarm(0)
     gc.collect()
-    gc.freeze()  # so that a collection touches no page that is shared, and takes no time
+    gc.freeze()  # later collections skip these objects, so shared pages stay shared
     while True:
         data, descriptors, _, _ = socket.recv_fds(channel, MOST_BYTES, MOST_DESCRIPTORS)
         if not data:
@@ -60,25 +60,25 @@ def main(descriptor: int) -> None:
         if os.fork() == 0:
             channel.close()
             _guard(json.loads(data), descriptors)
-        for one in descriptors:
-            os.close(one)
+        for received in descriptors:
+            os.close(received)
 
 
 @contextmanager
 def _active(yields: list[str] | None) -> Iterator[None]:
-    """Keep out of the way of a measurement on a processor that is shared."""
-    turnstile = YieldGate(yields)
-    while not turnstile.enter():
+    """Run the block only while no other process measures on the shared CPU."""
+    gate = YieldGate(yields)
+    while not gate.enter():
         time.sleep(TICK_S)
     try:
         yield
     finally:
-        for one in turnstile.files:
-            os.close(one)
+        for file in gate.files:
+            os.close(file)
 
 
 def _import(language: str) -> None:
-    """Import what there is: what a program then lacks, it says itself."""
+    """Import what is installed; a program that lacks a module reports that itself."""
     for name in LANGUAGE[language]:
         with contextlib.suppress(Exception):
             import_module(name)
@@ -91,8 +91,9 @@ def _import(language: str) -> None:
 
 
 def _ready_to_compile() -> None:
-    """Have what every first launch imports, and Triton's part of every key of its cache, for which
-    it reads half a gigabyte of its own files.
+    """Do once what every first launch does: import the compiler, compute Triton's cache key.
+
+    For that key Triton reads half a gigabyte of its own files.
     """
     for name in COMPILING:
         import_module(name)
@@ -101,7 +102,7 @@ def _ready_to_compile() -> None:
 
 
 def _guard(job: dict[str, Any], descriptors: list[int]) -> None:
-    """Be the supervisor of one program, to the end."""
+    """Run the supervisor of one program in this fork, then exit."""
     control, out, err, life, *passed = descriptors
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""Settings that hold for a whole process: torch's flags and the environment."""
+"""Process-wide settings that a kernel could change: torch's flags and the environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OF_COMPILE = ("TORCHINDUCTOR_", "_TORCHINDUCTOR_", "TRITON_CACHE_DIR", "KMP_DUPL
               "CUBLAS_WORKSPACE_CONFIG")
 """What torch.compile sets for itself."""
 TOOLS = ("TRITON_PTXAS_PATH", "TRITON_LIBDEVICE_PATH")
-"""It sets these as well, to what was installed with torch."""
+"""torch.compile sets these too, to files installed with torch."""
 FLAGS = """
     backends.fp32_precision backends.cuda.matmul.allow_tf32 backends.cuda.matmul.fp32_precision
     backends.cuda.matmul.allow_fp16_reduced_precision_reduction
@@ -45,12 +45,12 @@ def settings() -> dict[str, str]:
         found[f"torch.{name}"] = _value(torch, name, lambda value: value)
     for name in CALLS.split():
         found[f"torch.{name}"] = _value(torch, name, lambda value: value())
-    found["the processor's treatment of tiny numbers"] = str(sys.float_info.min / 2 == 0)
+    found["flush-to-zero mode"] = str(sys.float_info.min / 2 == 0)
     return found
 
 
 def changed(before: dict[str, str]) -> list[str]:
-    """Return the names of what is otherwise now."""
+    """Return the settings that differ from `before`."""
     after = settings()
     return [f"{name} was changed" for name in sorted(before.keys() | after.keys())
             if before.get(name) != after.get(name)]
@@ -59,5 +59,5 @@ def changed(before: dict[str, str]) -> list[str]:
 def _value(torch: Any, name: str, read: Callable[[Any], Any]) -> str:
     try:
         return str(read(reduce(getattr, name.split("."), torch)))
-    except Exception as error:  # torch refuses to tell some after newer ones were set
+    except Exception as error:  # torch refuses to read some flags once newer ones are set
         return type(error).__name__

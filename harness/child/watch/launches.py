@@ -1,6 +1,6 @@
-"""Who does the work: calls beside all timing, with a Triton kernel's launches counted or left out.
+"""Detects delegated work: untimed calls in which Triton launches are counted, then left out.
 
-What a call writes without the candidate's own launches, something else has computed.
+If a call's outputs are right without the candidate's own launches, other code computed them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ HELD_BLOCKS = 4
 
 
 class Launches:
-    """Stands between a candidate and Triton: counts its launches, or leaves them out.
+    """Intercepts a candidate's Triton launches: counts them, or leaves them out.
 
-    A launch that failed when it was counted fails again when it is left out.
+    A launch that failed while counted fails in the same way while left out.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Launches:
         def run(real: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             number, self.seen = self.seen, self.seen + 1
             watched = sys.getprofile()
-            sys.setprofile(None)  # what is interpreted within takes ten times as long with it
+            sys.setprofile(None)  # it makes the interpreter ten times slower
             try:
                 _refuse_unknown(args[0] if args else None, kwargs)
                 result = real(*args, **kwargs)
@@ -75,7 +75,7 @@ class Launches:
 
 
 def _launchers() -> Iterator[tuple[Any, str]]:
-    """Yield the classes by which kernels are launched, and under which name."""
+    """Yield (class, method name) of everything that launches Triton kernels."""
     runtime = sys.modules.get("triton.runtime.jit")
     compiler = sys.modules.get("triton.compiler.compiler")
     interpreter = sys.modules.get("triton.runtime.interpreter")
@@ -98,7 +98,7 @@ def _instead(real: Any, run: Callable[..., Any], name: str) -> Any:
 
 
 def _refuse_unknown(function: Any, kwargs: dict[str, Any]) -> None:
-    """Fail where a GPU would: the interpreter takes arguments that no kernel and no option has."""
+    """Raise KeyError for unknown keyword arguments, as a launch on a GPU does."""
     if type(function).__name__ != "InterpretedFunction":
         return
     options = {field for name, module in list(sys.modules.items())
@@ -111,11 +111,11 @@ def _refuse_unknown(function: Any, kwargs: dict[str, Any]) -> None:
 
 
 class Calls:
-    """Sees through Python's profiler which functions a call enters, outside of counted launches."""
+    """Records, through Python's profiler, whether a call enters launchers or the reference."""
 
     def __init__(self, reference: str, launchers: list[CodeType]) -> None:
         self._file, self._launchers = reference, launchers
-        self._known: dict[int, tuple[CodeType, bool, bool]] = {}  # to hash code takes long
+        self._known: dict[int, tuple[CodeType, bool, bool]] = {}  # by id: hashing code is slow
         self.launched = self.reference = False
 
     def see(self, call: Callable[[], Any]) -> None:
@@ -130,18 +130,17 @@ class Calls:
         if event == "call":
             code = frame.f_code
             if id(code) not in self._known:
-                self._known[id(code)] = (code, any(code is one for one in self._launchers),
+                self._known[id(code)] = (code, any(code is known for known in self._launchers),
                                          is_file(code.co_filename, self._file))
                 self.launched |= self._known[id(code)][1]
                 self.reference |= self._known[id(code)][2]
 
 
 def trial(kept: Any, moves: dict[str, Any], reference: str, *, triton: bool) -> list[str]:
-    """Say what of a call's work the kernel leaves to others; `reference` is the task's own file,
-    relative to a tree.
+    """Return findings about work that the kernel does not do itself, empty if there are none.
 
-    `kept` are the buffers of a case whose outputs were right. Their contents are changed by
-    `moves`, so that nothing which memory still holds passes for an answer.
+    `reference` is the task's reference file, relative to a tree. `kept` are the buffers of a case
+    whose outputs were right; `moves` change its inputs, so that old memory is no right answer.
     """
     kernel, buffers = kept.kernel, kept.buffers
     launches = Launches()
@@ -151,17 +150,17 @@ def trial(kept: Any, moves: dict[str, Any], reference: str, *, triton: bool) -> 
         with launches.counted():
             calls.see(lambda: kernel.call(buffers))
     except Exception:
-        return []  # it was right in calls before; what fails only here proves nothing
-    told = []
+        return []  # earlier calls were right; a failure only here proves nothing
+    findings = []
     if calls.reference or _holds(kernel.function, reference):
-        told.append("the task's own reference is used")
+        findings.append("the task's own reference is used")
     if not triton or calls.launched:
-        return told  # launched past the names that are counted here: nothing is known
+        return findings  # it launched in a way that is not counted here
     if launches.done == 0:
-        return [*told, "a call launched no Triton kernel, and its outputs are right"]
-    if not told and _right_without(kept, launches, moves):
-        told.append("a call's outputs are the same without its Triton kernels")
-    return told
+        return [*findings, "a call launched no Triton kernel, and its outputs are right"]
+    if not findings and _right_without(kept, launches, moves):
+        findings.append("a call's outputs are the same without its Triton kernels")
+    return findings
 
 
 def _right_without(kept: Any, launches: Launches, moves: dict[str, Any]) -> bool:
@@ -175,7 +174,7 @@ def _right_without(kept: Any, launches: Launches, moves: dict[str, Any]) -> bool
             kernel.call(buffers)
         alone = _outputs(kernel, buffers)
     except Exception:
-        return False  # it cannot do without
+        return False  # it needs its launches
     kernel.renew(buffers)
     kernel.call(buffers)
     after = _outputs(kernel, buffers)
@@ -183,32 +182,33 @@ def _right_without(kept: Any, launches: Launches, moves: dict[str, Any]) -> bool
 
 
 def _outputs(kernel: Any, call: Any) -> list[Any]:
-    """Return copies of what a call wrote and returned."""
+    """Return copies of the tensors that a call wrote or returned."""
     kernel.synchronize()
     written = [buffer.tensor for buffer in call.buffers
                if buffer is not None and buffer.role != "input"]
     values = call.returned if isinstance(call.returned, tuple) else (call.returned,)
-    return [one.detach().contiguous().clone() for one in [*written, *values] if one is not None]
+    return [tensor.detach().contiguous().clone() for tensor in [*written, *values]
+            if tensor is not None]
 
 
 def _spoil(like: list[Any]) -> None:
-    """Fill memory that new tensors of these sizes would be given, so that it holds no answer."""
+    """Overwrite memory that new tensors of these sizes would get: it must hold no answer."""
     torch = sys.modules["torch"]
-    held = [torch.empty_like(one) for one in like for _ in range(HELD_BLOCKS)]
-    for one in held:
-        one.reshape(-1).view(torch.uint8).fill_(0xFF)
+    held = [torch.empty_like(tensor) for tensor in like for _ in range(HELD_BLOCKS)]
+    for block in held:
+        block.reshape(-1).view(torch.uint8).fill_(0xFF)
 
 
-def _same(one: list[Any], other: list[Any]) -> bool:
+def _same(left: list[Any], right: list[Any]) -> bool:
     torch = sys.modules["torch"]
-    return len(one) == len(other) and all(
+    return len(left) == len(right) and all(
         a.shape == b.shape and a.dtype == b.dtype
         and bool((a.reshape(-1).view(torch.uint8) == b.reshape(-1).view(torch.uint8)).all())
-        for a, b in zip(one, other, strict=True))
+        for a, b in zip(left, right, strict=True))
 
 
 def _holds(function: Any, reference: str) -> bool:
-    """Tell whether the kernel's module has the reference, or something of it, among its names."""
+    """Return whether the kernel's globals contain the reference module or something from it."""
     for value in list(getattr(function, "__globals__", {}).values()):
         module = value if isinstance(value, ModuleType) else \
             sys.modules.get(str(getattr(value, "__module__", None)))
@@ -219,7 +219,7 @@ def _holds(function: Any, reference: str) -> bool:
 
 
 def is_file(file: str, reference: str) -> bool:
-    """Tell whether a file is a tree's reference, and not a library's of the same name."""
+    """Return whether a file is a tree's reference, and not a library file of the same name."""
     real = os.path.realpath(file)
     return bool(reference) and real.endswith(f"/{reference}") \
         and not real.startswith((f"{sys.prefix}/", f"{sys.base_prefix}/lib"))

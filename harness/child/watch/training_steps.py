@@ -1,9 +1,9 @@
-"""Steps as training takes them: what does a kernel recognise from one call to the next?
+"""Simulates training steps: what does a kernel recognise from one call to the next?
 
-In a step the weights are the same objects, their contents and version moved on once, and every
-other tensor is new. The kernel is called twice, and once more after the weights have moved on
-again. A call that does less work than one at which all was new has recognised something: the
-weights, if only they were known to it, and otherwise what never returns in use.
+In a step the weights are the same objects with updated contents and version; every other tensor is
+new. The kernel is called twice, and once more after another update of the weights. A call that does
+less work than one on entirely new tensors has recognised something: the weights, if only they were
+the same, and otherwise data that never repeats in real use.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WARM = 2
 
 
 class CallWork:
-    """Counts a call's launches, and the functions of torch that it enters."""
+    """Counts a call's kernel launches and the torch functions that it calls."""
 
     def __init__(self) -> None:
         self._launches = Launches()
@@ -46,7 +46,7 @@ def _is_torch(module: Any) -> bool:
 
 
 class Steps:
-    """The arguments of a case whose weights stay; everything else is new at each call."""
+    """The arguments of a case: its weights stay the same objects, all else is new in each call."""
 
     def __init__(self, kept: Any, weights: list[str]) -> None:
         self._kept = kept
@@ -57,9 +57,7 @@ class Steps:
         self.held: list[Any] = []
 
     def call(self, *, hold: bool = False) -> None:
-        """Call on new activations, of other contents than any before; `hold` keeps the addresses of
-        these from coming back.
-        """
+        """Call on new activations with new contents; `hold` keeps their addresses from reuse."""
         fresh = self._kept.kernel.buffers(self._kept.tensors)
         self._calls += 1
         for index, (buffer, weight) in enumerate(zip(fresh.buffers, self._weights, strict=True)):
@@ -72,14 +70,14 @@ class Steps:
         self._kept.kernel.call(fresh)
 
     def next(self) -> None:
-        """Move the weights on, as an optimizer does: in place, and their version with them."""
+        """Update the weights as an optimizer does: in place, with their version."""
         for weight in self._weights:
             if weight is not None:
                 _roll(weight, 1)
 
 
 def _roll(buffer: Any, by: int) -> None:
-    """Move every element on by some places; the version of a tensor moves on too."""
+    """Roll every element by some places, which also increments the tensor's version."""
     flat = buffer.stored.view(-1)
     if flat.dtype.itemsize == 1:
         flat = flat.view(sys.modules["torch"].uint8)
@@ -87,9 +85,9 @@ def _roll(buffer: Any, by: int) -> None:
 
 
 def trace(kept: Any, weights: list[str], steps: int) -> list[dict[str, int]]:
-    """Return by step how often weights were recognised, and how often anything else was."""
+    """Return per step how often weights were recognised, and how often other tensors were."""
     work, sequence = CallWork(), Steps(kept, weights)
-    for _ in range(WARM):  # compilation, and what is made only once
+    for _ in range(WARM):  # compilation and one-time setup
         sequence.next()
         sequence.call(hold=True)
     sequence.next()

@@ -260,7 +260,7 @@ def test_deeply_nested_and_endless_answers(bench: Bench) -> None:
                 "for (;;) for (int fd = 3; fd < 64; fd++) write(fd, s, sizeof s);")
     for source in (nested, endless):
         verdict = bench.judge(source)
-        assert verdict.rejected_reason == "class even: answered something that is no answer"
+        assert verdict.rejected_reason == "class even: sent an invalid answer"
 
 
 @pytest.mark.parametrize("what", ["link", "fifo", "folder", "long"])

@@ -47,7 +47,7 @@ ENDS = [
     ("os._exit(3)", "exited with 3"),
     ("os._exit(0)", "exited with 0"),
     ("time.sleep(1000)", "ran past its limit of 1 s"),
-    ("forge()", "answered something that is no answer"),
+    ("forge()", "sent an invalid answer"),
 ]
 
 

@@ -1,6 +1,6 @@
-"""Making way for a measurement: a program that yields is stopped while the device is taken.
+"""Stops a yielding program while another process measures on the shared device.
 
-The other side of `harness/isolation/device_lock.py`. Standard library only.
+The counterpart of `harness/isolation/device_lock.py`. Standard library only.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import os
 import signal
 import time
 
-from .family import descendants, signal_all
+from .descendants import descendants, signal_all
 
 STILL = "DTtZX"
-"""States in which a process that was sent SIGSTOP uses no processor."""
+"""States in which a process that received SIGSTOP uses no CPU time."""
 
 
 class YieldGate:
-    """Keeps the program stopped while somebody measures on the device it shares.
+    """Stops the program while another process measures on its device.
 
-    A measurer holds `turn` exclusively and waits until nobody holds `active`; a program that
-    yields holds `active` shared while it runs.
+    A measuring process holds the file `turn` exclusively and waits until no process holds
+    `active`. A yielding program holds `active` shared while it runs.
     """
 
     def __init__(self, paths: list[str] | None) -> None:
@@ -29,7 +29,7 @@ class YieldGate:
         self.stopped_s = 0.0
 
     def enter(self) -> bool:
-        """Try to become active; False while a measurer has the turn."""
+        """Try to become active; False while another process measures."""
         if not self.files:
             return True
         turn, active = self.files
@@ -55,10 +55,10 @@ class YieldGate:
             signal_all(signal.SIGCONT)
 
     def _stop(self) -> bool:
-        """Stop everything; what cannot be stopped now stays active and is tried again.
+        """Stop all descendants; return False if some still run, so that the caller tries again.
 
-        An uninterruptible wait (D) counts as stopped: the signal is delivered before the process
-        runs again, and the parent of a vfork waits like that for a child which we have stopped.
+        An uninterruptible wait (D) counts as stopped: the signal arrives before the process runs
+        again, and the parent of a vfork is in this state while its child is stopped.
         """
         for _ in range(20):  # a fork can slip between the listing and the signal
             signal_all(signal.SIGSTOP)

@@ -1,8 +1,7 @@
-"""What a kernel changed in its process: snapshot before it is opened, compared when asked.
+"""Detects what a kernel changed in its process, by a snapshot taken before the kernel is loaded.
 
-It lives where the kernel does, which could forge it with enough insight; it is a tripwire, and
-what it says is checked and bounded by whoever asked. Standard library only, and torch where that
-is loaded already.
+It runs in the kernel's process, so a kernel that knows it could forge it: it is a tripwire. Its
+caller checks and bounds the answers. Standard library only, and torch if it is loaded already.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from . import flags
-from .process import Code, running, tasks
+from .threads_and_code import Code, running, tasks
 
 MOST = 20
 MOST_LETTERS = 200
@@ -37,7 +36,7 @@ ABSENT = object()
 
 
 class ProcessWatch:
-    """`runner` is watched too, and the modules beside this one that are loaded by now."""
+    """Watches `runner`, the loaded modules of this package, and parts of Python and torch."""
 
     def __init__(self, runner: Any, job: dict[str, Any]) -> None:
         self._runner, self._language = runner, job["language"]
@@ -52,11 +51,11 @@ class ProcessWatch:
         self._sealed: list[Any] = []
 
     def seal(self) -> None:
-        """Remember the kernel that was opened; nothing takes its place later."""
+        """Remember the loaded kernel, so that a replacement is noticed."""
         self._sealed = self._opened()
 
     def look(self) -> dict[str, Any]:
-        """Return what is otherwise than before: {"seen": [{"rule": ..., "detail": ...}]}."""
+        """Return what changed since the snapshot: {"seen": [{"rule": ..., "detail": ...}]}."""
         found = {"threads": running(self._tasks), "patched": self._patched(),
                  "global-flags": flags.changed(self._settings),
                  "hidden-code": self._code.added()}
@@ -64,24 +63,24 @@ class ProcessWatch:
                                                   "global-flags") for text in found[rule]])
 
     def _patched(self) -> list[str]:
-        told, seen = [], set()
+        changes, seen = [], set()
         for label, value in self._things():
             seen.add(label)
             before, prints = self._before.get(label, (ABSENT, ()))
             if value is not before or not _alike(_print_of(value), prints):
-                told.append(f"{label} was replaced" if before is not ABSENT
-                            else f"{label} was added")
-        told += [f"{label} was removed" for label in self._before if label not in seen]
-        told += self._shadowed()
+                changes.append(f"{label} was replaced" if before is not ABSENT
+                               else f"{label} was added")
+        changes += [f"{label} was removed" for label in self._before if label not in seen]
+        changes += self._shadowed()
         if len(now := self._opened()) != len(self._sealed) or any(
-                one is not other for one, other in zip(now, self._sealed, strict=True)):
-            told.append("the kernel that was loaded was replaced")
+                current is not sealed for current, sealed in zip(now, self._sealed, strict=True)):
+            changes.append("the loaded kernel was replaced")
         if sys.gettrace() is not None or sys.getprofile() is not None:
-            told.append("the runner's own steps are traced")
-        return told + self._code.changed()
+            changes.append("the runner's own steps are traced")
+        return changes + self._code.changed()
 
     def _things(self) -> Iterator[tuple[str, Any]]:
-        """Yield what must stay as it is, by name."""
+        """Yield (name, object) of everything that must not change."""
         for module, names in self._named:
             yield from ((f"{module.__name__}.{name}", getattr(module, name, ABSENT))
                         for name in names)
@@ -106,29 +105,29 @@ class ProcessWatch:
         return [kernel, getattr(kernel, "function", None), getattr(self._runner, "clock", None)]
 
     def _shadowed(self) -> list[str]:
-        """Say which methods of the runner's objects are hidden behind attributes of the same name.
-        """
+        """Return the methods of the runner's objects that an instance attribute hides."""
         runner = self._runner
         objects = [runner, runner.kernel, getattr(runner, "kept", None),
                    *getattr(runner, "prepared", {}).values()]
-        return [f"{type(one).__name__}.{name} was replaced" for one in objects if one is not None
-                for name in vars(one) if callable(getattr(type(one), name, None))]
+        return [f"{type(item).__name__}.{name} was replaced" for item in objects if item is not None
+                for name in vars(item) if callable(getattr(type(item), name, None))]
 
 
 def bounded(seen: list[tuple[str, str]]) -> dict[str, Any]:
-    """Return an answer of a length that fits: what is alike only once."""
+    """Return an answer of bounded length, without duplicates."""
     return {"seen": [{"rule": rule, "detail": detail[:MOST_LETTERS]}
                      for rule, detail in list(dict.fromkeys(seen))[:MOST]]}
 
 
 def _is_ours(module: Any) -> bool:
+    """Return whether a module is of kopt_child; packages aside, since later imports extend them."""
     file = getattr(module, "__file__", None)
     return isinstance(module, ModuleType) and isinstance(file, str) \
-        and os.path.abspath(file).startswith(PACKAGE + os.sep)
+        and not hasattr(module, "__path__") and os.path.abspath(file).startswith(PACKAGE + os.sep)
 
 
 def _inside(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """Yield a module's globals and what its own classes hold."""
+    """Yield a module's globals and the attributes of its own classes."""
     own = module.__name__.rpartition(".")[2]
     for name, value in list(vars(module).items()):
         if name.startswith("__"):
@@ -141,7 +140,7 @@ def _inside(module: ModuleType) -> Iterator[tuple[str, Any]]:
 
 
 def _print_of(value: Any) -> tuple[Any, ...]:
-    """Return what tells a function from itself with other code put into it; see `_alike`."""
+    """Return what identifies a function's code and defaults; see `_alike`."""
     if isinstance(value, property):
         return (*_print_of(value.fget), *_print_of(value.fset))
     function = value.__func__ if isinstance(value, staticmethod | classmethod) else value
@@ -151,12 +150,13 @@ def _print_of(value: Any) -> tuple[Any, ...]:
     return code, function.__defaults__, _code(code), repr(function.__kwdefaults__)
 
 
-def _alike(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    """Tell whether all code objects are the very same, and nothing was changed within them."""
-    return len(one) == len(other) and all(
-        a is b if isinstance(a, CodeType) else a == b for a, b in zip(one, other, strict=True))
+def _alike(before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
+    """Return whether all code objects are identical and nothing within them changed."""
+    return len(before) == len(after) and all(
+        a is b if isinstance(a, CodeType) else a == b for a, b in zip(before, after, strict=True))
 
 
 def _code(code: CodeType) -> tuple[Any, ...]:
-    inner = tuple(_code(one) if isinstance(one, CodeType) else one for one in code.co_consts)
+    inner = tuple(_code(const) if isinstance(const, CodeType) else const
+                  for const in code.co_consts)
     return code.co_code, code.co_names, inner

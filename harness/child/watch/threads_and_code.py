@@ -1,4 +1,4 @@
-"""What a kernel leaves in its process beside memory: threads, children, and code mapped to run."""
+"""What a kernel leaves in its process besides memory: threads, child processes, executable code."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ from os import environ, getcwd, getpid, listdir, path, sysconf
 from time import monotonic, sleep
 
 SAMPLE_S = 0.02
-PATIENCE_S = 0.3  # a pool of OpenMP may spin for 0.2 s before it sleeps
+PATIENCE_S = 0.3  # an OpenMP pool may spin for 0.2 s before it sleeps
 BUSY_NS = 1_000_000
 TICK_NS = 1_000_000_000 // sysconf("SC_CLK_TCK")
 PAGE = sysconf("SC_PAGE_SIZE")
 SYSTEM = ("/usr/", "/lib/", "/lib64/", "/lib32/", "/opt/", "/nix/store/", "/gnu/store/")
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \S+ *(.*)")
-# In the top byte of a pagemap entry: the page is there, and is not the file's own.
+# In the top byte of a pagemap entry: the page is present, and is not the file's own.
 _UNCHANGED = bytes(b for b in range(256) if b & 0xA0 != 0x80)
 
 
 def tasks() -> dict[int, int]:
-    """Return how long every thread but the first ran or waited to run, in ns."""
+    """Return for every thread but the first how long it ran or waited to run, in ns."""
     return {int(name): spent for name in _listed("/proc/self/task") if int(name) != getpid()
             and (spent := _spent(f"/proc/self/task/{name}")) is not None}
 
 
 def children() -> dict[int, int]:
-    """Return how long the threads of every child process ran or waited to run, in ns."""
+    """Return for every child process how long its threads ran or waited to run, in ns."""
     found = {}
     for task in _listed("/proc/self/task"):
         for child in _read(f"/proc/self/task/{task}/children").split():
             if _compiles(child):
                 continue
-            found[int(child)] = sum(_spent(f"/proc/{child}/task/{one}") or 0
-                                    for one in _listed(f"/proc/{child}/task"))
+            found[int(child)] = sum(_spent(f"/proc/{child}/task/{thread}") or 0
+                                    for thread in _listed(f"/proc/{child}/task"))
     return found
 
 
 def _compiles(child: str) -> bool:
-    """Tell whether a process is of torch.compile's pool, which imports torch for some seconds."""
+    """Return whether a process belongs to torch.compile's pool, which imports torch for seconds."""
     words = _read(f"/proc/{child}/cmdline").split("\0")
     return len(words) > 1 and words[1].endswith("/torch/_inductor/compile_worker/__main__.py") \
         and path.realpath(words[1]).startswith((f"{sys.prefix}/", f"{sys.base_prefix}/lib"))
 
 
 def running(tasks_before: set[int]) -> list[str]:
-    """Say what of the kernel uses the processor although no call is running."""
+    """Return findings about threads and processes that still use the CPU after the call."""
     deadline = monotonic() + PATIENCE_S
     threads, processes = tasks(), children()
     busy: set[int] = set(threads) - tasks_before
@@ -59,16 +59,16 @@ def running(tasks_before: set[int]) -> list[str]:
         threads, processes = now, then
         if monotonic() > deadline:
             break
-    told = []
+    findings = []
     if busy and not _spins():
-        told.append(f"{len(busy)} thread(s) went on working after the call")
+        findings.append(f"{len(busy)} thread(s) kept working after the call")
     if forked:
-        told.append(f"{len(forked)} child process(es) went on working after the call")
-    return told
+        findings.append(f"{len(forked)} child process(es) kept working after the call")
+    return findings
 
 
 def _spins() -> bool:
-    """Tell whether the task's own environment asks for threads that never sleep."""
+    """Return whether the task's environment asks for OpenMP threads that never sleep."""
     return environ.get("OMP_WAIT_POLICY", "").lower() == "active" \
         or environ.get("KMP_BLOCKTIME", "").lower() == "infinite"
 
@@ -84,43 +84,43 @@ def _ticks(folder: str) -> int | None:
 
 
 class Code:
-    """The executable mappings of this process before a kernel is opened, and what came later.
+    """Compares the executable mappings of this process with those before the kernel was loaded.
 
-    `root` is the candidate's tree, from which nothing may be mapped but the `artifact`.
+    `root` is the candidate's tree: nothing in it may be mapped but the `artifact`.
     """
 
     def __init__(self, artifact: str, root: str, *, native: bool) -> None:
         self._native = native
         self._own = path.realpath(artifact)
-        self._denied = tuple(path.realpath(one) + "/" for one in (root, getcwd()))
+        self._denied = tuple(path.realpath(folder) + "/" for folder in (root, getcwd()))
         interpreter = {sys.prefix, sys.base_prefix, sys.exec_prefix,
                        *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))}
         self._interpreter = _folders(interpreter)
         before = _executable()
-        files = {one.name for one in before if one.name.startswith("/")}
+        files = {mapping.name for mapping in before if mapping.name.startswith("/")}
         self._known = files | set(_mapped())
         beside = {path.dirname(name) for name in files}
         self._system = SYSTEM + _folders(
             beside | set(environ.get("LD_LIBRARY_PATH", "").split(":")))
-        self._anonymous = sum(one.size for one in before if not one.name)
-        self._changed = {one.name for one in before if one.changed()}
+        self._anonymous = sum(mapping.size for mapping in before if not mapping.name)
+        self._changed = {mapping.name for mapping in before if mapping.changed()}
 
     def changed(self) -> list[str]:
-        """Say in which files mapped before the kernel the machine code was written to."""
-        names = {one.name for one in _executable()
-                 if (one.name in self._known or one.name == "[vdso]")
-                 and one.name not in self._changed and (one.writable or one.changed())}
+        """Return findings about machine code, mapped before the kernel, that was overwritten."""
+        names = {mapping.name for mapping in _executable()
+                 if (mapping.name in self._known or mapping.name == "[vdso]")
+                 and mapping.name not in self._changed and (mapping.writable or mapping.changed())}
         return [f"the machine code of {path.basename(name)} was changed" for name in sorted(names)]
 
     def added(self) -> list[str]:
-        """Say what runs here that is neither the kernel nor the system's."""
-        names = {one.name for one in _executable() if one.name.startswith("/")}
-        told = [f"runs code of {path.basename(name)}, which is neither the kernel's nor the "
-                "system's" for name in sorted(names - self._known) if not self._allowed(name)]
-        anonymous = sum(one.size for one in _executable() if not one.name)
+        """Return findings about executable code that is neither the kernel's nor the system's."""
+        names = {mapping.name for mapping in _executable() if mapping.name.startswith("/")}
+        findings = [f"runs code of {path.basename(name)}, which is neither the kernel's nor the "
+                    "system's" for name in sorted(names - self._known) if not self._allowed(name)]
+        anonymous = sum(mapping.size for mapping in _executable() if not mapping.name)
         if self._native and anonymous > self._anonymous:
-            told.append("made memory executable that belongs to no file")
-        return told
+            findings.append("made memory executable that belongs to no file")
+        return findings
 
     def _allowed(self, name: str) -> bool:
         if name == self._own or name.startswith(self._interpreter):
@@ -137,7 +137,7 @@ class _Mapping:
         self.runs = "x" in mode
 
     def changed(self) -> bool:
-        """Tell whether any page is not the file's own any more."""
+        """Return whether any page differs from the file's own."""
         try:
             with open("/proc/self/pagemap", "rb", buffering=0) as file:
                 file.seek(self.begin // PAGE * 8)
@@ -156,11 +156,11 @@ def _maps() -> Iterator[_Mapping]:
 
 
 def _executable() -> list[_Mapping]:
-    return [one for one in _maps() if one.runs and one.name != "[vsyscall]"]
+    return [mapping for mapping in _maps() if mapping.runs and mapping.name != "[vsyscall]"]
 
 
 def _mapped() -> list[str]:
-    return [one.name for one in _maps() if one.name.startswith("/")]
+    return [mapping.name for mapping in _maps() if mapping.name.startswith("/")]
 
 
 def _caches() -> tuple[str, ...]:

@@ -1,7 +1,4 @@
-"""What a forked supervisor's child goes on as, where no exec gives it an image of its own.
-
-Standard library only.
-"""
+"""Runs a child program after fork, without exec. Standard library only."""
 
 from __future__ import annotations
 
@@ -17,15 +14,15 @@ from importlib import import_module
 PACKAGE = __name__.partition(".")[0]
 
 
-def become(program: str, descriptor: int, env: dict[str, str]) -> None:
-    """Go on as one of the programs beside this, in the image that a zygote has made; no return."""
+def exec_child(program: str, descriptor: int, env: dict[str, str]) -> None:
+    """Run a program of this package in the current process image, then exit."""
     os.closerange(3, descriptor)
     os.closerange(descriptor + 1, 4096)
     os.environ.clear()
     os.environ.update(env)
     sys.argv = [program]
-    tempfile.tempdir = None  # what the zygote has found was another folder
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as Python has it at its start
+    tempfile.tempdir = None  # the zygote's folder is a different one
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # Python's default at start
     scatter()
     status = 1
     try:
@@ -41,9 +38,10 @@ def become(program: str, descriptor: int, env: dict[str, str]) -> None:
 
 
 def scatter() -> None:
-    """Take some memory of random sizes, for good: what is forked has the layout of its zygote.
+    """Allocate memory of random sizes and keep it, to vary the memory layout between forks.
 
-    A layout is a bias of its own on times, which pairs of processes are to average out.
+    Forks inherit the zygote's layout. A layout biases times, and process pairs can average that
+    out only if layouts differ.
     """
     libc = ctypes.CDLL(None)
     libc.malloc.restype = ctypes.c_void_p

@@ -1,7 +1,7 @@
-"""Answers each question in a fork of its own, so that none can tell on the next.
+"""Answers each question in its own fork, so that one question cannot affect the next.
 
-What takes long to import is imported once, before; a fork that crashes, hangs or leaves processes
-behind is ended with all of them, and its parent's memory and descriptors are closed to it.
+Slow imports happen once, before the first fork. A fork that crashes, hangs or leaves processes
+behind is killed with all of them. It cannot reach its parent's memory or descriptors.
 Standard library only.
 """
 
@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .family import signal_all
+from .descendants import signal_all
 
 PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 4, 36
 MOST_BYTES = 16 << 20
@@ -31,7 +31,7 @@ Work = Callable[[dict[str, Any]], dict[str, Any]]
 def serve(descriptor: int, work: Work, limit_s: float) -> None:
     """Answer JSON lines until the owner closes the socket.
 
-    A fork that ends without an answer makes one that says so: `died`, in a few words.
+    If a fork ends without an answer, the answer is {"died": reason}.
     """
     prctl = ctypes.CDLL(None).prctl
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
@@ -60,7 +60,7 @@ def _answer(job: dict[str, Any], work: Work, limit_s: float) -> bytes:
     elif code < 0 and not data:
         died = f"crashed ({signal.Signals(-code).name})"
     else:
-        died = "answered something that is no answer" if data else f"exited with {code}"
+        died = "sent an invalid answer" if data else f"exited with {code}"
     return json.dumps({"died": died}).encode() + b"\n"
 
 
@@ -87,7 +87,7 @@ def _collect(read: int, deadline: float) -> tuple[bytes, bool]:
 
 
 def _end(pid: int) -> int:
-    """End a fork with all that it left; returns its exit code, below zero for a signal."""
+    """Kill a fork and its descendants; return its exit code, negative for a signal."""
     os.kill(pid, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     deadline = time.monotonic() + END_S
@@ -95,6 +95,6 @@ def _end(pid: int) -> int:
         while os.waitpid(-1, os.WNOHANG) is not None:
             signal_all(signal.SIGKILL)
             if time.monotonic() > deadline:
-                sys.exit("something cannot be ended")  # the guard can
+                sys.exit("a process cannot be killed")  # the guard outside can
             time.sleep(0.001)
     return code
