@@ -42,7 +42,7 @@ def test_bfloat16_made_by_the_kernel_is_refused(tmp_path: Path) -> None:
                             "(2 * tl.load(x + at, mask=at < n)).to(tl.bfloat16)")
     verdict = judge(tmp_path, source)
     assert not verdict.valid
-    assert "a GPU is needed" in (verdict.rejected_reason or "")
+    assert "needs a GPU" in (verdict.rejected_reason or "")
 
 
 def test_a_wrong_kernel_is_incorrect(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.support import paths, processes
 
 PROGRAM = """\
 import os, sys, time
-from harness.child.supervise import apart
+from harness.child.supervise import forked_answers
 
 seen = []
 
@@ -40,7 +40,7 @@ def work(job):
     exec(job["do"])
     return {"pid": os.getpid(), "seen": seen}
 
-apart.serve(int(sys.argv[1]), work, 1.0)
+forked_answers.serve(int(sys.argv[1]), work, 1.0)
 """
 ENDS = [
     ("os.kill(os.getpid(), 11)", "crashed (SIGSEGV)"),
