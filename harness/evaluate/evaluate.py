@@ -212,7 +212,7 @@ class Evaluation:
         if self.card is None or not verdict.correct:
             return verdict
         self._progress("predicting", self.card.name, None)
-        told = predictor.of_tree(
+        told = predictor.predict_tree(
             self.given,
             Path(self.trees.candidate),
             self.card,
@@ -225,7 +225,7 @@ class Evaluation:
         if told.refusal:
             raise CandidateFailed(told.refusal)
         self.notes.append(told.note)
-        return predictor.filled(verdict, told)
+        return predictor.with_predictions(verdict, told)
 
     def _test(self, held: device_lock.DeviceLock | None) -> None:
         for name, command in self.settings.tests:
@@ -262,7 +262,7 @@ class Evaluation:
         self._progress("measuring", "what the card reaches", None)
         stage.runners.rehearsed()
         stage.runners.settled()
-        return measured_peaks.measured(stage.device, stage.place, held, zygote=stage.zygote,
+        return measured_peaks.get_or_measure(stage.device, stage.place, held, zygote=stage.zygote,
                                  cancel=stage.cancel)
 
     def _verdict(self, errors: Mapping[str, Errors], timings: Mapping[str, ClassTiming],

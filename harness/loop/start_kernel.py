@@ -1,6 +1,6 @@
-"""The start of a loop, which every trial is timed beside: what it means when that does not run.
+"""The start of a loop, which every trial is timed beside, and what its failures mean.
 
-A configuration is not to blame for it, nor may what is learnt from trials say so.
+No configuration is blamed for a start that does not run, and no prior learns from such a trial.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from harness.runners.session import Session
 from harness.timing.paired_blocks import TamperedTiming
 
 FAILURES = (BuildError, TamperedTiming, PeerError, PeerDied)
-"""What a kernel raises that does not work."""
+"""What a kernel that does not work raises."""
 TRIES = 2
-"""Processes in which it is tried: one may have been killed by somebody."""
+"""Processes in which the start is tried: the first may have been killed from outside."""
 
 
 def fault(stage: Session, error: KoptError, *, ran: bool) -> IncumbentFault | DeviceFault:
-    """Return why a loop cannot go on whose start fails in one process after the other.
+    """Return why a loop ends whose start fails in one process after the other.
 
-    What `ran` on a card in this loop and does not any more is the card's: another one may do.
+    `ran`: it has run on this card in this loop. The card is then to blame, and another may do.
     """
     if ran and not stage.on_cpu:
         return DeviceFault(f"the loop's start ran there and does not any more: {error.what}",
@@ -35,7 +35,7 @@ def fault(stage: Session, error: KoptError, *, ran: bool) -> IncumbentFault | De
 
 
 class StartKernel:
-    """The start where each side of a pair has a process of its own."""
+    """The start, where each side of a pair has a process of its own."""
 
     def __init__(self, stage: Session, kernel: Kernel, cases: Sequence[Case]) -> None:
         self.stage, self.kernel, self.cases = stage, kernel, cases
@@ -43,16 +43,16 @@ class StartKernel:
 
     @contextmanager
     def beside(self, held: DeviceLock | None) -> Iterator[None]:
-        """Let a trial fail only if the start runs alone. Raises IncumbentFault, DeviceFault."""
+        """Let a trial fail only if the start runs alone. Raises IncumbentFault and DeviceFault."""
         try:
             yield
         except (PeerError, PeerDied):
-            if self.stage.measurable:  # else it is not run beside anything
-                self._prove(held)
+            if self.stage.measurable:  # otherwise the start is not run beside trials
+                self._run_alone(held)
             raise
         self._ran = self.stage.measurable
 
-    def _prove(self, held: DeviceLock | None) -> None:
+    def _run_alone(self, held: DeviceLock | None) -> None:
         runners, yields = self.stage.runners, self.stage.yields
         for number in range(1, TRIES + 1):
             try:

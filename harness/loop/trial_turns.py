@@ -1,10 +1,9 @@
-"""A loop's trials on a card, in one process beside the start: a proposal's times, no verdict's.
+"""Screen a loop's trials on a card: one process, each trial timed in turns with the start.
 
-Processes of its own cost a trial a context each and copies of all inputs, which takes longer than
-all that is asked of it. The configurations of a source are one candidate, so that one process runs
-them (`harness.loop.trial_process`), on buffers that stay, each in turn with the start. A trial has
-to be right on the class that costs least to check; only one that may become the best is checked on
-all.
+Separate processes would cost each trial a context and copies of all inputs, which takes longer than
+the whole screening. Configurations of one source therefore share a process (`trial_process`) and
+its buffers. Every trial is checked on the class that is cheapest to check; only a trial that may
+become the best is checked on all classes. The times order trials and are never a verdict's.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from harness.correctness.tolerance import Tolerance
 from harness.formats import file_copy
 from harness.isolation.rpc import PeerDied, PeerError
 from harness.loop import start_kernel
-from harness.loop.trial_process import Entry, Lane
+from harness.loop.trial_process import LoadedTrial, TrialProcess
 from harness.runners.oracle_client import Oracle
 from harness.runners.session import Session
 from harness.timing.paired_timing import ClassTiming
@@ -32,20 +31,20 @@ from harness.timing.plan import Plan
 from harness.timing.quick_timing import BLOCKS, QuickTimer
 
 HOLD_S = 30.0
-"""So long one process keeps a card before others get their turn."""
+"""After this time the card is released once, so that other processes get a turn."""
 LIMIT_S = 120.0
-"""A trial that hangs costs no more; above `HOLD_S` and what a right one may take."""
+"""Limit of one trial; above `HOLD_S` and above what a working trial takes."""
 ROUNDS = 4
 
 
 class WrongResult(Exception):
-    """A trial ran and computed something else."""
+    """A trial ran and computed a wrong result."""
 
 
 class TrialTurns:
-    """The bench of a loop's trials on one card; close it to give the card back.
+    """Screens trials in one process on one card; close it to release the card.
 
-    `start` is a folder with the starting source, `key` the name of what was compiled of it.
+    `start` is a folder with the starting source, `key` names what was compiled of it.
     """
 
     def __init__(self, stage: Session, oracle: Oracle, budget: Tolerance, ahead: Ahead | None,
@@ -53,96 +52,98 @@ class TrialTurns:
         self.stage, self.oracle, self.budget, self.ahead = stage, oracle, budget, ahead
         self.cases, self.plan = cases, plan
         self._start_tree, self._start_key = start, key
-        self.known: dict[str, Errors] = {}
-        """By class what was last found: of the same outputs it need not be worked out again."""
-        self.shared_before = False
-        """Whether the last trial worked on buffers that another one may have spoilt."""
-        self._ran = 0
+        self.last_errors: dict[str, Errors] = {}
+        """By class: the errors last found, which also hold for identical outputs."""
+        self.buffers_used_before = False
+        """Whether an earlier trial may have damaged the buffers that the last trial used."""
+        self._trials_in_process = 0
         self._number = 0
         self._session: ExitStack | None = None
-        self._lane: Lane | None = None
-        self._start: Entry | None = None
-        self._since = 0.0
+        self._process: TrialProcess | None = None
+        self._start: LoadedTrial | None = None
+        self._opened_at = 0.0
         self._start_ran = False
         self._cheapest = min(cases, key=lambda case: case.footprint)
-        file_copy.remove(Path(stage.settings.scratch) / "turns")  # of one that was killed
+        file_copy.remove(Path(stage.settings.scratch) / "turns")  # left by a killed loop
 
     def close(self) -> None:
-        """End the process and let go of the card."""
+        """End the process and release the card."""
         if self._session is not None:
             self._session.close()
-        self._session = self._lane = self._start = None
-        self._ran = 0
+        self._session = self._process = self._start = None
+        self._trials_in_process = 0
 
     @contextmanager
     def trial(self, source: bytes, key: str) -> Iterator[RunningTrial]:
-        """Yield a trial of a source; whatever it raises, the next one finds a working bench.
+        """Yield a trial of a source; whatever it raises, the next trial finds a working process.
 
-        Raises PeerError and PeerDied when it fails, BuildError, and what a sick machine raises:
-        who fails with the process fails only if the start still runs in another one.
+        Raises PeerError and PeerDied when the trial fails, BuildError, and the faults of a machine:
+        a trial that fails with its process is blamed only if the start runs in another process.
         """
-        lane = self._opened()
-        self.shared_before = lane.shares and self._ran > 0
-        self._ran += 1
+        process = self._open()
+        self.buffers_used_before = process.shares_buffers and self._trials_in_process > 0
+        self._trials_in_process += 1
         self._number += 1
         tree = self.stage.folder("turns") / str(self._number)
         shutil.copytree(self._start_tree, tree, symlinks=True,
                         ignore=shutil.ignore_patterns(".git"))
         (tree / self.stage.target.source).write_bytes(source)
-        entry = Entry(number=self._number, config={}, key=key, tree=tree)
+        loaded = LoadedTrial(number=self._number, key=key, tree=tree)
         try:
-            yield RunningTrial(self, lane, entry)
-            lane.leave(entry)
+            yield RunningTrial(self, process, loaded)
+            process.unload(loaded)
         except (PeerError, PeerDied) as error:
-            lane.broken(entry, error)
-            self._ready(lane)
+            process.recover(loaded, error)
+            self._prepare_start(process)
             raise
         except BaseException:
             self.close()
             raise
         finally:
             file_copy.remove(tree)
-            if time.monotonic() - self._since > HOLD_S:
-                self.close()
+            self._release_if_due()
 
-    def _opened(self) -> Lane:
-        """Return the lane, with the card's lock held and the start ready to be timed."""
-        if time.monotonic() - self._since > HOLD_S:
+    def _release_if_due(self) -> None:
+        if time.monotonic() - self._opened_at > HOLD_S:
             self.close()
-        if self._lane is None:
+
+    def _open(self) -> TrialProcess:
+        """Return the process, with the card's lock held and the start ready to be timed."""
+        self._release_if_due()
+        if self._process is None:
             limits = self.stage.runners.limits
             with ExitStack() as session:
                 held = session.enter_context(self.stage.working())
                 session.enter_context(self.budget)
-                self._lane = Lane(
+                self._process = TrialProcess(
                     self.stage, "turns", self.ahead, self.cases, self.plan,
-                    replace(limits, wall_s=min(limits.wall_s, LIMIT_S)), held, 1)
-                session.callback(self._lane.close)
+                    replace(limits, wall_s=min(limits.wall_s, LIMIT_S)), held)
+                session.callback(self._process.close)
                 self._session = session.pop_all()
-            self._since = time.monotonic()
-        self._ready(self._lane)
-        return self._lane
+            self._opened_at = time.monotonic()
+        self._prepare_start(self._process)
+        return self._process
 
-    def _ready(self, lane: Lane) -> None:
-        """Have the start ready to be timed in the lane's process, in another one if that fails.
+    def _prepare_start(self, process: TrialProcess) -> None:
+        """Load and warm the start in the current process; try another process if that fails.
 
-        Raises IncumbentFault or DeviceFault when it runs in neither.
+        Raises IncumbentFault or DeviceFault when the start runs in neither.
         """
         if self._start is None:
-            self._start = Entry(number=0, config={}, key=self._start_key, tree=self._start_tree)
+            self._start = LoadedTrial(number=0, key=self._start_key, tree=self._start_tree)
         start, tries = self._start, 0
         try:
-            while start.generation != lane.generation:
+            while start.generation != process.generation:
                 tries += 1
                 try:
-                    lane.begin(start)
-                    lane.warm(start)
-                    for solo in start.solos:
-                        solo.block()
+                    process.load(start)
+                    process.warm(start)
+                    for timer in start.timers:
+                        timer.block()
                 except start_kernel.FAILURES as error:
                     if tries == start_kernel.TRIES:
                         raise start_kernel.fault(self.stage, error, ran=self._start_ran) from None
-                    lane.restart()
+                    process.restart()
         except BaseException:
             self.close()
             raise
@@ -150,91 +151,91 @@ class TrialTurns:
 
 
 class RunningTrial:
-    """One trial under way."""
+    """One trial in progress."""
 
-    def __init__(self, turns: TrialTurns, lane: Lane, entry: Entry) -> None:
-        self._turns, self._lane, self._entry = turns, lane, entry
+    def __init__(self, turns: TrialTurns, process: TrialProcess, loaded: LoadedTrial) -> None:
+        self._turns, self._process, self._loaded = turns, process, loaded
         self.errors: dict[str, Errors] = {}
         """By class that it was checked on."""
 
     def first(self) -> dict[str, float]:
-        """Load it, check it on the cheapest class, and return the nanoseconds of its first blocks.
+        """Load the trial, check its cheapest class, and return by class the ns of its first blocks.
 
         Raises WrongResult.
         """
-        self._lane.begin(self._entry)
+        self._process.load(self._loaded)
         self._check(self._turns._cheapest)
-        self._lane.warm(self._entry)
-        return {solo.case.config_class: min(solo.block() for _ in range(BLOCKS))
-                for solo in self._entry.solos}
+        self._process.warm(self._loaded)
+        return {timer.case.config_class: min(timer.block() for _ in range(BLOCKS))
+                for timer in self._loaded.timers}
 
     def beside(self) -> dict[str, ClassTiming]:
-        """Time it in turns with the start, who goes first in turns as well.
+        """Time the trial in turns with the start, in alternating order.
 
-        If the start fails, both are begun anew; what it fails beside again, alone it does run, is
-        to blame. Raises PeerError and PeerDied.
+        If the start fails, both are loaded into a new process. A trial beside which the start fails
+        again, though it runs alone, is to blame. Raises PeerError and PeerDied.
         """
         try:
-            return self._beside()
+            return self._time()
         except _StartFailed:
-            self._lane.restart()
-            self._turns._ready(self._lane)
-            self._lane.again(self._entry)
+            self._process.restart()
+            self._turns._prepare_start(self._process)
+            self._process.reload(self._loaded)
         try:
-            return self._beside()
+            return self._time()
         except _StartFailed as failed:
-            self._lane.restart()
+            self._process.restart()
             raise PeerError(f"the start fails beside it: {failed}") from None
 
-    def _beside(self) -> dict[str, ClassTiming]:
+    def _time(self) -> dict[str, ClassTiming]:
         start = self._turns._start
         assert start is not None
         timings = {}
-        for ours, theirs in zip(self._entry.solos, start.solos, strict=True):
-            taken: list[tuple[float, float]] = []
+        for own_timer, start_timer in zip(self._loaded.timers, start.timers, strict=True):
+            rounds: list[tuple[float, float]] = []
             for number in range(ROUNDS):
                 if number % 2:
-                    other = _block_of_start(theirs)
-                    taken.append((ours.block(), other))
+                    start_ns = _block_of_start(start_timer)
+                    rounds.append((own_timer.block(), start_ns))
                 else:
-                    own = ours.block()
-                    taken.append((own, _block_of_start(theirs)))
-            name = ours.case.config_class
+                    own_ns = own_timer.block()
+                    rounds.append((own_ns, _block_of_start(start_timer)))
+            name = own_timer.case.config_class
             timings[name] = ClassTiming(
-                config_class=name, candidate_us=median(own for own, _ in taken) / 1e3,
-                incumbent_us=median(other for _, other in taken) / 1e3,
-                log_ratios=tuple(math.log(other / own) for own, other in taken))
+                config_class=name, candidate_us=median(own_ns for own_ns, _ in rounds) / 1e3,
+                incumbent_us=median(start_ns for _, start_ns in rounds) / 1e3,
+                log_ratios=tuple(math.log(start_ns / own_ns) for own_ns, start_ns in rounds))
         return timings
 
     def check(self) -> None:
-        """Check it on every class that it was not checked on yet. Raises WrongResult."""
+        """Check the classes that were not checked yet. Raises WrongResult."""
         for case in self._turns.cases:
             if case.config_class not in self.errors:
                 self._check(case)
 
     def _check(self, case: Case) -> None:
-        turns, entry = self._turns, self._entry
-        assert entry.peer is not None and entry.kernel is not None
-        if self._lane.shares:
-            answer = entry.peer.ask("recall", case=case.id, tensors=case.tensors)
-            known = turns.known.get(case.config_class)
+        turns, loaded = self._turns, self._loaded
+        assert loaded.peer is not None and loaded.kernel is not None
+        if self._process.shares_buffers:
+            answer = loaded.peer.ask("recall", case=case.id, tensors=case.tensors)
+            known = turns.last_errors.get(case.config_class)
             errors = turns.oracle.judge(case, answer.get("outputs"), known, outputs_only=True)
-            turns.known[case.config_class] = errors
+            turns.last_errors[case.config_class] = errors
         else:
-            answer = entry.peer.ask("call", case=case.id, tensors=case.tensors)
+            answer = loaded.peer.ask("call", case=case.id, tensors=case.tensors)
             errors = turns.oracle.judge(case, answer.get("outputs"))
-        judged = turns.budget.judge(case, errors, entry.kernel, self._lane.held)
+        judged = turns.budget.judge(case, errors, loaded.kernel, self._process.held)
         if judged is None or not judged.right:
             raise WrongResult(f"wrong result on class {case.config_class}")
         self.errors[case.config_class] = judged
 
 
 class _StartFailed(Exception):
-    """Beside a trial the start has failed."""
+    """The start failed while it was timed beside a trial."""
 
 
-def _block_of_start(solo: QuickTimer) -> float:
+def _block_of_start(timer: QuickTimer) -> float:
     try:
-        return solo.block()
+        return timer.block()
     except (PeerError, PeerDied) as error:
         raise _StartFailed(error.what) from None

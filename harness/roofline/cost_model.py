@@ -1,15 +1,15 @@
-"""How long a target should take on a card that may not be here: an analytic prediction.
+"""Predict analytically how long a target takes on a card, which need not be present.
 
-A call launches kernels; each takes, besides its launch, the cube root of the sum of the cubes of
-what could hold it up (`harness.roofline.cost_terms`): these overlap, though not perfectly, and
-none can be beaten. Never below the physical floor of `roofline`.
+A call launches kernels. Each takes its launch time plus the cube root of the sum of the cubes of
+the terms that may bound it (`harness.roofline.cost_terms`): the terms overlap, though not
+perfectly, and none can be beaten. A prediction is never below the physical floor of `ceilings`.
 
-Against 41 latencies of softmax and matmul kernels measured on an H200 (bench/cost_model.py):
-typically off by a factor of 1.18, at most 1.88, and 91 % of pairs of configurations in the right
-order. No constant was fitted, but the term for the near cache was added after a first look at these
-points (1.23 and 2.53 before), so that they are no independent test. No other card was at hand. A
-config's masks, redundant threads, bank conflicts and uneven programs are in no term: trust the
-order more than a latency, and a measurement more than both.
+Against 41 latencies of softmax and matmul kernels measured on an H200 (bench/cost_model.py), the
+prediction is typically off by a factor of 1.18, at most 1.88, and orders 91 % of pairs of
+configurations correctly. No constant was fitted, but the term for the near cache was added after a
+first look at these points (1.23 and 2.53 before), so they are no independent test. No other card
+was available. Masks, redundant threads, bank conflicts and uneven programs are in no term: the
+order is more reliable than a latency, and a measurement more than both.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """A predicted latency of one class, and what holds it up most.
+    """A predicted latency of one class, and the term that bounds it most.
 
-    Its kind cannot be set: a prediction is never called a measurement.
+    Its `latency_kind` cannot be set: a prediction is never called a measurement.
     """
 
     config_class: str
@@ -51,8 +51,8 @@ class Prediction:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ranked(Generic[K]):
-    """One configuration among others: the weighted geometric mean over classes, or why not."""
+class RankedCandidate(Generic[K]):
+    """One candidate's predicted latency, the weighted geometric mean over classes, or why not."""
 
     key: K
     latency_us: float | None
@@ -63,28 +63,29 @@ class Ranked(Generic[K]):
 
 def predict(target: Target, config_class: ConfigClass, resources: Sequence[KernelResources],
             card: CardModel, *, cold: bool = True) -> Prediction | None:
-    """Return the predicted latency of a call, None where a launch is not known or not possible.
+    """Return the predicted latency of a call, None where a launch is unknown or impossible.
 
-    `resources` are of `aot.inspect` for the card's architecture; those of other classes are left
-    out. Of an autotuned kernel the best config counts. Several launches share the work evenly.
-    `cold` is a call that finds nothing in the cache. Raises InputError for another architecture.
+    `resources` come from `triton_aot.inspect` for the card's architecture; those of other classes
+    are ignored. The best config of an autotuned kernel counts. Several launches share the work
+    evenly. `cold`: the call finds nothing in the cache. Raises InputError for another architecture.
     """
-    mine = [one for one in resources
-            if one.config_class == config_class.name and not one.caught]
-    if wrong := {one.arch for one in mine} - {card.arch}:
+    of_class = [kernel for kernel in resources
+                if kernel.config_class == config_class.name and not kernel.caught]
+    if wrong := {kernel.arch for kernel in of_class} - {card.arch}:
         raise InputError(f"compiled for {', '.join(sorted(wrong))}, {card.name} is {card.arch}")
     arch = archs.find(card.arch)
-    launches = list(_launches(mine))
+    launches = list(_launches(of_class))
     if arch is None or not launches:
         return None
     work = _work_of(target, config_class, card, len(launches))
     parts: dict[str, float] = {}
     total = 0.0
     for configs in launches:
-        able = [one for one in configs if not launch_limits.reasons(arch, one)]
-        if not able:
+        launchable = [kernel for kernel in configs if not launch_limits.reasons(arch, kernel)]
+        if not launchable:
             return None
-        best = min((cost_terms.parts(one, work, card, arch, cold=cold) for one in able), key=_total)
+        best = min((cost_terms.parts(kernel, work, card, arch, cold=cold)
+                    for kernel in launchable), key=_total)
         for name, value in best.items():
             parts[name] = parts.get(name, 0.0) + value
         total += _total(best)
@@ -96,39 +97,39 @@ def predict(target: Target, config_class: ConfigClass, resources: Sequence[Kerne
 
 
 def rank(target: Target, candidates: Mapping[K, Sequence[KernelResources]], card: CardModel, *,
-         cold: bool = True) -> tuple[Ranked[K], ...]:
+         cold: bool = True) -> tuple[RankedCandidate[K], ...]:
     """Return candidates in order of their predicted latency, those that cannot be launched last.
 
-    One whose resources lack a class has no latency and stands before those that cannot run.
+    A candidate whose resources lack a class has no latency and comes before those that cannot run.
     """
-    found = [_ranked(key, target, resources, card, cold)
-             for key, resources in candidates.items()]
-    return tuple(sorted(found, key=lambda one: (
-        bool(one.reasons), math.inf if one.latency_us is None else one.latency_us)))
+    ranked = [_ranked(key, target, resources, card, cold)
+              for key, resources in candidates.items()]
+    return tuple(sorted(ranked, key=lambda each: (
+        bool(each.reasons), math.inf if each.latency_us is None else each.latency_us)))
 
 
 def _ranked(key: K, target: Target, resources: Sequence[KernelResources], card: CardModel,
-            cold: bool) -> Ranked[K]:
+            cold: bool) -> RankedCandidate[K]:
     if reasons := launch_limits.of_all(resources):
-        return Ranked(key=key, latency_us=None, reasons=reasons)
-    made = [predict(target, one, resources, card, cold=cold) for one in target.classes]
-    known = tuple(one for one in made if one is not None)
-    if len(known) < len(made):
-        return Ranked(key=key, latency_us=None, predictions=known)
-    mean = stats.weighted_mean([math.log(one.latency_us) for one in known],
-                               [one.weight for one in target.classes])
-    return Ranked(key=key, latency_us=math.exp(mean), predictions=known)
+        return RankedCandidate(key=key, latency_us=None, reasons=reasons)
+    predictions = [predict(target, each, resources, card, cold=cold) for each in target.classes]
+    known = tuple(each for each in predictions if each is not None)
+    if len(known) < len(predictions):
+        return RankedCandidate(key=key, latency_us=None, predictions=known)
+    mean = stats.weighted_mean([math.log(each.latency_us) for each in known],
+                               [each.weight for each in target.classes])
+    return RankedCandidate(key=key, latency_us=math.exp(mean), predictions=known)
 
 
 def _launches(resources: Sequence[KernelResources]) -> Iterable[list[KernelResources]]:
-    """Yield the configs of each launch: a config seen before is a launch of its own."""
+    """Yield the configs of each launch: a repeated config belongs to the next launch."""
     group: list[KernelResources] = []
-    for one in resources:
-        if group and (one.kernel != group[0].kernel or not one.config
-                      or one.config in {seen.config for seen in group}):
+    for kernel in resources:
+        if group and (kernel.kernel != group[0].kernel or not kernel.config
+                      or kernel.config in {earlier.config for earlier in group}):
             yield group
             group = []
-        group.append(one)
+        group.append(kernel)
     if group:
         yield group
 

@@ -1,17 +1,17 @@
-"""What can hold a launch up, in microseconds each: the terms of `harness.roofline.cost_model`.
+"""The terms of `harness.roofline.cost_model`: what may bound one launch, in microseconds each.
 
-- memory: bytes that must move, at the share of the published bandwidth that a copy reaches;
-- cache: bytes that programs load, at a share of the last-level cache's published rate. Matrix
-  products load what their tiles need for the operations of the task; others load every input once
-  in each loop that loads, from the multiprocessor's own cache where that keeps it from the loop
-  before;
-- spills: spilled bytes of each turn of the longest loop, at the last-level cache's published rate;
+- memory: the bytes that must move, at the share of the published bandwidth that a copy reaches;
+- cache: the bytes that programs load, at a share of the last-level cache's published rate. Matrix
+  products load what their tiles need for the task's operations; other kernels load every input once
+  in each loop that loads, from the multiprocessor's own cache where the loop before left it there;
+- spills: the spilled bytes of each iteration of the longest loop, at the last-level cache's
+  published rate;
 - arithmetic: the task's operations at the rate of the instructions in the code (warp-group,
-  warp-wide or plain), of a vector unit where there are no matrix instructions, with as many
-  multiprocessors as have a program, and the last of them waiting for the fullest one;
-- issue: instructions of all warps at the multiprocessors' issue rate;
-- latency: a program waits in each turn of a loop for its loads, fewer times where loads are wider
-  or pipelined; programs run as many at a time as fit (occupancy), the others after them.
+  warp-wide or plain), at a vector unit's rate without matrix instructions. Only multiprocessors
+  with a program count, and all of them wait for the fullest one;
+- issue: the instructions of all warps at the multiprocessors' issue rate;
+- latency: a program waits for its loads in each iteration of a loop, fewer times where loads are
+  wider or pipelined. Occupancy says how many programs run at a time; the others follow.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ LAUNCH_US = 2.0
 COPY = 0.88
 """A device copy on an H200 reaches 4,227 of 4,800 GB/s."""
 CACHE = 0.37
-"""An A100's last-level cache gives 5,120 bytes a clock (its whitepaper), of 108 x 128 counted."""
+"""An A100's last-level cache delivers 5,120 bytes a clock (its whitepaper) of 108 x 128."""
 MEMORY_NS, CACHE_NS, NEAR_NS = 700.0, 300.0, 40.0
-"""A load under load; idle ones take some 500 and 200 ns, and 35 cycles in the near cache."""
+"""Loads on a busy card; on an idle one about 500 ns, 200 ns, and 35 cycles in the near cache."""
 CYCLES = 2.0
-"""Cycles between a warp's instructions: a dependent one waits four, some are independent."""
+"""Cycles between a warp's instructions: a dependent one waits four cycles, some are independent."""
 ISSUE = 0.6
 """The share of issue slots that straight code fills."""
 HIDING = 8
 """Warps that keep a multiprocessor's four partitions busy: two each; warp groups need four."""
 MATRIX = {"wgmma": 0.75, "tcgen05": 0.75, "mma": 0.8, "mfma": 0.5, "wmma": 0.5, "": 0.5}
 """Share of the peak that products reach: cuBLAS takes 185 us for a bf16 4096-cube on an H200. The
-others are guesses from what libraries reach."""
+other values are guesses from what libraries reach."""
 OLD_MATRIX = {"sm_90": 0.5, "sm_100": 0.25}
-"""mma.sync where the peak is for newer instructions: 62 % of it at best on Hopper (Luo et al.,
+"""Share of mma.sync where the peak is for newer instructions: at best 62 % on Hopper (Luo et al.,
 "Benchmarking and dissecting the Nvidia Hopper GPU architecture", 2024); Blackwell's is a guess."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchWork:
-    """What one launch has to do: operations, bytes, and the peaks (TFLOP/s) for its dtypes."""
+    """The work of one launch: operations, bytes, and the peaks (TFLOP/s) for its dtypes."""
 
     flops: float
     reads: float
@@ -55,74 +55,74 @@ class LaunchWork:
     vector_tflops: float
 
 
-def parts(one: KernelResources, work: LaunchWork, card: CardModel, arch: Arch, *,
+def parts(kernel: KernelResources, work: LaunchWork, card: CardModel, arch: Arch, *,
           cold: bool) -> dict[str, float]:
-    """Return every term of a launch; `cold` finds nothing in the last-level cache."""
-    programs = max(1, one.programs or card.multiprocessors)
-    warps = max(1, -(-one.threads // arch.warp))
-    fitting = max(1, int((one.occupancy or 0.0) * arch.warps + 0.5) // warps)
+    """Return every term of a launch (us); `cold`: it finds nothing in the last-level cache."""
+    programs = max(1, kernel.programs or card.multiprocessors)
+    warps = max(1, -(-kernel.threads // arch.warp))
+    fitting = max(1, int((kernel.occupancy or 0.0) * arch.warps + 0.5) // warps)
     fullest = -(-programs // card.multiprocessors)
     full = fullest * card.multiprocessors / programs
     busy = min(1.0, min(fitting, fullest) * warps
-               / (HIDING / 2 if one.matrix == "wgmma" else HIDING))
-    turns = [_turns(part, one, work, programs) for part in one.sections]
+               / (HIDING / 2 if kernel.matrix == "wgmma" else HIDING))
+    turns = [_turns(part, kernel, work, programs) for part in kernel.sections]
     instructions = sum(part.instructions * count
-                       for part, count in zip(one.sections, turns, strict=True))
+                       for part, count in zip(kernel.sections, turns, strict=True))
     issue_ghz = card.clock_mhz / 1e3 * ISSUE * (4 if arch.backend == "cuda" else 1)
     moved = work.reads + work.writes
     far = moved if cold or moved > card.cache_bytes else 0.0
-    near = _stays_near(one, work, arch, programs, fitting)
+    near = _stays_near(kernel, work, arch, programs, fitting)
     return {
         "launch": LAUNCH_US,
         "memory": far / (card.gb_per_s * COPY) / 1e3,
-        "cache": (_loaded(one, work, near) + work.writes) / (card.cache_gb_per_s * CACHE) / 1e3,
-        "spills": (one.spills or 0) * one.threads * programs * max(turns, default=1.0)
+        "cache": (_loaded(kernel, work, near) + work.writes) / (card.cache_gb_per_s * CACHE) / 1e3,
+        "spills": (kernel.spills or 0) * kernel.threads * programs * max(turns, default=1.0)
         / card.cache_gb_per_s / 1e3,
-        "arithmetic": full * work.flops / (_tflops(one, work, card) * busy) / 1e6,
+        "arithmetic": full * work.flops / (_tflops(kernel, work, card) * busy) / 1e6,
         "issue": full * instructions * warps * programs / card.multiprocessors / issue_ghz / 1e3,
         "latency": max(1.0, programs / (card.multiprocessors * fitting))
-        * _program_ns(one, turns, card, MEMORY_NS if far else CACHE_NS, near) / 1e3}
+        * _program_ns(kernel, turns, card, MEMORY_NS if far else CACHE_NS, near) / 1e3}
 
 
-def _turns(part: Section, one: KernelResources, work: LaunchWork, programs: int) -> float:
-    """Return how often one program runs through a section, as far as the work tells."""
+def _turns(part: Section, kernel: KernelResources, work: LaunchWork, programs: int) -> float:
+    """Return how often one program runs a section, estimated from the work."""
     if part.loop and part.flops:
         return max(1.0, work.flops / (programs * part.flops))
-    if part.loop and part.load_bytes and not one.matrix:
-        return max(1.0, work.reads / (programs * one.threads * part.load_bytes))
+    if part.loop and part.load_bytes and not kernel.matrix:
+        return max(1.0, work.reads / (programs * kernel.threads * part.load_bytes))
     return 1.0
 
 
-def _stays_near(one: KernelResources, work: LaunchWork, arch: Arch, programs: int,
+def _stays_near(kernel: KernelResources, work: LaunchWork, arch: Arch, programs: int,
                 fitting: int) -> bool:
-    """Return whether what resident programs read stays in the near cache for their next loop."""
-    taken = one.shared_bytes if arch.backend == "cuda" else 0
+    """Return whether data of resident programs stay in the near cache for their next loop."""
+    taken = kernel.shared_bytes if arch.backend == "cuda" else 0
     return fitting * (work.reads / programs + taken) <= arch.near
 
 
-def _loaded(one: KernelResources, work: LaunchWork, near: bool) -> float:
-    """Return the bytes that all programs load, from wherever but the near cache."""
-    for part in one.sections:
+def _loaded(kernel: KernelResources, work: LaunchWork, near: bool) -> float:
+    """Return the bytes that all programs load from beyond the near cache."""
+    for part in kernel.sections:
         if part.flops and part.load_bytes:
-            return max(work.reads, work.flops / part.flops * part.load_bytes * one.threads)
-    loops = sum(part.loop and part.load_bytes > 0 for part in one.sections)
+            return max(work.reads, work.flops / part.flops * part.load_bytes * kernel.threads)
+    loops = sum(part.loop and part.load_bytes > 0 for part in kernel.sections)
     return work.reads * (1 if near else max(1, loops))
 
 
-def _tflops(one: KernelResources, work: LaunchWork, card: CardModel) -> float:
-    share = OLD_MATRIX.get(card.arch, MATRIX["mma"]) if one.matrix == "mma" \
-        else MATRIX.get(one.matrix, 0.5)
-    return share * (work.matrix_tflops if one.matrix else work.vector_tflops)
+def _tflops(kernel: KernelResources, work: LaunchWork, card: CardModel) -> float:
+    share = OLD_MATRIX.get(card.arch, MATRIX["mma"]) if kernel.matrix == "mma" \
+        else MATRIX.get(kernel.matrix, 0.5)
+    return share * (work.matrix_tflops if kernel.matrix else work.vector_tflops)
 
 
-def _program_ns(one: KernelResources, turns: list[float], card: CardModel, first_ns: float,
+def _program_ns(kernel: KernelResources, turns: list[float], card: CardModel, first_ns: float,
                 near: bool) -> float:
-    """Return how long one program takes by itself, its first loop that loads from afar."""
+    """Return how long one program takes alone (ns); its first loop loads from afar."""
     total, wait_ns = 0.0, first_ns
-    for part, count in zip(one.sections, turns, strict=True):
+    for part, count in zip(kernel.sections, turns, strict=True):
         step_ns = part.instructions * CYCLES * 1e3 / card.clock_mhz
         if part.flops and part.load_bytes:
-            step_ns += CACHE_NS / max(1, one.stages - 1)
+            step_ns += CACHE_NS / max(1, kernel.stages - 1)
         elif part.load_bytes:
             step_ns += wait_ns
             if part.loop:

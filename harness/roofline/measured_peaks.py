@@ -1,8 +1,8 @@
-"""What a card reaches when it has nothing else to do: measured once, cached for this machine.
+"""The rates that an idle card reaches: measured once, cached for this machine.
 
-Evidence and no floor: a card under a power cap or beside others reaches less than it might, and a
-latency is withheld by the published peaks of `roofline` alone. Measured under the device's lock, in
-a guarded child of ours; what fails there costs the lines of evidence and nothing else.
+They are the roofline and evidence, not the floor: a card under a power cap or beside other work
+reaches less than it could, so latencies are withheld by the published peaks of `ceilings` alone.
+They are measured under the device's lock in a guarded child; a failure there costs nothing else.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ SOURCE = Path(harness.__file__).parent / "child" / "measure_peaks.py"
 PRECISIONS = ("bf16", "fp16", "tf32", "fp8", "fp32")
 OF_DTYPE = {"bfloat16": ("bf16",), "float16": ("fp16",), "float32": ("tf32", "fp32"),
             "float8_e4m3fn": ("fp8",), "float8_e5m2": ("fp8",)}
-"""What products of a dtype may run at, as the floor counts it."""
+"""The precisions in which products of a dtype may run, as the floor counts them."""
 RETRY_S = 3600.0
-"""After a failure nobody tries again for so long: every verdict would wait for it."""
+"""Time without another attempt after a failure: every verdict would wait for it."""
 TIMES_CACHE = 4
-"""A copy must be so many times larger than the last cache, or that is what is measured."""
+"""A copy is at least this many times larger than the last cache, or the cache is measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """Sizes to try, how long questions are begun (s), and when it is over whatever is left."""
+    """Sizes to try, how long new questions are started (s), and the limit of the whole (s)."""
 
     copies: tuple[int, ...] = (1 << 28, 1 << 30, 1 << 32)
     squares: tuple[int, ...] = (8192, 4096)
@@ -55,9 +55,9 @@ class Effort:
 
 @dataclass(frozen=True, kw_only=True)
 class GpuCeilings:
-    """The best rates seen: GB/s of a copy, read and written, and TFLOP/s of products.
+    """The best measured rates: GB/s of a copy (read and written) and TFLOP/s of products.
 
-    `missing` says why a rate is not known; `at` is UTC.
+    `missing` says why a rate is unknown; `at` is UTC.
     """
 
     card: str
@@ -72,69 +72,70 @@ class GpuCeilings:
             raise ValueError("a rate is a positive number")
 
     def precision(self, target: Target) -> str:
-        """Return which products of a target's dtypes are the fastest, "" where none is known."""
+        """Return the fastest precision for a target's dtypes, "" where none was measured."""
         dtypes = {arg.dtype for arg in target.args if arg.kind != "scalar"}
-        known = [one for dtype in dtypes for one in OF_DTYPE.get(dtype, ()) if one in self.tflops]
-        return max(known, key=lambda one: self.tflops[one], default="")
+        known = [precision for dtype in dtypes for precision in OF_DTYPE.get(dtype, ())
+                 if precision in self.tflops]
+        return max(known, key=lambda precision: self.tflops[precision], default="")
 
 
 def cached(device: Device) -> GpuCeilings | None:
-    """Return what was measured of a card on this machine before; measures nothing."""
+    """Return a card's cached peaks on this machine, None if there are none; measure nothing."""
     try:
         return from_json(_path(device).read_bytes(), GpuCeilings)
     except (OSError, ConvertError):
         return None  # not measured yet, or a file of another version
 
 
-def measured(device: Device, place: Place, held: DeviceLock, *, zygote: Zygote | None = None,
+def get_or_measure(device: Device, place: Place, held: DeviceLock, *, zygote: Zygote | None = None,
              effort: Effort | None = None, cancel: threading.Event | None = None,
              ) -> GpuCeilings | None:
-    """Return a card's ceilings from the cache, else measured now; None where that fails.
+    """Return a card's peaks from the cache, or measure them now; None where that fails.
 
-    Raises Cancelled when cancelled, and nothing else.
+    Raises only Cancelled.
     """
-    if found := cached(device):
-        return found
+    if peaks := cached(device):
+        return peaks
     path = _path(device)
     failed = path.with_suffix(".failed")
     with contextlib.suppress(OSError):
         if time.time() - failed.stat().st_mtime < RETRY_S:
             return None
-    why, found = "", None
+    why, peaks = "", None
     try:
-        found = _measure(device, place, held, zygote, effort or Effort(), cancel)
+        peaks = _measure(device, place, held, zygote, effort or Effort(), cancel)
     except Cancelled:
         raise
     except (PeerError, PeerDied, EnvironmentFault, ConvertError, OSError) as error:
         why = str(error)
     with contextlib.suppress(OSError):  # it only costs the next measurement
         path.parent.mkdir(parents=True, exist_ok=True)
-        if found is None:
+        if peaks is None:
             failed.write_text(f"{plain(why, 400)}\n")
         else:
-            path.write_bytes(to_json(found))
-    return found
+            path.write_bytes(to_json(peaks))
+    return peaks
 
 
-def evidence(found: GpuCeilings | None, device: Device, target: Target) -> Iterator[Evidence]:
+def evidence(peaks: GpuCeilings | None, device: Device, target: Target) -> Iterator[Evidence]:
     """Yield the measured rates that bound a target, for a verdict."""
-    if found is None:
+    if peaks is None:
         return
-    card, which = datasheets.find(device.name), found.precision(target)
-    yield Evidence(kind="ceiling", detail=f"copy {_rate(found.copy_gb_per_s, 'B/s')} measured"
-                   + _share(found.copy_gb_per_s, card.gb_per_s if card else None, "B/s"))
+    card, which = datasheets.find(device.name), peaks.precision(target)
+    yield Evidence(kind="ceiling", detail=f"copy {_rate(peaks.copy_gb_per_s, 'B/s')} measured"
+                   + _share(peaks.copy_gb_per_s, card.gb_per_s if card else None, "B/s"))
     if which:
         peak = getattr(card, which, None) or (card.bf16 if card and which == "fp16" else None)
-        tflops = found.tflops[which]
+        tflops = peaks.tflops[which]
         yield Evidence(kind="ceiling", detail=f"{which} products {_rate(tflops * 1e3, 'FLOP/s')} "
                        "measured" + _share(tflops * 1e3, peak and peak * 1e3, "FLOP/s"))
 
 
-def words(found: GpuCeilings) -> str:
-    """Return a card's ceilings in a few words, as a listing tells them."""
-    best = [name for name in ("bf16", "fp16", "fp32") if name in found.tflops][:1]
-    return ", ".join([f"copy {_rate(found.copy_gb_per_s, 'B/s')}",
-                      *(f"{name} {_rate(found.tflops[name] * 1e3, 'FLOP/s')}" for name in best)])
+def summary(peaks: GpuCeilings) -> str:
+    """Return a card's peaks in a few words, for a listing."""
+    best = [name for name in ("bf16", "fp16", "fp32") if name in peaks.tflops][:1]
+    return ", ".join([f"copy {_rate(peaks.copy_gb_per_s, 'B/s')}",
+                      *(f"{name} {_rate(peaks.tflops[name] * 1e3, 'FLOP/s')}" for name in best)])
 
 
 def _measure(device: Device, place: Place, held: DeviceLock, zygote: Zygote | None,
@@ -150,21 +151,21 @@ def _measure(device: Device, place: Place, held: DeviceLock, zygote: Zygote | No
                   cancel=cancel) as child:
             ready = child.ask("ready", device=place.device)
             if not ready.get("no_gpu"):
-                return _asked(child, device, str(ready.get("torch", "")), effort)
+                return _ask_all(child, device, str(ready.get("torch", "")), effort)
     raise EnvironmentFault(f"torch reaches no GPU: {plain(str(ready['no_gpu']), 200)}")
 
 
-def _asked(child: Peer, device: Device, torch: str, effort: Effort) -> GpuCeilings:
-    """Ask for one rate after the other, as long as there is time; what was answered stays."""
+def _ask_all(child: Peer, device: Device, torch: str, effort: Effort) -> GpuCeilings:
+    """Ask for one rate after the other while there is time, and keep the answers."""
     until = time.monotonic() + effort.begin_s
     best: dict[str, float] = {}
     missing: dict[str, str] = {}
-    asked: list[tuple[str, dict[str, Any]]] = [
+    questions: list[tuple[str, dict[str, Any]]] = [
         *(("copy", {"op": "copy", "bytes": size}) for size in _sizes(device, effort)),
-        *((one, {"op": "product", "precision": one, "n": n})
-          for one in PRECISIONS for n in effort.squares)]
+        *((precision, {"op": "product", "precision": precision, "n": n})
+          for precision in PRECISIONS for n in effort.squares)]
     alive = True
-    for name, question in asked:
+    for name, question in questions:
         if not alive or time.monotonic() > until:
             missing.setdefault(name, "out of time")
             continue
@@ -197,9 +198,9 @@ def _rate_in(answer: dict[str, Any]) -> float:
 
 
 def _path(device: Device) -> Path:
-    """Return where a card's ceilings are: of this card, its driver, and our way to measure."""
-    told = to_json([device.name, device.uuid, _driver(device)]) + SOURCE.read_bytes()
-    key = hashlib.sha256(told).hexdigest()[:16]
+    """Return the cache file of a card: it depends on card, driver and the measuring program."""
+    identity = to_json([device.name, device.uuid, _driver(device)]) + SOURCE.read_bytes()
+    key = hashlib.sha256(identity).hexdigest()[:16]
     return ceilings.cache_directory() / f"ceilings-gpu-{key}.json"
 
 
@@ -217,5 +218,5 @@ def _share(rate: float, published: float | None, unit: str) -> str:
 
 
 def _rate(giga: float, unit: str) -> str:
-    """Return a rate given in units of 1e9 a second."""
+    """Format a rate given in units of 1e9 a second."""
     return f"{giga / 1e3:.3g} T{unit}" if giga >= 1e3 else f"{giga:.3g} G{unit}"

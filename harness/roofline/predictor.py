@@ -1,7 +1,7 @@
-"""Predictions where nothing is measured: of a verdict's candidate, of a loop's configurations.
+"""Predict latencies where nothing is measured: of a candidate, or of a loop's configurations.
 
-For a Triton target and a card that need not be here, by `cost_model`. What the card cannot launch
-is known for sure; how long the rest takes is a guess that orders and never decides.
+The predictions of `cost_model` are for a Triton target on a card that need not be present. What the
+card cannot launch is certain; latencies are estimates, which order candidates and never decide.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ from harness.target import Target
 from harness.timing import stats
 from harness.verdict import COMPILED, Evidence, Verdict
 
-NOT_LAUNCHED = "nothing is known of a launch"
+NOT_LAUNCHED = "no kernel launch was found"
 MOST_COMPILED = 8
+"""Lines of such evidence."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Foretold:
-    """What is predicted of one source on one card, latencies in microseconds.
+class SourcePrediction:
+    """The prediction for one source on one card, times in microseconds.
 
-    Without a latency `reasons` say why the card cannot launch it, or `error` why nobody can tell.
+    Without a latency, `reasons` say why the card cannot launch it, or `error` why it is unknown.
     """
 
     card: str
@@ -57,7 +58,7 @@ class Foretold:
 
     @property
     def note(self) -> str:
-        """What a verdict says of its latencies."""
+        """The note of a verdict with these latencies."""
         if self.latency_us is None:
             return f"no prediction for {self.card}: {self.error}"
         return (f"latencies are predicted for {self.card} from compiled code: nothing was "
@@ -71,9 +72,9 @@ class Foretold:
 
 
 def card_for(name: str, language: str) -> CardModel | None:
-    """Return the card that is to be predicted for, None for no name.
+    """Return the card to predict for, None for an empty name.
 
-    Raises InputError for a card that is not known and a target that is no Triton kernel.
+    Raises InputError for an unknown card and for a target that is not a Triton kernel.
     """
     if not name:
         return None
@@ -87,31 +88,34 @@ def card_for(name: str, language: str) -> CardModel | None:
     return card
 
 
-def of_tree(target: Target, tree: Path, card: CardModel, place: Place, *, cold: bool,
-            yields: Turnstile | None, cancel: threading.Event | None) -> Foretold:
-    """Compile a tree for a card and predict it. Raises Cancelled alone."""
+def predict_tree(target: Target, tree: Path, card: CardModel, place: Place, *, cold: bool,
+                 yields: Turnstile | None, cancel: threading.Event | None) -> SourcePrediction:
+    """Compile a tree for a card and predict it. Raises only Cancelled."""
     try:
-        found = triton_aot.inspect(target, tree, card.arch, Path(place.scratch) / "predict",
-                            python=place.python, env=place.env, yields=yields, cancel=cancel)
+        resources = triton_aot.inspect(
+            target, tree, card.arch, Path(place.scratch) / "predict", python=place.python,
+            env=place.env, yields=yields, cancel=cancel)
     except Cancelled:
         raise
     except (KoptError, OSError) as error:
-        return Foretold(card=card.name, error=str(error))
-    return foretell(target, found, card, cold=cold)
+        return SourcePrediction(card=card.name, error=str(error))
+    return predict_source(target, resources, card, cold=cold)
 
 
-def foretell(target: Target, resources: Sequence[KernelResources], card: CardModel, *,
-             cold: bool) -> Foretold:
-    """Return the prediction for what was compiled, over all classes of the target."""
-    [told] = cost_model.rank(target, {"": resources}, card, cold=cold)
-    if told.latency_us is None:
-        return Foretold(card=card.name, reasons=told.reasons, evidence=compiled(resources),
-                        error="" if told.reasons else NOT_LAUNCHED)
-    weights = [one.weight for one in target.classes]
-    return Foretold(card=card.name, latency_us=told.latency_us,
-                    floor_us=_mean([one.floor_us for one in told.predictions], weights),
-                    roofline_us=_mean([one.roofline_us for one in told.predictions], weights),
-                    predictions=told.predictions, evidence=compiled(resources))
+def predict_source(target: Target, resources: Sequence[KernelResources], card: CardModel, *,
+                   cold: bool) -> SourcePrediction:
+    """Return the prediction for compiled kernels, over all classes of the target."""
+    [ranked] = cost_model.rank(target, {"": resources}, card, cold=cold)
+    if ranked.latency_us is None:
+        return SourcePrediction(
+            card=card.name, reasons=ranked.reasons, evidence=compiler_evidence(resources),
+            error="" if ranked.reasons else NOT_LAUNCHED)
+    weights = [each.weight for each in target.classes]
+    return SourcePrediction(
+        card=card.name, latency_us=ranked.latency_us,
+        floor_us=_mean([each.floor_us for each in ranked.predictions], weights),
+        roofline_us=_mean([each.roofline_us for each in ranked.predictions], weights),
+        predictions=ranked.predictions, evidence=compiler_evidence(resources))
 
 
 def _mean(times_us: Sequence[float], weights: Sequence[float]) -> float | None:
@@ -121,65 +125,67 @@ def _mean(times_us: Sequence[float], weights: Sequence[float]) -> float | None:
     return math.exp(stats.weighted_mean([math.log(us) for us in times_us], weights))
 
 
-def compiled(resources: Sequence[KernelResources]) -> tuple[Evidence, ...]:
-    """Return what the compiler said of each kernel and class, no more than MOST_COMPILED lines.
+def compiler_evidence(resources: Sequence[KernelResources]) -> tuple[Evidence, ...]:
+    """Return what the compiler reports of each kernel and class, at most MOST_COMPILED lines.
 
-    Of an autotuned kernel the first config that can be launched stands for the others.
+    The first config of an autotuned kernel that can be launched represents the others.
     """
     groups: dict[tuple[str, str, str, bool], list[KernelResources]] = {}
-    for one in resources:
-        groups.setdefault((one.arch, one.kernel, one.config_class, bool(one.config)),
-                          []).append(one)
+    for each in resources:
+        groups.setdefault((each.arch, each.kernel, each.config_class, bool(each.config)),
+                          []).append(each)
     lines: dict[str, None] = {}
     for group in groups.values():
-        lines |= dict.fromkeys([_tuned(group)] if group[0].config else map(_compiled, group))
-    told = [plain(one, 400) for one in lines]
-    if len(told) > MOST_COMPILED:
-        told[MOST_COMPILED - 1:] = [f"and {len(told) - MOST_COMPILED + 1} more"]
-    return tuple(Evidence(kind=COMPILED, detail=one) for one in told)
+        lines |= dict.fromkeys([_describe_autotuned(group)] if group[0].config
+                               else map(_describe, group))
+    details = [plain(line, 400) for line in lines]
+    if len(details) > MOST_COMPILED:
+        details[MOST_COMPILED - 1:] = [f"and {len(details) - MOST_COMPILED + 1} more"]
+    return tuple(Evidence(kind=COMPILED, detail=detail) for detail in details)
 
 
-def _tuned(group: Sequence[KernelResources]) -> str:
-    able = next((one for one in group if (arch := archs.find(one.arch)) is None
-                 or not launch_limits.reasons(arch, one)), None)
-    if able is None:
-        return f"{_compiled(group[0])}; none of {len(group)} configs can be launched"
-    return (f"{_compiled(able)}; {able.config}, the first of {len(group)} configs that can be "
-            "launched")
+def _describe_autotuned(group: Sequence[KernelResources]) -> str:
+    launchable = next((each for each in group if (arch := archs.find(each.arch)) is None
+                       or not launch_limits.reasons(arch, each)), None)
+    if launchable is None:
+        return f"{_describe(group[0])}; none of {len(group)} configs can be launched"
+    return (f"{_describe(launchable)}; {launchable.config}, the first of {len(group)} configs "
+            "that can be launched")
 
 
-def _compiled(one: KernelResources) -> str:
-    what = f"{one.arch} {plain(one.kernel, 120)} ({plain(one.config_class, 80)})"
-    if one.error:
-        return f"{what}: does not compile: {one.error}"
-    registers = "registers not known" if one.registers is None else f"{one.registers} registers"
-    spills = "spills not known" if one.spills is None else f"{one.spills} bytes spilled"
-    occupancy = "not known" if one.occupancy is None else \
-        f"{100 * one.occupancy:.0f} %" + (f" ({one.limiter})" if one.limiter else "")
-    return (f"{what}: {registers}, {spills}, {one.shared_bytes} bytes of shared memory, "
+def _describe(compiled: KernelResources) -> str:
+    what = f"{compiled.arch} {plain(compiled.kernel, 120)} ({plain(compiled.config_class, 80)})"
+    if compiled.error:
+        return f"{what}: does not compile: {compiled.error}"
+    registers = "registers unknown" if compiled.registers is None \
+        else f"{compiled.registers} registers"
+    spills = "spills unknown" if compiled.spills is None else f"{compiled.spills} bytes spilled"
+    occupancy = "unknown" if compiled.occupancy is None else \
+        f"{100 * compiled.occupancy:.0f} %" + (f" ({compiled.limiter})" if compiled.limiter else "")
+    return (f"{what}: {registers}, {spills}, {compiled.shared_bytes} bytes of shared memory, "
             f"occupancy {occupancy}")
 
 
-def filled(verdict: Verdict, told: Foretold) -> Verdict:
-    """Return a correct verdict with predicted latencies: no outcome, no ratio, no speedup."""
-    if told.latency_us is None or not verdict.correct:
+def with_predictions(verdict: Verdict, prediction: SourcePrediction) -> Verdict:
+    """Return a correct verdict with predicted latencies, without outcome, ratio or speedup."""
+    if prediction.latency_us is None or not verdict.correct:
         return verdict
-    by = {one.config_class: one for one in told.predictions}
+    by = {each.config_class: each for each in prediction.predictions}
     rows = [replace(row, latency_us=by[row.config_class].latency_us,
                     floor_us=by[row.config_class].floor_us,
                     roofline_us=by[row.config_class].roofline_us,
                     pct_of_roofline=roofline.percent(
                         by[row.config_class].roofline_us, by[row.config_class].latency_us))
             for row in verdict.rows]
-    return replace(verdict, rows=tuple(rows), latency_us=told.latency_us, floor_us=told.floor_us,
-                   roofline_us=told.roofline_us,
-                   latency_kind="predicted", pct_of_roofline=told.pct_of_roofline)
+    return replace(verdict, rows=tuple(rows), latency_us=prediction.latency_us,
+                   floor_us=prediction.floor_us, roofline_us=prediction.roofline_us,
+                   latency_kind="predicted", pct_of_roofline=prediction.pct_of_roofline)
 
 
-class Foresight:
-    """Predicts many sources of one target on one card, compiled side by side when first asked for.
+class SourcePredictor:
+    """Predicts many sources of one target on one card, compiling them in parallel on demand.
 
-    Close it to end what still compiles.
+    Close it to end running compilations.
     """
 
     def __init__(self, target: Target, tree: Path, card: CardModel, scratch: Path, *, cold: bool,
@@ -189,36 +195,37 @@ class Foresight:
         self._tree, self._scratch = tree, scratch
         self._python, self._env = python, dict(env or {})
         self._yields, self._cancel = yields, cancel
-        self._known: dict[str, Foretold] = {}
+        self._known: dict[str, SourcePrediction] = {}
         self._zygote: Zygote | None = None
         self._ahead: Ahead | None = None
         self.problem = ""
-        """Why some source could not be predicted."""
+        """Why the first unpredictable source could not be predicted."""
 
     def remember(self, source: str, latency_us: float, roofline_us: float | None) -> None:
-        """Take over what was predicted before."""
-        self._known[_name(source)] = Foretold(card=self.card.name, latency_us=latency_us,
-                                              roofline_us=roofline_us)
+        """Reuse a recorded prediction."""
+        self._known[_name(source)] = SourcePrediction(card=self.card.name, latency_us=latency_us,
+                                                     roofline_us=roofline_us)
 
     def expect(self, sources: Sequence[str]) -> None:
-        """Have sources compiled in the background."""
+        """Compile sources in the background."""
         for source in sources:
             if _name(source) not in self._known:
                 self._compiler().expect(source)
 
-    def of(self, source: str) -> Foretold:
-        """Return what is predicted of a source, compiled now if it was not. Raises Cancelled."""
+    def of(self, source: str) -> SourcePrediction:
+        """Return the prediction for a source, compiling it if necessary. Raises Cancelled."""
         name = _name(source)
         if name not in self._known:
             ahead = self._compiler()
             key = ahead.expect(source)
             ready = ahead.get(key)
             ahead.forget(key)
-            self._known[name] = Foretold(card=self.card.name, error=ready.error) if ready.error \
-                else foretell(self.target, ready.resources, self.card, cold=self.cold)
-        told = self._known[name]
-        self.problem = self.problem or told.error
-        return told
+            self._known[name] = SourcePrediction(card=self.card.name, error=ready.error) \
+                if ready.error else \
+                predict_source(self.target, ready.resources, self.card, cold=self.cold)
+        prediction = self._known[name]
+        self.problem = self.problem or prediction.error
+        return prediction
 
     def _compiler(self) -> Ahead:
         if self._ahead is None:

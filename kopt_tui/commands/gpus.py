@@ -41,7 +41,7 @@ def _row(device: Device, state: DeviceState, reached: GpuCeilings | None) -> tup
     others = [f"{one.name or '?'} ({one.pid})" for one in state.processes or ()]
     notes = [device.unusable, device.note, state.problem, ", ".join(state.slowed),
              f"{device.cores} cores" if device.cores else "",
-             f"measured: {measured_peaks.words(reached)}" if reached else ""]
+             f"measured: {measured_peaks.summary(reached)}" if reached else ""]
     return (device.id, device.name, device.arch, _with(state.utilization_pct, "%"),
             _memory(state), _with(state.temperature_c, " °C"), _with(state.power_w, " W"),
             _with(state.clock_mhz, " MHz"), ", ".join(others),

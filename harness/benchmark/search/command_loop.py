@@ -32,13 +32,12 @@ from harness.search.space.tunable_source import TunableSource
 from harness.search.strategy.ask_tell import AskTell, Strategy
 from harness.search.strategy.incumbent import Incumbent
 from harness.search.trials.trials import (
-    MOST_TRIALS,
+    TAGS,
     ConfigRows,
     Contender,
     Correctness,
     LoopResult,
     SearchJob,
-    Tag,
     Trial,
 )
 from harness.settings import Settings, Trees
@@ -51,7 +50,6 @@ CARED_FOR = 8
 """Classes that have turns of the search, those that take most of the time."""
 MOST_CLASSES = 64
 """Classes that are told apart at all."""
-TAGS: Mapping[Correctness, Tag] = {"PASS": "tried", "FAIL": "revert", "REJECTED": "rejected"}
 
 
 def sweep(target: CommandTarget, job: SearchJob, device: Device, settings: Settings, *,
@@ -61,10 +59,7 @@ def sweep(target: CommandTarget, job: SearchJob, device: Device, settings: Setti
 
     Raises InputError when the source has no knobs or its benchmark does not work as it stands.
     """
-    if not 0 < job.budget <= MOST_TRIALS:
-        raise InputError(f"a loop needs a budget of 1 to {MOST_TRIALS} trials")
-    if job.seed < 0:
-        raise InputError("a seed is a number from 0 on")
+    job.check()
     if repeats and repeats < LEAST_REPEATS:
         raise InputError(f"a comparison needs {LEAST_REPEATS} runs or more")
     if not target.source:

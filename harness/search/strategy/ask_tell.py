@@ -1,4 +1,4 @@
-"""Asking a strategy: the default first, nothing twice, and nothing that is recorded already."""
+"""Ask a strategy for configurations: the default first, nothing twice, nothing already recorded."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from harness.search.space.space import Config, Space
 from harness.search.trials.trials import Trial
 
 PATIENCE = 1000
-"""Known configurations in a row after which a strategy is taken to have no other."""
+"""After this many known configurations in a row, a strategy counts as exhausted."""
 
 
 class Strategy(Protocol):
-    """What proposes configurations. It must ask the same again when it is told the same."""
+    """Proposes configurations. It must ask for the same again when it is told the same results."""
 
     def ask(self) -> Config | None: ...
 
@@ -27,41 +27,42 @@ class Strategy(Protocol):
 class AskTell:
     """The order in which the configurations of one loop are tried.
 
-    The default comes before the strategy is asked for anything: to plan may take it minutes.
+    The default comes before the strategy is asked for anything: its planning may take minutes.
     """
 
     def __init__(self, strategy: Strategy, space: Space) -> None:
         self._strategy, self._space = strategy, space
         self._waiting: deque[Config] = deque()
         self._seen: set[bytes] = set()
-        self._begun = False
-        self._untold: list[Trial] = []
-        """What the strategy is told as soon as it has been asked for the first time."""
+        self._has_begun = False
+        self._pending: list[Trial] = []
+        """Results that the strategy is told as soon as it has been asked for the first time."""
 
     def replay(self, trials: Iterable[Trial],
                cancelled: Callable[[], bool] = lambda: False) -> None:
-        """Bring the strategy to where it was: asked the same and told the same, in order.
+        """Bring the strategy to where it was: ask and tell it the same, in the same order.
 
-        One that asks something else by now is only told; what it asked is tried later.
+        A strategy that now asks for something else is only told the rest of the trials; the
+        configuration that it asked for is tried later.
         """
-        astray = False
+        has_diverged = False
         for trial in trials:
             if cancelled():
                 return
-            asked = None if astray else self.next()
-            if asked is not None and asked != trial.config:
-                self._waiting.append(asked)
-                self._seen.discard(_key(asked))
-            astray = astray or asked != trial.config
+            config = None if has_diverged else self.next()
+            if config is not None and config != trial.config:
+                self._waiting.append(config)
+                self._seen.discard(_key(config))
+            has_diverged = has_diverged or config != trial.config
             self._seen.add(_key(trial.config))
             self.tell(trial)
 
     def next(self) -> Config | None:
-        """Return what to try next, None at the end."""
+        """Return the configuration to try next, None at the end."""
         if not self._seen:
             self._seen.add(_key(self._space.default))
             return dict(self._space.default)
-        if not self._begun:
+        if not self._has_begun:
             self._begin()
         for _ in range(PATIENCE):
             config = self._waiting.popleft() if self._waiting else self._strategy.ask()
@@ -73,25 +74,26 @@ class AskTell:
         return None
 
     def planned(self) -> list[Config]:
-        """Return what is known already to be asked next."""
+        """Return the configurations that are already known to come next."""
         known = [*self._waiting, *self._strategy.planned()]
         return [config for config in known if _key(config) not in self._seen]
 
     def tell(self, trial: Trial) -> None:
-        if self._begun:
+        """Tell the strategy a result."""
+        if self._has_begun:
             self._strategy.tell(trial.config, trial.log_ratio)
         else:
-            self._untold.append(trial)
+            self._pending.append(trial)
 
     def _begin(self) -> None:
-        """Ask for the default, then tell what came of it: as if it had been asked for at once."""
-        asked = self._strategy.ask()
-        self._begun = True
-        if asked is not None and asked != self._space.default:
-            self._waiting.appendleft(asked)
-        for trial in self._untold:
+        """Ask for the first configuration, then tell the default's result, as if asked first."""
+        config = self._strategy.ask()
+        self._has_begun = True
+        if config is not None and config != self._space.default:
+            self._waiting.appendleft(config)
+        for trial in self._pending:
             self.tell(trial)
-        self._untold.clear()
+        self._pending.clear()
 
 
 def _key(config: Config) -> bytes:

@@ -1,4 +1,4 @@
-"""Keep or revert: which trial is the best so far."""
+"""Keep or revert: hold the best trial so far."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from harness.verdict import TRUST
 
 
 class Incumbent:
-    """Takes trials one by one and holds the best.
+    """The best of the trials it has taken.
 
-    Correct comes first. What was measured outranks what was reported, that a prediction, and that
-    a trial without a latency. Among equals, one that is faster by the margin wins; within the
-    margin the simpler configuration does, as long as it is within the margin of the fastest too,
-    so that small steps do not add up.
+    Only correct trials count. A measured one outranks a reported one, then come predictions and
+    trials without a latency. Among equals, the one that is faster by the margin wins. Within the
+    margin the simpler configuration wins, if it is also within the margin of the fastest trial, so
+    that small losses do not add up.
     """
 
     def __init__(self, space: Space, margin: float) -> None:
@@ -25,7 +25,7 @@ class Incumbent:
         self._fastest = -math.inf
 
     def take(self, trial: Trial) -> bool:
-        """Judge one trial; returns whether it is the best now."""
+        """Compare one trial with the best; return whether it is the new best."""
         if not trial.correct or trial.withheld:
             return False
         trust = _trust(trial)
@@ -51,7 +51,7 @@ def _trust(trial: Trial) -> int:
 
 
 def _score(trial: Trial) -> float:
-    """Return what is compared within a rank: a paired ratio where there is one."""
+    """Return the score within a rank: the paired ratio if there is one, else the latency."""
     if trial.log_ratio is not None:
         return trial.log_ratio
     return -math.inf if trial.latency_us is None else -math.log(trial.latency_us)

@@ -1,4 +1,4 @@
-"""A strategy that is led: of what it has planned, the likely fastest is asked for first."""
+"""Order a strategy's planned configurations by their predicted latency, the fastest first."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from harness.search.space.space import Config
 from harness.search.strategy.ask_tell import Strategy
 
 Expect = Callable[[Sequence[Config]], Sequence[float]]
-"""Returns what configurations are expected to take (us), infinity for what cannot run."""
+"""Returns the predicted latencies (us) of configurations, infinity for those that cannot run."""
 
 
 class PredictedOrder:
-    """Hands out in order of expectation what a strategy asks for whatever it is told.
+    """Reorders the configurations that a strategy asks for independently of results.
 
-    Nothing is left out, and what the strategy asks for by what it was told keeps its place.
+    None is left out, and those that follow from results keep their place.
     """
 
     def __init__(self, strategy: Strategy, expect: Expect) -> None:
@@ -25,11 +25,12 @@ class PredictedOrder:
     def ask(self) -> Config | None:
         if not self._waiting:
             count = max(1, len(self._strategy.planned()))
-            asked = [one for _ in range(count) if (one := self._strategy.ask()) is not None]
-            if len(asked) > 1:
-                order = sorted(zip(self._expect(asked), range(len(asked)), strict=True))
-                asked = [asked[number] for _, number in order]
-            self._waiting.extend(asked)
+            batch = [config for _ in range(count)
+                     if (config := self._strategy.ask()) is not None]
+            if len(batch) > 1:
+                order = sorted(zip(self._expect(batch), range(len(batch)), strict=True))
+                batch = [batch[number] for _, number in order]
+            self._waiting.extend(batch)
         return self._waiting.popleft() if self._waiting else None
 
     def planned(self) -> list[Config]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from harness.devices.device import Device
+from harness.errors import InputError
 from harness.search.space.space import Config
 from harness.verdict import LatencyKind
 
@@ -14,8 +16,10 @@ Correctness = Literal["PASS", "FAIL", "REJECTED"]
 """Right on every class; run and found wrong, crashed or hung; refused before it could run."""
 Tag = Literal["kept", "tried", "revert", "rejected"]
 """The new best; right and no better; wrong; refused."""
+TAGS: Mapping[Correctness, Tag] = {"PASS": "tried", "FAIL": "revert", "REJECTED": "rejected"}
+"""The tag of a trial that is not kept."""
 MOST_TRIALS = 100_000
-"""Of one loop."""
+"""Trials of one loop."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,6 +178,13 @@ class SearchJob:
     record: str = ""
     fresh: bool = False
     corpus: str = ""
+
+    def check(self) -> None:
+        """Raise InputError for a budget or a seed that no loop can have."""
+        if not 0 < self.budget <= MOST_TRIALS:
+            raise InputError(f"a loop needs a budget of 1 to {MOST_TRIALS} trials")
+        if self.seed < 0:
+            raise InputError("a seed is a number from 0 on")
 
 
 def latency_kind(device: Device, language: str) -> LatencyKind | None:

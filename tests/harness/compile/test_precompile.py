@@ -19,6 +19,7 @@ from harness.compile.precompile import Ahead
 from harness.devices.device import Device
 from harness.isolation.guard import Limits
 from harness.isolation.zygote_client import Zygote
+from harness.loop.screen_methods import Infeasible, require_launchable
 from harness.loop.screening import Screening
 from harness.search.space.tunable_source import TunableSource
 from harness.search.trials.trials import SearchJob
@@ -190,12 +191,12 @@ def test_a_screen_refuses_what_cannot_be_launched_before_it_is(tmp_path: Path,
         screen.expect([{"WARPS": 4}, {"WARPS": 64}, {"WARPS": 5}, {"NONE": 1}])
         assert len(screen.ahead._futures) == 2
         key = screen.ahead.expect(screen.source.apply({"WARPS": 4}))
-        screen._feasible(screen.ahead, key)
-        screened = screen.measure({"WARPS": 64})
-        assert screened.correctness == "REJECTED" and screened.latency_us is None
-        assert "cannot be launched" in screened.reason and "2048 threads" in screened.reason
+        require_launchable(screen.ahead, key)
+        key = screen.ahead.expect(screen.source.apply({"WARPS": 64}))
+        with pytest.raises(Infeasible, match=r"cannot be launched.*2048 threads"):
+            require_launchable(screen.ahead, key)
     finally:
-        screen._close()
+        screen.close()
 
 
 def test_how_far_first_blocks_are_behind() -> None:

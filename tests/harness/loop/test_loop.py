@@ -10,8 +10,8 @@ import pytest
 from harness.devices import inventory
 from harness.errors import EnvironmentFault, InputError, Refused
 from harness.loop import loop as harness_loop
-from harness.loop import screening
 from harness.loop.loop import loop
+from harness.roofline import ceilings
 from harness.roofline.ceilings import Ceilings, Level
 from harness.search.bayesian.bayesian_search import BayesianSearch
 from harness.search.space.space import Observation, Space
@@ -190,7 +190,7 @@ def test_what_nothing_can_be_is_withheld_and_never_kept(tmp_path: Path,
                                                         monkeypatch: pytest.MonkeyPatch) -> None:
     slow = Ceilings(device="cpu", gflops=1.0, levels=(Level(1e18, 1e-6),), copy_gb_per_s=1e-6,
                     source="a test")
-    monkeypatch.setattr(screening.ceilings, "of_cpu", lambda name, folder: slow)
+    monkeypatch.setattr(ceilings, "of_cpu", lambda name, folder: slow)
     source = KNOBS.replace("[0, 1, 2, 3, 4, 5]", "[0, 1]")
     result = search(tmp_path, source, budget=2)
     assert (result.best, result.log_ratio, result.source) == ({"MODE": 0}, None, source)

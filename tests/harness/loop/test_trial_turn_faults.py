@@ -15,7 +15,7 @@ from harness.devices import inventory
 from harness.errors import DeviceFault, IncumbentFault
 from harness.loop.loop import loop
 from harness.loop.screening import Screening
-from harness.loop.trial_process import Entry, Lane
+from harness.loop.trial_process import LoadedTrial, TrialProcess
 from harness.loop.trial_turns import RunningTrial
 from harness.search.space.tunable_source import TunableSource
 from harness.search.trials import corpus
@@ -53,14 +53,14 @@ class Broken:
         return found.correctness, found.reason
 
     def well_after_restart(self) -> None:
-        """Have the start work again in the next process of its lane."""
-        restart = Lane.restart
+        """Let the start work again in the next process."""
+        restart = TrialProcess.restart
 
-        def well(lane: Lane) -> None:
+        def well(process: TrialProcess) -> None:
             self.sick.unlink(missing_ok=True)
-            restart(lane)
+            restart(process)
 
-        self.patch.setattr(Lane, "restart", well)
+        self.patch.setattr(TrialProcess, "restart", well)
 
     def sick_beside(self) -> None:
         """Have the start break when a trial's own first blocks are over."""
@@ -116,13 +116,13 @@ def test_who_breaks_the_start_each_time_fails_and_the_next_one_works(broken: Bro
     assert broken.of("start")[0] == "PASS"
     broken.well_after_restart()
     with broken.patch.context() as patch:
-        again, first = Lane.again, RunningTrial.first
+        reload, first = TrialProcess.reload, RunningTrial.first
 
-        def sick(lane: Lane, entry: Entry) -> None:
-            again(lane, entry)
+        def sick(process: TrialProcess, trial: LoadedTrial) -> None:
+            reload(process, trial)
             broken.sick.touch()
 
-        patch.setattr(Lane, "again", sick)
+        patch.setattr(TrialProcess, "reload", sick)
         broken.sick_beside()
         correctness, reason = broken.of("fast")
         broken.patch.setattr(RunningTrial, "first", first)
@@ -135,14 +135,14 @@ def test_a_trial_that_was_under_way_when_its_card_was_lost_has_not_failed(
     made = Broken(tmp_path, monkeypatch, DIES)
     with made.screen:
         assert (made.of("start")[0], made.of("fast")[0]) == ("PASS", "PASS")
-        begin = Lane.begin
+        load = TrialProcess.load
 
-        def lost(lane: Lane, entry: Entry) -> None:
-            if entry.number:
+        def lost(process: TrialProcess, trial: LoadedTrial) -> None:
+            if trial.number:
                 made.lost.touch()
-            begin(lane, entry)
+            load(process, trial)
 
-        monkeypatch.setattr(Lane, "begin", lost)
+        monkeypatch.setattr(TrialProcess, "load", lost)
         monkeypatch.setattr(made.screen.stage, "on_cpu", False)
         with pytest.raises(DeviceFault):
             made.of("little")

@@ -14,6 +14,7 @@ from harness.compile.kernel import Kernel
 from harness.compile.precompile import Ahead, Ready
 from harness.devices import inventory
 from harness.loop import trial_turns
+from harness.loop.screen_methods import TurnScreening
 from harness.loop.screening import Screening
 from harness.search.space.tunable_source import TunableSource
 from harness.search.trials.trials import Screened, SearchJob
@@ -97,21 +98,22 @@ def test_trials_take_turns_with_the_start_and_survive_those_that_do_not(screen: 
 
 def test_what_one_trial_spoils_is_not_the_next_ones_fault(screen: Screening) -> None:
     """Inputs are shared, and a trial that cannot become the best is not checked on all of them."""
-    screen.leader = BestQuickTimes(screen.target)
+    screen.summary.best = BestQuickTimes(screen.target)
     assert of(screen, "fast").correctness == "PASS"
-    screen.leader.take(9.0, {"small": 1e9, "large": 1e9})
+    screen.summary.best.take(9.0, {"small": 1e9, "large": 1e9})
     assert of(screen, "spoils").reason == "slower than the best: checked on class small alone"
-    screen.leader = BestQuickTimes(screen.target)
+    screen.summary.best = BestQuickTimes(screen.target)
     assert of(screen, "faster").correctness == "PASS"
 
 
 def test_a_process_that_has_stood_idle_is_begun_anew(
         screen: Screening, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert of(screen, "fast").correctness == "PASS" and screen.turns is not None
-    before = screen.turns._lane
+    assert of(screen, "fast").correctness == "PASS"
+    assert isinstance(screen.method, TurnScreening)
+    before = screen.method.turns._process
     monkeypatch.setattr(trial_turns, "HOLD_S", 0.0)
     assert of(screen, "start").correctness == "PASS"
-    assert before is not None and screen.turns._lane is not before
+    assert before is not None and screen.method.turns._process is not before
 
 
 @pytest.mark.slow
@@ -125,8 +127,8 @@ def test_a_trial_that_hangs_costs_its_limit_and_the_next_one_works(tmp_path: Pat
 
 def test_what_cannot_become_the_best_is_checked_on_the_cheapest_class_alone(
         screen: Screening) -> None:
-    screen.leader = BestQuickTimes(screen.target)
-    screen.leader.take(9.0, {"small": 1e9, "large": 1e9})
+    screen.summary.best = BestQuickTimes(screen.target)
+    screen.summary.best.take(9.0, {"small": 1e9, "large": 1e9})
     little = of(screen, "little")
     assert little.correctness == "PASS"
     assert little.reason == "slower than the best: checked on class small alone"

@@ -1,4 +1,4 @@
-"""The physical floor: its arithmetic, and this machine's measured ceilings."""
+"""The physical floor follows from a device's ceilings; the CPU's are measured once and cached."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_floor_is_the_larger_of_work_and_traffic(flops: float, moved: float,
 
 
 @given(st.floats(0, 1e12), st.floats(0, 1e12))
-def test_more_work_never_takes_less(flops: float, moved: float) -> None:
+def test_more_work_never_lowers_the_floor(flops: float, moved: float) -> None:
     assert CEILINGS.floor_us(2 * flops, moved) >= CEILINGS.floor_us(flops, moved)
     assert CEILINGS.floor_us(flops, 2 * moved) >= CEILINGS.floor_us(flops, moved)
 
@@ -44,7 +44,7 @@ def test_floor_of_a_class_follows_from_its_own_shape() -> None:
     assert ceilings.floor_us(CEILINGS, task, task.classes[0]) == pytest.approx(8e6 / 10.0 / 1e3)
 
 
-def test_this_machines_ceilings_are_measured_once_and_plausible(
+def test_cpu_ceilings_are_measured_once_and_plausible(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     measured = ceilings.of_cpu("this cpu", tmp_path / "scratch")

@@ -1,4 +1,4 @@
-"""The analytic prediction: what it must not do, whatever the numbers, and whom it never beats."""
+"""The analytic prediction respects the floor, is monotonic, and never counts as a measurement."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ def task(n: int = 1 << 20, *, flops: int = 0, moved: int | None = None,
 
 
 def resources(**fields: Any) -> KernelResources:
-    given: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "kernel": "k", "config_class": "c", "arch": "sm_90", "registers": 32, "spills": 0,
         "threads": 128, "programs": 4096, "grid": (4096, 1, 1), "load_bytes": 16,
         "occupancy": 1.0, "sections": (Section(loop=True, load_bytes=16, instructions=20),
                                        Section(loop=False, instructions=60))}
-    return KernelResources(**(given | fields))
+    return KernelResources(**(defaults | fields))
 
 
-def latency(target: Target, one: KernelResources, card: CardModel = H200, *,
+def latency(target: Target, kernel: KernelResources, card: CardModel = H200, *,
             cold: bool = True) -> float:
-    found = predict(target, target.classes[0], [one], card, cold=cold)
+    found = predict(target, target.classes[0], [kernel], card, cold=cold)
     assert found is not None
     return found.latency_us
 
@@ -65,10 +65,10 @@ NAMES = st.sampled_from(sorted(CARDS))
 
 
 @given(KERNELS, NAMES, AMOUNTS, AMOUNTS, st.booleans())
-def test_never_below_the_physical_floor(one: KernelResources, name: str, flops: int, moved: int,
-                                        cold: bool) -> None:
+def test_prediction_is_not_below_the_physical_floor(
+        kernel: KernelResources, name: str, flops: int, moved: int, cold: bool) -> None:
     card, target = CARDS[name], task(flops=flops, moved=moved)
-    found = predict(target, target.classes[0], [replace(one, arch=card.arch)], card, cold=cold)
+    found = predict(target, target.classes[0], [replace(kernel, arch=card.arch)], card, cold=cold)
     assert found is not None and found.latency_kind == "predicted"
     floor = ceilings.floor_us(ceilings.of_card(card, target), target, target.classes[0])
     assert found.latency_us >= found.floor_us == floor
@@ -76,29 +76,29 @@ def test_never_below_the_physical_floor(one: KernelResources, name: str, flops: 
 
 
 @given(KERNELS, NAMES, AMOUNTS, AMOUNTS, st.integers(1, 10**12), st.booleans())
-def test_more_work_is_not_faster(one: KernelResources, name: str, flops: int, moved: int,
-                                 more: int, cold: bool) -> None:
+def test_more_work_is_not_predicted_faster(
+        kernel: KernelResources, name: str, flops: int, moved: int, more: int, cold: bool) -> None:
     card = CARDS[name]
-    one = replace(one, arch=card.arch)
-    now = latency(task(flops=flops, moved=moved), one, card, cold=cold)
+    kernel = replace(kernel, arch=card.arch)
+    now = latency(task(flops=flops, moved=moved), kernel, card, cold=cold)
     close = now * (1 - 1e-9)
-    assert latency(task(flops=flops, moved=moved + more), one, card, cold=cold) >= close
-    assert latency(task(flops=flops + more, moved=moved), one, card, cold=cold) >= close
+    assert latency(task(flops=flops, moved=moved + more), kernel, card, cold=cold) >= close
+    assert latency(task(flops=flops + more, moved=moved), kernel, card, cold=cold) >= close
 
 
 @given(KERNELS, st.integers(1, 4096), AMOUNTS, AMOUNTS)
-def test_what_a_kernel_wastes_is_not_faster(one: KernelResources, more: int, flops: int,
+def test_wasteful_kernel_is_not_predicted_faster(kernel: KernelResources, more: int, flops: int,
                                             moved: int) -> None:
     target = task(flops=flops, moved=moved)
-    now = latency(target, one) * (1 - 1e-9)
-    assert latency(target, replace(one, spills=(one.spills or 0) + more)) >= now
-    assert latency(target, replace(one, occupancy=(one.occupancy or 0) / 2)) >= now
-    longer = tuple(replace(part, instructions=part.instructions + more) for part in one.sections)
-    assert latency(target, replace(one, sections=longer)) >= now
-    assert latency(target, one, replace(H200, gb_per_s=2400.0)) >= now
+    now = latency(target, kernel) * (1 - 1e-9)
+    assert latency(target, replace(kernel, spills=(kernel.spills or 0) + more)) >= now
+    assert latency(target, replace(kernel, occupancy=(kernel.occupancy or 0) / 2)) >= now
+    longer = tuple(replace(part, instructions=part.instructions + more) for part in kernel.sections)
+    assert latency(target, replace(kernel, sections=longer)) >= now
+    assert latency(target, kernel, replace(H200, gb_per_s=2400.0)) >= now
 
 
-def test_wide_loads_full_waves_and_matrix_instructions_pay() -> None:
+def test_wide_loads_full_waves_and_matrix_instructions_are_faster() -> None:
     long = task(1 << 26)
     narrow = resources(sections=(Section(loop=True, load_bytes=2, instructions=20),))
     assert latency(long, narrow) > 2 * latency(long, resources())
@@ -110,7 +110,7 @@ def test_wide_loads_full_waves_and_matrix_instructions_pay() -> None:
     assert tail > 1.8 * fits
 
 
-def test_autotune_takes_the_best_and_launches_add_up() -> None:
+def test_best_autotune_config_counts_and_launches_add_up() -> None:
     target = task(1 << 26)
     slow, fast = resources(config="a", spills=512), resources(config="b")
     both = predict(target, target.classes[0], [slow, fast], H200)
@@ -119,7 +119,7 @@ def test_autotune_takes_the_best_and_launches_add_up() -> None:
     assert twice is not None and both.latency_us < twice.latency_us < both.latency_us + 2.5
 
 
-def test_what_cannot_be_launched_has_no_prediction_and_is_ranked_last() -> None:
+def test_unlaunchable_candidate_has_no_prediction_and_is_ranked_last() -> None:
     target = task(1 << 26)
     big = resources(shared_bytes=393_216)
     assert predict(target, target.classes[0], [big], H200) is None
@@ -137,11 +137,11 @@ def test_what_cannot_be_launched_has_no_prediction_and_is_ranked_last() -> None:
 KINDS: tuple[LatencyKind, ...] = ("measured-gpu", "measured-cpu", "reported", "predicted")
 
 
-def test_a_prediction_is_trusted_less_than_any_measurement() -> None:
+def test_prediction_is_trusted_less_than_any_measurement() -> None:
     assert [TRUST[kind] for kind in KINDS] == [3, 2, 1, 0]
 
 
-def test_a_prediction_cannot_call_itself_anything_else() -> None:
+def test_latency_kind_of_a_prediction_cannot_be_changed() -> None:
     made = Prediction(config_class="c", card="h200", latency_us=1.0, floor_us=0.5,
                       roofline_us=0.6, limiter="memory")
     with pytest.raises(TypeError):
@@ -156,7 +156,7 @@ def test_a_prediction_cannot_call_itself_anything_else() -> None:
         Verdict(valid=True, correct=True, latency_us=1.0, latency_kind="predicted", speedup=2.0)
 
 
-def test_an_example_on_cards_that_are_not_here(tmp_path: Path) -> None:
+def test_example_is_predicted_for_absent_cards(tmp_path: Path) -> None:
     example = EXAMPLES / "softmax_triton"
     target = load(example / "task.yaml")
     chosen = [CARDS[name] for name in ("h200", "l4", "mi300x")]

@@ -1,4 +1,4 @@
-"""Predictions in verdicts and loops: told as what they are, they order and decide nothing."""
+"""Predictions in verdicts and loops are marked as such; they order trials and decide nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from harness.loop.forecast import Forecast
 from harness.loop.loop import key, loop
 from harness.requests import EvaluateRequest, LoopRequest
 from harness.roofline import ceilings
-from harness.roofline.predictor import Foretold, card_for, filled, of_tree
+from harness.roofline.predictor import SourcePrediction, card_for, predict_tree, with_predictions
 from harness.search.space.space import Config
 from harness.search.strategy.predicted_order import PredictedOrder
 from harness.search.trials import corpus
@@ -65,7 +65,7 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def one_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compile in forks of one process: `test_aot` sees that fresh ones do it too."""
+    """Compile in forks of one process; `test_triton_aot` covers fresh processes."""
     monkeypatch.setattr(triton_aot, "inspect", shared_zygotes.inspect)
 
 
@@ -78,13 +78,13 @@ def predicted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Verdict]:
         yield judge(folder, DOUBLE, of=BIG, predict="h200")
 
 
-def test_a_verdict_says_what_is_predicted_and_for_which_card(predicted: Verdict) -> None:
+def test_verdict_names_its_prediction_and_the_card(predicted: Verdict) -> None:
     assert predicted.valid and predicted.correct and predicted.latency_kind == "predicted"
     assert predicted.speedup is predicted.speedup_low is predicted.detectable_effect is None
     big, small = predicted.rows
     assert big.latency_us and small.latency_us and big.latency_us > 8 * small.latency_us
     h200 = card_for("h200", "triton")
-    assert h200 is not None  # of the shape that a card would get, not of the interpreter's
+    assert h200 is not None  # for the card's shapes, not the interpreter's
     assert big.floor_us == ceilings.floor_us(ceilings.of_card(h200, BIG), BIG, BIG.classes[0])
     assert math.log(predicted.latency_us or 0.0) == pytest.approx(
         (2 * math.log(big.latency_us) + math.log(small.latency_us)) / 3)
@@ -97,19 +97,18 @@ def test_a_verdict_says_what_is_predicted_and_for_which_card(predicted: Verdict)
 
 
 def test_nothing_is_kept_on_a_prediction(predicted: Verdict) -> None:
-    """Not even one that comes with rows as only a measurement has them."""
+    """Not even with rows that only a measurement can have."""
     faster = Row(config_class="big", correct=True, outcome="faster", latency_us=1.0, low=0.4,
                  incumbent_us=2.0, log_ratio=0.7, high=0.9, stderr=0.01, pairs=6)
     for verdict in (predicted, replace(predicted, rows=(faster,))):
-        for scope in ((), ("big",)):
-            ruling = rule(verdict, AUTO, scope=scope)
-            assert ruling.kind == "tie" and "prediction" in ruling.reason
+        ruling = rule(verdict, AUTO)
+        assert ruling.kind == "tie" and "prediction" in ruling.reason
     with pytest.raises(ValueError, match="kept on a prediction"):
         Trial(number=1, config={}, correctness="PASS", tag="kept", latency_us=1.0,
               latency_kind="predicted")
 
 
-def test_what_the_card_cannot_launch_is_rejected(tmp_path: Path) -> None:
+def test_candidate_that_the_card_cannot_launch_is_rejected(tmp_path: Path) -> None:
     source = KNOBS.replace("WARPS = 4", "WARPS = 64")
     verdict = judge(tmp_path, source, of=BIG, predict="h200")
     assert not verdict.valid and verdict.latency_us is None
@@ -117,30 +116,31 @@ def test_what_the_card_cannot_launch_is_rejected(tmp_path: Path) -> None:
         verdict.rejected_reason or "")
 
 
-def test_what_is_wrong_gets_no_prediction(tmp_path: Path) -> None:
+def test_wrong_candidate_gets_no_prediction(tmp_path: Path) -> None:
     verdict = judge(tmp_path, DOUBLE.replace("2 * tl", "3 * tl"), of=BIG, predict="h200")
     assert verdict.valid and not verdict.correct
     assert verdict.latency_us is None and verdict.latency_kind is None
     assert not any("predict" in note for note in verdict.notes)
 
 
-def test_what_cannot_be_told_is_a_note(tmp_path: Path) -> None:
+def test_missing_prediction_is_a_note(tmp_path: Path) -> None:
     card = card_for("H200", "triton")
     assert card is not None
     at = Path(tree(tmp_path / "tree", "def double(x, out):\n    out.copy_(2 * x)\n"))
     place = place_on(inventory.find("cpu"), "triton", scratch=str(tmp_path), python=None, env={})
-    told = of_tree(BIG, at, card, place, cold=True, yields=None, cancel=None)
-    assert told.latency_us is None and not told.reasons and "no Triton kernel" in told.note
+    prediction = predict_tree(BIG, at, card, place, cold=True, yields=None, cancel=None)
+    assert prediction.latency_us is None and not prediction.reasons
+    assert "no Triton kernel" in prediction.note
     verdict = Verdict(valid=True, correct=True, rows=(Row(config_class="big", correct=True),))
-    assert filled(verdict, told) == verdict
-    assert filled(replace(verdict, correct=False), Foretold(card="h200", latency_us=1.0)) \
-        == replace(verdict, correct=False)
+    assert with_predictions(verdict, prediction) == verdict
+    wrong = replace(verdict, correct=False)
+    assert with_predictions(wrong, SourcePrediction(card="h200", latency_us=1.0)) == wrong
 
 
 @pytest.mark.parametrize(("card", "language", "words"), [
     ("h9000", "triton", "no card 'h9000'"), ("h200", "python", "python target cannot be predicted"),
     ("h200", "c", "c target")])
-def test_what_cannot_be_predicted_is_refused(card: str, language: str, words: str,
+def test_unknown_card_and_unpredictable_language_are_refused(card: str, language: str, words: str,
                                              tmp_path: Path) -> None:
     of = target(language=language)
     with pytest.raises(InputError, match=words):
@@ -150,7 +150,7 @@ def test_what_cannot_be_predicted_is_refused(card: str, language: str, words: st
 
 
 @pytest.mark.parametrize("name", ["H200", "h200", "NVIDIA H200", "MI300X", "RTX 4090", "a100-pcie"])
-def test_cards_have_the_names_that_people_use(name: str) -> None:
+def test_cards_are_found_by_common_names(name: str) -> None:
     found = card_for(name, "triton")
     assert found is not None and found.name.replace("-", "") in name.lower().replace(
         " ", "").replace("-", "")
@@ -166,47 +166,47 @@ def search(folder: Path, *, of: Target = BIG, predict: str = "", **job: Any) -> 
 
 
 @pytest.mark.slow
-def test_a_loop_is_led_by_predictions_and_keeps_none(tmp_path: Path) -> None:
-    """The default first, then by prediction; what cannot be launched last, and rejected."""
+def test_loop_follows_predictions_and_keeps_none(tmp_path: Path) -> None:
+    """The default comes first, then by prediction; unlaunchable ones come last and are rejected."""
     places: dict[str, Any] = {"record": str(tmp_path / "record"),
                               "corpus": str(tmp_path / "corpus.jsonl")}
     first = search(tmp_path, predict="h200", budget=3, **places)
     assert first.trials[0].config == {"BLOCK": 64, "WARPS": 4}
     whole = search(tmp_path, predict="h200", budget=9, **places)
     assert whole.trials[:3] == first.trials and whole.earlier == 3 and len(whole.trials) == 9
-    right = [one for one in whole.trials if one.correct]
-    assert [one.latency_kind for one in right] == ["predicted"] * len(right)
-    times = [one.latency_us or 0.0 for one in right[1:]]
+    right = [trial for trial in whole.trials if trial.correct]
+    assert [trial.latency_kind for trial in right] == ["predicted"] * len(right)
+    times = [trial.latency_us or 0.0 for trial in right[1:]]
     assert times == sorted(times) and len(times) >= 4 and times[-1] > times[0]
-    for one in right:
-        assert one.tag == "tried" and one.log_ratio is None
-        assert one.roofline_us and one.pct_of_roofline
-    rejected = [one for one in whole.trials if one.correctness == "REJECTED"]
-    assert {one.config["WARPS"] for one in rejected} == {64} and len(rejected) == 3
-    assert all("h200 cannot launch it" in one.reason for one in rejected)
-    [wrong] = [one for one in whole.trials if one.correctness == "FAIL"]
+    for trial in right:
+        assert trial.tag == "tried" and trial.log_ratio is None
+        assert trial.roofline_us and trial.pct_of_roofline
+    rejected = [trial for trial in whole.trials if trial.correctness == "REJECTED"]
+    assert {trial.config["WARPS"] for trial in rejected} == {64} and len(rejected) == 3
+    assert all("h200 cannot launch it" in trial.reason for trial in rejected)
+    [wrong] = [trial for trial in whole.trials if trial.correctness == "FAIL"]
     assert wrong.config == {"BLOCK": 256, "WARPS": 1} and wrong.latency_us is None
     assert whole.best == {"BLOCK": 64, "WARPS": 4} and whole.log_ratio is None
     assert "nothing is kept on a prediction" in whole.notes[-1]
     rows = (tmp_path / "record" / "results.tsv").read_text().splitlines()[1:]
     assert all("\th200\t" in row for row in rows) and "; predicted" in rows[0]
-    told = corpus.read(tmp_path / "corpus.jsonl").records  # no prediction is a measured trial
-    assert {one.device for one in told} == {"h200"} and len(told) == 4
-    assert all(one.latency_us is None for one in told)
+    records = corpus.read(tmp_path / "corpus.jsonl").records  # failures only, no predictions
+    assert {record.device for record in records} == {"h200"} and len(records) == 4
+    assert all(record.latency_us is None for record in records)
 
 
-def test_without_a_card_nothing_changes(tmp_path: Path) -> None:
+def test_loop_without_a_predicted_card_predicts_nothing(tmp_path: Path) -> None:
     result = search(tmp_path, budget=2)
-    assert [one.latency_us for one in result.trials] == [None, None] and not result.notes
-    assert [one.tag for one in result.trials] == ["kept", "tried"]
+    assert [trial.latency_us for trial in result.trials] == [None, None] and not result.notes
+    assert [trial.tag for trial in result.trials] == ["kept", "tried"]
     settings = Settings(scratch=str(tmp_path))
     job = SearchJob(tree="", reference="")
     names = {key(BIG, job, CARD, replace(settings, predict=name)) for name in ("", "h200", "l4")}
-    assert len(names) == 3  # a record is of one card, or of none
+    assert len(names) == 3  # a record belongs to one card, or to none
 
 
-def test_where_something_is_measured_trials_tell_of_the_machine(tmp_path: Path) -> None:
-    """And a search is told the measured ratio, never the predicted one."""
+def test_trials_on_a_measuring_machine_are_recorded_for_its_device(tmp_path: Path) -> None:
+    """A search is told the measured ratio, never the predicted one."""
     settings = Settings(scratch=str(tmp_path), predict="l4")
     job = SearchJob(tree=str(tmp_path), reference="")
     with pytest.raises(InputError, match=f"{CARD.name} measures here"):
@@ -227,7 +227,7 @@ def test_where_something_is_measured_trials_tell_of_the_machine(tmp_path: Path) 
 
 
 class Scripted:
-    """A strategy that plans three ahead, then asks by what it was told last."""
+    """A strategy that plans three ahead, then asks depending on its results."""
 
     def __init__(self) -> None:
         self.left: list[Config] = [{"A": 3}, {"A": 1}, {"A": 2}]
@@ -245,12 +245,12 @@ class Scripted:
         self.told.append((config, score))
 
 
-def test_what_is_planned_comes_in_order_and_what_is_learnt_keeps_its_place() -> None:
-    asked: list[Sequence[Config]] = []
+def test_planned_configurations_are_sorted_and_later_ones_keep_their_place() -> None:
+    requests: list[Sequence[Config]] = []
 
     def expect(configs: Sequence[Config]) -> list[float]:
-        asked.append(configs)
-        return [math.inf if one["A"] == 1 else float(str(one["A"])) for one in configs]
+        requests.append(configs)
+        return [math.inf if config["A"] == 1 else float(str(config["A"])) for config in configs]
 
     guide = PredictedOrder(Scripted(), expect)
     assert guide.planned() == [{"A": 3}, {"A": 1}, {"A": 2}]
@@ -258,22 +258,22 @@ def test_what_is_planned_comes_in_order_and_what_is_learnt_keeps_its_place() -> 
     while (config := guide.ask()) is not None:
         seen.append(config["A"])
         guide.tell(config, None)
-    assert seen == [2, 3, 1, 30, 40] and len(asked) == 1
+    assert seen == [2, 3, 1, 30, 40] and len(requests) == 1
 
 
 @pytest.mark.slow
-def test_the_command_line_hands_the_card_on(capsys: pytest.CaptureFixture[str], tmp_path: Path,
+def test_command_line_passes_the_card_on(capsys: pytest.CaptureFixture[str], tmp_path: Path,
                                             monkeypatch: pytest.MonkeyPatch,
                                             predicted: Verdict) -> None:
-    """To the loop, and to the verdict on what comes out of it."""
-    asked: list[str] = []
+    """To the loop, and to the verdict on its result."""
+    cards: list[str] = []
 
     def evaluated(request: EvaluateRequest, **_: object) -> Verdict:
-        asked.append(request.settings.predict)
+        cards.append(request.settings.predict)
         return predicted
 
     def searched(request: LoopRequest, **_: object) -> LoopResult:
-        asked.append(request.settings.predict)
+        cards.append(request.settings.predict)
         return LoopResult(best={}, log_ratio=None, source="", trials=(), space_size=1)
 
     monkeypatch.setattr(harness_client, "evaluate", evaluated)
@@ -282,12 +282,12 @@ def test_the_command_line_hands_the_card_on(capsys: pytest.CaptureFixture[str], 
     verdict = json.loads(capsys.readouterr().out)
     assert (verdict["latency_kind"], verdict["speedup"]) == ("predicted", None)
     assert main(["evaluate", str(EXAMPLE), "--predict", "RTX 4090"]) == 0
-    said = f"✓ correct, not measured; {predicted.latency_us:.4g} us predicted"
-    assert said in capsys.readouterr().out
+    headline = f"✓ correct, not measured; {predicted.latency_us:.4g} us predicted"
+    assert headline in capsys.readouterr().out
     assert main(["loop", str(EXAMPLE), "--predict", "H200", "--json",
                  "--workspace", str(tmp_path)]) == 0
     assert json.loads(capsys.readouterr().out)["verdict"]["latency_kind"] == "predicted"
-    assert asked == ["mi300x", "rtx4090", "h200", "h200"]
+    assert cards == ["mi300x", "rtx4090", "h200", "h200"]
     for verb in ("evaluate", "loop"):
         assert main([verb, str(EXAMPLE), "--predict", "H9"]) == 2
         assert "no card 'H9'" in capsys.readouterr().err

@@ -1,0 +1,180 @@
+"""The two ways to screen one configuration: in turns in one process, or as a pair of processes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from concurrent.futures import wait
+from dataclasses import replace
+from pathlib import Path
+
+from harness.case import Case, Errors
+from harness.compile.kernel import Kernel
+from harness.compile.precompile import Ahead
+from harness.correctness.tolerance import Tolerance
+from harness.formats import file_copy
+from harness.isolation.device_lock import DeviceLock
+from harness.isolation.rpc import Peer
+from harness.loop.screen_summary import ScreenSummary
+from harness.loop.start_kernel import StartKernel
+from harness.loop.trial_turns import TrialTurns, WrongResult
+from harness.runners.oracle_client import Oracle
+from harness.runners.session import Session
+from harness.search.trials.trials import Screened
+from harness.timing.paired_timing import ClassTiming, PairedTiming
+from harness.timing.plan import SCREEN
+from harness.timing.quick_timing import QuickTimer
+
+COMPILES_S = 2.0
+"""A card is kept for this long while a configuration compiles."""
+MORE = 3
+"""Runners of a side that are kept starting while a GPU runs the last ones."""
+
+
+class Infeasible(Exception):
+    """A trial that the device cannot launch."""
+
+
+def require_launchable(ahead: Ahead, key: str) -> None:
+    """Raise Infeasible for what this device cannot launch; anything that is unknown may run."""
+    if reasons := ahead.get(key).reasons:
+        raise Infeasible(f"cannot be launched: {'; '.join(reasons)}")
+
+
+class TurnScreening:
+    """Screens precompiled kernels in turns with the start, in one process on one card."""
+
+    def __init__(self, turns: TrialTurns, ahead: Ahead, start_key: str,
+                 summary: ScreenSummary) -> None:
+        self.turns, self._ahead, self._start_key, self._summary = turns, ahead, start_key, summary
+
+    def screen(self, source: str) -> Screened:
+        """Screen a source. Raises Infeasible, WrongResult, PeerError, PeerDied and BuildError."""
+        key = self._ahead.expect(source)
+        try:
+            if wait([self._ahead.future(key)], COMPILES_S).not_done:
+                self.turns.close()  # other processes may use the card meanwhile
+            require_launchable(self._ahead, key)
+            try:
+                return self._screen(source, key)
+            except WrongResult:
+                if not self.turns.buffers_used_before:
+                    raise
+                return self._screen(source, key)  # now on buffers that no other trial has used
+        finally:
+            if key != self._start_key:
+                self._ahead.forget(key)
+
+    def _screen(self, source: str, key: str) -> Screened:
+        with self.turns.trial(source.encode(), key) as trial:
+            first_ns = trial.first()
+            if loser := self._summary.clear_loser(first_ns):
+                return loser
+            timings = trial.beside()
+            may_be_best = self._summary.may_be_best(timings)
+            if may_be_best:
+                trial.check()
+        any_errors = next(iter(trial.errors.values()))  # unchecked classes only add their times
+        screened = self._summary.screened(
+            {name: trial.errors.get(name, any_errors) for name in timings}, timings)
+        if may_be_best:
+            self._summary.best.take(screened.log_ratio, first_ns)
+            return screened
+        return replace(screened, reason=screened.reason or (
+            f"slower than the best: checked on class {', '.join(trial.errors)} alone"))
+
+    def close(self) -> None:
+        self.turns.close()
+
+
+class PairScreening:
+    """Screens kernels of any language: checked in one process, timed in a pair of processes."""
+
+    def __init__(self, stage: Session, oracle: Oracle, budget: Tolerance, ahead: Ahead | None,
+                 cases: Sequence[Case], start: Kernel, start_tree: Path,
+                 summary: ScreenSummary) -> None:
+        self.stage, self._oracle, self._budget, self._ahead = stage, oracle, budget, ahead
+        self._cases, self._start, self._start_tree = cases, start, start_tree
+        self._summary = summary
+        self._start_kernel = StartKernel(stage, start, cases)
+        self._last_home: Path | None = None
+        self._tree = Path(stage.settings.scratch) / "trial"
+        file_copy.remove(self._tree)  # left by a killed loop
+        stage.runners.expect(start, 1)
+
+    def screen(self, source: str) -> Screened:
+        """Screen a source; raises like `TurnScreening.screen`, and TamperedTiming."""
+        if not self._tree.exists():
+            shutil.copytree(self._start_tree, self._tree, symlinks=True,
+                            ignore=shutil.ignore_patterns(".git"))
+        (self._tree / self.stage.target.source).write_bytes(source.encode())
+        if self._ahead is None:
+            return self._screen(self.stage.make(self._tree, "trial"))
+        key = self._ahead.expect(source)
+        candidate = self.stage.make(self._tree, f"trial-{key}")  # with a home of its own
+        if self._last_home is not None and self._last_home != candidate.home:
+            file_copy.remove(self._last_home)
+        self._last_home = candidate.home
+        try:
+            self.stage.runners.expect(candidate, 2)  # they start while it compiles
+            require_launchable(self._ahead, key)
+            self._ahead.give(key, candidate)
+            return self._screen(candidate)
+        finally:
+            self.stage.runners.forget(candidate)
+            self._ahead.forget(key)
+
+    def _screen(self, candidate: Kernel) -> Screened:
+        with self.stage.working() as held, self._start_kernel.beside(held):
+            errors, first_ns = self._check(candidate, held)
+            if not self.stage.measurable:
+                return Screened(correctness="PASS")
+            if loser := self._summary.clear_loser(first_ns):
+                return loser
+            with self.stage.measuring(held) as owned:
+                timings = self._time(candidate, owned)
+        screened = self._summary.screened(errors, timings)
+        self._summary.best.take(screened.log_ratio, first_ns)
+        return screened
+
+    def _check(self, candidate: Kernel, held: DeviceLock | None,
+               ) -> tuple[Mapping[str, Errors], Mapping[str, float]]:
+        """Return by class the errors, and the ns of the first blocks of precompiled kernels."""
+        errors, first_ns = {}, {}
+        with self.stage.runners.start(candidate, lock=held, yields=self.stage.yields,
+                                      refill=self._refill) as runner, self._budget:
+            for case in self._cases:
+                answer = runner.ask("call", case=case.id, tensors=case.tensors)
+                judged = self._budget.judge(
+                    case, self._oracle.judge(case, answer.get("outputs")), candidate, held)
+                if judged is None or not judged.right:
+                    raise WrongResult(f"wrong result on class {case.config_class}")
+                errors[case.config_class] = judged
+            for case in self._cases if self._ahead else ():
+                timer = QuickTimer(runner, case, self.stage.fitted(SCREEN))
+                first_ns[case.config_class] = timer.first()
+        return errors, first_ns
+
+    def _time(self, candidate: Kernel, held: DeviceLock) -> Mapping[str, ClassTiming]:
+        stage = self.stage
+        sides = {"candidate": candidate, "incumbent": self._start}
+
+        def start(order: Sequence[str]) -> Sequence[Peer]:
+            peers = stage.runners.start_all([sides[side] for side in order], lock=held,
+                                            refill=self._refill)
+            if self._ahead:
+                stage.runners.expect(self._start, MORE)
+            return peers
+
+        timings = PairedTiming(
+            stage.fitted(SCREEN), self._cases, start, alone=stage.on_cpu and not stage.in_process,
+            quiet=any(side.tunes_itself for side in sides.values()),
+            end=None if stage.on_cpu else stage.runners.end, cancel=stage.cancel).run()
+        return {timing.config_class: timing for timing in timings}
+
+    @property
+    def _refill(self) -> int:
+        return 0 if self._ahead else MORE
+
+    def close(self) -> None:
+        pass  # the session ends its runners
