@@ -88,11 +88,13 @@ def test_more_work_is_not_predicted_faster(
 
 @given(KERNELS, st.integers(1, 4096), AMOUNTS, AMOUNTS)
 def test_wasteful_kernel_is_not_predicted_faster(kernel: KernelResources, more: int, flops: int,
-                                            moved: int) -> None:
+                                                 moved: int) -> None:
     target = task(flops=flops, moved=moved)
     now = latency(target, kernel) * (1 - 1e-9)
     assert latency(target, replace(kernel, spills=(kernel.spills or 0) + more)) >= now
-    assert latency(target, replace(kernel, occupancy=(kernel.occupancy or 0) / 2)) >= now
+    if sum(part.load_bytes > 0 for part in kernel.sections) < 2:
+        # otherwise the data of fewer resident programs may stay in the near cache
+        assert latency(target, replace(kernel, occupancy=(kernel.occupancy or 0) / 2)) >= now
     longer = tuple(replace(part, instructions=part.instructions + more) for part in kernel.sections)
     assert latency(target, replace(kernel, sections=longer)) >= now
     assert latency(target, kernel, replace(H200, gb_per_s=2400.0)) >= now
