@@ -124,7 +124,7 @@ def _ask(request: Request, limits: Limits,
                             on_line=take, cancel=cancel)
     else:
         with _tenancy() as held:
-            env = environment() | {VARIABLE: zygote.told(held)}
+            env = environment() | {VARIABLE: zygote.variable(held)}
             outcome = guard.run(argv, cwd=scratch, env=env, limits=limits, on_line=take,
                                 cancel=cancel, pass_fds=[zygote.descriptor, held])
     answer = answers[-1] if answers else None

@@ -9,9 +9,8 @@ from typing import Any, Literal
 from harness.audit.transfer import TRACE_STEPS
 from harness.case import Case
 from harness.correctness.statefulness import MOST_MOVES, draw_moves
-from harness.formats.json_codec import ConvertError, convert
 from harness.formats.text import plain
-from harness.isolation.rpc import Peer, PeerError
+from harness.isolation.rpc import Peer, PeerError, decode_answer
 from harness.target import Target
 from harness.verdict import Finding, TraceStep
 
@@ -76,10 +75,7 @@ def trace(runner: Peer, weights: Collection[str]) -> tuple[TraceStep, ...]:
     Raises PeerError when it fails there, or answers nonsense.
     """
     answer = runner.ask("trace", weights=sorted(weights), steps=TRACE_STEPS)
-    try:
-        steps = convert(answer, TraceAnswer).steps
-    except ConvertError as error:
-        raise PeerError(f"the runner's answer makes no sense: {plain(str(error), 200)}") from None
+    steps = decode_answer(answer, TraceAnswer).steps
     if len(steps) != TRACE_STEPS:
         raise PeerError("did not trace every step")
     return steps
@@ -97,7 +93,4 @@ def reject_reason(found: Iterable[Finding]) -> str:
 
 
 def _findings(answer: dict[str, Any]) -> list[Finding]:
-    try:
-        return [sign.finding for sign in convert(answer, WatchAnswer).seen]
-    except ConvertError as error:
-        raise PeerError(f"the runner's answer makes no sense: {plain(str(error), 200)}") from None
+    return [observation.finding for observation in decode_answer(answer, WatchAnswer).seen]

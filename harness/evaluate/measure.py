@@ -82,7 +82,7 @@ class Measurement:
             raise CandidateFailed(f"tampered: {error.what}") from None
         except (PeerError, PeerDied) as error:
             incumbent = sides["incumbent"]
-            if error.of == incumbent.name:
+            if error.peer == incumbent.name:
                 self._expect_alone(incumbent, owned, plan, cases)
                 raise CandidateFailed("failed while timed: beside it the incumbent "
                              f"{error.what}") from None

@@ -1,16 +1,16 @@
-"""One lock per device for the whole box and all its users, and the turnstile of the CPU.
+"""Box-wide locks, one per device for all users, and the turnstile of the CPU.
 
-Locks are `flock`s on files in one directory, so that the kernel drops them with their holder. The
-process that takes a lock hands its descriptors to the supervisors it starts: the lock stays taken
-until the last of them has killed its job.
+A lock is a `flock` on a file in one directory, so the kernel releases it when its holder ends. The
+holder passes its descriptors to the supervisors that it starts: the lock is held until the last of
+them has killed its job.
 
-A file can be removed under its holder, by whatever cleans /tmp, and the next one would lock
-another. So a lock is held when its file is still the one at its path, and has a name besides that
-nothing but its holder's end frees: a socket in Linux' abstract namespace, bound and never used.
-That name is one network namespace's; between containers only the file counts.
+A cleaner of /tmp may remove a locked file, and the next process would lock a new one. Therefore a
+lock counts only while its file is the one at its path, and it has a second part that only the end
+of its holder frees: an address in Linux's abstract socket namespace, bound and never used. That
+namespace belongs to one network namespace; between containers only the file counts.
 
-On the CPU a measurement must overlap nothing. `turn` is held exclusively by whoever measures;
-processes that yield hold `active` shared while they run and stop when they see the turn taken.
+On the CPU a measurement must not overlap anything else. The process that measures holds `turn`
+exclusively. Yielding processes hold `active` shared while they run, and stop while `turn` is taken.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ POLL_S = 0.004
 
 
 def lock_directory() -> Path:
-    """Return the box-wide directory of lock files (KOPT_LOCK_DIR moves it, for tests)."""
+    """Return the box-wide directory of lock files (or KOPT_LOCK_DIR); make it if necessary."""
     path = Path(os.environ.get("KOPT_LOCK_DIR", "/tmp/kopt-locks"))
     try:
         path.mkdir(mode=0o1777, parents=True, exist_ok=True)
@@ -49,14 +49,14 @@ def lock_directory() -> Path:
 
 @dataclass(frozen=True)
 class Turnstile:
-    """The lock files by which yielding processes make way for a measurement."""
+    """The lock files through which yielding processes stop for a measurement."""
 
     paths: tuple[str, str]
 
 
 @dataclass(frozen=True)
 class DeviceLock:
-    """A lock that is held; `fds` go to the supervisors that work under it."""
+    """A held lock; `fds` are passed to the supervisors of jobs that run under it."""
 
     fds: tuple[int, ...]
     waited_s: float
@@ -73,7 +73,7 @@ class DeviceLock:
 
 
 def turnstile(device: str = "cpu") -> Turnstile:
-    """Return the turnstile of a shared device, its files made."""
+    """Return the turnstile of a shared device; create its files."""
     names = (f"{device}.turn", f"{device}.active")
     paths = []
     for name in names:
@@ -86,34 +86,34 @@ def turnstile(device: str = "cpu") -> Turnstile:
 def acquire(*devices: str, timeout_s: float | None = None, shared_device: bool = False,
             cancel: threading.Event | None = None,
             on_wait: Callable[[str], None] | None = None) -> DeviceLock:
-    """Take the exclusive lock on a device, or on several, waiting for whoever has it.
+    """Wait for the exclusive lock on one or several devices and take it.
 
-    Who takes several names them in one order everywhere, so that no two wait for each other.
-    `shared_device` also waits until every yielding process has stopped (the CPU). Raises
-    EnvironmentFault after `timeout_s` or when `cancel` is set.
+    Callers must name several devices in the same order everywhere, to avoid a deadlock.
+    `shared_device` (the CPU) also waits until every yielding process has stopped. Raises
+    EnvironmentFault after `timeout_s`, Cancelled when `cancel` is set.
     """
-    began = time.monotonic()
+    start = time.monotonic()
     names = [name for device in devices
              for name in (f"{device}.turn", *([f"{device}.active"] if shared_device else []))]
     fds: list[int] = []
     try:
         for name in names:
-            wait = _Wait(name, began, timeout_s, cancel, on_wait)
-            fds.append(fd := _locked(name, wait))
+            wait = _LockWait(name, start, timeout_s, cancel, on_wait)
+            fds.append(fd := _lock_file(name, wait))
             if name.endswith(".turn"):
-                if (bound := _bound(fd, name, wait)) is not None:
-                    fds.append(bound)
+                if (address_fd := _bind_address(fd, name, wait)) is not None:
+                    fds.append(address_fd)
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
     except BaseException:
         for fd in fds:
             os.close(fd)
         raise
-    return DeviceLock(tuple(fds), time.monotonic() - began)
+    return DeviceLock(tuple(fds), time.monotonic() - start)
 
 
 def holder(device: str) -> int | None:
-    """Return the pid that holds a device's lock, 0 if it is not told, None when it is free."""
+    """Return the pid that holds a device's lock: 0 if unknown, None if the lock is free."""
     fd, _ = open_file(f"{device}.turn")
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -125,7 +125,7 @@ def holder(device: str) -> int | None:
 
 
 def is_current(fd: int, path: Path) -> bool:
-    """Tell whether an open file is still the one at its path."""
+    """Return whether an open file is still the one at its path."""
     try:
         return os.path.samestat(os.fstat(fd), path.stat(follow_symlinks=False))
     except OSError:
@@ -133,11 +133,11 @@ def is_current(fd: int, path: Path) -> bool:
 
 
 @dataclass
-class _Wait:
-    """Somebody's patience with a lock that is taken."""
+class _LockWait:
+    """Polls for a lock that another process holds, until a timeout or a cancellation."""
 
     name: str
-    began: float
+    start: float
     timeout_s: float | None
     cancel: threading.Event | None
     on_wait: Callable[[str], None] | None
@@ -148,19 +148,19 @@ class _Wait:
     def pause(self, fd: int) -> None:
         """Wait a moment for whoever holds the file. Raises EnvironmentFault, Cancelled."""
         stem = Path(self.name).stem
-        waited = time.monotonic() - self.began
+        waited = time.monotonic() - self.start
         if self.on_wait is not None and waited > 0.5:
             self.on_wait(f"waiting for {stem}, held by process {_written_pid(fd) or '?'}")
             self.on_wait = None
         if self.timeout_s is not None and waited > self.timeout_s:
             raise EnvironmentFault(f"still busy after {self.timeout_s:g} s", where=stem,
-                                   fix="another kopt measures there; wait for it")
+                                   fix="another kopt measures on it: wait until it has finished")
         if self._pause.wait(POLL_S) and self.cancel is not None:
             raise Cancelled("stopped while waiting", where=stem)
 
 
-def _locked(name: str, wait: _Wait) -> int:
-    """Lock the file that is at its path once it is locked."""
+def _lock_file(name: str, wait: _LockWait) -> int:
+    """Lock the file that is still at its path after it was locked."""
     while True:
         fd, path = open_file(name)
         try:
@@ -177,14 +177,13 @@ def _locked(name: str, wait: _Wait) -> int:
         os.close(fd)
 
 
-def _bound(fd: int, name: str, wait: _Wait) -> int | None:
-    """Take the name that stands for a lock whatever becomes of its file; None where there is none.
-    """
+def _bind_address(fd: int, name: str, wait: _LockWait) -> int | None:
+    """Bind the socket address of a lock, which survives its file; None if sockets are refused."""
     while True:
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as one:
-                one.bind(_address(name))
-                return one.detach()
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bound:
+                bound.bind(_address(name))
+                return bound.detach()
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 return None
@@ -193,8 +192,8 @@ def _bound(fd: int, name: str, wait: _Wait) -> int | None:
 
 def _is_bound(name: str) -> bool:
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as one:
-            one.connect(_address(name))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+            probe.connect(_address(name))
     except OSError:
         return False
     return True
@@ -211,8 +210,7 @@ def _written_pid(fd: int) -> int:
 
 
 def open_file(name: str) -> tuple[int, Path]:
-    """Open a file of the lock directory, made if need be, and young again for those who clean up.
-    """
+    """Open or create a file of the lock directory, and renew its time for cleaners of /tmp."""
     path = lock_directory() / name
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     try:

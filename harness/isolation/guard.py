@@ -1,8 +1,8 @@
-"""The one way to run an untrusted process: under a supervisor with limits and a life-line.
+"""The only way to run an untrusted process: under a supervisor with limits.
 
-The supervisor (harness/child/supervise/supervisor.py), started afresh or forked off a zygote,
-outlives neither its owner nor its job: when this process dies, the socket between them closes and
-everything below the supervisor is killed, before the device lock that it holds is let go.
+The supervisor (harness/child/supervise/supervisor.py) is a new process or forked from a zygote. It
+ends with its job or with its owner: when this process dies, the socket between them closes, and
+the supervisor kills all its descendants before it releases the device lock that it holds.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES"
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one guarded process may use; time spent stopped for a measurement does not count."""
+    """Limits of a guarded process; time in which it is stopped for a measurement does not count."""
 
     wall_s: float = 60.0
     output_bytes: int = 1 << 20
@@ -47,9 +47,10 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Confine:
-    """Where a process may write, and whether it sees a network and GPUs; kept where the kernel can.
+    """Where a process may write, and whether it has a network and GPUs; needs namespaces.
 
-    Of GPUs with a file each below /dev it may open those of `nodes`, or all where that is empty.
+    Without namespaces the process runs unconfined, or fails if `required`. Of the GPUs with device
+    files of their own it may open those in `nodes`, or all if that is empty.
     """
 
     writable: tuple[str, ...] = ()
@@ -61,7 +62,7 @@ class Confine:
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessOutcome:
-    """How a guarded process ended. `returncode` below zero is a signal, None means not started."""
+    """How a guarded process ended; a negative `returncode` is a signal, None means not started."""
 
     ended: EndReason
     returncode: int | None
@@ -79,14 +80,15 @@ class ProcessOutcome:
 
     @property
     def was_killed(self) -> bool:
-        """Whether SIGKILL ended it or its supervisor, as the kernel does where memory runs out; a
-        shell tells that of what it ran as 137.
+        """Whether SIGKILL ended the process or its supervisor, as when memory runs out.
+
+        A shell reports a killed command as 137.
         """
         return self.ended == "killed" or (
             self.ended == "exit" and self.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL))
 
     def describe(self, limits: Limits) -> str:
-        """Say in a few words how the process ended."""
+        """Return in a few words how the process ended."""
         if self.ended == "timeout":
             return f"ran past its limit of {limits.wall_s:g} s"
         if self.ended == "output":
@@ -111,16 +113,16 @@ def signal_name(number: int) -> str:
 
 @functools.cache
 def confinement_problem() -> str:
-    """Return why this machine cannot confine processes, empty when it can."""
+    """Return why this machine cannot confine processes; empty if it can."""
     program = PROGRAM.parent / "supervise" / "confine.py"
-    tried = subprocess.run([sys.executable, "-I", "-S", str(program)], stdin=subprocess.DEVNULL,
+    trial = subprocess.run([sys.executable, "-I", "-S", str(program)], stdin=subprocess.DEVNULL,
                            capture_output=True, text=True, timeout=60, env=clean_env())
-    return "" if tried.returncode == 0 else tried.stdout.strip() or "it does not say why"
+    return "" if trial.returncode == 0 else trial.stdout.strip() or "no reason is given"
 
 
 def clean_env(extra: Mapping[str, str] | None = None, *,
               home: Path | None = None) -> dict[str, str]:
-    """Return the allow-listed environment of an untrusted process: no secret of ours is in it."""
+    """Return the allow-listed environment of an untrusted process, free of our secrets."""
     env = {name: os.environ[name] for name in INHERITED if name in os.environ}
     env.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
     env["PYTHONDONTWRITEBYTECODE"] = "1"
@@ -132,8 +134,8 @@ def clean_env(extra: Mapping[str, str] | None = None, *,
 class Guarded:
     """A running guarded process. Use as a context manager, or call `kill` and `wait`.
 
-    With a zygote it is `program`, one of harness/child, that runs, in an image which has imported
-    all it needs; without, or if the zygote is gone, `argv` is started.
+    With a zygote, `program` (one of harness/child) runs in a fork that has imported all it needs.
+    Without one, or if the zygote has ended, `argv` is started.
     """
 
     def __init__(self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str],
@@ -152,21 +154,11 @@ class Guarded:
         with theirs:
             forked = zygote.fork(theirs, pass_fds, held) if zygote else None
             self._process: subprocess.Popen[bytes] | ForkedSupervisor = forked or subprocess.Popen(
-                [
-                    sys.executable,
-                    "-I",
-                    "-S",
-                    str(PROGRAM),
-                    "supervise.supervisor",
-                    str(theirs.fileno()),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                pass_fds=[theirs.fileno(), *pass_fds, *held],
-                env={"PATH": env.get("PATH", "")},
-                start_new_session=True,
-            )
+                [sys.executable, "-I", "-S", str(PROGRAM), "supervise.supervisor",
+                 str(theirs.fileno())],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                pass_fds=[theirs.fileno(), *pass_fds, *held], env={"PATH": env.get("PATH", "")},
+                start_new_session=True)
         rlimits = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": self.limits.file_bytes}
         if self.limits.cpu_s is not None:
             rlimits["RLIMIT_CPU"] = self.limits.cpu_s
@@ -178,7 +170,7 @@ class Guarded:
                "confine": to_builtins(confine) if confine else None,
                "yields": list(yields.paths) if yields else None,
                "hidden": [str(lock_directory())] if confine else []}
-        with contextlib.suppress(OSError):  # it is gone already, as `wait` will tell
+        with contextlib.suppress(OSError):  # it has ended already: `wait` reports how
             self._control.sendall(to_json(job) + b"\n")
 
     @property
@@ -187,35 +179,35 @@ class Guarded:
         return self._process.pid
 
     @property
-    def lost(self) -> bool:
-        """Whether it ended without ever having begun: the zygote that was to fork it died."""
+    def never_started(self) -> bool:
+        """Whether the process never started, because the zygote died before it forked it."""
         return isinstance(self._process, ForkedSupervisor) and self._process.pid == 0
 
     def hold(self, lock: DeviceLock) -> None:
-        """Hand the supervisor of a running program a device lock to hold until the end."""
-        with contextlib.suppress(OSError):  # it has ended: nothing is left to outlive the lock
+        """Pass a device lock to the running supervisor, which holds it until its job is dead."""
+        with contextlib.suppress(OSError):  # it has ended: no process is left that needs the lock
             socket.send_fds(self._control, [b"lock\n"], list(lock.fds))
 
     def pause(self) -> None:
-        """Stop everything that runs here, until `resume`; its time limit goes on."""
+        """Stop the job until `resume`; its wall-clock limit keeps running."""
         process_tree.stop(self.pid)
 
     def resume(self) -> None:
         process_tree.resume(self.pid)
 
     def kill(self) -> None:
-        """Ask the supervisor to end its job; `wait` then returns soon."""
-        with contextlib.suppress(OSError):  # it may have ended by itself
+        """Tell the supervisor to end its job; `wait` then returns soon."""
+        with contextlib.suppress(OSError):  # it may have ended already
             self._control.shutdown(socket.SHUT_WR)
 
     def wait(self, *, cancel: threading.Event | None = None,
              timeout_s: float | None = None) -> ProcessOutcome:
-        """Pump the output until the process has ended; `cancel` ends it early.
+        """Collect the output until the process has ended; `cancel` ends it early.
 
-        Raises TimeoutError after `timeout_s`, leaving the process as it is.
+        Raises TimeoutError after `timeout_s`; the process then goes on.
         """
         if not self._waiting.acquire(timeout=-1 if timeout_s is None else timeout_s):
-            raise TimeoutError  # another thread waits
+            raise TimeoutError  # another thread is in `wait`
         try:
             return self._outcome or self._pump(cancel, timeout_s)
         finally:
@@ -234,7 +226,7 @@ class Guarded:
                     fd = key.fd
                     try:
                         data = os.read(fd, 65536)
-                    except ConnectionResetError:  # it ended with the job unread
+                    except ConnectionResetError:  # it ended before it read its job
                         data = b""
                     if not data:
                         selector.unregister(key.fileobj)
@@ -256,7 +248,7 @@ class Guarded:
         if answer:
             outcome = from_json(answer, ProcessOutcome)
         return replace(outcome, stdout=bytes(self._outputs["stdout"]),
-                                       stderr=bytes(self._outputs["stderr"]))
+                       stderr=bytes(self._outputs["stderr"]))
 
     def _take(self, name: str, data: bytes) -> None:
         self._outputs[name] += data
@@ -266,7 +258,7 @@ class Guarded:
                 self._on_line(line)
 
     def close(self) -> None:
-        """Let go of the process; one that still runs is killed by its supervisor."""
+        """Release the process; if it still runs, its supervisor kills it."""
         self._control.close()
         for stream in (self._process.stdout, self._process.stderr):
             if stream is not None:
@@ -286,7 +278,7 @@ def run(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None,
         lock: DeviceLock | None = None, yields: Turnstile | None = None,
         pass_fds: Sequence[int] = (), on_line: Callable[[bytes], None] | None = None,
         cancel: threading.Event | None = None) -> ProcessOutcome:
-    """Run one untrusted command to its end and return how it ended; it never raises for that."""
+    """Run an untrusted command and return how it ended; no way of ending raises."""
     with Guarded(argv, cwd=cwd, env=clean_env() if env is None else env, limits=limits,
                  confine=confine, lock=lock, yields=yields, pass_fds=pass_fds,
                  on_line=on_line) as guarded:

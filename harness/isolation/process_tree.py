@@ -1,4 +1,4 @@
-"""Stopping and resuming everything below a process, so that it leaves the machine to others."""
+"""List, stop and resume all descendants of a process."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import signal
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the descendants of a process, the nearest first."""
-    found: list[int] = []
-    frontier = [pid]
-    while frontier:
-        frontier = [child for parent in frontier for child in _children(parent)]
-        found += frontier
-    return found
+    """Return the pids of all descendants, nearest generation first."""
+    pids: list[int] = []
+    generation = [pid]
+    while generation:
+        generation = [child for parent in generation for child in _children(parent)]
+        pids += generation
+    return pids
 
 
 def stop(pid: int) -> None:
-    """Stop all descendants; none that they start meanwhile escapes."""
+    """Stop all descendants, including those that start meanwhile."""
     stopped: set[int] = set()
     while fresh := [child for child in descendants(pid) if child not in stopped]:
         for child in fresh:

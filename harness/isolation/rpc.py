@@ -1,6 +1,6 @@
-"""A guarded child that answers questions: one JSON line out, one back, over a socket of its own.
+"""Requests to a guarded child: one JSON line out, one JSON line back, over a separate socket.
 
-The socket is no standard stream, so nothing that a kernel prints can pass for an answer.
+Output that a kernel prints goes to the standard streams and cannot be taken for an answer.
 """
 
 from __future__ import annotations
@@ -11,24 +11,26 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from harness.errors import Cancelled, EnvironmentFault, KoptError
-from harness.formats.json_codec import ConvertError, loads, to_json
+from harness.formats.json_codec import ConvertError, convert, loads, to_json
 from harness.formats.text import plain
 from harness.isolation.device_lock import DeviceLock, Turnstile
 from harness.isolation.guard import Confine, Guarded, Limits, ProcessOutcome, clean_env
 from harness.isolation.zygote_client import PROGRAM, Zygote
 
 MAX_ANSWER = 16 << 20
+INVALID_ANSWER = "sent an invalid answer"
+T = TypeVar("T")
 
 
 class PeerError(KoptError):
-    """The child answered that the request failed; `what` is its own last line, sanitised."""
+    """The child reported that a request failed; `what` is the last line of its error, sanitised."""
 
     exit_code = 1
-    of = ""
-    """What the child is called, where it has a name."""
+    peer = ""
+    """Name of the child, if it has one."""
 
 
 class PeerDied(KoptError):
@@ -36,17 +38,24 @@ class PeerDied(KoptError):
 
     exit_code = 1
 
-    def __init__(self, outcome: ProcessOutcome, limits: Limits, *, nonsense: bool = False,
-                 of: str = "") -> None:
-        ended = outcome.describe(limits)
-        super().__init__("sent an invalid answer" if nonsense else ended)
-        self.outcome, self.of = outcome, of
+    def __init__(self, outcome: ProcessOutcome, limits: Limits, *, invalid: bool = False,
+                 peer: str = "") -> None:
+        super().__init__(INVALID_ANSWER if invalid else outcome.describe(limits))
+        self.outcome, self.peer = outcome, peer
+
+
+def decode_answer(answer: object, kind: type[T]) -> T:
+    """Convert what a child answered. Raises PeerError if it does not fit."""
+    try:
+        return convert(answer, kind)
+    except ConvertError as error:
+        raise PeerError(f"{INVALID_ANSWER}: {plain(str(error), 200)}") from None
 
 
 class Peer:
-    """One child program (of `harness/child`) under the guard, asked in turn.
+    """A guarded child program (of `harness/child`) that serves requests one after another.
 
-    `asked_ns` and `elapsed_ns` are this process's own clock over the last question.
+    `asked_ns` and `elapsed_ns` time the last request by this process's own clock.
     """
 
     def __init__(self, program: str, *, cwd: Path, limits: Limits, python: str | None = None,
@@ -68,25 +77,23 @@ class Peer:
                                     pass_fds=[theirs.fileno()], zygote=zygote, program=program)
 
     def ask(self, op: str, **fields: object) -> dict[str, Any]:
-        """Send one question and wait for its answer.
+        """Send one request and wait for its answer.
 
-        Raises PeerError when the child says it failed, PeerDied when it crashed, hung past its
-        limit or talked nonsense.
+        Raises PeerError if the child reports a failure, PeerDied if it crashed, hung past its
+        limit or sent an invalid answer.
         """
         self.send(op, **fields)
         return self.receive()
 
     def pause(self) -> None:
-        """Stop the child and everything below it until `resume`."""
+        """Stop the child and its descendants until `resume`."""
         self._guarded.pause()
 
     def resume(self) -> None:
         self._guarded.resume()
 
     def hold(self, lock: DeviceLock) -> None:
-        """Have the guard of a child that was started without hold a device's lock too, until
-        everything below it is dead.
-        """
+        """Pass a device lock to the guard of a child that was started without it."""
         self._guarded.hold(lock)
 
     def send(self, op: str, **fields: object) -> None:
@@ -110,7 +117,7 @@ class Peer:
             except OSError:
                 data = b""
             if not data or len(self._buffer) > MAX_ANSWER:
-                raise self._died(nonsense=bool(data))
+                raise self._died(invalid=bool(data))
             self._buffer += data
         self.elapsed_ns = time.perf_counter_ns() - self.asked_ns
         line, _, rest = bytes(self._buffer).partition(b"\n")
@@ -120,14 +127,14 @@ class Peer:
         except ConvertError:
             answer = None
         if not isinstance(answer, dict):
-            raise self._died(nonsense=True)
+            raise self._died(invalid=True)
         if "error" in answer:
             failure = PeerError(" ".join(plain(str(answer["error"])).split()))
-            failure.of = self.name
+            failure.peer = self.name
             raise failure
         return answer
 
-    def _died(self, *, nonsense: bool = False) -> PeerDied | Cancelled | EnvironmentFault:
+    def _died(self, *, invalid: bool = False) -> PeerDied | Cancelled | EnvironmentFault:
         self._socket.close()
         try:
             outcome = self._guarded.wait(timeout_s=2.0)
@@ -136,14 +143,15 @@ class Peer:
             outcome = self._guarded.wait()
         if self._cancel is not None and self._cancel.is_set():
             return Cancelled("stopped")
-        if self._guarded.lost:
-            return EnvironmentFault("the process that runners are forked off has died",
+        if self._guarded.never_started:
+            return EnvironmentFault("the process that forks the runners has died",
                                     fix="try again")
-        nonsense = nonsense and outcome.ended in ("exit", "killed")  # else there is more to say
-        return PeerDied(outcome, self.limits, nonsense=nonsense, of=self.name)
+        # a crash or a limit says more than the invalid answer that it caused
+        invalid = invalid and outcome.ended in ("exit", "killed")
+        return PeerDied(outcome, self.limits, invalid=invalid, peer=self.name)
 
     def kill(self) -> None:
-        """Begin to end the child, without waiting for it as `close` does."""
+        """Start to end the child; unlike `close`, do not wait for it."""
         self._guarded.kill()
 
     def close(self) -> ProcessOutcome:

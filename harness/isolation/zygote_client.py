@@ -1,7 +1,7 @@
-"""Forking guarded programs off a process with torch imported: a tenth of a second, not some.
+"""Fork guarded programs from a process that has imported torch: 0.1 s instead of seconds.
 
-One zygote serves one interpreter, environment and language, and whoever holds its socket: the
-engine keeps it for a campaign and passes it on to its harness processes. It ends when nobody
+A zygote serves one interpreter, environment and language, to every process that holds its socket:
+the engine keeps one for a campaign and passes it to its harness processes. It ends when no process
 holds the socket any more.
 """
 
@@ -25,12 +25,12 @@ from harness.isolation.device_lock import Turnstile
 
 PROGRAM = Path(harness.__file__).parent / "child" / "__main__.py"
 VARIABLE = "KOPT_ZYGOTE"
-"""In a harness process' environment: the descriptor of the zygote that it was given."""
+"""Environment variable of a harness process: the zygote that was passed to it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ZygoteKind:
-    """What a zygote is made for: an interpreter, what it imports, under which environment."""
+    """What a zygote serves: an interpreter, a language (its imports) and an environment."""
 
     python: str
     language: str
@@ -38,12 +38,12 @@ class ZygoteKind:
 
     @property
     def name(self) -> str:
-        """A word that is equal for equal kinds, in whatever process."""
+        """A hash that is equal for equal kinds in all processes."""
         return hashlib.sha256(to_json(self)).hexdigest()[:16]
 
 
 class ForkedSupervisor:
-    """A supervisor that a zygote has forked, as `subprocess.Popen` would show it."""
+    """A supervisor that a zygote forked, with the interface of `subprocess.Popen`."""
 
     def __init__(self, stdout: int, stderr: int, life: int) -> None:
         self.stdout, self.stderr = os.fdopen(stdout, "rb", 0), os.fdopen(stderr, "rb", 0)
@@ -54,31 +54,31 @@ class ForkedSupervisor:
 
     @property
     def pid(self) -> int:
-        """The supervisor's pid, waited for; 0 if it was gone before it could say."""
+        """The supervisor's pid, awaited; 0 if it ended before it reported one."""
         while not self._pid and not self._life.closed:
-            self._read(0.05, once=True)  # a thread that waits for the end may take it first
+            self._read(0.05, once=True)  # a thread in `wait` may read the pid first
         return self._pid
 
     @property
     def known_pid(self) -> int:
-        """The supervisor's pid, 0 if it has not said it yet."""
+        """The supervisor's pid; 0 if it has not reported it yet."""
         self._read(0.0, once=True)
         return self._pid
 
     def poll(self) -> int | None:
-        """Return 0 once the supervisor is gone, None before."""
+        """Return 0 once the supervisor has ended, None before."""
         self._read(0.0)
         return 0 if self._life.closed else None
 
     def wait(self) -> int:
-        """Wait until the supervisor is gone, and with it everything below it."""
+        """Wait until the supervisor and all its descendants have ended."""
         self._read(None)
         return 0
 
     def _read(self, timeout_s: float | None, *, once: bool = False) -> None:
-        """Take what the pipe has: the pid, and its end, which is the supervisor's.
+        """Read the pipe: first the pid, then its end, which is that of the supervisor.
 
-        Without time it leaves the pipe to a thread that waits for it already.
+        A thread that cannot get the pipe within `timeout_s` leaves it to the one that reads it.
         """
         if not self._reading.acquire(timeout=-1 if timeout_s is None else timeout_s):
             return
@@ -98,8 +98,9 @@ _living: weakref.WeakSet[ForkedSupervisor] = weakref.WeakSet()
 
 
 def forked_pids() -> set[int]:
-    """Return the pids of the supervisors that this process has had forked and that may live."""
-    return {pid for one in list(_living) if one.poll() is None and (pid := one.known_pid)}
+    """Return the pids of the forked supervisors of this process that may still run."""
+    return {pid for supervisor in list(_living)
+            if supervisor.poll() is None and (pid := supervisor.known_pid)}
 
 
 class Zygote:
@@ -112,7 +113,7 @@ class Zygote:
 
     @classmethod
     def start(cls, kind: ZygoteKind, *, yields: Turnstile | None = None) -> Zygote:
-        """Have a zygote started; it imports by itself, and what is asked meanwhile waits."""
+        """Start a zygote without waiting for its imports; requests meanwhile are queued."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             process = subprocess.Popen(
@@ -125,7 +126,7 @@ class Zygote:
 
     @classmethod
     def inherited(cls, kind: ZygoteKind) -> Zygote | None:
-        """Return the zygote that this process was given, None if it was given none of its kind."""
+        """Return the zygote that was passed to this process; None if none of this kind was."""
         number, tenancy, name = (*os.environ.get(VARIABLE, "").split(":"), "", "")[:3]
         if not number or name != kind.name:
             return None
@@ -135,23 +136,23 @@ class Zygote:
     def descriptor(self) -> int:
         return self._channel.fileno()
 
-    def told(self, tenancy: int) -> str:
-        """Return what a process that is passed the descriptor is told of it, as VARIABLE.
+    def variable(self, tenancy: int) -> str:
+        """Return the value of VARIABLE for a process that gets the descriptor.
 
-        `tenancy` is passed as well: whatever it has forked holds it until it is gone.
+        It also gets the descriptor `tenancy`, which every process forked for it holds to its end.
         """
         return f"{self.descriptor}:{tenancy}:{self.kind.name}"
 
     @property
     def alive(self) -> bool:
-        """Whether it runs still, as far as this process can tell."""
+        """Whether the zygote runs, as far as this process knows."""
         return self._process is None or self._process.poll() is None
 
     def fork(self, control: socket.socket, passed: Sequence[int], held: Sequence[int],
              ) -> ForkedSupervisor | None:
-        """Fork a supervisor that serves `control`; None when the zygote is gone.
+        """Fork a supervisor that serves `control`; return None if the zygote has ended.
 
-        `passed` are the program's own descriptors, `held` those of device locks.
+        `passed` are the program's descriptors, `held` those of device locks.
         """
         out, err, life = os.pipe(), os.pipe(), os.pipe()
         try:
@@ -159,16 +160,16 @@ class Zygote:
                             [control.fileno(), out[1], err[1], life[1], *passed, *held,
                              *([self._tenancy] if self._tenancy >= 0 else [])])
         except OSError:
-            for one in (out[0], err[0], life[0]):
-                os.close(one)
+            for fd in (out[0], err[0], life[0]):
+                os.close(fd)
             return None
         finally:
-            for one in (out[1], err[1], life[1]):
-                os.close(one)
+            for fd in (out[1], err[1], life[1]):
+                os.close(fd)
         return ForkedSupervisor(out[0], err[0], life[0])
 
     def close(self) -> None:
-        """Let go of it, and end it if it was started here; what it has forked goes on."""
+        """Close the socket, and end the zygote if it was started here; its forks go on."""
         with contextlib.suppress(OSError):
             self._channel.close()
         if self._process is not None:
@@ -177,9 +178,7 @@ class Zygote:
 
 
 class WarmStart:
-    """Keeps a zygote for as long as its owner may need it: started when it is first asked for, and
-    again when it has died. Any thread may ask.
-    """
+    """Starts a zygote at the first request and again after it has died. Safe for any thread."""
 
     def __init__(self, kind: ZygoteKind | None, *, yields: Turnstile | None = None) -> None:
         self._kind, self._yields = kind, yields
@@ -188,7 +187,7 @@ class WarmStart:
         self._closed = False
 
     def zygote(self) -> Zygote | None:
-        """Return the zygote; None where there is nothing to be imported, and once it is closed."""
+        """Return the zygote; None if nothing needs importing, or after `close`."""
         with self._lock:
             if self._closed:
                 return None

@@ -6,9 +6,8 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from harness.formats.json_codec import ConvertError, convert
 from harness.formats.text import plain
-from harness.isolation.rpc import Peer, PeerError
+from harness.isolation.rpc import Peer, decode_answer
 from harness.timing.paired_timing import ClassTiming
 from harness.verdict import Evidence, Finding
 
@@ -61,11 +60,7 @@ def attach(runner: Peer) -> None:
 
 def profile(runner: Peer, case: str) -> CallProfile:
     """Profile calls on what a runner has prepared. Raises PeerError."""
-    answer = runner.ask("spans", case=case, calls=CALLS)
-    try:
-        return convert(answer, CallProfile)
-    except ConvertError as error:
-        raise PeerError(f"the runner's answer makes no sense: {plain(str(error), 200)}") from None
+    return decode_answer(runner.ask("spans", case=case, calls=CALLS), CallProfile)
 
 
 def evidence(seen: Mapping[tuple[str, str], CallProfile], names: list[str], *,

@@ -14,11 +14,11 @@ from harness.case import Case, Errors, TrivialAnswer
 from harness.compile import stream_usage
 from harness.compile.kernel import Place
 from harness.errors import KoptError
-from harness.formats.json_codec import ConvertError, convert, to_builtins
+from harness.formats.json_codec import convert, to_builtins
 from harness.formats.text import plain
 from harness.isolation.device_lock import DeviceLock, Turnstile
 from harness.isolation.guard import Confine, Limits, clean_env
-from harness.isolation.rpc import Peer, PeerDied, PeerError
+from harness.isolation.rpc import Peer, PeerDied, PeerError, decode_answer
 from harness.isolation.zygote_client import Zygote
 from harness.runners.context_queue import ONE_QUEUE
 from harness.target import DTYPE_BYTES, MAX_ELEMENTS, ConfigClass, Target, Tensor
@@ -49,11 +49,8 @@ class _Written:
 def handed_back(case: Case, written: object, *, outputs_only: bool = False,
                 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return (outputs, inputs) as the oracle takes them, at the paths where they were wanted."""
-    try:
-        said = convert(written, tuple[_Written, ...])
-    except ConvertError:
-        raise PeerError("sent an invalid answer") from None
-    names = [one.name for one in said if one.name != "return"]
+    tensors_written = decode_answer(written, tuple[_Written, ...])
+    names = [tensor.name for tensor in tensors_written if tensor.name != "return"]
     not_wanted = ("scalar", "input") if outputs_only else ("scalar",)
     tensors = [tensor for tensor in case.tensors if tensor["role"] not in not_wanted]
     if names != [tensor["name"] for tensor in tensors]:
@@ -61,7 +58,7 @@ def handed_back(case: Case, written: object, *, outputs_only: bool = False,
     declared = [{"name": t["name"], "dtype": t["dtype"], "shape": list(t["shape"]),
                  "nbytes": t["nbytes"], "path": t["after"], "role": t["role"]} for t in tensors]
     returned = []
-    for index, one in enumerate(one for one in said if one.name == "return"):
+    for index, one in enumerate(one for one in tensors_written if one.name == "return"):
         if one.dtype not in DTYPE_BYTES:
             raise PeerError(f"returned {plain(one.dtype, 40)}, which has no known dtype")
         returned.append({"name": "return", "dtype": one.dtype, "shape": list(one.shape),

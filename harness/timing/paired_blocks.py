@@ -7,13 +7,11 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TypeVar
 
 from harness.case import Case
 from harness.errors import DeviceFault, KoptError
-from harness.formats.json_codec import ConvertError, convert
 from harness.formats.text import plain
-from harness.isolation.rpc import Peer, PeerError
+from harness.isolation.rpc import INVALID_ANSWER, Peer, PeerError, decode_answer
 from harness.timing.clock_check import TimedBlock
 from harness.timing.input_mutation import InputMutation
 from harness.timing.plan import Plan
@@ -29,7 +27,6 @@ SHORTEST_CHAIN, LONGEST_CHAIN = 32, 256
 PROBES = 3
 MOST_VOIDED = 40
 
-_Said = TypeVar("_Said", "WarmupAnswer", "CaptureAnswer")
 VoidReason = Callable[[int, int], str]
 """Says why a block between two times (perf_counter_ns) does not count; empty when it does."""
 
@@ -112,14 +109,14 @@ class PairedBlocks:
 
     def warm(self) -> None:
         """Warm one side after the other; decides how calls are launched: on both sides alike."""
-        self._call_ns = {side: _said(self.peers[side].ask(
+        self._call_ns = {side: decode_answer(self.peers[side].ask(
             "warm", case=self.case.id, warm_ns=self.plan.warm_ns), WarmupAnswer).call_ns
             for side in self.order}
         slowest_ns = max(1.0, *self._call_ns.values())
         self._unit = graph_unit(slowest_ns, self.copies)
         by_host = self._alone or self.plan.by_host
         single = by_host or slowest_ns >= SINGLE_NS
-        self._graphs = {} if single else {side: _said(self.peers[side].ask(
+        self._graphs = {} if single else {side: decode_answer(self.peers[side].ask(
             "capture", case=self.case.id, unit=self._unit), CaptureAnswer) for side in self.order}
         graph = bool(self._graphs) and all(one.graph for one in self._graphs.values())
         self.kernel_mode = "graph" if graph else "launch"
@@ -210,7 +207,7 @@ class PairedBlocks:
         peer, wanted_ns = self.peers[side], factor * self.plan.block_ns
         for _ in range(LENGTHENED):
             calls = factor * self._count(side, mode)
-            ns = _nanoseconds(peer.ask("block", case=self.case.id, calls=calls, mode=mode))
+            ns = nanoseconds(peer.ask("block", case=self.case.id, calls=calls, mode=mode))
             if 2 * ns >= wanted_ns:
                 break
             self._calls[side, mode] *= min(1000, math.ceil(wanted_ns / max(ns, 1)))
@@ -236,7 +233,7 @@ class PairedBlocks:
                 return 1.0
             answer = self.peers["candidate"].ask(
                 "probe", case=self.case.id, chain=chain, fresh=fresh, graph=self.mode == "graph")
-            least[fresh] = min(_nanoseconds(answer), least.get(fresh, 1 << 62))
+            least[fresh] = min(nanoseconds(answer), least.get(fresh, 1 << 62))
             if fresh:
                 contents.copy = 0  # all of it is on the first copy
                 contents.note(0, chain)
@@ -254,13 +251,6 @@ class PairedBlocks:
         return f"one by one; {cold}" + (f"; no graph: {'; '.join(reasons)}" if reasons else "")
 
 
-def _said(answer: Mapping[str, object], kind: type[_Said]) -> _Said:
-    try:
-        return convert(answer, kind)
-    except ConvertError as error:
-        raise PeerError(f"the runner's answer makes no sense: {plain(str(error), 200)}") from None
-
-
 def _us_per_call(blocks: Sequence[TimedBlock]) -> float:
     return median(block.ns / block.calls for block in blocks) / 1e3
 
@@ -269,8 +259,8 @@ def _other(side: str) -> str:
     return "incumbent" if side == "candidate" else "candidate"
 
 
-def _nanoseconds(answer: Mapping[str, object]) -> int:
+def nanoseconds(answer: Mapping[str, object]) -> int:
     ns = answer.get("ns")
     if not isinstance(ns, int) or isinstance(ns, bool) or not 0 <= ns < 1 << 62:
-        raise PeerError("sent an invalid answer")
+        raise PeerError(INVALID_ANSWER)
     return ns

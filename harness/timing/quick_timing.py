@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TypeVar
 
 from harness.case import Case
-from harness.formats.json_codec import ConvertError, convert
-from harness.isolation.rpc import Peer, PeerError
+from harness.isolation.rpc import Peer, decode_answer
 from harness.target import Target
 from harness.timing import stats
-from harness.timing.paired_blocks import CaptureAnswer, TamperedTiming, WarmupAnswer, graph_unit
+from harness.timing.paired_blocks import (
+    CaptureAnswer,
+    TamperedTiming,
+    WarmupAnswer,
+    graph_unit,
+    nanoseconds,
+)
 from harness.timing.plan import Plan
 
 LAUNCHED_NS = 60_000
 """Calls that take so long are launched one by one: events do not see the host's part."""
 BLOCKS = 2
-_Said = TypeVar("_Said", WarmupAnswer, CaptureAnswer)
 
 
 class QuickTimer:
@@ -42,10 +45,11 @@ class QuickTimer:
 
     def warm(self) -> None:
         answer = self.peer.ask("warm", case=self.case.id, warm_ns=self.plan.warm_ns)
-        call_ns = _said(answer, WarmupAnswer).call_ns
+        call_ns = decode_answer(answer, WarmupAnswer).call_ns
         if call_ns < LAUNCHED_NS:
             unit = graph_unit(call_ns, self.copies)
-            graph = _said(self.peer.ask("capture", case=self.case.id, unit=unit), CaptureAnswer)
+            graph = decode_answer(self.peer.ask("capture", case=self.case.id, unit=unit),
+                                  CaptureAnswer)
             if graph.graph:
                 self.mode, self._unit, call_ns = "graph", unit, graph.graph_ns
         self.calls = self._unit * max(1, round(self.plan.block_ns / max(call_ns, 1.0)
@@ -53,9 +57,8 @@ class QuickTimer:
 
     def block(self) -> float:
         """Return the nanoseconds of a call."""
-        ns = self.peer.ask("block", case=self.case.id, calls=self.calls, mode=self.mode).get("ns")
-        if not isinstance(ns, int) or isinstance(ns, bool):
-            raise PeerError("sent an invalid answer")
+        ns = nanoseconds(self.peer.ask("block", case=self.case.id, calls=self.calls,
+                                       mode=self.mode))
         if not 0 < ns <= self.peer.elapsed_ns:
             raise TamperedTiming(f"reports {ns} ns for a block of {self.peer.elapsed_ns} ns")
         return ns / self.calls
@@ -92,10 +95,3 @@ class BestQuickTimes:
         classes = [one for one in self._target.classes if one.name in values]
         return stats.weighted_mean([values[one.name] for one in classes],
                                    [one.weight for one in classes])
-
-
-def _said(answer: Mapping[str, object], kind: type[_Said]) -> _Said:
-    try:
-        return convert(answer, kind)
-    except ConvertError:
-        raise PeerError("sent an invalid answer") from None

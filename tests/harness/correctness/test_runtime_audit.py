@@ -332,7 +332,7 @@ SIGN = {"rule": "patched", "detail": "len was replaced"}
     {}, {"seen": None}, {"seen": [SIGN] * 21}, {"seen": [{**SIGN, "rule": "praise"}]},
     {"seen": [{**SIGN, "detail": 3}]}, {"seen": ["patched"]}, {"seen": SIGN}])
 def test_an_answer_that_makes_no_sense_is_an_error(answer: dict[str, Any]) -> None:
-    with pytest.raises(PeerError, match="makes no sense"):
+    with pytest.raises(PeerError, match="sent an invalid answer"):
         runtime_audit.watch(Told(answer))  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""Folders deeper than Python's own functions go down: deleted all the same, and no verdict lost."""
+"""Folders deeper than Python's recursion limit are deleted and do not lose a verdict."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harness.formats import file_copy
 from harness.settings import Settings, Trees
 from tests.support.benchmark_case import judge, kernel
 
-DIG = f"""
+MAKE_DEEP_FOLDERS = f"""
 import os
 def after():
     here = os.open(".", os.O_RDONLY)
@@ -33,47 +33,47 @@ def after():
 
 
 @pytest.fixture(autouse=True)
-def nothing_left(tmp_path: Path) -> Iterator[None]:
-    """Leave nothing that pytest itself could not delete, should a test fail."""
+def removed_afterwards(tmp_path: Path) -> Iterator[None]:
+    """Remove what pytest itself could not delete after a failed test."""
     yield
     subprocess.run(["rm", "-rf", "--", tmp_path], check=True)
 
 
-def dug(folder: Path) -> Path:
+def deep_folder(folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
-    subprocess.run([sys.executable, "-c", f"{DIG}\nafter()"], cwd=folder, check=True)
+    subprocess.run([sys.executable, "-c", f"{MAKE_DEEP_FOLDERS}\nafter()"], cwd=folder, check=True)
     return folder
 
 
-def test_a_folder_of_any_depth_is_removed_and_nothing_it_points_at(tmp_path: Path) -> None:
+def test_deep_folder_is_removed_and_link_targets_are_kept(tmp_path: Path) -> None:
     (kept := tmp_path / "kept").mkdir()
-    folder = dug(tmp_path / "deep")
+    folder = deep_folder(tmp_path / "deep")
     (folder / "link").symlink_to(kept)
     with pytest.raises(RecursionError):
         shutil.rmtree(folder, ignore_errors=True)
     (folder / "d").chmod(0o500)
     assert file_copy.remove(folder) and not folder.exists() and kept.exists()
-    assert file_copy.remove(folder)  # gone is gone
+    assert file_copy.remove(folder)  # absent already
 
 
-def test_a_benchmark_that_digs_loses_no_verdict_and_leaves_nothing(tmp_path: Path) -> None:
-    verdict = judge(tmp_path, kernel(80.0, DIG))
+def test_benchmark_that_makes_deep_folders_gets_a_verdict(tmp_path: Path) -> None:
+    verdict = judge(tmp_path, kernel(80.0, MAKE_DEEP_FOLDERS))
     assert verdict.valid and verdict.correct, verdict
     assert not (tmp_path / "scratch" / "reported").exists()
 
 
-def test_a_program_that_digs_loses_no_verdict_and_leaves_nothing(tmp_path: Path) -> None:
+def test_program_that_makes_deep_folders_gets_a_verdict(tmp_path: Path) -> None:
     (tree := tmp_path / "tree").mkdir()
-    (tree / "dig.py").write_text(f"{DIG}\nafter()")
+    (tree / "dig.py").write_text(f"{MAKE_DEEP_FOLDERS}\nafter()")
     verdict = measure(EndToEndTarget(command="python dig.py"),
                       Trees(candidate=str(tree), incumbent=str(tree), reference=str(tree)),
                       inventory.find("cpu"), Settings(scratch=str(tmp_path / "scratch")))
     assert verdict.valid and not (tmp_path / "scratch" / "end-to-end").exists(), verdict
 
 
-def test_what_is_dug_beside_a_profile_is_no_crash(tmp_path: Path) -> None:
+def test_deep_folder_beside_a_profile_is_no_crash(tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     side = WorkingCopy("candidate", tmp_path / "tree", tmp_path / "side", CommandEnvironment())
     with pytest.raises(cupti.KernelTimeUnavailable):
-        cupti.observed(side, (), lambda: dug(next(side.home.glob("kernel-time-*"))))
+        cupti.observed(side, (), lambda: deep_folder(next(side.home.glob("kernel-time-*"))))
     assert not list(side.home.iterdir())

@@ -1,4 +1,4 @@
-"""The device lock and the CPU's turnstile, between real processes."""
+"""Device locks are exclusive and the CPU's turnstile stops other work, with real processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ print("held", flush=True)
 import time
 time.sleep(600)
 """
-BURNER = """
+BUSY_LOOP = """
 n = 0
 while True:
     for _ in range(20000): pass
@@ -41,7 +41,7 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_a_lock_is_exclusive_across_processes_and_free_after_a_kill() -> None:
+def test_lock_is_exclusive_and_free_after_its_holder_is_killed() -> None:
     assert device_lock.holder("cpu") is None
     with owner(HOLDER) as process:
         assert process.stdout is not None
@@ -57,21 +57,21 @@ def test_a_lock_is_exclusive_across_processes_and_free_after_a_kill() -> None:
     assert device_lock.holder("cpu") is None
 
 
-def test_waiting_is_told_and_can_be_cancelled() -> None:
-    told: list[str] = []
+def test_waiting_is_reported_and_can_be_cancelled() -> None:
+    messages: list[str] = []
     cancel = threading.Event()
 
-    def tell(text: str) -> None:
-        told.append(text)
+    def report(text: str) -> None:
+        messages.append(text)
         cancel.set()
 
     with device_lock.acquire("cpu"), pytest.raises(EnvironmentFault, match="stopped while waiting"):
-        device_lock.acquire("cpu", cancel=cancel, on_wait=tell)
-    assert told == [f"waiting for cpu, held by process {os.getpid()}"]
+        device_lock.acquire("cpu", cancel=cancel, on_wait=report)
+    assert messages == [f"waiting for cpu, held by process {os.getpid()}"]
 
 
-def test_the_lock_outlives_its_owner_until_the_job_is_dead(tmp_path: Path) -> None:
-    word = mark()
+def test_lock_outlives_its_owner_until_the_job_is_dead(tmp_path: Path) -> None:
+    marker = mark()
     code = f"""
 import sys
 from pathlib import Path
@@ -79,7 +79,7 @@ from harness.isolation import guard
 from harness.isolation import device_lock as lock
 with lock.acquire("gpu-7") as held:
     guard.run([sys.executable, "-I", "-S", "-c", "import time; b = bytearray(300 << 20); "
-               "open('up', 'w'); time.sleep(600)", {word!r}], cwd=Path({str(tmp_path)!r}),
+               "open('up', 'w'); time.sleep(600)", {marker!r}], cwd=Path({str(tmp_path)!r}),
               lock=held)
 """
     with owner(code) as process:
@@ -87,12 +87,12 @@ with lock.acquire("gpu-7") as held:
         kill(process.pid)
         while device_lock.holder("gpu-7") is not None:
             pass
-        assert marked(word) == {}
+        assert marked(marker) == {}
 
 
-def test_a_lock_handed_over_later_is_kept_until_the_job_is_dead(tmp_path: Path) -> None:
-    word = mark()
-    with Guarded(python("import time; open('up', 'w'); time.sleep(600)", word), cwd=tmp_path,
+def test_lock_passed_later_is_held_until_the_job_is_dead(tmp_path: Path) -> None:
+    marker = mark()
+    with Guarded(python("import time; open('up', 'w'); time.sleep(600)", marker), cwd=tmp_path,
                  env=guard.clean_env()) as guarded:
         assert until((tmp_path / "up").exists)
         held = device_lock.acquire("gpu-8")
@@ -103,18 +103,18 @@ def test_a_lock_handed_over_later_is_kept_until_the_job_is_dead(tmp_path: Path) 
         guarded.kill()
         while device_lock.holder("gpu-8") is not None:
             pass
-        assert marked(word) == {}
+        assert marked(marker) == {}
 
 
 def holds(pid: int, name: str) -> bool:
-    """Tell whether a process has a file of this name open."""
+    """Return whether a process has a file of this name open."""
     links = [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()
              if os.path.lexists(entry)]
     return any(link.endswith(name) for link in links)
 
 
-def progress(folder: Path) -> int:
-    """Return how far the burner is; it may be stopped while its file is empty."""
+def burner_progress(folder: Path) -> int:
+    """Return the counter of the busy loop, which may be stopped while its file is empty."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         text = (folder / "progress").read_text() if (folder / "progress").exists() else ""
@@ -124,17 +124,17 @@ def progress(folder: Path) -> int:
 
 
 @pytest.mark.parametrize("children", [False, True])
-def test_a_yielding_burner_stands_still_while_somebody_measures(children: bool,
+def test_yielding_process_is_stopped_during_a_measurement(children: bool,
                                                                 tmp_path: Path) -> None:
-    code = f"import os\nos.setsid() if os.fork() == 0 else os.wait()\nexec({BURNER!r})" \
-        if children else BURNER
+    code = f"import os\nos.setsid() if os.fork() == 0 else os.wait()\nexec({BUSY_LOOP!r})" \
+        if children else BUSY_LOOP
     with Guarded(python(code), cwd=tmp_path, env=guard.clean_env(), yields=device_lock.turnstile(),
                  limits=Limits(wall_s=2.0)) as guarded:
-        assert until(lambda: progress(tmp_path) > 0)
+        assert until(lambda: burner_progress(tmp_path) > 0)
         with device_lock.acquire("cpu", shared_device=True):
             text = (tmp_path / "progress").read_text()
             seen = {text}
-            end = time.monotonic() + 2.5  # longer than its limit
+            end = time.monotonic() + 2.5  # longer than its wall limit
             while time.monotonic() < end:
                 seen.add((tmp_path / "progress").read_text())
             assert seen == {text}
@@ -142,12 +142,12 @@ def test_a_yielding_burner_stands_still_while_somebody_measures(children: bool,
         outcome = guarded.wait()
     assert outcome.ended == "timeout"
     assert outcome.stopped_s > 2.3
-    assert outcome.wall_s - outcome.stopped_s > 1.9  # it ran for all that it was allowed
+    assert outcome.wall_s - outcome.stopped_s > 1.9  # it ran for its whole limit
 
 
-def test_a_yielding_process_does_not_start_while_somebody_measures(tmp_path: Path) -> None:
+def test_yielding_process_does_not_start_during_a_measurement(tmp_path: Path) -> None:
     held = device_lock.acquire("cpu", shared_device=True)
-    with Guarded(python(BURNER), cwd=tmp_path, env=guard.clean_env(),
+    with Guarded(python(BUSY_LOOP), cwd=tmp_path, env=guard.clean_env(),
                  yields=device_lock.turnstile()) as guarded:
         assert not until((tmp_path / "progress").exists, 0.5)
         held.release()
@@ -156,27 +156,27 @@ def test_a_yielding_process_does_not_start_while_somebody_measures(tmp_path: Pat
         assert guarded.wait().ended == "killed"
 
 
-def test_one_that_waits_for_its_turn_can_be_ended(tmp_path: Path) -> None:
+def test_process_that_waits_to_start_can_be_killed(tmp_path: Path) -> None:
     with device_lock.acquire("cpu", shared_device=True):
-        guarded = Guarded(python(BURNER), cwd=tmp_path, env=guard.clean_env(),
+        guarded = Guarded(python(BUSY_LOOP), cwd=tmp_path, env=guard.clean_env(),
                           yields=device_lock.turnstile())
         guarded.kill()
         outcome = guarded.wait()
     assert (outcome.ended, outcome.returncode) == ("killed", None)
 
 
-def test_a_stopped_process_can_be_ended_while_somebody_measures(tmp_path: Path) -> None:
-    word = mark()
-    with Guarded(python(BURNER, word), cwd=tmp_path, env=guard.clean_env(),
+def test_stopped_process_can_be_killed_during_a_measurement(tmp_path: Path) -> None:
+    marker = mark()
+    with Guarded(python(BUSY_LOOP, marker), cwd=tmp_path, env=guard.clean_env(),
                  yields=device_lock.turnstile()) as guarded:
         assert until((tmp_path / "progress").exists)
         with device_lock.acquire("cpu", shared_device=True):
             guarded.kill()
             assert guarded.wait().ended == "killed"
-            assert marked(word) == {}
+            assert marked(marker) == {}
 
 
-MEASURER = """
+MEASURE = """
 import sys, time
 from pathlib import Path
 from harness.isolation import device_lock as lock
@@ -194,13 +194,13 @@ for _ in range(6):
 """
 
 
-def test_measurers_take_turns_and_never_overlap(tmp_path: Path) -> None:
+def test_measurements_take_turns_and_never_overlap(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    yielding = Guarded(python(BURNER), cwd=tmp_path, env=guard.clean_env(),
+    yielding = Guarded(python(BUSY_LOOP), cwd=tmp_path, env=guard.clean_env(),
                        yields=device_lock.turnstile(), limits=Limits(wall_s=180))
-    with yielding, owner(MEASURER, str(log), "a") as a, owner(MEASURER, str(log), "b") as b:
+    with yielding, owner(MEASURE, str(log), "a") as a, owner(MEASURE, str(log), "b") as b:
         assert a.wait(timeout=90) == b.wait(timeout=90) == 0
-    spans = sorted((int(begin), int(end), who) for who, begin, end in
+    spans = sorted((int(begin), int(end), process) for process, begin, end in
                    (line.split() for line in log.read_text().splitlines()))
     assert len(spans) == 12
     assert all(first[1] <= second[0] for first, second in itertools.pairwise(spans))
@@ -209,24 +209,24 @@ def test_measurers_take_turns_and_never_overlap(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00garbage", b"x" * 100_000, b"-1\n"])
-def test_what_stands_in_a_held_lock_file_is_only_a_number_or_nothing(
+def test_invalid_pid_in_a_lock_file_is_unknown(
         content: bytes, locks: Path) -> None:
     with device_lock.acquire("cpu"):
         (locks / "cpu.turn").write_bytes(content)
         assert device_lock.holder("cpu") == 0
-        told: list[str] = []
+        messages: list[str] = []
         cancel = threading.Event()
 
-        def tell(text: str) -> None:
-            told.append(text)
+        def report(text: str) -> None:
+            messages.append(text)
             cancel.set()
 
         with pytest.raises(EnvironmentFault):
-            device_lock.acquire("cpu", cancel=cancel, on_wait=tell)
-        assert told == ["waiting for cpu, held by process ?"]
+            device_lock.acquire("cpu", cancel=cancel, on_wait=report)
+        assert messages == ["waiting for cpu, held by process ?"]
 
 
-def test_links_and_other_things_in_the_place_of_a_lock_are_refused(locks: Path,
+def test_lock_path_must_be_a_regular_file(locks: Path,
                                                                    tmp_path: Path) -> None:
     device_lock.lock_directory()
     precious = tmp_path / "precious"
@@ -243,7 +243,7 @@ def test_links_and_other_things_in_the_place_of_a_lock_are_refused(locks: Path,
         device_lock.acquire("gpu-2")
 
 
-def test_a_lock_directory_that_cannot_be_made_is_one_line(monkeypatch: pytest.MonkeyPatch,
+def test_lock_directory_that_cannot_be_made_is_an_error(monkeypatch: pytest.MonkeyPatch,
                                                           tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "file" / "below"))
@@ -251,13 +251,13 @@ def test_a_lock_directory_that_cannot_be_made_is_one_line(monkeypatch: pytest.Mo
         device_lock.acquire("cpu")
 
 
-def test_lock_files_are_for_every_user(locks: Path) -> None:
+def test_lock_files_are_writable_for_every_user(locks: Path) -> None:
     device_lock.acquire("cpu", shared_device=True).release()
     assert locks.stat().st_mode & 0o7777 == 0o1777
     assert {path.stat().st_mode & 0o777 for path in locks.iterdir()} == {0o666}
 
 
-def test_a_foreign_process_that_holds_the_file_is_waited_for(locks: Path) -> None:
+def test_lock_waits_for_a_foreign_holder_of_the_file(locks: Path) -> None:
     device_lock.lock_directory()
     with (locks / "cpu.turn").open("w") as foreign:
         fcntl.flock(foreign, fcntl.LOCK_EX)
@@ -276,8 +276,8 @@ int main(void) {
 """
 
 
-def test_a_process_that_waits_in_vfork_makes_way_too(tmp_path: Path) -> None:
-    """A stopped child keeps its vforked parent in an uninterruptible wait: it runs no more."""
+def test_process_in_vfork_yields_to_a_measurement(tmp_path: Path) -> None:
+    """A stopped child keeps its parent in an uninterruptible wait in vfork, so it does not run."""
     (tmp_path / "vforked.c").write_text(VFORKED)
     subprocess.run(["cc", "-o", "vforked", "vforked.c"], cwd=tmp_path, check=True)
     up = threading.Event()
@@ -291,7 +291,7 @@ def test_a_process_that_waits_in_vfork_makes_way_too(tmp_path: Path) -> None:
         ended.join(60.0)
 
 
-def test_several_devices_are_taken_together_and_let_go_together() -> None:
+def test_several_devices_are_locked_and_released_together() -> None:
     with device_lock.acquire("gpu-20", "gpu-21") as held:
         assert len(held.fds) == 4
         assert [device_lock.holder(name) for name in ("gpu-20", "gpu-21")] == [os.getpid()] * 2
@@ -300,13 +300,13 @@ def test_several_devices_are_taken_together_and_let_go_together() -> None:
     assert device_lock.holder("gpu-20") is None and device_lock.holder("gpu-21") is None
 
 
-def test_of_several_devices_none_stays_taken_when_one_cannot_be_had() -> None:
+def test_failed_lock_of_several_devices_releases_all() -> None:
     with device_lock.acquire("gpu-23"), pytest.raises(EnvironmentFault, match="gpu-23: still busy"):
         device_lock.acquire("gpu-22", "gpu-23", timeout_s=0.05)
     assert device_lock.holder("gpu-22") is None
 
 
-def test_an_unlinked_file_lets_nobody_in_beside_its_holder(locks: Path) -> None:
+def test_removed_lock_file_does_not_admit_a_second_holder(locks: Path) -> None:
     with owner(HOLDER) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -324,15 +324,15 @@ def test_an_unlinked_file_lets_nobody_in_beside_its_holder(locks: Path) -> None:
     assert device_lock.holder("cpu") is None
 
 
-def test_whoever_waited_for_a_file_that_was_unlinked_waits_for_its_successor(
+def test_waiters_for_a_removed_file_never_hold_the_lock_together(
         locks: Path, tmp_path: Path) -> None:
-    """Two that wait, one for each file, never hold the lock together."""
+    """One process waits for the removed file, one for its successor."""
     log = tmp_path / "log"
     first = device_lock.acquire("cpu", shared_device=True)
-    with owner(MEASURER, str(log), "a") as a:
+    with owner(MEASURE, str(log), "a") as a:
         assert until(lambda: holds(a.pid, "cpu.turn") or (tmp_path / "a").exists())
         (locks / "cpu.turn").unlink()
-        with owner(MEASURER, str(log), "b") as b:
+        with owner(MEASURE, str(log), "b") as b:
             assert until((tmp_path / "b").exists)
             assert not until(log.exists, 0.5)
             first.release()
@@ -344,10 +344,10 @@ def test_whoever_waited_for_a_file_that_was_unlinked_waits_for_its_successor(
     spans = sorted((int(begin), int(end)) for _, begin, end in
                    (line.split() for line in log.read_text().splitlines()))
     assert len(spans) == 12
-    assert all(one[1] <= two[0] for one, two in itertools.pairwise(spans))
+    assert all(first[1] <= second[0] for first, second in itertools.pairwise(spans))
 
 
-def test_a_lock_that_is_taken_makes_its_files_young_again(locks: Path) -> None:
+def test_taking_a_lock_renews_the_time_of_its_files(locks: Path) -> None:
     device_lock.acquire("cpu", shared_device=True).release()
     for path in locks.iterdir():
         os.utime(path, (1.0, 1.0))
@@ -355,7 +355,7 @@ def test_a_lock_that_is_taken_makes_its_files_young_again(locks: Path) -> None:
     assert all(path.stat().st_mtime > 1.0 for path in locks.iterdir())
 
 
-def test_where_no_name_can_be_had_the_files_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_alone_locks_where_sockets_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
         raise PermissionError
 

@@ -1,4 +1,4 @@
-"""Questions that forks answer: whatever one does, the next is answered as if it had not been."""
+"""Each request is served by a fork of its own: no request affects the next."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from harness.child.supervise import forked_answers
 
 seen = []
 
-def leave_one_behind():
+def leave_a_daemon():
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
-            for one in range(100):
-                try: os.close(one)
+            for fd in range(100):
+                try: os.close(fd)
                 except OSError: pass
             time.sleep(1000)
         os._exit(0)
 
 def forge():
-    for one in range(3, 100):
-        try: os.write(one, b'{"forged": 1}\\n')
+    for fd in range(3, 100):
+        try: os.write(fd, b'{"forged": 1}\\n')
         except OSError: pass
 
 def work(job):
@@ -42,7 +42,7 @@ def work(job):
 
 forked_answers.serve(int(sys.argv[1]), work, 1.0)
 """
-ENDS = [
+DEATHS = [
     ("os.kill(os.getpid(), 11)", "crashed (SIGSEGV)"),
     ("os._exit(3)", "exited with 3"),
     ("os._exit(0)", "exited with 0"),
@@ -51,8 +51,8 @@ ENDS = [
 ]
 
 
-class Asked:
-    """A process that answers apart."""
+class ForkingServer:
+    """A process that serves each request in a fork."""
 
     def __init__(self) -> None:
         self.mark = processes.mark()
@@ -70,39 +70,39 @@ class Asked:
         return answer
 
 
-def test_what_one_question_does_no_other_sees() -> None:
-    asked = Asked()
-    first = asked.ask("pass")
-    assert first["seen"] == ["pass"] and first["pid"] != asked.process.pid
-    for do, died in ENDS:
-        assert asked.ask(do) == {"died": died}, do
-        after = asked.ask("pass")
+def test_requests_do_not_affect_each_other() -> None:
+    server = ForkingServer()
+    first = server.ask("pass")
+    assert first["seen"] == ["pass"] and first["pid"] != server.process.pid
+    for do, died in DEATHS:
+        assert server.ask(do) == {"died": died}, do
+        after = server.ask("pass")
         assert after["seen"] == ["pass"] and after["pid"] != first["pid"]
-    assert asked.ask("leave_one_behind()")["seen"] == ["leave_one_behind()"]
-    asked.lines.close()
-    asked.socket.close()
-    assert asked.process.wait(10) == 0
+    assert server.ask("leave_a_daemon()")["seen"] == ["leave_a_daemon()"]
+    server.lines.close()
+    server.socket.close()
+    assert server.process.wait(10) == 0
 
 
-def test_a_reader_that_has_died_since_is_replaced(tmp_path: Path) -> None:
+def test_dead_reader_process_is_replaced(tmp_path: Path) -> None:
     folder, path = tmp_path / "reader", tmp_path / "b.csv"
     path.write_text("m,us\n1,2\n")
     reader = CsvReader(folder)
     first = reader.read(path, "b.csv")
     assert reader.read(path, "b.csv") == first
-    reading = at_work_in(folder)
+    reading = processes_in(folder)
     assert reading
     processes.kill(max(reading))
-    assert processes.until(lambda: not at_work_in(folder))
+    assert processes.until(lambda: not processes_in(folder))
     assert reader.read(path, "b.csv") == first
     reader.close()
-    assert not at_work_in(folder)
+    assert not processes_in(folder)
 
 
-def at_work_in(folder: Path) -> set[int]:
-    found = set()
+def processes_in(folder: Path) -> set[int]:
+    pids = set()
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
             if Path(f"/proc/{pid}/cwd").readlink() == folder and processes.alive(int(pid)):
-                found.add(int(pid))
-    return found
+                pids.add(int(pid))
+    return pids

@@ -1,4 +1,4 @@
-"""The guard with real processes: limits, ends, what is left behind, and what a job can reach."""
+"""The guard enforces limits, leaves no process behind and confines a job, with real processes."""
 
 from __future__ import annotations
 
@@ -40,15 +40,16 @@ def own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
 
 
-def confines() -> str:
-    """Return why this machine cannot confine a process, empty when it can."""
+def confinement_error() -> str:
+    """Return why this machine cannot confine a process; empty if it can."""
     program = ROOT / "harness" / "child" / "supervise" / "confine.py"
-    done = subprocess.run([sys.executable, "-I", "-S", str(program)], capture_output=True,
-                          text=True, timeout=20)
-    return done.stdout.strip() if done.returncode else ""
+    process = subprocess.run([sys.executable, "-I", "-S", str(program)], capture_output=True,
+                             text=True, timeout=20)
+    return process.stdout.strip() if process.returncode else ""
 
 
-needs_confinement = pytest.mark.skipif(bool(confines()), reason=f"cannot confine: {confines()}")
+needs_confinement = pytest.mark.skipif(bool(confinement_error()),
+                                       reason=f"cannot confine: {confinement_error()}")
 
 
 def run(code: str, tmp_path: Path, *arguments: str, limits: Limits | None = None,
@@ -63,11 +64,11 @@ def confined(code: str, tmp_path: Path, *arguments: str, network: bool = False,
                confine=Confine(writable=(str(tmp_path),), network=network, required=True))
 
 
-# How it ended
+# How a job ends
 
 
 @pytest.mark.parametrize("code", [0, 1, 7, 127])
-def test_exit_codes_come_through(code: int, tmp_path: Path) -> None:
+def test_exit_code_is_reported(code: int, tmp_path: Path) -> None:
     outcome = run(f"import sys; print('out'); print('err', file=sys.stderr); sys.exit({code})",
                   tmp_path)
     assert (outcome.ended, outcome.returncode, outcome.ok) == ("exit", code, code == 0)
@@ -75,7 +76,7 @@ def test_exit_codes_come_through(code: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL, signal.SIGINT])
-def test_a_signal_is_a_crash_with_its_name(number: signal.Signals, tmp_path: Path) -> None:
+def test_signal_is_reported_as_a_crash_by_name(number: signal.Signals, tmp_path: Path) -> None:
     code = ("import os, signal\n"
             f"signal.signal({int(number)}, signal.SIG_DFL) if {int(number)} != 9 else 0\n"
             f"os.kill(os.getpid(), {int(number)})")
@@ -85,7 +86,7 @@ def test_a_signal_is_a_crash_with_its_name(number: signal.Signals, tmp_path: Pat
         assert outcome.describe(Limits()) == f"crashed ({number.name})"
 
 
-def test_a_program_that_is_not_there_or_a_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_program_or_folder_is_exit_code_127(tmp_path: Path) -> None:
     assert guard.run(["/nowhere/program"], cwd=tmp_path).returncode == 127
     missing = guard.run(["true"], cwd=tmp_path / "missing")
     assert missing.returncode == 127
@@ -93,7 +94,7 @@ def test_a_program_that_is_not_there_or_a_folder_that_is_not_there(tmp_path: Pat
 
 
 @pytest.mark.parametrize("how", ["sleep", "spin", "ignores signals"])
-def test_the_wall_limit_ends_it(how: str, tmp_path: Path) -> None:
+def test_wall_limit_ends_the_job(how: str, tmp_path: Path) -> None:
     code = {"sleep": SLEEP, "spin": "while True: pass",
             "ignores signals": "import signal\nfor n in range(1, 65):\n  try:\n"
                                "    signal.signal(n, signal.SIG_IGN)\n  except Exception: pass\n"
@@ -105,7 +106,7 @@ def test_the_wall_limit_ends_it(how: str, tmp_path: Path) -> None:
     assert 0.4 <= outcome.wall_s < 60
 
 
-def test_cancel_and_kill_end_it(tmp_path: Path) -> None:
+def test_cancel_and_kill_end_the_job(tmp_path: Path) -> None:
     cancel = threading.Event()
     threading.Timer(0.2, cancel.set).start()
     outcome = guard.run(python(SLEEP), cwd=tmp_path, cancel=cancel)
@@ -120,7 +121,7 @@ def test_cancel_and_kill_end_it(tmp_path: Path) -> None:
 # Limits
 
 
-def test_gigabytes_of_output_stay_out_of_memory(tmp_path: Path) -> None:
+def test_output_beyond_its_limit_does_not_fill_memory(tmp_path: Path) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     code = "import os\nblock = b'x' * (1 << 20)\nwhile True: os.write(1, block); os.write(2, block)"
     limits = Limits(wall_s=60, output_bytes=1 << 20)
@@ -135,7 +136,7 @@ def test_gigabytes_of_output_stay_out_of_memory(tmp_path: Path) -> None:
     assert grown_kib < 32 << 10
 
 
-def test_output_that_nobody_reads_neither_blocks_nor_grows_the_supervisor(tmp_path: Path) -> None:
+def test_unread_output_does_not_block_the_job(tmp_path: Path) -> None:
     code = "import os\nfor _ in range(64): os.write(1, b'x' * (1 << 20))\nopen('done', 'w')"
     limits = Limits(wall_s=20, output_bytes=1 << 30)
     with Guarded(python(code), cwd=tmp_path, env=guard.clean_env(), limits=limits) as guarded:
@@ -143,7 +144,7 @@ def test_output_that_nobody_reads_neither_blocks_nor_grows_the_supervisor(tmp_pa
         assert len(guarded.wait().stdout) == 64 << 20
 
 
-def test_lines_arrive_as_they_are_written(tmp_path: Path) -> None:
+def test_complete_lines_are_delivered(tmp_path: Path) -> None:
     lines: list[bytes] = []
     guard.run(python("import os\nos.write(1, b'a\\nb'); os.write(1, b'c\\nlast')"), cwd=tmp_path,
               on_line=lines.append)
@@ -151,7 +152,7 @@ def test_lines_arrive_as_they_are_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["itself", "a child"])
-def test_the_memory_limit_counts_children(where: str, tmp_path: Path) -> None:
+def test_memory_limit_counts_children(where: str, tmp_path: Path) -> None:
     hog = "import time\nb = []\nwhile True: b.append(bytearray(8 << 20)); time.sleep(0.002)"
     code = hog if where == "itself" else \
         f"import os, time\nif os.fork():\n  time.sleep(600)\nexec({hog!r})"
@@ -162,41 +163,41 @@ def test_the_memory_limit_counts_children(where: str, tmp_path: Path) -> None:
     assert 200 << 20 < outcome.peak_bytes < 2 << 30
 
 
-def test_files_have_a_largest_size(tmp_path: Path) -> None:
+def test_file_size_is_limited(tmp_path: Path) -> None:
     outcome = run("f = open('big', 'wb')\nwhile True: f.write(b'x' * (1 << 16)); f.flush()",
                   tmp_path, limits=Limits(wall_s=20, file_bytes=1 << 20))
     assert not outcome.ok
     assert (tmp_path / "big").stat().st_size <= 1 << 20
 
 
-# What is left behind
+# Processes that a job leaves behind
 
 
 @pytest.mark.parametrize("confine", [False, True])
-def test_a_daemon_does_not_outlive_the_job(confine: bool, tmp_path: Path) -> None:
-    word = mark()
-    outcome = run(DAEMON, tmp_path, word,
+def test_daemon_does_not_outlive_the_job(confine: bool, tmp_path: Path) -> None:
+    marker = mark()
+    outcome = run(DAEMON, tmp_path, marker,
                   confine=Confine(writable=(str(tmp_path),)) if confine else None)
     assert outcome.ended == "exit"
     assert outcome.leftover == 1
-    assert marked(word) == {}
+    assert marked(marker) == {}
 
 
-def test_a_job_that_leaves_nothing_has_no_leftover(tmp_path: Path) -> None:
+def test_job_without_daemons_has_no_leftover(tmp_path: Path) -> None:
     for confine in (None, Confine(writable=(str(tmp_path),))):
         assert run("import os\nif os.fork() == 0: os._exit(0)\nos.wait()", tmp_path,
                    confine=confine).leftover == 0
 
 
 @pytest.mark.parametrize("confine", [False, True])
-def test_forking_without_end_is_stopped(confine: bool, tmp_path: Path) -> None:
-    word = mark()
-    code = "import os, time\nfor _ in range(9): os.fork()\ntime.sleep(600)"  # 512, were it let
+def test_number_of_processes_is_limited(confine: bool, tmp_path: Path) -> None:
+    marker = mark()
+    code = "import os, time\nfor _ in range(9): os.fork()\ntime.sleep(600)"  # would start 512
     limits = Limits(wall_s=20, processes=60)
-    outcome = run(code, tmp_path, word, limits=limits,
+    outcome = run(code, tmp_path, marker, limits=limits,
                   confine=Confine(writable=(str(tmp_path),)) if confine else None)
     assert outcome.describe(limits) == "started more than 60 processes"
-    assert marked(word) == {}
+    assert marked(marker) == {}
 
 
 OWNER = """
@@ -205,36 +206,36 @@ from pathlib import Path
 from harness.isolation import guard
 from harness.isolation import device_lock as lock
 from harness.isolation.guard import Confine, Limits
-folder, word, confine = sys.argv[1], sys.argv[2], sys.argv[3] == "confine"
+folder, marker, confine = sys.argv[1], sys.argv[2], sys.argv[3] == "confine"
 with lock.acquire("cpu", shared_device=True) as held:
     print("locked", flush=True)
-    guard.run([sys.executable, "-I", "-S", "-c", %r, word], cwd=Path(folder), lock=held,
+    guard.run([sys.executable, "-I", "-S", "-c", %r, marker], cwd=Path(folder), lock=held,
               confine=Confine(writable=(folder,)) if confine else None)
 """ % (DAEMON + "held = bytearray(b'1') * 300_000_000\n" + SLEEP)
 
 
 @pytest.mark.parametrize("confine", ["confine", "open"])
-def test_an_owner_killed_takes_the_group_with_it_before_the_lock_is_free(
+def test_killed_owner_frees_the_lock_only_after_its_job_is_dead(
         confine: str, tmp_path: Path) -> None:
-    word = mark()
-    with owner(OWNER, str(tmp_path), word, confine) as process:
-        assert until(lambda: len(marked(word)) >= 3)  # the owner, the job, its daemon
+    marker = mark()
+    with owner(OWNER, str(tmp_path), marker, confine) as process:
+        assert until(lambda: len(marked(marker)) >= 3)  # the owner, the job, its daemon
         assert device_lock.holder("cpu") == process.pid
         kill(process.pid)
         seen_alive = 0
         while device_lock.holder("cpu") is not None:
             seen_alive += 1
-        assert marked(word) == {}, "the lock was free while something still ran"
+        assert marked(marker) == {}, "the lock was free while a process still ran"
     assert seen_alive
 
 
-def test_a_lock_handed_over_before_the_job_has_begun_is_held_to_its_end(tmp_path: Path) -> None:
-    begun = tmp_path / "begun"
+def test_lock_passed_before_the_job_starts_is_held_to_its_end(tmp_path: Path) -> None:
+    started = tmp_path / "started"
     held = device_lock.acquire("cpu", shared_device=True)
-    with Guarded(python(f"open({str(begun)!r}, 'w'); {SLEEP}"), cwd=tmp_path,
+    with Guarded(python(f"open({str(started)!r}, 'w'); {SLEEP}"), cwd=tmp_path,
                  env=guard.clean_env()) as guarded:
         guarded.hold(held)
-        assert until(begun.exists)
+        assert until(started.exists)
         held.release()
         assert device_lock.holder("cpu") is not None
         guarded.kill()
@@ -247,26 +248,26 @@ import sys
 from pathlib import Path
 from harness.isolation import guard
 from harness.isolation import device_lock as lock
-folder, word, depth = sys.argv[1], sys.argv[2], int(sys.argv[3])
+folder, marker, depth = sys.argv[1], sys.argv[2], int(sys.argv[3])
 if depth == 0:
     held = lock.acquire("cpu", shared_device=True)
-    guard.run([sys.executable, "-I", "-S", "-c", %r, word + "-job"], cwd=Path(folder), lock=held)
+    guard.run([sys.executable, "-I", "-S", "-c", %r, marker + "-job"], cwd=Path(folder), lock=held)
 else:
     env = guard.clean_env({"KOPT_LOCK_DIR": sys.argv[4], "PYTHONPATH": sys.argv[5]})
-    guard.run([sys.executable, "-c", sys.argv[6], folder, word, str(depth - 1), *sys.argv[4:]],
+    guard.run([sys.executable, "-c", sys.argv[6], folder, marker, str(depth - 1), *sys.argv[4:]],
               cwd=Path(folder), env=env)
 """ % (DAEMON + "held = bytearray(b'1') * 300_000_000\n" + SLEEP)
 
 
 @pytest.mark.parametrize("victim", ["owner", "inner supervisor", "outer supervisor"])
-def test_guards_within_guards_die_together(victim: str, tmp_path: Path) -> None:
-    word = mark()
+def test_nested_guards_die_together(victim: str, tmp_path: Path) -> None:
+    marker = mark()
     root = str(ROOT)
-    with owner(NESTED, str(tmp_path), word, "2", os.environ["KOPT_LOCK_DIR"], root,
+    with owner(NESTED, str(tmp_path), marker, "2", os.environ["KOPT_LOCK_DIR"], root,
                NESTED) as process:
-        assert until(lambda: len(marked(word)) >= 5)
-        assert until(lambda: max(map(resident, marked(word + "-job"))) > 300_000_000)
-        jobs = marked(word + "-job")
+        assert until(lambda: len(marked(marker)) >= 5)
+        assert until(lambda: max(map(resident, marked(marker + "-job"))) > 300_000_000)
+        jobs = marked(marker + "-job")
         if victim == "owner":
             kill(process.pid)
         else:
@@ -275,14 +276,14 @@ def test_guards_within_guards_die_together(victim: str, tmp_path: Path) -> None:
             kill(chain[-1] if victim == "inner supervisor" else chain[0])
         assert until(lambda: device_lock.holder("cpu") is None)
         if victim == "owner":
-            assert not [pid for pid in jobs if alive(pid)], "free while something still ran"
-        assert until(lambda: not [pid for pid in marked(word) if pid != process.pid])
+            assert not [pid for pid in jobs if alive(pid)], "the lock was free too early"
+        assert until(lambda: not [pid for pid in marked(marker) if pid != process.pid])
         process.wait(timeout=20)
 
 
 def supervisors(pid: int) -> list[int]:
-    """Return the supervisors below a process, the outermost first."""
-    found = []
+    """Return the pids of the supervisors below a process, outermost first."""
+    pids = []
     parents = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -296,33 +297,33 @@ def supervisors(pid: int) -> list[int]:
         while above in parents and above != pid:
             above = parents[above]
         if above == pid:
-            found.append(child)
-    return found
+            pids.append(child)
+    return pids
 
 
 @pytest.mark.parametrize("confine", [False, True])
-def test_a_supervisor_killed_leaves_nothing_running(confine: bool, tmp_path: Path) -> None:
-    word = mark()
-    with Guarded(python(SLEEP, word), cwd=tmp_path, env=guard.clean_env(),
+def test_killed_supervisor_leaves_no_process(confine: bool, tmp_path: Path) -> None:
+    marker = mark()
+    with Guarded(python(SLEEP, marker), cwd=tmp_path, env=guard.clean_env(),
                  confine=Confine(writable=(str(tmp_path),)) if confine else None) as guarded:
-        assert until(lambda: len(marked(word)) == 1)
+        assert until(lambda: len(marked(marker)) == 1)
         kill(guarded.pid)
         outcome = guarded.wait()
     assert (outcome.ended, outcome.returncode) == ("killed", None)
-    assert until(lambda: not marked(word))
+    assert until(lambda: not marked(marker))
 
 
-def test_a_job_that_kills_its_supervisor_dies_too(tmp_path: Path) -> None:
-    word = mark()
+def test_job_that_kills_its_supervisor_dies(tmp_path: Path) -> None:
+    marker = mark()
     code = "import os, signal, time\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(600)"
-    assert run(code, tmp_path, word).ended == "killed"
-    assert until(lambda: not marked(word))
+    assert run(code, tmp_path, marker).ended == "killed"
+    assert until(lambda: not marked(marker))
 
 
-# What it sees
+# What a job sees
 
 
-def test_the_environment_is_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_has_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENT_KEY", "a-secret-of-ours")
     monkeypatch.setenv("LD_PRELOAD", "")
     code = ("import json, os\nup = open('/proc/%d/environ' % os.getppid()).read()\n"
@@ -333,7 +334,7 @@ def test_the_environment_is_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert set(env) <= {*guard.INHERITED, "PYTHONDONTWRITEBYTECODE", "LC_CTYPE"}
 
 
-def test_no_descriptor_but_the_standard_ones_and_stdin_is_empty(tmp_path: Path) -> None:
+def test_job_inherits_only_standard_descriptors_and_an_empty_stdin(tmp_path: Path) -> None:
     extra = os.open(tmp_path, os.O_RDONLY)
     os.set_inheritable(extra, True)
     code = ("import os, sys\nprint(sorted(set(map(int, os.listdir('/proc/self/fd'))) - {3}), "
@@ -344,7 +345,7 @@ def test_no_descriptor_but_the_standard_ones_and_stdin_is_empty(tmp_path: Path) 
     assert outcome.stdout == b"[0, 1, 2] /dev/null 0\n"
 
 
-# What it reaches
+# What a confined job reaches
 
 
 @needs_confinement
@@ -353,7 +354,7 @@ def test_no_descriptor_but_the_standard_ones_and_stdin_is_empty(tmp_path: Path) 
     "/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/sys/kernel/uevent_helper",
     "/dev/kopt-test", "/dev/kmsg",
 ])
-def test_a_confined_process_writes_nowhere_else(target: str, tmp_path: Path) -> None:
+def test_confined_process_writes_only_in_its_folder(target: str, tmp_path: Path) -> None:
     room = tmp_path / "room"
     room.mkdir()
     path = target.format(home=Path.home(), beside=tmp_path / "beside")
@@ -368,7 +369,7 @@ def test_a_confined_process_writes_nowhere_else(target: str, tmp_path: Path) -> 
 
 
 @needs_confinement
-def test_a_confined_process_opens_no_device_of_the_machine(tmp_path: Path) -> None:
+def test_confined_process_opens_no_block_device(tmp_path: Path) -> None:
     code = ("import os, stat\nopened = []\nfor base, _, names in os.walk('/dev'):\n"
             "  for name in names:\n    path = os.path.join(base, name)\n    try:\n"
             "      if stat.S_ISBLK(os.stat(path).st_mode) or name in ('mem', 'kvm', 'fuse', "
@@ -387,15 +388,15 @@ def test_a_confined_process_opens_no_device_of_the_machine(tmp_path: Path) -> No
     (("nvidia0", "nvidia12"), ["nvidia-caps", "nvidia0", "nvidia12", "nvidiactl"]),
     (("nvidia7",), ["nvidia-caps", "nvidia0", "nvidia1", "nvidia12", "nvidiactl"]),
 ])
-def test_of_numbered_cards_only_its_own_can_be_opened(
+def test_confined_process_opens_only_its_own_cards(
         nodes: tuple[str, ...], opened: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    there = ["nvidia0", "nvidia1", "nvidia12", "nvidiactl", "nvidia-caps"]
-    monkeypatch.setattr(namespaces.glob, "glob", lambda _: [f"/dev/{name}" for name in there])
-    assert sorted(namespaces._devices(["nvidia*"], nodes)) == [f"/dev/{one}" for one in opened]
+    devices = ["nvidia0", "nvidia1", "nvidia12", "nvidiactl", "nvidia-caps"]
+    monkeypatch.setattr(namespaces.glob, "glob", lambda _: [f"/dev/{name}" for name in devices])
+    assert sorted(namespaces._devices(["nvidia*"], nodes)) == [f"/dev/{name}" for name in opened]
 
 
 @needs_confinement
-def test_a_confined_process_cannot_undo_it(tmp_path: Path) -> None:
+def test_confined_process_cannot_undo_the_confinement(tmp_path: Path) -> None:
     code = """
 import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
@@ -415,7 +416,7 @@ print(all(r != 0 for r in results), results)
 
 
 @needs_confinement
-def test_a_confined_process_has_no_network_nor_the_sockets_of_others(tmp_path: Path) -> None:
+def test_confined_process_reaches_no_network_and_no_foreign_socket(tmp_path: Path) -> None:
     folder = tmp_path / "other"
     folder.mkdir()
     with socket.socket() as tcp, socket.socket(socket.AF_UNIX) as unix:
@@ -435,9 +436,9 @@ def test_a_confined_process_has_no_network_nor_the_sockets_of_others(tmp_path: P
 
 
 @needs_confinement
-def test_a_confined_process_sees_and_signals_only_itself(tmp_path: Path) -> None:
-    word = mark()
-    with subprocess.Popen([sys.executable, "-c", SLEEP, word]) as other:
+def test_confined_process_sees_and_signals_only_its_own_processes(tmp_path: Path) -> None:
+    marker = mark()
+    with subprocess.Popen([sys.executable, "-c", SLEEP, marker]) as other:
         code = ("import os, signal, sys\npids = [p for p in os.listdir('/proc') if p.isdigit()]\n"
                 "print(len(pids), flush=True)\n"
                 "try: os.kill(int(sys.argv[1]), 0); print('seen', flush=True)\n"
@@ -462,8 +463,8 @@ def test_shared_memory_is_private_and_small(tmp_path: Path) -> None:
 
 
 @needs_confinement
-def test_what_lies_in_shared_memory_can_be_worked_in(tmp_path: Path) -> None:
-    """As with TMPDIR=/dev/shm: its own folder is there as it is, and others' are not."""
+def test_working_folder_in_shared_memory_is_available(tmp_path: Path) -> None:
+    """With TMPDIR=/dev/shm, the job sees its own folder there and no other."""
     code = """
 import os, sys
 os.chdir(sys.argv[1])
@@ -486,12 +487,12 @@ for path in ("../given", "../new"):
         assert (work / "made").read_text() == "here"
 
 
-def test_without_namespaces_it_says_so_and_goes_on(tmp_path: Path) -> None:
-    missing = Confine(writable=(str(tmp_path / "not-there"),))
+def test_missing_confinement_is_reported_and_fatal_only_if_required(tmp_path: Path) -> None:
+    missing = Confine(writable=(str(tmp_path / "missing"),))
     outcome = run("print('ran')", tmp_path, confine=missing)
     assert outcome.stdout == b"ran\n"
     assert outcome.stderr.startswith(b"kopt: not confined: ")
-    required = Confine(writable=(str(tmp_path / "not-there"),), required=True)
+    required = Confine(writable=(str(tmp_path / "missing"),), required=True)
     assert run("print('ran')", tmp_path, confine=required).returncode == 127
 
 
@@ -513,7 +514,7 @@ def test_time_spent_stopped_does_not_count(tmp_path: Path) -> None:
     assert outcome.stopped_s > 2.3
 
 
-def test_two_threads_may_wait_for_the_same_process(tmp_path: Path) -> None:
+def test_two_threads_may_wait_for_one_process(tmp_path: Path) -> None:
     with Guarded(python(SLEEP), cwd=tmp_path, env=guard.clean_env()) as guarded, \
             ThreadPoolExecutor(2) as threads:
         first = threads.submit(guarded.wait)
@@ -525,12 +526,12 @@ def test_two_threads_may_wait_for_the_same_process(tmp_path: Path) -> None:
     assert first.result().ended == "killed"
 
 
-def test_a_confined_program_cannot_reach_the_devices_locks(tmp_path: Path) -> None:
-    """One that could would stop every measurement of the box, its own first."""
+def test_confined_process_cannot_reach_device_locks(tmp_path: Path) -> None:
+    """Otherwise a job could stop every measurement on the machine, including its own."""
     with device_lock.acquire("gpu-99"):
         code = f"import os; print(os.listdir({str(device_lock.lock_directory())!r}))"
-        told = run(code, tmp_path, confine=Confine(writable=(str(tmp_path),), required=True))
+        outcome = run(code, tmp_path, confine=Confine(writable=(str(tmp_path),), required=True))
         assert "gpu-99.turn" in run(code, tmp_path).stdout.decode()
     if guard.confinement_problem():
         pytest.skip(guard.confinement_problem())
-    assert told.stdout == b"[]\n"
+    assert outcome.stdout == b"[]\n"

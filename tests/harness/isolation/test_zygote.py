@@ -1,4 +1,4 @@
-"""Programs forked off a zygote are guarded like those started afresh and share only code."""
+"""Programs forked from a zygote are guarded like those started anew, and share only code."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ def double(x, out):
 
 
 def kind(language: str = "python") -> ZygoteKind:
-    made = kind_of(PLACE, language)
-    assert made is not None
-    return made
+    result = kind_of(PLACE, language)
+    assert result is not None
+    return result
 
 
 @pytest.fixture(scope="module")
 def zygote() -> Iterator[Zygote]:
-    made = Zygote.start(kind())
-    yield made
-    made.close()
+    started = Zygote.start(kind())
+    yield started
+    started.close()
 
 
 def runner(zygote: Zygote | None, home: Path, **fields: Any) -> Peer:
@@ -81,34 +81,35 @@ def ready(peer: Peer) -> dict[str, Any]:
     return peer.ask("ready", language="python", device="cpu", interpret=False)
 
 
-def test_only_what_imports_something_has_a_zygote() -> None:
+def test_only_languages_with_imports_have_a_zygote() -> None:
     assert kind_of(PLACE, "c") is None
     assert kind("triton") != kind("python")
     assert kind() == kind() and kind().name != kind("triton").name
 
 
-def test_a_fork_has_torch_at_once_and_a_fresh_process_has_not(zygote: Zygote,
+def test_fork_has_torch_without_importing_it(zygote: Zygote,
                                                               tmp_path: Path) -> None:
     with runner(zygote, tmp_path / "first") as peer:
         ready(peer)  # the zygote itself may still be importing
     with runner(zygote, tmp_path / "second") as peer:
         assert ready(peer)["torch"]
-        forked_pids = worked_s(peer)
+        forked_s = cpu_time_s(peer)
     with runner(None, tmp_path / "third") as peer:
         assert ready(peer)["torch"]
-        assert forked_pids < worked_s(peer) / 2
+        assert forked_s < cpu_time_s(peer) / 2
 
 
-def worked_s(peer: Peer) -> float:
-    """Return the processor time of a runner and of all that it waits for."""
+def cpu_time_s(peer: Peer) -> float:
+    """Return the CPU time of a runner's supervisor and of all its children."""
     pids = [peer._guarded.pid]
     for pid in pids:
-        pids += [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+        pids += [int(child) for child in children.split()]
     stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
-    return sum(int(one[11]) + int(one[12]) for one in stats) / os.sysconf("SC_CLK_TCK")
+    return sum(int(stat[11]) + int(stat[12]) for stat in stats) / os.sysconf("SC_CLK_TCK")
 
 
-def test_a_fork_has_the_environment_and_the_folder_it_is_given_and_no_more(
+def test_fork_has_only_the_given_environment_and_folder(
         zygote: Zygote, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -116,17 +117,18 @@ def test_a_fork_has_the_environment_and_the_folder_it_is_given_and_no_more(
     home = tmp_path / "home"
     home.mkdir()
     env = clean_env({"OUTSIDE": str(outside), "MARK": "mine"}, home=home)
-    told = _told(zygote, tmp_path, env, home)
-    fresh = _told(None, tmp_path, env, home)
-    assert told[0]["env"] == env | {k: v for k, v in told[0]["env"].items() if k == "LC_CTYPE"}
+    forked = _run_probe(zygote, tmp_path, env, home)
+    fresh = _run_probe(None, tmp_path, env, home)
+    assert forked[0]["env"] == env | {
+        key: value for key, value in forked[0]["env"].items() if key == "LC_CTYPE"}
     for name in ("cwd", "caps", "temporary", "pid", "ppid"):
-        assert told[0][name] == fresh[0][name], name
-    assert told[0]["caps"] == [["0000000000000000"]] * 2
-    assert len(told[0]["descriptors"]) == len(fresh[0]["descriptors"]), (told, fresh)
-    assert told[1:] == fresh[1:] == ["refused"] and not list(outside.iterdir())
+        assert forked[0][name] == fresh[0][name], name
+    assert forked[0]["caps"] == [["0000000000000000"]] * 2
+    assert len(forked[0]["descriptors"]) == len(fresh[0]["descriptors"]), (forked, fresh)
+    assert forked[1:] == fresh[1:] == ["refused"] and not list(outside.iterdir())
 
 
-def _told(zygote: Zygote | None, folder: Path, env: dict[str, str], home: Path) -> list[Any]:
+def _run_probe(zygote: Zygote | None, folder: Path, env: dict[str, str], home: Path) -> list[Any]:
     source = folder / "kernel.py"
     (folder / "x.in").write_bytes(b"\0" * 16)
     ours, theirs = socketpair()
@@ -145,8 +147,8 @@ def _told(zygote: Zygote | None, folder: Path, env: dict[str, str], home: Path) 
             "sha256": hashlib.sha256(source.read_bytes()).hexdigest(), "entry": "double",
             "returns": False, "device": "cpu", "interpret": False}
     with ours, ours.makefile("rwb") as stream:
-        for question in (load, {"op": "call", "tensors": tensors}):
-            stream.write(to_json(question) + b"\n")
+        for request in (load, {"op": "call", "tensors": tensors}):
+            stream.write(to_json(request) + b"\n")
             stream.flush()
             answer = json.loads(stream.readline())
             assert "error" not in answer, answer
@@ -156,7 +158,7 @@ def _told(zygote: Zygote | None, folder: Path, env: dict[str, str], home: Path) 
     return [json.loads(first), *others]
 
 
-def test_a_fork_that_fails_says_why_and_one_that_crashes_how(zygote: Zygote,
+def test_fork_reports_its_failure(zygote: Zygote,
                                                              tmp_path: Path) -> None:
     with runner(zygote, tmp_path / "home") as peer:
         with pytest.raises(PeerError, match="FileNotFoundError"):
@@ -167,7 +169,7 @@ def test_a_fork_that_fails_says_why_and_one_that_crashes_how(zygote: Zygote,
     assert ended.ended in ("exit", "killed")
 
 
-def test_a_fork_keeps_its_limits(zygote: Zygote, tmp_path: Path) -> None:
+def test_fork_obeys_its_limits(zygote: Zygote, tmp_path: Path) -> None:
     with runner(zygote, tmp_path / "first") as peer:
         ready(peer)  # the zygote itself may still be importing
     with runner(zygote, tmp_path / "home", limits=Limits(wall_s=0.5)) as peer:
@@ -175,7 +177,7 @@ def test_a_fork_keeps_its_limits(zygote: Zygote, tmp_path: Path) -> None:
         assert peer.close().ended == "timeout"
 
 
-def test_killing_a_fork_leaves_the_zygote_and_the_others(zygote: Zygote, tmp_path: Path) -> None:
+def test_killed_fork_leaves_the_zygote_and_other_forks(zygote: Zygote, tmp_path: Path) -> None:
     with runner(zygote, tmp_path / "one") as one, runner(zygote, tmp_path / "other") as other:
         ready(one)
         kill(one._guarded.pid)
@@ -185,14 +187,14 @@ def test_killing_a_fork_leaves_the_zygote_and_the_others(zygote: Zygote, tmp_pat
         ready(third)
 
 
-def test_without_its_zygote_a_program_is_started_afresh(tmp_path: Path) -> None:
+def test_program_starts_without_its_zygote(tmp_path: Path) -> None:
     gone = Zygote.start(kind())
     gone.close()
     with runner(gone, tmp_path / "home") as peer:
         assert ready(peer)["torch"]
 
 
-def test_a_warm_start_begins_again_when_its_zygote_has_died() -> None:
+def test_dead_zygote_is_started_again() -> None:
     warm = WarmStart(kind())
     first = warm.zygote()
     assert first is not None and first is warm.zygote()
@@ -219,7 +221,7 @@ time.sleep(600)
 """
 
 
-def test_an_owner_that_is_killed_leaves_neither_zygote_nor_fork(tmp_path: Path) -> None:
+def test_killed_owner_leaves_neither_zygote_nor_fork(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path)], cwd=ROOT,
                           stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
@@ -229,7 +231,7 @@ def test_an_owner_that_is_killed_leaves_neither_zygote_nor_fork(tmp_path: Path) 
         assert until(lambda: not any(alive(pid) for pid in pids))
 
 
-GIVEN = """
+INHERITING = """
 import sys
 from harness.compile.kernel import Place, kind_of
 from harness.isolation.zygote_client import Zygote
@@ -239,14 +241,14 @@ for language in ("python", "triton"):
 """
 
 
-def test_a_process_takes_the_zygote_it_is_passed_if_it_is_of_its_kind(zygote: Zygote) -> None:
-    told = subprocess.run([sys.executable, "-c", GIVEN], cwd=ROOT, capture_output=True, text=True,
-                          pass_fds=[zygote.descriptor],
-                          env={**os.environ, VARIABLE: zygote.told(-1)})
-    assert told.stdout.split() == ["python", "True", "triton", "False"], told
+def test_process_inherits_only_a_zygote_of_its_kind(zygote: Zygote) -> None:
+    process = subprocess.run([sys.executable, "-c", INHERITING], cwd=ROOT, capture_output=True,
+                             text=True, pass_fds=[zygote.descriptor],
+                             env={**os.environ, VARIABLE: zygote.variable(-1)})
+    assert process.stdout.split() == ["python", "True", "triton", "False"], process
 
 
-def test_what_is_forked_for_this_process_is_of_its_family(zygote: Zygote, tmp_path: Path) -> None:
+def test_forks_count_as_own_processes(zygote: Zygote, tmp_path: Path) -> None:
     with runner(zygote, tmp_path / "home") as peer:
         ready(peer)
         pid = peer._guarded.pid
@@ -254,7 +256,7 @@ def test_what_is_forked_for_this_process_is_of_its_family(zygote: Zygote, tmp_pa
     assert until(lambda: pid not in foreign_processes.own_processes())
 
 
-def test_looking_for_the_family_waits_for_nobody(zygote: Zygote, tmp_path: Path) -> None:
+def test_forked_pids_do_not_wait_for_other_threads(zygote: Zygote, tmp_path: Path) -> None:
     with runner(zygote, tmp_path / "home") as peer, ThreadPoolExecutor(1) as threads:
         ready(peer)
         process = peer._guarded._process
@@ -263,22 +265,22 @@ def test_looking_for_the_family_waits_for_nobody(zygote: Zygote, tmp_path: Path)
         assert process.pid in forked_pids(), (process._pid, process._life.closed)
         with pytest.raises(TimeoutError):
             waiting.result(0.2)
-        assert process.pid in forked_pids(), "a thread that waits must not keep others from looking"
+        assert process.pid in forked_pids(), "a waiting thread must not block others"
         peer.kill()
         assert waiting.result(30) == 0
         assert process.poll() == 0
 
 
-def test_a_pid_is_told_while_another_thread_waits_for_the_end() -> None:
+def test_pid_is_known_while_another_thread_waits_for_the_end() -> None:
     (out, _), (err, _), (life, supervisor) = pipes = [os.pipe() for _ in range(3)]
     process = ForkedSupervisor(out, err, life)
     with ThreadPoolExecutor(2) as threads:
         try:
             waiting = threads.submit(process.wait)
             assert until(process._reading.locked)
-            asked = threads.submit(lambda: process.pid)
+            pid = threads.submit(lambda: process.pid)
             os.write(supervisor, b"4711\n")
-            assert asked.result(30) == 4711 and not waiting.done()
+            assert pid.result(30) == 4711 and not waiting.done()
         finally:
             for _, end in pipes:
                 os.close(end)
@@ -301,36 +303,37 @@ os.kill(os.getpid(), 9)
 """
 
 
-def test_a_harness_that_is_killed_is_left_only_when_its_runners_are_gone(
+def test_killed_harness_is_awaited_until_its_runners_are_gone(
         zygote: Zygote, tmp_path: Path) -> None:
     with harness_client._tenancy() as held:
-        told = subprocess.run([sys.executable, "-c", LEAVING, str(tmp_path)], cwd=ROOT,
-                              capture_output=True, text=True, pass_fds=[zygote.descriptor, held],
-                              env={**os.environ, VARIABLE: zygote.told(held)})
-    assert told.returncode == -9 and told.stdout.split(), told
-    assert not any(alive(int(pid)) for pid in told.stdout.split())
+        process = subprocess.run([sys.executable, "-c", LEAVING, str(tmp_path)], cwd=ROOT,
+                                 capture_output=True, text=True,
+                                 pass_fds=[zygote.descriptor, held],
+                                 env={**os.environ, VARIABLE: zygote.variable(held)})
+    assert process.returncode == -9 and process.stdout.split(), process
+    assert not any(alive(int(pid)) for pid in process.stdout.split())
 
 
-def test_forks_do_not_share_one_layout_of_memory(zygote: Zygote, tmp_path: Path) -> None:
+def test_forks_differ_in_memory_layout(zygote: Zygote, tmp_path: Path) -> None:
     (tmp_path / "kernel.py").write_text(PROBE.replace('"pid": os.getpid()', LAYOUT))
     home = tmp_path / "home"
     home.mkdir()
     env = clean_env({"OUTSIDE": str(tmp_path)}, home=home)
-    seen = [_told(zygote, tmp_path, env, home)[0]["pid"] for _ in range(3)]
-    small, large = zip(*seen, strict=True)
-    assert len(set(small)) > 1 and len(set(large)) > 1, seen
+    addresses = [_run_probe(zygote, tmp_path, env, home)[0]["pid"] for _ in range(3)]
+    small, large = zip(*addresses, strict=True)
+    assert len(set(small)) > 1 and len(set(large)) > 1, addresses
 
 
 LAYOUT = '"pid": [__import__("ctypes").addressof(__import__("ctypes").create_string_buffer(n)) ' \
     'for n in (40000, 1 << 22)]'
 
 
-def test_a_zygote_that_dies_before_it_forks_is_nobodys_fault(tmp_path: Path,
+def test_zygote_that_dies_before_it_forks_is_an_environment_fault(tmp_path: Path,
                                                             monkeypatch: pytest.MonkeyPatch,
                                                             ) -> None:
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
     turnstile = device_lock.turnstile()
-    with device_lock.acquire("cpu", shared_device=True):  # it waits, and has forked nothing yet
+    with device_lock.acquire("cpu", shared_device=True):  # so the zygote waits
         waiting = Zygote.start(kind(), yields=turnstile)
         peer = runner(waiting, tmp_path / "home")
         waiting.close()
@@ -338,13 +341,13 @@ def test_a_zygote_that_dies_before_it_forks_is_nobodys_fault(tmp_path: Path,
             ready(peer)
 
 
-def opened(pid: int) -> list[str]:
-    """Return what a process' descriptors are of."""
+def open_files(pid: int) -> list[str]:
+    """Return the paths of a process's open files."""
     links = list(Path(f"/proc/{pid}/fd").iterdir())
     return [str(link.readlink()) for link in links if link.is_symlink()]
 
 
-def test_a_zygote_imports_only_while_nobody_measures(tmp_path: Path,
+def test_zygote_does_not_import_during_a_measurement(tmp_path: Path,
                                                      monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
     turnstile = device_lock.turnstile()
@@ -353,7 +356,7 @@ def test_a_zygote_imports_only_while_nobody_measures(tmp_path: Path,
         process = waiting._process
         assert process is not None
         maps = Path(f"/proc/{process.pid}/maps")
-        assert until(lambda: any("cpu.turn" in name for name in opened(process.pid)))
+        assert until(lambda: any("cpu.turn" in name for name in open_files(process.pid)))
         peer = runner(waiting, tmp_path / "home")
         assert b"libtorch" not in maps.read_bytes()
     ready(peer)

@@ -67,7 +67,7 @@ def test_nonsense_is_no_answer(answer: dict[str, Any]) -> None:
         def ask(self, op: str, **_: object) -> dict[str, Any]:
             return answer
 
-    with pytest.raises(PeerError, match="makes no sense"):
+    with pytest.raises(PeerError, match="sent an invalid answer"):
         kernel_spans.profile(cast(Peer, Liar()), "case")
 
 
