@@ -33,7 +33,7 @@ _NEW_COLUMNS = {
 _UNACCEPTED = "the best was not accepted: it has no verdict against the baseline"
 _HANDED_IN = "handed in: "
 _LATENCY_KINDS = ("measured-gpu", "measured-cpu", "reported", "predicted")
-_IDEAS = {
+IDEAS = {
     "another blocking of the loops, so that what is read twice stays close": "blocking",
     "another layout or order of access, so that memory moves in long runs": "layout",
     "loads ahead of the arithmetic that needs them": "prefetch",
@@ -94,7 +94,7 @@ def _slots(connection: sqlite3.Connection) -> None:
             option = hypothesis.removeprefix(_HANDED_IN)
         elif backend == "cli":
             option = hypothesis.partition(": ")[0]
-            idea = next((key for words, key in _IDEAS.items() if words in hypothesis), "")
+            idea = next((key for words, key in IDEAS.items() if words in hypothesis), "")
         connection.execute(
             "UPDATE slots SET option = ?, knobs = ?, idea = ?, limiter = ?, config_class = ?"
             " WHERE rowid = ?", (option, json.dumps(knobs), idea, limiter, config_class, rowid))

@@ -1,0 +1,206 @@
+"""A journal recorded by an older kopt opens, says what it said, and its campaign can go on."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from engine.campaign import setup as campaign_setup
+from engine.history import history, round_resume
+from engine.journal import typed_columns
+from engine.journal.migrations import SCHEMA_VERSION
+from engine.journal.read import Reader
+from engine.journal.records import Slot
+from engine.planning import stagnation
+from engine.planning.directions import TriedDirections
+from engine.records import results_tsv
+from tests.support import campaigns
+from tests.support.command_line import kopt
+from tests.support.paths import DATA
+
+ID = "scale_c_cpu_20261123"
+RECORDED_IN = "/tmp/recorded"
+EXPECTED: dict[str, Any] = json.loads((DATA / "journal/expected.json").read_text())
+AGENT = """
+import sys
+from pathlib import Path
+source, prompt = Path("scale.c"), Path(sys.argv[1]).read_text()
+assert "x[i] * 3.0f" in source.read_text() or "## Repair, attempt 1 of 3" not in prompt
+source.write_text(source.read_text().replace("x[i] * 3.0f", "x[i] + x[i]"))
+"""
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """Unpack the recorded workspace and project, and name their folders as they are here."""
+    with tarfile.open(DATA / "journal/schema_3.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    (tmp_path / "agent.py").write_text(AGENT)
+    manifest = tmp_path / "w" / ID / "manifest.yaml"
+    manifest.write_text(manifest.read_text().replace(RECORDED_IN, str(tmp_path)))
+    execute(tmp_path / "w", "UPDATE campaigns SET path = replace(path, ?1, ?2),"
+            " project = replace(project, ?1, ?2)", RECORDED_IN, str(tmp_path))
+    return tmp_path / "w"
+
+
+@pytest.fixture
+def reader(workspace: Path) -> Iterator[Reader]:
+    opened = Reader(workspace)
+    yield opened
+    opened.close()
+
+
+def execute(workspace: Path, statement: str, *values: str) -> None:
+    connection = sqlite3.connect(workspace / "kopt.db")
+    connection.execute(statement, values)
+    connection.commit()
+    connection.close()
+
+
+def version(workspace: Path) -> int:
+    connection = sqlite3.connect(workspace / "kopt.db")
+    found: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    connection.close()
+    return found
+
+
+def all_slots(reader: Reader) -> list[Slot]:
+    return [slot for round in reader.rounds(ID) for slot in reader.slots(ID, round.n)]
+
+
+def test_opening_migrates_to_the_present_schema(workspace: Path) -> None:
+    assert version(workspace) == 3
+    Reader(workspace).close()
+    assert version(workspace) == SCHEMA_VERSION
+
+
+def test_rows_say_what_they_said(reader: Reader) -> None:
+    campaign = reader.campaign(ID)
+    assert campaign is not None
+    assert EXPECTED["campaign"].items() <= msgspec.to_builtins(campaign).items()
+    assert [c.id for c in reader.candidates(ID, states=("kept",))] == EXPECTED["kept"]
+    assert [[v.id, v.candidate, v.purpose, v.valid, v.correct, v.speedup, v.low, v.high]
+            for v in reversed(reader.verdicts(ID))] == EXPECTED["verdicts"]
+    assert all(row.decode().speedup == row.speedup for row in reader.verdicts(ID))
+    assert [[d.candidate, d.kind, d.reason]
+            for d in reversed(reader.decisions(ID))] == EXPECTED["decisions"]
+    assert [round.outcome for round in reader.rounds(ID)] == EXPECTED["outcomes"]
+    assert [[s.round, s.slot, s.hypothesis] for s in all_slots(reader)] == EXPECTED["hypotheses"]
+
+
+def test_candidates_have_their_tasks_and_scopes(reader: Reader) -> None:
+    candidates = reader.candidates(ID)
+    assert len(candidates) == len(EXPECTED["candidates"])
+    for candidate, expected in zip(candidates, EXPECTED["candidates"], strict=True):
+        fields = msgspec.to_builtins(candidate)
+        assert {name: fields[name] for name in expected if name != "task"} == {
+            name: value for name, value in expected.items() if name != "task"}
+        task = json.loads(json.dumps(msgspec.to_builtins(reader.task(ID, candidate.id))))
+        renamed = {"mend": "repair", "divide": "split"}
+        assert {renamed.get(name, name): value
+                for name, value in expected["task"].items()}.items() <= task.items()
+
+
+def test_slots_have_the_directions_that_their_hypotheses_name(reader: Reader) -> None:
+    slots = all_slots(reader)
+    tried = TriedDirections.of(slots)
+    assert sorted(map(sorted, tried.knobs)) == EXPECTED["moved"]
+    assert tried.ideas == {("blocking", "memory", "small"),
+                           ("wide-instructions", "memory", "small")}
+    assert {slot.option for slot in slots} == {"agent", "half.patch", ""}
+
+
+def test_ideas_of_the_recorded_schema_are_those_of_reviews() -> None:
+    deepest = stagnation.review(4)
+    assert deepest is not None
+    assert set(typed_columns.IDEAS.values()) == {idea.idea.key for idea in deepest.ideas}
+
+
+def test_history_and_the_interrupted_round_are_the_same(reader: Reader) -> None:
+    past = history.read(reader, ID)
+    assert (past.best, past.tally.without_gain) == (EXPECTED["best"], EXPECTED["without_gain"])
+    assert [one.candidate for one in past.recent()] == EXPECTED["regressions"]
+    progress = round_resume.progress_of(reader, ID, 6)
+    assert {"through": sorted(progress.through), "undecided": sorted(progress.undecided),
+            "again": [candidate.id for candidate in progress.again]} == EXPECTED["resume"]
+
+
+def test_results_tsv_is_the_same(reader: Reader) -> None:
+    page = results_tsv.page(reader, ID, model="scale", gpu="AMD EPYC")
+    assert page == EXPECTED["results_tsv"]
+
+
+@pytest.mark.parametrize(("reason", "kept"), [
+    ("max_iterations: 8 rounds done; {doubt}", "max_iterations: 8 rounds done"),
+    ("{doubt}", "")])
+def test_doubt_about_the_best_is_no_part_of_the_reason(workspace: Path, reason: str,
+                                                       kept: str) -> None:
+    doubt = "the best was not accepted: it has no verdict against the baseline"
+    execute(workspace, "UPDATE campaigns SET reason = ?", reason.format(doubt=doubt))
+    campaign = Reader(workspace).campaign(ID)
+    assert campaign is not None
+    assert (campaign.reason, campaign.doubt) == (kept, doubt)
+    assert campaign.outcome == reason.format(doubt=doubt)
+
+
+def test_other_form_of_a_candidate_has_its_scope(workspace: Path) -> None:
+    first, second = EXPECTED["candidates"][1], EXPECTED["candidates"][2]
+    execute(workspace, "UPDATE events SET payload = ? WHERE kind = 'candidate.captured' AND"
+            " ref = ?", json.dumps({"of": first["id"], "round": 2}), second["id"])
+    reader = Reader(workspace)
+    form = reader.candidate(second["id"], ID)
+    assert (form.form_of, form.scope) == (first["id"], first["scope"])
+    assert reader.task(ID, form.id) is None
+
+
+@pytest.mark.parametrize(("cells", "row"), [
+    (["2.fixed.0", "rejected", "knobs", "m", "g", "screening", "REJECTED", "", "", "a", "b",
+      '{"T": "x"}; not legal; too wide'], ({"T": "x"}, None, None, "not legal; too wide")),
+    (["2.a.b.7", "tried", "knobs", "m", "g", "screening", "PASS", "3.5", "", "a", "b",
+      '{"T": 1}; reported; slow'], ({"T": 1}, 3.5, "reported", "slow")),
+    (["2.fixed.1", "tried", "knobs", "m", "g", "screening", "PASS", "3.5", "9", "a", "b",
+      '{"T": "cut off…'], ({}, None, None, '3.5 us; {"T": "cut off…'))])
+def test_trials_are_read_from_their_cells(workspace: Path, cells: list[str],
+                                          row: tuple[object, ...]) -> None:
+    execute(workspace, "UPDATE events SET payload = ? WHERE kind = 'trials'",
+            json.dumps({"rows": [cells]}))
+    trial = Reader(workspace).trials(ID)[0]
+    assert (trial.config, trial.latency_us, trial.latency_kind, trial.reason) == row
+    assert (trial.round, trial.number) == (2, int(cells[0][-1]))
+
+
+def test_journal_of_schema_2_opens(workspace: Path) -> None:
+    execute(workspace, "ALTER TABLE slots DROP COLUMN scope")
+    execute(workspace, "PRAGMA user_version=2")
+    slots = all_slots(Reader(workspace))
+    assert slots and {slot.scope for slot in slots} == {""}
+
+
+@pytest.mark.parametrize("words", [("status",), ("show", ID), ("show", EXPECTED["kept"][0]),
+                                   ("report", ID), ("events", ID)])
+def test_commands_work_on_it(workspace: Path, words: tuple[str, ...]) -> None:
+    finished = kopt(*words, workspace=workspace)
+    assert finished.returncode == 0, finished.stderr
+    assert "Traceback" not in finished.stderr and ID[:5] in finished.stdout
+
+
+@pytest.mark.slow
+def test_interrupted_campaign_goes_on(workspace: Path) -> None:
+    setup = campaign_setup.open_campaign(workspace, ID)
+    assert campaigns.run(setup).error is None
+    assert campaigns.campaign(setup).state == "finished"
+    with campaigns.reading(setup) as reader:
+        decisions = [[d.candidate, d.kind] for d in reversed(reader.decisions(ID))]
+        repaired = [c for c in reader.candidates(ID) if (task := reader.task(ID, c.id))
+                    and task.repair is not None]
+    before = [[candidate, kind] for candidate, kind, _ in EXPECTED["decisions"]]
+    assert decisions[:len(before)] == before and len(decisions) > len(before)
+    assert [(c.round, c.slot) for c in repaired] == [(6, "planned-1")]
+    campaigns.consistent(setup)
