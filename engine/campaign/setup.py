@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import shutil
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import msgspec
 from engine.campaign import shape_weights, workspace_copy
 from engine.campaign.device_choice import devices_for
 from engine.campaign.folder import Folder
+from engine.campaign.judged_target import JudgedTarget, read_target
 from engine.globs import matches
 from engine.journal.read import Reader
 from engine.journal.records import Campaign
@@ -41,58 +41,20 @@ from harness.target import Target
 BACKENDS = {"c": "C", "triton": "TRITON", "python": "PYTHON"}
 
 
-@dataclass(frozen=True)
-class Setup:
-    """One campaign, opened. `baseline` is a plain checkout of its base commit."""
+@dataclass(frozen=True, kw_only=True)
+class Setup(JudgedTarget):
+    """One open campaign."""
 
     workspace: Path
     id: str
     folder: Folder
-    manifest: Manifest
-    target: Target | CommandTarget
-    devices: tuple[Device, ...]
-    repo: CampaignRepo
-
-    @property
-    def device(self) -> Device:
-        """The first of its devices, which are all of one kind and model."""
-        return self.devices[0]
-
-    @property
-    def command(self) -> CommandTarget | None:
-        """The target where it is judged by the project's own benchmark."""
-        return self.target if isinstance(self.target, CommandTarget) else None
-
-    @property
-    def edit(self) -> tuple[str, ...]:
-        if self.command is not None:
-            return benchmark_target.editable_globs(self.manifest)
-        return self.manifest.edit or (self.target.source,)
-
-    @property
-    def frozen(self) -> tuple[str, ...]:
-        if isinstance(self.target, CommandTarget):
-            return benchmark_target.frozen_globs(self.manifest, self.repo.files(self.repo.base))
-        return self.manifest.frozen or (self.target.reference_file, self.manifest.target.task)
 
     @property
     def planned_looks(self) -> int:
-        """How many verdicts the campaign's error rate is spread over, half of it that is."""
+        """Number of verdicts that the campaign's error rate is spread over (half of it, that is).
+        """
         rounds = self.manifest.max_iterations or 100
         return self.manifest.decision.looks or rounds * (self.manifest.pool.slots or 16)
-
-    def tree(self, commit: str) -> Path:
-        """Return a plain checkout of a commit or tree for the harness, made once."""
-        path = self.folder.trees / self.repo.tree_of(commit)
-        if not path.is_dir():
-            self.folder.trees.mkdir(exist_ok=True)  # `kopt prune` takes it away
-            made = Path(tempfile.mkdtemp(dir=self.folder.trees, suffix=".part"))
-            self.repo.checkout_tree(commit, made)
-            try:
-                made.rename(path)
-            except OSError:  # another thread was first
-                shutil.rmtree(made)
-        return path
 
 
 def create(workspace: Path, manifest_path: Path) -> Setup:
@@ -191,14 +153,15 @@ def open_campaign(workspace: Path, identity: str) -> Setup:
         publishes=manifests.publishes_commits(manifest),
         published=_published(manifest),
     )
-    task, _ = shape_weights.applied(_target_at(repo, manifest, folder), weights)
+    base_tree = repo.tree_of(repo.base)
+    task, _ = shape_weights.applied(read_target(manifest, repo, base_tree, folder.path), weights)
     found = devices_for(manifest, task, model=campaign.device)
     if found[0].name != campaign.device:
         raise DeviceFault(f"its times are those of {campaign.device}, and {found[0].id} is "
                           f"{found[0].name}", where=identity,
                           fix="run it where it began, or begin a new one here")
     return Setup(workspace=workspace, id=identity, folder=folder, manifest=manifest, target=task,
-                 devices=found, repo=repo)
+                 devices=found, repo=repo, base_tree=base_tree, trees=folder.trees)
 
 
 def _target_of(manifest: Manifest, project: Project) -> Target | CommandTarget:
@@ -229,15 +192,6 @@ def _expect_committed(project: Project, paths: Sequence[str]) -> None:
             raise InputError(f"there is no {path}", where=str(project.path))
         raise InputError(f"{path} is not committed", where=str(project.path),
                          fix=f"run `git add {path} && git commit -m start` there")
-
-
-def _target_at(repo: CampaignRepo, manifest: Manifest, folder: Folder) -> Target | CommandTarget:
-    """Read the target as the base commit has it: a later edit of the project changes nothing."""
-    if manifest.target.kind == "command":
-        return benchmark_target.sealed_target(manifest, repo.files(repo.base))
-    copy = folder.path / "task.yaml"
-    copy.write_bytes(repo.read(repo.base, manifest.target.task))
-    return target.load(copy)
 
 
 def _filled(manifest: Manifest, task: Target | CommandTarget, cards: Sequence[Device],

@@ -13,6 +13,7 @@ import msgspec
 
 from engine.campaign import shape_weights
 from engine.campaign.device_choice import devices_for
+from engine.campaign.judged_target import JudgedTarget, read_target
 from engine.manifest import benchmark_target, load
 from engine.repository import clone
 from engine.repository import project as projects
@@ -25,10 +26,8 @@ from engine.repository.patches.hygiene import violations
 from engine.repository.patches.patch import Patch
 from engine.repository.project import Project
 from engine.verify.fleet import DeviceNotice, Fleet
-from harness import target
 from harness.benchmark.runs import stopping_rule
 from harness.benchmark.spec.command_target import CommandTarget
-from harness.devices.device import Device
 from harness.errors import InputError, Refused
 from harness.isolation.zygote_client import WarmStart
 from harness.requests import EvaluateRequest, ReportedRequest
@@ -55,92 +54,70 @@ class OneShot:
     """
 
     def __init__(self, manifest_path: Path, *, base: str = "HEAD") -> None:
-        self.manifest = load.load(manifest_path)
-        benchmark_target.check_runnable(self.manifest)
-        given = shape_weights.read(self.manifest)
-        self._made = tempfile.TemporaryDirectory(prefix="kopt-")
-        self.folder = Path(self._made.name)
-        self.project = find_project(Path(self.manifest.project), self.folder)
-        self.repo = CampaignRepo.create(self.folder, "direct", self.project,
-                                      carry=self.manifest.carry)
-        self.base = self._tree_of(base)
-        task, told = shape_weights.applied(self._judged(), given.weights if given else None)
-        self.command = task if isinstance(task, CommandTarget) else None
-        """What is judged by the project's own benchmark; a kernel's `target` is not there then."""
-        self._task = task
-        self._told = told
-        self.notes = list(told)
-        """What is to be told about the candidate that was asked for last."""
-        self.devices: tuple[Device, ...] = devices_for(self.manifest, task)
-        self.device = self.devices[0]
-        """One of them, for what is the same on all; who measures asks the `fleet` for a card."""
+        manifest = load.load(manifest_path)
+        benchmark_target.check_runnable(manifest)
+        given = shape_weights.read(manifest)
+        self._temporary = tempfile.TemporaryDirectory(prefix="kopt-")
+        self.folder = Path(self._temporary.name)
+        self.project = find_project(Path(manifest.project), self.folder)
+        self.repo = CampaignRepo.create(self.folder, "direct", self.project, carry=manifest.carry)
+        tree = self._tree_of(base)
+        target, self._target_notes = shape_weights.applied(
+            read_target(manifest, self.repo, tree, self.folder), given.weights if given else None)
+        self.judged = JudgedTarget(
+            manifest=manifest, target=target, devices=devices_for(manifest, target),
+            repo=self.repo, base_tree=tree, trees=self.folder / "trees")
+        self.notes = list(self._target_notes)
+        """What to tell people about the latest candidate."""
 
     def __enter__(self) -> OneShot:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
-        self._made.cleanup()
+        self._temporary.cleanup()
 
     def fleet(self, news: Callable[[DeviceNotice], None]) -> Fleet:
         """Return what gives the manifest's cards out as to a campaign: idle ones, and in time."""
-        gpu = self.manifest.gpu
-        return Fleet([(one, WarmStart(None)) for one in self.devices], retry_s=gpu.retry_s,
+        gpu = self.judged.manifest.gpu
+        return Fleet([(one, WarmStart(None)) for one in self.judged.devices], retry_s=gpu.retry_s,
                      limit_s=gpu.limit_s, news=news, fix="free one, then try again")
 
     @property
     def target(self) -> Target:
         """The kernel; raises Refused where there is a command instead."""
-        if isinstance(self._task, CommandTarget):
+        if isinstance(self.judged.target, CommandTarget):
             what = "knobs of a command target are searched by `kopt run`" if self._searched() \
                 else "a command target has no knobs and no space to search"
             raise Refused(what, where="target.kind", fix="judge a patch: kopt evaluate --patch")
-        return self._task
+        return self.judged.target
 
     def _searched(self) -> bool:
         """Whether a campaign on a command target has knobs to search in its kernel_source."""
-        source = self.manifest.kernel_source
-        if not source or "search" not in self.manifest.pool.backends:
+        source = self.judged.manifest.kernel_source
+        if not source or "search" not in self.judged.manifest.pool.backends:
             return False
         try:
-            text = self.repo.read(self.base, source).decode()
+            text = self.repo.read(self.judged.base_tree, source).decode()
             return any(not knob.reserved for knob in knobs.find(
-                text, language=benchmark_target.language(self.manifest), where=source))
+                text, language=benchmark_target.language(self.judged.manifest), where=source))
         except (InputError, UnicodeDecodeError):
             return False
 
     @property
     def language(self) -> str:
         """The kernel's language, or that it is a command."""
-        return "command" if self.command is not None else self.target.language
-
-    @property
-    def edit(self) -> tuple[str, ...]:
-        if self.command is not None:
-            return benchmark_target.editable_globs(self.manifest)
-        return self.manifest.edit or (self.target.source,)
+        return "command" if self.judged.command is not None else self.target.language
 
     @cached_property
     def source(self) -> TunableSource:
         """The kernel's source with its knobs. Raises InputError."""
         path = self.target.source
         try:
-            text = self.repo.read(self.base, path).decode()
+            text = self.repo.read(self.judged.base_tree, path).decode()
         except UnicodeDecodeError:
             raise InputError("the source is not UTF-8 text", where=path) from None
         return TunableSource.parse(text, language=self.target.language, path=path)
-
-    @property
-    def frozen(self) -> tuple[str, ...]:
-        if self.command is not None:
-            return benchmark_target.frozen_globs(self.manifest, self.repo.files(self.base))
-        return self.manifest.frozen or (self.target.reference_file, self.manifest.target.task)
-
-    def checkout(self, tree: str) -> Path:
-        path = self.folder / "trees" / tree
-        if not path.is_dir():
-            self.repo.checkout_tree(tree, path)
-        return path
 
     def candidate(self, trial: OneShotCandidate) -> Change | Verdict:
         """Return the candidate's change, or the verdict that rejects it unmeasured."""
@@ -148,12 +125,12 @@ class OneShot:
             if trial.config is not None:
                 return self._configured(trial.config)
             if trial.ref is not None:
-                return between(self.repo, self.base, self._tree_of(trial.ref))
+                return between(self.repo, self.judged.base_tree, self._tree_of(trial.ref))
             if trial.patch is not None:
-                return self.repo.take(self.base, trial.patch, self.edit)
+                return self.repo.take(self.judged.base_tree, trial.patch, self.judged.edit)
         except InputError as error:
-            return rejected(str(error), device=self.device.name)
-        return Change(base_tree=self.base, tree=self.base, patch=Patch())
+            return rejected(str(error), device=self.judged.device.name)
+        return Change(base_tree=self.judged.base_tree, tree=self.judged.base_tree, patch=Patch())
 
     def request(self, trial: OneShotCandidate, *,
                 alpha: float) -> EvaluateRequest | ReportedRequest | Verdict:
@@ -165,52 +142,47 @@ class OneShot:
         change = self.candidate(trial)
         if isinstance(change, Verdict):
             return change
-        broken = [v for v in violations(change.patch, self.edit, self.frozen)
-                  if v.kind != "outside" or self.command is not None]
-        identity = patches.candidate_id(self.base, change.patch) if change else ""
+        judged = self.judged
+        broken = [v for v in violations(change.patch, judged.edit, judged.frozen)
+                  if v.kind != "outside" or judged.command is not None]
+        identity = patches.candidate_id(judged.base_tree, change.patch) if change else ""
         if broken:
             return rejected(f"{broken[0].path} {broken[0].detail}", candidate_id=identity,
-                            device=self.device.name)
-        plan = self.manifest.decision.plan(alpha)
-        base = str(self.checkout(self.base))
-        trees = Trees(candidate=str(self.checkout(change.tree)), incumbent=base, reference=base)
-        if self.command is not None:
-            plan = stopping_rule.plan_for(plan, self.manifest.budget.pairs)
-            return ReportedRequest(target=self.command, device=self.device.id, trees=trees,
+                            device=judged.device.name)
+        plan = judged.manifest.decision.plan(alpha)
+        base = str(judged.tree(judged.base_tree))
+        trees = Trees(candidate=str(judged.tree(change.tree)), incumbent=base, reference=base)
+        if judged.command is not None:
+            plan = stopping_rule.plan_for(plan, judged.manifest.budget.pairs)
+            return ReportedRequest(target=judged.command, device=judged.device.id, trees=trees,
                                    settings=self.settings(plan, candidate_id=identity))
-        return EvaluateRequest(target=self.target, device=self.device.id, trees=trees,
+        return EvaluateRequest(target=self.target, device=judged.device.id, trees=trees,
                                settings=self.settings(plan, candidate_id=identity, same=not change))
 
     def settings(self, plan: Plan, *, candidate_id: str = "", same: bool = False) -> Settings:
         scratch = self.folder / "scratch"
         scratch.mkdir(exist_ok=True)
-        return Settings(scratch=str(scratch), plan=plan, python=self.manifest.python,
-                        env=self.manifest.env, candidate_id=candidate_id,
-                        incumbent_tree=self.base, always_time=same,
-                        test_command=self.manifest.test_command)
+        return Settings(scratch=str(scratch), plan=plan, python=self.judged.manifest.python,
+                        env=self.judged.manifest.env, candidate_id=candidate_id,
+                        incumbent_tree=self.judged.base_tree, always_time=same,
+                        test_command=self.judged.manifest.test_command)
 
     def _configured(self, config: Mapping[str, object]) -> Change | Verdict:
         """Set knobs in the source; names that are no knobs are dropped and noted, so that a
         configuration for another version of the kernel still means something.
         """
-        checked = self.source.check(config)
-        self.notes = [*self._told] + [f"no knob {name!r}: left out" for name in checked.dropped]
+        checked, judged = self.source.check(config), self.judged
+        self.notes = [*self._target_notes,
+                      *(f"no knob {name!r}: left out" for name in checked.dropped)]
         if checked.faults:
-            named = f"{self.base}\n{sorted(map(repr, config.items()))}".encode(errors="replace")
-            return rejected("; ".join(checked.faults), device=self.device.name,
-                            candidate_id=hashlib.sha256(named).hexdigest()[:12])
-        text = self.source.apply(checked.config)
+            content = f"{judged.base_tree}\n{sorted(map(repr, config.items()))}"
+            return rejected("; ".join(checked.faults), device=judged.device.name,
+                            candidate_id=hashlib.sha256(
+                                content.encode(errors="replace")).hexdigest()[:12])
         tree = self.folder / "configured"
-        self.repo.checkout_tree(self.base, tree)
-        (tree / self.target.source).write_bytes(text.encode())
-        return self.repo.capture(tree, self.base, (self.target.source,))
-
-    def _judged(self) -> Target | CommandTarget:
-        if self.manifest.target.kind == "command":
-            return benchmark_target.sealed_target(self.manifest, self.repo.files(self.base))
-        path = self.folder / "task.yaml"
-        path.write_bytes(self.repo.read(self.base, self.manifest.target.task))
-        return target.load(path)
+        self.repo.checkout_tree(judged.base_tree, tree)
+        (tree / self.target.source).write_bytes(self.source.apply(checked.config).encode())
+        return self.repo.capture(tree, judged.base_tree, (self.target.source,))
 
     def _tree_of(self, ref: str) -> str:
         """Return the tree of a commit of the project, copied into our clone."""

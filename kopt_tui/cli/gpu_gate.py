@@ -30,8 +30,8 @@ class Gate:
     @contextmanager
     def card(self, use: DeviceUse) -> Iterator[Device]:
         """Yield an idle card. Raises NoDeviceAvailable, or Cancelled when cancelled meanwhile."""
-        if self._direct.device.kind == "cpu":
-            yield self._direct.device
+        if self._direct.judged.device.kind == "cpu":
+            yield self._direct.judged.device
             return
         try:
             with self._fleet.occupy(use, on_wait=self._tick, cancel=self._cancel) as card:

@@ -115,7 +115,7 @@ def _request(direct: OneShot, args: argparse.Namespace) -> LoopRequest:
     from kopt_tui.cli.workspace import workspace_of
 
     workspace = workspace_of(args).resolve()
-    tree = str(direct.checkout(direct.base))
+    tree = str(direct.judged.tree(direct.judged.base_tree))
     job = SearchJob(
         tree=tree,
         reference=tree,
@@ -127,10 +127,10 @@ def _request(direct: OneShot, args: argparse.Namespace) -> LoopRequest:
     )
     settings = replace(direct.settings(Plan()), predict=evaluate.card_name(
         args.predict, direct.target.language))
-    key = harness_loop.key(direct.target, job, direct.device, settings)
-    stem = f"{direct.target.op}_{direct.target.language}_{device_word(direct.device)}"
+    key = harness_loop.key(direct.target, job, direct.judged.device, settings)
+    stem = f"{direct.target.op}_{direct.target.language}_{device_word(direct.judged.device)}"
     name = f"{re.sub(r'[^A-Za-z0-9_]+', '-', stem)[:60]}_{key}"
-    return LoopRequest(target=direct.target, device=direct.device.id, settings=settings,
+    return LoopRequest(target=direct.target, device=direct.judged.device.id, settings=settings,
                        job=replace(job, record=str(workspace / LOOPS / name)))
 
 

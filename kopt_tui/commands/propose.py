@@ -89,7 +89,8 @@ def _proposal(direct: OneShot) -> SearchProposal:
     knobs = direct.source.knobs
     return SearchProposal(
         op=direct.target.op, language=direct.target.language, source=direct.target.source,
-        entry=direct.target.entry, device=direct.device.name, incumbent_tree=direct.base,
+        entry=direct.target.entry, device=direct.judged.device.name,
+        incumbent_tree=direct.judged.base_tree,
         incumbent={knob.name: knob.value for knob in knobs},
         search_space={knob.name: KnobSpace(type=type(knob.value).__name__, choices=knob.choices,
                                            default=knob.value, desc=knob.note, line=knob.line,
@@ -97,7 +98,7 @@ def _proposal(direct: OneShot) -> SearchProposal:
                       for knob in knobs},
         requires=tuple(one.text for one in direct.source.requirements),
         size=math.prod(len(knob.choices) for knob in knobs if not knob.reserved),
-        latency_kind=latency_kind(direct.device, direct.target.language),
-        frozen=direct.frozen, classes=direct.target.classes,
+        latency_kind=latency_kind(direct.judged.device, direct.target.language),
+        frozen=direct.judged.frozen, classes=direct.target.classes,
         edit_surface=f"any part of {direct.target.source}; the reference, the task and the "
                      "benchmark are frozen")

@@ -85,7 +85,7 @@ class Entry:
             return folder / "trees" / tree
 
         patch.setattr(one_shot.CampaignRepo, "checkout_tree", lambda repo, tree, path:
-                      shutil.copytree(out(repo, tree), path))
+                      shutil.copytree(out(repo, tree), path, dirs_exist_ok=True))
         capture = one_shot.CampaignRepo.capture
         captured: dict[bytes, Any] = {}
 
