@@ -1,4 +1,4 @@
 """One round: plan slots, run workers, verify candidates, keep the best.
 
-Face: disk_space, pool, round, slots.
+Face: round (run_round), active_round (ActiveRound), pool, slots, disk_space.
 """

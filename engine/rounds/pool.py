@@ -1,7 +1,7 @@
 """The pool: slots filled in parallel, each worker in a worktree of its own.
 
-Slot threads wait on guarded children and hand what comes of them to the engine's queue; they
-write neither the journal nor a branch.
+Slot threads only wait on guarded children and put their results on the engine's queue; they write
+neither the journal nor a branch.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from engine.campaign import baseline_cache
 from engine.campaign.setup import Setup
 from engine.messages import SlotProgress
 from engine.repository.change import Change
-from engine.rounds import repair
-from engine.rounds.disk_watch import DiskWatch
+from engine.rounds import disk_space, repair
+from engine.rounds.disk_space import DiskWatch
 from engine.task import Task
 from engine.verify.fleet import Fleet, NoDeviceAvailable
 from engine.workers.protocol import Report, Worker, WorkerBench
@@ -35,7 +35,7 @@ log = logging.getLogger("kopt.engine")
 
 
 class WorkerFinished(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot's worker has ended; `change` is the tree it made of `base`, None when it failed."""
+    """A slot's worker has ended; `change` is the tree it made of `base`, None if it failed."""
 
     task: Task
     base: str
@@ -44,14 +44,17 @@ class WorkerFinished(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskSkipped(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot's work was not done: it had no card, or it was not begun since another had none."""
+    """A slot's work was not done: its worker found no device, or the pool was being drained.
+
+    The next engine begins it.
+    """
 
     task: Task
-    why: NoDeviceAvailable | None = None
+    cause: NoDeviceAvailable | None = None
 
 
 class Pool:
-    """Runs the tasks of one round, at most `workers` at a time."""
+    """Runs the tasks of one round, at most `limit` at a time."""
 
     def __init__(self, setup: Setup, workers: Mapping[str, Worker], limit: int,
                  messages: queue.Queue[object], fleet: Fleet) -> None:
@@ -73,18 +76,18 @@ class Pool:
             self._executor.submit(self._run, task, base_commit)
 
     def again(self, task: Task, base_commit: str) -> bool:
-        """Give a slot its work back to be mended; tell whether there is still time for that."""
+        """Run another task in a slot; tell whether the pool still begins work."""
         if self._executor is None or self.cancel.is_set() or self._draining.is_set():
             return False
         self._executor.submit(self._run, task, base_commit)
         return True
 
     def drain(self) -> None:
-        """Begin nothing any more; what is being worked on may come to its end."""
+        """Begin no further work; workers that run may finish."""
         self._draining.set()
 
     def stop(self) -> None:
-        """End all workers and wait until their processes are gone."""
+        """End all workers and wait until their processes have exited."""
         self.cancel.set()
         self._disk.stop()
         if self._executor is not None:
@@ -100,14 +103,14 @@ class Pool:
         try:
             finished = self._work(task, base_commit)
         except NoDeviceAvailable as error:
-            self._messages.put(TaskSkipped(task=task, why=error))
+            self._messages.put(TaskSkipped(task=task, cause=error))
             return
         except KoptError as error:
             finished = WorkerFinished(task=task, base=base_commit, report=_failed(str(error)))
         except OSError as error:
             finished = WorkerFinished(task=task, base=base_commit,
                                       report=_failed(str(of_os(error))))
-        except Exception as error:  # whatever it is, the round must not wait for ever
+        except Exception as error:  # the round would wait for its message for ever
             log.exception("slot %s failed", task.slot)
             finished = WorkerFinished(task=task, base=base_commit, report=_failed(
                 plain(f"internal error: {type(error).__name__}: {error}", 300)))
@@ -120,33 +123,32 @@ class Pool:
         worktree = setup.repo.worktree(task.slot, base_commit)
         try:
             if task.repair is not None:
-                repair.put_back(task.repair, worktree)
+                repair.restore(task.repair, worktree)
             scratch = setup.folder.fresh_scratch(task.slot)
-            baseline_cache.seed(setup.folder.path, scratch / "home")  # of a cli worker
+            baseline_cache.seed(setup.folder.path, scratch / "home")  # for a cli worker
             bench = WorkerBench(target=setup.target, device=setup.device, fleet=self._fleet,
-                          worktree=str(worktree),
-                          baseline=str(setup.tree(setup.repo.base)),
-                          scratch=str(scratch),
-                          warm=baseline_cache.warm_for(setup.folder.path, "work"),
-                          base_commit=base_commit, edit=setup.edit, python=setup.manifest.python,
-                          env=setup.manifest.env,
-                          corpus=str(setup.workspace.resolve() / corpus.FILE),
-                          selftest_iterations=setup.manifest.pool.selftest_iterations,
-                          timeout_s=setup.manifest.pool.worker_timeout_s)
+                                worktree=str(worktree), scratch=str(scratch),
+                                baseline=str(setup.tree(setup.repo.base)),
+                                warm=baseline_cache.warm_for(setup.folder.path, "work"),
+                                base_commit=base_commit, edit=setup.edit,
+                                python=setup.manifest.python, env=setup.manifest.env,
+                                corpus=str(setup.workspace.resolve() / corpus.FILE),
+                                selftest_iterations=setup.manifest.pool.selftest_iterations,
+                                timeout_s=setup.manifest.pool.worker_timeout_s)
             with self._disk.slot(worktree, scratch) as watched:
                 report = self._workers[task.backend].work(task, bench, tick, watched.cancel)
-            if watched.why:
-                report = msgspec.structs.replace(report, summary=watched.why, cut=watched.why)
+            if watched.reason:
+                report = msgspec.structs.replace(report, summary=watched.reason,
+                                                 cut=watched.reason)
             if not report.ok:
                 return WorkerFinished(task=task, base=base_commit, report=report)
             return WorkerFinished(task=task, base=base_commit, report=report,
-                            change=self._capture(worktree, base_commit, report))
+                                  change=self._capture(worktree, base_commit, report))
         finally:
             setup.repo.remove(task.slot)
 
     def _disk_watch(self) -> DiskWatch:
-        most = self._setup.manifest.budget.disk_gb
-        return DiskWatch(self._setup.folder.path, None if most is None else int(most * 1e9))
+        return DiskWatch(self._setup.folder.path, disk_space.limit_of(self._setup))
 
     def _capture(self, worktree: Path, base_commit: str, report: Report) -> Change:
         repo = self._setup.repo
@@ -155,12 +157,12 @@ class Pool:
         return repo.take(base_commit, report.patch, self._setup.edit)
 
 
-def _failed(why: str) -> Report:
-    return Report(ok=False, summary=plain(why))
+def _failed(reason: str) -> Report:
+    return Report(ok=False, summary=plain(reason))
 
 
 class _Ticker:
-    """Passes a worker's ticks on: every new stage, and else two a second, however many come."""
+    """Forwards a worker's progress: every new stage at once, else at most two ticks a second."""
 
     def __init__(self, slot: str, messages: queue.Queue[object]) -> None:
         self._slot, self._messages = slot, messages

@@ -1,4 +1,4 @@
-"""Repairs: what computes something else goes back to its worker, with the hypothesis kept."""
+"""Repairs: a wrong or broken candidate goes back to its worker with the same hypothesis."""
 
 from __future__ import annotations
 
@@ -15,54 +15,54 @@ from harness.verdict import Verdict
 
 ATTEMPTS = 3
 BACKENDS = ("cli",)
-"""Those that can be told what is wrong. A search has shown its result to be right already."""
+"""Backends that can read a complaint. A search has already shown its result to be correct."""
 FAULTS = {"fault": ("build", "crash", "tests"),
           "benchmark-fault": ("build", "exit", "crash", "timeout")}
-"""How checks, a benchmark or tests fail on a candidate that may only need to be mended, by the kind
-of evidence."""
+"""By kind of evidence, the faults of checks, benchmarks and tests that a repair may remove."""
 
 
-def mendable(verdict: Verdict) -> bool:
-    """Tell whether a candidate failed as something does that is meant well: it is wrong, or does
-    not build or pass its tests.
+def is_repairable(verdict: Verdict) -> bool:
+    """Tell whether an honest mistake explains the verdict: wrong results, a failed build or test.
     """
     if verdict.valid:
         return not verdict.correct
-    return any(one.detail in FAULTS.get(one.kind, ()) for one in verdict.evidence)
+    return any(fact.detail in FAULTS.get(fact.kind, ()) for fact in verdict.evidence)
 
 
 def again(task: Task, entry: CandidateTree, tree: Path, complaint: str,
           left_out: str = "", tries: int = 0) -> Task | None:
-    """Return the task of mending an entry, whose files lie in `tree`; None after the last attempt,
-    or where its worker cannot. What was `left_out` of its change may be what is wrong; `tries` of
-    mending this very entry have brought nothing.
+    """Return the task of repairing a candidate whose files are in `tree`.
+
+    None after the last attempt, or if its worker cannot repair. The complaint also names the files
+    that were `left_out` of the change, a likely cause, and how many `tries` at this very candidate
+    produced nothing.
     """
-    left = f". Left out of your change, and not in this folder: {left_out}" if left_out else ""
-    vain = f". Attempts to mend it that brought nothing: {tries}" if tries else ""
     attempt = 1 + tries + (0 if task.repair is None else task.repair.attempt)
     if attempt > ATTEMPTS or task.backend not in BACKENDS:
         return None
+    missing = f". Left out of your change, and not in this folder: {left_out}" if left_out else ""
+    failed = f". Earlier attempts to repair it that produced nothing: {tries}" if tries else ""
     return msgspec.structs.replace(task, repair=RepairRequest(
         attempt=attempt, of=ATTEMPTS, candidate=entry.id, tree=str(tree),
         changed=changed(entry.patch), deleted=deleted(entry.patch),
-        complaint=plain(complaint, 1000) + left + vain))
+        complaint=plain(complaint, 1000) + missing + failed))
 
 
 def changed(patch: Patch) -> tuple[str, ...]:
-    """Return the files that a patch changes or makes."""
+    """Return the files that a patch changes or creates."""
     return tuple(file.path for file in patch.files if not file.is_deleted)
 
 
 def deleted(patch: Patch) -> tuple[str, ...]:
-    """Return the files that are gone after a patch."""
+    """Return the files that a patch removes, those it renames among them."""
     return tuple(file.old_path for file in patch.files if file.old_path and
                  (file.is_deleted or file.old_path != file.path))
 
 
-def put_back(mend: RepairRequest, worktree: Path) -> None:
-    """Make a fresh worktree what the candidate had made of it."""
-    for path in mend.deleted:
+def restore(request: RepairRequest, worktree: Path) -> None:
+    """Write the candidate's changes into a fresh worktree."""
+    for path in request.deleted:
         (worktree / path).unlink(missing_ok=True)
-    for path in mend.changed:
+    for path in request.changed:
         (worktree / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(Path(mend.tree) / path, worktree / path)
+        shutil.copyfile(Path(request.tree) / path, worktree / path)

@@ -1,12 +1,13 @@
-"""The slots of a round: each ends in one transaction with what was decided on its candidate.
+"""The slots of a round: each ends in the transaction that records its candidate's decision.
 
-A slot's name is that of slots in other rounds too. What an earlier round's slot brought, whichever
-round decides on it, leaves the slot of that name as it is.
+Rounds reuse slot names. A decision on an earlier round's candidate does not touch the slot of that
+name in the current round.
 """
 
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
 
 from engine.context import EngineContext
 from engine.failpoint import failpoint
@@ -17,69 +18,74 @@ from engine.lineage.promote import Keeper
 from engine.task import Task
 
 
+@dataclass(frozen=True)
 class RoundSlots:
-    """Ends the slots of round `n`, and decides on what they brought."""
+    """Ends the slots of round `n` and records the decisions on their candidates."""
 
-    def __init__(self, context: EngineContext, keeper: Keeper, n: int) -> None:
-        self.context, self.keeper, self.n = context, keeper, n
-        self.campaign = context.setup.id
+    context: EngineContext
+    keeper: Keeper
+    n: int
+
+    @property
+    def _campaign(self) -> str:
+        return self.context.setup.id
 
     def end(self, slot: str, stage: str, detail: str, candidate: str = "") -> None:
         """Record a slot's last stage."""
         with contextlib.suppress(LookupError):  # carried over from a round with other slots
-            self.context.writer.end_slot(self.campaign, self.n, slot, stage=stage, detail=detail,
+            self.context.writer.end_slot(self._campaign, self.n, slot, stage=stage, detail=detail,
                                          candidate=candidate)
 
     def end_of(self, candidate: Candidate, stage: str, detail: str) -> None:
-        """Record the last stage of the slot that a candidate came of, if that is of this round."""
+        """Record the last stage of a candidate's slot, if that is a slot of this round."""
         if round_resume.is_work_of(self.context.reader, candidate, self.n):
             notes = round_resume.notes(self.context.reader, candidate)
             self.end(candidate.slot, stage, f"{detail}; {notes}" if notes else detail,
                      candidate.id)
 
-    def known(self, task: Task, identity: str) -> None:
-        """End a slot that has brought a known candidate.
+    def end_repeat(self, task: Task, identity: str) -> None:
+        """End a slot whose worker produced a known candidate.
 
-        A first try that has brought it before is one that an engine was killed over: its slot came
-        to what was decided on it, or will.
+        If the slot's own first try produced that candidate before, an engine was killed in
+        between: the slot then ends with the decision on it, as soon as there is one.
         """
-        candidate = self.context.reader.candidate(identity, self.campaign)
+        candidate = self.context.reader.candidate(identity, self._campaign)
         if task.repair or task.split or candidate.slot != task.slot or \
                 not round_resume.is_work_of(self.context.reader, candidate, self.n):
             self.end(task.slot, "repeat", f"the same change as candidate {identity}", identity)
             return
-        for told in self.context.reader.decisions(self.campaign):
-            if (told.candidate, told.round) == (identity, self.n):
-                self.end(task.slot, told.kind, told.reason, identity)
+        for decision in self.context.reader.decisions(self._campaign):
+            if (decision.candidate, decision.round) == (identity, self.n):
+                self.end(task.slot, decision.kind, decision.reason, identity)
                 return
 
     def tick(self, candidate: Candidate, detail: str) -> None:
-        """Show that a candidate waits for its verdict, if its slot is of this round."""
+        """Show that a candidate is being verified, if its slot is one of this round."""
         if round_resume.is_work_of(self.context.reader, candidate, self.n):
             self.context.tick(candidate.slot, "verifying", detail)
 
     def move(self, candidate: Candidate, state: CandidateState, stage: str, reason: str) -> None:
-        """Move a candidate on without a decision, and end its slot."""
+        """Change a candidate's state without a decision, and end its slot."""
         with self.context.writer.transaction():
-            self.context.writer.set_candidate_state(self.campaign, candidate.id, state,
+            self.context.writer.set_candidate_state(self._campaign, candidate.id, state,
                                                     reason=reason)
             self.end_of(candidate, stage, reason)
 
     def refuse(self, entry: CandidateTree, kind: DecisionKind, reason: str, *,
                verdict: int | None = None, actor: str = "engine", stage: str = "",
                detail: str = "") -> None:
-        """Record that a candidate is not kept, and end its slot as that, or as `stage`."""
+        """Record that a candidate is not kept, and end its slot with `stage` (or the kind)."""
         with self.context.writer.transaction():
             self.keeper.refuse(entry, kind, reason, verdict=verdict, actor=actor)
             self.end_of(entry.candidate, stage or kind, detail or reason)
 
     def close(self, judged: JudgedCandidate) -> None:
-        """Record that what was judged is not kept, and end its slot."""
-        reason, moved = judged.ruling.reason, self._moved(judged.entry.candidate)
+        """Record the ruling on a candidate that is no gain, and end its slot."""
+        reason, rebased = judged.ruling.reason, self._is_rebased(judged.entry.candidate)
         with self.context.writer.transaction():
             self.keeper.close(judged)
             self.end_of(judged.entry.candidate, judged.ruling.kind,
-                        f"on the new best: {reason}" if moved else reason)
+                        f"on the new best: {reason}" if rebased else reason)
 
     def ask(self, judged: JudgedCandidate) -> None:
         """Put a candidate to a person; its slot waits."""
@@ -87,22 +93,22 @@ class RoundSlots:
             self.keeper.ask(judged)
             self.end_of(judged.entry.candidate, "waiting", judged.ruling.reason)
 
-    def stand_back(self, judged: JudgedCandidate, reason: str) -> None:
-        """Record, once a round, that a gain stands back; it stays what it is."""
+    def defer(self, judged: JudgedCandidate, reason: str) -> None:
+        """Record, once a round, that a gain is deferred; its candidate stays verified."""
         candidate = judged.entry.candidate
         if candidate.round != self.n or any(
-                (told.candidate, told.kind, told.round) == (candidate.id, "runner-up", self.n)
-                for told in self.context.reader.decisions(self.campaign)):
+                (row.candidate, row.kind, row.round) == (candidate.id, "runner-up", self.n)
+                for row in self.context.reader.decisions(self._campaign)):
             return
         with self.context.writer.transaction():
             self.context.writer.add_decision(
-                self.campaign, candidate.id, "runner-up", reason, round=self.n, actor="engine",
+                self._campaign, candidate.id, "runner-up", reason, round=self.n, actor="engine",
                 verdict=judged.verdict_id, slot=candidate.slot)
             failpoint("decided.stands-back")
             self.end_of(candidate, "runner-up", reason)
 
-    def _moved(self, candidate: Candidate) -> bool:
+    def _is_rebased(self, candidate: Candidate) -> bool:
         """Tell whether a candidate is an earlier one on another base."""
-        of = round_resume.recorded(self.context.reader, candidate).form_of
-        return bool(of) and self.context.reader.candidate(
-            of, self.campaign).base_commit != candidate.base_commit
+        original = round_resume.recorded(self.context.reader, candidate).form_of
+        return bool(original) and self.context.reader.candidate(
+            original, self._campaign).base_commit != candidate.base_commit

@@ -1,52 +1,85 @@
-"""Round 1: the unmodified code against itself, which gives its latency and this machine's noise."""
+"""Before the first optimization round: config classes, baseline measurement, canary."""
 
 from __future__ import annotations
 
 import time
 
 from engine.context import EngineContext
+from engine.discovery.classes import class_baseline
 from engine.journal.records import Round
-from engine.planning import survey
+from engine.messages import SlotProgress
+from engine.planning import survey, tips
+from engine.run.running_campaign import RunningCampaign
 from engine.task import GLOBAL
+from engine.verify import canary
 from engine.verify.verifier import VerdictRequest
 from harness.errors import InputError
 from harness.verdict import Verdict
 
-NAME = "baseline"
+NAME, CANARY = "baseline", "canary"
+"""These stand for a candidate in the verdicts on them."""
+
+
+def prepare(campaign: RunningCampaign) -> None:
+    """Find config classes, measure the baseline and run the canary, unless they are recorded.
+
+    Raises InputError where the baseline fails its own check, or where a broken copy passes it.
+    """
+    context = campaign.context
+    context.round = max(1, campaign.before.round)  # approvals applied now belong to the last round
+    if recorded(context) is None:
+        tips.read_before_baseline(context)
+        _find_classes(campaign)
+        campaign.set_state("running", "baseline")
+        measure(context)
+        campaign.write_records()
+    if _recorded(context, CANARY, canary.PURPOSE) is None:
+        campaign.set_state("running", "canary: a broken copy must not pass")
+        run_canary(context)
 
 
 def recorded(context: EngineContext) -> Verdict | None:
     """Return the baseline's verdict, None before it was measured."""
+    return _recorded(context, NAME, NAME)
+
+
+def _recorded(context: EngineContext, candidate: str, purpose: str) -> Verdict | None:
     repo = context.setup.repo
-    return context.recorded(NAME, NAME, repo.tree_of(repo.base))
+    return context.recorded(candidate, purpose, repo.tree_of(repo.base))
+
+
+def _find_classes(campaign: RunningCampaign) -> None:
+    """Derive config classes from the benchmark's own table, unless the manifest names them."""
+    setup, context = campaign.setup, campaign.context
+    if setup.command is None:
+        return
+    class_baseline.prepare(setup)
+    if class_baseline.settled(setup):
+        return
+    campaign.set_state("running", "config classes: two runs of the benchmark")
+    changed_setup, proposal = context.aside(lambda: context.fleet.run(
+        "verdict", lambda card: class_baseline.find(setup, card.device, cancel=context.stop),
+        cancel=context.stop, on_wait=lambda text: context.messages.put(
+            SlotProgress(slot="classes", stage="waiting", detail=text))))
+    campaign.use_setup(changed_setup)
+    context.writer.event(setup.id, "classes", message=proposal.words)
 
 
 def measure(context: EngineContext) -> None:
-    """Measure it and put it on record. Raises InputError where it fails its own check."""
+    """Measure the unmodified code against itself: its latency, and this machine's noise.
+
+    Records it as round 1. Raises InputError where it fails its own check.
+    """
     setup, writer = context.setup, context.writer
     base = setup.repo.base
     tree = setup.repo.tree_of(base)
     writer.start_round(Round(campaign=setup.id, n=1, scope=GLOBAL, incumbent=base,
                              started_at=time.time()))
-    verdict = context.verdict(
-        VerdictRequest(
-            purpose=NAME,
-            candidate=NAME,
-            slot=NAME,
-            candidate_tree=tree,
-            incumbent_tree=tree,
-            alpha=setup.manifest.decision.alpha,
-            always_time=True,
-        )
-    )
+    verdict = context.verdict(VerdictRequest(
+        purpose=NAME, candidate=NAME, slot=NAME, candidate_tree=tree, incumbent_tree=tree,
+        alpha=setup.manifest.decision.alpha, always_time=True))
     if not verdict.valid or not verdict.correct:
-        why = verdict.rejected_reason or next(
-            (f"class {r.config_class}: {r.note}" for r in verdict.rows if not r.correct), "")
-        full = why.startswith("the project's full tests")
-        raise InputError(f"the baseline does not pass its own check: {why}",
-                         where=setup.target.source, fix="correct " + (
-                             "the code, or full_test_command" if full else
-                             "the kernel, the reference or the tolerance"))
+        raise _not_usable(verdict, setup.target.source)
     with writer.transaction():
         writer.add_verdict(setup.id, NAME, verdict, purpose=NAME)
         writer.event(setup.id, NAME, base, latency_us=verdict.latency_us,
@@ -55,10 +88,43 @@ def measure(context: EngineContext) -> None:
                          summary=f"baseline: {survey.describe_baseline(verdict)}")
 
 
+def _not_usable(verdict: Verdict, source: str) -> InputError:
+    cause = verdict.rejected_reason or next(
+        (f"class {row.config_class}: {row.note}" for row in verdict.rows if not row.correct), "")
+    in_full_tests = cause.startswith("the project's full tests")
+    return InputError(
+        f"the baseline does not pass its own check: {cause}", where=source,
+        fix="correct the code, or full_test_command" if in_full_tests else
+        "correct the kernel, the reference or the tolerance")
+
+
 def untimed(context: EngineContext) -> str:
-    """Say why nothing could ever be kept here: a Triton kernel is not timed without a GPU."""
+    """Return why nothing could ever be kept here: a Triton kernel is not timed without a GPU."""
     verdict = recorded(context)
     if verdict is None or verdict.latency_us is not None:
         return ""
     return f"nothing can be timed on {context.setup.device.name}: the baseline is correct, and " \
            f"{context.setup.target.language} needs a GPU to be measured"
+
+
+def run_canary(context: EngineContext) -> None:
+    """Check that a broken copy of the editable files does not pass; record it and its warnings.
+
+    Raises InputError if it passes. Nothing is recorded then, so that the next start checks again.
+    """
+    setup, verdicts = context.setup, dict[str, Verdict]()
+    base = setup.repo.tree_of(setup.repo.base)
+
+    def judge(broken_tree: str) -> Verdict:
+        verdicts[broken_tree] = context.verdict(VerdictRequest(
+            purpose=canary.PURPOSE, candidate=CANARY, slot=CANARY, candidate_tree=broken_tree,
+            incumbent_tree=base, alpha=setup.manifest.decision.alpha))
+        return verdicts[broken_tree]
+
+    warnings = canary.check_campaign(setup, judge)
+    with context.writer.transaction():
+        for warning in warnings:
+            context.writer.event(setup.id, "warning", CANARY, message=warning)
+        if verdicts:
+            all_files_broken = next(iter(verdicts.values()))
+            context.writer.add_verdict(setup.id, CANARY, all_files_broken, purpose=canary.PURPOSE)

@@ -1,4 +1,4 @@
-"""What a campaign does with its best before it reports: the whole program with and without it."""
+"""The end-to-end run: the whole program with the best and without it, before the final report."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from harness.errors import KoptError
 
 
 def due(context: EngineContext) -> bool:
-    """Tell whether the whole program is to be run with the best and without it."""
+    """Tell whether the manifest names a whole program that was not run with this best."""
     repo = context.setup.repo
     return bool(context.setup.manifest.e2e_command) and repo.best != repo.base and \
         context.recorded(repo.best[:12], "e2e", repo.tree_of(repo.base)) is None
 
 
 def stopped(context: EngineContext, waiting: int) -> bool:
-    """Tell whether the last stop says which commit is the best, and how many wait for a person."""
-    told = context.reader.events_of(context.setup.id, "campaign.stop")[-1:]
-    return bool(told) and told[0].ref == context.setup.repo.best and \
-        json.loads(told[0].payload).get("waiting") == waiting
+    """Tell whether the last recorded stop is about this best and this many waiting candidates."""
+    stops = context.reader.events_of(context.setup.id, "campaign.stop")[-1:]
+    return bool(stops) and stops[0].ref == context.setup.repo.best and \
+        json.loads(stops[0].payload).get("waiting") == waiting
 
 
 def end_to_end(context: EngineContext, *, left_s: float | None = None) -> None:
-    """Run the whole program that the manifest names with the best and without it, and record what
-    came of it: a gain of the kernel may cost the program something.
+    """Run the whole program with the best and without it, and record the result.
 
-    With fewer seconds left than that takes there are fewer runs, or none, which is recorded; the
-    next engine that comes here with more of them makes up for it.
+    A gain of the kernel may cost the program something. With fewer than the needed seconds left
+    (`left_s`) there are fewer runs, or none, which is recorded; an engine with more time makes up
+    for it. A fault is a warning, except NoDeviceAvailable.
     """
     if left_s is not None and left_s <= 0:
-        _leave_out(context, "not run: nothing is left of the wall time")
+        _record_not_run(context, "not run: no wall time is left")
         return
     repo, campaign = context.setup.repo, context.setup.id
     best, base = repo.best, repo.tree_of(repo.base)
@@ -49,15 +49,16 @@ def end_to_end(context: EngineContext, *, left_s: float | None = None) -> None:
         context.writer.event(campaign, "warning", "e2e", message=str(error))
         return
     if any(fact.kind == LEFT_OUT for fact in verdict.evidence):
-        _leave_out(context, verdict.rejected_reason or "")
+        _record_not_run(context, verdict.rejected_reason or "")
         return
-    lost = ": what the kernel gains, the program loses" if (verdict.speedup_high or 1.0) < 1 else ""
-    told = verdict.rejected_reason or f"end to end {describe_speedup(verdict)}{lost}"
+    slower = (verdict.speedup_high or 1.0) < 1
+    message = verdict.rejected_reason or f"end to end {describe_speedup(verdict)}" + (
+        ": the kernel is faster, and the program slower" if slower else "")
     with context.writer.transaction():
         context.writer.add_verdict(campaign, best[:12], verdict, purpose="e2e")
-        context.writer.event(campaign, "e2e", best, message=told)
+        context.writer.event(campaign, "e2e", best, message=message)
 
 
-def _leave_out(context: EngineContext, why: str) -> None:
+def _record_not_run(context: EngineContext, reason: str) -> None:
     best = context.setup.repo.best
-    context.writer.event(context.setup.id, NOT_RUN, best, commit=best[:12], message=why)
+    context.writer.event(context.setup.id, NOT_RUN, best, commit=best[:12], message=reason)

@@ -16,7 +16,7 @@ from engine.context import EngineContext
 from engine.doctor import start
 from engine.journal import lease as leases
 from engine.journal.write import Writer
-from engine.run.campaign_run import CampaignRun
+from engine.run.campaign_run import run_campaign
 from harness.errors import KoptError, Refused, of_os
 
 log = logging.getLogger("kopt.engine")
@@ -91,7 +91,7 @@ class Engine(threading.Thread):
                                  filter(None, (check.found, check.fix))))
             context = EngineContext(setup, writer, lease, self._stop_event)
             try:
-                CampaignRun(context, decide_only=decide_only).go()
+                run_campaign(context, decide_only=decide_only)
             finally:
                 context.close()
                 self.own_s += time.monotonic() - began - context.waited_s

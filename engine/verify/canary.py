@@ -1,8 +1,9 @@
 """The canary: a copy of the baseline whose editable files are broken must not pass.
 
-A benchmark that runs other files than candidates change would find each of them exactly as fast
-as the incumbent, for a whole campaign. It costs one run, at the baseline, and one more for each of
-the first few files where there are several: one that is read does not vouch for the others.
+A benchmark that runs other files than candidates change would find every candidate exactly as fast
+as the incumbent, for a whole campaign. The check costs one run at the baseline and, where there are
+several files, one more for each of the first few: one file that is read proves nothing about the
+others.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ from harness.errors import InputError
 from harness.verdict import Verdict
 
 PURPOSE = "canary"
-"""Of its job and of its verdict in the journal."""
+"""The purpose of its verdict request, and of its verdict in the journal."""
 BROKEN = b""")( "this copy was broken on purpose, to see whether anything runs it
 #error broken on purpose
 \t[{ <%
 """
-"""What no language takes: neither Python nor C, a shell, YAML, JSON, TOML or assembly."""
-BEFORE = ("a broken copy does not build, and the benchmark then runs what was carried along: "
-          "that it runs what candidates build is not proven")
+"""Invalid in every language: Python, C, shell, YAML, JSON, TOML and assembly."""
+UNPROVEN = ("a broken copy does not build, and the benchmark then runs a build that was carried "
+            "along: it is not proven that it runs what candidates build")
 NAMED = 3
+"""Files that a message names at most."""
 ALONE = 4
-"""Files at most that are broken one by one."""
+"""Files that are broken one by one, at most."""
 PROSE = (".md", ".rst", ".txt")
-STALE = ("a compiler's cache hides changes of the source: everything is compiled from nothing for "
-         "every verdict")
+STALE = ("a compiler's cache hides changes of the source: every verdict compiles everything anew")
 
 
 def editable(files: Iterable[str], edit: Sequence[str], frozen: Sequence[str]) -> tuple[str, ...]:
@@ -42,10 +43,10 @@ def editable(files: Iterable[str], edit: Sequence[str], frozen: Sequence[str]) -
 
 def watched(clone: Clone, commit: str, edit: Sequence[str], frozen: Sequence[str],
             source: str = "") -> tuple[str, ...]:
-    """Return the files to break, none where nothing is to be proven.
+    """Return the files to break, none where nothing needs proof.
 
-    A kernel's own `source` is loaded by kopt itself, by its path and its hash; what lies beside it
-    may be shadowed by an installed package like anything else.
+    kopt itself loads a kernel's own `source`, by its path and its hash; an installed package may
+    still shadow the files beside it.
     """
     return tuple(path for path in editable(clone.files(commit), edit, frozen) if path != source)
 
@@ -61,28 +62,28 @@ def broken(clone: Clone, commit: str, names: Iterable[str]) -> str:
 
 
 def unseen(verdict: Verdict) -> bool:
-    """Tell whether a verdict on the broken tree shows nothing of it.
+    """Tell whether a verdict on the broken tree shows no sign of the breakage.
 
-    A command's says so itself; a kernel that is found correct ran without those files.
+    The verdict on a command states it; a kernel that is found correct ran without those files.
     """
-    kinds = {one.kind for one in verdict.evidence}
+    kinds = {fact.kind for fact in verdict.evidence}
     if kinds & {SHOWN, UNSEEN, UNBUILT}:
         return SHOWN not in kinds
     return verdict.valid and verdict.correct
 
 
 def unbuilt(verdict: Verdict) -> bool:
-    """Tell whether the broken tree showed in its build, but not in the benchmark."""
-    return any(one.kind == UNBUILT for one in verdict.evidence)
+    """Tell whether the build of the broken tree failed, but the benchmark passed."""
+    return any(fact.kind == UNBUILT for fact in verdict.evidence)
 
 
 def refusal(names: Sequence[str]) -> InputError:
-    """Return why a campaign cannot go on: all of its verdicts would be on the baseline."""
+    """Return the error that ends a campaign whose verdicts would all be on the baseline."""
     return InputError(
         f"the benchmark does not run the files that candidates change: it passes with "
         f"{_listed(names)} broken", where="edit",
         fix="have it import and build from its own folder, not from an installed package, or name "
-        "the files that it does read in edit")
+        "the files that it reads in edit")
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -90,66 +91,62 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:NAMED])}{more}"
 
 
-def of_campaign(setup: Setup, ask: Callable[[str], Verdict]) -> tuple[str, ...]:
-    """Have a campaign's broken baseline judged by `ask`; see `listen`."""
+def check_campaign(setup: Setup, judge: Callable[[str], Verdict]) -> tuple[str, ...]:
+    """Run the canary of a campaign; see `check`."""
     folder = setup.folder.path
-    return listen(ask, setup.repo, setup.repo.base, edit=setup.edit, frozen=setup.frozen,
-                  source="" if setup.command is not None else setup.target.source,
-                  kernel=setup.target.source,
-                  drop_cache=lambda: baseline_cache.drop(folder),
-                  carries=(folder / checkout.FOLDER).is_dir())
+    return check(judge, setup.repo, setup.repo.base, edit=setup.edit, frozen=setup.frozen,
+                 source="" if setup.command is not None else setup.target.source,
+                 kernel=setup.target.source,
+                 drop_cache=lambda: baseline_cache.drop(folder),
+                 has_carried_builds=(folder / checkout.FOLDER).is_dir())
 
 
-def listen(ask: Callable[[str], Verdict], clone: Clone, commit: str, *, edit: Sequence[str],
-           frozen: Sequence[str], source: str = "", kernel: str = "",
-           drop_cache: Callable[[], bool] = lambda: False,
-           carries: bool = False) -> tuple[str, ...]:
-    """Have the broken tree judged by `ask`, once, and if that shows each of the first files broken
-    alone, the `kernel` before the others; returns warnings.
+def check(judge: Callable[[str], Verdict], clone: Clone, commit: str, *, edit: Sequence[str],
+          frozen: Sequence[str], source: str = "", kernel: str = "",
+          drop_cache: Callable[[], bool] = lambda: False,
+          has_carried_builds: bool = False) -> tuple[str, ...]:
+    """Have `judge` judge the broken tree; return warnings.
 
-    If nothing shows and `drop_cache` could drop a cache that the run was seeded with, it is asked
-    once more: a compiler may go by a name, not by the source. Where a checkout `carries` built
-    files it is enough that the build fails: the benchmark may run what was built before. Raises
-    InputError where the broken files do not show, or the `kernel` among them does not, unless it is
-    a kernel whose `source` is run.
+    If the breakage shows, each of the first files is broken alone as well, the `kernel` first. If
+    it does not show and `drop_cache` drops a cache that the run was seeded with, `judge` is called
+    once more: a compiler may go by a file's name instead of its contents. Where the checkout
+    `has_carried_builds` a failed build is enough: the benchmark may run an earlier build. Raises
+    InputError where the breakage does not show, or not that of the `kernel` alone, unless kopt
+    itself loads the kernel from `source`.
     """
-    names, told = watched(clone, commit, edit, frozen, source), list[str]()
+    names, warnings = watched(clone, commit, edit, frozen, source), list[str]()
     if not names:
         return ()
 
-    def on_broken(*those: str) -> Verdict:
-        tree = broken(clone, commit, those)
-        verdict = ask(tree)
+    def verdict_on(*broken_names: str) -> Verdict:
+        tree = broken(clone, commit, broken_names)
+        verdict = judge(tree)
         if unseen(verdict) and not source and drop_cache():
-            verdict = ask(tree)
-            told.extend([] if unseen(verdict) else [STALE])
+            verdict = judge(tree)
+            warnings.extend([] if unseen(verdict) else [STALE])
         return verdict
 
-    verdict = on_broken(*names)
+    verdict = verdict_on(*names)
     if unseen(verdict) and source:
         return (_unread(names, source),)
-    if unseen(verdict) and unbuilt(verdict) and carries:
-        return (BEFORE,)
+    if unseen(verdict) and unbuilt(verdict) and has_carried_builds:
+        return (UNPROVEN,)
     if unseen(verdict):
         raise refusal(names)
-    told += _notes(verdict)
+    if any(fact.kind == SHOWN for fact in verdict.evidence):
+        warnings += verdict.notes  # those of a kernel's verdict are not about the canary
     ordered = sorted(names, key=lambda name: (name != kernel, name.endswith(PROSE)))
     for name in ordered[:ALONE] if len(names) > 1 else ():
-        verdict = on_broken(name)
-        if unseen(verdict) and unbuilt(verdict) and carries:
-            told.append(BEFORE)
+        verdict = verdict_on(name)
+        if unseen(verdict) and unbuilt(verdict) and has_carried_builds:
+            warnings.append(UNPROVEN)
         elif unseen(verdict) and name == kernel:
             raise refusal((name,))
         elif unseen(verdict):
-            told.append(_unread((name,), source))
-    return tuple(dict.fromkeys(told))
+            warnings.append(_unread((name,), source))
+    return tuple(dict.fromkeys(warnings))
 
 
 def _unread(names: Sequence[str], source: str) -> str:
-    who = "the kernel does not use" if source else "the benchmark does not read"
-    return f"{who} {_listed(names)}: what candidates change there is not measured"
-
-
-def _notes(verdict: Verdict) -> tuple[str, ...]:
-    """Return what the canary found besides; a kernel's verdict has notes of its own."""
-    return verdict.notes if any(one.kind == SHOWN for one in verdict.evidence) else ()
+    reader = "the kernel does not use" if source else "the benchmark does not read"
+    return f"{reader} {_listed(names)}: changes of candidates there are not measured"

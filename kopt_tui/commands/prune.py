@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
         ended = named or [one for one in reader.campaigns()
                           if one.state in ENDED and not is_live(reader, one)]
     folders = [(folder, disk_space.used(folder)) for one in ended
-               for folder in disk_space.needless(Path(one.path))]
+               for folder in disk_space.disposable(Path(one.path))]
     if not args.dry_run:
         for folder, _ in folders:
             worktree.remove(folder)

@@ -338,9 +338,9 @@ def test_a_carried_build_is_enough_for_the_canary(tmp_path: Path) -> None:
     verdict = Verdict(valid=False, rejected_reason="x",
                       evidence=(Evidence(kind=UNBUILT, detail="exited with 2"),))
     def listen(carries: bool) -> tuple[str, ...]:
-        return canary.listen(lambda tree: verdict, repo, repo.base, edit=("kernel.c",),
-                             frozen=(), carries=carries)
-    assert listen(True) == (canary.BEFORE,)
+        return canary.check(lambda tree: verdict, repo, repo.base, edit=("kernel.c",),
+                             frozen=(), has_carried_builds=carries)
+    assert listen(True) == (canary.UNPROVEN,)
     with pytest.raises(InputError, match="does not run the files"):
         listen(False)
 

@@ -77,9 +77,9 @@ def test_room_that_is_there_is_no_news(tmp_path: Path) -> None:
 
 
 def test_what_had_to_go_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk_space, "TOLD_BYTES", 90 * KIB)
+    monkeypatch.setattr(disk_space, "NOTICE_BYTES", 90 * KIB)
     said = disk_space.make_room(campaign(tmp_path, "base", "old"), base_tree="base", slots=1)
-    assert said.startswith("removed 0 MiB of checkouts") and "\n" not in said
+    assert said.startswith("removed 100 KiB of checkouts") and "\n" not in said
 
 
 def test_too_little_room_is_told_before_the_round(tmp_path: Path) -> None:
@@ -97,12 +97,12 @@ def test_a_campaigns_own_budget(tmp_path: Path, most_kib: int, fits: bool) -> No
     fill(folder / "scratch" / "left", 100)
 
     def ask() -> str:
-        return disk_space.make_room(folder, base_tree="base", slots=1, most_bytes=most_kib * KIB)
+        return disk_space.make_room(folder, base_tree="base", slots=1, limit_bytes=most_kib * KIB)
 
     if fits:
         ask()
     else:
-        with pytest.raises(EnvironmentFault, match=r"its budget is 0 MiB"):
+        with pytest.raises(EnvironmentFault, match=r"its budget is 500 KiB"):
             ask()
     assert (folder / "scratch" / "left").exists() is fits
 
@@ -116,7 +116,8 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
         pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
     try:
         folder = campaign(small, "base")
-        with pytest.raises(EnvironmentFault, match=r"needs about \d+ MiB, and 8 MiB are free"):
+        with pytest.raises(EnvironmentFault,
+                           match=r"needs about [\d.]+ MiB, and 7\.9 MiB are free"):
             disk_space.make_room(folder, base_tree="base", slots=1)
     finally:
         subprocess.run(["umount", "-l", str(small)], check=False)
@@ -124,9 +125,10 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
 
 def test_what_an_ended_campaign_does_not_need(tmp_path: Path) -> None:
     folder = tmp_path / "campaign"
-    for name in (*disk_space.NEEDLESS, "repo.git/kopt/index-dead", "patches", "rounds", "carried"):
+    for name in (*disk_space.DISPOSABLE, "repo.git/kopt/index-dead", "patches", "rounds",
+                 "carried"):
         (folder / name).mkdir(parents=True)
     (folder / "scratch").rmdir()
     (folder / "scratch").symlink_to(tmp_path)
-    found = {str(path.relative_to(folder)) for path in disk_space.needless(folder)}
+    found = {str(path.relative_to(folder)) for path in disk_space.disposable(folder)}
     assert found == {"worktrees", "trees", "jit", "repo.git/kopt/index-dead"}

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from engine.rounds import disk_space, disk_watch
-from engine.rounds.disk_watch import DiskWatch
+from engine.rounds import disk_space
+from engine.rounds.disk_space import DiskWatch
 from tests.engine.rounds.test_disk_space import KIB, fill
 from tests.support import campaigns
 
@@ -26,8 +26,8 @@ def test_who_has_written_most_is_ended(tmp_path: Path) -> None:
         fill(tmp_path / "b" / "new", 800)
         watch.look()
         assert other.cancel.is_set() and not one.cancel.is_set()
-        assert (one.why, other.why) == ("", (
-            "ended: it has written 1 MiB, and the campaign takes 1 MiB of the 1 MiB of "
+        assert (one.reason, other.reason) == ("", (
+            "ended: it has written 800 KiB, and the campaign takes 1.3 MiB of the 1000 KiB of "
             "budget.disk_gb"))
         watch.look()
         assert not one.cancel.is_set(), "the first one's files are going"
@@ -53,15 +53,15 @@ def test_a_disk_that_fills_up_ends_one_without_a_budget(
         left = SimpleNamespace(free=disk_space.RESERVE_BYTES - 50 * KIB)
         monkeypatch.setattr(shutil, "disk_usage", lambda _: left)
         watch.look()
-        assert one.why.endswith("8 MiB are free on the disk")
+        assert one.reason.endswith("8.0 MiB are free on the disk")
 
 
 def test_stopping_ends_all_and_those_to_come(tmp_path: Path) -> None:
-    watch = DiskWatch(tmp_path, None, beat_s=0.01)
+    watch = DiskWatch(tmp_path, None, interval_s=0.01)
     watch.start()
     with watch.slot(tmp_path) as one:
         watch.stop()
-        assert one.cancel.is_set() and not one.why
+        assert one.cancel.is_set() and not one.reason
     with watch.slot(tmp_path) as late:
         assert late.cancel.is_set()
 
@@ -69,7 +69,7 @@ def test_stopping_ends_all_and_those_to_come(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_worker_that_fills_the_disk_is_ended_in_the_middle(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk_watch, "BEAT_S", 0.2)
+    monkeypatch.setattr(disk_space, "INTERVAL_S", 0.2)
     command = "sh -c 'dd if=/dev/zero of={worktree}/junk bs=1M count=80; sleep 500' {prompt}"
     setup = campaigns.given(tmp_path, budget={"pairs": 4, "disk_gb": 0.05}, pool={
         "slots": 2, "workers": 2, "backends": ["inbox", "cli"],

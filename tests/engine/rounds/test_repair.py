@@ -86,4 +86,4 @@ def faulty(kind: str, detail: str) -> Verdict:
     (Verdict(valid=True, correct=True, rows=(RIGHT,)), False)])
 def test_what_is_wrong_or_broken_is_mended_and_what_cheats_is_not(
         verdict: Verdict, mendable: bool) -> None:
-    assert repair.mendable(verdict) is mendable
+    assert repair.is_repairable(verdict) is mendable

@@ -114,6 +114,6 @@ def test_an_agent_is_told_how_often_it_brought_nothing() -> None:
     assert first is not None and third is not None and first.repair is not None
     assert (first.repair.attempt, first.repair.complaint) == (1, "wrong")
     assert third.repair is not None and third.repair.attempt == 3
-    assert third.repair.complaint == "wrong. Attempts to mend it that brought nothing: 2"
+    assert third.repair.complaint == "wrong. Earlier attempts to repair it that produced nothing: 2"
     assert repair.again(TASK, entry("total.c"), Path("/t"), "wrong", tries=3) is None
     assert repair.again(first, entry("total.c"), Path("/t"), "wrong", tries=2) is None

@@ -10,7 +10,8 @@ import pytest
 from engine.campaign.setup import Setup
 from engine.history import spending
 from engine.journal.records import Round
-from engine.run.campaign_run import CampaignRun
+from engine.run import baseline
+from engine.run.running_campaign import RunningCampaign
 from engine.verify.fleet import NoDeviceAvailable
 from harness.formats import yaml_document
 from tests.support import campaigns
@@ -73,11 +74,11 @@ def test_a_wall_budget_ends_workers_in_time_and_loses_no_gain(tmp_path: Path) ->
 
 def test_no_idle_gpu_for_an_hour_is_a_stop_and_no_fault(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def waited(_: CampaignRun) -> None:
+    def waited(_: RunningCampaign) -> None:
         raise NoDeviceAvailable("no idle GPU for 60:00 min: cuda:0: process 7 computes there")
 
     setup = campaigns.create(tmp_path)
-    monkeypatch.setattr(CampaignRun, "_baseline", waited)
+    monkeypatch.setattr(baseline, "prepare", waited)
     assert campaigns.run(setup).error is None
     ended = campaigns.campaign(setup)
     assert ended.state == "stopped" and ended.reason.startswith("no idle GPU for 60:00 min")

@@ -84,7 +84,7 @@ def test_with_nothing_left_of_the_budget_no_program_is_run() -> None:
     book = Book(samples.verdict())
     end_to_end.end_to_end(book.context, left_s=0.0)
     assert book.jobs == [] and book.told == [(NOT_RUN, {
-        "commit": "b" * 12, "message": "not run: nothing is left of the wall time"})]
+        "commit": "b" * 12, "message": "not run: no wall time is left"})]
 
 
 def test_what_there_was_no_time_for_is_no_verdict_on_the_best() -> None:

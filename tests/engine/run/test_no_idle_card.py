@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.campaign.setup import Setup
-from engine.rounds.round import UNENDED
+from engine.rounds.opening import RUNNING_STAGES
 from engine.verify.fleet import Fleet, NoDeviceAvailable
 from tests.support import campaigns
 
@@ -68,7 +68,7 @@ def test_what_no_card_is_left_to_judge_is_judged_by_the_next_engine(
     assert campaigns.campaign(setup).reason == NONE
     undecided = campaigns.candidates(setup)
     assert undecided and {one.state for one in undecided} == {"captured"}
-    assert campaigns.slots(setup)["fixed"][0] not in UNENDED  # it had come to its end as well
+    assert campaigns.slots(setup)["fixed"][0] not in RUNNING_STAGES  # it has ended too
     assert campaigns.run(setup).error is None
     assert campaigns.campaign(setup).state == "finished"
     assert not campaigns.candidates(setup, "captured", "verified")

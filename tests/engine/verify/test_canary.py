@@ -48,7 +48,7 @@ def listen(repo: CampaignRepo, root: Path, target: CommandTarget = TARGET, *,
             scratch=str(root / "scratch"), plan=PLAN, canary=True, test_command=test_command))
 
     asked: list[str] = []
-    warnings = canary.listen(ask, repo, repo.base, edit=edit, frozen=frozen, kernel=kernel)
+    warnings = canary.check(ask, repo, repo.base, edit=edit, frozen=frozen, kernel=kernel)
     assert len(asked) == runs
     return warnings
 
@@ -90,7 +90,7 @@ def test_a_live_file_does_not_vouch_for_a_dead_one(tmp_path: Path) -> None:
         listen(repo, tmp_path, edit=("kernel.py", "helper.py"), kernel="kernel.py")
     [warning] = listen(repo, tmp_path / "b", edit=("kernel.py", "helper.py"),
                        kernel="helper.py", runs=3)
-    assert warning.startswith("the benchmark does not read kernel.py: what candidates change there")
+    assert warning.startswith("the benchmark does not read kernel.py: changes of candidates there")
 
 
 def test_no_more_than_a_handful_is_broken_alone_and_the_kernel_first(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_no_more_than_a_handful_is_broken_alone_and_the_kernel_first(tmp_path: P
                       if repo.read(tree, name) != repo.read(repo.base, name)})
         return rejected("no")
 
-    assert canary.listen(ask, repo, repo.base, edit=("**",), frozen=(), kernel="k.py") == ()
+    assert canary.check(ask, repo, repo.base, edit=("**",), frozen=(), kernel="k.py") == ()
     assert asked == [set(files), {"k.py"}, *({f"a{n}.py"} for n in range(canary.ALONE - 1))]
 
 
@@ -119,7 +119,7 @@ def test_a_cache_that_hides_one_file_is_dropped_before_it_is_called_dead(tmp_pat
         passes = tree == alone and not dropped
         return Verdict(valid=True, correct=True) if passes else rejected("no")
 
-    assert canary.listen(ask, repo, repo.base, edit=("*.py",), frozen=(), kernel="k.py",
+    assert canary.check(ask, repo, repo.base, edit=("*.py",), frozen=(), kernel="k.py",
                          drop_cache=drop) == (canary.STALE,)
     assert dropped == [True]
 
@@ -243,12 +243,12 @@ def test_a_kernels_own_source_needs_no_canary(tmp_path: Path) -> None:
     repo = commit(tmp_path, {"kernel.py": "k\n", "lib/helper.py": "h\n"})
     def asked(tree: str) -> Verdict:
         raise AssertionError("nothing was to be asked")
-    assert canary.listen(asked, repo, repo.base, edit=("kernel.py",), frozen=(),
+    assert canary.check(asked, repo, repo.base, edit=("kernel.py",), frozen=(),
                          source="kernel.py") == ()
     right = Verdict(valid=True, correct=True, rows=(Row(config_class="a", correct=True),))
-    [warning] = canary.listen(lambda tree: right, repo, repo.base, edit=("**/*.py",),
+    [warning] = canary.check(lambda tree: right, repo, repo.base, edit=("**/*.py",),
                               frozen=(), source="kernel.py")
-    assert warning.startswith("the kernel does not use lib/helper.py: what candidates change there")
+    assert warning.startswith("the kernel does not use lib/helper.py: changes of candidates there")
 
 
 @pytest.mark.parametrize(("verdict", "unseen"), [
@@ -283,6 +283,6 @@ def test_a_kernels_header_that_nothing_includes_is_told(tmp_path: Path, used: bo
             settings=Settings(scratch=str(tmp_path / "scratch"), canary=True)))
 
     base = setup.repo.base
-    warnings = canary.of_campaign(setup, ask)
+    warnings = canary.check_campaign(setup, ask)
     assert [text.partition(":")[0] for text in warnings] == (
         [] if used else ["the kernel does not use util.h"])

@@ -296,7 +296,7 @@ def test_a_cache_that_hides_changes_is_given_up(tmp_path: Path) -> None:
         return harness_canary.check_canary(target(), trees, inventory.find("cpu"), Settings(
             scratch=str(place / "scratch"), canary=True, **asked[-1]))
 
-    warnings = canary.listen(ask, repo, repo.base, edit=("kernel.py",), frozen=("bench.py",),
+    warnings = canary.check(ask, repo, repo.base, edit=("kernel.py",), frozen=("bench.py",),
                              drop_cache=lambda: baseline_cache.drop(tmp_path))
     assert warnings == (canary.STALE,) and len(asked) == 2
     faster = judge(tmp_path / "after", kernel(50.0), files=files,

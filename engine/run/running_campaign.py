@@ -1,0 +1,90 @@
+"""The campaign that an engine runs: its parts, rebuilt when its manifest changes, and its state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from engine.campaign.setup import Setup
+from engine.context import EngineContext
+from engine.history import spending
+from engine.history.spending import SpendingMeter
+from engine.journal.records import Campaign, CampaignState, with_doubt
+from engine.lineage.promote import Keeper
+from engine.planning.planner import Planner
+from engine.records.writer import Records
+from engine.run.controls import ControlHandler
+from engine.workers import registry
+
+
+class RunningCampaign:
+    """The parts that the steps of a run share. A `decide_only` run only applies approvals."""
+
+    def __init__(self, context: EngineContext, *, decide_only: bool) -> None:
+        self.context, self.decide_only = context, decide_only
+        self.controls = ControlHandler(context, since=context.since, decide_only=decide_only)
+        self.meter = SpendingMeter(
+            self._spend, spending.spent(context.reader.rounds(context.setup.id)),
+            running=not decide_only)
+        self.use_setup(context.setup)
+        self.before = self.row()
+        """The campaign's row when this engine took it over."""
+        context.on_controls = self._look
+
+    def use_setup(self, setup: Setup) -> None:
+        """Rebuild all components after the manifest changes."""
+        self.setup = self.context.setup = self.context.verifier.setup = setup
+        self.keeper = Keeper(self.context)
+        self.records = Records(setup)
+        self.workers = registry.workers(setup.manifest)
+        self.planner = Planner(self.context, self.meter)
+
+    def row(self) -> Campaign:
+        """Return the campaign's row as the journal has it now."""
+        campaign = self.context.reader.campaign(self.setup.id)
+        assert campaign is not None
+        return campaign
+
+    def waiting_count(self) -> int:
+        """Return how many candidates wait for a person."""
+        return len(self.context.reader.candidates(self.setup.id, states=("waiting",)))
+
+    def unfinished_rounds(self) -> list[int]:
+        """Return the rounds that an engine began and did not end."""
+        return [round.n for round in self.context.reader.rounds(self.setup.id)
+                if round.ended_at is None and round.n > 1]
+
+    def write_records(self) -> None:
+        """Make the campaign's files agree with the journal."""
+        self.records.agree(self.context.reader)
+
+    def set_state(self, state: CampaignState, phase: str, reason: str = "",
+                  doubt: str = "") -> None:
+        """Record the campaign's state, its phase, the reason, and why the best is in doubt."""
+        self.context.writer.set_campaign(
+            self.setup.id, kind="campaign.state", state=state, phase=phase, reason=reason,
+            doubt=doubt, payload={
+                "state": state, "phase": phase, "reason": with_doubt(reason, doubt)})
+
+    def show_phase(self, phase: str) -> Campaign:
+        """Show a phase; return the row before. A `decide_only` run leaves the state unchanged."""
+        before = self.row()
+        self.set_state(before.state if self.decide_only else "running", phase, before.reason,
+                       before.doubt)
+        return before
+
+    @contextmanager
+    def phase(self, phase: str) -> Iterator[None]:
+        """Show a phase until the block ends without an error."""
+        before = self.show_phase(phase)
+        yield
+        self.set_state(before.state, before.phase, before.reason, before.doubt)
+
+    def _look(self) -> None:
+        """Read controls and count time, several times a second during every wait."""
+        self.controls.look()
+        self.meter.beat()
+
+    def _spend(self, seconds: float, trials: int, cost: float) -> None:
+        self.context.writer.spend(self.setup.id, max(1, self.context.round), seconds=seconds,
+                                  trials=trials, cost=cost)
