@@ -1,16 +1,14 @@
-"""`evaluate`: from a candidate's tree to a verdict; it raises for bad tasks, not candidates."""
+"""Evaluate a candidate: from its tree to a verdict. Raises for bad tasks, not for bad candidates.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from harness.audit import audit
-from harness.audit.transfer import looks_like_weight, transfer
 from harness.case import Case, Errors
 from harness.compile.c_compiler import BuildError
 from harness.compile.kernel import Kernel
@@ -18,15 +16,16 @@ from harness.correctness.check import CandidateFailed, CorrectnessCheck
 from harness.correctness.tolerance import Tolerance
 from harness.devices.device import Device
 from harness.devices.monitoring.telemetry_nvidia import ONE_PROCESS
-from harness.evaluate import project_tests, verdict_rows
+from harness.evaluate import device_limits, project_tests, verdict_rows
+from harness.evaluate.candidate_audit import CandidateAudit
 from harness.evaluate.measure import Measurement
 from harness.evaluate.verdict_rows import EvaluationResults
 from harness.formats.text import plain
-from harness.isolation import device_lock, guard
+from harness.isolation import guard
+from harness.isolation.device_lock import DeviceLock
 from harness.isolation.zygote_client import Zygote
-from harness.roofline import ceilings, measured_peaks, predictor, roofline
+from harness.roofline import measured_peaks, predictor, roofline
 from harness.roofline.ceilings import Ceilings
-from harness.roofline.measured_peaks import GpuCeilings
 from harness.roofline.roofline import Roofline
 from harness.runners import kernel_spans
 from harness.runners.kernel_spans import CallProfile
@@ -35,20 +34,19 @@ from harness.runners.session import Session
 from harness.settings import Settings, Trees
 from harness.target import Target
 from harness.timing.paired_timing import ClassTiming
-from harness.verdict import Evidence, Finding, TraceStep, Transfer, Verdict, rejected
+from harness.verdict import Evidence, Finding, Verdict, rejected
 
 Progress = Callable[[str, str, float | None], None]
-"""Called with the stage, a few words, and how far it is (0 to 1) where that is known."""
+"""Called with the stage, a detail, and the share that is done (0 to 1) where it is known."""
 
 
 def evaluate(target: Target, trees: Trees, device: Device, settings: Settings, *,
              progress: Progress | None = None, cancel: threading.Event | None = None,
              zygote: Zygote | None = None) -> Verdict:
-    """Judge a candidate against the incumbent; with a zygote that is running already, sooner.
+    """Judge a candidate against the incumbent; a running zygote makes it faster.
 
     Returns a Verdict whatever the candidate does. Raises OracleError when the reference fails,
-    EnvironmentFault when the machine does, InputError for what cannot be predicted and Cancelled
-    when it was cancelled.
+    EnvironmentFault when the machine fails, InputError for what cannot be predicted, and Cancelled.
     """
     return Evaluation(target, trees, device, settings, progress, cancel, zygote).run()
 
@@ -60,25 +58,21 @@ class Evaluation:
                  progress: Progress | None, cancel: threading.Event | None,
                  zygote: Zygote | None = None) -> None:
         self.trees, self.settings = trees, settings
-        self.given, self.card = target, predictor.card_for(settings.predict, target.language)
+        self._declared_target = target
+        self.card = predictor.card_for(settings.predict, target.language)
         self.stage = Session(target, device, settings, cancel, zygote)
         self.target = self.stage.target
+        self.audit = CandidateAudit(self.target, trees)
         self._progress = progress or (lambda stage, detail, done: None)
-        self.transfer: Transfer | None = None
+        self._cold = settings.plan.cache == "cold"
+        self._incumbent_profiles: Mapping[str, CallProfile] = {}
         self.findings: list[Finding] = []
         self.notes: list[str] = []
         self.evidence: list[Evidence] = []
-        self._known: Mapping[str, CallProfile] = {}
 
     def run(self) -> Verdict:
         began = time.monotonic()
-        self.notes += declared(self.target)
-        self.evidence += [Evidence(kind="card", detail=f"measured on {card.id}, {card.uuid}")
-                          for card in self.stage.device.cards if card.kind != "cpu"]
-        if self.stage.in_process:
-            self.notes.append(self.stage.mode.note or ONE_PROCESS)
-        if reason := guard.confinement_problem():
-            self.notes.append(f"candidates are not confined on this machine: {reason}")
+        self._note_conditions()
         try:
             with self.stage:
                 verdict = self._judge()
@@ -86,211 +80,164 @@ class Evaluation:
             verdict = rejected(str(failure))
             if failure.fault:
                 self.evidence.append(Evidence(kind="fault", detail=failure.fault))
-        if lost := self.stage.runners.unconfined:
+        if problem := self.stage.runners.unconfined:
             self.notes.append("candidates are not confined: inside namespaces the GPU says "
-                              f"{plain(lost, 200)}")
+                              f"{plain(problem, 200)}")
         return replace(
-            verdict, notes=tuple(self.notes), transfer=self.transfer, evidence=tuple(self.evidence),
-            audit=(*self.findings, *verdict.audit), device=self.stage.device.name,
-            candidate_id=self.settings.candidate_id, incumbent_tree=self.settings.incumbent_tree,
-            alpha=self.settings.plan.alpha, wall_s=round(time.monotonic() - began, 3))
+            verdict, notes=tuple(self.notes), transfer=self.audit.transfer,
+            evidence=tuple(self.evidence),
+            audit=(*self.audit.findings, *self.findings, *verdict.audit),
+            device=self.stage.device.name, candidate_id=self.settings.candidate_id,
+            incumbent_tree=self.settings.incumbent_tree, alpha=self.settings.plan.alpha,
+            wall_s=round(time.monotonic() - began, 3))
+
+    def _note_conditions(self) -> None:
+        self.notes += weaker_checks(self.target)
+        self.evidence += [Evidence(kind="card", detail=f"measured on {card.id}, {card.uuid}")
+                          for card in self.stage.device.cards if card.kind != "cpu"]
+        if self.stage.in_process:
+            self.notes.append(self.stage.mode.note or ONE_PROCESS)
+        if problem := guard.confinement_problem():
+            self.notes.append(f"candidates are not confined on this machine: {problem}")
 
     def _judge(self) -> Verdict:
+        """Audit, build, check and time the candidate. Raises CandidateFailed."""
         stage = self.stage
-        self._audit()
+        if self.settings.static_audit:
+            self._progress("auditing", "the candidate's sources", None)
+            self.audit.run()
         candidate = self._build("candidate")
         incumbent = self._build("incumbent")
         stage.runners.one_queue = candidate.one_stream and incumbent.one_stream
         stage.runners.expect(candidate, 1)
         profiles = ProfileCache(Path(self.settings.scratch) / "profiles", incumbent)
-        self._known = profiles.kept()
-        with stage.working(self._waiting) as held, \
+        self._incumbent_profiles = profiles.kept()
+        with stage.working(self._wait) as held, \
                 stage.oracle(Path(self.trees.reference), held) as oracle:
             if held is not None and not stage.in_process:
                 stage.runners.settle(held, candidate)
-            budget = Tolerance(stage, oracle, Path(self.trees.reference),
-                            {self.trees.incumbent: incumbent})
-            check = CorrectnessCheck(stage, oracle, budget, self._progress,
-                          on_first=lambda case: self._get_ready(candidate, incumbent, case, held))
-            if self.transfer is not None and self.transfer.remembers and \
-                    self.target.language != "c":
-                check.trace_weights = self._weights
+            tolerance = Tolerance(stage, oracle, Path(self.trees.reference),
+                                  {self.trees.incumbent: incumbent})
+            check = CorrectnessCheck(
+                stage, oracle, tolerance, self._progress,
+                on_first=lambda case: self._prepare_timing(candidate, incumbent, case, held))
+            if self.audit.should_trace:
+                check.trace_weights = self.audit.weights
             try:
-                return self._checked(check, candidate, incumbent, held)
+                return self._check_and_time(check, candidate, incumbent, held)
             finally:
                 stage.runners.abandon()
                 self.findings += check.findings
                 self.notes += check.notes
-                profiles.keep({name: one for (side, name), one in dict(stage.runners.spans).items()
-                               if side == incumbent.name})
+                profiles.keep({name: profile for (side, name), profile
+                               in dict(stage.runners.spans).items() if side == incumbent.name})
 
-    def _get_ready(self, candidate: Kernel, incumbent: Kernel, case: Case,
-                   held: device_lock.DeviceLock | None) -> None:
-        """Have ready what the measurement needs, while the candidate compiles for its check.
+    def _build(self, side: str) -> Kernel:
+        self._progress("building", side, None)
+        is_candidate = side == "candidate"
+        try:
+            return self.stage.make(
+                Path(self.trees.candidate if is_candidate else self.trees.incumbent), side)
+        except BuildError as error:
+            owner = "" if is_candidate else "the incumbent "
+            raise CandidateFailed(f"{owner}does not compile: {error.what}",
+                                  fault="" if is_candidate else "build") from None
 
-        Not before: contexts are made one after another, and its own had to wait for theirs.
+    def _prepare_timing(self, candidate: Kernel, incumbent: Kernel, case: Case,
+                        held: DeviceLock | None) -> None:
+        """Start the runners that timing needs while the candidate compiles for its check.
+
+        Not earlier: contexts are made one after another, and these would delay the candidate's.
+        The incumbent is profiled once, not for each candidate.
         """
         runners = self.stage.runners
         if held is not None and self.stage.measurable and not self.stage.in_process:
-            for kernel in self._profiled(candidate, incumbent):
+            profiled = (candidate,) if self._incumbent_profiles else (incumbent, candidate)
+            for kernel in profiled:
                 runners.rehearse(kernel, held, case)
             for kernel in (incumbent, candidate):
                 runners.expect(kernel, self.settings.plan.looks[0], asleep=True)
             runners.settle(held)
 
-    def _profiled(self, candidate: Kernel, incumbent: Kernel) -> tuple[Kernel, ...]:
-        """Return the sides to be profiled: the incumbent once, and not for each candidate."""
-        return (candidate,) if self._known else (incumbent, candidate)
-
-    def _audit(self) -> None:
-        if not self.settings.static_audit:
-            return
-        self._progress("auditing", "the candidate's sources", None)
-        found, self.transfer = audit(self.target, Path(self.trees.candidate),
-                                     Path(self.trees.reference))
-        self._found(found)
-
-    def _found(self, found: Sequence[Finding]) -> None:
-        self.findings += found
-        for finding in found:
-            if finding.severity == "reject":
-                raise CandidateFailed(f"audit: {finding.detail}")
-
-    def _traced(self, steps: tuple[TraceStep, ...] | None) -> None:
-        """Audit again what the candidate remembers, now that it was seen over steps."""
-        if self.transfer is None or steps is None:
-            return
-        said = self.transfer.finding()
-        self.transfer = transfer(self.target, Path(self.trees.candidate),
-                                 Path(self.trees.reference), weights=self._weights, trace=steps)
-        seen = self.transfer.finding()
-        if seen != said:
-            self.findings = [one for one in self.findings if one != said]
-            self._found([seen] if seen is not None else [])
-
-    @property
-    def _weights(self) -> set[str]:
-        """The arguments that are weights, guessed by their names where the task names none."""
-        return {arg.name for arg in self.target.args if arg.weight} or {
-            arg.name for arg in self.target.args if looks_like_weight(arg.name)}
-
-    def _checked(self, check: CorrectnessCheck, candidate: Kernel, incumbent: Kernel,
-                 held: device_lock.DeviceLock | None) -> Verdict:
-        stage = self.stage
+    def _check_and_time(self, check: CorrectnessCheck, candidate: Kernel, incumbent: Kernel,
+                        held: DeviceLock | None) -> Verdict:
         if not check.run(candidate, held):
             return self._verdict(check.errors, {})
-        self._traced(check.steps)
-        if not stage.measurable:
+        self.audit.add_trace(check.steps)
+        if not self.stage.measurable:
             self.notes.append("no GPU here: correctness by Triton's interpreter, which shows no "
                               "races; not timed")
-            return self._predicted(self._verdict(check.errors, {}))
+            return self._predict(self._verdict(check.errors, {}))
         if self.card is not None:
-            self.notes.append(f"this machine measures: nothing is predicted for {self.card.name}")
+            self.notes.append(f"no prediction for {self.card.name}: this machine can measure")
         if candidate.identity == incumbent.identity and not self.settings.always_time:
-            self.notes.append("runs the incumbent's very code: a tie, not timed")
+            self.notes.append("identical to the incumbent: a tie, not timed")
             return self._verdict(check.errors, {}, same=True)
-        self._test(held)
-        limits, peaks = self._ceilings(), self._peaks(held)
+        self._run_project_tests(held)
+        return self._time(check, candidate, incumbent, held)
+
+    def _run_project_tests(self, held: DeviceLock | None) -> None:
+        for name, command in self.settings.tests:
+            self._progress("testing", f"the project's {name}", None)
+            if why := project_tests.failure(command, Path(self.trees.candidate), self.stage, held):
+                raise CandidateFailed(f"the project's {name} fail: {why}", fault="tests")
+
+    def _time(self, check: CorrectnessCheck, candidate: Kernel, incumbent: Kernel,
+              held: DeviceLock | None) -> Verdict:
+        stage = self.stage
+        limits = device_limits.ceilings_of(stage, self._wait)
+        peaks = device_limits.peaks_of(
+            stage, held, lambda: self._progress("measuring", "the card's peak rates", None))
         measurement = Measurement(stage, check, self._progress)
         try:
             timings = measurement.run(candidate, incumbent, held)
         finally:
             self.findings += measurement.findings
             self.evidence += measurement.evidence
-        seen = {**{(incumbent.name, name): one for name, one in self._known.items()},
-                **stage.runners.spans}
-        self.evidence += kernel_spans.evidence(seen, [c.name for c in self.target.classes],
-                                        earlier=[incumbent.name] if self._known else [])
+        earlier = {(incumbent.name, name): profile
+                   for name, profile in self._incumbent_profiles.items()}
+        profiles = {**earlier, **stage.runners.spans}
+        self.evidence += kernel_spans.evidence(
+            profiles, [each.name for each in self.target.classes],
+            earlier=[incumbent.name] if earlier else [])
         if self.settings.plan.score == "kernel" and not stage.several:
-            self.findings += kernel_spans.too_short(seen, timings)
+            self.findings += kernel_spans.too_short(profiles, timings)
         self.evidence += measured_peaks.evidence(peaks, stage.device, self.target)
-        return self._verdict(check.errors, timings, limits, roofline.of_device(
-            stage.device, self.target, limits, peaks, cold=self.settings.plan.cache == "cold"))
+        reach = roofline.of_device(stage.device, self.target, limits, peaks, cold=self._cold)
+        return self._verdict(check.errors, timings, limits, reach)
 
-    def _predicted(self, verdict: Verdict) -> Verdict:
-        """Fill in what is predicted for a card that need not be here, if that was asked for."""
+    def _predict(self, verdict: Verdict) -> Verdict:
+        """Add predicted latencies if the settings name a card. Raises CandidateFailed."""
         if self.card is None or not verdict.correct:
             return verdict
         self._progress("predicting", self.card.name, None)
-        told = predictor.predict_tree(
-            self.given,
-            Path(self.trees.candidate),
-            self.card,
-            self.stage.place,
-            cold=self.settings.plan.cache == "cold",
-            yields=self.stage.yields,
-            cancel=self.stage.cancel,
-        )
-        self.evidence += told.evidence
-        if told.refusal:
-            raise CandidateFailed(told.refusal)
-        self.notes.append(told.note)
-        return predictor.with_predictions(verdict, told)
-
-    def _test(self, held: device_lock.DeviceLock | None) -> None:
-        for name, command in self.settings.tests:
-            self._progress("testing", f"the project's {name}", None)
-            if why := project_tests.failure(command, Path(self.trees.candidate), self.stage, held):
-                raise CandidateFailed(f"the project's {name} fail: {why}", fault="tests")
-
-    def _build(self, side: str) -> Kernel:
-        self._progress("building", side, None)
-        tree = Path(self.trees.candidate if side == "candidate" else self.trees.incumbent)
-        try:
-            return self.stage.make(tree, side)
-        except BuildError as error:
-            who = "" if side == "candidate" else "the incumbent "
-            raise CandidateFailed(f"{who}does not compile: {error.what}",
-                         fault="" if who else "build") from None
-
-    def _waiting(self, text: str) -> None:
-        self._progress("waiting", text, None)
-
-    def _ceilings(self) -> Ceilings | None:
-        stage = self.stage
-        with stage.lock(self._waiting) if stage.on_cpu else nullcontext():
-            return ceilings.of_device(stage.device, self.target, stage.folder("ceilings"))
-
-    def _peaks(self, held: device_lock.DeviceLock | None) -> GpuCeilings | None:
-        """Return the card's measured peaks, measured now if they never were."""
-        stage = self.stage
-        if stage.on_cpu or stage.several:
-            return None  # what is measured is one card
-        found = measured_peaks.cached(stage.device)
-        if found is not None or held is None or stage.in_process:
-            return found  # a card that takes one process has it already
-        self._progress("measuring", "what the card reaches", None)
-        stage.runners.rehearsed()
-        stage.runners.settled()
-        return measured_peaks.get_or_measure(stage.device, stage.place, held, zygote=stage.zygote,
-                                 cancel=stage.cancel)
+        prediction = predictor.predict_tree(
+            self._declared_target, Path(self.trees.candidate), self.card, self.stage.place,
+            cold=self._cold, yields=self.stage.yields, cancel=self.stage.cancel)
+        self.evidence += prediction.evidence
+        if prediction.refusal:
+            raise CandidateFailed(prediction.refusal)
+        self.notes.append(prediction.note)
+        return predictor.with_predictions(verdict, prediction)
 
     def _verdict(self, errors: Mapping[str, Errors], timings: Mapping[str, ClassTiming],
                  limits: Ceilings | None = None, reach: Roofline | None = None, *,
                  same: bool = False) -> Verdict:
-        seen = EvaluationResults(
-            target=self.target,
-            plan=self.settings.plan,
-            errors=errors,
-            timings=timings,
-            ceilings=limits,
-            roofline=reach,
-            on_cpu=self.stage.on_cpu,
-            same=same,
-        )
-        rows, found = verdict_rows.rows(seen)
-        verdict = Verdict(valid=True, correct=all(row.correct for row in rows), rows=rows,
-                          audit=found)
-        return verdict_rows.with_overall(verdict, seen)
+        return verdict_rows.verdict(EvaluationResults(
+            target=self.target, plan=self.settings.plan, errors=errors, timings=timings,
+            ceilings=limits, roofline=reach, on_cpu=self.stage.on_cpu, same=same))
+
+    def _wait(self, text: str) -> None:
+        self._progress("waiting", text, None)
 
 
-def declared(target: Target) -> list[str]:
-    """Return what the task declares of itself that makes a check weaker."""
+def weaker_checks(target: Target) -> list[str]:
+    """Return a note on each declaration of the task that weakens a check."""
     notes = []
     if target.stochastic:
-        notes.append("the task is stochastic: that two runs differ counts for nothing")
+        notes.append("the task is stochastic: different results of two runs count for nothing")
     if not target.float64:
-        notes.append("the reference has no float64 form: expected values are of its own precision")
+        notes.append("the reference has no float64 form: expected values have its own precision")
     if target.precision is not None:
         notes.append(f"the task allows {target.precision} for float32")
     return notes

@@ -1,4 +1,4 @@
-"""The timing half of a verdict: pairs of runners on one device, and what their calls leave."""
+"""Time a candidate against the incumbent in pairs of runners, and judge the outputs they leave."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from harness.verdict import Evidence, Finding
 
 
 class Measurement:
-    """Times a candidate that has passed its check against the incumbent."""
+    """Times a candidate that has passed its correctness check."""
 
     def __init__(self, stage: Session, check: CorrectnessCheck,
                  progress: Callable[[str, str, float | None], None]) -> None:
         self.stage, self.check = stage, check
         self._progress = progress
-        self._left: dict[str, tuple[object, Mapping[str, Mapping[int, int]]]] = {}
+        self._outputs: dict[str, tuple[object, Mapping[str, Mapping[int, int]]]] = {}
         self.findings: list[Finding] = []
         self.evidence: list[Evidence] = []
 
     def run(self, candidate: Kernel, incumbent: Kernel,
             held: DeviceLock | None) -> Mapping[str, ClassTiming]:
-        """Return the timing of every class. Raises Failed when the candidate breaks or cheats.
+        """Return the timing of every class. Raises CandidateFailed for crashes and for cheating.
 
-        A gain that is certain but below the margin is measured again, in fresh processes: the
-        same direction twice in a row is no noise.
+        A gain that is certain but below the margin is measured again in fresh processes: the same
+        direction twice in a row is not noise.
         """
         stage = self.stage
         sides = {"candidate": candidate, "incumbent": incumbent}
@@ -49,15 +49,17 @@ class Measurement:
         with stage.measuring(held, lambda text: self._progress("waiting", text, None)) as owned, \
                 interference.monitored(stage.device) as watching:
             cases = self.check.cases
-            timed = self._measure(sides, owned, watching, list(cases.values()))
-            if small := [cases[one.config_class] for one in timed if self._small(one)]:
-                again = {one.config_class: one.log_ratios
-                         for one in self._measure(sides, owned, watching, small)}
-                timed = [replace(one, again=again.get(one.config_class, ())) for one in timed]
-        # judged once the lock is free: the oracle makes way for timing
+            timings = self._measure(sides, owned, watching, list(cases.values()))
+            if small := [cases[timing.config_class] for timing in timings
+                         if self._is_small_gain(timing)]:
+                again = {timing.config_class: timing.log_ratios
+                         for timing in self._measure(sides, owned, watching, small)}
+                timings = [replace(timing, again=again.get(timing.config_class, ()))
+                           for timing in timings]
+        # after the lock is free, since the oracle must not run while something is timed
         for case in self.check.cases.values():
-            self.check.recheck(case, *self._left[case.id])
-        return {timing.config_class: timing for timing in timed}
+            self.check.recheck(case, *self._outputs[case.id])
+        return {timing.config_class: timing for timing in timings}
 
     def _measure(self, sides: Mapping[str, Kernel], owned: DeviceLock,
                  watching: InterferenceMonitor | None, cases: Sequence[Case]) -> list[ClassTiming]:
@@ -75,7 +77,7 @@ class Measurement:
             alone=stage.on_cpu and not stage.in_process,
             voids=watching.voids if watching is not None else None, cancel=stage.cancel)
         try:
-            timed = pairs.run(self._after)
+            timings = pairs.run(self._after)
         except TamperedTiming as error:
             rule = "memo" if isinstance(error, MemoisedResults) else "clock"
             self.findings.append(Finding(rule=rule, severity="reject", detail=error.what))
@@ -83,21 +85,21 @@ class Measurement:
         except (PeerError, PeerDied) as error:
             incumbent = sides["incumbent"]
             if error.peer == incumbent.name:
-                self._expect_alone(incumbent, owned, plan, cases)
+                self._require_incumbent_runs(incumbent, owned, plan, cases)
                 raise CandidateFailed("failed while timed: beside it the incumbent "
                              f"{error.what}") from None
             raise CandidateFailed(f"failed while timed: {error.what}") from None
-        finally:  # who was on the card counts for what failed there as well
+        finally:  # another process on the card may also explain a failure
             self.evidence = [] if watching is None else list(watching.evidence(pairs.voided))
         if watching is not None and (why := watching.voids_all()):
-            raise DeviceFault(f"nothing of what was timed counts: {why}", where="the card",
-                              fix="try again when it is free")
-        self._tell(pairs, watching)
-        return timed
+            raise DeviceFault(f"every measurement was voided: {why}", where="the card",
+                              fix="try again when the card is free")
+        self._report(pairs, watching)
+        return timings
 
-    def _expect_alone(self, incumbent: Kernel, owned: DeviceLock, plan: Plan,
-                      cases: Sequence[Case]) -> None:
-        """Raise IncumbentFault if the incumbent does not run without the candidate either."""
+    def _require_incumbent_runs(self, incumbent: Kernel, owned: DeviceLock, plan: Plan,
+                                cases: Sequence[Case]) -> None:
+        """Raise IncumbentFault if the incumbent fails without the candidate too."""
         runners = self.stage.runners
         runners.abandon()
         try:
@@ -107,38 +109,39 @@ class Measurement:
                                copies=plan.copies(case.footprint))
                     runner.ask("warm", case=case.id, warm_ns=plan.warm_ns)
         except (PeerError, PeerDied) as error:
-            raise IncumbentFault(f"the incumbent fails by itself: {error.what}",
+            raise IncumbentFault(f"the incumbent fails alone: {error.what}",
                                  where=self.stage.target.source,
-                                 fix="begin with a kernel that runs") from None
+                                 fix="start from a kernel that runs") from None
 
     def _after(self, peer: Peer, case: Case, contents: InputMutation) -> None:
         answer = peer.ask("after", case=case.id, tensors=case.tensors, copy=contents.copy)
-        self._left[case.id] = answer.get("outputs"), contents.exchanged(contents.copy)
-        found = runtime_audit.watch(peer)
-        self.findings += runtime_audit.new_findings(found, [*self.check.findings, *self.findings])
-        if reason := runtime_audit.reject_reason(found):
+        self._outputs[case.id] = answer.get("outputs"), contents.exchanged(contents.copy)
+        findings = runtime_audit.watch(peer)
+        self.findings += runtime_audit.new_findings(
+            findings, [*self.check.findings, *self.findings])
+        if reason := runtime_audit.reject_reason(findings):
             raise CandidateFailed(reason)
 
-    def _small(self, timing: ClassTiming) -> bool:
+    def _is_small_gain(self, timing: ClassTiming) -> bool:
         plan = self.stage.settings.plan
         estimate = stats.estimate(timing.log_ratios, plan.alpha_look)
         return outcome.is_small_gain(estimate, plan.margin)
 
-    def _tell(self, pairs: PairedTiming, watching: InterferenceMonitor | None) -> None:
+    def _report(self, pairs: PairedTiming, watching: InterferenceMonitor | None) -> None:
         if pairs.suspicion:
             self.findings.append(Finding(rule="clock", severity="flag", detail=pairs.suspicion))
         if pairs.memory:
             self.findings.append(Finding(rule="memo", severity="flag", detail=pairs.memory))
-        told: list[Evidence] = []
+        evidence: list[Evidence] = []
         if pairs.band is not None:
-            told.append(Evidence(kind="clock", detail=(
+            evidence.append(Evidence(kind="clock", detail=(
                 f"times are accounted for by the harness's own clock within {pairs.band:.1%}"
                 if pairs.band < 1 else "too few pairs to check times by the harness's own clock")))
-        told.append(Evidence(kind="cost", detail=f"{pairs.timed_ns / 1e9:.2f} s of timed calls "
+        evidence.append(Evidence(kind="cost", detail=f"{pairs.timed_ns / 1e9:.2f} s of timed calls "
                                                  f"in {pairs.count} process pairs"))
         if not self.stage.on_cpu:
-            told += [Evidence(kind="launch", detail=f"{name}: {launched}")
+            evidence += [Evidence(kind="launch", detail=f"{name}: {launched}")
                      for name, launched in pairs.launches.items()]
         if watching is not None:
-            told += watching.evidence(pairs.voided)
-        self.evidence = told
+            evidence += watching.evidence(pairs.voided)
+        self.evidence = evidence

@@ -1,4 +1,4 @@
-"""The project's own tests, which a candidate must pass before anything of it is timed."""
+"""Run the project's own tests, which a candidate must pass before it is timed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ TEST_LIMITS = Limits(wall_s=900.0, output_bytes=16 << 20)
 
 
 def failure(command: str, tree: Path, stage: Session, held: DeviceLock | None) -> str:
-    """Run the command in a copy of the tree; return why it failed, empty if it did not.
+    """Run the command in a copy of the tree; return why it failed, "" if it passed.
 
-    It may write to the copy and its own home only, and reaches no network.
+    It may write only to the copy and to its own home, and has no network.
     """
     folder = stage.folder("tests")
     file_copy.remove(folder)
@@ -39,14 +39,14 @@ def failure(command: str, tree: Path, stage: Session, held: DeviceLock | None) -
         outcome = guard.run(argv, cwd=copy, env=env, limits=TEST_LIMITS, confine=confine,
                             lock=held, yields=stage.yields, cancel=stage.cancel)
     except ValueError as error:
-        return f"the command is not well quoted: {error}"
+        return f"the command's quotes do not match: {error}"
     finally:
         file_copy.remove(copy)
     if stage.cancel is not None and stage.cancel.is_set():
         raise Cancelled("stopped while the project's tests ran")
     if outcome.ok:
         return ""
-    said = [*outcome.stdout.decode(errors="replace").splitlines(),
-            *outcome.stderr.decode(errors="replace").splitlines()]
-    last = next((plain(line, 300) for line in reversed(said) if line.strip()), "")
+    lines = [*outcome.stdout.decode(errors="replace").splitlines(),
+             *outcome.stderr.decode(errors="replace").splitlines()]
+    last = next((plain(line, 300) for line in reversed(lines) if line.strip()), "")
     return last or outcome.describe(TEST_LIMITS)

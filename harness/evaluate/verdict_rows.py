@@ -1,4 +1,4 @@
-"""From errors and timings to the rows of a verdict, and to its weighted means."""
+"""Turn errors and timings into a verdict's rows and weighted means."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from harness.verdict import FLOOR, INCUMBENT_FLOOR, ClassOutcome, Finding, Laten
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationResults:
-    """What one evaluation has seen, by config class; `same` if both sides run the same code."""
+    """The results of one evaluation by config class; `same`: both sides run the same code."""
 
     target: Target
     plan: Plan
@@ -33,14 +33,22 @@ class EvaluationResults:
     same: bool
 
 
-def rows(seen: EvaluationResults) -> tuple[tuple[Row, ...], tuple[Finding, ...]]:
-    """Return a row for each config class, and what was found below the physical floor."""
-    made = tuple(_row(seen, config_class) for config_class in seen.target.classes)
-    return made, tuple(filter(None, map(_found, made)))
+def verdict(results: EvaluationResults) -> Verdict:
+    """Return the verdict on a candidate that was checked, and timed if there are timings."""
+    made, findings = rows(results)
+    return with_overall(Verdict(valid=True, correct=all(row.correct for row in made), rows=made,
+                                audit=findings), results)
 
 
-def _found(row: Row) -> Finding | None:
-    """A candidate below the floor is rejected; for the incumbent's time it is not to blame."""
+def rows(results: EvaluationResults) -> tuple[tuple[Row, ...], tuple[Finding, ...]]:
+    """Return a row for each config class, and the findings of times below the physical floor."""
+    made = tuple(_row(results, config_class) for config_class in results.target.classes)
+    return made, tuple(filter(None, map(_floor_finding, made)))
+
+
+def _floor_finding(row: Row) -> Finding | None:
+    """Return the finding of a time below the floor: the candidate's rejects, the incumbent's flags.
+    """
     if row.floor_us is None or row.log_ratio is not None:
         return None
     detail = f"class {row.config_class}: {row.note}"
@@ -48,26 +56,26 @@ def _found(row: Row) -> Finding | None:
         Finding(rule=INCUMBENT_FLOOR, severity="flag", detail=detail)
 
 
-def with_overall(verdict: Verdict, seen: EvaluationResults) -> Verdict:
+def with_overall(verdict: Verdict, results: EvaluationResults) -> Verdict:
     """Add the worst errors and, if every class was compared, the weighted geometric means.
 
-    Pairs are shared by the classes, and so is their noise; see `stats.pooled`.
+    The classes share process pairs, and so their noise: see `stats.pooled`.
     """
     verdict = replace(
-        verdict, max_abs_err=_most(r.max_abs_err for r in verdict.rows),
-        max_rel_err=_most(r.max_rel_err for r in verdict.rows),
-        error_budget_used=_most(r.error_budget_used for r in verdict.rows))
+        verdict, max_abs_err=_largest(r.max_abs_err for r in verdict.rows),
+        max_rel_err=_largest(r.max_rel_err for r in verdict.rows),
+        error_budget_used=_largest(r.error_budget_used for r in verdict.rows))
     latencies = [row.latency_us for row in verdict.rows
                  if row.latency_us is not None and row.log_ratio is not None]
     if not verdict.correct or len(latencies) < len(verdict.rows):
         return verdict
     weights = [row.weight for row in verdict.rows]
-    value = stats.pooled([seen.timings[row.config_class].log_ratios for row in verdict.rows],
-                         weights, seen.plan.alpha_look)
+    value = stats.pooled([results.timings[row.config_class].log_ratios for row in verdict.rows],
+                         weights, results.plan.alpha_look)
     latency = _geometric(latencies, weights)
     floor_us = _mean_of_all([row.floor_us for row in verdict.rows], weights)
     reach_us = _mean_of_all([row.roofline_us for row in verdict.rows], weights)
-    kind: LatencyKind = "measured-cpu" if seen.on_cpu else "measured-gpu"
+    kind: LatencyKind = "measured-cpu" if results.on_cpu else "measured-gpu"
     return replace(
         verdict, latency_us=latency, latency_kind=kind, speedup=math.exp(value.mean),
         speedup_low=math.exp(value.low) if value.pairs > 1 else None,
@@ -77,32 +85,31 @@ def with_overall(verdict: Verdict, seen: EvaluationResults) -> Verdict:
         pct_of_roofline=None if reach_us is None else roofline.percent(reach_us, latency))
 
 
-def _row(seen: EvaluationResults, config_class: ConfigClass) -> Row:
+def _row(results: EvaluationResults, config_class: ConfigClass) -> Row:
     row = Row(config_class=config_class.name, correct=False, weight=config_class.weight,
               core=config_class.core)
-    errors = seen.errors.get(config_class.name)
+    errors = results.errors.get(config_class.name)
     if errors is None:
         return replace(row, note="not run: an earlier class failed")
     if errors.allowed is None:
-        errors = errors.against([seen.target.tolerance_of(config_class)], "the task's tolerance")
-    right = errors.right
+        errors = errors.against([results.target.tolerance_of(config_class)], "the task's tolerance")
     row = replace(
-        row, correct=right, max_abs_err=errors.absolute, max_rel_err=errors.relative,
+        row, correct=errors.right, max_abs_err=errors.absolute, max_rel_err=errors.relative,
         error_budget_used=None if errors.used is None else _finite(errors.used),
-        note=_complaint(errors),
-        outcome="broken" if not right else "tie" if seen.same else "unmeasured")
-    timing = seen.timings.get(config_class.name)
-    return row if timing is None or not right or seen.same else \
-        _timed(seen, config_class, row, timing)
+        note=_error_note(errors),
+        outcome="broken" if not errors.right else "tie" if results.same else "unmeasured")
+    timing = results.timings.get(config_class.name)
+    return row if timing is None or not errors.right or results.same else \
+        _timed(results, config_class, row, timing)
 
 
-def _timed(seen: EvaluationResults, config_class: ConfigClass, row: Row,
+def _timed(results: EvaluationResults, config_class: ConfigClass, row: Row,
            timing: ClassTiming) -> Row:
-    value = stats.estimate(timing.log_ratios, seen.plan.alpha_look)
-    floor_us = None if seen.ceilings is None else \
-        ceilings.floor_us(seen.ceilings, seen.target, config_class)
-    reach_us = None if seen.roofline is None else \
-        seen.roofline.point(seen.target, config_class).us or None
+    value = stats.estimate(timing.log_ratios, results.plan.alpha_look)
+    floor_us = None if results.ceilings is None else \
+        ceilings.floor_us(results.ceilings, results.target, config_class)
+    reach_us = None if results.roofline is None else \
+        results.roofline.point(results.target, config_class).us or None
     row = replace(row, floor_us=floor_us, roofline_us=reach_us)
     if floor_us is not None and timing.candidate_us < floor_us:
         return replace(row, note=(
@@ -114,12 +121,12 @@ def _timed(seen: EvaluationResults, config_class: ConfigClass, row: Row,
     if floor_us is not None and timing.incumbent_us < floor_us:
         return replace(row, note=(
             f"the incumbent's {timing.incumbent_us:.3g} us is below the physical floor of "
-            f"{floor_us:.3g} us: it does not do the work, nothing is compared with it"))
-    alpha = seen.plan.alpha_look
+            f"{floor_us:.3g} us: it does not do the work, so nothing is compared with it"))
+    alpha = results.plan.alpha_look
     again = stats.estimate(timing.again, alpha) if timing.again else None
     other = stats.estimate(timing.other_ratios, alpha) if timing.other_ratios else None
-    outcome = compare.call_outcome(value, seen.plan.margin, again=again, other=other)
-    notes = (_remark(seen, outcome, value, other), _capped(row))
+    outcome = compare.call_outcome(value, results.plan.margin, again=again, other=other)
+    notes = (_remark(results, outcome, value, other), _capped(row))
     return replace(
         row, outcome=outcome, note="; ".join(filter(None, notes)),
         incumbent_us=timing.incumbent_us, incumbent_other_us=timing.incumbent_other_us,
@@ -128,27 +135,27 @@ def _timed(seen: EvaluationResults, config_class: ConfigClass, row: Row,
 
 
 def _capped(row: Row) -> str:
-    """Say where a latency beats the measured rates: its share of the roofline stops at 100 %."""
+    """Return a note where a latency beats the measured rates: its percentage stops at 100."""
     if row.latency_us is None or row.roofline_us is None or row.latency_us >= row.roofline_us:
         return ""
     return (f"{row.roofline_us:.3g} us at the measured rates: shown as 100 % of the roofline, "
             f"{100 * row.roofline_us / row.latency_us:.0f} % before the cap")
 
 
-def _remark(seen: EvaluationResults, outcome: ClassOutcome, value: Estimate,
+def _remark(results: EvaluationResults, outcome: ClassOutcome, value: Estimate,
             other: Estimate | None) -> str:
-    """Say what the numbers of a row do not: a small gain that held, times that disagree."""
+    """Return a note on a small gain that was measured again, or on times that disagree."""
     gain = f"{math.expm1(value.mean):.2%}"
-    if compare.is_small_gain(value, seen.plan.margin):
+    if compare.is_small_gain(value, results.plan.margin):
         return f"{gain} faster in two measurements in a row" if outcome == "faster" else \
             f"{gain} faster, but not twice in a row"
     if other is not None and value.low > 0 and compare.other_time_disagrees(other):
-        scored, rest = ("kernel", "wall") if seen.plan.score == "kernel" else ("wall", "kernel")
+        scored, rest = ("kernel", "wall") if results.plan.score == "kernel" else ("wall", "kernel")
         return f"{gain} less {scored} time, but {math.expm1(-other.mean):.2%} more {rest} time"
     return ""
 
 
-def _complaint(errors: Errors) -> str:
+def _error_note(errors: Errors) -> str:
     if errors.bad:
         return f"{errors.bad} values are not finite or were never written"
     if errors.changed:
@@ -161,7 +168,7 @@ def _complaint(errors: Errors) -> str:
     return ""
 
 
-def _most(values: Iterable[float | None]) -> float | None:
+def _largest(values: Iterable[float | None]) -> float | None:
     return max((v for v in values if v is not None), default=None)
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Mapping
 from statistics import median
 
 from harness.case import Errors
-from harness.evaluate import verdict_rows
+from harness.evaluate import device_limits, verdict_rows
 from harness.evaluate.verdict_rows import EvaluationResults
-from harness.roofline import ceilings, measured_peaks, roofline
+from harness.roofline import measured_peaks, roofline
 from harness.roofline.ceilings import Ceilings
 from harness.roofline.roofline import Roofline
 from harness.runners.session import Session
@@ -37,9 +36,7 @@ class ScreenSummary:
     def read_limits(self) -> None:
         """Get the device's ceilings; a CPU's may be measured now. Raises EnvironmentFault."""
         stage = self.stage
-        with stage.lock() if stage.on_cpu else contextlib.nullcontext():
-            self._ceilings = ceilings.of_device(stage.device, self.target,
-                                                stage.folder("ceilings"))
+        self._ceilings = device_limits.ceilings_of(stage)
         peaks = None if stage.several else measured_peaks.cached(stage.device)
         self._roofline = roofline.of_device(stage.device, self.target, self._ceilings, peaks,
                                             cold=SCREEN.cache == "cold")

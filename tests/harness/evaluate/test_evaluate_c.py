@@ -81,7 +81,7 @@ def test_the_same_code_is_a_tie_and_not_timed(source: str, tmp_path: Path) -> No
     verdict = judge(tmp_path, source)
     assert (verdict.correct, verdict.latency_us, verdict.speedup) == (True, None, None)
     assert [row.outcome for row in verdict.rows] == ["tie", "tie"]
-    assert verdict.notes == ("runs the incumbent's very code: a tie, not timed",)
+    assert verdict.notes == ("identical to the incumbent: a tie, not timed",)
 
 
 def test_a_slower_kernel_is_slower(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ FAILING = {
     "a traceback": (f"{sys.executable} -c 'assert 1 == 2, \"no\"'", "AssertionError: no"),
     "a signal": ("sh -c 'kill -9 $$'", "crashed (SIGKILL)"),
     "no such program": ("no-such-program-anywhere", "no-such-program-anywhere"),
-    "bad quotes": ("sh 'a", "not well quoted"),
+    "bad quotes": ("sh 'a", "quotes do not match"),
     "silent": ("false", "exited with 1"),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from harness.compile.kernel import Place, kind_of
 from harness.devices import datasheets, inventory
 from harness.devices.device import Device
+from harness.evaluate import device_limits
 from harness.evaluate.evaluate import Evaluation
 from harness.formats.json_codec import ConvertError, from_json, to_json
 from harness.isolation import device_lock
@@ -106,13 +108,15 @@ def test_evaluation_on_a_card_for_one_process_reads_peaks_only_from_the_cache(
     settings = Settings(scratch=str(tmp_path), in_process=True)
     one_process = Evaluation(target(language="python"), trees, CARD, settings, None, None)
     with one_process.stage:
-        assert one_process._peaks(held) is None  # it does not try, so it notes no failure either
+        peaks = partial(device_limits.peaks_of, one_process.stage, held, lambda: None)
+        assert peaks() is None  # it does not try, so it notes no failure either
         assert not (tmp_path / "cache").exists()
         path = measured_peaks._path(CARD)
         path.parent.mkdir(parents=True)
         path.write_bytes(to_json(H200))
-        assert one_process._peaks(held) == H200
-        assert one_process._ceilings() == ceilings.of_gpu(CARD, one_process.target)
+        assert peaks() == H200
+        assert device_limits.ceilings_of(one_process.stage) == ceilings.of_gpu(
+            CARD, one_process.target)
 
 
 def test_rates_that_are_not_positive_and_finite_are_refused() -> None:
