@@ -1,4 +1,4 @@
-"""The second line of defence: what the text of a candidate says, before any of it runs.
+"""Static audit: what a candidate's sources show before any of it runs. The second line of defence.
 
 Face: benchmark_transfer, transfer.
 """
@@ -15,9 +15,9 @@ from harness.verdict import Finding, Transfer
 
 
 def audit(target: Target, candidate: Path, baseline: Path) -> tuple[list[Finding], Transfer]:
-    """Return what a candidate's tree does newly that matters, and whether its gain carries over.
+    """Return the findings on what a candidate's tree adds, and whether its gain carries over.
 
-    Findings of severity `reject` have no honest use; a `flag` is for a person to look at.
+    A `reject` has no honest use; a `flag` is for a person to check.
     """
     found = [*new_dependencies(target, candidate, baseline), *static(target, candidate, baseline)]
     weights = {arg.name for arg in target.args if arg.weight}

@@ -1,8 +1,8 @@
-"""The over-fitting audit of a project whose own benchmark measures it: nobody declares arguments.
+"""The over-fitting audit for a project with its own benchmark, where no arguments are declared.
 
-What a patch to sources in C or Python remembers is seen all the same, only not always of what. A
-patch that remembers nothing is inside the kernel; a cache of what is named like a weight is one of
-weights; of any other nothing is said, and a person is to look.
+The audit finds caches in C and Python sources, but not always which argument they cache. A patch
+without a cache is inside the kernel. A cache of something named like a weight counts as one of
+weights. Any other cache is left for a person to check.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from harness.verdict import Finding, Transfer
 
 
 def audit(op: str, candidate: Path, baseline: Path) -> tuple[list[Finding], Transfer | None]:
-    """Return what a person should look at, and whether the gain of what was edited carries over;
-    None for what is no source, cannot be read, or has a cache of who knows what.
+    """Return findings for a person, and whether the gain of the edited files carries over.
+
+    The second is None if an edited file is not a source, cannot be read, or has an unknown cache.
     """
     changes = Changes(candidate, baseline)
     edited = dict.fromkeys((*changes.touched, *changes.replaced))
@@ -40,4 +41,4 @@ def audit(op: str, candidate: Path, baseline: Path) -> tuple[list[Finding], Tran
 
 
 def _hidden(seen: list[Sighting]) -> set[tuple[str, str]]:
-    return {(one.file, one.what) for one in seen if one.rule == "hidden-code"}
+    return {(sighting.file, sighting.what) for sighting in seen if sighting.rule == "hidden-code"}

@@ -32,7 +32,7 @@ def is_declaration(path: str) -> bool:
 
 
 def dependencies(path: str, data: bytes | None) -> frozenset[str]:
-    """Return what a file declares; every line of one that cannot be parsed."""
+    """Return what a file declares; if it cannot be parsed, all its lines."""
     if data is None:
         return frozenset()
     text = data.decode("utf-8", "replace")

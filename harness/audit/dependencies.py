@@ -1,4 +1,4 @@
-"""Whether a candidate needs what the baseline does not: packages, libraries, headers, binaries."""
+"""Finds new dependencies of a candidate: packages, libraries, headers, binaries."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _LOADERS = {"ctypes.CDLL", "ctypes.PyDLL", "ctypes.cdll.LoadLibrary", "ctypes.ut
 
 
 def new_dependencies(target: Target, candidate_tree: Path, baseline_tree: Path) -> list[Finding]:
-    """Return a reject for everything that the candidate needs and the baseline does not have."""
+    """Return a reject for each dependency that the candidate has and the baseline has not."""
     return sighting.findings(list(_Dependencies(
         target, Changes(candidate_tree, baseline_tree)).all()))
 
@@ -156,7 +156,7 @@ class _Dependencies:
             yield _see(path, f"declares {line[:100]}")
 
     def _linked(self) -> Iterator[Sighting]:
-        """Find libraries that the build names and nothing in the baseline does."""
+        """Find libraries that the build links and the baseline does not."""
         flags = " ".join(self.target.build)
         named = [found["name"] for found in _LINK.finditer(flags)]
         named += [flag for flag in self.target.build
@@ -179,7 +179,7 @@ class _Dependencies:
                 yield _see(path, f"links {name}")
 
     def _binary(self, path: str) -> str:
-        """Say what kind of thing that is no source a new or changed path is, "" for a source."""
+        """Return what a new or changed path is if it is not a source file, "" for a source."""
         entry = self.tree.files[path]
         if entry.link is not None:
             place = os.path.normpath(os.path.join(os.path.dirname(path), entry.link))
@@ -216,7 +216,7 @@ def _imports(module: Module) -> Iterator[tuple[ast.AST, str]]:
     """Yield every module that is imported by an absolute name, in whatever way."""
     for node in module.nodes:
         if isinstance(node, ast.Import):
-            yield from ((node, one.name) for one in node.names)
+            yield from ((node, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
             yield node, node.module
         elif isinstance(node, ast.Call) and node.args:

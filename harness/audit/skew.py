@@ -1,4 +1,4 @@
-"""Whether a grouped operation counts on groups of equal, bounded or divisible size."""
+"""Finds grouped operations that assume groups of equal, bounded or divisible size."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _COUNT = re.compile(r"^(?:n|num|number)_?(?:of_)?(?:groups?|experts?|segments?)$
 
 
 def is_grouped(target: Target) -> bool:
-    """Tell whether a task works on groups whose sizes are run-time data."""
+    """Return whether a task works on groups whose sizes are run-time data."""
     return bool(_GROUPED.search(f"{target.op} {target.entry} {target.description}")
                 or any(_ARGUMENT.search(arg.name) for arg in target.args))
 
 
 def of_python(module: Module) -> Iterator[Sighting]:
-    """Yield what fixes the size of a group before the call's data is known."""
+    """Yield what fixes a group's size before the data of the call is known."""
     for node in module.nodes:
         if isinstance(node, ast.arg) and node.annotation is not None \
                 and _PER_GROUP.search(node.arg) \

@@ -1,7 +1,7 @@
-"""The second line of defence: what a candidate's text says, seen against the baseline's.
+"""Audits a candidate's sources against the baseline's: the second line of defence.
 
-Nothing here proves a cheat, and text can be written around; the dynamic checks come first. Only
-what is new is reported: what the baseline already does is the owner's choice.
+A finding here proves no cheat, and an audit of text can be evaded; the dynamic checks come first.
+Only what is new is reported: what the baseline already does is its owner's choice.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _INSIDE = re.compile(r"__global__|__device__|#\s*include\s*[<\"]|\basm\s*(?:vola
 
 
 def static(target: Target, candidate_tree: Path, baseline_tree: Path) -> list[Finding]:
-    """Return what the candidate's sources do newly that a person should know, or that rejects."""
+    """Return the findings on what the candidate's sources add to the baseline's."""
     changes = Changes(candidate_tree, baseline_tree)
     ours, theirs = both(target, changes)
     new = sighting.fresh(ours.sightings, theirs.sightings)
@@ -43,7 +43,7 @@ def static(target: Target, candidate_tree: Path, baseline_tree: Path) -> list[Fi
 
 
 def both(target: Target, changes: Changes) -> tuple[AuditedTree, AuditedTree]:
-    """Return both sides of a comparison: the candidate's changed sources and what they replace."""
+    """Return the candidate's changed sources and the baseline's sources that they replace."""
     return (
         AuditedTree(
             target, changes.candidate, _sources(target, changes.candidate, changes.touched)
@@ -53,7 +53,7 @@ def both(target: Target, changes: Changes) -> tuple[AuditedTree, AuditedTree]:
 
 
 class AuditedTree:
-    """The audited sources of one tree: what was seen, and the cache keys among it."""
+    """The audited sources of one tree, with their sightings and cache keys."""
 
     def __init__(self, target: Target, tree: Tree, paths: Iterable[str]) -> None:
         self.target, self.tree = target, tree
@@ -74,7 +74,7 @@ class AuditedTree:
                 self._python(path, data)
             else:
                 self.sightings.append(Sighting(rule="hidden-code", severity="flag", file=path,
-                                               what="a source that is no plain file"))
+                                               what="a source that is not a plain file"))
         self.sightings += [of_key(key) for key in self.keys]
 
     def _python(self, path: str, data: bytes) -> None:
@@ -102,7 +102,7 @@ class AuditedTree:
     def _c(self, path: str, data: bytes) -> None:
         if len(data) > MAX_SOURCE_BYTES:
             self.sightings.append(Sighting(rule="hidden-code", severity="flag", file=path,
-                                           what="too large to be read"))
+                                           what="too large to audit"))
         self._c_source(CSource(data, path))
 
     def _c_source(self, source: CSource) -> None:

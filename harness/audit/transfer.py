@@ -1,17 +1,18 @@
 """Does a gain carry over from a benchmark to training or serving? Rule 11 of seed 003.
 
-A benchmark hands in the same tensor objects again and again; a training step does not, but for
-its weights, whose version moves on at every optimizer step. So a memo may recognise weights only:
+A benchmark passes the same tensor objects in every call. A training step passes new ones, except
+for its weights, whose version changes at every optimizer step. So a cache may recognise weights
+only:
 
 - K1 kernel-internal, K2 layout variants, K3 fusion, K4 data flow inside one call: real gains
-- W1 a cache of weights, keyed by identity, version and shape: real, but bounded by what the
-  preparation of a weight costs in a step
-- W2 a cache of one activation, gradient or scale; W3 a memo over the other inputs as a whole:
-  no gain outside of the benchmark, whatever else is in the key
+- W1 a cache of weights, keyed by identity, version and shape: real, but worth at most what
+  preparing a weight costs in a step
+- W2 a cache of one activation, gradient or scale; W3 a memo over the other inputs as a whole: no
+  gain outside the benchmark, whatever else is in the key
 
-A trace over steps with fresh activations and a weight version that moves on is the proof: other
-hits are none, and weights hit in at least half of the steps. Grouped operations must not count on
-the sizes of the groups. Triton's own autotune cache is exempt.
+The proof is a trace over steps with fresh activations and updated weights: no hits on anything
+else, and weight hits in at least half of the steps. Grouped operations must not assume the sizes of
+groups. Triton's own autotune cache is exempt.
 """
 
 from __future__ import annotations
@@ -43,17 +44,17 @@ _SAVED = frozenset({"save_for_backward", "saved_tensors", "saved_for_forward"})
 
 
 def looks_like_weight(name: str) -> bool:
-    """Guess by its name that an argument is a weight: w, weight, gamma, bias, scale_w, ..."""
+    """Return whether an argument's name suggests a weight: w, weight, gamma, bias, scale_w, ..."""
     return _WEIGHT.fullmatch(name) is not None
 
 
 def transfer(target: Target, candidate_tree: Path, baseline_tree: Path, *,
              weights: Collection[str] | None = None,
              trace: Sequence[TraceStep] | None = None) -> Transfer:
-    """Audit what the candidate's changes remember between calls.
+    """Audit what a candidate keeps between calls and the baseline does not.
 
-    `weights` names the arguments that are weights; without it their names are guessed. What a
-    traced run did overrules what the text seems to do, for the worse.
+    `weights` names the arguments that are weights; without it they are guessed from their names.
+    A traced run can make the result worse than the sources suggest, never better.
     """
     ours, theirs = both(target, Changes(candidate_tree, baseline_tree))
     keys = new_keys(ours, theirs)
@@ -73,14 +74,14 @@ def transfer(target: Target, candidate_tree: Path, baseline_tree: Path, *,
 
 
 def new_keys(ours: AuditedTree, theirs: AuditedTree) -> list[CacheKey]:
-    """Return the keys by which the candidate remembers what the baseline does not."""
+    """Return the cache keys that the candidate has and the baseline has not."""
     old = {(key.what, key.text) for key in theirs.keys}
     return [key for key in ours.keys if (key.what, key.text) not in old]
 
 
 def _bucket(target: Target, keys: Sequence[CacheKey], weights: frozenset[str] | None,
             ) -> TransferBucket | None:
-    """Return the worst bucket among the keys, None where nothing is remembered."""
+    """Return the worst bucket among the keys, None without keys."""
     worst: TransferBucket | None = None
     inputs = {a.name for a in target.args if a.kind in ("input", "inout")}
     others = {name for name in inputs if not _is_weight(name, weights)}
@@ -100,7 +101,7 @@ def _is_weight(name: str, weights: frozenset[str] | None) -> bool:
 
 
 def _kernel_bucket(ours: AuditedTree, theirs: AuditedTree) -> TransferBucket:
-    """Tell apart the honest buckets: saved for its backward, fewer launches, layouts, the rest."""
+    """Return the honest bucket: saved for backward, fewer launches, layouts, or other."""
     if _count(ours, _SAVED) > _count(theirs, _SAVED):
         return "K4"
     before, after = _launches(theirs), _launches(ours)
@@ -115,7 +116,7 @@ def _count(side: AuditedTree, names: Collection[str]) -> int:
 
 
 def _launches(side: AuditedTree) -> int:
-    """Count the launches and the library calls of the source: what one call puts on the GPU."""
+    """Count the kernel launches and library calls in the source."""
     module = side.modules.get(side.target.source)
     if module is None:
         return 0
@@ -144,8 +145,8 @@ def _decide(bucket: TransferBucket, keys: Sequence[CacheKey], steps: Sequence[Tr
         hits = sum(step.other_hits for step in steps)
         seen = f"; {hits} hits with fresh tensors" if hits else ""
         return "REJECT-as-overfit", \
-            f"{bucket}: recognises a tensor that is no weight, which never returns in use: " \
-            f"{where}{seen}"
+            f"{bucket}: recognises a tensor that is not a weight, which never repeats in real " \
+            f"use: {where}{seen}"
     if bucket == "W1":
         hit = sum(step.weight_hits > 0 for step in steps)
         if steps and hit < LEAST_HIT_RATE * len(steps):
@@ -157,23 +158,23 @@ def _decide(bucket: TransferBucket, keys: Sequence[CacheKey], steps: Sequence[Tr
             doubts.append(f"traced over {len(steps)} steps, not {TRACE_STEPS}" if traced
                           else "not traced over steps")
         return "ACCEPT-with-asterisk", "; ".join(
-            [f"W1: a cache of weights, its gain bounded by their preparation: {where}", *doubts,
-             *assumed[:1]])
+            [f"W1: a cache of weights; its gain is at most the time of their preparation: {where}",
+             *doubts, *assumed[:1]])
     if assumed:
-        return "ACCEPT-with-asterisk", f"counts on the sizes of groups: {assumed[0]}"
-    return "ACCEPT-as-real", f"{bucket}: nothing is remembered between calls"
+        return "ACCEPT-with-asterisk", f"assumes the sizes of groups: {assumed[0]}"
+    return "ACCEPT-as-real", f"{bucket}: nothing is kept between calls"
 
 
 def _id_audit(keys: Sequence[CacheKey], weights: frozenset[str] | None) -> str:
-    """Say which arguments are told by which mark, and which of these are weights."""
+    """Return which arguments are identified by what, and which of them are weights."""
     if not keys:
-        return "no key holds a tensor's identity"
+        return "no cache key contains a tensor's identity"
     parts: dict[str, set[str]] = {}
     for key in keys:
         for probe in key.probes:
             for name in sorted(probe.args) or ["?"]:
                 parts.setdefault(name, set()).add(probe.kind)
-    named = [f"{name} ({'weight' if _is_weight(name, weights) else 'no weight'}) by "
+    named = [f"{name} ({'weight' if _is_weight(name, weights) else 'not a weight'}) by "
              f"{', '.join(sorted(kinds))}" for name, kinds in sorted(parts.items())]
     return plain("; ".join(named), 400)
 

@@ -1,4 +1,4 @@
-"""What a C source keeps between calls, and whether it tells by it which tensor it was given."""
+"""What a C source keeps between calls, and whether it recognises arguments by it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STORES = words("static thread_local _Thread_local __thread __device__ __managed
 
 
 class CMemory:
-    """The variables of a source that outlive a call, and the pointers that a call is given."""
+    """The variables of a source that outlive a call, and its pointer parameters."""
 
     def __init__(self, source: CSource, entry: str, args: Sequence[str | None]) -> None:
         self.source = source
@@ -77,14 +77,14 @@ class CMemory:
         return {t.text for t in self.source.tokens[opened:closed] if t.kind == "name"}
 
     def _read(self, index: int) -> bool:
-        """Tell whether a pointer is read through rather than taken as a number."""
+        """Return whether a pointer is dereferenced rather than used as a number."""
         before = self.source.tokens[index - 1].text if index else ""
         second = self.source.tokens[index - 2].text if index > 1 else ""
         return self.source.follows(index, "[") or self.source.follows(index, "->") \
             or (before == "*" and second not in _TYPES)
 
     def _left(self, index: int) -> tuple[str, bool]:
-        """Return the variable that the operand ending here starts from, and if it is read."""
+        """Return the base variable of the operand ending here, and whether it is dereferenced."""
         tokens, inside = self.source.tokens, False
         for _ in range(12):
             if index < 0:
@@ -126,7 +126,7 @@ class CMemory:
         return "", False
 
     def _follow_copies(self) -> None:
-        """`uintptr_t key = (uintptr_t)x;` makes key another name of x."""
+        """Follow copies such as `uintptr_t key = (uintptr_t)x;`: key is then another name of x."""
         tokens = self.source.tokens
         for index, token in enumerate(tokens):
             if token.text != "=" or token.directive or tokens[index - 1].kind != "name":
@@ -142,7 +142,7 @@ class CMemory:
 
 
 def _kept(source: CSource) -> Iterator[int]:
-    """Yield where a variable is declared that outlives a call and can change."""
+    """Yield the token index of each variable that outlives a call and can change."""
     depth, start = 0, 0
     for index, token in enumerate(source.tokens):
         if token.directive:

@@ -1,4 +1,4 @@
-"""What a C or CUDA source says that no honest kernel needs, read from its tokens alone."""
+"""Finds in C and CUDA sources, from tokens alone, what no honest kernel needs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CODE_LIKE = re.compile(r"__global__|#\s*include|\basm\b|;\s*\}", re.ASCII)
 
 
 def scan(source: CSource, *, delegation: bool = True, depth: int = 0) -> list[Sighting]:
-    """Return all sightings; `delegation` says that the task wants the work done by the source."""
+    """Return all sightings; `delegation` requires that the source itself does the work."""
     found = [s for s in _names(source) if delegation or s.rule != "delegation"]
     found += [*_strings(source), *_assembly(source), *_pasting(source), *_stolen(source)]
     for form, name, line in source.includes():
@@ -49,7 +49,7 @@ def _names(source: CSource) -> Iterator[Sighting]:
         called = source.follows(index, "(") and not member
         rule = watched_c_names.lookup(token.text, called=called or _is_taken(source, index))
         if rule is not None and token.text in source.functions:
-            rule = None  # its own function; whether that replaces another is told elsewhere
+            rule = None  # its own function; `_stolen` checks whether it replaces another
         if rule is None and token.text == "mmap" and not anonymous:
             rule = AuditRule("files", "flag", "maps a file into memory")
         if token.text.strip("_") in ("constructor", "destructor", "ifunc") \
@@ -64,7 +64,7 @@ def _names(source: CSource) -> Iterator[Sighting]:
 
 
 def _is_taken(source: CSource, index: int) -> bool:
-    """Tell whether a function's address is taken: `= fork;`, `&fork`, or a macro's whole body."""
+    """Return whether a function's address is taken: `= fork;`, `&fork`, or a whole macro body."""
     token = source.tokens[index]
     if token.directive:
         return source.tokens[index - 2].text == "define"
@@ -74,7 +74,7 @@ def _is_taken(source: CSource, index: int) -> bool:
 
 
 def _in_attribute(source: CSource, index: int) -> bool:
-    """Tell whether a word is, or by a macro becomes, a part of an attribute."""
+    """Return whether a word is part of an attribute, also through a macro."""
     if source.tokens[index].directive:
         return True
     before = [t.text for t in source.tokens[max(0, index - 60): index]]

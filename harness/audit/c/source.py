@@ -28,7 +28,7 @@ class CSource:
 
     @cached_property
     def matching(self) -> dict[int, int]:
-        """For each opening parenthesis, bracket or brace, where it closes, and back."""
+        """Return the index of the matching parenthesis, bracket or brace for each of them."""
         pairs, stack = {}, []
         close = {")": "(", "]": "[", "}": "{"}
         for index, token in enumerate(self.tokens):
@@ -64,7 +64,7 @@ class CSource:
         return self.tokens[index - 1].text if index else ""
 
     def is_static(self, index: int) -> bool:
-        """Tell whether the declaration that ends at a function's name says `static`."""
+        """Return whether the declaration that ends at a function's name says `static`."""
         while index > 0 and self.tokens[index - 1].text not in (";", "}", "{") \
                 and not self.tokens[index - 1].directive:
             index -= 1

@@ -1,22 +1,19 @@
-"""Code that runs when a library is loaded, and does nothing but fill a table by mathematics.
+"""Recognises library constructors that only fill a table with computed numbers.
 
-Only what is plainly so passes: every token of the body is known, and no macro, pointer,
-assembly or condition of the preprocessor can make it mean something else.
+A constructor passes only if every token of its body is known and no macro, pointer, assembly or
+preprocessor condition can change its meaning.
 """
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from harness.audit.c import watched_c_names
+from harness.audit.c.source import CSource
 from harness.audit.c.tokens import Token
 from harness.audit.c.toolkit_headers import is_standard_header
 from harness.formats.text import words
-
-if TYPE_CHECKING:
-    from harness.audit.c.source import CSource
 
 _CONTROL = words("for while do if else return break continue")
 _TYPES = words("""
@@ -28,7 +25,7 @@ _CONDITIONS = words("if ifdef ifndef elif elifdef elifndef else")
 _SPOILERS = words("""
     alias __alias__ ifunc __ifunc__ weakref __weakref__ symver __symver__ weak
     redefine_extname push_macro pop_macro operator using namespace template""")
-"""With one of these in a source, a name may stand for another function than it seems to."""
+"""Words with which a name may refer to another function than it seems to."""
 
 _ASSEMBLY = words("asm __asm__ __asm")
 _INDEX = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)(?P<shift>[+-]\d+)?|(?P<at>\d+))")
@@ -40,7 +37,7 @@ _STEPS = (["+", "+"], ["-", "-"])
 
 
 def only_fills(source: CSource, index: int) -> bool:
-    """Tell whether the constructor whose attribute names it at `index` only fills a table."""
+    """Return whether the constructor whose attribute names it at `index` only fills a table."""
     begin = _body(source, index)
     if begin is None or begin not in source.matching or not _plain(source):
         return False
@@ -48,9 +45,7 @@ def only_fills(source: CSource, index: int) -> bool:
 
 
 def _body(source: CSource, index: int) -> int | None:
-    """Return where the body opens when nothing but a plain declarator without parameters is
-    between it and the attribute.
-    """
+    """Return where the body opens, None unless only a plain declarator precedes it."""
     line = " ".join(t.text for t in source.tokens[index + 1: index + 20])
     found = re.match(r"(?:\( \d+ \) )?\) \) ((?:\w+ )+)\( (?:void )?\) \{", line)
     given = source.tokens[index + 1: index + 1 + found[0].count(" ") + 1] if found else []
@@ -69,7 +64,7 @@ def _macros(source: CSource) -> set[str]:
 
 @lru_cache(maxsize=4)
 def _plain(source: CSource) -> bool:
-    """Tell whether the whole source shows what is compiled, with no other meaning of a word."""
+    """Return whether the whole source shows what is compiled, with no other meaning of a word."""
     names = {t.text for t in source.tokens if t.kind == "name"}
     directives = {source.tokens[at + 1].text for at, t in enumerate(source.tokens[:-1])
                   if t.kind == "directive"}
@@ -84,7 +79,7 @@ def _plain(source: CSource) -> bool:
 
 
 def _is_barrier(source: CSource, at: int) -> bool:
-    """Tell whether assembly is empty, as `asm("" ::: "memory")`: it holds the compiler back."""
+    """Return whether assembly is empty, as `asm("" ::: "memory")`: it holds the compiler back."""
     rest = [t for t in source.tokens[at + 1: at + 5]
             if t.text not in ("volatile", "__volatile__")]
     return len(rest) > 2 and rest[0].text == "(" and rest[1].kind == "string" \
@@ -119,7 +114,7 @@ def _arrays(source: CSource) -> dict[str, int]:
 
 @lru_cache(maxsize=256)
 def _library(source: CSource, name: str) -> bool:
-    """Tell whether a function is nowhere defined, declared or mentioned, and only called."""
+    """Return whether a function is nowhere defined, declared or mentioned, and only called."""
     if name in source.functions:
         return False
     for at, token in enumerate(source.tokens):
@@ -166,7 +161,7 @@ class _Body:
         return token.kind == "mark" and token.text in _MARKS and self._mark(at, after)
 
     def _mark(self, at: int, after: str) -> bool:
-        """Tell whether a mark is no pointer's, no call through an expression and no digraph."""
+        """Return whether a mark is no pointer's, no call through an expression and no digraph."""
         mark, before = self.text[at], self.text[at - 1] if at else ""
         if mark in ("*", "&"):  # of a product or a mask, not of a pointer
             operand = before in self.locals or before == "]" or self.tokens[at - 1].kind == "number"
@@ -182,7 +177,7 @@ class _Body:
         return 0 <= opened < at - 1 and all(self.text[i] in _TYPES for i in range(opened + 1, at))
 
     def _inside(self, at: int) -> bool:
-        """Tell whether an array's index stays inside: a number, or a loop's counter, shifted."""
+        """Return whether an array's index stays inside: a number, or a loop's counter, shifted."""
         close = self.source.matching.get(self.begin + at + 1, 0) - self.begin
         found = _INDEX.fullmatch("".join(self.text[at + 2: close])) if at < close < at + 8 else None
         if found is None or self.text[close + 1] == "[":

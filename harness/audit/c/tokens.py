@@ -1,4 +1,4 @@
-"""C and CUDA read as tokens: comments gone, strings whole, macros told apart. Linear in length."""
+"""Splits C and CUDA sources into tokens, without comments, in linear time."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _PLAIN = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
 
 @dataclass(frozen=True)
 class Token:
-    """One token at a line (1-based); a string's text is what it means, without its quotes.
+    """One token at a line (1-based); the text of a string is unescaped and without quotes.
 
-    `directive` numbers the preprocessor line that it belongs to, 0 outside of any.
+    `directive` numbers the token's preprocessor line, 0 outside of any.
     """
 
     kind: Kind
@@ -38,7 +38,7 @@ class Token:
 
 
 def tokens(source: str) -> list[Token]:
-    """Split a source into tokens; whatever is no C becomes marks."""
+    """Split a source into tokens; text that is not C becomes marks."""
     return list(_joined(_split(source)))
 
 
@@ -68,7 +68,7 @@ def _split(source: str) -> Iterator[Token]:
 
 
 def _spliced(source: str) -> tuple[str, list[int]]:
-    """Return the text without line splices, and where in it a line was taken away."""
+    """Return the text without line splices, and the positions of the removed line breaks."""
     parts, starts, at, length = [], [], 0, 0
     for found in _SPLICE.finditer(source):
         parts.append(source[at:found.start()])
@@ -80,7 +80,7 @@ def _spliced(source: str) -> tuple[str, list[int]]:
 
 def _token(group: str, word: str, line: int, directive: int) -> Token:
     if group == "raw":
-        inner = word.partition("(")[2].rpartition(")")[0]  # unclosed: what is there
+        inner = word.partition("(")[2].rpartition(")")[0]  # may be unclosed
         return Token("string", inner, line, directive)
     if group == "string":
         body = word.partition('"')[2]
@@ -94,7 +94,7 @@ def _token(group: str, word: str, line: int, directive: int) -> Token:
 
 
 def _joined(found: Iterator[Token]) -> Iterator[Token]:
-    """Join neighbouring strings, as the compiler does."""
+    """Join adjacent strings, as the compiler does."""
     held: list[Token] = []
     for token in found:
         if token.kind == "string" and (not held or held[0].directive == token.directive):
@@ -116,13 +116,13 @@ def _whole(held: list[Token]) -> Token:
 
 
 def unescaped(body: str) -> str:
-    """Return what the inside of a C string means."""
+    """Return the unescaped contents of a C string."""
     return _ESCAPE.sub(_meaning, body)
 
 
 def _meaning(found: re.Match[str]) -> str:
-    hexadecimal, octal, unicode, one = found.groups()
-    if one is not None:
-        return _PLAIN.get(one, one)
+    hexadecimal, octal, unicode, letter = found.groups()
+    if letter is not None:
+        return _PLAIN.get(letter, letter)
     code = int(hexadecimal or unicode, 16) if octal is None else int(octal, 8)
     return chr(code) if code < 0x110000 else "?"

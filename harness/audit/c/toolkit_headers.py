@@ -1,4 +1,4 @@
-"""Headers and libraries that come with a C compiler, the system or the GPU's toolkit."""
+"""Headers and libraries that belong to the C compiler, the system or the GPU toolkit."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _SONAME = re.compile(r"^(?:lib)?(?P<name>[A-Za-z0-9_+-]+?)(?:\.so(?:\.[0-9]+)*|\
 
 
 def is_standard_header(name: str) -> bool:
-    """Tell whether a header needs nothing but the compiler, the system, CUDA, HIP or torch."""
+    """Return whether a header belongs to the compiler, the system, CUDA, HIP or torch."""
     name = name.removeprefix("./")
     if ".." in name.split("/") or name.startswith("/"):
         return False
@@ -53,6 +53,6 @@ def is_standard_header(name: str) -> bool:
 
 
 def is_standard_library(name: str) -> bool:
-    """Tell whether a library, by its name or a file name, comes with the compiler or the device."""
+    """Return whether a library, by its name or file name, belongs to the compiler or the device."""
     found = _SONAME.match(os.path.basename(name.removeprefix(":")))
     return found is not None and found["name"] in _LIBRARIES and name.count("/") == 0

@@ -1,16 +1,16 @@
-"""Which names of the C library, the compiler and CUDA a kernel has little reason to touch."""
+"""Names of the C library, the compiler and CUDA that a kernel rarely needs."""
 
 from __future__ import annotations
 
 from harness.audit.findings.watched_name import AuditRule, table
 from harness.formats.text import words
 
-_CODE = AuditRule("hidden-code", "flag", "reaches code or memory by other ways")
+_CODE = AuditRule("hidden-code", "flag", "reaches code or memory indirectly")
 _EXEC = AuditRule("hidden-code", "reject", "makes memory executable")
-_TAMPER = AuditRule("hidden-code", "reject", "reaches into another process or its own code")
+_TAMPER = AuditRule("hidden-code", "reject", "accesses another process or its own code")
 _FRAMES = AuditRule("frame-walk", "reject", "walks the stack")
-_THREADS = AuditRule("threads", "flag", "may go on outside of the call")
-_STREAM = AuditRule("threads", "flag", "works on a side stream; honest work joins again")
+_THREADS = AuditRule("threads", "flag", "may continue after the call")
+_STREAM = AuditRule("threads", "flag", "works on a side stream that must be joined")
 _NETWORK = AuditRule("network", "reject", "reaches the network")
 _FILES = AuditRule("files", "flag", "reads or writes files")
 _CLOCK = AuditRule("timing", "flag", "reads a clock or waits")
@@ -61,7 +61,7 @@ CALLS = table(
     (_CLOCK, "time clock times sleep select poll"),
     (_EXIT, "exit"),
 )
-"""Common words: only as a call, and only where the source has no function of that name."""
+"""Common words, which count only as a call, and only if the source defines no such function."""
 
 PREFIXES = (
     ("cblas_", _BLAS), ("LAPACKE_", _BLAS), ("mkl_", _BLAS), ("dnnl_", _BLAS), ("cublas", _BLAS),
@@ -75,7 +75,7 @@ STOLEN = words("""
     clock_gettime gettimeofday time clock cudaEventElapsedTime cudaEventRecord
     cudaEventSynchronize cudaDeviceSynchronize cuEventElapsedTime memcmp malloc free memcpy
     memset write read fwrite __tls_get_addr cudaLaunchKernel""")
-"""Functions of others; a source that defines one, not static, puts itself in their place."""
+"""Library functions. A non-static definition of one replaces the library's."""
 
 TIMERS = words("""
     clock_gettime gettimeofday cudaEventElapsedTime cudaEventRecord cudaEventSynchronize
@@ -85,11 +85,11 @@ MATHEMATICS = frozenset(
     name + suffix for suffix in ("", "f", "l") for name in (
         "sqrt", "exp", "exp2", "expm1", "log", "log2", "log1p", "pow", "sin", "cos", "tan", "tanh",
         "sinh", "cosh", "erf", "erfc", "fabs", "floor", "ceil", "round", "fmin", "fmax", "ldexp"))
-"""What a table may be made with when a library is loaded."""
+"""Functions that may fill a table when a library is loaded."""
 
 
 def lookup(name: str, *, called: bool) -> AuditRule | None:
-    """Return the rule for a name as C spells it."""
+    """Return the rule for a C name, None if it is not watched."""
     if (rule := MENTIONS.get(name)) is not None:
         return rule
     if called and (rule := CALLS.get(name)) is not None:

@@ -1,4 +1,4 @@
-"""What a check saw at one place, and how new sightings become findings of a verdict."""
+"""One observation of an audit at one place, and how new ones become findings of a verdict."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ORDER: dict[Severity, int] = {"reject": 0, "flag": 1, "note": 2}
 
 @dataclass(frozen=True, kw_only=True)
 class Sighting:
-    """One thing seen at a line (1-based, 0 for the whole file); equal things share `what`."""
+    """One observation at a line (1-based; 0: the whole file). Equal observations share `what`."""
 
     rule: str
     severity: Severity
@@ -33,7 +33,7 @@ class Sighting:
 
 
 def fresh(candidate: Iterable[Sighting], baseline: Iterable[Sighting]) -> list[Sighting]:
-    """Return what the candidate has more of than the baseline; lines that were there stay out."""
+    """Return the sightings that the candidate has beyond the baseline's, unchanged lines last."""
     old = list(baseline)
     had = Counter((s.rule, s.what) for s in old)
     lines = {(s.rule, s.what, s.text) for s in old}
@@ -48,7 +48,7 @@ def fresh(candidate: Iterable[Sighting], baseline: Iterable[Sighting]) -> list[S
 
 
 def findings(sightings: Sequence[Sighting]) -> list[Finding]:
-    """Turn sightings into findings, one for each kind of thing, the worst first."""
+    """Group sightings into findings, one per kind, the worst first."""
     groups: dict[tuple[str, Severity, str], list[Sighting]] = {}
     for sighting in sightings:
         groups.setdefault((sighting.rule, sighting.severity, sighting.what), []).append(sighting)

@@ -1,4 +1,4 @@
-"""Which files a candidate changed: two trees compared as data, nothing in them is followed."""
+"""Which files a candidate changed. Two trees are compared as data; links are not followed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @dataclass(frozen=True, kw_only=True)
 class FileEntry:
-    """One file of a tree; `link` holds where a symbolic link leads."""
+    """One file of a tree; `link` is the target of a symbolic link."""
 
     size: int
     regular: bool
@@ -27,7 +27,7 @@ class FileEntry:
 
 
 class Tree:
-    """The files of a folder by their path in it, `.git` left out."""
+    """The files of a folder by relative path, without `.git`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -47,7 +47,7 @@ class Tree:
         return found
 
     def read(self, path: str, limit: int = MAX_SOURCE_BYTES) -> bytes | None:
-        """Return a regular file's bytes, at most `limit` and one more; None where there is none."""
+        """Return at most `limit` + 1 bytes of a regular file; None if there is none."""
         entry = self.files.get(path)
         if entry is None or not entry.regular:
             return None
@@ -58,7 +58,7 @@ class Tree:
             return None
 
     def has_module(self, name: str, folders: Iterable[str]) -> bool:
-        """Tell whether a Python module or package of that name lies in one of the folders."""
+        """Return whether one of the folders contains a Python module or package of that name."""
         for folder in folders:
             base = os.path.normpath(os.path.join(folder, name))
             if base + ".py" in self.files or base + ".pyi" in self.files:
@@ -90,7 +90,7 @@ def _entry(path: str) -> FileEntry | None:
 
 
 class Changes:
-    """A candidate's tree beside the baseline's; comparing them happens once."""
+    """Compares a candidate's tree with the baseline's, once."""
 
     def __init__(self, candidate: Path, baseline: Path) -> None:
         self.candidate, self.baseline = Tree(candidate), Tree(baseline)

@@ -1,4 +1,4 @@
-"""A watched name's rule, and how the tables of watched names are written."""
+"""Rules for watched names, and the tables that map names to rules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ R = TypeVar("R", bound="AuditRule | None")
 
 @dataclass(frozen=True)
 class AuditRule:
-    """A finding's rule and severity, and what is wrong in a few words."""
+    """The rule and severity of a finding, and a short reason."""
 
     rule: str
     severity: Severity
@@ -20,5 +20,5 @@ class AuditRule:
 
 
 def table(*groups: tuple[R, str]) -> dict[str, R]:
-    """Return a table from every name of a group to the group's rule."""
+    """Return a table that maps each name of a group to the group's rule."""
     return {name: rule for rule, names in groups for name in names.split()}

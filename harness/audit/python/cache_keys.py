@@ -1,4 +1,4 @@
-"""Where a Python source remembers a tensor by what it is rather than by what it holds."""
+"""Finds caches in Python sources that identify a tensor by identity instead of contents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MEMOS = ("functools.lru_cache", "functools.cache", "cachetools", "functools.cac
 
 @dataclass(frozen=True, kw_only=True)
 class CacheKey:
-    """A lookup whose key says which tensor it is; `mapped` if the names are the task's own."""
+    """A lookup whose key identifies a tensor; `mapped` if its names are the task's arguments."""
 
     file: str
     line: int
@@ -41,8 +41,8 @@ class CacheKey:
 def find(module: Module, entry: str | None, args: Iterable[str | None]) -> list[CacheKey]:
     """Return the cache keys of a module.
 
-    `args` are the task's argument names in call order, None for scalars: the entry's parameters
-    stand for them, and so do those of functions that it hands them to.
+    `args` are the task's argument names in call order, None for scalars. They are followed through
+    the entry's parameters and the functions that it passes them to.
     """
     return _CacheKeyFinder(module, entry, tuple(args)).found()
 
@@ -61,7 +61,7 @@ class _CacheKeyFinder(Flow):
         return list(keys.values())
 
     def _key(self, node: ast.AST) -> Iterator[Probe]:
-        """Yield what a lookup or a comparison uses as its key."""
+        """Yield the probes that a lookup or a comparison uses as its key."""
         if isinstance(node, ast.Subscript) and self._is_kept(node.value):
             yield from self._as_key(node.slice)
         elif isinstance(node, ast.Call):
@@ -100,13 +100,13 @@ class _CacheKeyFinder(Flow):
                 yield probe
 
     def _changes(self, node: ast.expr) -> bool:
-        """Tell a stored thing from a module's constant, such as a sentinel."""
+        """Return whether a name is a stored value, not a module constant such as a sentinel."""
         if not isinstance(node, ast.Name):
             return True
         return node.id in self.rebound or (self._scope(node), node.id) in self.kept
 
     def _is_unknown(self, node: ast.expr) -> bool:
-        """A parameter of a function that the entry is not seen to call may be a tensor."""
+        """Return whether a name is a parameter with no known origin, which may be a tensor."""
         scope = self._scope(node)
         return isinstance(node, ast.Name) and scope is not None \
             and node.id in parameters(scope) and (scope, node.id) not in self.origin

@@ -1,4 +1,4 @@
-"""Whether a Triton candidate does the work itself: library calls and fallbacks on its path."""
+"""Checks that a Triton candidate does the work itself: no library calls or fallbacks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LAUNCHES = frozenset({"run", "warmup", "replay", "launch"})
 
 
 class Path:
-    """What of a module its entry point reaches, by name; all of it where there is no entry."""
+    """The nodes of a module that its entry point reaches by name; all of them without an entry."""
 
     def __init__(self, module: Module, entry: str | None) -> None:
         self.module = module
@@ -71,13 +71,13 @@ class Path:
                         todo.append(other)
 
     def launches(self) -> list[ast.Call]:
-        """Return the calls that look like a kernel's launch: `kernel[grid](...)` and its like."""
+        """Return the calls that look like a kernel launch, such as `kernel[grid](...)`."""
         return [n for n in self.nodes if isinstance(n, ast.Call) and (
             isinstance(n.func, ast.Subscript)
             or (isinstance(n.func, ast.Attribute) and n.func.attr in _LAUNCHES))]
 
     def library(self) -> Iterator[tuple[ast.AST, str]]:
-        """Yield the uses of a library's own computation."""
+        """Yield (node, name) of each use of a library's computation."""
         for node in self.nodes:
             if isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.MatMult):
                 yield node, "the @ operator"
@@ -111,7 +111,7 @@ def scan(module: Module, entry: str | None, own: Iterable[str], reference: str) 
 
 
 def is_jit(module: Module, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Tell whether a function is compiled by Triton rather than run by Python."""
+    """Return whether a function is compiled by Triton."""
     for decorator in function.decorator_list:
         called = decorator.func if isinstance(decorator, ast.Call) else decorator
         for name in module.dotted(called):
@@ -150,7 +150,7 @@ def _falls_back(node: ast.Try, busy: set[ast.AST], computing: set[str]) -> bool:
 
 
 def _borrows(path: Path, own: frozenset[str]) -> bool:
-    """Tell whether the path uses a module of the project, which may launch the kernel."""
+    """Return whether the path uses a module of the project, which may launch the kernel."""
     return any(name.partition(".")[0] in own for node in path.nodes
                if isinstance(node, ast.Name) for name in path.module.dotted(node))
 

@@ -1,4 +1,4 @@
-"""What all checks of a Python source share: the module, what it is judged against, its imports."""
+"""Checks the imports of a Python source; the base of all checks of Python sources."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from harness.verdict import Severity
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What a source is judged against: the reference's module and function, the own modules."""
+    """What a source is checked against: the reference and the project's own modules."""
 
     reference: str = ""
     function: str = ""
     own: frozenset[str] = frozenset()
-    """Top-level names of the project's own modules, as the kernel's imports would find them."""
+    """Top-level names of the project's own modules, as the kernel would import them."""
 
 
 class Imports:
-    """One source under audit; yields what its imports bring in."""
+    """One source under audit, with the checks of its imports."""
 
     def __init__(self, module: Module, context: Context) -> None:
         self.module, self.context = module, context
@@ -39,9 +39,9 @@ class Imports:
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> Iterator[Sighting]:
         if isinstance(node, ast.Import):
-            names = [(one.name, "") for one in node.names]
+            names = [(alias.name, "") for alias in node.names]
         else:
-            names = [(self.module.relative(node), one.name) for one in node.names]
+            names = [(self.module.relative(node), alias.name) for alias in node.names]
         relative = isinstance(node, ast.ImportFrom) and node.level > 0
         for module, name in names:
             yield from self._module(node, module, name, relative)
@@ -52,7 +52,7 @@ class Imports:
 
     def _module(self, node: ast.AST, module: str, name: str = "",
                 relative: bool = False) -> Iterator[Sighting]:
-        """Judge a module that is imported, or looked up by its name."""
+        """Check a module that is imported or looked up by name."""
         top = module.partition(".")[0]
         if self._is_reference(module) or (name and self._is_reference(f"{module}.{name}")):
             harmless = name not in ("", "*", self.context.function) \

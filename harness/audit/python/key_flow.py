@@ -20,14 +20,14 @@ _CHAINS = (ast.Attribute, ast.Subscript, ast.Call)
 
 @dataclass(frozen=True)
 class Probe:
-    """One part of a key: how a tensor is told (`id`, `data_ptr`, ...), and which arguments."""
+    """One part of a key: how it identifies a tensor (`id`, `data_ptr`, ...), and which one."""
 
     kind: str
     args: frozenset[str]
 
 
 class Flow:
-    """What each name of a module may hold; the names are told by their function."""
+    """What each name of a module may hold, per function scope."""
 
     def __init__(self, module: Module, entry: str | None, args: tuple[str | None, ...]) -> None:
         self.module, self.args = module, args
@@ -50,7 +50,7 @@ class Flow:
         self.flowing = [n for n in module.nodes if isinstance(n, _FLOWS)]
         if entry in self.functions:
             self._bind_entry(self.functions[entry])
-        for _ in range(2):  # what was told before all arguments were known is told again
+        for _ in range(2):  # the second pass knows all arguments
             self.tainted.clear()
             for _ in range(ROUNDS):
                 for node in self.flowing:
@@ -76,7 +76,7 @@ class Flow:
             self.exact.add((scope, name))
 
     def _flow(self, node: ast.AST) -> None:
-        """Carry arguments, kept things and keys along one assignment, loop, return or call."""
+        """Propagate arguments, kept values and keys through one statement or call."""
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             for target in targets:
@@ -91,11 +91,11 @@ class Flow:
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Tuple | ast.List):
             if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts):
-                for one, part in zip(target.elts, value.elts, strict=True):
-                    self._assign(one, part)
+                for element, part in zip(target.elts, value.elts, strict=True):
+                    self._assign(element, part)
             else:
-                for one in target.elts:
-                    self._assign(one, value)
+                for element in target.elts:
+                    self._assign(element, value)
             return
         if not isinstance(target, ast.Name):
             return
@@ -135,7 +135,7 @@ class Flow:
                     self.returned.setdefault(function.name, set()).add((kind, name))
 
     def _args_of(self, node: ast.AST) -> set[str]:
-        """Return the task's arguments that an expression is made from."""
+        """Return the task's arguments that an expression depends on."""
         found: set[str] = set()
         for inner in ast.walk(node):
             if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load):
@@ -143,7 +143,7 @@ class Flow:
         return found
 
     def _is_tensor(self, node: ast.AST) -> bool:
-        """Tell whether an expression is one of the arguments itself, or a view of it."""
+        """Return whether an expression is one of the arguments or a view of it."""
         while isinstance(node, _CHAINS):
             if isinstance(node, ast.Call):
                 node = node.func
@@ -158,7 +158,7 @@ class Flow:
         return isinstance(node, ast.Name) and (self._scope(node), node.id) in self.exact
 
     def _is_kept(self, node: ast.AST) -> bool:
-        """Tell whether an expression reads what outlives the call."""
+        """Return whether an expression reads a value that outlives the call."""
         for inner in ast.walk(node):
             if not isinstance(inner, ast.Name):
                 continue
@@ -191,14 +191,14 @@ class Flow:
         return name not in self.rebound and name in self.locals.get(function, ())
 
     def _outer_local(self, function: Function, name: str) -> bool:
-        """Tell whether a name belongs to a function around this one: a closure keeps it."""
+        """Return whether a name belongs to an enclosing function, so that a closure keeps it."""
         if self._is_local(function, name):
             return False
         return any(name in parameters(outer) or self._is_local(outer, name)
                    for outer in self.module.enclosing(function))
 
     def _direct(self, node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-        """Yield (kind, subject) where a node itself tells a tensor's identity."""
+        """Yield (kind, subject) if a node itself reads a tensor's identity."""
         if isinstance(node, ast.Call):
             names = self.module.dotted(node.func)
             if node.args and "builtins.id" in names:
@@ -217,7 +217,7 @@ class Flow:
             yield "_version", node.value
 
     def _probes(self, node: ast.AST) -> Iterator[Probe]:
-        """Yield the probes that an expression carries as part of a key."""
+        """Yield the probes that an expression contributes to a key."""
         direct = list(self._direct(node))
         if direct:
             for kind, subject in direct:

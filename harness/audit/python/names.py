@@ -1,4 +1,4 @@
-"""Python read as a tree: what a name or an attribute stands for, without running anything."""
+"""Resolves names and attributes in a Python syntax tree, without running anything."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _BUILTINS = frozenset(dir(builtins))
 
 
 class UnreadableSource(Exception):
-    """Text that is no Python, or nested too deeply to be judged."""
+    """The text is not Python, or nested too deeply."""
 
 
 class Module:
-    """One parsed source; names resolve without regard to order, to everything they may be."""
+    """One parsed source. A name resolves to everything that it may be, regardless of order."""
 
     def __init__(self, data: bytes, file: str) -> None:
         self.file = file
@@ -33,7 +33,7 @@ class Module:
         self.lines = data.decode("utf-8", "replace").splitlines()
         self.parents: dict[ast.AST, ast.AST] = {}
         self.nodes: list[ast.AST] = [self.tree]
-        for node in self.nodes:  # grows while it is walked: breadth first, no recursion
+        for node in self.nodes:  # the list grows during the loop: breadth first, no recursion
             for child in ast.iter_child_nodes(node):
                 self.parents[child] = node
                 self.nodes.append(child)
@@ -53,7 +53,7 @@ class Module:
                 yield node
 
     def enclosing(self, node: ast.AST) -> Iterator[Function]:
-        """Yield the functions around a node, the innermost first."""
+        """Yield the functions around a node, innermost first."""
         above = self.parents.get(node)
         while above is not None:
             if isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
@@ -61,7 +61,7 @@ class Module:
             above = self.parents.get(above)
 
     def relative(self, node: ast.ImportFrom) -> str:
-        """Return the dotted module that a from-import names, seen from the project's root."""
+        """Return the dotted module of a from-import, relative to the project's root."""
         if not node.level:
             return node.module or ""
         package = self.file.replace("\\", "/").split("/")[:-1]
@@ -70,20 +70,20 @@ class Module:
 
     @cached_property
     def own(self) -> frozenset[str]:
-        """Names of the module's own top-level functions and classes."""
+        """Return the names of the module's own top-level functions and classes."""
         return frozenset(n.name for n in self.tree.body
                          if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef))
 
     @cached_property
     def _stored(self) -> frozenset[str]:
-        """Every name that some function or statement gives a value."""
+        """Return every name that is assigned anywhere, parameters included."""
         given = {n.id for n in self.nodes
                  if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
         return frozenset(given | {n.arg for n in self.nodes if isinstance(n, ast.arg)})
 
     @cached_property
     def guarded(self) -> frozenset[ast.AST]:
-        """What stands below `if __name__ == "__main__"`: a kernel is never loaded under it."""
+        """Return the nodes below `if __name__ == "__main__"`, which never run in a kernel."""
         if any(isinstance(n, ast.Name) and n.id == "__name__"
                and not isinstance(n.ctx, ast.Load) for n in self.nodes):
             return frozenset()
@@ -95,7 +95,7 @@ class Module:
         return frozenset(found)
 
     def dotted(self, node: ast.AST, depth: int = 0) -> frozenset[str]:
-        """Return the dotted names that an expression may stand for, empty when none is known."""
+        """Return the dotted names that an expression may stand for, empty if none is known."""
         if depth > DEPTH:
             return frozenset()
         if isinstance(node, ast.Name):
@@ -163,11 +163,11 @@ class Module:
         return frozenset(found)
 
     def fold(self, node: ast.AST | None, depth: int = 0) -> str | None:
-        """Return the text that an expression spells, if it can be told without running it."""
+        """Return the text that an expression evaluates to, None if that needs running it."""
         if node is None or depth > DEPTH:
             return None
         if node not in self._folded:
-            self._folded[node] = None  # a name that is made from itself spells nothing
+            self._folded[node] = None  # stops at names defined by themselves
             text = self._fold(node, depth)
             self._folded[node] = None if text is not None and len(text) > MAX_TEXT else text
         return self._folded[node]
@@ -216,21 +216,21 @@ class Module:
         pairs: list[tuple[str, ast.expr]] = []
         for node in self.nodes:
             if isinstance(node, ast.Import):
-                for one in node.names:
-                    self._alias(one.asname or one.name.partition(".")[0],
-                                one.name if one.asname else one.name.partition(".")[0])
+                for alias in node.names:
+                    self._alias(alias.asname or alias.name.partition(".")[0],
+                                alias.name if alias.asname else alias.name.partition(".")[0])
             elif isinstance(node, ast.ImportFrom):
                 module = self.relative(node)
-                for one in node.names:
-                    if one.name == "*":
+                for alias in node.names:
+                    if alias.name == "*":
                         self.stars.append(module)
                     else:
-                        self._alias(one.asname or one.name, f"{module}.{one.name}")
+                        self._alias(alias.asname or alias.name, f"{module}.{alias.name}")
             else:
                 pairs += _assignments(node)
         for name, value in pairs:
             self.assigned.setdefault(name, []).append(value)
-        self._folded.clear()  # names were not known before
+        self._folded.clear()  # computed before the names were known
         for _ in range(ROUNDS):
             for name, value in pairs:
                 for found in self.dotted(value):

@@ -1,4 +1,4 @@
-"""What a Python source says that no honest kernel needs, read from its tree alone."""
+"""Finds in Python sources, from the syntax tree alone, what no honest kernel needs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.audit.python.watched_python_names import below, lookup
 from harness.verdict import Severity
 
 MAX_LOOKED = 200_000
-"""Steps spent on following names in one source; what is left then counts as unknown."""
+"""Steps spent on following names in one source; beyond that, names count as unknown."""
 
 _MEMORY = re.compile(r"/proc/(?:self|thread-self|\d+|%[ds]|[^/\s]*)/mem\b|/dev/k?mem\b")
 _SYSTEM = re.compile(r"/proc/[^\s]*|/dev/shm\b|/sys/kernel\b")
@@ -28,10 +28,10 @@ _FETCHERS = ("subprocess", "os.system", "os.popen", "os.posix_spawn", "os.execv"
              "os.spawnv", "asyncio.create_subprocess_exec", "pty.spawn")
 
 def scan(data: bytes, file: str, context: Context) -> tuple[Module | None, list[Sighting]]:
-    """Return the parsed module, None where it cannot be read, and all sightings."""
+    """Return the parsed module, None if it cannot be parsed, and all sightings."""
     if len(data) > MAX_SOURCE_BYTES:
         return None, [Sighting(rule="hidden-code", severity="flag", file=file,
-                               what="too large to be read")]
+                               what="too large to audit")]
     try:
         module = Module(data, file)
         return module, list(_Scan(module, context).all())
@@ -41,7 +41,7 @@ def scan(data: bytes, file: str, context: Context) -> tuple[Module | None, list[
 
 
 def texts(module: Module) -> Iterator[tuple[ast.AST, str]]:
-    """Yield the texts of a module that are no docstrings."""
+    """Yield (node, text) of the string constants of a module, docstrings excepted."""
     for node in module.nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes) \
                 and not isinstance(module.parents.get(node), ast.Expr):
@@ -100,7 +100,7 @@ class _Scan(Imports):
         return name == "sys.modules" and isinstance(parent, ast.Subscript)
 
     def _severity(self, node: ast.AST, name: str) -> Severity | None:
-        """Code that was decoded first has no honest use."""
+        """Return `reject` for code that is decoded first, which has no honest use."""
         call = self.module.parents.get(node)
         if name.startswith("builtins.") and isinstance(call, ast.Call) and call.func is node \
                 and name.removeprefix("builtins.") in tables.RUNNERS \
@@ -128,8 +128,8 @@ class _Scan(Imports):
         return False
 
     def _stream(self, node: ast.AST, name: str) -> Sighting:
-        """Work on a side stream is honest when the caller's stream waits for it afterwards."""
-        rule = AuditRule("threads", "flag", "works on a side stream; honest work joins again")
+        """Flag work on a side stream; only note it if the caller's stream waits for it."""
+        rule = AuditRule("threads", "flag", "works on a side stream that must be joined")
         joined = self.streams.joined(node, made=name.endswith(".Stream"))
         return self.see(node, rule, name, severity="note" if joined else None)
 
@@ -148,7 +148,7 @@ class _Scan(Imports):
         if name.startswith("torch.backends."):
             yield self.see(node, AuditRule("global-flags", "flag", "sets a flag of torch"), name)
         elif below(name, tables.TIMERS):
-            yield self.see(node, AuditRule("patched", "reject", "replaces what judges it"), name)
+            yield self.see(node, AuditRule("patched", "reject", "replaces code that judges it"), name)
         else:
             yield self.see(node, AuditRule("patched", "flag", "replaces a part of a library"), name)
 
@@ -230,7 +230,7 @@ class _Scan(Imports):
         if word is None:
             yield self.see(node, AuditRule("frame-walk", "flag", "looks up a loaded module"))
         elif word == "__main__":
-            yield self.see(node, AuditRule("frame-walk", "reject", "looks into the runner"))
+            yield self.see(node, AuditRule("frame-walk", "reject", "looks up the runner"))
         else:
             yield from self._module(node, word)
 
@@ -239,7 +239,8 @@ class _Scan(Imports):
         tensor = any(name in ("torch.Tensor", "torch._C.TensorBase")
                      for base in node.bases for name in self.module.dotted(base))
         if tensor or methods & set(tables.STOLEN):
-            yield self.see(node, AuditRule("patched", "flag", "a tensor that may answer later"))
+            yield self.see(node, AuditRule("patched", "flag",
+                                           "a tensor subclass that may compute lazily"))
 
     def _open(self, node: ast.Call, name: str) -> Iterator[Sighting]:
         path: ast.AST | None = node.args[0] if node.args else next(
@@ -255,7 +256,7 @@ class _Scan(Imports):
             if "__file__" not in self._names(path) or ".." in self._words(node):
                 yield self.see(node, AuditRule("files", "flag", "opens a computed path"), name)
         elif text.startswith(("/", "~")) or ".." in text.split("/"):
-            yield self.see(node, AuditRule("files", "flag", "opens a file outside of the project"))
+            yield self.see(node, AuditRule("files", "flag", "opens a file outside the project"))
         elif self.context.reference and text.endswith(".py") \
                 and self._is_reference(text.removesuffix(".py").replace("/", ".")):
             yield self.see(node, AuditRule("files", "reject", "reads the reference"))
@@ -263,7 +264,7 @@ class _Scan(Imports):
             yield self.see(node, AuditRule("files", "flag", "loads stored data"), name)
 
     def _names(self, node: ast.AST | None) -> set[str]:
-        """Return the names that an expression is made from, those of its parts included."""
+        """Return the names that an expression depends on, transitively."""
         seen: set[str] = set()
         todo = [] if node is None else [node]
         while todo and self.looked < MAX_LOOKED:

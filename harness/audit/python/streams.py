@@ -1,4 +1,4 @@
-"""Whether work on a side stream is waited for, always, before the caller goes on."""
+"""Checks that work on a side stream is always joined before the caller continues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _USES = frozenset({"torch.cuda.stream", "torch.cuda.set_stream", "torch.cuda.Str
 
 
 class Streams:
-    """Where a module uses side streams, and where it waits for them."""
+    """The places where a module uses side streams and where it waits for them."""
 
     def __init__(self, module: Module) -> None:
         self._module = module
@@ -21,9 +21,9 @@ class Streams:
                         if isinstance(n, ast.Return | ast.Break | ast.Continue | ast.Yield)]
 
     def joined(self, node: ast.AST, *, made: bool) -> bool:
-        """Tell whether a stream that is used here is waited for.
+        """Return whether the stream used at `node` is waited for.
 
-        One that is only `made` here may be used elsewhere: then all uses have to be.
+        A stream that is only created there (`made`) may be used elsewhere; then every use counts.
         """
         if not made:
             return self._joined(node)
@@ -33,7 +33,7 @@ class Streams:
         return all(self._joined(n) for n in uses) if uses else inside and self._joined(node)
 
     def _joined(self, node: ast.AST) -> bool:
-        """Tell whether another stream is waited for later in the same function, always."""
+        """Return whether every path through the function waits for a stream after `node`."""
         function, line, around = self._function(node), getattr(node, "lineno", 0), \
             self._branches(node)
         waits = [n.lineno for n in self._waits if n.lineno > line
@@ -60,7 +60,7 @@ class Streams:
         return found
 
     def _joins(self, call: ast.Call) -> bool:
-        """Tell whether the current stream, or the host, waits here for another stream."""
+        """Return whether the current stream, or the host, waits here for another stream."""
         if not isinstance(call.func, ast.Attribute) \
                 or not isinstance(self._module.parents.get(call), ast.Expr):
             return False

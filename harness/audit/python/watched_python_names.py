@@ -1,18 +1,18 @@
-"""Which names of Python's libraries a kernel has little reason to touch, and why."""
+"""Names of Python libraries that a kernel rarely needs, and the reason to watch each."""
 
 from __future__ import annotations
 
 from harness.audit.findings.watched_name import AuditRule, table
 
-_CODE = AuditRule("hidden-code", "flag", "runs code that the source does not show")
+_CODE = AuditRule("hidden-code", "flag", "runs code that is not in the source")
 _DECODE = AuditRule("hidden-code", "flag", "decodes hidden data")
 _NATIVE = AuditRule("hidden-code", "flag", "reaches native code or raw memory")
 _FRAMES = AuditRule("frame-walk", "reject", "walks frames or live objects")
-_PROBE = AuditRule("frame-walk", "flag", "looks into the interpreter")
-_THREADS = AuditRule("threads", "flag", "may go on outside of the call")
+_PROBE = AuditRule("frame-walk", "flag", "inspects the interpreter")
+_THREADS = AuditRule("threads", "flag", "may continue after the call")
 _NETWORK = AuditRule("network", "reject", "reaches the network")
 _FILES = AuditRule("files", "flag", "reads or writes files")
-_EXIT = AuditRule("files", "flag", "writes to or ends what it did not open")
+_EXIT = AuditRule("files", "flag", "writes to a descriptor or ends the process")
 _CLOCK = AuditRule("timing", "flag", "reads a clock, waits or measures itself")
 _FLAGS = AuditRule("global-flags", "flag", "changes a setting of the whole process")
 _PATCH = AuditRule("patched", "flag", "replaces functions of a library")
@@ -89,7 +89,7 @@ ATTRIBUTES = {
     "from_address": _NATIVE, "from_buffer": _NATIVE, "elapsed_time": _CLOCK,
 }
 STOLEN = ("__torch_function__", "__torch_dispatch__", "__getattribute__")
-"""Methods by which a tensor's own class may answer later, or something else."""
+"""Methods by which a tensor subclass may compute lazily or return something else."""
 
 TIMERS = ("time", "torch.cuda.Event", "torch.Event", "torch.cuda.synchronize", "torch.allclose",
           "torch.testing", "torch.equal", "torch.isclose", "numpy.allclose", "numpy.testing",
@@ -98,7 +98,7 @@ TIMERS = ("time", "torch.cuda.Event", "torch.Event", "torch.cuda.synchronize", "
           "torch.cuda.graph", "torch.cuda.CUDAGraph", "torch.profiler", "torch.autograd.profiler",
           "statistics", "json", "builtins", "timeit", "torch.empty", "torch.full",
           "torch.Tensor.copy_", "torch.Tensor.fill_")
-"""Replacing one of these serves nothing but a wrong time or a wrong comparison."""
+"""Replacing one of these only serves to forge a time or a comparison."""
 
 SHADOWS = frozenset({"torch", "triton", "numpy", "time", "builtins", "sitecustomize",
                      "usercustomize", "json", "socket", "struct", "hashlib", "ctypes"})
@@ -106,7 +106,7 @@ HARNESS = frozenset({"harness", "kopt_tui", "kopt_child", "kopt_kernel", "kopt_r
 
 
 def lookup(name: str) -> AuditRule | None:
-    """Return the rule for a dotted name: that of its longest prefix in the table."""
+    """Return the rule of the longest prefix of a dotted name, None if none is watched."""
     while name:
         if name in NAMES:
             return NAMES[name]
