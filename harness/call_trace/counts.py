@@ -1,5 +1,6 @@
-"""How often the processes of a program call a function: what they are given to count with, what
-they have left. What counts is harness/calls.
+"""Counts how often the processes of a program call a function.
+
+The counting code is the package harness/call_trace/injected, copied into the program's PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -15,21 +16,21 @@ from typing import ClassVar
 from harness.formats.json_codec import ConvertError, from_json
 
 Cell = int | float | str | bool | tuple[int, ...] | None
-"""What of one argument tells shapes apart: an array's shape, a scalar; None for anything else."""
+"""What identifies a shape in one argument: an array's shape or a scalar; None for anything else."""
 
 OURS = Path(__file__).parent / "injected"
 PACKAGE = "kopt_calls"
 UNREAD, OTHER = 0, 1
-"""As harness/call_trace/injected/tally.py has them."""
+"""The same numbers as in harness/call_trace/injected/tally.py."""
 MOST_LINES_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class CountedFunction:
-    """What is counted: a function of a file, or of a module by its dotted name.
+    """The counted function: one of a file, or of a module by its dotted name.
 
-    `args` are those that tell shapes apart: the place in a call (-1: wherever the function has that
-    name) and the name; None means all parameters.
+    `args` are the arguments that identify a shape: the position in a call (-1: wherever the
+    function has that name) and the name. None means all parameters.
     """
 
     name: str
@@ -40,7 +41,7 @@ class CountedFunction:
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """The function was found; its parameters are those of the cells."""
+    """The function was found; `parameters` name the cells."""
 
     TAG: ClassVar[str] = "loaded"
     parameters: tuple[str, ...]
@@ -48,7 +49,7 @@ class Loaded:
 
 @dataclass(frozen=True, kw_only=True)
 class Met:
-    """A shape that was met, and where its calls are counted."""
+    """A shape, and the slot in which its calls are counted."""
 
     TAG: ClassVar[str] = "shape"
     slot: int
@@ -71,7 +72,7 @@ class Elsewhere:
 
 @dataclass(frozen=True, kw_only=True)
 class CallCount:
-    """Calls with the same cells, by the names of the parameters."""
+    """Calls with the same cells; the cells by parameter name."""
 
     cells: Mapping[str, Cell]
     calls: int
@@ -79,11 +80,11 @@ class CallCount:
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """What all processes of a program counted, each on its own.
+    """The counts of all processes of a program.
 
-    `python` tells whether any was a Python that counts; `processes` are those that loaded the
-    function. `unread` calls had arguments that could not be read, `other` ones came when a process
-    had met too many shapes to tell more of them apart.
+    `python` is whether any process was a Python that counts; `processes` is the number that loaded
+    the function. `unread` calls had unreadable arguments. `other` calls came after a process had
+    met too many different shapes.
     """
 
     seen: tuple[CallCount, ...] = ()
@@ -101,7 +102,7 @@ class Counts:
 
 def prepare(folder: Path, function: CountedFunction, environment: Mapping[str, str]) -> dict[str,
             str]:
-    """Put into an empty folder what counts; returns the environment in which a program does it."""
+    """Copy the counting code into an empty folder; return the environment that activates it."""
     shutil.copytree(OURS, folder / PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.move(folder / PACKAGE / "sitecustomize.py", folder / "sitecustomize.py")
     (folder / PACKAGE / "job.py").write_text(
@@ -113,7 +114,7 @@ def prepare(folder: Path, function: CountedFunction, environment: Mapping[str, s
 
 
 def gather(folder: Path) -> Counts:
-    """Return what was counted so far."""
+    """Return the counts so far."""
     seen: list[CallCount] = []
     notes: dict[str, None] = dict.fromkeys(_faults(folder))
     elsewhere: dict[str, None] = {}
@@ -143,7 +144,7 @@ def gather(folder: Path) -> Counts:
 
 
 def _lines(path: Path) -> Iterator[Loaded | Met | Note | Elsewhere]:
-    """Yield the lines of a process that are whole: it may have ended within one."""
+    """Yield the complete lines of a process; its last one may be cut off."""
     with path.open("rb") as file:
         for text in file.read(MOST_LINES_BYTES).splitlines():
             try:

@@ -1,7 +1,7 @@
-"""Running a user's own program as a shell does: in the foreground, in a process group of its own.
+"""Runs a user's own program as a shell does: in the foreground, in its own process group.
 
-Ctrl-C and Ctrl-Z at the terminal are the program's. It is no untrusted program: nothing is kept
-from it, and nothing of it is limited.
+Ctrl-C and Ctrl-Z at the terminal go to the program. The program is trusted: it is neither confined
+nor limited.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Handler = Callable[[int, FrameType | None], None]
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STDIN = 0
 LEAVE_S = 5.0
-"""How long what is left of an interrupted program may take to end."""
+"""How long the remaining processes of an interrupted program may take to end."""
 
 
 def run(command: Sequence[str], env: Mapping[str, str], *, stdout: int | None = None) -> int:
-    """Run a program to its end; returns its exit code, below zero for a signal.
+    """Run a program to its end; return its exit code, negative for a signal.
 
-    The first signal that asks this process to end goes to all of the program, the second one kills
-    it. Raises InputError where there is no such program.
+    The first signal that asks this process to end is forwarded to the program's process group, the
+    second one kills it. Raises InputError if there is no such program.
     """
     asked: list[int] = []
     group: list[int] = []
@@ -62,7 +62,7 @@ def run(command: Sequence[str], env: Mapping[str, str], *, stdout: int | None = 
 
 @contextmanager
 def _handled(forward: Handler) -> Iterator[None]:
-    """Have signals handled that were not ignored when this process began."""
+    """Handle the forwarded signals, except those that were ignored at the start."""
     before = {number: signal.signal(number, forward) for number in FORWARDED
               if signal.getsignal(number) is not signal.SIG_IGN}
     try:
@@ -73,7 +73,7 @@ def _handled(forward: Handler) -> Iterator[None]:
 
 
 def _ended(leader: int, terminal: bool) -> int:
-    """Wait for a program; where it is stopped by Ctrl-Z, stop too, and go on with it."""
+    """Wait for a program; when Ctrl-Z stops it, stop too, and continue it afterwards."""
     while True:
         _, status = os.waitpid(leader, os.WUNTRACED if terminal else 0)
         if not os.WIFSTOPPED(status):
@@ -86,7 +86,7 @@ def _ended(leader: int, terminal: bool) -> int:
 
 
 def _end_rest(group: int) -> None:
-    """Wait until nothing is left of an interrupted program's group; kill what does not end."""
+    """Wait until an interrupted program's process group is empty; kill what remains."""
     deadline = time.monotonic() + LEAVE_S
     while _signal(group, 0) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -109,7 +109,7 @@ def _has_terminal() -> bool:
 
 
 def _give_terminal(group: int) -> None:
-    """Make a group the terminal's; one that is in the background must not be stopped for that."""
+    """Give a process group the terminal, without being stopped for it in the background."""
     before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     try:
         os.tcsetpgrp(STDIN, group)

@@ -1,5 +1,4 @@
-"""Calls of a function as weights of shapes: which arguments are a target's dimensions, and the file
-of what was counted.
+"""Turns counted calls into weights of shapes, and writes them as a CSV file.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from harness.target import Arg, Target
 
 Cells = tuple[str, ...]
 ODD = 3
-"""Calls that are told of at most, of those that are no call of the task."""
+"""The most kinds of uncounted calls that the notes name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DimensionSource:
-    """Where a dimension can be read: an argument, and the axis of its shape; None: its value."""
+    """Where a dimension can be read: an argument and an axis of its shape (None: its value)."""
 
     arg: str
     axis: int | None = None
@@ -32,9 +31,9 @@ class DimensionSource:
 
 @dataclass(frozen=True, kw_only=True)
 class Dimensions:
-    """The dimensions of a kernel's classes that its arguments show, each with where, in call order.
+    """The dimensions of a kernel's classes, each with the arguments that show it.
 
-    `hidden` are those that no argument shows as they are.
+    `hidden` are dimensions that no argument shows directly.
     """
 
     columns: tuple[str, ...]
@@ -57,7 +56,7 @@ class ShapeTable:
 
 
 def dimensions(target: Target) -> Dimensions:
-    """Return what of a kernel's calls is counted. Raises InputError where no dimension shows."""
+    """Return the dimensions to count by. Raises InputError if no argument shows any."""
     names = list(dict.fromkeys(name for one in target.classes for name in one.shape))
     found: dict[str, list[DimensionSource]] = {name: [] for name in names if name and name != CALLS}
     for arg in target.args:
@@ -69,16 +68,16 @@ def dimensions(target: Target) -> Dimensions:
     shown = {name: tuple(sources) for name, sources in found.items() if sources}
     hidden = tuple(name for name in names if name not in shown)
     if not shown:
-        raise InputError("no argument shows a dimension of the classes as it is: "
+        raise InputError("no argument shows a dimension of the classes directly: "
                          + (", ".join(hidden) or "they have none"), where="args",
-                         fix="calls are told apart by shape entries and values that are a name")
+                         fix="use a dimension's name as a shape entry or a value of an argument")
     used = {source.arg for sources in shown.values() for source in sources}
     return Dimensions(columns=tuple(shown), sources=tuple(shown.values()), hidden=hidden,
                       args=tuple(arg for arg in target.args if arg.name in used))
 
 
 def of_kernel(wanted: Dimensions, counts: Counts) -> ShapeTable:
-    """Return the calls of a kernel by the dimensions of its classes."""
+    """Return a kernel's calls by the dimensions of its classes."""
     total: Counter[Cells] = Counter()
     apart: Counter[str] = Counter()
     odd: Counter[str] = Counter()
@@ -106,7 +105,7 @@ def of_kernel(wanted: Dimensions, counts: Counts) -> ShapeTable:
 
 
 def _no_call(wanted: Dimensions, cells: Mapping[str, Cell]) -> str:
-    """Say why arguments are not those of the task, "" where they are."""
+    """Return why a call's arguments do not fit the task, "" if they do."""
     for arg in wanted.args:
         found = cells.get(arg.name)
         if arg.shape is None or found is None:
@@ -130,8 +129,9 @@ def _value(source: DimensionSource, cells: Mapping[str, Cell]) -> str | None:
 
 
 def of_command(columns: Sequence[str] | None, counts: Counts) -> ShapeTable:
-    """Return the calls of a function by its scalar arguments, those of some columns if it is said
-    which. Raises Refused where it has none.
+    """Return a function's calls by its scalar arguments, limited to `columns` if given.
+
+    Raises Refused if it has none.
     """
     names = list(dict.fromkeys(name for one in counts.seen for name in one.cells))
     scalar = [name for name in names if name != CALLS and all(
@@ -140,7 +140,7 @@ def of_command(columns: Sequence[str] | None, counts: Counts) -> ShapeTable:
     if counts.seen and not kept:
         asked = f" of {', '.join(columns)}" if columns else ""
         raise Refused(f"no argument{asked} is a number or a text in all calls",
-                      where="--of", fix="name a function that is given what tells shapes apart")
+                      where="--of", fix="name a function whose arguments distinguish the shapes")
     total: Counter[Cells] = Counter()
     for one in counts.seen:
         total[folded([_text(one.cells[name]) for name in kept])] += one.calls
@@ -155,7 +155,7 @@ def _is_scalar(cell: Cell) -> bool:
 
 
 def _text(cell: Cell) -> str:
-    """Return a cell as the file has it when it is read again."""
+    """Return a cell as text, in the form that reading the file gives."""
     return plain(str(cell).strip(), 80).strip()
 
 
@@ -185,7 +185,7 @@ def _rank(cell: str) -> tuple[bool, float, str]:
 
 
 def render(table: ShapeTable) -> tuple[bytes, ShapeTable]:
-    """Return the file, and the table of what is in it: as many of the most called as it holds."""
+    """Return the file's bytes and the table of its rows: the most called shapes that fit."""
     lines = [_line((*table.columns, CALLS))]
     size = len(lines[0])
     for cells, calls in table.rows[:LIMITS["rows"]]:

@@ -1,7 +1,7 @@
-"""How often a program calls each shape, as a trace counts it: weights of the score's rows.
+"""How often a program calls each shape: the weights of the rows in the score.
 
-A row of the score weighs what its shape is called. That is the weight as it stands, without its
-time: in a geometric mean a gain counts by calls, in a total of times by calls x time.
+A row's weight is the number of calls of its shape, without its time. In a geometric mean a gain
+counts by calls, in a total of times by calls x time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from harness.formats.yaml_decode import suggest
 from harness.target import Target
 
 NAMED = 3
-"""Shapes that a message names at most."""
+"""The most shapes that a message names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:
-    """The lines of a file; `columns` are those of the cells, `sha256` is the file's."""
+    """The rows of a weights file; `columns` name the cells, `sha256` is the file's hash."""
 
     columns: tuple[str, ...]
     shapes: tuple[Shape, ...]
@@ -37,8 +37,9 @@ class Weights:
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """What each of some rows weighs; `unnamed` are those that no shape is, `absent` the shapes that
-    no row is.
+    """The weight of each measured row.
+
+    `unnamed` are rows without a shape in the file, `absent` are shapes without a row.
     """
 
     of: tuple[float, ...]
@@ -47,31 +48,31 @@ class Spread:
 
     @property
     def names_none(self) -> bool:
-        """Tell whether the weights say nothing of these rows."""
+        """Return whether the weights name none of the rows."""
         return len(self.unnamed) == len(self.of)
 
     def notes(self, weights: Weights, names: Sequence[str]) -> tuple[str, ...]:
-        """Say what the weights and the rows, which have names, do not have in common."""
-        told = []
+        """Return notes about rows that have no weight and shapes that have no row."""
+        notes = []
         if self.unnamed and not self.names_none:
             least = self.of[self.unnamed[0]]
-            told.append(f"the weights do not name {len(self.unnamed)} of {len(self.of)} rows, "
+            notes.append(f"the weights do not name {len(self.unnamed)} of {len(self.of)} rows, "
                         f"which weigh as much as the least of the others ({least:g} calls): "
                         f"{_some([names[place] for place in self.unnamed])}")
         if self.absent and not self.names_none:
-            share = math.fsum(one.calls for one in self.absent) / math.fsum(
-                one.calls for one in weights.shapes)
-            told.append(f"{len(self.absent)} of {len(weights.shapes)} shapes of the weights, "
+            share = math.fsum(shape.calls for shape in self.absent) / math.fsum(
+                shape.calls for shape in weights.shapes)
+            notes.append(f"{len(self.absent)} of {len(weights.shapes)} shapes of the weights, "
                         f"{share:.1%} of the calls, not measured: " + _some(
-                            [label(weights.columns, one.cells) for one in self.absent]))
-        return tuple(told)
+                            [label(weights.columns, shape.cells) for shape in self.absent]))
+        return tuple(notes)
 
 
 def spread(weights: Weights | None, columns: Sequence[str],
            keys: Sequence[Sequence[str]]) -> Spread:
-    """Return what rows weigh, told by the cells of their columns; 1 each where no weights are.
+    """Return the weights of rows, identified by their cells; 1 each without weights.
 
-    Rows that a shape does not tell apart share its calls.
+    Rows of the same shape share its calls.
     """
     if weights is None:
         return Spread(of=(1.0,) * len(keys))
@@ -81,10 +82,10 @@ def spread(weights: Weights | None, columns: Sequence[str],
         rows.setdefault(folded([key[place] for place in places]), []).append(number)
     found: dict[int, float] = {}
     absent = []
-    for one in weights.shapes:
-        inside = rows.get(folded(one.cells), [])
-        found |= dict.fromkeys(inside, one.calls / max(len(inside), 1))
-        absent += [] if inside else [one]
+    for shape in weights.shapes:
+        inside = rows.get(folded(shape.cells), [])
+        found |= dict.fromkeys(inside, shape.calls / max(len(inside), 1))
+        absent += [] if inside else [shape]
     least = min(found.values(), default=1.0)
     return Spread(of=tuple(found.get(row, least) for row in range(len(keys))),
                   unnamed=tuple(row for row in range(len(keys)) if row not in found),
@@ -92,29 +93,29 @@ def spread(weights: Weights | None, columns: Sequence[str],
 
 
 def weighted(target: Target, weights: Weights) -> tuple[Target, tuple[str, ...]]:
-    """Return a kernel's target with its classes weighted by their dimensions, and what to know.
+    """Return a kernel's target with weighted classes, and notes.
 
-    Raises InputError where the weights are not of its shapes.
+    Raises InputError if the weights do not fit its shapes.
     """
-    dimensions = list(dict.fromkeys(name for one in target.classes for name in one.shape))
+    dimensions = list(dict.fromkeys(name for config in target.classes for name in config.shape))
     for column in weights.columns:
         if column not in dimensions:
             raise InputError(f"{column!r} is a dimension of no class", where="target.weights",
                              fix=suggest(column, dimensions))
-    found = spread(weights, dimensions, [[str(one.shape.get(name, "")) for name in dimensions]
-                                         for one in target.classes])
+    found = spread(weights, dimensions, [[str(config.shape.get(name, "")) for name in dimensions]
+                                         for config in target.classes])
     if found.names_none:
         raise unnamed(weights, "class", f"{target.classes[0].name} is " + label(
             tuple(target.classes[0].shape), tuple(map(str, target.classes[0].shape.values()))))
-    classes = tuple(replace(one, weight=calls)
-                    for one, calls in zip(target.classes, found.of, strict=True))
+    classes = tuple(replace(config, weight=calls)
+                    for config, calls in zip(target.classes, found.of, strict=True))
     return replace(target, classes=classes), found.notes(weights, [c.name for c in classes])
 
 
 def unnamed(weights: Weights, what: str, such: str) -> InputError:
-    """Return the refusal of weights that name none of what is measured, such as what."""
+    """Return the error for weights that name nothing measured; `such` is a measured example."""
     shape = label(weights.columns, weights.shapes[0].cells)
-    return InputError(f"the weights name no {what}: theirs are such as {shape}, and {such}",
+    return InputError(f"the weights name no {what}: they have shapes like {shape}, but {such}",
                       where="target.weights", fix="trace the shapes that are measured")
 
 
@@ -124,7 +125,7 @@ def label(columns: Sequence[str], cells: Sequence[str]) -> str:
 
 
 def folded(cells: Sequence[str]) -> tuple[str, ...]:
-    """Return cells so that two are equal if they mean the same number: 64 and 64.0."""
+    """Return cells in a form in which equal numbers are equal text: 64 and 64.0."""
     return tuple(map(_folded, cells))
 
 
@@ -135,13 +136,13 @@ def _folded(cell: str) -> str:
     if not value.is_integer():
         return repr(value)
     try:
-        return str(int(cell))  # beyond what a float holds
+        return str(int(cell))  # exact beyond 2**53
     except ValueError:
         return str(int(value))
 
 
 def number(cell: str) -> float | None:
-    """Return a cell as a number; None where it is none."""
+    """Return a cell as a number, None if it is not one."""
     try:
         return None if "_" in cell else float(cell)
     except ValueError:

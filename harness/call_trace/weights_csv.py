@@ -1,4 +1,4 @@
-"""Reading a file of weights: CSV with a column for each dimension of the shapes, and `calls`."""
+"""Reads a file of weights: CSV with a column for each dimension of the shapes, and `calls`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from harness.formats.text import plain
 CALLS = "calls"
 LIMITS = {"bytes": 4 << 20, "rows": 4096, "columns": 256}
 LEAST_CALLS, MOST_CALLS = 1e-18, 1e18
-"""What can be shared among rows, and added up, and is still a number."""
-FIX = "it has a column for each dimension that tells shapes apart, and the column calls"
+"""Bounds within which calls can be divided among rows and summed as floats."""
+FIX = "the file needs a column for each dimension and the column calls"
 
 
 def parse(data: bytes, where: str) -> Weights:
@@ -26,7 +26,7 @@ def parse(data: bytes, where: str) -> Weights:
     try:
         lines = list(_lines(data.decode("utf-8-sig")))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"is no CSV: {error}", where=where, fix=FIX) from None
+        raise InputError(f"is not CSV: {error}", where=where, fix=FIX) from None
     if not lines:
         raise InputError("is empty", where=where, fix=FIX)
     header = lines[0][1]
@@ -41,21 +41,21 @@ def parse(data: bytes, where: str) -> Weights:
     for line, cells in lines[1:]:
         at = f"{where}:{line}"
         if len(cells) != len(header):
-            raise InputError(f"has {len(cells)} cells, and there are {len(header)} columns",
+            raise InputError(f"has {len(cells)} cells, but there are {len(header)} columns",
                              where=at)
-        one = Shape(cells=tuple(cells[place] for place in kept),
-                    calls=_calls(cells[header.index(CALLS)], at))
-        if (first := seen.setdefault(folded(one.cells), line)) != line:
-            told = label([header[place] for place in kept], one.cells)
-            raise InputError(f"{told} is there already, in line {first}", where=at,
+        shape = Shape(cells=tuple(cells[place] for place in kept),
+                      calls=_calls(cells[header.index(CALLS)], at))
+        if (first := seen.setdefault(folded(shape.cells), line)) != line:
+            repeated = label([header[place] for place in kept], shape.cells)
+            raise InputError(f"{repeated} is also in line {first}", where=at,
                              fix="add up the calls of each shape")
-        shapes.append(one)
+        shapes.append(shape)
     return Weights(columns=tuple(header[place] for place in kept), shapes=tuple(shapes),
                    sha256=hashlib.sha256(data).hexdigest())
 
 
 def _lines(text: str) -> list[tuple[int, list[str]]]:
-    """Return the lines that are not empty, each with its number; cells as a table has them."""
+    """Return the non-empty lines with their numbers; cells are stripped."""
     reader = csv.reader(io.StringIO(text), skipinitialspace=True, strict=True)
     return [(reader.line_num, [plain(cell.strip(), 80) for cell in line]) for line in reader
             if any(cell.strip() for cell in line)]
@@ -72,15 +72,15 @@ def _check_header(header: Sequence[str], where: str) -> None:
         if name in named[:place]:
             raise InputError(f"has the column {name!r} twice", where=where)
     if len(named) == 1:
-        raise InputError("has no column that tells shapes apart", where=where, fix=FIX)
+        raise InputError("has no column for a dimension", where=where, fix=FIX)
 
 
 def _calls(cell: str, at: str) -> float:
     value = number(cell)
     if value is None or not 0 < value < math.inf:
-        told = repr(cell) if cell else "empty"
-        raise InputError(f"{CALLS} is {told}, no number above zero", where=at,
-                         fix="leave out what is never called")
+        value_text = repr(cell) if cell else "empty"
+        raise InputError(f"{CALLS} is {value_text}, not a number above zero", where=at,
+                         fix="leave out shapes that are never called")
     if not LEAST_CALLS <= value <= MOST_CALLS:
         raise InputError(f"{CALLS} is {cell!r}, not between {LEAST_CALLS:g} and {MOST_CALLS:g}",
                          where=at, fix="count in other units")

@@ -148,7 +148,8 @@ class _Scan(Imports):
         if name.startswith("torch.backends."):
             yield self.see(node, AuditRule("global-flags", "flag", "sets a flag of torch"), name)
         elif below(name, tables.TIMERS):
-            yield self.see(node, AuditRule("patched", "reject", "replaces code that judges it"), name)
+            yield self.see(node, AuditRule("patched", "reject", "replaces code that judges it"),
+                           name)
         else:
             yield self.see(node, AuditRule("patched", "flag", "replaces a part of a library"), name)
 

@@ -1,5 +1,5 @@
-"""What counts calls inside a user's program: in its processes, a package by the name kopt_calls.
+"""Counts calls inside a user's program, where it is loaded as the package kopt_calls.
 
-Python 3.8 and newer. It imports only what every interpreter has loaded or has built in: any other
-name may be a module of the program's own, which would be hidden, or run, by an import here.
+Python 3.8 and newer. It imports only modules that every interpreter has loaded or built in: any
+other name may be a module of the program, which an import here would hide or run.
 """

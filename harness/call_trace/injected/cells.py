@@ -1,4 +1,4 @@
-"""What of a call's arguments tells shapes apart: the shapes of arrays, and scalars."""
+"""Reads from a call's arguments what identifies its shape: shapes of arrays, and scalars."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 MOST = 1 << 63
 LONGEST = 80
-"""Characters of a text that is still a name of something."""
+"""The most characters of a string argument that is recorded."""
 
 
 class CellReader:
-    """Takes the cells of calls of one function; `names` are those of its arguments, in order."""
+    """Reads the cells of one function's calls; `names` are its arguments' names, in order."""
 
     def __init__(self, function: Any, wanted: tuple[tuple[int, str], ...] | None,
                  tally: Tally) -> None:
@@ -35,7 +35,7 @@ class CellReader:
             self._slots.append((place, given, defaults.get(given)))
 
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return the cells of a call, before it is made; None where they cannot be read."""
+        """Return the cells of a call, None if they cannot be read."""
         try:
             given = len(args)
             return tuple([_cell(args[place] if place < given else kwargs.get(name, default))
@@ -66,11 +66,9 @@ def _cell(value: Any) -> Any:
 
 
 def parameters(function: Any) -> tuple[list[str], list[str], dict[str, Any], bool]:
-    """Return a function's parameters: by place, by keyword only, their defaults, and whether it
-    takes any others by name.
+    """Return a function's positional and keyword-only parameters, defaults, and if it has **kwargs.
 
-    What inspect.signature says of functions and what wraps them; inspect itself imports much that
-    a program may have modules of its own for.
+    Does the same as inspect.signature, which imports modules that the program may shadow.
     """
     for _ in range(100):
         if not hasattr(function, "__wrapped__"):

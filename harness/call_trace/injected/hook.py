@@ -1,4 +1,4 @@
-"""Sees modules being loaded, and puts a counter around the function that is counted."""
+"""Watches module imports and wraps the counted function with a counter."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _hook = _Hook()
 
 
 def begin() -> None:
-    """Look at every module that is loaded from now on."""
+    """Start to watch every module import."""
     os.close(os.open(os.path.join(job.FOLDER, "begun"), os.O_CREAT | os.O_WRONLY, 0o600))
     for kind in (SourceFileLoader, SourcelessFileLoader, ExtensionFileLoader):
         _watch(kind)
@@ -74,7 +74,7 @@ def _is_source(file: str | None) -> bool:
 
 
 def _count(module: Any) -> None:
-    """Put a counter in the place of the function, which may be one of a class."""
+    """Replace the function, or a class's method, by one that counts."""
     tally, holder = _hook.tally, module
     *path, name = job.FUNCTION.split(".")
     for step in path:
@@ -91,7 +91,7 @@ def _count(module: Any) -> None:
 
 
 def _counted(function: Any) -> Any:
-    """Return a function that does what this one does and counts; None where that is not so."""
+    """Return a counting wrapper of a function, None if it cannot be wrapped."""
     flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
     if isinstance(function, type) or hasattr(function, "__getitem__") or not callable(function) \
             or flags & 0x280:  # a coroutine or an asynchronous generator
@@ -106,7 +106,7 @@ def _counted(function: Any) -> Any:
     tally.begin(read.names)
 
     def counted(*args: Any, **kwargs: Any) -> Any:
-        if hook.compiling():  # what counts would become a part of what is compiled
+        if hook.compiling():  # else torch.compile would compile the counter as well
             return function(*args, **kwargs)
         key = read.key(args, kwargs)
         result = function(*args, **kwargs)
@@ -118,7 +118,7 @@ def _counted(function: Any) -> Any:
 
 
 def _dress(counted: Any, function: Any) -> None:
-    """Give a function the looks of another, and what methods the other's type has."""
+    """Copy a function's metadata, and the public methods of its type, to the wrapper."""
     for name in KEPT:
         try:
             setattr(counted, name, getattr(function, name))

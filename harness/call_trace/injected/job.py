@@ -1,4 +1,4 @@
-"""What is counted; in a counted program there is another file in place of this one."""
+"""Describes what to count; in a counted program this file is replaced."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ FOLDER: str = ""
 """Where each process writes what it counted."""
 FILE: str = ""
 MODULE: str = ""
-"""By its dotted name, where no file is given."""
+"""The dotted module name, if no file is given."""
 FUNCTION: str = ""
 ARGS: tuple[tuple[int, str], ...] | None = None
-"""Arguments that tell shapes apart: place in the call (-1: by name alone) and name; None: all."""
+"""Arguments that identify a shape: position in the call (-1: by name alone) and name; None: all."""

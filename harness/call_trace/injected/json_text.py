@@ -1,4 +1,4 @@
-"""JSON, without the json that a program may have a module of its own for."""
+"""Writes JSON without the json module, which the program may shadow."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Found first on PYTHONPATH by every Python process of a counted program, before its first line.
+"""Starts the counting in every Python process of a counted program, before its first line.
 
-It hides itself: the path is as the program knows it, and the sitecustomize that would have been
-found without it runs in its place, with whatever that raises.
+Python finds this file first on PYTHONPATH. It hides itself: it restores the path and then runs the
+sitecustomize that Python would have found otherwise.
 """
 
 from __future__ import annotations
@@ -42,6 +42,6 @@ def _hand_over() -> None:
     spec.loader.exec_module(module)
 
 
-if os.path.isdir(os.path.join(HERE, "kopt_calls")):  # else it is where kopt has it installed
+if os.path.isdir(os.path.join(HERE, "kopt_calls")):  # false in kopt's own installation
     _count()
     _hand_over()

@@ -1,8 +1,7 @@
-"""Counts of one process, in two files that outlive it however it ends.
+"""Keeps one process's counts in two files, which survive however the process ends.
 
-One holds a line for what is known of the process and for each shape that it met, the other, which
-is mapped into memory, a number for each of these shapes: a call costs no more than an addition, and
-nothing has to be done at the end.
+One file has lines about the process and each shape that it met. The other is mapped into memory and
+has one number per shape. So a call costs an addition, and nothing is left to do at the end.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ if TYPE_CHECKING:
     from typing import Any
 
 UNREAD, OTHER = 0, 1
-"""Slots of calls whose arguments could not be read, and of all that are one too many."""
+"""The slots for calls with unreadable arguments, and for calls beyond the last slot."""
 FIRST, MOST = 2, 1 << 16
 ROOM = mmap.ALLOCATIONGRANULARITY
 MOST_NOTES = 20
-"""Of each kind."""
+"""The most notes of one kind."""
 
 
 class Tally:
-    """Adds up calls; whatever goes wrong with that becomes a note.
+    """Counts calls; an error while counting becomes a note.
 
-    Each thread has slots of its own, since adding one to a number is two steps. A fork begins anew.
+    Each thread has its own slots, because incrementing is not atomic. A fork starts from zero.
     """
 
     def __init__(self, folder: str) -> None:
@@ -46,7 +45,7 @@ class Tally:
         self._path = ""
 
     def begin(self, parameters: tuple[str, ...]) -> None:
-        """Put on record that the function was found, and which arguments are looked at."""
+        """Record that the function was found, and which arguments are read."""
         self._parameters = parameters
         if not self._path:
             self._open()
@@ -75,7 +74,7 @@ class Tally:
         return {None: UNREAD}
 
     def _slot(self, key: Any) -> int:
-        """Return where the calls of a shape that was not met yet are counted."""
+        """Return the slot of a new shape."""
         with self._lock:
             slot = self._used
             if slot >= MOST:
@@ -95,7 +94,7 @@ class Tally:
         self._map(0)
 
     def _map(self, number: int) -> None:
-        """Make room for more numbers, on the disk first: what is mapped must be there."""
+        """Map more numbers; the file grows first, because mapped pages must exist on the disk."""
         file = os.open(self._path + ".calls", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             if os.pwrite(file, bytes(ROOM), number * ROOM) < ROOM:
@@ -106,12 +105,12 @@ class Tally:
         self._views.append(memoryview(room).cast("Q"))
 
     def note(self, what: Exception | str) -> None:
-        """Keep what went wrong, to be told at the end."""
+        """Record an error or a remark, reported at the end."""
         text = what if isinstance(what, str) else f"{type(what).__name__}: {what}"
         self._once("note", text[:300])
 
     def elsewhere(self, file: str) -> None:
-        """Keep that another file of the same name was loaded."""
+        """Record that another file of the same name was loaded."""
         self._once("elsewhere", file)
 
     def _once(self, kind: str, text: str) -> None:
@@ -123,7 +122,7 @@ class Tally:
             if not self._path:
                 self._open()
             self._tell(kind, text=text)
-        except Exception:  # the disk is full, or the folder gone: nobody can be told
+        except Exception:  # the disk is full or the folder is gone
             return
 
     def _tell(self, kind: str, **told: Any) -> None:

@@ -71,8 +71,8 @@ def test_classes_weigh_what_their_shapes_are_called(lines: tuple[str, ...], of: 
 @pytest.mark.parametrize(("lines", "told"), [
     (("n,kk,calls", "100,1,3"), "target.weights: 'kk' is a dimension of no class (did you mean 'k"),
     (("n,zzz,calls", "100,1,3"), "target.weights: 'zzz' is a dimension of no class (known: n, k)"),
-    (("n,k,calls", "100,9,3"), "target.weights: the weights name no class: theirs are such as "
-                               "n=100 k=9, and a is n=100 k=1 (trace"),
+    (("n,k,calls", "100,9,3"), "target.weights: the weights name no class: they have shapes like "
+                               "n=100 k=9, but a is n=100 k=1 (trace"),
 ])
 def test_weights_of_other_shapes_are_refused(lines: tuple[str, ...], told: str,
                                              tmp_path: Path) -> None:
@@ -190,5 +190,5 @@ def test_a_campaign_whose_weights_name_no_row_ends_with_the_reason(tmp_path: Pat
     setup = campaigns.campaigns.create(tmp_path / "w", command(tmp_path, "m,n,calls\n1,1,1\n"))
     campaigns.run(setup)
     ended = campaigns.campaign(setup)
-    assert "the weights name no row of the benchmark: theirs are such as m=1 n=1" in ended.reason
+    assert "the weights name no row of the benchmark: they have shapes like m=1 n=1" in ended.reason
     assert ended.speedup is None

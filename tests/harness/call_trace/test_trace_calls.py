@@ -130,7 +130,7 @@ def test_dimensions_that_no_argument_shows_are_left_out(tmp_path: Path) -> None:
         {"name": "x", "dtype": "float32", "shape": ["2*m", "n+1", "width+1"]}]})
     done = trace(none)
     assert done.returncode == 2 and told(done).startswith(
-        "args: no argument shows a dimension of the classes as it is: m, n, width (")
+        "args: no argument shows a dimension of the classes directly: m, n, width (")
 
 
 def test_the_most_called_shapes_are_kept_where_there_are_too_many() -> None:

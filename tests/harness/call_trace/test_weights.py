@@ -35,22 +35,22 @@ FAULTS = [
     ("m,calls\n", "calls.csv: has a header and no rows"),
     ("m,n\n1,2\n", "calls.csv: has no column 'calls' (it has m, n)"),
     ("m,Calls\n1,2\n", "calls.csv: has no column 'calls' (it has m, Calls)"),
-    ("calls\n2\n", "calls.csv: has no column that tells shapes apart ("),
+    ("calls\n2\n", "calls.csv: has no column for a dimension ("),
     ("m,m,calls\n1,2,3\n", "calls.csv: has the column 'm' twice"),
-    ("m,calls\n1,2\n2,-3\n", "calls.csv:3: calls is '-3', no number above zero ("),
-    ("m,calls\n1,nan\n", "calls.csv:2: calls is 'nan', no number above zero ("),
-    ("m,calls\n1,inf\n", "calls.csv:2: calls is 'inf', no number above zero ("),
-    ("m,calls\n1,0\n", "calls.csv:2: calls is '0', no number above zero (leave out what is never"),
-    ("m,calls\n1,\n", "calls.csv:2: calls is empty, no number above zero ("),
+    ("m,calls\n1,2\n2,-3\n", "calls.csv:3: calls is '-3', not a number above zero ("),
+    ("m,calls\n1,nan\n", "calls.csv:2: calls is 'nan', not a number above zero ("),
+    ("m,calls\n1,inf\n", "calls.csv:2: calls is 'inf', not a number above zero ("),
+    ("m,calls\n1,0\n", "calls.csv:2: calls is '0', not a number above zero (leave out shapes"),
+    ("m,calls\n1,\n", "calls.csv:2: calls is empty, not a number above zero ("),
     ("m,calls\n1,1\n2,1e308\n", "calls.csv:3: calls is '1e308', not between 1e-18 and 1e+18 ("),
     ("m,calls\n1,5e-324\n", "calls.csv:2: calls is '5e-324', not between 1e-18 and 1e+18 ("),
-    ("m,calls\n1,many\n", "calls.csv:2: calls is 'many', no number above zero ("),
-    ("m,calls\n1,1_0\n", "calls.csv:2: calls is '1_0', no number above zero ("),
-    ("m,calls\n1,2,3\n", "calls.csv:2: has 3 cells, and there are 2 columns"),
-    ("m,calls\n1\n", "calls.csv:2: has 1 cells, and there are 2 columns"),
-    ("m,n,calls\n1,2,3\n\n1,2,4\n", "calls.csv:4: m=1 n=2 is there already, in line 2 (add up"),
-    ("m,calls\n64,1\n64.0,2\n", "calls.csv:3: m=64.0 is there already, in line 2 ("),
-    ("m,calls\n\"1,2\n", "calls.csv: is no CSV: unexpected end of data ("),
+    ("m,calls\n1,many\n", "calls.csv:2: calls is 'many', not a number above zero ("),
+    ("m,calls\n1,1_0\n", "calls.csv:2: calls is '1_0', not a number above zero ("),
+    ("m,calls\n1,2,3\n", "calls.csv:2: has 3 cells, but there are 2 columns"),
+    ("m,calls\n1\n", "calls.csv:2: has 1 cells, but there are 2 columns"),
+    ("m,n,calls\n1,2,3\n\n1,2,4\n", "calls.csv:4: m=1 n=2 is also in line 2 (add up"),
+    ("m,calls\n64,1\n64.0,2\n", "calls.csv:3: m=64.0 is also in line 2 ("),
+    ("m,calls\n\"1,2\n", "calls.csv: is not CSV: unexpected end of data ("),
     ("m,calls\n" + "".join(f"{n},1\n" for n in range(4097)), "calls.csv: has more than 4096 rows"),
     ("m,calls\n" + "1" * (4 << 20), "calls.csv: is larger than 4 MiB ("),
 ]
@@ -73,7 +73,7 @@ def test_the_most_calls_of_the_most_rows_still_add_up() -> None:
 
 
 def test_bytes_that_are_no_text_are_told() -> None:
-    with pytest.raises(InputError, match="is no CSV: 'utf-8' codec"):
+    with pytest.raises(InputError, match="is not CSV: 'utf-8' codec"):
         weights_csv.parse(b"m,calls\n\xff,1\n", "calls.csv")
 
 
@@ -173,8 +173,8 @@ def test_weights_that_name_no_row_are_refused_by_the_full_benchmark_alone() -> N
     with pytest.raises(InputError) as caught:
         run_pairs.expect_named(wanted, found, wanted.full)
     assert str(caught.value) == (
-        "target.weights: the weights name no row of the benchmark: theirs are such as m=7, and its "
-        "are such as m=1 n=1 (trace the shapes that are measured)")
+        "target.weights: the weights name no row of the benchmark: they have shapes like m=7, but "
+        "its are such as m=1 n=1 (trace the shapes that are measured)")
 
 
 def test_a_column_that_the_benchmark_has_not_is_told() -> None:
