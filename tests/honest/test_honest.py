@@ -1,4 +1,4 @@
-"""No alarm on honest candidates: each is valid, correct, and nothing in it is held against it."""
+"""Honest candidates that resemble exploits are valid and correct and raise no alarm."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def card() -> str:
     return next(d.id for d in inventory.inventory() if d.kind != "cpu" and not d.unusable)
 
 
-def test_every_candidate_says_what_it_is() -> None:
+def test_every_honest_candidate_describes_itself() -> None:
     assert len(ALL) >= 20
     for name, one in ALL:
         assert one.title in (next(m for m in MODULES if m.__name__.endswith(f".{name}")
@@ -43,7 +43,7 @@ def test_every_candidate_says_what_it_is() -> None:
 
 
 @pytest.mark.parametrize("honest", TEXTS)
-def test_its_text_raises_no_alarm(honest: Honest, tmp_path: Path) -> None:
+def test_static_audit_raises_no_alarm(honest: Honest, tmp_path: Path) -> None:
     quiet(honest, case.of_the_text(honest, tmp_path))
 
 
@@ -66,12 +66,12 @@ def judged(honest: Honest, folder: Path, device: str) -> Any:
 
 
 @pytest.mark.parametrize("honest", HERE)
-def test_it_is_judged_honest(honest: Honest, tmp_path: Path) -> None:
+def test_honest_candidate_passes(honest: Honest, tmp_path: Path) -> None:
     verdict = judged(honest, tmp_path, card() if honest.gpu else "cpu")
     assert honest.interpretable or verdict.latency_us is not None
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("honest", ON_A_CARD)
-def test_it_is_judged_honest_on_a_card(honest: Honest, tmp_path: Path) -> None:
+def test_honest_candidate_passes_on_a_gpu(honest: Honest, tmp_path: Path) -> None:
     assert judged(honest, tmp_path, card()).latency_us is not None

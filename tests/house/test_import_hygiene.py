@@ -1,4 +1,4 @@
-"""No module of kopt loads a framework when it is imported; also a script, for `make lint`."""
+"""No module of kopt imports a framework at import time; also a script, for `make lint`."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def culprits() -> list[str]:
     return [f"{name} loads {', '.join(heavy)}" for name, heavy in found.items() if heavy]
 
 
-def test_no_module_loads_a_framework() -> None:
+def test_no_module_imports_a_framework() -> None:
     assert culprits() == []
 
 
-def test_a_culprit_would_be_found() -> None:
+def test_framework_import_would_be_detected() -> None:
     assert loaded_by(["numpy"]) == ["numpy"]
 
 

@@ -1,4 +1,4 @@
-"""The set-up script: silent when there is nothing to do, one line when something is missing."""
+"""The set-up script is silent when nothing is to do, and reports a problem in one line."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def setup(clone: Path, profile: str = "demo", **env: str) -> tuple[int, str, str
     return done.returncode, done.stdout, done.stderr
 
 
-def test_what_is_missing_is_told_in_one_line(clone: Path) -> None:
+def test_missing_tool_is_reported_in_one_line(clone: Path) -> None:
     assert setup(clone) == (3, "", "kopt: git is not installed: install git and run make again\n")
     give(clone, "git")
     code, _, errors = setup(clone)
@@ -73,7 +73,7 @@ EOF
         chmod +x .venv/bin/python""")
 
 
-def test_a_failing_pip_is_one_line_with_its_reason(clone: Path) -> None:
+def test_failing_pip_is_reported_in_one_line(clone: Path) -> None:
     fake_python(clone, "echo ERROR: No matching distribution >&2; exit 1")
     code, output, errors = setup(clone)
     assert code == 3
@@ -82,7 +82,7 @@ def test_a_failing_pip_is_one_line_with_its_reason(clone: Path) -> None:
     assert errors.count("\n") == 1
 
 
-def test_a_set_up_checkout_stays_silent_until_what_it_needs_changes(clone: Path) -> None:
+def test_setup_is_silent_until_requirements_change(clone: Path) -> None:
     fake_python(clone, "echo ran >> ran")
     assert setup(clone)[0] == 0
     assert setup(clone) == (0, "", "")

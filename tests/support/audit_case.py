@@ -1,4 +1,4 @@
-"""Trees of sources to audit: a baseline, and a candidate that changes some files of it."""
+"""Source trees to audit: a baseline, and a candidate that changes some files."""
 
 from __future__ import annotations
 

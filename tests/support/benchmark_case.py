@@ -1,4 +1,4 @@
-"""A small project with a benchmark of its own that writes a CSV, judged by the real harness."""
+"""A small project whose own benchmark writes a CSV, judged by the real harness."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small C kernels judged by the real harness: an incumbent, and candidates good and hostile."""
+"""Small C kernels judged by the real harness: an incumbent, and good and hostile candidates."""
 
 from __future__ import annotations
 

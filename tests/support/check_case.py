@@ -1,4 +1,4 @@
-"""The checking half of a verdict alone: what running shows; nothing is read or timed."""
+"""Runs only the correctness half of a verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A campaign's host whose wall clock stands still: what two runs record differs by nothing else."""
+"""A campaign host with a frozen wall clock, so that the records of two runs can be compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the real `kopt` in a process of its own, on journals that real writers made."""
+"""Runs the real `kopt` command in a process, on journals written by real writers."""
 
 from __future__ import annotations
 

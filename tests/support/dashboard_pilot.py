@@ -1,4 +1,4 @@
-"""Driving the real app without a terminal: wait for what is shown, never for time to pass."""
+"""Drives the real app without a terminal; waits for content, never for time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real pseudo-terminal around a real dashboard process: what it paints, when, how many bytes."""
+"""A real dashboard process on a pseudo-terminal: what it paints, when, and how many bytes."""
 
 from __future__ import annotations
 

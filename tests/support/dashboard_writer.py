@@ -1,4 +1,4 @@
-"""A process that writes a campaign's journal at a realistic pace: the dashboard's live source.
+"""A process that writes a campaign's journal at a realistic pace.
 
 Four slots tick twice a second; every two seconds one ends with a verdict and a decision.
 """

@@ -1,4 +1,4 @@
-"""The command's own entry in this process, for cases that are many and end before a harness starts.
+"""Calls the command's entry in this process, for many cases that end before a harness starts.
 
 What is printed is held against the contract of `--json`: one document, and the exit code says the
 same.

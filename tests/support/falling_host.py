@@ -1,4 +1,4 @@
-"""A campaign's host on a machine where kernels of one candidate fall behind once they are kept."""
+"""A campaign host on a machine where one candidate becomes slower after it is kept."""
 
 from __future__ import annotations
 

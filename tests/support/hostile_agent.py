@@ -1,4 +1,4 @@
-"""What a `cli` worker might do to a campaign, by name; started in its worktree."""
+"""Attacks that a `cli` worker might try, by name; started in its worktree."""
 
 import os
 import re

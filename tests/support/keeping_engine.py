@@ -1,4 +1,4 @@
-"""What an engine does after a start: take the campaign, recover, keep what is not kept yet."""
+"""The start of an engine: take the campaign, recover, finish pending keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small kernels of our own, judged by the real harness in real processes."""
+"""Small kernels judged by the real harness in real processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents for tests of budgets and stagnation: what they change, and how they end."""
+"""Agents for tests of budgets and stagnation: what they change, and how they exit."""
 
 from __future__ import annotations
 

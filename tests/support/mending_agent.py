@@ -1,4 +1,4 @@
-"""An agent whose kernel is wrong, does not compile, and is right, attempt by attempt.
+"""An agent whose kernel is wrong, then does not compile, then is right.
 
 It leaves a header in a cache folder, and must be told that this was left out.
 

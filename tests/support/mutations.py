@@ -1,4 +1,4 @@
-"""Deterministic mutations of small documents: of their values, and of their bytes."""
+"""Deterministic mutations of the values and bytes of small documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watching real processes from tests: find them by a mark, wait for a state with a deadline."""
+"""Finds real processes by a mark and waits for their state with a deadline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole campaign in a journal: a gain and then six regressions, at its end."""
+"""A whole campaign in a journal: a gain, then six regressions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real git repositories for tests, made with plain git and not with the code under test."""
+"""Real git repositories for tests, made with plain git."""
 
 from __future__ import annotations
 

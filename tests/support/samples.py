@@ -1,4 +1,4 @@
-"""Small, valid records for tests that are not about their contents."""
+"""Small valid records for tests that do not depend on their contents."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Processes with torch imported, one of each kind for all tests of a worker: an import is seconds.
-"""
+"""One zygote per kind for all tests of a worker, because importing torch takes seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small C kernel whose best tile depends on the context, and a benchmark that counts its steps.
+"""A small C kernel whose best tile depends on the context, and a benchmark that counts steps.
 
 What the benchmark reports is the kernel's own count of steps, so that no machine's noise decides.
 """

@@ -1,4 +1,4 @@
-"""Tables as benchmarks of paged attention decode write them, with behaviour that is known."""
+"""Result tables of paged-attention benchmarks with known behaviour."""
 
 from __future__ import annotations
 

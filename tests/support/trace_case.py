@@ -1,4 +1,4 @@
-"""A project of a Python kernel, and `kopt trace` on programs that call it."""
+"""A project with a Python kernel, and `kopt trace` on programs that call it."""
 
 from __future__ import annotations
 

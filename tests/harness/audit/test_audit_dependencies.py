@@ -1,4 +1,4 @@
-"""The dependency audit: what a candidate needs and the baseline does not have is rejected."""
+"""New dependencies of a candidate are rejected; those of the baseline are not."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_new_dependency_is_rejected(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_what_is_there_already_is_no_dependency(tmp_path: Path, name: str) -> None:
+def test_existing_dependency_is_not_new(tmp_path: Path, name: str) -> None:
     language, candidate, baseline = SAME[name]
     assert new_dependencies(target(language), *trees(tmp_path, candidate, baseline)) == []
 
@@ -125,14 +125,14 @@ def test_what_is_there_already_is_no_dependency(tmp_path: Path, name: str) -> No
     ("-lopenblas", {"task.yaml": "build: [-O3, -lopenblas]\n"}, False),
     ("vendor/fast.a", {}, True), ("vendor/fast.a", {"vendor/fast.a": b"!<arch>\n"}, False),
     ("/usr/lib/libfast.so.1", {}, True)])
-def test_a_library_of_the_build_must_be_the_baselines(
+def test_newly_linked_library_is_rejected(
         tmp_path: Path, flag: str, baseline: Files, rejected: bool) -> None:
     wanted = target("c", build=("-O3", flag))
     found = new_dependencies(wanted, *trees(tmp_path, {}, baseline))
     assert bool(found) is rejected
 
 
-def test_a_link_out_of_the_project_is_rejected(tmp_path: Path) -> None:
+def test_symlink_out_of_the_project_is_rejected(tmp_path: Path) -> None:
     candidate, baseline = trees(tmp_path, {})
     os.symlink("/usr/lib/libblas.so", candidate / "inside.txt")
     os.symlink("kernel.py", candidate / "again.py")
@@ -140,6 +140,6 @@ def test_a_link_out_of_the_project_is_rejected(tmp_path: Path) -> None:
     assert len(found) == 1 and "inside.txt" in found[0].detail and "again" not in found[0].detail
 
 
-def test_git_is_no_part_of_a_tree(tmp_path: Path) -> None:
+def test_git_folder_is_not_part_of_a_tree(tmp_path: Path) -> None:
     both = trees(tmp_path, {".git/objects/pack/a.bin": b"\0\1"})
     assert new_dependencies(target(), *both) == []

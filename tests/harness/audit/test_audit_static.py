@@ -1,4 +1,4 @@
-"""The static audit: hostile sources are found, honest ones left alone, no text makes it raise."""
+"""The static audit reports hostile sources, ignores honest ones and never raises."""
 
 from __future__ import annotations
 
@@ -354,7 +354,7 @@ def audit(folder: Path, language: str, source: str) -> list[Finding]:
 
 
 @pytest.mark.parametrize("name", HOSTILE_PYTHON)
-def test_hostile_python_is_found(tmp_path: Path, name: str) -> None:
+def test_hostile_python_is_reported(tmp_path: Path, name: str) -> None:
     source, rule, severity = HOSTILE_PYTHON[name]
     found = audit(tmp_path, "triton", source)
     assert (rule, severity) in {(f.rule, f.severity) for f in found}, found
@@ -362,45 +362,45 @@ def test_hostile_python_is_found(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE_C)
-def test_hostile_c_is_found(tmp_path: Path, name: str) -> None:
+def test_hostile_c_is_reported(tmp_path: Path, name: str) -> None:
     source, rule, severity = HOSTILE_C[name]
     found = audit(tmp_path, "c", source)
     assert (rule, severity) in {(f.rule, f.severity) for f in found}, found
 
 
 @pytest.mark.parametrize("name", HONEST_PYTHON)
-def test_honest_python_is_left_alone(tmp_path: Path, name: str) -> None:
+def test_honest_python_raises_no_finding(tmp_path: Path, name: str) -> None:
     found = audit(tmp_path, "triton", HONEST_PYTHON[name])
     assert worst(found) in ("", "note"), found
 
 
 @pytest.mark.parametrize("name", HONEST_C)
-def test_honest_c_is_left_alone(tmp_path: Path, name: str) -> None:
+def test_honest_c_raises_no_finding(tmp_path: Path, name: str) -> None:
     found = audit(tmp_path, "c", HONEST_C[name])
     assert worst(found) in ("", "note"), found
 
 
 @pytest.mark.parametrize("name", [n for n in HOSTILE_PYTHON if n != "no Python"])
-def test_what_the_baseline_does_already_is_no_finding(tmp_path: Path, name: str) -> None:
+def test_pattern_in_baseline_is_not_reported(tmp_path: Path, name: str) -> None:
     source = HOSTILE_PYTHON[name][0]
     edited = {"kernel.py": source + "\n# another line\nTILE = 4\n"}
     assert static(target(), *trees(tmp_path, edited, {"kernel.py": source})) == []
 
 
-def test_code_that_moves_to_another_file_is_not_new(tmp_path: Path) -> None:
+def test_moved_code_is_not_new(tmp_path: Path) -> None:
     old = {"kernel.py": triton(head="import time\nt = time.time()")}
     new = {"kernel.py": triton(head="import helper"), "helper.py": "import time\nt = time.time()\n"}
     assert static(target(), *trees(tmp_path, new, old)) == []
 
 
-def test_a_second_use_is_new(tmp_path: Path) -> None:
+def test_second_use_of_a_pattern_is_new(tmp_path: Path) -> None:
     old = {"kernel.py": triton(head="import time\nt = time.time()")}
     new = {"kernel.py": triton("u = time.time()", "import time\nt = time.time()")}
     found = static(target(), *trees(tmp_path, new, old))
     assert [f.rule for f in found] == ["timing"] and "u = time.time()" in found[0].detail
 
 
-def test_a_helper_file_is_audited_as_well(tmp_path: Path) -> None:
+def test_helper_file_is_audited(tmp_path: Path) -> None:
     new = {"kernel.py": triton(head="import helper"), "helper.py": "import gc\ngc.get_objects()\n",
            "inc/fast.inc": "int f(void) { return fork(); }\n",
            "native.c": '#include "inc/fast.inc"\n'}
@@ -408,25 +408,25 @@ def test_a_helper_file_is_audited_as_well(tmp_path: Path) -> None:
     assert {"frame-walk", "threads"} <= rules
 
 
-def test_a_module_in_the_place_of_torch_is_rejected(tmp_path: Path) -> None:
+def test_module_that_shadows_torch_is_rejected(tmp_path: Path) -> None:
     for path, expected in (("torch.py", True), ("sitecustomize.py", True),
                            ("torch/__init__.py", True), ("mine/time.py", False)):
         found = static(target(), *trees(tmp_path / path.replace("/", "_"), {path: "x = 1\n"}))
         assert (("patched", "reject") in {(f.rule, f.severity) for f in found}) is expected
 
 
-def test_a_python_target_may_use_the_library(tmp_path: Path) -> None:
+def test_python_target_may_call_libraries(tmp_path: Path) -> None:
     found = audit(tmp_path, "python", triton("y = torch.matmul(x, weight) @ x"))
     assert found == []
 
 
-def test_details_carry_no_markup_and_stay_short(tmp_path: Path) -> None:
+def test_finding_details_are_plain_and_short(tmp_path: Path) -> None:
     source = triton(head="exec('\x1b[31m" + "a" * 5000 + "')\n" * 50)
     for finding in audit(tmp_path, "triton", source):
         assert "\x1b" not in finding.detail and len(finding.detail) <= 700
 
 
-def test_deep_and_long_sources_are_flagged_or_read(tmp_path: Path) -> None:
+def test_deep_and_long_sources_never_raise(tmp_path: Path) -> None:
     for index, text in enumerate(("x = " + "(" * 150 + ")" * 150, "x = " + "-" * 50_000 + "1",
                                   "x = " + "+".join("a" * 1 for _ in range(3000)),
                                   "x = a" + ".b" * 5000, "#" * (3 << 20))):
@@ -437,7 +437,7 @@ def test_deep_and_long_sources_are_flagged_or_read(tmp_path: Path) -> None:
         assert "too large" in found[0].detail
 
 
-def test_a_link_or_a_pipe_in_the_tree_is_not_opened(tmp_path: Path) -> None:
+def test_links_and_pipes_in_the_tree_are_not_opened(tmp_path: Path) -> None:
     candidate, baseline = trees(tmp_path, {})
     os.mkfifo(candidate / "pipe.py")
     (candidate / "link.py").symlink_to("/etc/passwd")
@@ -455,7 +455,7 @@ def configured(folder: Path, wanted: Target) -> str | None:
 
 @pytest.mark.parametrize("name", sorted(p.parent.name for p in EXAMPLES.glob("*/task.yaml")))
 @pytest.mark.parametrize("changed", [False, True], ids=["itself", "knobs"])
-def test_the_examples_raise_nothing(tmp_path: Path, name: str, changed: bool) -> None:
+def test_examples_raise_no_finding(tmp_path: Path, name: str, changed: bool) -> None:
     wanted = load(EXAMPLES / name / "task.yaml")
     files = {p.name: p.read_bytes() for p in (EXAMPLES / name).iterdir() if p.is_file()}
     source = configured(EXAMPLES / name, wanted)
@@ -481,7 +481,7 @@ ANY = st.one_of(st.binary(max_size=300), st.text(max_size=200).map(
 
 @settings(max_examples=60, deadline=None)
 @given(source=ANY, other=ANY)
-def test_no_source_makes_the_audit_raise(source: bytes, other: bytes) -> None:
+def test_audit_never_raises_on_any_source(source: bytes, other: bytes) -> None:
     for language in ("triton", "c"):
         with TemporaryDirectory() as folder:
             files = {"kernel.py": source, "kernel.c": source, "other.py": other, "other.h": other,
@@ -496,10 +496,10 @@ def test_no_source_makes_the_audit_raise(source: bytes, other: bytes) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(text=st.one_of(st.text(max_size=300), WORDS))
-def test_the_tokenizer_takes_any_text(text: str) -> None:
+def test_tokenizer_accepts_any_text(text: str) -> None:
     assert all(token.line >= 1 for token in tokens(text))
 
 
-def test_the_tokenizer_is_linear() -> None:
+def test_tokenizer_runs_in_linear_time() -> None:
     for text in ('R"(' * 200_000, "/*" * 300_000, '"' * 300_000, "\\\n" * 300_000, "(" * 300_000):
         assert len(tokens(text)) <= 400_001

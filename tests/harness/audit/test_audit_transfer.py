@@ -1,4 +1,4 @@
-"""The over-fitting audit: what a memo recognises decides whether its gain is real."""
+"""What a cache recognises decides whether a gain carries over to real use."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def audit(folder: Path, source: str, of: Target | None = None, **more: object) -
 
 
 @pytest.mark.parametrize("name", PYTHON)
-def test_bucket_and_decision(tmp_path: Path, name: str) -> None:
+def test_transfer_bucket_decides_acceptance(tmp_path: Path, name: str) -> None:
     source, bucket, decision, severity = PYTHON[name]
     audited = audit(tmp_path, source)
     assert (audited.bucket, audited.decision) == (bucket, decision), audited
@@ -87,20 +87,20 @@ def test_bucket_and_decision(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", C_SOURCES)
-def test_c_keeps_pointers(tmp_path: Path, name: str) -> None:
+def test_pointers_kept_in_c_are_found(tmp_path: Path, name: str) -> None:
     source, bucket, severity = C_SOURCES[name]
     audited = audit(tmp_path, source, target("c"))
     found = audited.finding()
     assert (audited.bucket, found.severity if found else None) == (bucket, severity), audited
 
 
-def test_fewer_launches_are_fusion(tmp_path: Path) -> None:
+def test_fewer_launches_count_as_fusion(tmp_path: Path) -> None:
     two = triton("norm_kernel[(rows,)](x, weight, out, cols, BLOCK=64)")
     fused = transfer(target(), *trees(tmp_path, {"kernel.py": TRITON}, {"kernel.py": two}))
     assert (fused.bucket, fused.decision) == ("K3", "ACCEPT-as-real")
 
 
-def test_the_section_names_the_key_and_the_arguments(tmp_path: Path) -> None:
+def test_transfer_names_cache_key_and_arguments(tmp_path: Path) -> None:
     audited = audit(tmp_path, triton(entry=WEIGHTS))
     assert any(key.startswith("kernel.py:") and "if key not in _packed" in key
                for key in audited.cache_keys)
@@ -109,7 +109,7 @@ def test_the_section_names_the_key_and_the_arguments(tmp_path: Path) -> None:
     assert from_json(to_json(audited), Transfer) == audited
 
 
-def test_named_weights_overrule_the_guess(tmp_path: Path) -> None:
+def test_declared_weights_override_names(tmp_path: Path) -> None:
     wanted = target(args=(Arg(name="a", dtype="float32", shape=("m", "n")),
                           Arg(name="b", dtype="float32", shape=("n",)),
                           Arg(name="c", dtype="float32", shape=("m", "n"), role="output")))
@@ -119,7 +119,7 @@ def test_named_weights_overrule_the_guess(tmp_path: Path) -> None:
     assert audit(tmp_path / "3", source, weights=()).decision == "REJECT-as-overfit"
 
 
-def test_a_cache_of_the_baseline_is_not_the_candidates_gain(tmp_path: Path) -> None:
+def test_cache_in_baseline_is_not_counted(tmp_path: Path) -> None:
     base = triton("if id(x) in _c: return", "_c = {}")
     audited = transfer(target(), *trees(tmp_path, {"kernel.py": base + "\nTILE = 4\n"},
                                         {"kernel.py": base}))
@@ -141,7 +141,7 @@ def steps(weight: int, other: int, count: int = 8) -> list[TraceStep]:
     (TRITON + "\n", steps(1, 0), "W1", "ACCEPT-with-asterisk"),
     (TRITON + "\n", steps(0, 0), "K1", "ACCEPT-as-real"),
 ], ids=["weights hit", "weights never hit", "others hit", "hidden memo", "hidden weights", "none"])
-def test_a_trace_overrules_the_text(tmp_path: Path, source: str, trace: list[TraceStep],
+def test_trace_overrides_static_audit(tmp_path: Path, source: str, trace: list[TraceStep],
                                     bucket: str, decision: str) -> None:
     audited = audit(tmp_path, source, trace=trace)
     assert (audited.bucket, audited.decision) == (bucket, decision), audited
@@ -161,7 +161,7 @@ SKEWED = {
 
 
 @pytest.mark.parametrize("name", SKEWED)
-def test_grouped_ops_count_on_no_group_size(tmp_path: Path, name: str) -> None:
+def test_assumed_group_sizes_are_reported(tmp_path: Path, name: str) -> None:
     source, assumed = SKEWED[name]
     audited = audit(tmp_path / "grouped", source, replace(target(), op="moe_gemm"))
     assert bool(audited.skew) is assumed, audited
@@ -174,7 +174,7 @@ def test_grouped_ops_count_on_no_group_size(tmp_path: Path, name: str) -> None:
     ("scale_w", True), ("w_scale", True), ("wq", True), ("qweight", True), ("x", False),
     ("a", False), ("window", False), ("grad_out", False), ("row", False), ("scale_a", False),
     ("topk_ids", False)])
-def test_weights_are_guessed_by_name(name: str, weight: bool) -> None:
+def test_weights_are_recognised_by_name(name: str, weight: bool) -> None:
     assert looks_like_weight(name) is weight
 
 
@@ -193,7 +193,7 @@ MEMO = "static const float *last;\nvoid f(const float *{0}) {{ if ({0} != last) 
     ({}, None, False),
 ], ids=["C", "Triton", "two files", "weights", "who knows what", "the same in Python", "no source",
         "unreadable", "nothing"])
-def test_a_project_of_which_no_arguments_are_known(tmp_path: Path, files: dict[str, str | bytes],
+def test_project_without_declared_arguments_is_audited(tmp_path: Path, files: dict[str, str | bytes],
                                                    bucket: str | None, flagged: bool) -> None:
     found, carried = benchmark_transfer.audit("norm", *trees(tmp_path, files))
     assert (carried.bucket if carried else None) == bucket, (carried, found)

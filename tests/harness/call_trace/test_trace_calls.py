@@ -1,4 +1,4 @@
-"""`kopt trace` on real programs: what it counts, and what the score makes of it."""
+"""`kopt trace` counts the calls of real programs by shape, and the score uses the counts."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ PROGRAMS: list[tuple[str, str, dict[tuple[str, ...], int]]] = [
 
 @pytest.mark.parametrize(("program", "calls"), [one[1:] for one in PROGRAMS],
                          ids=[one[0] for one in PROGRAMS])
-def test_calls_are_counted_by_shape(program: str, calls: dict[tuple[str, ...], int],
+def test_calls_are_counted_per_shape(program: str, calls: dict[tuple[str, ...], int],
                                     tmp_path: Path) -> None:
     assert counted(project(tmp_path / "p", program=START + program)) == calls
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_all_processes_count(method: str, tmp_path: Path) -> None:
+def test_calls_of_all_processes_are_counted(method: str, tmp_path: Path) -> None:
     """Workers of a pool are killed by a signal when it is left."""
     program = START + (
         "import multiprocessing\n"
@@ -67,7 +67,7 @@ def test_all_processes_count(method: str, tmp_path: Path) -> None:
         KIND: 51, ("2", "4", "4"): 7, ("1", "1", "4"): 5}
 
 
-def test_the_source_is_found_through_a_link(tmp_path: Path) -> None:
+def test_source_is_found_through_a_symlink(tmp_path: Path) -> None:
     manifest = project(tmp_path / "p", program=START.replace("kernel", "linked") + TWO)
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "linked.py").symlink_to(manifest.parent / "kernel.py")
@@ -75,7 +75,7 @@ def test_the_source_is_found_through_a_link(tmp_path: Path) -> None:
         == {KIND: 1}
 
 
-def test_arrays_of_numpy_and_its_scalars(tmp_path: Path) -> None:
+def test_numpy_arrays_and_scalars_are_counted(tmp_path: Path) -> None:
     program = START + ("import numpy as np\nx = np.zeros((2, 3))\n"
                        "scale(x, x, np.int32(4)); scale(x.T, x.T, np.float64(4)); scale(x, x)\n")
     assert counted(project(tmp_path / "p", program=program)) == {KIND: 2, ("3", "2", "4"): 1}
@@ -86,7 +86,7 @@ def test_arrays_of_numpy_and_its_scalars(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("of", "calls"), [
     ("kernel.py:Model.forward", {("5", "6", "1"): 1}), ("kernel:scale", {KIND: 1}),
     ("other.py:scaled", {("7", "7", "2"): 1})])
-def test_another_function_with_the_same_arguments(of: str, calls: dict[tuple[str, ...], int],
+def test_other_function_with_same_arguments_is_not_counted(of: str, calls: dict[tuple[str, ...], int],
                                                   tmp_path: Path) -> None:
     task = {"language": "c", "source": "scale.c", "returns": False}
     manifest = project(tmp_path / "p", task=task,
@@ -107,7 +107,7 @@ def notes(manifest: Path) -> str:
     return "\n".join(answer(trace(manifest, "--json"))["notes"])
 
 
-def test_what_is_odd_is_told(tmp_path: Path) -> None:
+def test_unusual_calls_are_reported(tmp_path: Path) -> None:
     said = notes(project(tmp_path / "p", program=START + TWO + (
         "class Bad:\n    @property\n    def shape(self): raise RuntimeError('not \\x1b[1mnow')\n"
         "scale(A(2, 3, 1), A(2, 3)); scale(None, A(2, 3)); scale(3, A(2, 3))\n"
@@ -119,7 +119,7 @@ def test_what_is_odd_is_told(tmp_path: Path) -> None:
     assert "RuntimeError: not now" in said
 
 
-def test_dimensions_that_no_argument_shows_are_left_out(tmp_path: Path) -> None:
+def test_hidden_dimensions_are_left_out(tmp_path: Path) -> None:
     task = {"args": [{"name": "x", "dtype": "float32", "shape": ["m", "n + 1"]},
                      {"name": "out", "dtype": "float32", "shape": ["m", "n + 1"], "role": "output"},
                      {"name": "w", "dtype": "int64", "value": "width - 1"}]}
@@ -133,7 +133,7 @@ def test_dimensions_that_no_argument_shows_are_left_out(tmp_path: Path) -> None:
         "args: no argument shows a dimension of the classes directly: m, n, width (")
 
 
-def test_the_most_called_shapes_are_kept_where_there_are_too_many() -> None:
+def test_most_called_shapes_are_kept_at_the_limit() -> None:
     seen = tuple(CallCount(cells={"m": n, "name": "x" * 70, "big": (n,)}, calls=n + 1)
                  for n in range(5000))
     table = shapes.of_command(None, Counts(seen=seen))
@@ -146,7 +146,7 @@ def test_the_most_called_shapes_are_kept_where_there_are_too_many() -> None:
                           "most called ones")
 
 
-def test_texts_of_any_kind_come_back_from_the_file() -> None:
+def test_any_text_survives_the_file() -> None:
     odd = ("a,b", '"', "\x1b[1mred", " x ", "line\nline", "", "nan", "1_0", "64.0", "é", "\ud800")
     table = shapes.of_command(None, Counts(seen=tuple(
         CallCount(cells={"a": text, "b": float(n)}, calls=1) for n, text in enumerate(odd))))
@@ -158,7 +158,7 @@ def test_texts_of_any_kind_come_back_from_the_file() -> None:
 
 # the score
 
-def test_a_verdict_has_what_was_counted(tmp_path: Path) -> None:
+def test_verdict_uses_counted_weights(tmp_path: Path) -> None:
     manifest = project(tmp_path / "p", program=START + TWO * 3 + "scale(A(8, 8), A(8, 8))\n",
                        target={"kind": "kernel", "task": "task.yaml", "weights": "shapes.csv"})
     assert answer(trace(manifest, "--json", "--output", "shapes.csv"))["weights"] == "shapes.csv"
@@ -166,7 +166,7 @@ def test_a_verdict_has_what_was_counted(tmp_path: Path) -> None:
         assert [one.weight for one in direct.target.classes] == [3.0, 1.0] and not direct.notes
 
 
-def test_shapes_that_are_no_class_are_told(tmp_path: Path) -> None:
+def test_shapes_without_a_class_are_reported(tmp_path: Path) -> None:
     found = answer(trace(project(tmp_path / "p", program=START + "scale(A(9, 9), A(9, 9))"),
                          "--json"))
     assert found["shapes"][0]["classes"] == [] and found["weights"] == ""
@@ -177,7 +177,7 @@ RUN = "\n\ndef run(m, n, data=None):\n    return m * n\n"
 
 
 @pytest.mark.slow
-def test_the_score_of_a_benchmark_goes_by_the_calls_of_a_program(tmp_path: Path) -> None:
+def test_benchmark_score_is_weighted_by_calls(tmp_path: Path) -> None:
     """The candidate halves the last of four rows, which a program calls seven times of ten."""
     path = tmp_path / "p"
     fields: dict[str, Any] = {**benchmark_case.MANIFEST, "decision": {"alpha": 0.2, "looks": 4}}
@@ -207,7 +207,7 @@ def test_the_score_of_a_benchmark_goes_by_the_calls_of_a_program(tmp_path: Path)
     assert speedup() == pytest.approx(2 ** 0.7, rel=1e-2)
 
 
-def test_only_declared_columns_of_a_benchmark_are_counted(tmp_path: Path) -> None:
+def test_only_declared_columns_are_counted(tmp_path: Path) -> None:
     target = {**benchmark_case.MANIFEST["target"], "configs": ["m <= 64", "batch"]}
     path = benchmark_case.project(tmp_path / "p", target=target)
     (path.parent / "program.py").write_text(

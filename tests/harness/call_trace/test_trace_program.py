@@ -1,4 +1,4 @@
-"""`kopt trace` and the program that it runs: how that ends, and what it is left to be."""
+"""A traced program behaves as it does without kopt, however it ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.trace_case import KIND, SOURCE, START, TWO, counted, project,
     (TWO + "sys.exit(3)", 3, "failed with exit code 3"),
     (TWO + "1/0", 1, "failed with exit code 1"),
     (TWO + "os.kill(os.getpid(), 11)", -11, "was ended by SIGSEGV")])
-def test_what_a_program_called_before_it_failed_is_written(program: str, code: int, ending: str,
+def test_calls_before_a_failure_are_written(program: str, code: int, ending: str,
                                                            tmp_path: Path) -> None:
     done = trace(project(tmp_path / "p", program=START + program), "--json")
     assert done.returncode == 1 and json.loads(done.stdout)["exit_code"] == code
@@ -47,7 +47,7 @@ NEVER = [
 
 
 @pytest.mark.parametrize(("program", "python", "says"), NEVER, ids=[one[2] for one in NEVER])
-def test_a_program_that_never_calls_is_an_answer(program: str, python: tuple[str, ...], says: str,
+def test_program_without_calls_is_reported(program: str, python: tuple[str, ...], says: str,
                                                  tmp_path: Path) -> None:
     manifest = project(tmp_path / "p", program=program)
     (manifest.parent / "copy").mkdir()
@@ -57,7 +57,7 @@ def test_a_program_that_never_calls_is_an_answer(program: str, python: tuple[str
     assert not (manifest.parent / "calls.csv").exists()
 
 
-def test_a_function_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_missing_function_is_reported(tmp_path: Path) -> None:
     done = trace(project(tmp_path / "p", program="import kernel"), "--of", "kernel.py:nothing")
     assert done.returncode == 1
     assert told(done) == ("kernel.py:nothing: could not be counted "
@@ -72,7 +72,7 @@ def test_a_function_that_is_not_there_is_told(tmp_path: Path) -> None:
     (("--of", "x.py:f", "--", "true"), "x.py: there is no such file ("),
     (("--of", "f", "--", "true"), "--of: 'f' names no function ("),
     (("--of", "a b:f", "--", "true"), "a b: there is no such file (")])
-def test_wrong_usage_is_one_line(words: tuple[str, ...], says: str, tmp_path: Path) -> None:
+def test_wrong_usage_is_reported_in_one_line(words: tuple[str, ...], says: str, tmp_path: Path) -> None:
     manifest = project(tmp_path / "p")
     done = kopt("trace", str(manifest), *words, cwd=manifest.parent)
     assert done.returncode == 2 and says in told(done)
@@ -80,7 +80,7 @@ def test_wrong_usage_is_one_line(words: tuple[str, ...], says: str, tmp_path: Pa
 
 # what a program is left to be
 
-def test_a_program_is_what_it_is_without_us(tmp_path: Path) -> None:
+def test_traced_program_behaves_as_untraced(tmp_path: Path) -> None:
     """Its path, its modules, its streams, its sitecustomize and what the function looks like."""
     program = START.replace("import kernel", "import inspect, kernel") + TWO + (
         "import json, pickle, site_was_here\n"
@@ -107,7 +107,7 @@ def test_a_program_is_what_it_is_without_us(tmp_path: Path) -> None:
         f"wrote {manifest.parent / 'calls.csv'}; in the manifest's target: weights: calls.csv"]
 
 
-def test_no_module_of_the_program_is_hidden(tmp_path: Path) -> None:
+def test_trace_hides_no_module_of_the_program(tmp_path: Path) -> None:
     """Only what every interpreter has is imported, lest a module of the same name be another."""
     program = "import sys\nprint(*sorted(sys.modules), file=open(sys.argv[1], 'w'))\n"
     manifest = project(tmp_path / "p", program=program)
@@ -119,19 +119,19 @@ def test_no_module_of_the_program_is_hidden(tmp_path: Path) -> None:
         "__future__", "mmap", "sitecustomize"}
 
 
-def test_what_counts_is_python_3_8() -> None:
+def test_counting_code_runs_on_python_3_8() -> None:
     for file in Path(counts.OURS).glob("*.py"):
         ast.parse(file.read_text(), feature_version=(3, 8))
 
 
-def test_a_sitecustomize_that_fails_fails_as_it_does_alone(tmp_path: Path) -> None:
+def test_failing_sitecustomize_fails_as_without_trace(tmp_path: Path) -> None:
     manifest = project(tmp_path / "p", program=START + TWO)
     (tmp_path / "sitecustomize.py").write_text("raise RuntimeError('of the user')\n")
     done = trace(manifest, "--json", PYTHONPATH=f"{tmp_path}:{ROOT}")
     assert "RuntimeError: of the user" in done.stderr and answer(done)["calls"] == 1
 
 
-def test_ctrl_c_at_a_terminal_ends_the_program_and_not_the_counts(tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_program_but_keeps_counts(tmp_path: Path) -> None:
     manifest = project(tmp_path / "p", program=START + TWO + (
         "if not os.fork():\n    scale(A(8, 8), A(8, 8))\n    print('ready', flush=True)\n"
         "    sys.stdin.readline()\nos.wait()\n"))
@@ -158,7 +158,7 @@ def test_ctrl_c_at_a_terminal_ends_the_program_and_not_the_counts(tmp_path: Path
         "m,n,width,calls\n2,3,4,1\n8,8,4,1\n")
 
 
-def test_a_signal_to_kopt_ends_all_of_the_program(tmp_path: Path) -> None:
+def test_signal_to_kopt_ends_the_whole_program(tmp_path: Path) -> None:
     manifest = project(tmp_path / "p", program=START + TWO + (
         "child = os.fork()\nif child:\n    print(child, flush=True)\nsys.stdin.read()\n"))
     process = subprocess.Popen(
@@ -174,7 +174,7 @@ def test_a_signal_to_kopt_ends_all_of_the_program(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_compiled_by_torch_stays_whole(tmp_path: Path) -> None:
+def test_torch_compile_is_unaffected_by_the_counter(tmp_path: Path) -> None:
     program = START + (
         "import torch\n@torch.compile(backend='eager', fullgraph=True)\n"
         "def step(x):\n    return x + kernel.scale(x, x, 4)\n"

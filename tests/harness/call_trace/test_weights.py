@@ -1,4 +1,4 @@
-"""Weights of shapes: the file that a trace gives, the rows that it names, their score."""
+"""Weights files: how they are read, which rows they name, and how they enter the score."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("text", "told"), FAULTS, ids=[told[:40] for _, told in FAULTS])
-def test_a_file_that_is_none_is_one_line(text: str, told: str) -> None:
+def test_missing_weights_file_is_one_line(text: str, told: str) -> None:
     with pytest.raises(InputError) as caught:
         weights_csv.parse(text.encode(), "calls.csv")
     assert str(caught.value).startswith(told) and "\n" not in str(caught.value)
 
 
-def test_the_most_calls_of_the_most_rows_still_add_up() -> None:
+def test_sums_stay_finite_at_the_limits() -> None:
     rows = [f"{n},{weights_csv.MOST_CALLS}" for n in range(weights_csv.LIMITS["rows"])]
     found = weights.spread(given("m,calls", *rows), ("m",), (("0",), ("absent",)))
     assert "100.0% of the calls, not measured" in " ".join(found.notes(given("m,calls", *rows), (
@@ -72,12 +72,12 @@ def test_the_most_calls_of_the_most_rows_still_add_up() -> None:
     assert 0 < math.fsum(least.of) < math.inf
 
 
-def test_bytes_that_are_no_text_are_told() -> None:
+def test_weights_file_that_is_not_utf8_is_reported() -> None:
     with pytest.raises(InputError, match="is not CSV: 'utf-8' codec"):
         weights_csv.parse(b"m,calls\n\xff,1\n", "calls.csv")
 
 
-def test_a_file_may_have_an_index_a_mark_and_spaces() -> None:
+def test_weights_file_may_have_index_bom_and_spaces() -> None:
     found = weights_csv.parse("\ufeff,m , dtype,calls\n0, 64,fp16, 3\n1,128,fp8,1.5e1\n".encode(),
                                "calls.csv")
     assert found.columns == ("m", "dtype")
@@ -97,7 +97,7 @@ SPREADS: list[tuple[tuple[str, ...], tuple[float, ...], tuple[int, ...], int]] =
 
 
 @pytest.mark.parametrize(("lines", "of", "unnamed", "absent"), SPREADS)
-def test_rows_weigh_what_they_are_called_and_unnamed_ones_as_the_least(
+def test_unnamed_rows_get_the_smallest_weight(
         lines: tuple[str, ...], of: tuple[float, ...], unnamed: tuple[int, ...],
         absent: int) -> None:
     found = weights.spread(given(*lines), ("m", "d"), KEYS)
@@ -105,7 +105,7 @@ def test_rows_weigh_what_they_are_called_and_unnamed_ones_as_the_least(
     assert found.names_none is (len(unnamed) == 4)
 
 
-def test_numbers_beyond_what_a_float_holds_are_told_apart() -> None:
+def test_large_integers_stay_distinct() -> None:
     found = given("seed,calls", "9007199254740993,1", "9007199254740992,2")
     assert weights.spread(found, ("seed",), [("9007199254740992",)]).of == (2.0,)
 
@@ -136,7 +136,7 @@ def judged(wanted: CommandTarget, *, better: str = HALF) -> tuple[run_pairs.Seri
 
 @pytest.mark.parametrize("configs", [(), ("n",), ("*",)])
 @pytest.mark.parametrize(("scoring", "lines", "speedup", "latency"), SCORES)
-def test_the_score_goes_by_calls(scoring: Any, lines: tuple[str, ...], speedup: float,
+def test_score_is_weighted_by_calls(scoring: Any, lines: tuple[str, ...], speedup: float,
                                  latency: float, configs: tuple[str, ...]) -> None:
     wanted = target(scoring=scoring, configs=configs, weights=given(*lines) if lines else None)
     found, verdict = judged(wanted)
@@ -147,7 +147,7 @@ def test_the_score_goes_by_calls(scoring: Any, lines: tuple[str, ...], speedup: 
     assert run_pairs.cost(wanted, RowCost(wanted), found, turned) == pytest.approx(latency)
 
 
-def test_a_class_weighs_what_its_rows_do_together() -> None:
+def test_class_weight_is_the_sum_of_its_rows() -> None:
     found, verdict = judged(target(configs=("n",), weights=given(*CALLS)))
     assert {row.config_class: row.weight for row in verdict.rows} == {"n=1": 1.0, "n=2": 7.0}
     assert found.classes[1].log_ratios == pytest.approx((5 / 7 * math.log(2),) * 3)
@@ -156,7 +156,7 @@ def test_a_class_weighs_what_its_rows_do_together() -> None:
     assert verdict.notes == ()
 
 
-def test_what_weights_and_rows_do_not_share_is_told() -> None:
+def test_unmatched_weights_and_rows_are_reported() -> None:
     _, verdict = judged(target(weights=given("m,n,calls", "2,2,6", "8,8,2", "1,1,4")))
     assert verdict.notes == (
         "the weights do not name 1 of 3 rows, which weigh as much as the least of the others "
@@ -164,7 +164,7 @@ def test_what_weights_and_rows_do_not_share_is_told() -> None:
         "1 of 3 shapes of the weights, 16.7% of the calls, not measured: m=8 n=8")
 
 
-def test_weights_that_name_no_row_are_refused_by_the_full_benchmark_alone() -> None:
+def test_weights_without_matching_row_are_refused_by_full_benchmark() -> None:
     wanted = target(quick_command="python bench.py --quick", weights=given("m,calls", "7,1"))
     found, verdict = judged(wanted)
     assert wanted.quick is not None
@@ -177,7 +177,7 @@ def test_weights_that_name_no_row_are_refused_by_the_full_benchmark_alone() -> N
         "its are such as m=1 n=1 (trace the shapes that are measured)")
 
 
-def test_a_column_that_the_benchmark_has_not_is_told() -> None:
+def test_unknown_weights_column_is_reported() -> None:
     wanted = target(weights=given("m,batch,calls", "1,1,1"))
     message = r"has no column 'batch', which target.weights name"
     with pytest.raises(BenchmarkFault, match=message) as caught:
@@ -186,12 +186,12 @@ def test_a_column_that_the_benchmark_has_not_is_told() -> None:
 
 
 @pytest.mark.parametrize("column", ["err", "fwd_us", "at"])
-def test_a_column_that_is_measured_tells_no_shapes_apart(column: str) -> None:
+def test_measured_column_does_not_identify_shapes(column: str) -> None:
     with pytest.raises(InputError, match=rf"target\.weights: '{column}' is no config column"):
         target(ignore=("at",), weights=given(f"m,{column},calls", "1,1,1"))
 
 
-def test_a_candidate_cannot_move_what_weights_go_by() -> None:
+def test_candidate_cannot_change_weighted_columns() -> None:
     wanted = target(weights=given("n,calls", "1,9"))
     with pytest.raises(BenchmarkFault) as caught:
         built(pair(run(1, A, B), run(2, "1,7,{},0,10,20", B), wanted), wanted=wanted)
@@ -201,14 +201,14 @@ def test_a_candidate_cannot_move_what_weights_go_by() -> None:
                 for n in (1, 2)), wanted=target(weights=given("at,calls", "1,9")))
 
 
-def test_what_is_core_goes_by_calls_and_time() -> None:
+def test_core_classes_follow_calls_and_time() -> None:
     readings = [pair(run(n, A, B, C), run(n, A)).incumbent for n in (1, 2)]
     assert proposal.read(target(weights=given(*CALLS)), readings).shares == (30, 120, 600)
     with pytest.raises(InputError, match="the weights name no row of the benchmark"):
         proposal.read(target(weights=given("m,calls", "7,1")), readings)
 
 
-def test_weights_survive_the_way_to_the_harness() -> None:
+def test_weights_survive_the_request_to_the_harness() -> None:
     wanted = target(weights=given(*CALLS))
     assert from_json(to_json(wanted), CommandTarget) == wanted
     assert wanted.content_hash != TARGET.content_hash
