@@ -193,8 +193,9 @@ MEMO = "static const float *last;\nvoid f(const float *{0}) {{ if ({0} != last) 
     ({}, None, False),
 ], ids=["C", "Triton", "two files", "weights", "who knows what", "the same in Python", "no source",
         "unreadable", "nothing"])
-def test_project_without_declared_arguments_is_audited(tmp_path: Path, files: dict[str, str | bytes],
-                                                   bucket: str | None, flagged: bool) -> None:
+def test_project_without_declared_arguments_is_audited(tmp_path: Path,
+                                                       files: dict[str, str | bytes],
+                                                       bucket: str | None, flagged: bool) -> None:
     found, carried = benchmark_transfer.audit("norm", *trees(tmp_path, files))
     assert (carried.bucket if carried else None) == bucket, (carried, found)
     assert [one.severity for one in found] == ["flag"] * flagged

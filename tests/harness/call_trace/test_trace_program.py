@@ -72,7 +72,8 @@ def test_missing_function_is_reported(tmp_path: Path) -> None:
     (("--of", "x.py:f", "--", "true"), "x.py: there is no such file ("),
     (("--of", "f", "--", "true"), "--of: 'f' names no function ("),
     (("--of", "a b:f", "--", "true"), "a b: there is no such file (")])
-def test_wrong_usage_is_reported_in_one_line(words: tuple[str, ...], says: str, tmp_path: Path) -> None:
+def test_wrong_usage_is_reported_in_one_line(words: tuple[str, ...], says: str,
+                                             tmp_path: Path) -> None:
     manifest = project(tmp_path / "p")
     done = kopt("trace", str(manifest), *words, cwd=manifest.parent)
     assert done.returncode == 2 and says in told(done)
