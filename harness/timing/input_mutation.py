@@ -1,9 +1,9 @@
-"""What is in the inputs while calls are timed: elements are moved, so that no answer is old.
+"""Change the inputs between timed blocks, so that no remembered answer is right.
 
-A kernel that remembers results by content, shape or address is right only for contents that it
-has seen. Before every block elements of the inputs are copied over others, by moves drawn here; the
-oracle is told where each element came from, and judges what the last block left. Moving keeps
-every value one that was drawn for its tensor.
+A kernel that remembers results by content, shape or address is right only for contents that it has
+seen. Before every block, elements of the inputs are copied over others by moves drawn here. The
+oracle gets the origin of each element and judges the outputs of the last block. Moves keep all
+values within those drawn for their tensor.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collections.abc import Iterable, Mapping
 from harness.case import Case
 
 Move = tuple[int, int, int]
-"""(argument, to, from): one element of an argument, by its index in the flattened tensor."""
+"""(argument, to, from): indices of elements are those in the flattened tensor."""
 
 MOVES = 2
 
 
 class InputMutation:
-    """Draws moves for one case of one runner, and knows what they lead to, copy by copy."""
+    """Draws moves for one case of one runner, and tracks the contents of each copy."""
 
     def __init__(self, case: Case, rng: random.Random) -> None:
         self._rng = rng
@@ -31,20 +31,20 @@ class InputMutation:
                        and math.prod(tensor["shape"]) > 1}
         self._from: dict[int, dict[int, dict[int, int]]] = {}
         self.copy = 0
-        """The copy that was changed last; the one to judge."""
+        """The copy that was changed last, whose outputs are judged."""
 
     def draw(self, copies: int) -> list[Move]:
-        """Return the next moves, within a copy that is drawn too."""
+        """Return the next moves, all in one copy, which is drawn as well."""
         self.copy = self._rng.randrange(copies)
         moves = [self._move() for _ in range(MOVES)] if self._sizes else []
         self.note(self.copy, moves)
         return moves
 
     def chain(self, length: int) -> list[Move]:
-        """Return moves of which each makes contents that were not there before.
+        """Return moves each of which makes new contents.
 
-        Every step pulls the next of a row of values one place on, so that not even the sum of all
-        values comes back: a memory may go by such a thing.
+        Each step shifts the next of a row of values by one place, so that not even the sum of all
+        values recurs: a kernel may remember results by such a sum.
         """
         if not self._sizes:
             return []
@@ -61,16 +61,16 @@ class InputMutation:
         return moves
 
     def note(self, copy: int, moves: Iterable[Move]) -> None:
-        """Follow moves that a runner makes."""
-        came_from = self._from.setdefault(copy, {})
+        """Record moves that a runner makes."""
+        origins = self._from.setdefault(copy, {})
         for index, to, source in moves:
-            one = came_from.setdefault(index, {})
-            one[to] = one.get(source, source)
+            of_tensor = origins.setdefault(index, {})
+            of_tensor[to] = of_tensor.get(source, source)
 
     def exchanged(self, copy: int) -> Mapping[str, Mapping[int, int]]:
-        """Return by tensor which original element stands at which changed place."""
-        return {self._tensors[index][1]["name"]: one
-                for index, one in self._from.get(copy, {}).items()}
+        """Return, by tensor name, the original index of the element at each changed index."""
+        return {self._tensors[index][1]["name"]: origins
+                for index, origins in self._from.get(copy, {}).items()}
 
     def _move(self) -> Move:
         index = self._rng.choice(sorted(self._sizes))

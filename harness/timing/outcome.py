@@ -1,4 +1,4 @@
-"""Calls a config class faster, tie, slower or undecided, from its interval."""
+"""Call a config class faster, tie, slower or unmeasured from its interval."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from harness.timing.stats import Estimate
 from harness.verdict import ClassOutcome
 
 SURE = 0.05
-"""Losses are called at the ordinary 5 %: an error there costs a gain, never a wrong keep."""
+"""Error rate of losses: the ordinary 5 %, since an error costs a gain but keeps nothing wrong."""
 
 
 def call_outcome(value: Estimate, margin: float, *, again: Estimate | None = None,
                  other: Estimate | None = None) -> ClassOutcome:
-    """Return faster, tie or slower.
+    """Return faster, tie, slower or unmeasured.
 
     Faster needs the whole interval above zero, at the verdict's share of the campaign's error
-    rate, and an estimate of at least `margin`, or two measurements in a row that say so (`again`
-    is the second). The time that is not scored (`other`) must not say the opposite.
+    rate, and either an estimate of at least `margin` or a second measurement (`again`) whose
+    interval is above zero too. The time that is not scored (`other`) must not be longer.
     """
     if value.pairs < 2:
         return "unmeasured"
@@ -30,17 +30,17 @@ def call_outcome(value: Estimate, margin: float, *, again: Estimate | None = Non
 
 
 def is_small_gain(value: Estimate, margin: float) -> bool:
-    """Tell whether a gain is certain, and below the margin."""
+    """Return whether a gain is certain but below the margin."""
     return value.pairs > 1 and value.low > 0 and value.mean < math.log1p(margin)
 
 
 def other_time_disagrees(other: Estimate | None) -> bool:
-    """Tell whether the time that is not scored has become longer."""
+    """Return whether the time that is not scored has become longer."""
     return other is not None and other.pairs > 1 and other.at(SURE / 10)[1] < 0
 
 
 def is_settled(value: Estimate, margin: float, tolerance: float) -> bool:
-    """Tell whether more pairs could hardly change the outcome of this class."""
+    """Return whether more pairs could hardly change the outcome of this class."""
     if value.pairs < 2:
         return False
     low, high = value.at(SURE)

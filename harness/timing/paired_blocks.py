@@ -1,4 +1,4 @@
-"""One config class of one process pair: blocks of incumbent and candidate in strict alternation."""
+"""Time one config class in one process pair: blocks of the two sides in strict alternation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GRAPH_CALLS = 64
 GRAPH_NS = 1_000_000
 MOST_IN_GRAPH = 1024
 SINGLE_NS = 500_000
-"""Calls that take so long are launched one by one: the host is well ahead of them."""
+"""From this duration on, calls are launched one by one: the host stays well ahead of them."""
 LENGTHENED = 4
 OTHER_BLOCKS = 2
 SHORTEST_CHAIN, LONGEST_CHAIN = 32, 256
@@ -28,18 +28,18 @@ PROBES = 3
 MOST_VOIDED = 40
 
 VoidReason = Callable[[int, int], str]
-"""Says why a block between two times (perf_counter_ns) does not count; empty when it does."""
+"""Returns why a block between two times (perf_counter_ns) is void; empty if it counts."""
 
 
 class TamperedTiming(KoptError):
-    """A runner reported a time that this process's clock cannot account for."""
+    """A runner reported a time that contradicts this process's clock."""
 
     exit_code = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class WarmupAnswer:
-    """A runner's own word on how long a call of one class takes."""
+    """A runner's own measurement of a call of one class."""
 
     call_ns: float
 
@@ -49,8 +49,7 @@ class WarmupAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class CaptureAnswer:
-    """A runner's own words on a graph of calls: whether there is one, and what a call takes in it.
-    """
+    """A runner's answer about a graph of calls: whether there is one, and its time per call."""
 
     graph: bool = False
     graph_ns: float = 0.0
@@ -62,20 +61,20 @@ class CaptureAnswer:
 
 def _check_time(ns: float) -> None:
     if not 0 <= ns < 1e15:
-        raise ValueError("no time that a call can take")
+        raise ValueError("not a possible time of a call")
 
 
 def graph_unit(call_ns: float, copies: int) -> int:
-    """Return how many calls a graph holds: enough to hide its launch, each copy as often."""
+    """Return the number of calls in a graph: enough to hide its launch, the same for each copy."""
     unit = GRAPH_CALLS if call_ns * GRAPH_CALLS < 6 * GRAPH_NS else \
         max(1, round(GRAPH_NS / call_ns))
     return min(MOST_IN_GRAPH // copies, math.ceil(unit / copies)) * copies
 
 
 class PairedBlocks:
-    """Times one case on both sides: `prepare` and `prepared`, `warm`, then `run`.
+    """Times one case on both sides: `prepare`, `wait_prepared`, `warm`, then `run`.
 
-    `alone` stops the other side while one is timed: they share a CPU.
+    `alone` stops the other side while one is timed, since they share a CPU.
     """
 
     def __init__(self, plan: Plan, case: Case, peers: Mapping[str, Peer], order: Sequence[str], *,
@@ -92,23 +91,23 @@ class PairedBlocks:
         """Blocks of the time that is not scored."""
         self._calls: dict[tuple[str, str], int] = {}
 
-    def prepare(self, *, beside: bool = True) -> None:
-        """Have both sides allocate their buffers and compile; `prepared` waits for it.
+    def prepare(self, *, concurrently: bool = True) -> None:
+        """Start both sides' allocation and compilation; `wait_prepared` waits for them.
 
-        Not `beside` each other, one waits for the other, and there is nothing left to wait for.
+        If not `concurrently`, wait for one side after the other here, and not in `wait_prepared`.
         """
         for side in self.order:
             self.peers[side].send("prepare", case=self.case.id, tensors=self.case.tensors,
                                   copies=self.copies)
-            if not beside:
+            if not concurrently:
                 self.peers[side].receive()
 
-    def prepared(self) -> None:
+    def wait_prepared(self) -> None:
         for side in self.order:
             self.peers[side].receive()
 
     def warm(self) -> None:
-        """Warm one side after the other; decides how calls are launched: on both sides alike."""
+        """Warm one side after the other, and choose how calls are launched, alike for both."""
         self._call_ns = {side: decode_answer(self.peers[side].ask(
             "warm", case=self.case.id, warm_ns=self.plan.warm_ns), WarmupAnswer).call_ns
             for side in self.order}
@@ -118,18 +117,18 @@ class PairedBlocks:
         single = by_host or slowest_ns >= SINGLE_NS
         self._graphs = {} if single else {side: decode_answer(self.peers[side].ask(
             "capture", case=self.case.id, unit=self._unit), CaptureAnswer) for side in self.order}
-        graph = bool(self._graphs) and all(one.graph for one in self._graphs.values())
+        graph = bool(self._graphs) and all(answer.graph for answer in self._graphs.values())
         self.kernel_mode = "graph" if graph else "launch"
         self.mode = "wall" if by_host or self.plan.score == "wall" else self.kernel_mode
         self.other_mode = "" if by_host else "wall" if self.mode != "wall" else self.kernel_mode
 
     def run(self) -> tuple[float, float | None]:
-        """Return the log-ratio (incumbent over candidate) of the scored time and of the other."""
+        """Return log(incumbent / candidate) of the scored time, and of the other one or None."""
         ratios = [self._round(number, self.mode, self.plan.factor(number), self.blocks)
                   for number in range(self.plan.blocks)]
         for number in range(self.plan.blocks):
-            if why := self._why_void(number):
-                ratios[number] = self._again(number, why)
+            if reason := self._void_reason(number):
+                ratios[number] = self._repeat(number, reason)
         if not self.other_mode or self.plan.screening:
             return median(ratios), None
         self.others = {side: [] for side in self.order}
@@ -140,26 +139,25 @@ class PairedBlocks:
         return _us_per_call(self.blocks[side])
 
     def other_us(self, side: str) -> float | None:
-        """Return what a call takes by the time that is not scored, None without one."""
+        """Return the microseconds of a call by the time that is not scored; None without one."""
         blocks = self.others.get(side)
         return _us_per_call(blocks) if blocks else None
 
     def _round(self, number: int, mode: str, factor: int,
-               kept: dict[str, list[TimedBlock]]) -> float:
-        """Time a block of each side; the order turns with every round."""
+               timed: dict[str, list[TimedBlock]]) -> float:
+        """Time a block of each side; the order reverses with every round."""
         for side in self.order if number % 2 == 0 else self.order[::-1]:
-            self._alone_is(side)
-            kept[side].append(self._block(side, mode, factor))
-        per_call = {side: kept[side][-1].ns / kept[side][-1].calls for side in self.order}
+            self._run_alone(side)
+            timed[side].append(self._block(side, mode, factor))
+        per_call = {side: timed[side][-1].ns / timed[side][-1].calls for side in self.order}
         return math.log(max(per_call["incumbent"], 1e-3) / max(per_call["candidate"], 1e-3))
 
-    def _alone_is(self, side: str) -> None:
+    def _run_alone(self, side: str) -> None:
         if self._alone:
             self.peers[_other(side)].pause()
             self.peers[side].resume()
 
-    def let_go(self) -> None:
-        """Let both sides run again."""
+    def resume_both(self) -> None:
         for side in self.order if self._alone else ():
             self.peers[side].resume()
 
@@ -169,25 +167,25 @@ class PairedBlocks:
             min(self.copies, self._count(side, mode))), copy=self.contents[side].copy)
         return self._long_enough(side, mode, factor)
 
-    def _why_void(self, number: int) -> str:
-        """Say why a round does not count, empty when it does."""
+    def _void_reason(self, number: int) -> str:
+        """Return why a round is void; empty if it counts."""
         if self._voids is None:
             return ""
         blocks = [self.blocks[side][number] for side in self.order]
         return self._voids(min(block.asked_ns for block in blocks),
                            max(block.asked_ns + block.elapsed_ns for block in blocks))
 
-    def _again(self, number: int, why: str) -> float:
-        """Repeat a round until it counts."""
+    def _repeat(self, number: int, reason: str) -> float:
+        """Repeat a round until it counts. Raises DeviceFault after MOST_VOIDED repetitions."""
         for _ in range(MOST_VOIDED):
-            self.voided.append(why)
-            kept: dict[str, list[TimedBlock]] = {side: [] for side in self.order}
-            ratio = self._round(number, self.mode, self.plan.factor(number), kept)
+            self.voided.append(reason)
+            timed: dict[str, list[TimedBlock]] = {side: [] for side in self.order}
+            ratio = self._round(number, self.mode, self.plan.factor(number), timed)
             for side in self.order:
-                self.blocks[side][number] = kept[side][-1]
-            if not (why := self._why_void(number)):
+                self.blocks[side][number] = timed[side][-1]
+            if not (reason := self._void_reason(number)):
                 return ratio
-        raise DeviceFault(f"{MOST_VOIDED} blocks in a row had to be voided: {why}",
+        raise DeviceFault(f"{MOST_VOIDED} blocks in a row were void: {reason}",
                           where="the card", fix="try again when it is free and cool")
 
     def _count(self, side: str, mode: str) -> int:
@@ -199,29 +197,30 @@ class PairedBlocks:
         return self._calls[side, mode]
 
     def _long_enough(self, side: str, mode: str, factor: int) -> TimedBlock:
-        """Time a block; one that was much too short is repeated with more calls.
+        """Time a block; repeat one that was much too short with more calls.
 
-        A kernel that is slow while it is warmed, by chance or by intent, must not be timed by
+        A kernel that is slow during the warm-up, by chance or by intent, must not be timed over
         fewer calls than the other.
         """
-        peer, wanted_ns = self.peers[side], factor * self.plan.block_ns
+        peer, target_ns = self.peers[side], factor * self.plan.block_ns
         for _ in range(LENGTHENED):
             calls = factor * self._count(side, mode)
             ns = nanoseconds(peer.ask("block", case=self.case.id, calls=calls, mode=mode))
-            if 2 * ns >= wanted_ns:
+            if 2 * ns >= target_ns:
                 break
-            self._calls[side, mode] *= min(1000, math.ceil(wanted_ns / max(ns, 1)))
+            self._calls[side, mode] *= min(1000, math.ceil(target_ns / max(ns, 1)))
         if not 0 < ns <= peer.elapsed_ns:
             raise TamperedTiming(f"the {side} reports {ns} ns for a block of {peer.elapsed_ns} ns")
         unit = self._unit if mode == "graph" else 1
         return TimedBlock(calls, ns, peer.elapsed_ns, ns * unit // calls, peer.asked_ns)
 
     def probe(self) -> float:
-        """Return how many times longer the candidate's calls take on contents that are new.
+        """Return the candidate's time on new contents relative to that on old contents.
 
-        Before each call an element is moved, within the inputs or in memory that no call reads.
+        Before each call an element is moved, within the inputs (new contents) or in memory that no
+        call reads (old contents).
         """
-        self._alone_is("candidate")
+        self._run_alone("candidate")
         contents = self.contents["candidate"]
         per_call_ns = 1e3 * self.us_per_call("candidate")
         length = round(self.plan.block_ns / (per_call_ns + 1000))
@@ -235,19 +234,19 @@ class PairedBlocks:
                 "probe", case=self.case.id, chain=chain, fresh=fresh, graph=self.mode == "graph")
             least[fresh] = min(nanoseconds(answer), least.get(fresh, 1 << 62))
             if fresh:
-                contents.copy = 0  # all of it is on the first copy
+                contents.copy = 0  # the whole chain is on the first copy
                 contents.note(0, chain)
         return least[True] / max(1, least[False])
 
     @property
     def launched(self) -> str:
-        """How calls were launched, and on what caches, in words."""
+        """How calls were launched, and with which caches, in words."""
         cold = f"cold cache, {self.copies} copies in turn" if self.copies > 1 else \
             "cold cache, one call's data exceed it" if self.plan.cache_bytes else "warm cache"
         if self.mode == "graph":
             return f"graphs of {self._unit} call{'s' if self._unit > 1 else ''}; {cold}"
-        reasons = [f"{side}: {plain(one.why, 200)}" for side, one in sorted(self._graphs.items())
-                   if one.why]
+        reasons = [f"{side}: {plain(answer.why, 200)}"
+                   for side, answer in sorted(self._graphs.items()) if answer.why]
         return f"one by one; {cold}" + (f"; no graph: {'; '.join(reasons)}" if reasons else "")
 
 
@@ -260,6 +259,7 @@ def _other(side: str) -> str:
 
 
 def nanoseconds(answer: Mapping[str, object]) -> int:
+    """Return a runner's time of a block. Raises PeerError if it is no valid number."""
     ns = answer.get("ns")
     if not isinstance(ns, int) or isinstance(ns, bool) or not 0 <= ns < 1 << 62:
         raise PeerError(INVALID_ANSWER)

@@ -1,8 +1,8 @@
 """Paired timing: incumbent and candidate in two processes, alternating block by block.
 
-One process pair gives one log-ratio per config class. Several pairs give the interval, because a
-process has a bias of its own that no amount of sampling inside it removes. Sampling stops early
-once every class is settled, and at the last look at the latest.
+Each process pair gives one log-ratio per config class. The interval comes from several pairs, since
+a process has a bias of its own that no amount of sampling inside it removes. Sampling stops early
+once every class is settled, and after the last look at the latest.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 
 from harness.case import Case
@@ -26,25 +26,25 @@ from harness.timing.plan import Plan
 
 CLOCK_TIGHT_NS = 200_000
 CLOCK_TIGHT_GPU_NS = 1_000_000
-"""Around a GPU's block 0.1 to 1.2 ms pass on an H200: launches, events, what is overwritten."""
+"""On an H200, 0.1 to 1.2 ms pass around a block: launches, events, overwritten inputs."""
 CONVICTED = 2
-"""Looks at which a clock has to be off."""
+"""Number of looks at which the clock must be off."""
 ORDER = ("incumbent", "candidate")
-"""Of the sides in every other pair; in the others it is turned round."""
+"""Order of the sides in every other pair; the other pairs reverse it."""
 REMEMBERED = 1.25
-"""Calls on new contents may take so many times those on old ones."""
+"""Largest accepted time of calls on new contents, relative to calls on old contents."""
 PROBED_AGAIN = 3
-"""Probes of a pair that must all say so."""
+"""Number of probes in a pair that must all exceed REMEMBERED."""
 REMEMBERED_PAIRS = 3
-"""Pairs in a row in which they take longer, for a verdict of their own."""
+"""Number of consecutive pairs after which slow calls on new contents are a verdict."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassTiming:
-    """What the pairs said of one config class; latencies are medians in microseconds.
+    """What the pairs measured for one config class; latencies are medians in microseconds.
 
-    `other_ratios` are of the time that is not scored, empty where there is only one; `again` are
-    those of a second measurement, which a gain below the margin needs.
+    `other_ratios` are those of the time that is not scored, empty if there is only one time.
+    `again` are those of a second measurement, which a gain below the margin needs.
     """
 
     config_class: str
@@ -59,24 +59,53 @@ class ClassTiming:
 
 @dataclass(frozen=True)
 class RunnerPair:
-    """A runner of each side, and what they are to be timed on, class by class."""
+    """A runner of each side, and the blocks that time them, one entry per class."""
 
     number: int
     peers: Mapping[str, Peer]
-    duels: Sequence[PairedBlocks]
+    classes: Sequence[PairedBlocks]
 
 
 class MemoisedResults(TamperedTiming):
     """The candidate is faster on contents that it has seen before."""
 
 
-class PairedTiming:
-    """Collects process pairs until the plan says that it is enough; a class that is settled at a
-    look is left out of those that follow.
+@dataclass
+class _ClassSamples:
+    """The samples of one class, one per pair; times in microseconds by side."""
 
-    At most `at_once` pairs hold their buffers at a time; only one of them is timed. With `quiet`
-    not even buffers are prepared beside each other: a kernel may time its configurations then.
-    `alone` stops each side while the other one is timed: on a CPU they share the machine.
+    log_ratios: list[float] = field(default_factory=list)
+    other_ratios: list[float] = field(default_factory=list)
+    us: dict[str, list[float]] = field(default_factory=dict)
+    other_us: dict[str, list[float]] = field(default_factory=dict)
+    remembered: int = 0
+    """Number of consecutive pairs, from the first on, with slow calls on new contents."""
+
+    def add(self, blocks: PairedBlocks, log_ratio: float, other_ratio: float | None) -> None:
+        self.log_ratios.append(log_ratio)
+        if other_ratio is not None:
+            self.other_ratios.append(other_ratio)
+        for side in ORDER:
+            self.us.setdefault(side, []).append(blocks.us_per_call(side))
+            if (other_us := blocks.other_us(side)) is not None:
+                self.other_us.setdefault(side, []).append(other_us)
+
+    def timing(self, config_class: str) -> ClassTiming:
+        other_us = {side: median(values) for side, values in self.other_us.items()}
+        return ClassTiming(config_class=config_class, log_ratios=tuple(self.log_ratios),
+                           other_ratios=tuple(self.other_ratios),
+                           other_us=other_us.get("candidate"),
+                           incumbent_other_us=other_us.get("incumbent"),
+                           candidate_us=median(self.us["candidate"]),
+                           incumbent_us=median(self.us["incumbent"]))
+
+
+class PairedTiming:
+    """Times process pairs until the plan's rule stops; a class settled at a look is then left out.
+
+    At most `at_once` pairs hold buffers at a time, and only one of them is timed. With `quiet`, not
+    even buffers are prepared concurrently, since a kernel may then time its configurations. With
+    `alone` (CPU), each side is stopped while the other one is timed.
     """
 
     def __init__(self, plan: Plan, cases: Sequence[Case],
@@ -95,30 +124,27 @@ class PairedTiming:
         self._ready: deque[RunnerPair] = deque()
         self._voids = voids
         self._cancel = cancel
-        self._suspicions = 0
-        self.suspicion = ""
-        """What is odd about the candidate's clock, where noise might explain it."""
+        self._samples = {case.config_class: _ClassSamples() for case in cases}
         self._clock = ClockCheck(CLOCK_TIGHT_NS if alone else CLOCK_TIGHT_GPU_NS)
-        self._remembered: dict[str, int] = {case.config_class: 0 for case in cases}
-        self.log_ratios: dict[str, list[float]] = {c.config_class: [] for c in cases}
-        self._others: dict[str, list[float]] = {c.config_class: [] for c in cases}
-        self._us: dict[tuple[str, str], list[float]] = {}
-        self._other_us: dict[tuple[str, str], list[float]] = {}
-        self.launches: dict[str, str] = {}
-        """How each class was launched, in words."""
-        self.count = 0
-        self.timed_ns = 0
-        """How many pairs there were, and how long their timed calls took by the runners."""
+        self._clock_failures = 0
+        self.suspicion = ""
+        """What is odd about the candidate's clock and might be noise."""
         self.memory = ""
-        """What looks like a memory of results, where the pairs were too few to be sure."""
+        """What looks like remembered results, after too few pairs for certainty."""
+        self.launches: dict[str, str] = {}
+        """How the calls of each class were launched."""
+        self.count = 0
+        """Number of pairs."""
+        self.timed_ns = 0
+        """Total time of the timed calls, by the runners' clocks."""
         self.voided: Counter[str] = Counter()
-        """How many blocks did not count, by reason."""
+        """Number of void blocks by reason."""
 
     def run(self, after: Callable[[Peer, Case, InputMutation], None] | None = None,
             ) -> list[ClassTiming]:
-        """Measure; `after` sees the candidate's runner after the last pair of each look.
+        """Measure; `after` receives the candidate's runner after the last pair of each look.
 
-        Raises PeerError, PeerDied (the kernel failed while timed) or Tampered.
+        Raises PeerError or PeerDied if a kernel fails while timed, or TamperedTiming.
         """
         last = self.plan.looks[-1]
         try:
@@ -127,49 +153,42 @@ class PairedTiming:
                     raise Cancelled("stopped while timing")
                 if not self._ready:
                     self._open(number)
-                self._pair(self._ready.popleft(), after if number in self.plan.looks else None)
+                is_look = number in self.plan.looks
+                self._time_pair(self._ready.popleft(), after if is_look else None)
                 self.count = number
                 if self._on_pair is not None:
                     self._on_pair(number, last)
-                if number in self.plan.looks and not self._suspected(number) \
-                        and number not in self._remembered.values() and self._settle():
+                if is_look and not self._is_clock_suspect(number) \
+                        and not self._is_memory_suspect(number) and self._settle():
                     break
         finally:
             self._end(peer for pair in self._ready for peer in pair.peers.values())
-        return [ClassTiming(config_class=name, log_ratios=tuple(values),
-                            other_ratios=tuple(self._others[name]),
-                            other_us=self._other("candidate", name),
-                            incumbent_other_us=self._other("incumbent", name),
-                            candidate_us=median(self._us["candidate", name]),
-                            incumbent_us=median(self._us["incumbent", name]))
-                for name, values in self.log_ratios.items()]
+        return [samples.timing(name) for name, samples in self._samples.items()]
 
     @property
     def band(self) -> float | None:
-        """The share by which times could have been forged unseen, None where it is not known."""
+        """The share by which times could have been forged undetected; None if unknown."""
         return self._clock.band
 
-    def _other(self, side: str, name: str) -> float | None:
-        values = self._other_us.get((side, name))
-        return median(values) if values else None
-
     def _settle(self) -> bool:
-        """Leave out the classes that are settled; tell whether it is enough: none is left, or one
-        has clearly lost beyond the tolerance.
+        """Drop the settled classes; return whether to stop.
+
+        That is when no class is left, or when one has clearly lost beyond the tolerance.
         """
-        estimates = {case.config_class: stats.estimate(self.log_ratios[case.config_class],
-                                                       self.plan.alpha_look) for case in self.cases}
-        if any(e.pairs < 2 for e in estimates.values()):
+        estimates = {case.config_class: stats.estimate(
+            self._samples[case.config_class].log_ratios, self.plan.alpha_look)
+            for case in self.cases}
+        if any(estimate.pairs < 2 for estimate in estimates.values()):
             return False
-        if any(e.at(SURE / 5)[1] < -5 * math.log1p(self.plan.tolerance)
-               for e in estimates.values()):
+        if any(estimate.at(SURE / 5)[1] < -5 * math.log1p(self.plan.tolerance)
+               for estimate in estimates.values()):
             return True
         self.cases = [case for case in self.cases if not is_settled(
             estimates[case.config_class], self.plan.margin, self.plan.tolerance)]
         return not self.cases
 
     def _open(self, first: int) -> None:
-        """Start the pairs up to the next look, and prepare them beside each other."""
+        """Start the pairs up to the next look and prepare them concurrently."""
         numbers = range(first, min(first + self._at_once,
                                    1 + next(look for look in self.plan.looks if look >= first)))
         orders = [ORDER if number % 2 else ORDER[::-1] for number in numbers]
@@ -179,70 +198,68 @@ class PairedTiming:
             self._ready.append(RunnerPair(number, sides, [
                 PairedBlocks(self.plan, case, sides, order, alone=self._alone, voids=self._voids)
                 for case in self.cases]))
-        for duels in zip(*(pair.duels for pair in self._ready), strict=True):
-            for duel in duels:
-                duel.prepare(beside=not self._quiet)
-            for duel in duels if not self._quiet else ():
-                duel.prepared()
+        for same_class in zip(*(pair.classes for pair in self._ready), strict=True):
+            for blocks in same_class:
+                blocks.prepare(concurrently=not self._quiet)
+            for blocks in same_class if not self._quiet else ():
+                blocks.wait_prepared()
 
-    def _pair(self, pair: RunnerPair,
-              after: Callable[[Peer, Case, InputMutation], None] | None) -> None:
+    def _time_pair(self, pair: RunnerPair,
+                   after: Callable[[Peer, Case, InputMutation], None] | None) -> None:
         try:
-            for duel in pair.duels:
-                self._duel(duel, pair.number)
-            for duel in pair.duels:
+            for blocks in pair.classes:
+                self._time_class(blocks, pair.number)
+            for blocks in pair.classes:
                 if after is not None:
-                    after(pair.peers["candidate"], duel.case, duel.contents["candidate"])
+                    after(pair.peers["candidate"], blocks.case, blocks.contents["candidate"])
         finally:
             self._end(pair.peers.values())
 
-    def _duel(self, duel: PairedBlocks, number: int) -> None:
-        name = duel.case.config_class
-        duel.warm()
-        scored, other = duel.run()
-        self.log_ratios[name].append(scored)
-        if other is not None:
-            self._others[name].append(other)
-        for side in ORDER:
-            self.timed_ns += sum(block.ns for block in duel.blocks[side])
-            self._us.setdefault((side, name), []).append(duel.us_per_call(side))
-            if (other_us := duel.other_us(side)) is not None:
-                self._other_us.setdefault((side, name), []).append(other_us)
-        self._clock.add(duel.blocks["candidate"], duel.blocks["incumbent"])
-        self.launches[name] = duel.launched
-        self.voided.update(duel.voided)
-        self._look_for_memory(duel, number)
-        duel.let_go()
+    def _time_class(self, blocks: PairedBlocks, number: int) -> None:
+        name = blocks.case.config_class
+        blocks.warm()
+        self._samples[name].add(blocks, *blocks.run())
+        self.timed_ns += sum(block.ns for side in ORDER for block in blocks.blocks[side])
+        self._clock.add(blocks.blocks["candidate"], blocks.blocks["incumbent"])
+        self.launches[name] = blocks.launched
+        self.voided.update(blocks.voided)
+        self._probe_memory(blocks, number)
+        blocks.resume_both()
 
-    def _look_for_memory(self, duel: PairedBlocks, number: int) -> None:
-        """Probe in the first pair, and again while it looks as if results were remembered."""
-        name = duel.case.config_class
-        if self.plan.screening or self._remembered[name] < number - 1:
+    def _probe_memory(self, blocks: PairedBlocks, number: int) -> None:
+        """Probe for remembered results in the first pair, and again while they are suspected."""
+        name = blocks.case.config_class
+        samples = self._samples[name]
+        if self.plan.screening or samples.remembered < number - 1:
             return
         ratio = math.inf
-        for _ in range(PROBED_AGAIN):  # noise is not as large every time
-            ratio = min(ratio, duel.probe())
+        for _ in range(PROBED_AGAIN):  # noise would not exceed the limit every time
+            ratio = min(ratio, blocks.probe())
             if ratio <= REMEMBERED:
                 return
-        self._remembered[name] += 1
-        told = f"class {name}: calls on new contents take {ratio:.3g} times as long as on old ones"
-        if self._remembered[name] >= REMEMBERED_PAIRS:
-            raise MemoisedResults(told)
-        self.memory = told if number == self.plan.looks[-1] else ""
+        samples.remembered += 1
+        finding = f"class {name}: calls on new contents take {ratio:.3g} times as long as on old " \
+                  "ones"
+        if samples.remembered >= REMEMBERED_PAIRS:
+            raise MemoisedResults(finding)
+        self.memory = finding if number == self.plan.looks[-1] else ""
 
-    def _suspected(self, pairs: int) -> bool:
-        """Tell whether a candidate's blocks take longer by our clock than by its own.
+    def _is_memory_suspect(self, pairs: int) -> bool:
+        return any(samples.remembered == pairs for samples in self._samples.values())
 
-        What looks like it is measured further; raises Tampered when it is certain. A screening
-        accuses nobody: what it lets pass, a verdict will judge.
+    def _is_clock_suspect(self, pairs: int) -> bool:
+        """Return whether a candidate's blocks take longer by our clock than by its own.
+
+        A suspicion leads to more pairs; raises TamperedTiming if it is certain. A screening raises
+        nothing: what it lets pass, a verdict will judge.
         """
         excess = self._clock.excess()
-        self.suspicion = "" if excess is None else excess.told
+        self.suspicion = "" if excess is None else excess.message
         if excess is None or not excess.certain:
             return excess is not None
-        self._suspicions += 1
-        if self._suspicions >= CONVICTED or pairs == self.plan.looks[-1]:
-            raise TamperedTiming(excess.told)
+        self._clock_failures += 1
+        if self._clock_failures >= CONVICTED or pairs == self.plan.looks[-1]:
+            raise TamperedTiming(excess.message)
         return True
 
 

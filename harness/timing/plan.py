@@ -1,4 +1,4 @@
-"""How hard a measurement looks, and what it measures."""
+"""The plan of a measurement: what is timed, in how many pairs and blocks."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ GPU_BLOCK_NS = 3_000_000
 WARM_NS = 4_000_000
 BLOCKS = 6
 LONG = 3
-"""Half of the blocks hold so many times the calls of the others: see `clock`."""
+"""Half of the blocks have this many times the calls of the others: see clock_check."""
 MOST_COPIES = 512
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How hard to look: `looks` are numbers of process pairs, `alpha` is for the whole verdict.
+    """Settings of a measurement; `looks` are numbers of process pairs after which it may stop.
 
-    `score` says which of a GPU's two times is judged, of the kernels alone or of calls as they
-    are launched; the other one must agree. With `cache_bytes`, calls rotate through copies of
-    their buffers, twice as many bytes as that cache holds. `by_host`: only the host's clock counts,
-    since several cards have none in common.
+    `alpha` is the error rate of the whole verdict. `score` selects which of a GPU's two times is
+    judged, that of the kernels alone or that of whole calls; the other one must agree. With
+    `cache_bytes`, calls rotate through copies of their buffers of twice that size. `by_host` uses
+    only the host's clock, since several cards share none.
     """
 
     looks: tuple[int, ...] = stats.LOOKS
@@ -48,19 +48,19 @@ class Plan:
 
     @property
     def screening(self) -> bool:
-        """Too few pairs to accuse anyone: what a screening lets pass, a verdict will judge."""
+        """Whether the pairs are too few for findings: a verdict judges what a screening passes."""
         return self.looks[-1] < 2
 
     def copies(self, footprint: int) -> int:
-        """Return in how many copies the buffers of a call, so many bytes, are wanted."""
+        """Return the number of copies of a call's buffers, given their bytes."""
         if not self.cache_bytes or footprint >= 2 * self.cache_bytes:
             return 1
         return min(MOST_COPIES, math.ceil(2 * self.cache_bytes / max(1, footprint)))
 
     def factor(self, block: int) -> int:
-        """Return the length of a block in short ones: 1, 3, 3, 1, and again."""
+        """Return the length of a block relative to a short one: 1, 3, 3, 1, repeated."""
         return LONG if block % 4 in (1, 2) else 1
 
 
 SCREEN = Plan(looks=(1,), blocks=4, block_ns=750_000, warm_ns=1_500_000)
-"""One short look: enough to rank the trials of a search, never a verdict."""
+"""One short pair: enough to rank the trials of a search, never a verdict."""

@@ -1,7 +1,7 @@
-"""One kernel's first blocks, in the runner that has just shown it to be right: no pair, no verdict.
+"""Time one kernel alone, in the runner that has just checked it: no pair and no verdict.
 
-Its times are the runner's own word, no longer than our clock's. They are good enough to see who is
-far behind; whoever is not is measured in pairs.
+The times are the runner's own, bounded by our clock. They suffice to find trials that are far
+behind the best; the others are measured in pairs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from harness.timing.paired_blocks import (
 from harness.timing.plan import Plan
 
 LAUNCHED_NS = 60_000
-"""Calls that take so long are launched one by one: events do not see the host's part."""
+"""From this duration on, calls are launched one by one: events exclude the host's part."""
 BLOCKS = 2
 
 
@@ -36,8 +36,9 @@ class QuickTimer:
         self.calls, self.mode, self._unit = 1, "launch", 1
 
     def prepare(self, like: str = "") -> None:
-        """Have buffers made, or those of another side in its process taken, and the kernel
-        compiled; other runners may be as busy.
+        """Allocate buffers and compile the kernel; other runners may do so at the same time.
+
+        With `like`, use the buffers of that other side of the same process.
         """
         shared = {"like": like} if like else {}
         self.peer.ask("prepare", case=self.case.id, tensors=self.case.tensors, copies=self.copies,
@@ -56,7 +57,7 @@ class QuickTimer:
                                                / self._unit))
 
     def block(self) -> float:
-        """Return the nanoseconds of a call."""
+        """Return the nanoseconds per call of one block."""
         ns = nanoseconds(self.peer.ask("block", case=self.case.id, calls=self.calls,
                                        mode=self.mode))
         if not 0 < ns <= self.peer.elapsed_ns:
@@ -64,14 +65,17 @@ class QuickTimer:
         return ns / self.calls
 
     def first(self) -> float:
-        """Return the least of the first blocks: what else a machine does only makes them longer."""
+        """Return the nanoseconds per call of the fastest of the first blocks.
+
+        Other work on the machine only makes blocks longer.
+        """
         self.prepare()
         self.warm()
         return min(self.block() for _ in range(BLOCKS))
 
 
 class BestQuickTimes:
-    """The best so far, by its ratio to the start, and what its first blocks took by class."""
+    """The best trial so far by its ratio to the start, with its first blocks by class."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -83,7 +87,7 @@ class BestQuickTimes:
             self.log_ratio, self._first = log_ratio, dict(first)
 
     def behind(self, first: Mapping[str, float]) -> float:
-        """Return how far first blocks are behind the leader's: the logarithm of a ratio."""
+        """Return the mean log-ratio of a trial's first blocks over the best trial's."""
         if not first or not self._first:
             return 0.0
         return self._mean({name: math.log(ns / self._first[name]) for name, ns in first.items()})
@@ -92,6 +96,6 @@ class BestQuickTimes:
         return math.exp(self._mean({name: math.log(ns) for name, ns in first.items()})) / 1e3
 
     def _mean(self, values: Mapping[str, float]) -> float:
-        classes = [one for one in self._target.classes if one.name in values]
-        return stats.weighted_mean([values[one.name] for one in classes],
-                                   [one.weight for one in classes])
+        classes = [entry for entry in self._target.classes if entry.name in values]
+        return stats.weighted_mean([values[entry.name] for entry in classes],
+                                   [entry.weight for entry in classes])

@@ -1,8 +1,8 @@
-"""From paired log-ratios to intervals: process pairs are the independent samples.
+"""Intervals from paired log-ratios: process pairs are the independent samples.
 
-Blocks inside one pair of processes share that pair's bias (memory layout, placement), however long
-one samples; the mean over pairs with Student's t is therefore the estimate, and the blocks only
-make each pair's own value sharp.
+The blocks of one process pair share its bias (memory layout, placement), however many are taken.
+The estimate is therefore the mean over pairs with Student's t; blocks only sharpen each pair's
+value.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from statistics import fmean, stdev
 LOOKS = (4, 6, 9, 13, 18)
 POWER = 0.8
 WIDEST = 100.0
-"""Of a log-ratio's interval: no more than a number can hold as a ratio."""
+"""Largest half width of a log-ratio's interval, so that its ratios stay finite."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Estimate:
 
     @property
     def detectable(self) -> float:
-        """The effect (relative) that this many pairs would have found four times in five."""
+        """The relative effect that this many pairs find with a probability of 80 %."""
         if self.pairs < 2:
             return math.inf
         quantile = t_quantile(1 - self.alpha / 2, self.pairs - 1)
@@ -57,48 +57,48 @@ def estimate(samples: Sequence[float], alpha: float) -> Estimate:
 
 
 def _half(alpha: float, pairs: int, stderr: float) -> float:
-    """Return half the width of Student's interval; beyond WIDEST nothing is known anyway."""
+    """Return half the width of Student's interval, at most WIDEST."""
     return min(WIDEST, t_quantile(1 - alpha / 2, pairs - 1) * stderr)
 
 
 def pooled(samples: Sequence[Sequence[float]], weights: Sequence[float], alpha: float) -> Estimate:
     """Return the weighted mean of several lists of per-pair log-ratios and its Student interval.
 
-    Lists share their pairs from the first on, and so their noise; one may be longer than others.
-    The variance is that of a weighted sum of means, with covariances over the pairs that two lists
-    share: for lists of one length, the variance over pairs of the weighted sum. It is never less
-    than it would be had every list as many pairs as the longest; degrees are those of the shortest.
-    `alpha` is nominal where lists have stopped at looks of their own.
+    Lists share their first pairs, and so their noise; their lengths may differ. The variance is
+    that of a weighted sum of means, with covariances over the pairs that two lists share; for lists
+    of equal length it is the variance over pairs of the weighted sum. It is at least the variance
+    if all lists had the length of the longest. The degrees of freedom are those of the shortest.
+    `alpha` is nominal if lists stopped at different looks.
     """
     total = math.fsum(weights)
     shares = [weight / total for weight in weights]
     fewest, most = min(map(len, samples)), max(map(len, samples))
     shared = estimate([weighted_mean(values, shares) for values in
-                       zip(*(one[:fewest] for one in samples), strict=True)], alpha)
+                       zip(*(values[:fewest] for values in samples), strict=True)], alpha)
     if fewest == most or fewest < 2:
         return shared
     variance = math.fsum(
-        a * b * _covariance(one, other) / max(len(one), len(other))
-        for one, a in zip(samples, shares, strict=True)
-        for other, b in zip(samples, shares, strict=True))
+        a * b * _covariance(first, second) / max(len(first), len(second))
+        for first, a in zip(samples, shares, strict=True)
+        for second, b in zip(samples, shares, strict=True))
     stderr = math.sqrt(max(variance, shared.stderr**2 * fewest / most))
-    mean = weighted_mean([fmean(one) for one in samples], shares)
+    mean = weighted_mean([fmean(values) for values in samples], shares)
     half = _half(alpha, fewest, stderr)
     return Estimate(mean=mean, stderr=stderr, low=mean - half, high=mean + half, pairs=fewest,
                     alpha=alpha)
 
 
-def _covariance(one: Sequence[float], other: Sequence[float]) -> float:
-    count = min(len(one), len(other))
-    a, b = fmean(one[:count]), fmean(other[:count])
-    return math.fsum((x - a) * (y - b) for x, y in zip(one, other, strict=False)) / (count - 1)
+def _covariance(first: Sequence[float], second: Sequence[float]) -> float:
+    count = min(len(first), len(second))
+    a, b = fmean(first[:count]), fmean(second[:count])
+    return math.fsum((x - a) * (y - b) for x, y in zip(first, second, strict=False)) / (count - 1)
 
 
 def t_quantile(p: float, degrees: int) -> float:
-    """Return Student's t quantile for a whole number of degrees of freedom, by bisection.
+    """Return Student's t quantile for an integer number of degrees of freedom, by bisection.
 
-    The distribution is a finite sum of powers of cos(atan(t / sqrt(n))) there (Abramowitz and
-    Stegun, 26.7.3 and 26.7.4); scipy is no dependency of the harness.
+    The distribution function is then a finite sum of powers of cos(atan(t / sqrt(n))) (Abramowitz
+    and Stegun, 26.7.3 and 26.7.4). The harness must run without scipy.
     """
     if p < 0.5:
         return -t_quantile(1 - p, degrees)
@@ -127,11 +127,11 @@ def _t_within(t: float, degrees: int) -> float:
 
 
 def alpha_per_look(alpha: float, looks: int = len(LOOKS)) -> float:
-    """Split a verdict's error rate over its interim looks.
+    """Return the error rate of each look: equal shares of the verdict's.
 
-    Equal shares: by the union bound the chance that any look errs is at most `alpha`, whatever the
-    dependence between them (Lan and DeMets, Biometrika 70, 1983, with the bound in place of the
-    joint law).
+    By the union bound, the probability that any look errs is at most `alpha`, whatever their
+    dependence (Lan and DeMets, Biometrika 70, 1983, with the bound in place of the joint
+    distribution).
     """
     return alpha / looks
 
@@ -140,7 +140,7 @@ def alpha_of_verdict(campaign_alpha: float, planned_looks: int, index: int) -> f
     """Return the error rate of the `index`-th verdict (from 0) of a campaign.
 
     Half of the campaign's rate goes to its planned verdicts in equal shares, a quarter to as many
-    again, and so on: the sum stays below `campaign_alpha` for ever (Bonferroni).
+    again, and so on: the sum always stays below `campaign_alpha` (Bonferroni).
     """
     planned_looks = max(1, planned_looks)
     return campaign_alpha / planned_looks / 2.0 ** (index // planned_looks + 1)

@@ -1,4 +1,4 @@
-"""The harness's own clock: what it lets pass, what it suspects, what it is certain of."""
+"""The clock check suspects or convicts forged times, and inputs change before every block."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ CALL_NS = 20_000
 
 def blocks(rng: random.Random, *, forged: float = 0.0, hidden_ns: int = 0,
            jitter_ns: int = 30_000, cost_ns: int = 400_000) -> list[TimedBlock]:
-    """Return six blocks whose runner reports a share too little, or a fixed amount."""
-    made = []
+    """Return six blocks whose runner underreports by a share or by a fixed amount."""
+    timed = []
     for calls in (SHORT, LONG_CALLS, LONG_CALLS, SHORT, SHORT, LONG_CALLS):
-        took = calls * CALL_NS
-        seen = took + cost_ns + round(abs(rng.gauss(0, jitter_ns)))
-        made.append(TimedBlock(calls, round(took * (1 - forged)) - hidden_ns, seen, 0))
-    return made
+        call_ns_total = calls * CALL_NS
+        seen = call_ns_total + cost_ns + round(abs(rng.gauss(0, jitter_ns)))
+        timed.append(TimedBlock(calls, round(call_ns_total * (1 - forged)) - hidden_ns, seen, 0))
+    return timed
 
 
-def judged(seed: int, pairs: int, *, jitter_ns: int = 30_000, **forged: float) -> ClockCheck:
+def checked_clock(seed: int, pairs: int, *, jitter_ns: int = 30_000, **forged: float) -> ClockCheck:
     rng = random.Random(seed)
     clock = ClockCheck(200_000)
     for _ in range(pairs):
@@ -36,31 +36,31 @@ def judged(seed: int, pairs: int, *, jitter_ns: int = 30_000, **forged: float) -
 
 
 @pytest.mark.parametrize("jitter_ns", [0, 5_000, 50_000, 500_000, 3_000_000])
-def test_an_honest_clock_is_hardly_ever_accused(jitter_ns: int) -> None:
-    found = [judged(seed, 6, jitter_ns=jitter_ns).excess() for seed in range(300)]
-    assert not [one for one in found if one is not None and one.certain]
-    assert sum(one is not None for one in found) <= 15
+def test_honest_clock_is_rarely_suspected(jitter_ns: int) -> None:
+    excesses = [checked_clock(seed, 6, jitter_ns=jitter_ns).excess() for seed in range(300)]
+    assert not [excess for excess in excesses if excess is not None and excess.certain]
+    assert sum(excess is not None for excess in excesses) <= 15
 
 
 @pytest.mark.parametrize("forged", [{"forged": 0.05}, {"forged": 0.3}, {"hidden_ns": 400_000},
                                     {"hidden_ns": 1_500_000}])
-def test_a_forged_time_is_certain_after_a_few_pairs(forged: dict[str, float]) -> None:
+def test_forged_time_is_certain_after_a_few_pairs(forged: dict[str, float]) -> None:
     for seed in range(20):
-        excess = judged(seed, 9, **forged).excess()
+        excess = checked_clock(seed, 9, **forged).excess()
         assert excess is not None and excess.certain
 
 
 @pytest.mark.parametrize("forged", [0.003, 0.02, 0.05, 0.1])
-def test_what_passes_lies_within_the_band(forged: float) -> None:
+def test_undetected_forgery_lies_within_the_band(forged: float) -> None:
     for seed in range(20):
-        clock = judged(seed, 8, forged=forged)
+        clock = checked_clock(seed, 8, forged=forged)
         assert clock.band is not None
         excess = clock.excess()
         assert (excess is not None and excess.certain) or forged < 1.3 * clock.band
 
 
-def test_two_pairs_accuse_nobody() -> None:
-    assert judged(1, 2, forged=0.5).excess() is None
+def test_two_pairs_give_no_finding() -> None:
+    assert checked_clock(1, 2, forged=0.5).excess() is None
 
 
 def test_blocks_of_one_length_have_no_band() -> None:
@@ -77,8 +77,8 @@ CASE = Case(id="c", config_class="c", distribution="normal", tensors=(
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_contents_are_known_whatever_was_moved(seed: int) -> None:
-    """The oracle's view (all at once, from the originals) is what the runner's moves made."""
+def test_tracked_contents_equal_those_of_the_runner(seed: int) -> None:
+    """The oracle's view (all moves at once, from the originals) equals the runner's memory."""
     rng = random.Random(seed)
     contents = InputMutation(CASE, rng)
     copies = 3
@@ -94,13 +94,13 @@ def test_contents_are_known_whatever_was_moved(seed: int) -> None:
         exchanged = contents.exchanged(copy)
         assert set(exchanged) <= {"x", "y"}, "weights, scalars, outputs and lone elements stay"
         for name, index in (("x", 0), ("y", 3)):
-            came_from = exchanged.get(name, {})
-            assert memory[copy][index] == [came_from.get(at, at)
+            origins = exchanged.get(name, {})
+            assert memory[copy][index] == [origins.get(at, at)
                                            for at in range(len(memory[copy][index]))]
 
 
 @pytest.mark.parametrize("length", [32, 256])
-def test_no_contents_of_a_chain_come_back_nor_their_sum(length: int) -> None:
+def test_chain_repeats_neither_contents_nor_their_sum(length: int) -> None:
     big = Case(id="c", config_class="c", distribution="normal",
                tensors=({"name": "x", "role": "input", "shape": [100_000]},))
     contents = InputMutation(big, random.Random(3))
@@ -115,7 +115,7 @@ def test_no_contents_of_a_chain_come_back_nor_their_sum(length: int) -> None:
     assert len(seen) == 9 * length
 
 
-def test_nothing_is_moved_where_nothing_can_be() -> None:
+def test_weights_are_not_moved() -> None:
     only_weights = Case(id="c", config_class="c", distribution="normal", tensors=(
         {"name": "w", "role": "input", "shape": [9], "weight": True},))
     contents = InputMutation(only_weights, random.Random(1))

@@ -1,4 +1,4 @@
-"""Intervals, error spending and the sequential rule, against scipy and by simulation."""
+"""Intervals agree with scipy, and the sequential rule keeps its error rates in simulations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ samples = st.lists(st.floats(-2, 2), min_size=2, max_size=40)
 
 @settings(max_examples=100, deadline=None)
 @given(samples, st.floats(1e-6, 0.5))
-def test_intervals_are_students(values: list[float], alpha: float) -> None:
+def test_intervals_equal_those_of_scipy(values: list[float], alpha: float) -> None:
     ours = stats.estimate(values, alpha)
     assert ours.mean == pytest.approx(np.mean(values), abs=1e-12)
     sem = float(scipy.stats.sem(values))
@@ -33,21 +33,21 @@ def test_intervals_are_students(values: list[float], alpha: float) -> None:
         assert ours.at(alpha) == pytest.approx((ours.low, ours.high))
 
 
-def test_two_pairs_that_disagree_give_an_interval_that_is_still_a_ratio() -> None:
+def test_widest_interval_stays_finite_as_a_ratio() -> None:
     wide = stats.estimate([0.0, 3.0], 1e-9)
     for bound in (wide.low, wide.high, *wide.at(1e-12)):
         assert 0 < math.exp(bound) < math.inf
     assert math.isfinite(wide.detectable)
 
 
-def test_one_sample_says_nothing() -> None:
-    one = stats.estimate([0.3], 0.05)
-    assert (one.low, one.high, one.detectable) == (-math.inf, math.inf, math.inf)
-    assert compare.call_outcome(one, 0.01) == "unmeasured"
-    assert not compare.is_settled(one, 0.01, 0.01)
+def test_one_sample_is_unmeasured() -> None:
+    single = stats.estimate([0.3], 0.05)
+    assert (single.low, single.high, single.detectable) == (-math.inf, math.inf, math.inf)
+    assert compare.call_outcome(single, 0.01) == "unmeasured"
+    assert not compare.is_settled(single, 0.01, 0.01)
 
 
-def test_the_detectable_effect_is_found_four_times_in_five() -> None:
+def test_detectable_effect_is_found_in_80_percent_of_trials() -> None:
     rng = np.random.default_rng(7)
     pairs, spread, alpha = 12, 0.02, 0.01
     exact = Estimate(mean=0, stderr=spread / math.sqrt(pairs), low=0, high=0, pairs=pairs,
@@ -60,15 +60,15 @@ def test_the_detectable_effect_is_found_four_times_in_five() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.floats(1e-4, 0.2), st.integers(0, 3000), st.integers(1, 500))
-def test_what_a_campaign_spends_stays_below_its_alpha(alpha: float, planned: int,
+def test_error_rates_of_verdicts_sum_below_the_campaign_alpha(alpha: float, planned: int,
                                                       verdicts: int) -> None:
     spent = [stats.alpha_of_verdict(alpha, planned, index) for index in range(verdicts)]
-    assert sum(spent) <= alpha  # equal once the last shares are too small for a float
+    assert sum(spent) <= alpha  # equal when the last shares underflow
     assert all(value > 0 for value in spent)
     assert spent == sorted(spent, reverse=True)
 
 
-def test_looks_share_a_verdicts_alpha() -> None:
+def test_looks_share_the_alpha_of_a_verdict() -> None:
     plan = Plan(alpha=0.01)
     assert plan.alpha_look * len(plan.looks) == pytest.approx(0.01)
     assert list(plan.looks) == sorted(set(plan.looks)) and plan.looks[0] >= 2
@@ -86,43 +86,44 @@ def around(mean: float, half: float, pairs: int = 9) -> Estimate:
 OUTCOMES = [
     # mean, half width (5 %), outcome, settled
     (0.10, 0.01, "faster", True),
-    (0.10, 0.06, "tie", False),      # above zero at 5 %, not at the verdict's own alpha
-    (0.005, 0.001, "tie", True),     # surely faster, by less than the margin
+    (0.10, 0.06, "tie", False),      # above zero at 5 %, not at the verdict's alpha
+    (0.005, 0.001, "tie", True),     # certainly faster, by less than the margin
     (0.0, 0.005, "tie", True),
     (0.0, 0.05, "tie", False),
     (-0.05, 0.01, "slower", True),
     (-0.05, 0.06, "tie", False),
-    (-0.005, 0.001, "tie", True),    # surely slower, by less than the margin and the tolerance
+    (-0.005, 0.001, "tie", True),    # certainly slower, by less than margin and tolerance
     (-0.011, 0.008, "slower", False),
 ]
 
 
 @pytest.mark.parametrize(("mean", "half", "outcome", "settled"), OUTCOMES)
-def test_outcomes(mean: float, half: float, outcome: str, settled: bool) -> None:
+def test_outcome_and_settling_by_interval(
+        mean: float, half: float, outcome: str, settled: bool) -> None:
     value = around(mean, half)
     assert compare.call_outcome(value, 0.01) == outcome
     assert compare.is_settled(value, 0.01, 0.01) is settled
 
 
-def test_a_weighted_mean() -> None:
+def test_weighted_mean() -> None:
     assert stats.weighted_mean([1.0, 4.0], [3.0, 1.0]) == 1.75
 
 
-def sequential(rng: np.random.Generator, effect: float, spread: float, plan: Plan) -> tuple[str,
-                                                                                             int]:
-    """Play one verdict of one class: pairs are drawn until the rule stops; returns its outcome."""
-    drawn: list[float] = []
+def sequential(rng: np.random.Generator, effect: float, spread: float,
+               plan: Plan) -> tuple[str, int]:
+    """Draw pairs of one class until the rule stops; return the outcome and the number of pairs."""
+    ratios: list[float] = []
     for pairs in range(1, plan.looks[-1] + 1):
-        drawn.append(rng.normal(effect, spread))
+        ratios.append(rng.normal(effect, spread))
         if pairs in plan.looks:
-            value = stats.estimate(drawn, plan.alpha_look)
+            value = stats.estimate(ratios, plan.alpha_look)
             if compare.is_settled(value, plan.margin, plan.tolerance) or pairs == plan.looks[-1]:
                 return compare.call_outcome(value, plan.margin), pairs
     raise AssertionError
 
 
 @pytest.mark.parametrize("spread", [0.007, 0.028, 0.1])
-def test_equal_sides_are_called_faster_less_often_than_alpha(spread: float) -> None:
+def test_false_gains_are_rarer_than_alpha(spread: float) -> None:
     rng = np.random.default_rng(11)
     plan = Plan(alpha=0.05)
     trials = 800
@@ -130,18 +131,18 @@ def test_equal_sides_are_called_faster_less_often_than_alpha(spread: float) -> N
     assert scipy.stats.binomtest(false, trials, plan.alpha, alternative="less").pvalue < 0.05
 
 
-def test_a_gain_of_ten_percent_is_found() -> None:
+def test_gain_of_ten_percent_is_found() -> None:
     rng = np.random.default_rng(12)
     plan = Plan(alpha=0.001)
-    played = [sequential(rng, math.log(1.1), 0.02, plan) for _ in range(300)]
-    assert np.mean([outcome == "faster" for outcome, _ in played]) >= 0.95
-    assert np.median([pairs for _, pairs in played]) < plan.looks[-1]
+    results = [sequential(rng, math.log(1.1), 0.02, plan) for _ in range(300)]
+    assert np.mean([outcome == "faster" for outcome, _ in results]) >= 0.95
+    assert np.median([pairs for _, pairs in results]) < plan.looks[-1]
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.floats(-2, 2), st.floats(-2, 2)), min_size=2, max_size=12),
        st.floats(0.1, 5), st.floats(0.1, 5))
-def test_classes_with_as_many_pairs_are_judged_by_the_pair(
+def test_pooled_interval_of_equal_lists_is_that_of_the_weighted_pairs(
         pairs: list[tuple[float, float]], first: float, second: float) -> None:
     pooled = stats.pooled([[a for a, _ in pairs], [b for _, b in pairs]], [first, second], 0.05)
     by_pair = stats.estimate([stats.weighted_mean(pair, [first, second]) for pair in pairs], 0.05)
@@ -151,7 +152,7 @@ def test_classes_with_as_many_pairs_are_judged_by_the_pair(
 
 
 @pytest.mark.parametrize("shared", [0.0, 0.01, 0.05])
-def test_classes_that_share_some_pairs_err_no_more_often_than_alpha(shared: float) -> None:
+def test_pooled_interval_of_unequal_lists_keeps_alpha(shared: float) -> None:
     rng = np.random.default_rng(11)
     alpha, wrong, trials = 0.05, 0, 1000
     for _ in range(trials):
@@ -161,6 +162,6 @@ def test_classes_that_share_some_pairs_err_no_more_often_than_alpha(shared: floa
         value = stats.pooled(lists, [1, 2, 1], alpha)
         assert value.pairs == 4
         assert value.mean == pytest.approx(stats.weighted_mean(
-            [float(np.mean(one)) for one in lists], [1, 2, 1]))
+            [float(np.mean(values)) for values in lists], [1, 2, 1]))
         wrong += not value.low <= 0 <= value.high
     assert wrong / trials < alpha * 1.3
