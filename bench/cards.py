@@ -32,7 +32,8 @@ import machine
 from gpu import EXAMPLES, GOOD
 
 from engine.verify import gate, harness_client
-from engine.verify.fleet import Fleet, FleetDevice
+from engine.verify.fleet import Fleet
+from engine.verify.fleet_device import FleetDevice
 from harness import target
 from harness.devices import inventory
 from harness.devices.device import Device
@@ -113,8 +114,8 @@ class Bench:
                 progress=lambda line: stages.append((
                     round(time.monotonic() - at, 1), f"{line.stage} {line.detail}"[:24])))
 
-        verdict = fleet.run("verdict", work, cancel=ended, doubtful=gate.doubtful,
-                            spoilt=gate.spoilt)
+        verdict = fleet.run("verdict", work, cancel=ended, needs_recheck=gate.needs_recheck,
+                            void_reason=gate.void_reason)
         if not ended.is_set():
             self.keep("verdict", step=step, card=tried[-1], tried=tried,
                       seconds=verdict.wall_s, speedup=verdict.speedup,

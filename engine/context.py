@@ -20,7 +20,8 @@ from engine.journal.records import Lease
 from engine.journal.write import Writer
 from engine.messages import SlotProgress
 from engine.verify import harness_client
-from engine.verify.fleet import DeviceNotice, Fleet
+from engine.verify.fleet import Fleet
+from engine.verify.fleet_device import DeviceNotice
 from engine.verify.verifier import VerdictRequest, VerdictResult, Verifier
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.isolation.zygote_client import WarmStart

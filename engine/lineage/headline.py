@@ -11,7 +11,7 @@ from engine.context import EngineContext
 from engine.failpoint import failpoint
 from engine.judge.judge import core_loss, describe_speedup
 from engine.lineage import commit as keep
-from engine.verify.fleet import NoDeviceAvailable
+from engine.verify.fleet_device import NoDeviceAvailable
 from engine.verify.verifier import VerdictRequest
 from harness.errors import KoptError
 from harness.verdict import Verdict

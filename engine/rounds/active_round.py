@@ -12,7 +12,7 @@ from engine.lineage.promote import Keeper
 from engine.records.writer import Records
 from engine.rounds.pool import Pool
 from engine.rounds.slots import RoundSlots
-from engine.verify.fleet import NoDeviceAvailable
+from engine.verify.fleet_device import NoDeviceAvailable
 
 
 @dataclass(kw_only=True)

@@ -23,7 +23,8 @@ from engine.repository.change import Change
 from engine.rounds import disk_space, repair
 from engine.rounds.disk_space import DiskWatch
 from engine.task import Task
-from engine.verify.fleet import Fleet, NoDeviceAvailable
+from engine.verify.fleet import Fleet
+from engine.verify.fleet_device import NoDeviceAvailable
 from engine.workers.protocol import Report, Worker, WorkerBench
 from harness.errors import KoptError, of_os
 from harness.formats.text import plain

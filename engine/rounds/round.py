@@ -13,7 +13,7 @@ from engine.rounds import best_of_n, intake, opening, verdicts
 from engine.rounds.active_round import ActiveRound
 from engine.rounds.pool import TaskSkipped, WorkerFinished
 from engine.task import Task
-from engine.verify.fleet import NoDeviceAvailable
+from engine.verify.fleet_device import NoDeviceAvailable
 from engine.verify.verifier import VerdictResult
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.judge.candidate import CandidateTree, JudgedCandidate
 from engine.rounds import retries
 from engine.rounds.active_round import ActiveRound
-from engine.verify.fleet import FailsOnHealthyDevices, NoDeviceAvailable
+from engine.verify.fleet_device import FailsOnHealthyDevices, NoDeviceAvailable
 from engine.verify.verifier import VerdictResult
 from harness.errors import InputError, KoptError
 

@@ -10,7 +10,7 @@ from engine.context import CampaignStopped, EngineContext
 from engine.journal.leased_connection import LeaseLost
 from engine.run import acceptance, baseline, ending, recovery, round_loop
 from engine.run.running_campaign import RunningCampaign
-from engine.verify.fleet import NoDeviceAvailable
+from engine.verify.fleet_device import NoDeviceAvailable
 from harness.errors import KoptError, of_os
 
 

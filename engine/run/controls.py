@@ -8,7 +8,7 @@ from engine.context import EngineContext
 from engine.journal.records import Candidate, Control
 from engine.judge import candidate as candidates
 from engine.lineage.promote import Keeper
-from engine.verify.fleet import NoDeviceAvailable
+from engine.verify.fleet_device import NoDeviceAvailable
 from harness.errors import InputError, KoptError
 
 

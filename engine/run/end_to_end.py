@@ -7,7 +7,7 @@ import json
 from engine.context import EngineContext
 from engine.history.campaign_view import NOT_RUN
 from engine.judge.judge import describe_speedup
-from engine.verify.fleet import NoDeviceAvailable
+from engine.verify.fleet_device import NoDeviceAvailable
 from engine.verify.verifier import VerdictRequest
 from harness.benchmark.verdict.whole_program import LEFT_OUT
 from harness.errors import KoptError

@@ -25,7 +25,8 @@ from engine.repository.patches import patch as patches
 from engine.repository.patches.hygiene import violations
 from engine.repository.patches.patch import Patch
 from engine.repository.project import Project
-from engine.verify.fleet import DeviceNotice, Fleet
+from engine.verify.fleet import Fleet
+from engine.verify.fleet_device import DeviceNotice
 from harness.benchmark.runs import stopping_rule
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.errors import InputError, Refused

@@ -1,4 +1,4 @@
-"""The gate: whether a card may be used now, as its driver tells it. Nothing is preempted."""
+"""The gate: whether a card may be used now, by what its driver reports. Nothing is preempted."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from harness.verdict import Verdict
 
 NEAR_ZERO_PCT = 5.0
 LOW_MEMORY = 0.1
-"""A share of the card's memory that driver and display may hold."""
+"""The share of a card's memory that driver and display may hold."""
 STABLE_BYTES = 64 << 20
-"""Memory that changes by no more between two looks is somebody's who does not compute."""
+"""Memory that changes by no more between two looks belongs to a process that does not compute."""
 LOOKS = 3
 SETTLE_S = 1.0
-"""Between two looks; a process that has just ended is listed for a moment yet."""
+"""Between two looks, since a process that has just ended is still listed for a moment."""
 
 
 def why_busy(now: DeviceState, before: DeviceState | None = None, *,
              just_left: bool = False) -> str:
-    """Say why a card is not idle, empty when it is.
+    """Return why a card is not idle, empty when it is.
 
-    Idle is: no compute process, utilization near zero, memory low or, compared with the look
-    `before`, stable. What we have `just_left` still shows a utilization that was ours. Where its
-    processes cannot be told, utilization has to be known and memory low.
+    Idle means: no compute process, utilization near zero, memory low or unchanged since the look
+    `before`. Utilization does not count on a card that we have `just_left`: it may still be ours.
+    Where the driver does not list processes, utilization must be known and memory low.
     """
     if now.problem:
         return now.problem
@@ -43,71 +43,77 @@ def why_busy(now: DeviceState, before: DeviceState | None = None, *,
 
 
 def why_taken(now: DeviceState, near: StrangerDetector) -> str:
-    """Say why a card that kopts work on is to have no more work, empty when it may.
+    """Return why a card that kopts already use must not get more work, empty when it may.
 
-    What it shows of use, memory and heat is theirs: a fault counts, and a process of nobody known.
+    Its utilization, memory and heat are theirs: only a fault counts, and a process that no kopt
+    started.
     """
     if now.problem:
         return now.problem
-    strangers = near.strangers(one.pid for one in now.processes or ())
-    return _computes([one for one in now.processes or () if one.pid in strangers])
+    strangers = near.strangers(process.pid for process in now.processes or ())
+    return _computes([process for process in now.processes or () if process.pid in strangers])
 
 
-def doubtful(verdict: Verdict) -> bool:
-    """Return whether a verdict counts only if its card is fit and nobody else's afterwards."""
+def needs_recheck(verdict: Verdict) -> bool:
+    """Tell whether a verdict counts only if its card is fit and free of strangers afterwards."""
     return not (verdict.valid and verdict.correct) or bool(company(verdict))
 
 
-def spoilt(verdict: Verdict) -> str:
-    """Say why a verdict cannot count, empty when it can: a stranger was on its card all the while,
-    and may have left it.
+def void_reason(verdict: Verdict) -> str:
+    """Return why a verdict cannot count, empty when it can.
+
+    A stranger was on its card during the whole timing; it may have left since.
     """
-    return next((one.detail for one in verdict.evidence if one.kind == interference.STRANGER), "")
+    return _detail_of(verdict, interference.STRANGER)
 
 
 def company(verdict: Verdict) -> str:
-    """Return what a verdict says of processes that were on its card from the start, or nothing."""
-    return next((one.detail for one in verdict.evidence if one.kind == interference.COMPANY), "")
+    """Return which processes were on a verdict's card from the start, empty if none."""
+    return _detail_of(verdict, interference.COMPANY)
+
+
+def _detail_of(verdict: Verdict, kind: str) -> str:
+    return next((fact.detail for fact in verdict.evidence if fact.kind == kind), "")
 
 
 def _computes(processes: Sequence[DeviceProcess]) -> str:
     if not processes:
         return ""
-    one = processes[0]
+    first = processes[0]
     more = f" and {len(processes) - 1} more" if len(processes) > 1 else ""
-    return f"process {one.pid}{f' ({one.name})' if one.name else ''}{more} computes there"
+    return f"process {first.pid}{f' ({first.name})' if first.name else ''}{more} computes there"
 
 
 def _memory(now: DeviceState, before: DeviceState | None) -> str:
     used = now.memory_used or 0
     if now.memory_total is None or used <= LOW_MEMORY * now.memory_total:
         return ""
-    told = f"{used / (1 << 30):.1f} GiB of its memory in use"
+    in_use = f"{used / (1 << 30):.1f} GiB of its memory in use"
     if before is None or before.memory_used is None or now.processes is None:
-        return told
-    return f"{told}, and it changes" if abs(used - before.memory_used) > STABLE_BYTES else ""
+        return in_use
+    return f"{in_use}, and it changes" if abs(used - before.memory_used) > STABLE_BYTES else ""
 
 
 def look(device: Device, *, just_left: bool = False, near: StrangerDetector | None = None,
          pause: Callable[[float], object] = time.sleep,
          state: Callable[[Device], DeviceState] = inventory.state) -> str:
-    """Look at a device, some seconds long if need be; say why it is busy, empty when it is idle.
+    """Look at a device, up to LOOKS times; return why it is busy, empty when it is idle.
 
-    `near` tells who is who on a card that kopts work on: nothing else closes that one. The CPU is
-    never busy: its timing deals with other load.
+    On a device that kopts already use, `near` finds strangers, and only those and faults count. The
+    CPU is never busy: its timing deals with other load.
     """
     if device.kind == "cpu":
         return ""
     before: dict[str, DeviceState] = {}
-    why = ""
+    reason = ""
     for number in range(LOOKS):
         if number:
             pause(SETTLE_S)
         now = {card.id: state(card) for card in device.cards}
-        whys = [why_taken(one, near) if near is not None
-                else why_busy(one, before.get(name), just_left=just_left)
-                for name, one in now.items()]
-        why, before = next(filter(None, whys), ""), now
-        if not why:
+        reasons = [why_taken(card_state, near) if near is not None
+                   else why_busy(card_state, before.get(name), just_left=just_left)
+                   for name, card_state in now.items()]
+        reason, before = next(filter(None, reasons), ""), now
+        if not reason:
             return ""
-    return why
+    return reason

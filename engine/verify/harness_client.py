@@ -1,4 +1,4 @@
-"""Asking the harness, in a process of its own, away from the engine's interpreter lock."""
+"""Requests to harness processes, which run away from the engine's interpreter lock."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ from harness.target import Target
 from harness.verdict import Verdict, rejected
 
 HARNESS_LIMITS = Limits(wall_s=3600.0, output_bytes=16 << 20)
-TENANCY_S = 20.0
+RUNNERS_END_S = 20.0
 USUAL_BUDGET = 24
-"""Trials that a loop has the usual limits for; with more of them they grow."""
+"""Trials of a loop within the usual limits; the limits grow with more trials."""
 COMMAND_RUNS = 100
-"""Runs of a project's commands in one verdict at most: each may take its target's whole time."""
+"""Runs of a project's commands in one verdict, at most: each may take the target's whole time."""
 RUNS_OF_TRIAL = 4
 """Runs of a project's commands in one trial: setup, build, and the benchmark of both sides."""
 
 
 def warm_start(target: Target, device: Device, python: str | None,
                env: Mapping[str, str]) -> WarmStart:
-    """Return what lets the harness processes of one target share their imports."""
+    """Return the warm start with which the harness processes of one target share their imports."""
     place = kernel.place_on(device, target.language, scratch="", python=python, env=env)
     return WarmStart(kernel.kind_of(place, target.language),
                      yields=device_lock.turnstile() if device.kind == "cpu" else None)
 
 
 class HarnessFault(KoptError):
-    """The harness could not answer: a bad task (2), a fault of the machine (3), it died (1)."""
+    """The harness could not answer. Exit code: bad task (2), machine fault (3), it died (1)."""
 
     def __init__(self, line: ErrorLine) -> None:
         super().__init__(line.what, where=line.where, fix=line.fix)
@@ -82,7 +82,7 @@ def loop(request: LoopRequest | ReportedLoopRequest, *,
          progress: Callable[[Progress], None] | None = None,
          cancel: threading.Event | None = None, warm: WarmStart | None = None,
          ) -> LoopResult | None:
-    """Return where the loop ended, None if it was stopped. Raises HarnessFault."""
+    """Return the loop's result, None if it was cancelled. Raises HarnessFault."""
     share = max(1.0, request.job.budget / USUAL_BUDGET)
     limits = replace(HARNESS_LIMITS, wall_s=HARNESS_LIMITS.wall_s * share,
                      output_bytes=int(HARNESS_LIMITS.output_bytes * share))
@@ -107,7 +107,7 @@ def _ask(request: Request, limits: Limits,
         try:
             line: Line = from_json(raw, Line)
         except ConvertError:
-            raise HarnessFault(ErrorLine(what="the harness printed what is no answer",
+            raise HarnessFault(ErrorLine(what="the harness printed an unreadable line",
                                          exit_code=1)) from None
         if isinstance(line, Progress):
             if progress is not None:
@@ -123,7 +123,7 @@ def _ask(request: Request, limits: Limits,
         outcome = guard.run(argv, cwd=scratch, env=environment(), limits=limits,
                             on_line=take, cancel=cancel)
     else:
-        with _tenancy() as held:
+        with _wait_for_runners() as held:
             env = environment() | {VARIABLE: zygote.variable(held)}
             outcome = guard.run(argv, cwd=scratch, env=env, limits=limits, on_line=take,
                                 cancel=cancel, pass_fds=[zygote.descriptor, held])
@@ -139,21 +139,22 @@ def _ask(request: Request, limits: Limits,
 
 
 @contextmanager
-def _tenancy() -> Iterator[int]:
-    """Yield a descriptor, and wait at the end until nothing that was forked holds it any more:
-    a harness process that was killed leaves its runners to their own supervisors.
+def _wait_for_runners() -> Iterator[int]:
+    """Yield a descriptor for forked runners, and wait at the end until none of them holds it.
+
+    A harness process that was killed leaves its runners to their own supervisors.
     """
     ours, theirs = os.pipe()
     try:
         yield theirs
     finally:
         os.close(theirs)
-        select.select([ours], [], [], TENANCY_S)  # its end, since nobody writes
+        select.select([ours], [], [], RUNNERS_END_S)  # end of file: nobody writes to it
         os.close(ours)
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of harness processes: clean, and able to import this very harness."""
+    """Return a clean environment for harness processes, which import this very harness."""
     root = str(Path(harness.__file__).resolve().parent.parent)
     own = {name: os.environ[name] for name in ("KOPT_LOCK_DIR", "XDG_CACHE_HOME", "HOME")
            if name in os.environ}

@@ -1,4 +1,4 @@
-"""Verdicts on the engine's behalf: one at a time a card, each from a harness process."""
+"""Verdict requests: answered in order, one at a time per device, each by a harness process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from engine.manifest.schema import Manifest
 from engine.messages import SlotProgress
 from engine.repository import worktree
 from engine.verify import canary, gate, harness_client
-from engine.verify.fleet import Fleet, FleetDevice
+from engine.verify.fleet import Fleet
+from engine.verify.fleet_device import FleetDevice
 from engine.verify.harness_client import HarnessFault
 from harness.benchmark.runs import stopping_rule
 from harness.benchmark.spec.command_target import CommandTarget
@@ -28,16 +29,15 @@ from harness.timing.plan import Plan
 from harness.verdict import Verdict
 
 UNTRUSTED = ("io", "build", "home-candidate")
-"""Parts of the scratch folder that candidates write in."""
-
+"""Parts of the scratch folder that candidates write to."""
 FULL = ("baseline", "headline", "final")
-"""Purposes for which a benchmark is run whole, whatever its quick command would say."""
+"""Purposes that run the whole benchmark even where there is a quick command."""
 
 log = logging.getLogger("kopt.engine")
 
 
 class VerdictRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A verdict that is wanted: two trees, why, and at which error rate."""
+    """A request to compare two trees, at an error rate `alpha`; `purpose` says what for."""
 
     purpose: str
     candidate: str
@@ -47,16 +47,16 @@ class VerdictRequest(msgspec.Struct, frozen=True, kw_only=True):
     alpha: float
     always_time: bool = False
     left_s: float | None = None
-    """What runs of the whole program may take together."""
+    """Seconds that all runs of the whole program may take together."""
 
     def after(self, seconds: float) -> VerdictRequest:
-        """Return what is left of it to do, so long after it was begun."""
+        """Return the request with the time that is left so many seconds after it began."""
         return self if self.left_s is None else msgspec.structs.replace(
             self, left_s=max(0.0, self.left_s - seconds))
 
 
 class VerdictResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A verdict has come, or the fault that kept it from coming."""
+    """The answer to a request: a verdict, or the fault that prevented one."""
 
     job: VerdictRequest
     verdict: Verdict | None = None
@@ -64,8 +64,10 @@ class VerdictResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def commands_of(manifest: Manifest, purpose: str) -> tuple[str, str]:
-    """Return the tests that go before what is timed, and the full ones that go after these: all of
-    them where the best is accepted, both on the baseline, which no candidate is to be blamed for.
+    """Return the test command to run before timing, and the full one to run after it.
+
+    The headline runs the full tests only. The baseline runs both, so that no candidate is blamed
+    for a test that never passed.
     """
     tests, full = manifest.test_command, manifest.full_test_command
     if purpose == "headline":
@@ -74,7 +76,7 @@ def commands_of(manifest: Manifest, purpose: str) -> tuple[str, str]:
 
 
 class Verifier:
-    """Threads that answer jobs in order, one for each card; results go to the engine's queue."""
+    """Threads that answer requests in order, one for each device; results go to `messages`."""
 
     def __init__(self, setup: Setup, messages: queue.Queue[object], fleet: Fleet) -> None:
         self.setup, self._fleet = setup, fleet
@@ -90,7 +92,7 @@ class Verifier:
         self._jobs.put(job)
 
     def stop(self) -> None:
-        """Drop what is queued, end what runs, and wait for the threads."""
+        """Drop queued requests, cancel running ones, and wait for the threads."""
         self.cancel.set()
         for _ in self._threads:
             self._jobs.put(None)
@@ -105,7 +107,7 @@ class Verifier:
                 self._messages.put(VerdictResult(job=job, fault=error))
             except OSError as error:
                 self._messages.put(VerdictResult(job=job, fault=of_os(error)))
-            except Exception as error:  # whatever it is, the engine must not wait for ever
+            except Exception as error:  # the engine would wait for its answer for ever
                 log.exception("no verdict on %s", job.candidate)
                 self._messages.put(VerdictResult(job=job, fault=Refused(
                     f"internal error: {type(error).__name__}: {error}")))
@@ -119,13 +121,13 @@ class Verifier:
             "verdict", lambda card: self._on(card, job.after(time.monotonic() - began)),
             cancel=self.cancel,
             on_wait=lambda text: self._tick(job, Progress(stage="waiting", detail=text)),
-            doubtful=gate.doubtful, spoilt=gate.spoilt)
+            needs_recheck=gate.needs_recheck, void_reason=gate.void_reason)
 
     def _on(self, card: FleetDevice, job: VerdictRequest) -> Verdict:
         setup = self.setup
         scratch = setup.folder.scratch(f"verify-{self._fleet.cards.index(card)}")
-        for left in UNTRUSTED:  # one candidate must not find what another has left
-            worktree.remove(scratch / left)
+        for name in UNTRUSTED:  # a candidate must not find files of an earlier one
+            worktree.remove(scratch / name)
         if setup.command is None:
             baseline_cache.seed(setup.folder.path, scratch / "home-candidate")
         request = self._request(card, job, str(scratch))
@@ -138,8 +140,9 @@ class Verifier:
 
     def _asked(self, card: FleetDevice, job: VerdictRequest,
                request: EvaluateRequest | ReportedRequest | EndToEndRequest) -> Verdict:
-        """Have the harness answer. What has worked in the baseline and does not now, or a harness
-        that somebody killed, is tried once more before it ends anything.
+        """Ask the harness. A fault that may pass is tried once more before it ends anything.
+
+        For example, something that worked for the baseline fails now, or the harness was killed.
         """
         def ask() -> Verdict:
             return harness_client.evaluate(request, cancel=self.cancel, warm=card.warm,
@@ -150,13 +153,13 @@ class Verifier:
         except HarnessFault as fault:
             if not fault.may_pass or job.purpose == baseline_cache.BASELINE or self.cancel.is_set():
                 raise
-            log.warning("once more on %s: %s", job.candidate, fault)
-            self._tick(job, Progress(stage="waiting", detail=f"once more: {fault.what}"))
+            log.warning("trying %s once more: %s", job.candidate, fault)
+            self._tick(job, Progress(stage="waiting", detail=f"trying once more: {fault.what}"))
             return ask()
 
     def _request(self, card: FleetDevice, job: VerdictRequest,
                  scratch: str) -> EvaluateRequest | ReportedRequest | EndToEndRequest:
-        """Return what the harness is asked: the whole program, a benchmark, or the kernel."""
+        """Return the harness's request: for the whole program, a benchmark, or the kernel."""
         setup, device = self.setup, card.device.id
         trees = Trees(candidate=str(setup.tree(job.candidate_tree)),
                       incumbent=str(setup.tree(job.incumbent_tree)),
@@ -183,12 +186,12 @@ class Verifier:
 
     def _plan(self, job: VerdictRequest) -> Plan:
         plan = self.setup.manifest.decision.plan(job.alpha)
-        most = self.setup.manifest.budget.pairs
+        max_pairs = self.setup.manifest.budget.pairs
         if self.setup.command is not None:
-            return stopping_rule.plan_for(plan, most)
-        if most is None:
+            return stopping_rule.plan_for(plan, max_pairs)
+        if max_pairs is None:
             return plan
-        return replace(plan, looks=tuple(n for n in plan.looks if n <= most) or (4,))
+        return replace(plan, looks=tuple(n for n in plan.looks if n <= max_pairs) or (4,))
 
     def _tick(self, job: VerdictRequest, progress: Progress) -> None:
         self._messages.put(SlotProgress(slot=job.slot, stage=progress.stage, detail=progress.detail,

@@ -12,7 +12,7 @@ import msgspec
 
 from engine.task import Task
 from engine.verify import gate, harness_client
-from engine.verify.fleet import FleetDevice
+from engine.verify.fleet_device import FleetDevice
 from engine.workers.class_sizes import sizes
 from engine.workers.knob_search import search
 from engine.workers.protocol import Tick, WorkerBench
@@ -99,8 +99,9 @@ def _verdict(bench: WorkerBench, target: Target, trees: Trees, tick: Tick,
         return harness_client.evaluate(request, progress=on_progress, cancel=cancel,
                                        warm=card.warm)
 
-    return bench.fleet.run("loop", on_device, cancel=cancel, doubtful=gate.doubtful,
-                           spoilt=gate.spoilt, on_wait=lambda text: tick("waiting", text, None))
+    return bench.fleet.run("loop", on_device, cancel=cancel, needs_recheck=gate.needs_recheck,
+                           void_reason=gate.void_reason,
+                           on_wait=lambda text: tick("waiting", text, None))
 
 
 def _tree(bench: WorkerBench, target: Target, config: Config, name: str) -> str:

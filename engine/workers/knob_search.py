@@ -12,7 +12,7 @@ from pathlib import Path
 
 from engine.task import Task
 from engine.verify import harness_client
-from engine.verify.fleet import FleetDevice
+from engine.verify.fleet_device import FleetDevice
 from engine.workers.protocol import Report, Tick, WorkerBench
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.requests import LoopRequest, ReportedLoopRequest
@@ -84,7 +84,7 @@ def run_on_fleet(task: Task, bench: WorkerBench, tick: Tick, cancel: threading.E
 
     result = bench.fleet.run(
         "loop", on_device, cancel=cancel,
-        doubtful=lambda result: not cancel.is_set() and ends_with_failure(result),
+        needs_recheck=lambda result: not cancel.is_set() and ends_with_failure(result),
         on_wait=lambda text: tick("waiting", text, None))
     return result if result is not None and result.trials else best_so_far(bench, trials)
 

@@ -13,7 +13,7 @@ from kopt_tui.snapshot import phrases
 
 if TYPE_CHECKING:
     from engine.run.one_shot import OneShot
-    from engine.verify.fleet import DeviceNotice, DeviceUse
+    from engine.verify.fleet_device import DeviceNotice, DeviceUse
 
 
 class Gate:

@@ -74,7 +74,7 @@ def beside(verdict: Verdict) -> list[str]:
     """Return what is to be said of who was on the card from the start."""
     from engine.verify import gate
 
-    stranger = gate.spoilt(verdict)
+    stranger = gate.void_reason(verdict)
     return [f"{stranger}: judge again when it is gone"] if stranger else \
         list(filter(None, [gate.company(verdict)]))
 

@@ -59,7 +59,7 @@ def killed(setup: Setup, step: str) -> int:
     return subprocess.run(
         [sys.executable, str(HOST), str(setup.workspace), setup.id], timeout=200, check=False,
         env={**os.environ, "KOPT_FAILPOINT": step,
-             "PYTHONPATH": str(HOST.parents[1])}).returncode
+             "PYTHONPATH": str(HOST.parents[2])}).returncode
 
 
 def warnings(setup: Setup) -> list[str]:

@@ -22,7 +22,7 @@ from engine.lineage import rollback as acceptance
 from engine.planning.planner import Planner
 from engine.records.writer import Records
 from engine.run import end_to_end
-from engine.verify.fleet import NoDeviceAvailable
+from engine.verify.fleet_device import NoDeviceAvailable
 from engine.verify.verifier import VerdictRequest
 from harness.errors import KoptError
 from harness.formats import yaml_document

@@ -12,7 +12,7 @@ from engine.history import spending
 from engine.journal.records import Round
 from engine.run import baseline
 from engine.run.running_campaign import RunningCampaign
-from engine.verify.fleet import NoDeviceAvailable
+from engine.verify.fleet_device import NoDeviceAvailable
 from harness.formats import yaml_document
 from tests.support import campaigns
 from tests.support.paths import SUPPORT

@@ -58,7 +58,7 @@ def create(root: Path) -> Setup:
 
 def host(setup: Setup) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, str(HOST), str(setup.workspace), setup.id],
-                            env={**os.environ, "PYTHONPATH": str(HOST.parents[1])},
+                            env={**os.environ, "PYTHONPATH": str(HOST.parents[2])},
                             start_new_session=True, stderr=subprocess.DEVNULL)
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from engine.campaign.setup import Setup
 from engine.rounds.opening import RUNNING_STAGES
-from engine.verify.fleet import Fleet, NoDeviceAvailable
+from engine.verify.fleet import Fleet
+from engine.verify.fleet_device import NoDeviceAvailable
 from tests.support import campaigns
 
 AGENT = "sh -c 'test -f {prompt}; sleep SECONDS; sed -i \"s/PASSES 16/PASSES 1/\" scale.c'"

@@ -15,11 +15,11 @@ import pytest
 
 from engine import context
 from engine.verify import harness_client
-from engine.verify.fleet import (
+from engine.verify.fleet import Fleet
+from engine.verify.fleet_device import (
     DeviceNotice,
     DeviceUse,
     FailsOnHealthyDevices,
-    Fleet,
     FleetDevice,
     NoDeviceAvailable,
 )
@@ -109,7 +109,7 @@ def test_who_waits_longest_for_a_card_is_next() -> None:
         thread.start()
     for count in range(1, 9):
         until(lambda: len(began) == count)  # noqa: B023
-        until(lambda: bool(fleet._waiting) or count == 8)  # noqa: B023
+        until(lambda: bool(fleet.occupancy.queue_length) or count == 8)  # noqa: B023
         turn.release()
     for thread in threads:
         thread.join()
@@ -163,7 +163,7 @@ def test_work_under_which_several_fit_cards_fail_may_be_why(
     with pytest.raises(NoDeviceAvailable, match="5 times the card was lost") as raised:
         fleet.run("verdict", fails, on_wait=wait)
     assert type(raised.value) is kind
-    assert not fleet._waiting
+    assert not fleet.occupancy.queue_length
 
 
 def box(monkeypatch: pytest.MonkeyPatch, *models: str) -> None:

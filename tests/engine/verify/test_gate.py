@@ -20,7 +20,8 @@ from engine.journal import lease
 from engine.journal.write import Writer
 from engine.messages import SlotProgress
 from engine.verify import gate
-from engine.verify.fleet import LOSSES, DeviceNotice, Fleet, FleetDevice, NoDeviceAvailable
+from engine.verify.fleet import MAX_LOSSES, Fleet
+from engine.verify.fleet_device import DeviceNotice, FleetDevice, NoDeviceAvailable
 from engine.verify.harness_client import HarnessFault
 from engine.verify.verifier import VerdictRequest, VerdictResult, Verifier
 from harness.devices import inventory
@@ -234,7 +235,7 @@ def test_an_answer_in_doubt_does_not_count_beside_a_stranger() -> None:
         return one.device.id
 
     answer = hour.fleet.run("verdict", work, on_wait=hour.wait,
-                            doubtful=lambda found: found == "cuda:0")
+                            needs_recheck=lambda found: found == "cuda:0")
     assert answer == "cuda:1" and [one.device for one in hour.news] == ["cuda:0"]
     assert hour.beside == [False, True, False]
 
@@ -254,7 +255,7 @@ def test_what_was_timed_beside_a_stranger_is_measured_again(
         tried.append(one.device.id)
         return "timed beside process 7" if len(tried) == 1 else ""
 
-    assert hour.fleet.run("verdict", work, on_wait=hour.wait, spoilt=str) == ""
+    assert hour.fleet.run("verdict", work, on_wait=hour.wait, void_reason=str) == ""
     assert tried == used and [one.device for one in hour.news] == ["cuda:0"]
     assert news in hour.news[0].text
 
@@ -262,7 +263,8 @@ def test_what_was_timed_beside_a_stranger_is_measured_again(
 def test_work_that_always_finds_a_stranger_beside_it_ends() -> None:
     hour = Hour(1, lambda _, __: "")
     with pytest.raises(NoDeviceAvailable, match="last because of: timed beside process 7"):
-        hour.fleet.run("verdict", lambda _: "timed beside process 7", on_wait=hour.wait, spoilt=str)
+        hour.fleet.run("verdict", lambda _: "timed beside process 7", on_wait=hour.wait,
+                       void_reason=str)
 
 
 def test_what_is_done_again_has_the_time_that_is_left() -> None:
@@ -278,11 +280,13 @@ def test_a_verdict_that_was_never_alone_on_its_card_is_in_doubt() -> None:
     alone = Verdict(valid=True, correct=True)
     beside = replace(alone, evidence=(Evidence(kind=COMPANY, detail="process 7"),))
     unknown = replace(alone, evidence=(Evidence(kind="foreign", detail=NOT_LISTED),))
-    assert [gate.doubtful(one) for one in (alone, beside, unknown, replace(alone, correct=False),
-                                           rejected("no"))] == [False, True, False, True, True]
+    wrong = replace(alone, correct=False)
+    assert [gate.needs_recheck(found) for found in (alone, beside, unknown, wrong,
+                                                    rejected("no"))] == [
+        False, True, False, True, True]
     stranger = replace(beside, evidence=(*beside.evidence, Evidence(
         kind=STRANGER, detail="timed beside process 7, of no kopt")))
-    assert [gate.spoilt(one) for one in (alone, beside, stranger)] == [
+    assert [gate.void_reason(one) for one in (alone, beside, stranger)] == [
         "", "", "timed beside process 7, of no kopt"]
 
 
@@ -324,7 +328,7 @@ def test_work_that_loses_card_after_card_is_given_up() -> None:
     def work(one: FleetDevice) -> str:
         raise lost("NVML: GPU is lost")
 
-    with pytest.raises(NoDeviceAvailable, match=f"{LOSSES} times the card was lost"):
+    with pytest.raises(NoDeviceAvailable, match=f"{MAX_LOSSES} times the card was lost"):
         hour.fleet.run("verdict", work, on_wait=hour.wait)
 
 

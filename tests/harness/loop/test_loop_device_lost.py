@@ -10,7 +10,8 @@ from typing import Any, cast
 import pytest
 
 from engine.task import Task
-from engine.verify.fleet import DeviceNotice, Fleet
+from engine.verify.fleet import Fleet
+from engine.verify.fleet_device import DeviceNotice
 from engine.workers.knob_search import OnTrial, run_on_fleet
 from engine.workers.protocol import WorkerBench
 from harness.devices.device import Device
