@@ -1,8 +1,8 @@
-"""Applying a patch to a tree by a ladder, each rung more forgiving than the last.
+"""Applies a patch that was handed in to a tree, by a ladder of more and more tolerant ways.
 
-plain, with its paths found in the tree, without files that exist already, 3-way. No rung ever
-leaves a conflict marker: nothing is merged in a working tree, and a patch that brings markers of
-its own is refused.
+The rungs: plain; with its paths normalised to the tree's; without new files that exist; 3-way. No
+rung leaves conflict markers: nothing is merged in a working tree, and a patch that contains markers
+is refused.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ class Applied(Change, frozen=True, kw_only=True):
 
 
 def apply(clone: Clone, base: str, patch: Patch, sibling: Path | None = None) -> Applied:
-    """Apply a patch to a commit or tree; raises InputError if no rung of the ladder holds.
+    """Apply a patch to a commit or tree; raises InputError if no rung applies.
 
-    `sibling` is a repository that may know what the patch was made from, which a merge needs.
+    `sibling` is a repository that may have the blobs that the patch was made from: a merge needs
+    them.
     """
     if not patch:
-        raise InputError("there is no diff in it", where="patch")
+        raise InputError("it contains no diff", where="patch")
     refuse_conflicts(patch)
     base_tree, complaint = clone.tree_of(base), ""
     for rung, attempt in _ladder(patch, set(clone.files(base))):
@@ -56,16 +57,16 @@ def apply(clone: Clone, base: str, patch: Patch, sibling: Path | None = None) ->
 
 
 def _borrow(clone: Clone, patch: Patch, sibling: Path) -> None:
-    """Copy into the clone what the sections say they were made from, where only a sibling has it.
+    """Copy the blobs that a patch was made from into the clone, where only a sibling has them.
 
-    As copies and not as an alternate: the clone must be whole without the other repository.
+    Copies, not an alternate: the clone must be complete without the other repository.
     """
     for file in patch.files:
-        made_from = _INDEX.search(file.text)
-        if made_from is None or clone.git.find(f"{made_from[1]}^{{blob}}"):
+        source = _INDEX.search(file.text)
+        if source is None or clone.git.find(f"{source[1]}^{{blob}}"):
             continue
         with contextlib.suppress(GitFailed, EnvironmentFault):
-            blob = Git(None).run("cat-file", "blob", made_from[1], cwd=sibling)
+            blob = Git(None).run("cat-file", "blob", source[1], cwd=sibling)
             clone.git.run("hash-object", "-w", "-t", "blob", "--stdin", stdin=blob)
 
 
@@ -95,13 +96,13 @@ def _ladder(patch: Patch, tree: set[str]) -> Iterator[tuple[Rung, Patch]]:
 
 
 def _is_plain(file: FilePatch) -> bool:
-    """Tell whether the headers name the paths with the usual prefix."""
+    """Tell whether the headers have the usual prefixes."""
     prefixed = {strip_prefix(name) for name in file.names if strip_prefix(name) != name}
     return {file.old_path, file.new_path} - {""} <= prefixed
 
 
 def _normalised(patch: Patch, tree: set[str]) -> Patch:
-    """Give every section the path that its file has in the tree."""
+    """Give each section the path that its file has in the tree."""
     stems = {_foreign_stem(file, tree) for file in patch.files if not file.is_new} - {None}
     stem = stems.pop() if len(stems) == 1 else ""
     return msgspec.structs.replace(
@@ -110,20 +111,20 @@ def _normalised(patch: Patch, tree: set[str]) -> Patch:
 
 
 def _foreign_stem(file: FilePatch, tree: set[str]) -> str | None:
-    """Return what precedes the tree's path in the section's name, None if it is not found."""
+    """Return what precedes the tree's path in a section's, None if the tree has no such file."""
     home = _home(file.old_path, tree)
     return file.old_path[: -len(home)] if home and file.old_path.endswith(home) else None
 
 
 def _home(path: str, tree: set[str]) -> str:
-    """Return the file of the tree that a foreign path means: itself, its tail, or with a head."""
+    """Return the tree's path for a foreign one: the same, its tail, or a longer one; else ""."""
     parts = path.split("/")
     if ".." in parts:
         return ""
     for n in range(len(parts)):
         if (tail := "/".join(parts[n:])) in tree:
             return tail
-    longer = [known for known in tree if known.endswith(f"/{path}")]
+    longer = [name for name in tree if name.endswith(f"/{path}")]
     return longer[0] if len(longer) == 1 else ""
 
 
@@ -143,7 +144,7 @@ def _relocated(file: FilePatch, tree: set[str], stem: str) -> FilePatch:
 
 
 def _with_names(file: FilePatch, old: str, new: str) -> str:
-    """Return the section's text with other names in its headers."""
+    """Return a section's text with other names in its headers."""
     before, after = old or new, new or old
     headers = {
         "diff --git ": f"diff --git {quote('a/' + before)} {quote('b/' + after)}",
@@ -165,9 +166,9 @@ def _with_names(file: FilePatch, old: str, new: str) -> str:
 
 
 def _sanitised(patch: Patch, tree: set[str]) -> Patch:
-    """Leave out sections that add a file which the tree has."""
-    there = [file for file in patch.files if file.is_new and file.new_path in tree]
+    """Drop sections that add a file which the tree has."""
+    existing = [file for file in patch.files if file.is_new and file.new_path in tree]
     return msgspec.structs.replace(
-        patch, files=tuple(file for file in patch.files if file not in there),
-        dropped=patch.dropped + tuple(Dropped(f.path, "new file that exists") for f in there),
+        patch, files=tuple(file for file in patch.files if file not in existing),
+        dropped=patch.dropped + tuple(Dropped(f.path, "new file that exists") for f in existing),
     )

@@ -1,9 +1,9 @@
-"""Built files that git ignores: taken once from the project, and carried into every checkout.
+"""Built files that git ignores: copied from the project once, and from there to every checkout.
 
-A project whose build takes an hour is not built anew for each candidate: a build started in a
-checkout finds what the project's own has made, and sees by the files' times what is left to do.
-They are copies (cloned blocks where the file system does that): a hard link would pass on what one
-candidate's build writes in place to all the others.
+A project whose build takes an hour is not rebuilt for each candidate: a build in a checkout finds
+the project's own results, and rebuilds what the files' times call for. The files are copies (cloned
+blocks where the file system supports them): through hard links, what one candidate's build writes
+in place would reach all others.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ MOST_BYTES = 64 << 30
 
 
 class Carried(msgspec.Struct, frozen=True, kw_only=True):
-    """What was taken: `names` of built files, and the time of every source that they are of.
+    """The `names` of the copied files, and the times of the sources that they were built from.
 
-    `stamps` holds blob and time (ns) of the tracked files as they lay in the project, submodules'
-    too, without those that differed from the commit: what depends on them is built again.
+    `stamps` holds blob and time (ns) of the project's tracked files, submodules' included, but for
+    files that differ from the commit: what depends on these is built again.
     """
 
     names: tuple[str, ...] = ()
@@ -40,26 +40,27 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True):
 
 def take_over(clone: Clone, commit: str, project: Project, globs: Sequence[str], folder: Path,
               apart: Path) -> Carried:
-    """Copy the project's files that the globs name and its commit has not into a folder, nor have
-    its submodules.
+    """Copy the project's files that the globs name and neither it nor its submodules track.
 
-    `commit` is of the clone, and may have fewer files than the project's own. Nothing below `apart`
-    (the workspace) is taken. Raises InputError if there is nothing of it.
+    `commit` is the clone's, and may have fewer files than the project's. Nothing below `apart` (the
+    workspace) is copied. Raises InputError if no file matches.
     """
     own, inside = Clone(project.git_dir).entries(project.head), submodules.tracked(project)
     tracked, top = own | inside, project.path
-    away = {os.path.relpath(path.resolve(), top) for path in (apart, folder.parent)} | {".git"} | {
-        f"{path}/.git" for path, entry in tracked.items() if entry.mode == submodules.GITLINK}
+    excluded = {".git", *(os.path.relpath(path.resolve(), top) for path in (apart, folder.parent)),
+                *(f"{path}/.git" for path, entry in tracked.items()
+                  if entry.mode == submodules.GITLINK)}
     try:
         copied = copy_folder(
-            top, folder, most_bytes=MOST_BYTES, enter=lambda name: name not in away,
-            wanted=lambda name: name not in tracked and name not in away and matches(name, globs))
+            top, folder, most_bytes=MOST_BYTES, enter=lambda name: name not in excluded,
+            wanted=lambda name: name not in excluded and name not in tracked
+            and matches(name, globs))
     except FolderTooLarge as error:
-        raise EnvironmentFault(str(error), where="carry", fix="name less in carry") from None
+        raise EnvironmentFault(str(error), where="carry", fix="name fewer files in carry") from None
     names = tuple(name for entry, name in walk(folder) if not entry.is_dir(follow_symlinks=False))
     if not names:
-        raise InputError(f"the project has nothing that is called {', '.join(globs)}",
-                         where="carry", fix="build it first, or leave carry out")
+        raise InputError(f"the project has no files that match {', '.join(globs)}",
+                         where="carry", fix="build it first, or remove carry")
     stamps = {path: (entry.id, (top / path).lstat().st_mtime_ns)
               for path, entry in _all(clone, commit).items() if (top / path).is_file()
               and (_same(top / path, entry) if path in inside else path not in project.dirty)}
@@ -69,7 +70,7 @@ def take_over(clone: Clone, commit: str, project: Project, globs: Sequence[str],
 
 
 def read(folder: Path) -> Carried:
-    """Return what lies in a folder that was filled by `take_over`, nothing if there is none."""
+    """Return what `take_over` copied to a folder; empty if it copied nothing."""
     try:
         return msgspec.json.decode(_record(folder).read_bytes(), type=Carried)
     except FileNotFoundError:
@@ -77,16 +78,16 @@ def read(folder: Path) -> Carried:
 
 
 def fill(clone: Clone, commit: str, directory: Path, folder: Path, carried: Carried) -> None:
-    """Put the built files into a checkout, which keeps the times that a build goes by.
+    """Put the built files into a checkout, with times from which a build sees what to rebuild.
 
-    A source that is as it was when they were built is as old as it was; any other is new.
+    A source that has not changed since the build keeps its time; any other is new.
     """
     if not carried.names:
         return
     try:
         copy_folder(folder, directory, most_bytes=2 * MOST_BYTES)
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
-        raise InputError(f"a file and a folder are in each other's place: {error.filename}",
+        raise InputError(f"a carried file and a folder have the same path: {error.filename}",
                          where="carry") from None
     for path, entry in _all(clone, commit).items():
         blob, stamp = carried.stamps.get(path, ("", 0))
@@ -99,14 +100,15 @@ def _all(clone: Clone, commit: str) -> dict[str, TreeEntry]:
 
 
 def _same(path: Path, entry: TreeEntry) -> bool:
-    """Tell whether a plain file is byte for byte the one that a tree has; sure, and that is all:
-    one that passed a filter is not, and so is new.
+    """Tell whether a plain file has exactly the bytes that a tree has for it.
+
+    A file that a git filter changed does not, and counts as new.
     """
     if not entry.mode.startswith("100") or path.is_symlink() or path.stat().st_size != entry.size:
         return False
     data = path.read_bytes()
-    made = hashlib.sha256 if len(entry.id) == 64 else hashlib.sha1
-    return made(b"blob %d\0%b" % (len(data), data)).hexdigest() == entry.id
+    algorithm = hashlib.sha256 if len(entry.id) == 64 else hashlib.sha1
+    return algorithm(b"blob %d\0%b" % (len(data), data)).hexdigest() == entry.id
 
 
 def _record(folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""What a checkout has beside the commit's own files: submodules, LFS contents, built files."""
+"""Completes a checkout with submodules, LFS contents and built files."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from engine.repository.project import Project
 from engine.repository.worktree import Settled
 
 FOLDER = "carried"
-"""Of a campaign's folder: the built files."""
+"""Folder of the built files in a campaign's folder."""
 NAMED = 3
 
 
 def take_over(clone: Clone, folder: Path, project: Project, globs: Sequence[str]) -> None:
-    """Copy from the project, once, whatever its commit only points at; note what is not here.
+    """Copy what the project's commit only points at, once; record what is missing.
 
-    Raises InputError if none of the built files is there.
+    `globs` name built files. Raises InputError if there is none of them.
     """
-    told = _told("submodules are", submodules.take_over(clone, BASE_REF, project.path),
-                 "run `git submodule update --init --recursive` there and start again")
-    told += _told("files of Git LFS are", lfs.take_over(clone, BASE_REF, project.path),
-                  "run `git lfs pull` there and start again")
+    missing = _describe("submodules are", submodules.take_over(clone, BASE_REF, project.path),
+                        "run `git submodule update --init --recursive` there and start again")
+    missing += _describe("files of Git LFS are", lfs.take_over(clone, BASE_REF, project.path),
+                         "run `git lfs pull` there and start again")
     (clone.git_dir / "kopt").mkdir(exist_ok=True)
-    _note(clone).write_bytes(msgspec.json.encode(told))
+    _note(clone).write_bytes(msgspec.json.encode(missing))
     if globs:
         build_artifacts.take_over(clone, BASE_REF, project, globs, folder / FOLDER, folder.parent)
 
 
 def missing(clone: Clone) -> tuple[str, ...]:
-    """Return what `take_over` did not find, a line each."""
+    """Return one line for each kind of content that `take_over` did not find."""
     try:
         return msgspec.json.decode(_note(clone).read_bytes(), type=tuple[str, ...])
     except FileNotFoundError:
@@ -50,11 +50,11 @@ def fill(clone: Clone, folder: Path, commit: str, directory: Path) -> None:
 
 
 def settled(clone: Clone, folder: Path, commit: str, directory: Path) -> Settled:
-    """Return what tells of a path whether a capture is to look at it."""
+    """Return the function that tells a capture which paths to skip."""
     pointers = lfs.pointers(clone, commit)
     carried = frozenset(build_artifacts.read(folder / FOLDER).names)
 
-    def say(name: str) -> str | None:
+    def reason(name: str) -> str | None:
         if name in carried:
             return ""
         if name not in pointers:
@@ -62,14 +62,14 @@ def settled(clone: Clone, folder: Path, commit: str, directory: Path) -> Settled
         same = lfs.unchanged(pointers[name], directory / name)
         return "" if same else "stored with Git LFS: no candidate can change it"
 
-    return say
+    return reason
 
 
-def _told(what: str, names: list[str], fix: str) -> list[str]:
+def _describe(what: str, names: list[str], fix: str) -> list[str]:
     if not names:
         return []
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return [f"{len(names)} {what} not in the project's folder, and no checkout has them: "
+    return [f"{len(names)} {what} missing from the project's folder and from every checkout: "
             f"{', '.join(names[:NAMED])}{more} ({fix})"]
 
 

@@ -1,7 +1,7 @@
 """The engine's own copy of a project: commits, trees and patches, without a working tree.
 
 Only the engine writes this git directory. Slots work in repositories of their own that borrow its
-objects, so no configuration, hook or reference of theirs is ever read here.
+objects, so their configuration, hooks and references are never read here.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ DIFF = ("--patch", "--binary", "--full-index", "--no-renames", "--no-color", "--
         "--no-textconv", "--unified=3", "--src-prefix=a/", "--dst-prefix=b/")
 
 BASE_REF = "refs/kopt/base"
-MOST_REMEMBERED = 8
-"""Trees whose lists of files are kept at hand."""
+MOST_CACHED_TREES = 8
 
 _CONFIG = """\
 [core]
@@ -40,7 +39,7 @@ _CONFIG = """\
 
 
 class TreeEntry(msgspec.Struct, frozen=True):
-    """One file of a tree; `size` is of its contents, 0 for a submodule."""
+    """One file of a tree; `size` in bytes, 0 for a submodule."""
 
     mode: str
     id: str
@@ -48,7 +47,7 @@ class TreeEntry(msgspec.Struct, frozen=True):
 
 
 class Clone:
-    """Objects of one campaign. Its methods may be called from several threads."""
+    """A bare git directory. Its methods may be called from several threads."""
 
     def __init__(self, git_dir: Path, git: Git | None = None) -> None:
         self.git_dir = git_dir
@@ -56,48 +55,47 @@ class Clone:
         self._entries: dict[str, dict[str, TreeEntry]] = {}
 
     def resolve(self, name: str) -> str:
-        """Return the full id of a commit; raises InputError if there is none of that name."""
-        found = self.git.find(f"{name}^{{commit}}") if name else ""
-        if not found:
+        """Return the full id of a commit; raises InputError if there is no such commit."""
+        commit = self.git.find(f"{name}^{{commit}}") if name else ""
+        if not commit:
             raise InputError(f"no commit {name!r}", where=str(self.git_dir))
-        return found
+        return commit
 
     def tree_of(self, commit: str) -> str:
-        """Return the tree of a commit (or of a tree, itself)."""
-        found = self.git.find(f"{commit}^{{tree}}") if commit else ""
-        if not found:
+        """Return the tree of a commit, or a tree itself."""
+        tree = self.git.find(f"{commit}^{{tree}}") if commit else ""
+        if not tree:
             raise InputError(f"no commit {commit!r}", where=str(self.git_dir))
-        return found
+        return tree
 
     def files(self, commit: str) -> list[str]:
-        """Return the paths of all files of a commit."""
-        listed = self.git.run("ls-tree", "-r", "-z", "--name-only", self.tree_of(commit))
-        return [name for name in listed.decode(errors="surrogateescape").split("\0") if name]
+        """Return the paths of all files of a commit or tree."""
+        return list(self.entries(commit))
 
     def entries(self, commit: str) -> dict[str, TreeEntry]:
-        """Return what a commit (or tree) has under each path; the last few are remembered."""
+        """Return what a commit or tree has under each path; the last few trees are cached."""
         tree = self.tree_of(commit)
-        if (known := self._entries.get(tree)) is not None:
-            return known
-        found: dict[str, TreeEntry] = {}
+        if (cached := self._entries.get(tree)) is not None:
+            return cached
+        entries: dict[str, TreeEntry] = {}
         listed = self.git.run("ls-tree", "-r", "-z", "--long", tree)
         for line in listed.decode(errors="surrogateescape").split("\0")[:-1]:
             head, _, path = line.partition("\t")
             mode, _, blob, size = head.split()
-            found[path] = TreeEntry(mode, blob, 0 if size == "-" else int(size))
-        if len(self._entries) >= MOST_REMEMBERED:
+            entries[path] = TreeEntry(mode, blob, 0 if size == "-" else int(size))
+        if len(self._entries) >= MOST_CACHED_TREES:
             self._entries = {}
-        self._entries[tree] = found
-        return found
+        self._entries[tree] = entries
+        return entries
 
     def folders(self, commit: str) -> frozenset[str]:
-        """Return the folders of a commit (or tree)."""
-        lowest = {path.rpartition("/")[0] for path in self.entries(commit)} - {""}
-        return frozenset(str(above) for folder in lowest
+        """Return the folders of a commit or tree."""
+        parents = {path.rpartition("/")[0] for path in self.entries(commit)} - {""}
+        return frozenset(str(above) for folder in parents
                          for above in PurePosixPath(f"{folder}/x").parents) - {"."}
 
     def read(self, commit: str, path: str) -> bytes:
-        """Return a file's contents in a commit; raises InputError if it has no such file."""
+        """Return a file's contents in a commit; raises InputError if there is no such file."""
         try:
             return self.git.run("cat-file", "blob", f"{self.tree_of(commit)}:{path}")
         except GitFailed as error:
@@ -114,9 +112,9 @@ class Clone:
         return self.git.line("rev-list", "--reverse", f"{oldest}..{newest}").split()
 
     def diff(self, before: str, after: str) -> Patch:
-        """Return the patch between two commits or trees, in the one form kopt stores."""
-        shown = self.git.run("diff-tree", "-r", *DIFF, self.tree_of(before), self.tree_of(after))
-        return parse(shown)
+        """Return the patch between two commits or trees, in the form that kopt stores."""
+        return parse(self.git.run("diff-tree", "-r", *DIFF, self.tree_of(before),
+                                  self.tree_of(after)))
 
     def import_tree(self, other: Clone, commit: str, known: str) -> str:
         """Copy the tree of another repository's commit, without its history; returns the tree.
@@ -130,9 +128,9 @@ class Clone:
         return tree
 
     def commit_tree(self, tree: str, parent: str, message: str) -> str:
-        """Make a commit that depends on its arguments only: the same call makes the same id.
+        """Make a commit that depends only on its arguments; the same call gives the same id.
 
-        Author and committer are kopt, both dates the parent's commit date and one second.
+        Author and committer are kopt; both dates are one second after the parent's commit date.
         """
         date = int(self.git.line("log", "-1", "--format=%ct", parent)) + 1
         stamps = {name: f"{date} +0000" for name in ("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE")}
@@ -150,11 +148,11 @@ class Clone:
 
     @contextmanager
     def index(self, commit: str = "") -> Iterator[Path]:
-        """A private index for a few commands, filled from a commit if one is given."""
+        """Yield a temporary index, filled from a commit if one is given."""
         folder = self.git_dir / "kopt"
         folder.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder, prefix="index-") as made:
-            index = Path(made) / "index"
+        with tempfile.TemporaryDirectory(dir=folder, prefix="index-") as temporary:
+            index = Path(temporary) / "index"
             if commit:
                 self.git.run("read-tree", self.tree_of(commit), index=index)
             yield index
@@ -163,13 +161,13 @@ class Clone:
 def make(git_dir: Path, project: Path, *, object_format: str, branch: str) -> Clone:
     """Copy the project's HEAD and its history; the directory appears when it is complete.
 
-    Nothing is shared with the user's repository, not even by hard links. `branch` is created at
-    the copied commit, which `BASE_REF` keeps.
+    Shares nothing with the user's repository, not even hard links. Creates `branch` and `BASE_REF`
+    at the copied commit. Raises InputError if git refuses the branch's name.
     """
     try:
         Git(None).run("check-ref-format", "--branch", branch, cwd=project)
     except GitFailed as error:
-        raise InputError(f"git takes no branch of the name {branch!r}",
+        raise InputError(f"git refuses {branch!r} as the name of a branch",
                          fix="use letters, digits, - and _ in the campaign's name") from error
     unfinished = git_dir.with_name(git_dir.name + ".new")
     shutil.rmtree(unfinished, ignore_errors=True)

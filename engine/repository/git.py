@@ -22,14 +22,14 @@ from harness.errors import EnvironmentFault, KoptError
 
 TIMEOUT_S = 600.0
 _INHERITED = ("GIT_EXEC_PATH",)
-"""Variables of git's own that stay: where an unusual installation has its programs."""
+"""Git's own variables that stay: the place of git's programs in an unusual installation."""
 
 NO_HOOKS = "-c core.hooksPath=/dev/null -c core.fsmonitor=false"
-"""Said again to the git that serves a push: git hides our settings from it."""
+"""Repeated for the git that receives a push: git does not pass our settings on to it."""
 
 
 class GitFailed(KoptError):
-    """A git command said no; `what` is its complaint in one line, `printed` its output."""
+    """Raised when a git command fails: `what` is its error in one line, `printed` its output."""
 
     exit_code = 1
 
@@ -44,15 +44,15 @@ class Git:
     def __init__(self, git_dir: Path | None, work_tree: Path | None = None) -> None:
         self.git_dir = git_dir
         self.work_tree = work_tree
-        """For commands that name none; the one that the repository says may be gone."""
+        """For commands that name none; the one in the repository's configuration may be gone."""
 
     def run(self, *arguments: str, stdin: bytes = b"", cwd: Path | None = None,
             work_tree: Path | None = None, index: Path | None = None,
             env: Mapping[str, str] | None = None) -> bytes:
-        """Run one git command and return what it printed.
+        """Run one git command and return its output.
 
-        Raises GitFailed with git's complaint, or EnvironmentFault if git is missing, the disk is
-        full or it took longer than TIMEOUT_S.
+        Raises GitFailed, or EnvironmentFault if git is missing, the disk is full or the command
+        took longer than TIMEOUT_S.
         """
         work_tree = work_tree or self.work_tree
         paths = {"GIT_DIR": self.git_dir, "GIT_WORK_TREE": work_tree, "GIT_INDEX_FILE": index}
@@ -81,12 +81,12 @@ class Git:
 
     def line(self, *arguments: str, index: Path | None = None, stdin: bytes = b"",
              env: Mapping[str, str] | None = None) -> str:
-        """Run one git command that prints one line and return it."""
+        """Run one git command and return its output, one line."""
         printed = self.run(*arguments, index=index, stdin=stdin, env=env)
         return printed.decode(errors="surrogateescape").rstrip("\n")
 
     def find(self, name: str) -> str:
-        """Return the object that a name means, or "" if there is none."""
+        """Return the id of the object with a name, "" if there is none."""
         try:
             return self.line("rev-parse", "--verify", "--quiet", "--end-of-options", name)
         except GitFailed:
@@ -94,11 +94,11 @@ class Git:
 
 
 def _one_line(stderr: bytes) -> str:
-    """Return the line of git's complaints that says most, without control characters."""
+    """Return the most telling line of git's errors, without control characters."""
     lines = [line.strip() for line in stderr.decode(errors="replace").splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith(("fatal:", "error:"))] or lines or ["failed"]
-    bare = re.sub(r"^(fatal|error): ", "", told[0])
-    return re.sub(r"[\x00-\x1f\x7f-\x9f]+", " ", bare)[:300]
+    errors = [line for line in lines if line.startswith(("fatal:", "error:"))] or lines
+    message = re.sub(r"^(fatal|error): ", "", errors[0] if errors else "failed")
+    return re.sub(r"[\x00-\x1f\x7f-\x9f]+", " ", message)[:300]
 
 
 _FAULTS = {

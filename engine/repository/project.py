@@ -1,4 +1,4 @@
-"""The user's project: a git repository that the engine reads, and touches in one branch only."""
+"""The user's project: a git repository that the engine reads and writes one branch of."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ HEADS = "refs/heads/"
 
 
 class Project(msgspec.Struct, frozen=True, kw_only=True):
-    """A project as it was found. `dirty` lists tracked files that differ from `head`."""
+    """A project's state. `dirty` lists tracked files that differ from `head`."""
 
     path: Path
     git_dir: Path
     head: str
     branch: str
-    """Name of the branch that is checked out, "" if none is."""
+    """The branch that is checked out, "" if none is."""
     object_format: str
     dirty: tuple[str, ...] = ()
 
     @property
     def warning(self) -> str:
-        """One line on changes that a campaign will not see, or ""."""
+        """One line about changes that a campaign does not see, or ""."""
         if not self.dirty:
             return ""
         more = f" and {len(self.dirty) - 3} more" if len(self.dirty) > 3 else ""
-        return (f"{self.path}: uncommitted changes in {', '.join(self.dirty[:3])}{more} are left "
-                f"out; the campaign starts from commit {self.head[:12]}")
+        return (f"{self.path}: uncommitted changes in {', '.join(self.dirty[:3])}{more} are "
+                f"ignored; the campaign starts from commit {self.head[:12]}")
 
 
 def find(path: Path) -> Project:
-    """Look at the project; raises InputError if it cannot be a campaign's project."""
+    """Return the project at a path; raises InputError if a campaign cannot use it."""
     here = path.resolve()
     if not here.is_dir():
-        raise InputError("there is no such folder", where=str(path), fix="set `project:`")
+        raise InputError("no such folder", where=str(path), fix="set `project:`")
     found = locate(here)
     if found is None:
-        raise InputError("the project is no git repository", where=str(path), fix=(
+        raise InputError("the project is not a git repository", where=str(path), fix=(
             "run `git init && git add -A && git commit -m start` there"))
     if found.work_tree is not None and found.work_tree != here:
         raise InputError(f"the folder lies inside the repository {found.work_tree}",
@@ -61,7 +61,7 @@ def find(path: Path) -> Project:
 
 
 def start_repository(path: Path, message: str) -> None:
-    """Make a folder a git repository with everything in it committed; raises GitFailed."""
+    """Make a folder a git repository and commit everything in it; raises GitFailed."""
     git = init(path)
     git.run("add", "--all", "--force", work_tree=path)
     git.run("commit", "--quiet", "--message", message, work_tree=path)

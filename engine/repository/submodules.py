@@ -1,7 +1,7 @@
-"""Submodules: their files in every checkout, from the repositories that the project has of them.
+"""Submodules: every checkout gets their files, from the project's local repositories of them.
 
-Nothing is ever fetched over a network. What is copied is the tree that the project's commit names,
-without its history; a checkout has plain files there, and what is changed in them is not captured.
+Nothing is fetched over a network. The clone gets the tree that the project's commit names, without
+its history; a checkout has plain files there, and changes to them are not captured.
 """
 
 from __future__ import annotations
@@ -20,36 +20,38 @@ REFS = "refs/kopt/submodules"
 
 
 def take_over(clone: Clone, commit: str, project: Path) -> list[str]:
-    """Copy the submodules of a commit into the clone; returns those that are not here, by path."""
+    """Copy the submodules of a commit into the clone; returns the paths of missing ones."""
     return [path for path, _ in _copied(clone, commit, [project, *_git_dirs(project)], "")]
 
 
 def fill(clone: Clone, commit: str, directory: Path) -> None:
-    """Write the files of a commit's submodules, as far as they were taken over."""
-    for path, tree in _taken(clone, commit):
-        place = directory / path
-        place.mkdir(parents=True, exist_ok=True)
+    """Write the files of a commit's submodules, as far as these were taken over."""
+    for path, tree in _imported(clone, commit):
+        folder = directory / path
+        folder.mkdir(parents=True, exist_ok=True)
         with clone.index(tree) as index:
-            clone.git.run("checkout-index", "--all", "--quiet", index=index, work_tree=place)
+            clone.git.run("checkout-index", "--all", "--quiet", index=index, work_tree=folder)
 
 
 def entries(clone: Clone, commit: str) -> dict[str, TreeEntry]:
-    """Return what a commit's submodules have under each path, as far as they were taken over."""
-    return {f"{path}/{name}": entry for path, tree in _taken(clone, commit)
+    """Return what a commit's submodules have under each path, as far as these were taken over."""
+    return {f"{path}/{name}": entry for path, tree in _imported(clone, commit)
             for name, entry in clone.entries(tree).items()}
 
 
 def tracked(project: Project) -> dict[str, TreeEntry]:
-    """Return what the submodules of a project's commit have under each path, as far as they are
-    here; what its working tree has there may differ.
+    """Return what the submodules of a project's commit have under each path.
+
+    Covers the submodules that are here. The project's working tree may differ.
     """
     around = [project.path, *_git_dirs(project.path)]
     return dict(_tracked(Clone(project.git_dir), project.head, around, ""))
 
 
 def check(clone: Clone, commit: str, paths: Iterable[str]) -> None:
-    """Raise InputError if one of these paths or globs names what lies in a submodule of a commit:
-    a candidate is a change of one repository.
+    """Raise InputError if a path or glob names a file in a submodule of a commit.
+
+    A candidate changes one repository.
     """
     for folder, entry in clone.entries(commit).items():
         for path in paths if entry.mode == GITLINK else ():
@@ -58,17 +60,17 @@ def check(clone: Clone, commit: str, paths: Iterable[str]) -> None:
                                  "change", fix="make the submodule's own repository the project")
 
 
-def _taken(clone: Clone, commit: str, below: str = "") -> Iterator[tuple[str, str]]:
-    """Yield path and tree of what was taken over, each before what it holds in turn."""
+def _imported(clone: Clone, commit: str, below: str = "") -> Iterator[tuple[str, str]]:
+    """Yield path and tree of the submodules that were taken over, outer ones first."""
     for path, entry in clone.entries(commit).items():
         tree = clone.git.find(f"{REFS}/{entry.id}") if entry.mode == GITLINK else ""
         if tree:
             yield f"{below}{path}", tree
-            yield from _taken(clone, tree, f"{below}{path}/")
+            yield from _imported(clone, tree, f"{below}{path}/")
 
 
 def _copied(clone: Clone, commit: str, around: list[Path], below: str) -> Iterator[tuple[str, str]]:
-    """Copy what can be, with what it holds in turn; yields path and commit of what cannot."""
+    """Copy submodules, recursively; yields path and commit of those that cannot be copied."""
     for path, entry, home in _homes(clone, commit, around):
         if home is None or not _copy(clone, entry.id, home):
             yield f"{below}{path}", entry.id
@@ -83,14 +85,14 @@ def _tracked(clone: Clone, commit: str, around: list[Path],
         if home is None or not (git_dirs := _git_dirs(home)):
             continue
         theirs = Clone(git_dirs[0], Git(git_dirs[0], work_tree=git_dirs[0]))
-        for name, one in theirs.entries(entry.id).items():
-            yield f"{below}{path}/{name}", one
+        for name, file in theirs.entries(entry.id).items():
+            yield f"{below}{path}/{name}", file
         yield from _tracked(theirs, entry.id, [home, *git_dirs], f"{below}{path}/")
 
 
 def _homes(clone: Clone, commit: str,
            around: list[Path]) -> Iterator[tuple[str, TreeEntry, Path | None]]:
-    """Yield a commit's submodules, each with a repository here that has what it names."""
+    """Yield a commit's submodules, each with a local repository that has its commit, or None."""
     for path, entry in clone.entries(commit).items():
         if entry.mode != GITLINK:
             continue
@@ -101,24 +103,24 @@ def _homes(clone: Clone, commit: str,
 
 
 def _names(clone: Clone, commit: str, path: str) -> Iterator[str]:
-    """Yield the names under which `.gitmodules` knows a path: git keeps repositories by name."""
+    """Yield the names of a path in `.gitmodules`: git stores submodules' repositories by name."""
     if ".gitmodules" not in clone.entries(commit):
         return
     text = clone.read(commit, ".gitmodules").decode(errors="surrogateescape")
     for part in re.split(r"^\s*\[submodule ", text, flags=re.MULTILINE)[1:]:
         name, _, rest = part.partition("]")
-        found = re.search(r"^\s*path\s*=\s*(.*?)\s*$", rest, re.MULTILINE)
-        if found and found[1] == path and ".." not in name:
+        match = re.search(r"^\s*path\s*=\s*(.*?)\s*$", rest, re.MULTILINE)
+        if match and match[1] == path and ".." not in name:
             yield name.strip().strip('"')
 
 
 def _git_dirs(place: Path) -> list[Path]:
-    found = locate(place)
-    return [] if found is None else [found.common_dir]
+    repository = locate(place)
+    return [] if repository is None else [repository.common_dir]
 
 
 def _git(place: Path, *arguments: str, stdin: bytes = b"") -> bytes:
-    """Run git in a working tree or a git directory, whose own one may be gone."""
+    """Run git in a working tree, or in a git directory whose working tree may be gone."""
     if (place / "HEAD").is_file() and (place / "objects").is_dir():
         return Git(place, work_tree=place).run(*arguments, stdin=stdin)
     return Git(None).run(*arguments, stdin=stdin, cwd=place)
@@ -135,7 +137,7 @@ def _has(place: Path, commit: str) -> bool:
 
 
 def _copy(clone: Clone, commit: str, home: Path) -> bool:
-    """Pack the tree of a commit straight into the clone; False if some of it is not there."""
+    """Pack the tree of a commit into the clone; False if some of its objects are missing."""
     try:
         tree = _git(home, "rev-parse", f"{commit}^{{tree}}").decode().strip()
         _git(home, "pack-objects", "--quiet", "--revs",

@@ -1,8 +1,8 @@
-"""Slots' worktrees: a repository each, which borrows the clone's objects and is trusted in nothing.
+"""Slots' worktrees: untrusted repositories that borrow the clone's objects.
 
-A worker may do what it likes inside: commit, plant hooks and configuration, replace or delete
-`.git`. Capture looks only at the files, through the engine's git directory and an index that the
-engine kept to itself.
+A worker may commit, plant hooks and configuration, replace or delete `.git`. Capture therefore
+reads only the files, through the engine's git directory and an index that the engine keeps, and
+never opens the worktree as a repository: GitPython would read its configuration.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from harness.errors import EnvironmentFault, InputError
 from harness.formats import file_copy
 
 MAX_FILE = 4 * 2**20
-"""Largest file that is taken from a worktree, bytes."""
+"""Largest file that is captured, bytes."""
 MAX_FILES = 200_000
 MAX_NEW_FILES = 1000
 MAX_PATCH = 8 * 2**20
+"""Bytes."""
 
 _CONFIG = """\
 [gc]
@@ -39,7 +40,7 @@ _CONFIG = """\
 
 
 def create(clone: Clone, path: Path, commit: str) -> None:
-    """Check a commit out into a fresh worktree, in place of whatever is there."""
+    """Check a commit out into a fresh worktree, replacing whatever is there."""
     remove(path)
     commit = clone.resolve(commit)
     path.mkdir(parents=True)
@@ -55,25 +56,25 @@ def create(clone: Clone, path: Path, commit: str) -> None:
     git.run("read-tree", "--reset", "-u", commit, work_tree=path)
     kept = _kept_index(clone, path)
     kept.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy2(own / "index", kept)  # with its time: git tells by it which files to read again
+    shutil.copy2(own / "index", kept)  # with its time, by which git knows which files to reread
 
 
 def remove(path: Path) -> None:
-    """Delete a worktree, whatever a worker made of it; nothing outside of it is followed."""
+    """Delete a worktree in whatever state; links out of it are not followed."""
     if not file_copy.remove(path):
         raise EnvironmentFault("the worktree cannot be deleted", where=str(path),
                                fix="delete it by hand")
 
 
 Settled = Callable[[str], str | None]
-"""Says of a path why it is not to be looked at: "" for no change at all, None to look."""
+"""Returns the reason to skip a path, "" if it is unchanged, None if it is to be captured."""
 
 
 def capture(clone: Clone, path: Path, base: str, edit: Sequence[str] = (),
             settled: Settled = lambda name: None) -> Change:
-    """Return the tree that a worktree's files make of `base`, without rubbish (see hygiene).
+    """Return the tree that a worktree's files make of `base`; see `hygiene.clean`.
 
-    Raises InputError if the worktree is gone, holds more than a patch may or has conflict markers.
+    Raises InputError if the worktree is gone, exceeds a limit or has conflict markers.
     """
     if path.is_symlink() or not path.is_dir():
         raise InputError("the worker removed its worktree", where=path.name)
@@ -86,7 +87,7 @@ def capture(clone: Clone, path: Path, base: str, edit: Sequence[str] = (),
             raise InputError(f"the patch is larger than {MAX_PATCH >> 20} MiB", where=path.name)
         change = cleaned(clone, change, edit)
     except GitFailed as error:
-        raise InputError(f"git cannot take the worktree: {error.what}", where=path.name) from error
+        raise InputError(f"git cannot read the worktree: {error.what}", where=path.name) from error
     refuse_conflicts(change.patch)
     return change
 
@@ -105,9 +106,9 @@ def _tree(clone: Clone, path: Path, base: str, edit: Sequence[str],
 
 
 def _defuse(path: Path, dropped: list[Dropped]) -> None:
-    """Delete pipes, sockets and devices, which git would wait for, and open what was locked."""
+    """Delete pipes, sockets and devices, on which git would block, and make the rest readable."""
     folders, seen = [str(path)], 0
-    while folders:  # by hand: os.walk recurses, and a worker can nest deeper than Python can
+    while folders:  # not os.walk: it recurses, and a worker can nest deeper than Python can
         folder = folders.pop()
         _allow(folder, os.lstat(folder).st_mode, 0o700)
         for entry in _entries(folder):
@@ -129,13 +130,12 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         with os.scandir(folder) as entries:
             return list(entries)
     except OSError as error:
-        told = f"folder {folder[-80:]!r} cannot be read: {error.strerror}"
-        raise InputError(told) from error
+        raise InputError(f"folder {folder[-80:]!r} cannot be read: {error.strerror}") from error
 
 
-def _allow(place: str, mode: int, wanted: int) -> None:
-    if mode & wanted != wanted:
-        os.chmod(place, stat.S_IMODE(mode) | wanted)
+def _allow(path: str, mode: int, permissions: int) -> None:
+    if mode & permissions != permissions:
+        os.chmod(path, stat.S_IMODE(mode) | permissions)
 
 
 def _kept_index(clone: Clone, path: Path) -> Path:
@@ -144,20 +144,20 @@ def _kept_index(clone: Clone, path: Path) -> Path:
 
 def _changed(clone: Clone, path: Path, index: Path, edit: Sequence[str],
              dropped: list[Dropped]) -> list[str]:
-    """Return the paths to stage; what is left out before git ever reads it goes to `dropped`."""
-    known = clone.git.run("diff-files", "-z", "--name-only", "--ignore-submodules=all",
-                          "--no-ext-diff", index=index, work_tree=path)
-    unknown = clone.git.run("ls-files", "-z", "--others", "--exclude-per-directory=.gitignore",
-                            index=index, work_tree=path)
+    """Return the paths to stage. Paths that git must not read are added to `dropped`."""
+    tracked = clone.git.run("diff-files", "-z", "--name-only", "--ignore-submodules=all",
+                            "--no-ext-diff", index=index, work_tree=path)
+    untracked = clone.git.run("ls-files", "-z", "--others", "--exclude-per-directory=.gitignore",
+                              index=index, work_tree=path)
     new: list[str] = []
-    for name in _split(unknown):
+    for name in _split(untracked):
         if reason := _left_out(name, edit):
             dropped.append(Dropped(name, reason))
         else:
             new.append(name)
     if len(new) > MAX_NEW_FILES:
         raise InputError(f"more than {MAX_NEW_FILES} new files", where=path.name)
-    return [name for name in _split(known) + new if not _too_large(path, name, dropped)]
+    return [name for name in _split(tracked) + new if not _too_large(path, name, dropped)]
 
 
 def _unsettled(names: Iterable[str], dropped: list[Dropped], settled: Settled) -> list[str]:
@@ -180,7 +180,7 @@ def _too_large(path: Path, name: str, dropped: list[Dropped]) -> bool:
     try:
         status = os.lstat(path / name)
     except OSError:
-        return False  # deleted, which is a change like any other
+        return False  # deleted: a change like any other
     if not stat.S_ISREG(status.st_mode) or status.st_size <= MAX_FILE:
         return False
     dropped.append(Dropped(name, f"larger than {MAX_FILE >> 20} MiB"))
@@ -188,25 +188,26 @@ def _too_large(path: Path, name: str, dropped: list[Dropped]) -> bool:
 
 
 def _stage(clone: Clone, path: Path, names: Iterable[str], index: Path) -> None:
-    """Put files into the index; never with `git add`, which runs git inside nested repositories."""
-    gone = [name for name in names if (path / name).is_dir() and not (path / name).is_symlink()]
-    rest = [name for name in names if name not in set(gone)]
-    for how, listed in (("--force-remove", gone), ("--add", rest)):
-        if listed:
-            stdin = "".join(f"{name}\0" for name in listed).encode(errors="surrogateescape")
-            clone.git.run("update-index", "--remove", "--replace", how, "-z", "--stdin",
+    """Put files into the index. Not with `git add`, which runs git inside nested repositories."""
+    now_folders = [name for name in names
+                   if (path / name).is_dir() and not (path / name).is_symlink()]
+    files = [name for name in names if name not in set(now_folders)]
+    for option, paths in (("--force-remove", now_folders), ("--add", files)):
+        if paths:
+            stdin = "".join(f"{name}\0" for name in paths).encode(errors="surrogateescape")
+            clone.git.run("update-index", "--remove", "--replace", option, "-z", "--stdin",
                           stdin=stdin, index=index, work_tree=path)
 
 
-def _split(listed: bytes) -> list[str]:
-    return [name for name in listed.decode(errors="surrogateescape").split("\0") if name]
+def _split(names: bytes) -> list[str]:
+    return [name for name in names.decode(errors="surrogateescape").split("\0") if name]
 
 
 _SLOT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
 
 
 def slot_folder(folder: Path, slot: str) -> Path:
-    """Return where a slot's worktree lies; raises ValueError on a name that could lead away."""
+    """Return the folder of a slot's worktree; raises ValueError for a name that leads elsewhere."""
     if not _SLOT.fullmatch(slot) or ".." in slot:
-        raise ValueError(f"no name for a slot: {slot!r}")
+        raise ValueError(f"not a slot's name: {slot!r}")
     return folder / "worktrees" / slot

@@ -13,7 +13,7 @@ _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
 def unquote(name: str) -> str:
-    """Undo git's quoting of a name ("a/caf\\303\\251.c"); other names stay as they are."""
+    """Undo git's quoting of a name ("a/caf\\303\\251.c"); other names are returned unchanged."""
     quoted = _QUOTED.match(name)
     if not quoted:
         return name
@@ -29,7 +29,7 @@ def unquote(name: str) -> str:
 
 
 def quote(name: str) -> str:
-    """Quote a name as git does, if it needs that."""
+    """Quote a name as git does, if it needs quotes."""
     if not _NEEDS_QUOTES.search(name):
         return name
     escapes = {code: letter for letter, code in _ESCAPES.items()}
@@ -44,8 +44,8 @@ def quote(name: str) -> str:
 def git_line_names(line: str) -> tuple[str, str]:
     """Return both names of a `diff --git` line, prefixes included.
 
-    Unquoted names may hold spaces; both are the same but for the prefix unless the file was
-    renamed, and then other lines tell.
+    Unquoted names may contain spaces. Both names are equal but for the prefix, unless the file was
+    renamed: then other lines name both.
     """
     rest = line.removeprefix("diff --git ").rstrip("\r\n")
     if quoted := _QUOTED.match(rest):

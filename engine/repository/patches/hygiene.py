@@ -1,4 +1,4 @@
-"""What of a worker's patch is rubbish to leave out, and what is a breach to judge."""
+"""What is dropped from a candidate silently, and what makes it a violation."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _DESCRIBED_FIRST = {"cache folder": 0, "build folder": 0, "binary": 1}
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """A change that a patch must not make, or not without a person's consent.
+    """A change that a candidate must not make, or not without a person's approval.
 
-    `outside` (a file that no edit glob names) may be asked about; the others are rejects.
+    `outside` (a file that no edit glob names) may be approved; any other is a reject.
     """
 
     kind: ViolationKind
@@ -40,11 +40,11 @@ class Violation(msgspec.Struct, frozen=True):
 
 
 def clean(patch: Patch, edit: Sequence[str] = (), tracked: Collection[str] = ()) -> Patch:
-    """Leave out binary sections, build output, caches and helper files.
+    """Drop binary sections, build output, caches and helper files.
 
-    Known rubbish goes only where the section adds the file or no edit glob names it; with edit
-    globs, other new files outside of them go too (notes, test scripts). `tracked` are the folders
-    of the base commit: see `rubbish`.
+    By-products are dropped only if the section adds the file or no edit glob names it. With edit
+    globs, other new files outside of them are dropped too (notes, test scripts). `tracked` are the
+    folders of the base commit; see `rubbish`.
     """
     kept: list[FilePatch] = []
     dropped = list(patch.dropped)
@@ -58,7 +58,7 @@ def clean(patch: Patch, edit: Sequence[str] = (), tracked: Collection[str] = ())
 
 
 def without_binaries(patch: Patch) -> Patch:
-    """Leave out binary sections, which may not even carry their contents."""
+    """Drop binary sections, which may lack their contents."""
     binaries = tuple(Dropped(file.path, "binary") for file in patch.files if file.binary)
     return msgspec.structs.replace(
         patch, files=tuple(file for file in patch.files if not file.binary),
@@ -78,11 +78,11 @@ def _unwanted(file: FilePatch, edit: Sequence[str], tracked: Collection[str]) ->
 
 
 def rubbish(path: str, below: str = "", tracked: Collection[str] = ()) -> str:
-    """Return what kind of by-product a path looks like, or "".
+    """Return the kind of by-product that a path looks like, or "".
 
-    Caches are told by their folder, never by a file's own name: cache_utils.py is source. `below`
-    is a folder whose own name means nothing, since the manifest spells it out; nor does that of
-    one which the project has `tracked`, but for those that only programs write.
+    A cache is recognised by its folder, never by a file's own name: cache_utils.py is source. The
+    names of two kinds of folder do not count: of `below`, which the manifest names, and of those
+    that the project has `tracked`, unless only programs write such a folder.
     """
     *folders, name = path.removeprefix(below).split("/")
     at = below.rstrip("/")
@@ -133,28 +133,29 @@ def refuse_conflicts(patch: Patch) -> None:
 def _conflicted(patch: Patch) -> str:
     for file in patch.files:
         marks = iter(_CONFLICT)
-        wanted = next(marks)
+        mark = next(marks)
         for line in file.text.split("\n"):
-            if not line.startswith("+") or not wanted.match(line, 1):
+            if not line.startswith("+") or not mark.match(line, 1):
                 continue
             following = next(marks, None)
             if following is None:
                 return file.path
-            wanted = following
+            mark = following
     return ""
 
 
 def violations(patch: Patch, edit: Sequence[str] = (),
                frozen: Iterable[str] = ()) -> tuple[Violation, ...]:
-    """Return what the patch must not do, by file and in the order of its sections."""
+    """Return the violations of a patch, in the order of its sections."""
     frozen = tuple(frozen)
     return tuple(
-        found for file in patch.files for found in (*_shape(file), *_place(file, edit, frozen))
+        violation for file in patch.files
+        for violation in (*_shape(file), *_place(file, edit, frozen))
     )
 
 
 def unsafe_path(path: str) -> bool:
-    """Tell whether a name leaves the tree or reaches into git's own folder."""
+    """Tell whether a name leads out of the tree or into git's own folder."""
     parts = path.split("/")
     return (
         not path or path.startswith("/") or "\0" in path or "\\" in path

@@ -1,4 +1,4 @@
-"""A patch as its file sections: parsed without losing a byte, so that sections can be dropped.
+"""A patch as sections, one for each file, parsed without loss so that sections can be dropped.
 
 Patches are bytes in any encoding; here they are text with surrogate escapes, which `data` undoes.
 """
@@ -17,25 +17,25 @@ from harness.errors import InputError
 
 
 class Dropped(msgspec.Struct, frozen=True):
-    """A section that was left out of a patch, and why."""
+    """A file that was dropped from a candidate, and why."""
 
     path: str
     reason: str
 
 
 class FilePatch(msgspec.Struct, frozen=True, kw_only=True):
-    """One file's section. Paths are relative to the tree; "" where the file does not exist."""
+    """One file's section. Paths are relative to the tree, "" where the file does not exist."""
 
     text: str
     old_path: str
     new_path: str
     names: tuple[str, ...]
-    """Every name that the section's headers mention, with its prefix, as written."""
+    """Every name in the section's headers, as written, with its prefix."""
     old_mode: str = ""
     new_mode: str = ""
     binary: bool = False
     renamed: bool = False
-    """Moved or copied; without it two different paths are two names of one file."""
+    """Moved or copied. Otherwise two different paths are two names of one file."""
     added: int = 0
     removed: int = 0
 
@@ -53,7 +53,7 @@ class FilePatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Patch(msgspec.Struct, frozen=True, kw_only=True):
-    """A unified diff; `text` is what was parsed, less the sections that were dropped."""
+    """A unified diff; `text` is the parsed text without the dropped sections."""
 
     files: tuple[FilePatch, ...] = ()
     preamble: str = ""
@@ -76,13 +76,13 @@ def candidate_id(base_tree: str, patch: Patch) -> str:
     return hashlib.sha256(base_tree.encode() + b"\n" + patch.data).hexdigest()[:12]
 
 
-def parse(given: str | bytes, where: str = "patch") -> Patch:
-    """Parse a unified diff, as git, `diff -u` or a mail make it.
+def parse(content: str | bytes, where: str = "patch") -> Patch:
+    """Parse a unified diff as git, `diff -u` or a mail writes it.
 
-    Text that is no diff stays in the preamble or with the section before it. Raises InputError,
-    with the line, where a section is torn.
+    Text that is not a diff stays in the preamble or with the section before it. Raises InputError,
+    with the line, for a torn section.
     """
-    text = given if isinstance(given, str) else given.decode(errors="surrogateescape")
+    text = content if isinstance(content, str) else content.decode(errors="surrogateescape")
     if not _can_be_bytes(text):
         raise InputError("the patch is not valid text", where=where)
     lines = _lines(text)
@@ -96,7 +96,7 @@ _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 _MODE = re.compile(r"(old mode|new mode|deleted file mode|new file mode) (\d{6})\s*$")
 _INDEX_MODE = re.compile(r"index [0-9a-f]+\.\.[0-9a-f]+ (\d{6})\s*$")
 _SIGNS = (" ", "-", "+", "\\", "\n", "\r")
-"""What a hunk's lines start with; an editor may have trimmed the space of an empty one."""
+"""First characters of a hunk's lines; an editor may have trimmed the space of an empty line."""
 _BINARY = ("GIT binary patch", "Binary files ")
 
 
@@ -109,13 +109,13 @@ def _can_be_bytes(text: str) -> bool:
 
 
 def _lines(text: str) -> list[str]:
-    """Split at line feeds only, which stay: other line ends are the file's own business."""
+    """Split at line feeds, which stay. Other line ends belong to the file's contents."""
     *whole, rest = text.split("\n")
     return [f"{line}\n" for line in whole] + ([rest] if rest else [])
 
 
 def _section_starts(lines: list[str], where: str) -> Iterator[int]:
-    """Yield the line numbers at which files begin, stepping over hunks by their counts."""
+    """Yield the line numbers at which sections begin, skipping hunks by their counts."""
     n, in_header = 0, False
     while n < len(lines):
         line = lines[n]
@@ -148,7 +148,7 @@ def _after_hunk(lines: list[str], start: int, hunk: re.Match[str], where: str) -
         new -= sign not in "-\\"
         n += 1
     if old < 0 or new < 0:
-        raise InputError(f"the hunk of line {start + 1} is longer than it says",
+        raise InputError(f"the hunk of line {start + 1} is longer than its header says",
                          where=f"{where}:{n}", fix="make the patch with `git diff`")
     if n < len(lines) and lines[n].startswith("\\"):
         n += 1
@@ -171,7 +171,7 @@ def _file(text: str) -> FilePatch:
 
 
 class _Header:
-    """What the lines before a section's first hunk say; later lines overrule earlier ones."""
+    """The lines before a section's first hunk; later lines override earlier ones."""
 
     def __init__(self) -> None:
         self.old = self.new = self.old_mode = self.new_mode = ""
@@ -179,7 +179,7 @@ class _Header:
         self.added = self.deleted = self.binary = self.renamed = False
 
     def take(self, line: str) -> bool:
-        """Read one line; False if the header ends with it."""
+        """Read one line; False if it ends the header."""
         if line.startswith("diff --git "):
             self.old, self.new = git_line_names(line)
             self.names += [self.old, self.new]
@@ -206,7 +206,7 @@ class _Header:
         if line.startswith(("--- ", "+++ ")):
             return name
         self.renamed = True
-        return f"a/{name}"  # these lines have no prefix, and none must be taken off
+        return f"a/{name}"  # these lines have no prefix, and strip_prefix must not remove one
 
 
 def _counts(lines: list[str], body: int) -> tuple[int, int]:

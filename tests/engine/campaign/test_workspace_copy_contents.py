@@ -183,8 +183,8 @@ def test_what_the_project_has_not_is_told_as_of_any_checkout(tmp_path: Path) -> 
     with campaigns.reading(made) as reader:
         told = [event.payload for event in reader.events_of(made.id, "warning")]
     [modules, stored] = made.repo.missing
-    assert "no checkout has them: third_party/outer (run" in modules
-    assert "no checkout has them: data/w.bin (run" in stored
+    assert "from every checkout: third_party/outer (run" in modules
+    assert "from every checkout: data/w.bin (run" in stored
     assert all(any(line[:60].encode() in one for one in told) for line in (modules, stored))
 
 
@@ -213,6 +213,6 @@ def test_a_build_in_a_copy_goes_on_from_the_projects_own(tmp_path: Path, edited:
 def test_nothing_to_carry_into_a_copy_is_one_line(tmp_path: Path) -> None:
     user = user_of_all(tmp_path)
     (user / "build" / "made.txt").unlink()
-    with pytest.raises(InputError, match=r"has nothing that is called build/\*\*, web/\*\*"):
+    with pytest.raises(InputError, match=r"has no files that match build/\*\*, web/\*\*"):
         campaigns.campaigns.create(tmp_path / "w", user / "manifest.yaml")
     assert not [path for path in (tmp_path / "w").iterdir() if path.is_dir()]

@@ -217,7 +217,7 @@ def test_a_branch_of_the_user_that_has_gone_on_is_left_alone(tmp_path: Path) -> 
     assert run(setup).error is None
     assert repos.git(user, "rev-parse", branch) == mine
     [warning] = told(setup, "warning")
-    assert "it is not where the campaign has left it" in warning["message"]
+    assert "it has moved since the campaign last pushed to it" in warning["message"]
     assert setup.repo.best == kept(setup)[1] != before
 
 

@@ -195,7 +195,7 @@ def test_relative_paths_are_as_good_as_absolute_ones(
 
 def test_a_name_that_git_refuses_is_one_line(tmp_path: Path, user: Path) -> None:
     for name in ("a..b", "a b", "", "x.lock", "a~1", "new\nline"):
-        with pytest.raises(InputError, match="no branch") as refusal:
+        with pytest.raises(InputError, match="git refuses") as refusal:
             CampaignRepo.create(tmp_path / "campaign", name, user)
         assert "\n" not in str(refusal.value)
 

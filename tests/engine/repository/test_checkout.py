@@ -95,7 +95,7 @@ def test_what_is_nowhere_here_is_told_in_one_line(tmp_path: Path, gone: str, nam
     shutil.rmtree(modules / "modules/deps/inner" if within else modules)
     repo = CampaignRepo.create(tmp_path / "campaign", "rms", user)
     [told] = repo.missing
-    assert f"no checkout has them: {named} (run `git submodule update" in told
+    assert f"from every checkout: {named} (run `git submodule update" in told
     assert repo.worktree("s", repo.base).is_dir()
     assert CampaignRepo(tmp_path / "campaign", "rms", user).missing == (told,)
 
@@ -172,7 +172,7 @@ def test_a_changed_lfs_file_is_left_out_and_told(tmp_path: Path) -> None:
 def test_lfs_contents_that_are_not_here_are_told(tmp_path: Path) -> None:
     repo = CampaignRepo.create(tmp_path / "campaign", "rms", with_lfs(tmp_path, store=False))
     [told] = repo.missing
-    assert "no checkout has them: data/w.bin (run `git lfs pull`" in told
+    assert "from every checkout: data/w.bin (run `git lfs pull`" in told
     tree = repo.worktree("s", repo.base)
     assert (tree / "data/w.bin").read_text() == pointer(WEIGHTS)
     assert not repo.capture(tree, repo.base)
@@ -326,7 +326,7 @@ def test_the_workspace_is_not_carried_into_itself(tmp_path: Path) -> None:
 
 
 def test_nothing_to_carry_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"has nothing that is called build/\*\*") as error:
+    with pytest.raises(InputError, match=r"has no files that match build/\*\*") as error:
         CampaignRepo.create(tmp_path / "c", "rms", repos.project(tmp_path / "user"),
                        carry=("build/**",))
     assert "\n" not in str(error.value)

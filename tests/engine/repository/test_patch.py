@@ -118,7 +118,7 @@ def test_patches_are_parsed_and_rendered(
 @pytest.mark.parametrize(("text", "told"), [
     ("diff --git a/k b/k\n--- a/k\n+++ b/k\n@@ -1,4 +1,4 @@\n-a\n+b\n", "patch:7: the hunk of l"),
     ("--- a/k\n+++ b/k\n@@ -1 +1 @@\n*a\n", "patch:4: the hunk of line 3 ends early"),
-    ("--- a/k\n+++ b/k\n@@ -1,2 +1,1 @@\n a\n b\n c\n", "longer than it says"),
+    ("--- a/k\n+++ b/k\n@@ -1,2 +1,1 @@\n a\n b\n c\n", "longer than its header says"),
     ("diff --cc k.c\nindex 1,2..3\n", "patch:1: a merge's"),
     (SIMPLE.replace("bar", "\ud800"), "not valid text"),
 ])
@@ -366,8 +366,8 @@ def test_a_patch_that_is_handed_in_is_cleaned(repo: CampaignRepo) -> None:
         assert taken.tree == truth.tree
         assert taken.patch.text == truth.patch.text
         assert len(taken.patch.dropped) == (3 if rubbish in text else 0)
-    for text, told in ((rubbish, "nothing of the patch is left"), (BINARY, "no diff"),
-                       ("hello\n", "no diff")):
+    for text, told in ((rubbish, "nothing of the patch is left"), (BINARY, "contains no diff"),
+                       ("hello\n", "contains no diff")):
         with pytest.raises(InputError, match=told) as error:
             repo.take(repo.base, text, ("kernel.c",))
         assert "\n" not in str(error.value)

@@ -74,7 +74,7 @@ def uncommit(name: str) -> Callable[[Path], None]:
     (append("task.yaml", "tolerancy: 1\n"), 2, "tolerancy"),
     (uncommit("scale.c"), 2, "scale.c is not committed"),
     (uncommit("reference.py"), 2, "reference.py is not committed"),
-    (drop(".git"), 2, "the project is no git repository"),
+    (drop(".git"), 2, "the project is not a git repository"),
     (append("manifest.yaml", "python: 3\n"), 2, "python"),
 ])
 def test_what_cannot_start(tmp_path: Path, breaking: Callable[[Path], None], code: int,

@@ -53,7 +53,7 @@ def test_flags_say_the_rest_and_the_manifest_may_lie_elsewhere(
     value = answer(kopt("new", str(path), "--project", str(project), "--approval", "review",
                         "--rounds", "3", "--backends", "search,inbox", "--json"))
     assert [knob["name"] for knob in value["knobs"]] == ["LANES", "CHUNK"]
-    assert "no git repository" in value["warning"]
+    assert "not a git repository" in value["warning"]
     written = load.load(path)
     assert (written.project, written.max_iterations) == (str(project), 3)
     assert (written.approval, written.pool.backends) == ("review", ("search", "inbox"))
