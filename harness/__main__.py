@@ -57,7 +57,7 @@ def answer(request: Request, cancel: threading.Event) -> Line:
     if isinstance(request, ReportedLoopRequest):
         return answer_command_loop(request, device, cancel)
     if isinstance(request, EndToEndRequest):
-        return VerdictLine(verdict=whole_program.measure(
+        return VerdictLine(verdict=whole_program.measure_end_to_end(
             request.target, request.trees, device, request.settings, cancel=cancel,
             progress=write_progress))
     return answer_command(request, device, cancel)

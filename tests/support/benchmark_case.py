@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from harness.benchmark.runs.command_session import Progress
 from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
 from harness.benchmark.spec.validate import check
-from harness.benchmark.verdict.benchmark_verdict import Progress, evaluate
+from harness.benchmark.verdict.benchmark_verdict import evaluate
 from harness.benchmark.verdict.confirm_gain import Confirm, confirm_by_kernel_time
 from harness.devices import inventory
 from harness.devices.device import Device

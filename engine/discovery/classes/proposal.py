@@ -100,7 +100,7 @@ def read(target: CommandTarget, readings: Sequence[TableReading], *,
     first, measure = tables[0], RowCost(target)
     try:
         found = row_keys.find_config_columns(target, tables, tables).columns
-        keys = list(row_keys.keyed(first, found))
+        keys = list(row_keys.rows_by_key(first, found))
         costs = _costs(measure, readings, found, keys)
         other = _costs(measure, beside, found, keys)
     except BenchmarkFault as fault:
@@ -112,7 +112,7 @@ def read(target: CommandTarget, readings: Sequence[TableReading], *,
     named = [first.columns.index(name) for name in strata.keys_of(looked)]
     shares = costs if timed else (1.0,) * len(costs)
     if target.weights is not None:
-        spread = run_pairs.weighed(target, found, keys)
+        spread = run_pairs.row_weights(target, found, keys)
         shares = tuple(one * weight for one, weight in zip(shares, spread.of, strict=True))
     elif weights:
         shares = tuple(weights.get(tuple(row[at] for at in named), 1.0) for row in first.rows)
@@ -130,8 +130,8 @@ def _costs(measure: RowCost, readings: Sequence[TableReading], found: Sequence[s
         if reading.failed:
             failed = reading.failed[0]
             raise BenchmarkFault("failed-check", f"row {failed.row + 1}: {failed.what}")
-        places = row_keys.keyed(reading.table, found)
-        row_keys.expect_same(keys, places, found, whose="its first run")
+        places = row_keys.rows_by_key(reading.table, found)
+        row_keys.expect_same_rows(keys, places, found, whose="its first run")
         for key in keys:
             seen[key].append(measure.combined(reading.costs[places[key]]))
     return tuple(median(costs) for costs in seen.values() if costs)

@@ -13,7 +13,12 @@ from pathlib import Path
 
 from engine.verify import gate
 from harness.benchmark.runs.csv_reader import CsvReader
-from harness.benchmark.runs.result_table import BenchmarkFault, ResultTable, TableReading, judge
+from harness.benchmark.runs.result_table import (
+    BenchmarkFault,
+    ResultTable,
+    TableReading,
+    judge_table,
+)
 from harness.benchmark.runs.run_pairs import BrokenIncumbent
 from harness.benchmark.runs.workdir import COMMAND_LIMITS, CommandEnvironment, WorkingCopy
 from harness.benchmark.spec.command_target import BenchmarkMode, CommandTarget
@@ -49,7 +54,7 @@ def readings(target: CommandTarget, tree: Path, device: Device, folder: Path, *,
                     if not number:
                         _build(side, (target.setup_command, target.build_command), held)
                     table, wall_s = side.benchmark(mode, reader, held)
-                found.append(judge(table, target, measure, csv=mode.csv, wall_s=wall_s))
+                found.append(judge_table(table, target, measure, csv=mode.csv, wall_s=wall_s))
     except BenchmarkFault as fault:
         raise BrokenIncumbent(fault) from None
     return found

@@ -1,9 +1,9 @@
-"""What the kernels of one benchmark run took on an NVIDIA card, by CUPTI's clock.
+"""Measure the kernels of one benchmark run on an NVIDIA card by CUPTI's clock.
 
-A small library of ours (kernel_time.c) is built here and loaded by CUDA's driver into every process
-of the command. It has a file per process, which is whole only if the process ended in order; the
-candidate runs beside it, so that these files are no more to be trusted than its CSV: they are read
-within bounds.
+A small library (cupti.c) is built here, and CUDA's driver loads it into every process of the
+command. It writes a file per process, which is complete only if the process exits normally. The
+candidate runs in the same process, so that these files can be forged as its CSV can: they are read
+within limits.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SOURCE = Path(__file__).parent / "cupti.c"
 FOLDER = "kernel-time"
 LIMITS = {"files": 512, "bytes": 4 << 20, "all": 16 << 20, "lines": 4100, "names": 4096,
           "name": 300}
-"""Of what a run may leave; a program that starts more processes is not looked at."""
+"""Limits of the files that a run leaves; a program with more processes is not measured."""
 MOST_KERNELS, SHOWN_KERNELS = 8, 3
 """Kernels that a verdict lists, and that its evidence names."""
 _NUMBER = re.compile(r"[0-9]{1,19}")
@@ -48,14 +48,14 @@ _TOOLKITS = ("lib64", "lib", "extras/CUPTI/lib64")
 
 
 class KernelTimeUnavailable(KoptError):
-    """Nothing is known of the kernels of a run; the text says why."""
+    """The kernels of a run could not be measured; the text says why."""
 
     exit_code = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelLaunches:
-    """All launches of the kernels of one name; `blocks` is of all of them."""
+    """All launches of the kernels of one name; `blocks` is their sum."""
 
     launches: int
     total_ns: int
@@ -76,24 +76,26 @@ class KernelLaunches:
 KernelProfile = Mapping[str, KernelLaunches]
 
 
-def build(folder: Path, to: Path, cancel: threading.Event | None = None) -> Path:
-    """Compile the library that writes to such files into a folder and return it.
+def build_library(folder: Path, output: Path, cancel: threading.Event | None = None) -> Path:
+    """Compile the library into a folder and return its path; it writes files named `output`.*.
 
-    Raises Unseen, EnvironmentFault, Cancelled.
+    Raises KernelTimeUnavailable, EnvironmentFault and Cancelled.
     """
     folder.mkdir(parents=True, exist_ok=True)
     out = folder / "libkopt_kernel_time.so"
     outcome = guard.run(
         [compiler(), "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread",
-         f"-DKOPT_KERNEL_TIME={_literal(to)}", "-o", str(out), str(SOURCE), "-ldl"], cwd=folder,
+         f"-DKOPT_KERNEL_TIME={_literal(output)}", "-o", str(out), str(SOURCE), "-ldl"], cwd=folder,
         env=guard.clean_env(home=folder), limits=BUILD_LIMITS,
         confine=Confine(writable=(str(folder),), cards=False), cancel=cancel)
     if cancel is not None and cancel.is_set():
-        raise Cancelled("stopped while building")
+        raise Cancelled("cancelled while building")
     if not outcome.ok:
-        said = outcome.stderr.decode(errors="replace").strip().splitlines() or ["it says nothing"]
+        errors = outcome.stderr.decode(errors="replace").strip().splitlines() or [
+            "it prints no error"
+        ]
         raise KernelTimeUnavailable(
-            f"the library that asks CUPTI does not compile: {plain(said[0], 200)}"
+            f"the library that asks CUPTI does not compile: {plain(errors[0], 200)}"
         )
     return out
 
@@ -105,8 +107,8 @@ def _literal(path: Path) -> str:
                          for byte in os.fsencode(path)) + '"'
 
 
-def places(python: str | None = None) -> list[str]:
-    """Return the files that may be CUPTI: of the Python that runs, then of CUDA toolkits."""
+def cupti_libraries(python: str | None = None) -> list[str]:
+    """Return the possible CUPTI libraries: of the running Python, then of CUDA toolkits."""
     program = Path(shutil.which(python or sys.executable) or sys.executable)
     roots = [program.parent.parent, program.resolve().parent.parent, Path("/usr/local"),
              Path("/usr")]
@@ -119,52 +121,59 @@ def places(python: str | None = None) -> list[str]:
     return [path for path in dict.fromkeys(found) if ":" not in path]
 
 
-def observed(side: WorkingCopy, cupti: Iterable[str], work: Callable[[], T]) -> tuple[T,
+def run_observed(copy: WorkingCopy, libraries: Iterable[str], work: Callable[[], T]) -> tuple[T,
              KernelProfile]:
-    """Do what runs commands of a side, and return what their kernels took.
+    """Do work that runs commands of a copy, and return its result and the kernels' times.
 
-    Raises Unseen, EnvironmentFault, Cancelled, and what the work raises.
+    `libraries` are possible CUPTI libraries. Raises KernelTimeUnavailable, EnvironmentFault,
+    Cancelled, and what the work raises.
     """
-    folder = Path(tempfile.mkdtemp(prefix="kernel-time-", dir=side.home))
-    place = side.place
+    folder = Path(tempfile.mkdtemp(prefix="kernel-time-", dir=copy.home))
+    environment = copy.environment
     try:
-        library = build(side.folder / FOLDER, folder / "k", place.cancel)
-        side.place = replace(place, env={
-            **place.env, "CUDA_INJECTION64_PATH": str(library), "KOPT_CUPTI": ":".join(cupti)})
+        library = build_library(copy.folder / FOLDER, folder / "k", environment.cancel)
+        copy.environment = replace(
+            environment,
+            env={
+                **environment.env,
+                "CUDA_INJECTION64_PATH": str(library),
+                "KOPT_CUPTI": ":".join(libraries),
+            },
+        )
         done = work()
-        return done, gathered(folder, place.cancel)
+        return done, read_profile(folder, environment.cancel)
     finally:
-        side.place = place
+        copy.environment = environment
         file_copy.remove(folder)
 
 
-def gathered(folder: Path, cancel: threading.Event | None = None) -> KernelProfile:
-    """Return what the processes of a run have written, together. Raises Unseen and Cancelled."""
+def read_profile(folder: Path, cancel: threading.Event | None = None) -> KernelProfile:
+    """Return the kernels of all processes of a run. Raises KernelTimeUnavailable, Cancelled."""
     found: dict[str, KernelLaunches] = {}
     with _opened(folder) as texts:
         for text in texts:
             if cancel is not None and cancel.is_set():
-                raise Cancelled("stopped while kernel time was read")
+                raise Cancelled("cancelled while kernel time was read")
             for name, kernel in parse(text).items():
                 found[name] = found[name] + kernel if name in found else kernel
                 if len(found) > LIMITS["names"]:
-                    raise KernelTimeUnavailable("it has too many kernels to look at")
+                    raise KernelTimeUnavailable("it has too many different kernels")
     if not found:
-        raise KernelTimeUnavailable("no kernels were seen")
+        raise KernelTimeUnavailable("no kernel was launched")
     return found
 
 
 @contextmanager
 def _opened(folder: Path) -> Iterator[Iterator[str]]:
-    """Yield the texts of a folder's files; nothing is followed out of it."""
+    """Yield the texts of a folder's files; no link is followed."""
     try:
         inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        raise KernelTimeUnavailable(f"what CUPTI saw is gone: {error.strerror}") from None
+        raise KernelTimeUnavailable(f"CUPTI's files are gone: {error.strerror}") from None
     try:
         yield _texts(inside)
     except OSError as error:
-        raise KernelTimeUnavailable(f"what CUPTI saw cannot be read: {error.strerror}") from None
+        raise KernelTimeUnavailable(f"CUPTI's files cannot be read: {error.strerror}") from None
     finally:
         os.close(inside)
 
@@ -173,44 +182,44 @@ def _texts(inside: int) -> Iterator[str]:
     with os.scandir(inside) as entries:
         names = [entry.name for entry, _ in zip(entries, range(LIMITS["files"] + 1), strict=False)]
     if not names:
-        raise KernelTimeUnavailable("no process of it loaded CUDA")
+        raise KernelTimeUnavailable("no process of the command loaded CUDA")
     if len(names) > LIMITS["files"]:
-        raise KernelTimeUnavailable("too many processes to look at")
+        raise KernelTimeUnavailable("too many processes")
     if not all(map(_FILE.fullmatch, names)):
-        raise KernelTimeUnavailable("there are files where CUPTI's are that are not CUPTI's")
+        raise KernelTimeUnavailable("CUPTI's folder holds other files")
     left = LIMITS["all"]
     for name in sorted(names):
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
                              dir_fd=inside)
         with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise KernelTimeUnavailable("what CUPTI saw is no plain file")
+                raise KernelTimeUnavailable("CUPTI's output is no plain file")
             data = file.read(min(LIMITS["bytes"], left) + 1)
         left -= len(data)
         if len(data) > LIMITS["bytes"] or left < 0:
-            raise KernelTimeUnavailable("what CUPTI saw is too much to read")
+            raise KernelTimeUnavailable("CUPTI's output is too large")
         yield data.decode(errors="replace")
 
 
 def parse(text: str) -> dict[str, KernelLaunches]:
-    """Read one process's file. Raises Unseen where it is none, not whole, or says why."""
+    """Parse one process's file. Raises KernelTimeUnavailable for an invalid file or a failure."""
     if text.count("\n") > LIMITS["lines"]:
-        raise KernelTimeUnavailable("what CUPTI saw is too much to read")
+        raise KernelTimeUnavailable("CUPTI's output is too large")
     header, *lines = text.split("\n")
     found: dict[str, KernelLaunches] = {}
     for line in lines[:-2]:
         word, _, rest = line.partition("\t")
         if word == "why":
-            raise KernelTimeUnavailable(plain(rest, 200) or "CUPTI does not say why")
+            raise KernelTimeUnavailable(plain(rest, 200) or "CUPTI states no reason")
         if word == "lost":
             raise KernelTimeUnavailable(f"CUPTI lost kernels: {plain(rest, 20)}")
         if word != "kernel":
-            raise KernelTimeUnavailable("what CUPTI saw does not read well")
+            raise KernelTimeUnavailable("CUPTI's output is malformed")
         name, kernel = _kernel(rest)
         found[name] = found[name] + kernel if name in found else kernel
     if not _HEADER.fullmatch(header) or lines[-2:] != ["end", ""]:
         raise KernelTimeUnavailable(
-            "what CUPTI saw is not whole: a process ended without its exit handlers"
+            "CUPTI's output is incomplete: a process ended without its exit handlers"
         )
     return found
 
@@ -218,10 +227,10 @@ def parse(text: str) -> dict[str, KernelLaunches]:
 def _kernel(rest: str) -> tuple[str, KernelLaunches]:
     parts = rest.split("\t", 4)
     if len(parts) != 5 or not all(_NUMBER.fullmatch(part) for part in parts[:4]):
-        raise KernelTimeUnavailable("what CUPTI saw does not read well")
+        raise KernelTimeUnavailable("CUPTI's output is malformed")
     launches, total, least, blocks = map(int, parts[:4])
     if not 0 < launches * least <= total or blocks < launches:
-        raise KernelTimeUnavailable("what CUPTI saw cannot be: its numbers contradict each other")
+        raise KernelTimeUnavailable("CUPTI's output contradicts itself")
     name = " ".join(plain(parts[4], LIMITS["name"]).split())
     return name, KernelLaunches(launches=launches, total_ns=total, least_ns=least, blocks=blocks)
 

@@ -1,4 +1,4 @@
-"""Whole runs of a benchmark, incumbent and candidate in turn: each pair in the other order."""
+"""Run a benchmark on incumbent and candidate in alternation; each pair reverses the order."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-from harness.benchmark.runs import result_table, run_pairs, stopping_rule
-from harness.benchmark.runs import row_keys as rows
+from harness.benchmark.runs import result_table, row_keys, run_pairs, stopping_rule
 from harness.benchmark.runs.clean_runs import CleanRuns
 from harness.benchmark.runs.csv_reader import CsvReader
 from harness.benchmark.runs.result_table import BenchmarkFault, FailedRow, TableReading
@@ -20,11 +19,11 @@ from harness.isolation.device_lock import DeviceLock
 from harness.timing.plan import Plan
 
 ORDER = ("incumbent", "candidate")
-"""Of the sides in every other pair; in the others it is turned round."""
+"""The order of the sides in odd pairs; even pairs reverse it."""
 
 
 class IncorrectCandidate(KoptError):
-    """A row of the candidate fails its check: it is incorrect, whatever it gained."""
+    """A row of the candidate fails its check, so that the candidate is incorrect."""
 
     exit_code = 1
 
@@ -35,91 +34,89 @@ class IncorrectCandidate(KoptError):
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkRunner:
-    """What both modes need: the sides, what reads their files, the device, locked and watched."""
+    """Working copies by name, and what runs the benchmark in them: the reader, lock, monitor."""
 
     target: CommandTarget
-    measure: RowCost
-    sides: Mapping[str, WorkingCopy]
+    row_cost: RowCost
+    copies: Mapping[str, WorkingCopy]
     reader: CsvReader
     lock: Callable[[], AbstractContextManager[DeviceLock]]
     progress: Callable[[str, str, float | None], None]
-    undisturbed: CleanRuns = field(default_factory=CleanRuns)
+    clean_runs: CleanRuns = field(default_factory=CleanRuns)
 
-
-class AlternatingRuns:
-    """The pairs of one mode so far; the lock is taken pair by pair, so that others get turns."""
-
-    def __init__(self, bench: BenchmarkRunner, mode: BenchmarkMode, plan: Plan) -> None:
-        self.bench, self.mode, self.plan = bench, mode, plan
-        self.pairs: list[RunPair] = []
-        self.series: Series | None = None
-
-    def run(self) -> Series:
-        """Collect pairs until it is enough.
-
-        Raises Fault (the candidate's run), Wrong (its rows), BrokenIncumbent or Cancelled.
-        """
-        looks = stopping_rule.at_least(self.plan.looks)
-        for number in range(1, looks[-1] + 1):
-            self._pair(number, looks[-1])
-            if number in looks:
-                self.series = run_pairs.build(self.bench.target, self.bench.measure, self.pairs)
-                run_pairs.expect_named(self.bench.target, self.series, self.mode)
-                if stopping_rule.enough(self.series, self.plan):
-                    break
-        assert self.series is not None
-        return self.series
-
-    def again(self) -> Series:
-        """Return what three more pairs say, matched with those before and then on their own."""
-        had = len(self.pairs)
-        for number in range(had + 1, had + stopping_rule.LEAST + 1):
-            self._pair(number, had + stopping_rule.LEAST)
-        self.series = run_pairs.build(self.bench.target, self.bench.measure, self.pairs)
-        return run_pairs.build(self.bench.target, self.bench.measure, self.pairs[had:])
-
-    def _pair(self, number: int, most: int) -> None:
-        self.bench.progress("timing", f"{self.mode.name} benchmark, pair {number} of ≤{most}",
-                            number / most)
-        order = ORDER if number % 2 else ORDER[::-1]
-        runs = self.runs(order)
-        pair = RunPair(incumbent=runs["incumbent"], candidate=runs["candidate"])
-        if pair.candidate.failed:
-            raise self._wrong(pair)
-        rows.expect_as_many(pair.incumbent.table, pair.candidate.table, "the incumbent")
-        self.pairs.append(pair)
-
-    def runs(self, order: Sequence[str]) -> dict[str, TableReading]:
-        """Return one run of each side, one after the other. Raises what `reading` raises."""
-        with self.bench.lock() as held:
-            return self.bench.undisturbed(
-                lambda: {name: self.reading(name, held) for name in order},
-                alone=lambda: self.reading("incumbent", held))
-
-    def reading(self, name: str, held: DeviceLock) -> TableReading:
-        """Return one run of a side. Raises Fault, or BrokenIncumbent where that side is ill."""
-        target = self.bench.target
+    def run(self, name: str, mode: BenchmarkMode, held: DeviceLock) -> TableReading:
+        """Run one copy's benchmark. Raises BenchmarkFault, or BrokenIncumbent for the incumbent."""
+        target = self.target
         try:
-            found, wall_s = self.bench.undisturbed.run(
-                name, lambda: self.bench.sides[name].benchmark(self.mode, self.bench.reader, held))
-            read = result_table.judge(
-                found, target, self.bench.measure, csv=self.mode.csv, wall_s=wall_s
-            )
-            if name == "incumbent" and read.failed:
-                row = read.failed[0]
+            table, wall_s = self.clean_runs.run(
+                name, lambda: self.copies[name].benchmark(mode, self.reader, held))
+            reading = result_table.judge_table(table, target, self.row_cost, csv=mode.csv,
+                                               wall_s=wall_s)
+            if name == "incumbent" and reading.failed:
+                row = reading.failed[0]
                 raise BenchmarkFault("failed-check", f"row {row.row + 1}: {row.what}", fix=(
                     "" if target.check.rule else
                     f"say what passes, such as check: '{target.check.column} == 0'"))
         except BenchmarkFault as fault:
             raise (BrokenIncumbent(fault) if name == "incumbent" else fault) from None
-        return read
+        return reading
 
-    def _wrong(self, pair: RunPair) -> IncorrectCandidate:
-        """Name the first row that fails by what tells it apart."""
-        failed, found = pair.candidate.failed, pair.candidate.table
-        columns = rows.find_config_columns(
-            self.bench.target, [pair.incumbent.table, found], [found]
-        ).columns
-        keys = [found.cells(row, columns) for row in range(len(found.rows))]
-        name = rows.labels(keys, columns)[keys[failed[0].row]] if columns else ""
+    def run_in_turn(self, order: Sequence[str], mode: BenchmarkMode) -> dict[str, TableReading]:
+        """Run each copy's benchmark once, undisturbed, and raise what `run` raises."""
+        with self.lock() as held:
+            return self.clean_runs(lambda: {name: self.run(name, mode, held) for name in order},
+                                   alone=lambda: self.run("incumbent", mode, held))
+
+
+class AlternatingRuns:
+    """The pairs of one mode so far. Each pair takes the lock anew, so that others get turns."""
+
+    def __init__(self, runner: BenchmarkRunner, mode: BenchmarkMode, plan: Plan) -> None:
+        self.runner, self.mode, self.plan = runner, mode, plan
+        self.pairs: list[RunPair] = []
+
+    def run(self) -> Series:
+        """Run pairs until more would hardly change the verdict.
+
+        Raises BenchmarkFault (a run of the candidate), IncorrectCandidate (one of its rows),
+        BrokenIncumbent and Cancelled.
+        """
+        looks = stopping_rule.at_least(self.plan.looks)
+        for number in range(1, looks[-1] + 1):
+            self._run_pair(number, looks[-1])
+            if number in looks:
+                series = self._series(self.pairs)
+                run_pairs.expect_weights_apply(self.runner.target, series, self.mode)
+                if stopping_rule.is_enough(series, self.plan):
+                    break
+        return series
+
+    def repeat(self) -> Series:
+        """Run three more pairs and return them alone; their rows must match all earlier ones."""
+        earlier = len(self.pairs)
+        for number in range(earlier + 1, earlier + stopping_rule.LEAST_PAIRS + 1):
+            self._run_pair(number, earlier + stopping_rule.LEAST_PAIRS)
+        self._series(self.pairs)
+        return self._series(self.pairs[earlier:])
+
+    def _series(self, pairs: Sequence[RunPair]) -> Series:
+        return run_pairs.match_pairs(self.runner.target, self.runner.row_cost, pairs)
+
+    def _run_pair(self, number: int, most: int) -> None:
+        self.runner.progress("timing", f"{self.mode.name} benchmark, pair {number} of ≤{most}",
+                             number / most)
+        readings = self.runner.run_in_turn(ORDER if number % 2 else ORDER[::-1], self.mode)
+        pair = RunPair(incumbent=readings["incumbent"], candidate=readings["candidate"])
+        if pair.candidate.failed:
+            raise self._incorrect(pair)
+        row_keys.expect_same_row_count(pair.incumbent.table, pair.candidate.table, "the incumbent")
+        self.pairs.append(pair)
+
+    def _incorrect(self, pair: RunPair) -> IncorrectCandidate:
+        """Return the first row that fails, named by its config columns."""
+        failed, table = pair.candidate.failed, pair.candidate.table
+        columns = row_keys.find_config_columns(
+            self.runner.target, [pair.incumbent.table, table], [table]).columns
+        keys = [table.cells(row, columns) for row in range(len(table.rows))]
+        name = row_keys.row_labels(keys, columns)[keys[failed[0].row]] if columns else ""
         return IncorrectCandidate(failed[0], name or str(failed[0].row + 1), len(failed))

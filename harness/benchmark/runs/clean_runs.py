@@ -1,4 +1,4 @@
-"""Whole runs of a benchmark that count: on a card that was nobody else's and not slowed down."""
+"""Repeat whole benchmark runs that other processes or a slowdown of the card disturbed."""
 
 from __future__ import annotations
 
@@ -18,27 +18,26 @@ from harness.errors import DeviceFault
 from harness.verdict import Evidence
 
 T = TypeVar("T")
-MOST_VOIDED = 3
-"""Times that the same runs are repeated."""
-SLOWED = 0.05
-"""Of a whole run's samples: a slowdown in fewer voids no run of minutes."""
+MAX_REPEATS = 3
+SLOWDOWN_SHARE = 0.05
+"""Share of a run's samples with a slowdown from which a run of minutes is void."""
 BASE = "incumbent"
 
 
 class CleanRuns:
-    """Does work again that somebody disturbed, and counts how often; `watching` tells of that.
+    """Repeats disturbed work and counts how often; without a monitor nothing is repeated.
 
-    Each side's runs within the work have windows of their own, which tell whom the disturbance
-    came with: a candidate can heat a card on purpose.
+    The times of each side's runs are kept apart, to see which side a disturbance comes with: a
+    candidate can heat a card on purpose.
     """
 
-    def __init__(self, watching: InterferenceMonitor | None = None) -> None:
-        self._watching = watching
+    def __init__(self, monitor: InterferenceMonitor | None = None) -> None:
+        self._monitor = monitor
         self._windows: list[tuple[str, int, int]] = []
         self.voided: Counter[str] = Counter()
 
     def run(self, name: str, work: Callable[[], T]) -> T:
-        """Return what a side's run comes to, and note when that was."""
+        """Do a side's run and note when it was."""
         began_ns = perf_counter_ns()
         try:
             return work()
@@ -46,51 +45,51 @@ class CleanRuns:
             self._windows.append((name, began_ns, perf_counter_ns()))
 
     def __call__(self, work: Callable[[], T], alone: Callable[[], object] | None = None) -> T:
-        """Return what work comes to while nobody disturbs it. A run that failed meanwhile may have
-        failed for that and is repeated as well. `alone` runs the incumbent, where work does not.
+        """Do work until it is undisturbed, and return its result. A disturbed run that fails is
+        repeated as well. `alone` runs the incumbent, for work that does not.
 
-        Raises DeviceFault when the card is not left alone, Fault when that is so during the
-        candidate's runs only, and what the work raises.
+        Raises DeviceFault if every repetition was disturbed, BenchmarkFault if only the candidate's
+        runs were, and what the work raises.
         """
-        disturbed: dict[str, bool] = {}
-        for _ in range(1 + MOST_VOIDED):
+        is_disturbed: dict[str, bool] = {}
+        for _ in range(1 + MAX_REPEATS):
             failure: BenchmarkFault | BrokenIncumbent | None = None
             self._windows, began_ns = [], perf_counter_ns()
             try:
                 result = work()
             except (BenchmarkFault, BrokenIncumbent) as error:
                 failure = error
-            if not (why := self._why(began_ns, disturbed)):
+            if not (why := self._disturbance(began_ns, is_disturbed)):
                 if failure is not None:
                     raise failure
                 return result
             self.voided[why] += 1
-        told = f"{1 + MOST_VOIDED} runs one after the other had to be voided: {why}"
-        if self._is_with_others(disturbed, alone):
+        message = f"{1 + MAX_REPEATS} runs in a row were disturbed: {why}"
+        if self._comes_with_candidate(is_disturbed, alone):
             raise failure if isinstance(failure, BenchmarkFault) else BenchmarkFault(
-                "disturbed", f"{told}, while none of the incumbent's was")
-        raise DeviceFault(told, where="the card", fix="try again when it is free and cool")
+                "disturbed", f"{message}, while none of the incumbent's was")
+        raise DeviceFault(message, where="the card", fix="try again when it is free and cool")
 
     def evidence(self) -> tuple[Evidence, ...]:
-        """Return how the card was during the runs that count, and how many did not."""
-        return () if self._watching is None else tuple(self._watching.evidence(self.voided))
+        """Return the state of the card during the valid runs, and the number of void ones."""
+        return () if self._monitor is None else tuple(self._monitor.evidence(self.voided))
 
-    def _why(self, began_ns: int, disturbed: dict[str, bool]) -> str:
-        """Say why what was done since does not count; note which sides were disturbed."""
-        if self._watching is None:
+    def _disturbance(self, began_ns: int, is_disturbed: dict[str, bool]) -> str:
+        """Return why the work since then is void, "" if it is not; note the disturbed sides."""
+        if self._monitor is None:
             return ""
         reasons = []
         for name, begin_ns, end_ns in self._windows or [("", began_ns, perf_counter_ns())]:
-            reasons.append(self._watching.voids(begin_ns, end_ns))
-            disturbed[name] = disturbed.get(name, False) or bool(reasons[-1])
+            reasons.append(self._monitor.voids(begin_ns, end_ns))
+            is_disturbed[name] = is_disturbed.get(name, False) or bool(reasons[-1])
         return "; ".join(dict.fromkeys(filter(None, reasons)))
 
-    def _is_with_others(self, disturbed: dict[str, bool],
-                        alone: Callable[[], object] | None) -> bool:
-        """Tell whether named runs were disturbed, and none of the incumbent's."""
-        if "" in disturbed or disturbed.get(BASE):
+    def _comes_with_candidate(self, is_disturbed: dict[str, bool],
+                              alone: Callable[[], object] | None) -> bool:
+        """Tell whether the candidate's runs were disturbed, and none of the incumbent's."""
+        if "" in is_disturbed or is_disturbed.get(BASE):
             return False
-        if BASE in disturbed:
+        if BASE in is_disturbed:
             return True
         if alone is None:
             return False
@@ -99,14 +98,14 @@ class CleanRuns:
             alone()
         except (BenchmarkFault, BrokenIncumbent):
             return False
-        return not self._why(began_ns, {})
+        return not self._disturbance(began_ns, {})
 
 
 @contextmanager
 def watch(device: Device) -> Iterator[CleanRuns]:
-    """Watch a device for as long as benchmarks run on it. Raises DeviceFault where none may."""
+    """Watch a device while benchmarks run on it. Raises DeviceFault if it cannot be used."""
     if device.kind == "nvidia":
         interference.require_usable(device)
-    with interference.monitored(device, runners=COMMAND_LIMITS.processes, share=SLOWED,
-                    patient=True) as watching:
-        yield CleanRuns(watching)
+    with interference.monitored(device, runners=COMMAND_LIMITS.processes, share=SLOWDOWN_SHARE,
+                    patient=True) as monitor:
+        yield CleanRuns(monitor)

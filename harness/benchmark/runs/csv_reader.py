@@ -11,7 +11,7 @@ from harness.benchmark.runs.result_table import (
     TABLE_LIMITS,
     BenchmarkFault,
     ResultTable,
-    from_answer,
+    parse_answer,
 )
 from harness.errors import EnvironmentFault
 from harness.formats.text import plain
@@ -54,7 +54,7 @@ class CsvReader:
         if "died" in answer:
             raise BenchmarkFault("unreadable", f"{name}: reading it {plain(str(answer['died']))}")
         try:
-            return from_answer(answer)
+            return parse_answer(answer)
         except BenchmarkFault as fault:
             raise BenchmarkFault(fault.kind, f"{name} {fault.what}") from None
 

@@ -1,8 +1,8 @@
-"""Which columns tell a benchmark's rows apart: those found in the file that stay as they are.
+"""Find the columns that identify a benchmark's rows: those whose values all runs share.
 
-A column is of the configuration if it is neither a metric nor the check, has no unit of a time or
-rate in its name, and holds the same values in every run of a side: dates and temperatures drop out
-by themselves. One that the target names is of it whatever its name.
+A config column is neither a metric nor the check, has no unit of a time or rate in its name, and
+holds the same values in every run of a side. Dates and temperatures thus drop out. A column that
+the target names is always a config column.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.benchmark.runs.result_table import NAMED, BenchmarkFault, ResultTable
+from harness.benchmark.runs.result_table import MOST_NAMED, BenchmarkFault, ResultTable
 from harness.benchmark.spec import metric_units, row_classes
 from harness.benchmark.spec.command_target import CommandTarget
 
@@ -19,106 +19,103 @@ RowKey = tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigColumns:
-    """The config columns in the file's order; `wavering` are steady for the incumbent alone."""
+    """The config columns in the file's order; `unsteady` are steady for the incumbent only."""
 
     columns: tuple[str, ...]
-    wavering: tuple[str, ...] = ()
+    unsteady: tuple[str, ...] = ()
 
 
 def find_config_columns(target: CommandTarget, incumbent: Sequence[ResultTable],
          candidate: Sequence[ResultTable]) -> ConfigColumns:
-    """Return the config columns, from all runs of both sides so far; each has one at least.
+    """Return the config columns of all runs of both sides; each side has at least one run.
 
-    A column that the incumbent holds steady and the candidate does not is left out, and told, as
-    long as the incumbent's rows are told apart without it. Raises Fault where the candidate's file
-    lacks one.
+    A column that is steady for the incumbent and not for the candidate is left out and reported as
+    unsteady, if the incumbent's rows differ without it. Raises BenchmarkFault if the candidate's
+    file lacks a config column.
     """
-    named = row_classes.required_columns(target)
+    required = row_classes.required_columns(target)
     left_out = {target.check.column, *target.ignore, *(m.name for m in target.metrics)}
     steady = [name for name in incumbent[0].columns if name not in left_out
-              and (name in named or (not _measured(name) and _steady(name, incumbent)))]
+              and (name in required or (not _is_measured(name) and _is_steady(name, incumbent)))]
     for name in steady:
         if any(name not in table.columns for table in candidate):
             raise BenchmarkFault("missing-column", f"the column {name!r} is gone",
-                        fix=f"if it says nothing: target.ignore: [{name}]")
-    wavering = [name for name in steady
-                if name not in named and not _steady(name, candidate)]
-    left = [name for name in steady if name not in wavering]
-    if not wavering or not _apart(incumbent[0], left):
+                        fix=f"if it has no meaning: target.ignore: [{name}]")
+    unsteady = [name for name in steady
+                if name not in required and not _is_steady(name, candidate)]
+    remaining = [name for name in steady if name not in unsteady]
+    if not unsteady or not _are_distinct(incumbent[0], remaining):
         return ConfigColumns(columns=tuple(steady))
-    return ConfigColumns(columns=tuple(left), wavering=tuple(wavering))
+    return ConfigColumns(columns=tuple(remaining), unsteady=tuple(unsteady))
 
 
-def _apart(table: ResultTable, columns: Sequence[str]) -> bool:
+def _are_distinct(table: ResultTable, columns: Sequence[str]) -> bool:
     keys = {table.cells(row, columns) for row in range(len(table.rows))}
     return len(keys) == len(table.rows)
 
 
-def _measured(name: str) -> bool:
-    """Tell whether a name has a unit; `filter_s` is rather a dimension, `time_s` is not."""
+def _is_measured(name: str) -> bool:
+    """Tell whether a name has a unit; `time_s` has one, `filter_s` is rather a dimension."""
     unit = metric_units.unit_in(name)
     return bool(unit) and (unit.casefold() != "s" or metric_units.direction_in(name) == "lower")
 
 
-def _steady(name: str, tables: Sequence[ResultTable]) -> bool:
+def _is_steady(name: str, tables: Sequence[ResultTable]) -> bool:
     if any(name not in table.columns for table in tables):
         return False
     first = sorted(tables[0].column(name))
     return all(sorted(table.column(name)) == first for table in tables[1:])
 
 
-def keyed(table: ResultTable, columns: Sequence[str]) -> Mapping[RowKey, int]:
-    """Return the rows by their configuration. Raises Fault where two rows have the same."""
+def rows_by_key(table: ResultTable, columns: Sequence[str]) -> Mapping[RowKey, int]:
+    """Return row numbers by configuration. Raises BenchmarkFault if two rows share one."""
     rows: dict[RowKey, int] = {}
     for number in range(len(table.rows)):
         key = table.cells(number, columns)
         if key in rows:
+            what = (f"rows {rows[key] + 1} and {number + 1} are of the same configuration: "
+                    f"{row_label(key, columns) or 'no column tells them apart'}")
             raise BenchmarkFault(
-                "duplicate-rows",
-                f"rows {rows[key] + 1} and {number + 1} are of the same "
-                f"configuration: {label(key, columns) or 'no column tells them apart'}",
-                fix="write a column that tells them apart, such as the shape, or name one "
-                "that is there: target.configs",
-            )
+                "duplicate-rows", what, fix="write a column that tells them apart, such as the "
+                "shape, or name an existing one in target.configs")
         rows[key] = number
     return rows
 
 
-def expect_same(wanted: Iterable[RowKey], got: Iterable[RowKey], columns: Sequence[str], *,
-                whose: str = "the incumbent") -> None:
-    """Raise Fault unless both have the same rows, with the first that differ."""
-    expected, seen = list(wanted), list(got)
-    if set(expected) == set(seen):
+def expect_same_rows(expected: Iterable[RowKey], actual: Iterable[RowKey], columns: Sequence[str],
+                     *, whose: str = "the incumbent") -> None:
+    """Raise BenchmarkFault with the first rows that differ, unless both have the same rows."""
+    expected, actual = list(expected), list(actual)
+    if set(expected) == set(actual):
         return
-    missing = [key for key in expected if key not in set(seen)]
-    extra = [key for key in seen if key not in set(expected)]
-    told = [f"{words}: {_some(keys, columns)}"
-            for words, keys in (("missing", missing), ("new", extra)) if keys]
-    raise BenchmarkFault("changed-rows", f"has {len(seen)} rows, {whose} has {len(expected)}; "
-                f"{'; '.join(told)}")
+    missing = [key for key in expected if key not in set(actual)]
+    extra = [key for key in actual if key not in set(expected)]
+    differences = [f"{word}: {_some(keys, columns)}"
+                   for word, keys in (("missing", missing), ("new", extra)) if keys]
+    raise BenchmarkFault("changed-rows", f"has {len(actual)} rows, {whose} has {len(expected)}; "
+                                         f"{'; '.join(differences)}")
 
 
-def expect_as_many(expected: ResultTable, got: ResultTable, whose: str) -> None:
-    """Raise Fault unless both have as many rows: what can be said before columns are known."""
-    if len(expected.rows) != len(got.rows):
+def expect_same_row_count(expected: ResultTable, actual: ResultTable, whose: str) -> None:
+    """Raise BenchmarkFault unless both have as many rows; needs no config columns."""
+    if len(expected.rows) != len(actual.rows):
         raise BenchmarkFault(
-            "changed-rows", f"has {len(got.rows)} rows, {whose} has {len(expected.rows)}"
-        )
+            "changed-rows", f"has {len(actual.rows)} rows, {whose} has {len(expected.rows)}")
 
 
-def labels(keys: Sequence[RowKey], columns: Sequence[str]) -> dict[RowKey, str]:
-    """Return what to call each row: the columns in which they differ, or all of a single one."""
+def row_labels(keys: Sequence[RowKey], columns: Sequence[str]) -> dict[RowKey, str]:
+    """Return each row's name: the columns in which rows differ, or all columns of a single row."""
     differ = [place for place in range(len(columns)) if len({key[place] for key in keys}) > 1]
     places = differ or list(range(len(columns)))
     named = [columns[place] for place in places]
-    return {key: label([key[place] for place in places], named) or "all" for key in keys}
+    return {key: row_label([key[place] for place in places], named) or "all" for key in keys}
 
 
-def label(key: Sequence[str], columns: Sequence[str]) -> str:
+def row_label(key: Sequence[str], columns: Sequence[str]) -> str:
     """Return `m=128 n=64`."""
     return " ".join(f"{name}={cell}" for name, cell in zip(columns, key, strict=True))
 
 
 def _some(keys: Sequence[RowKey], columns: Sequence[str]) -> str:
-    more = f" and {len(keys) - NAMED} more" if len(keys) > NAMED else ""
-    return ", ".join(label(key, columns) or "?" for key in keys[:NAMED]) + more
+    more = f" and {len(keys) - MOST_NAMED} more" if len(keys) > MOST_NAMED else ""
+    return ", ".join(row_label(key, columns) or "?" for key in keys[:MOST_NAMED]) + more

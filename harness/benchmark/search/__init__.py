@@ -1,4 +1,4 @@
-"""Searches the knobs of a benchmark target; each trial is a whole benchmark run.
+"""Searches a source's knobs by whole benchmark runs.
 
-Face: command_loop.
+Face: command_loop, finals, round_robin.
 """

@@ -1,90 +1,128 @@
-"""Who may be best in some config class, and how they compare with the common best there."""
+"""Choose the configurations that may be best in some config class, and compare them there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Mapping, Sequence
 from functools import partial
 
-from harness.benchmark.runs import run_pairs
-from harness.benchmark.runs.alternating_runs import AlternatingRuns, BenchmarkRunner
+from harness.benchmark.runs.alternating_runs import BenchmarkRunner
 from harness.benchmark.runs.result_table import BenchmarkFault, TableReading
 from harness.benchmark.runs.run_pairs import RunPair
-from harness.benchmark.spec.command_target import BenchmarkMode, CommandTarget
-from harness.benchmark.spec.metric_units import RowCost
+from harness.benchmark.runs.workdir import WorkingCopy
+from harness.benchmark.search.knob_runs import KnobRuns
+from harness.benchmark.spec.command_target import BenchmarkMode
 from harness.search.space.space import Config
 from harness.search.trials.trials import Contender, Showing, Trial
 from harness.timing import stats
 from harness.timing.outcome import SURE
-from harness.timing.plan import Plan
 
 MOST_CONTENDERS = 4
 """Contenders besides the default."""
+BEST = "best"
+"""The name of the copy with the best configuration of the whole table."""
 
 
-def choose(trials: Sequence[Trial], best: Trial, classes: Sequence[str]) -> list[Trial]:
-    """Return the default, unless it is best, and who beats the best where: who gains most first.
+def choose_contenders(trials: Sequence[Trial], best: Trial, classes: Sequence[str]) -> list[Trial]:
+    """Return the default, unless it is the best, then the leaders of classes by their gains.
 
-    Without any such there is nobody to compare, the default neither.
+    Without any leader besides the best there is nothing to compare, not even the default.
     """
-    right = [trial for trial in trials if trial.correct and trial.by_class.keys() >= set(classes)]
+    complete = [trial for trial in trials
+                if trial.correct and trial.by_class.keys() >= set(classes)]
     gains: dict[int, float] = {}
     for name in classes:
-        leader = max(right, key=lambda trial: trial.by_class[name])
+        leader = max(complete, key=lambda trial: trial.by_class[name])
         gain = leader.by_class[name] - best.by_class[name]
         if gain > 0 and leader.number != best.number:
             gains[leader.number] = gains.get(leader.number, 0.0) + gain
-    found = {trial.number: trial for trial in right}
-    default = right[0].number if right else best.number
-    leaders = [found[number] for number in sorted(gains, key=lambda one: -gains[one])
+    by_number = {trial.number: trial for trial in complete}
+    default = complete[0].number if complete else best.number
+    leaders = [by_number[number] for number in sorted(gains, key=lambda number: -gains[number])
                if number != default][:MOST_CONTENDERS]
-    others = [found[default]] if default != best.number else []
+    others = [by_number[default]] if default != best.number else []
     return [*others, *leaders] if leaders or default in gains else []
 
 
-def screened(chosen: Sequence[Trial], best: Trial, classes: Sequence[str],
-             ) -> tuple[Contender, ...]:
-    """Return contenders as the search has seen them, once each."""
+def screened_contenders(chosen: Sequence[Trial], best: Trial,
+                        classes: Sequence[str]) -> tuple[Contender, ...]:
+    """Return contenders with the one gain per class that the search measured."""
     return tuple(Contender(config=trial.config, showings=tuple(
         Showing(config_class=name, gain=trial.by_class[name] - best.by_class[name])
         for name in classes)) for trial in chosen)
 
 
-def repeat(bench: BenchmarkRunner, mode: BenchmarkMode, times: int, note: Callable[[str], None],
-           ) -> dict[str, list[TableReading]]:
-    """Run all sides of a bench in turn, so many times; who fails is left out, and told."""
-    runs: dict[str, list[TableReading]] = {name: [] for name in bench.sides}
-    duel = AlternatingRuns(bench, mode, Plan())
-    for turn in range(times):
-        bench.progress("timing", f"contenders, round {turn + 1} of {times}", turn / times)
-        with bench.lock() as held:
-            for name in list(runs) if turn % 2 else list(runs)[::-1]:
+def measured_contenders(runs: KnobRuns, default: Config, best: Trial, chosen: Sequence[Trial],
+                        repeats: int) -> tuple[Contender, ...]:
+    """Run contenders in turn with the best, and those that gain by the full command too."""
+    def copy_of(trial: Trial, name: str) -> WorkingCopy:
+        return runs.default_copy if trial.config == default else \
+            runs.configured_copy(name, trial.config)
+
+    copies = {BEST: copy_of(best, BEST)}
+    configs: dict[str, Config] = {}
+    for number, trial in enumerate(chosen, 1):
+        name = f"contender-{number}"
+        with contextlib.suppress(BenchmarkFault):
+            copies[name] = copy_of(trial, name)
+            configs[name] = trial.config
+    readings = repeat_runs(runs, copies, runs.mode, repeats)
+    contenders = compare_contenders(runs, readings, configs)
+    winners = [one.config for one in contenders
+               if any(showing.sure > 0 for showing in one.showings)]
+    full = runs.target.full
+    if runs.mode == full or not winners:
+        return contenders
+    copies = {name: copy for name, copy in copies.items()
+              if name == BEST or copy is runs.default_copy or configs[name] in winners}
+    readings = repeat_runs(runs, copies, full, repeats)
+    if BEST not in readings:
+        return ()
+    runs.learn_classes(runs.match_pairs(*(
+        RunPair(incumbent=reading, candidate=reading) for reading in readings[BEST])))
+    return compare_contenders(runs, readings, configs)
+
+
+def repeat_runs(runs: KnobRuns, copies: Mapping[str, WorkingCopy], mode: BenchmarkMode,
+                repeats: int) -> dict[str, list[TableReading]]:
+    """Run all copies in turn, `repeats` times; one that fails is left out with a note."""
+    session = runs.session
+    runner: BenchmarkRunner = session.runner(copies)
+    readings: dict[str, list[TableReading]] = {name: [] for name in copies}
+    for turn in range(repeats):
+        session.progress("timing", f"contenders, round {turn + 1} of {repeats}", turn / repeats)
+        with session.lock() as held:
+            for name in list(readings) if turn % 2 else list(readings)[::-1]:
                 try:
-                    read = bench.undisturbed(partial(duel.reading, name, held))
-                    if read.failed:
-                        raise BenchmarkFault("failed-check", read.failed[0].what)
-                    runs[name].append(read)
+                    reading = session.clean_runs(partial(runner.run, name, mode, held))
+                    if reading.failed:
+                        raise BenchmarkFault("failed-check", reading.failed[0].what)
+                    readings[name].append(reading)
                 except BenchmarkFault as fault:
-                    note(f"{name} failed when it was run again: {fault}")
-                    del runs[name]
-    return runs
+                    session.notes.append(f"{name} failed when it ran again: {fault}")
+                    del readings[name]
+    return readings
 
 
-def compared(target: CommandTarget, measure: RowCost, runs: Mapping[str, Sequence[TableReading]],
-             configs: Mapping[str, Config], classes: Sequence[str]) -> tuple[Contender, ...]:
-    """Return contenders by runs in turn with `best`; who does not fit its table is left out."""
-    found = []
+def compare_contenders(runs: KnobRuns, readings: Mapping[str, Sequence[TableReading]],
+                       configs: Mapping[str, Config]) -> tuple[Contender, ...]:
+    """Compare contenders with the best by runs in turn, in the classes known now.
+
+    A contender whose rows differ from the best's is left out.
+    """
+    contenders = []
     for name, config in configs.items():
-        if name not in runs or "best" not in runs:
+        if name not in readings or BEST not in readings:
             continue
         pairs = [RunPair(incumbent=best, candidate=own)
-                 for best, own in zip(runs["best"], runs[name], strict=True)]
+                 for best, own in zip(readings[BEST], readings[name], strict=True)]
         try:
-            seen = {one.name: one for one in run_pairs.build(target, measure, pairs).classes}
+            ratios = {one.name: one.log_ratios for one in runs.match_pairs(*pairs).classes}
         except BenchmarkFault:
             continue
-        found.append(Contender(config=config, showings=tuple(
-            _showing(one, seen[one].log_ratios) for one in classes if one in seen)))
-    return tuple(found)
+        contenders.append(Contender(config=config, showings=tuple(
+            _showing(one.name, ratios[one.name]) for one in runs.classes if one.name in ratios)))
+    return tuple(contenders)
 
 
 def _showing(config_class: str, ratios: Sequence[float]) -> Showing:

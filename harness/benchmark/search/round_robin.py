@@ -1,4 +1,4 @@
-"""Strategies in turn: for the whole table, and for single config classes of it."""
+"""Let several strategies propose in turn: one for the whole table, others for some classes."""
 
 from __future__ import annotations
 
@@ -8,42 +8,40 @@ from collections.abc import Callable, Mapping
 from harness.search.space.space import Config
 from harness.search.strategy.ask_tell import Strategy
 
-ALONE = 12
-"""Proposals that are for the whole table before classes have a turn: all learn from them."""
+FIRST_FOR_ALL = 12
+"""Proposals for the whole table before classes have turns; all strategies learn from them."""
 
 
 class RoundRobin:
-    """Proposes what one strategy asks for the whole table, then one for a class, and so on.
+    """Alternates between the strategy of the whole table and those of the classes.
 
-    Whatever is tried, all of them are told, each the score that it is after.
+    Each trial is told to every strategy, with the score of its own table or class.
     """
 
     def __init__(self, make: Callable[[], Strategy]) -> None:
         self._make = make
         self._overall = make()
-        self._classes: dict[str, Strategy] = {}
-        self._order = itertools.cycle([""])
-        self._told: list[tuple[Config, Mapping[str, float]]] = []
+        self._of_class: dict[str, Strategy] = {}
+        self._turns = itertools.cycle([""])
+        self._told = 0
 
-    def care_for(self, names: tuple[str, ...]) -> None:
-        """Give some classes their turns; one class alone is the whole table."""
+    def search_classes(self, names: tuple[str, ...]) -> None:
+        """Give classes turns of their own; a single class is the whole table and gets none."""
         if len(names) > 1:
-            self._classes = {name: self._make() for name in names}
-            self._order = itertools.cycle(
-                [turn for name in names for turn in ("", name)])
+            self._of_class = {name: self._make() for name in names}
+            self._turns = itertools.cycle([turn for name in names for turn in ("", name)])
 
     def ask(self) -> Config | None:
-        turn = next(self._order) if len(self._told) >= ALONE else ""
-        return (self._classes[turn] if turn else self._overall).ask()
+        turn = next(self._turns) if self._told >= FIRST_FOR_ALL else ""
+        return (self._of_class[turn] if turn else self._overall).ask()
 
     def planned(self) -> list[Config]:
         return self._overall.planned()
 
     def tell(self, config: Config, score: float | None,
              by_class: Mapping[str, float] | None = None) -> None:
-        """Tell all strategies; a class that is not named has failed with the whole."""
-        scores = by_class or {}
-        self._told.append((config, scores))
+        """Tell all strategies; a class without a score has failed with the whole table."""
+        self._told += 1
         self._overall.tell(config, score)
-        for name, strategy in self._classes.items():
-            strategy.tell(config, scores.get(name))
+        for name, strategy in self._of_class.items():
+            strategy.tell(config, (by_class or {}).get(name))

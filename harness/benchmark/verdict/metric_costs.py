@@ -1,4 +1,4 @@
-"""What each of several metrics came to: the score has one number for them, or leaves some out."""
+"""Report the cost of each metric: the score combines several into one number, or omits some."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from harness.timing.stats import weighted_mean
 from harness.verdict import Cost, Evidence
 
 
-def costs(seen: ModeResults) -> Iterator[Cost]:
-    """Yield each metric's cost to the candidate, the geometric mean over rows by their weight."""
-    if len(seen.measure.metrics) < 2:
+def metric_costs(results: ModeResults) -> Iterator[Cost]:
+    """Yield the candidate's cost of each of several metrics: the weighted geometric mean of rows.
+    """
+    if len(results.row_cost.metrics) < 2:
         return
-    series = seen.series
-    runs = [(pair.candidate.costs, row_keys.keyed(pair.candidate.table, series.found.columns))
-            for pair in seen.pairs]
-    for at, metric in enumerate(seen.measure.metrics):
-        logs = [math.log(median(costs[places[key]][at] for costs, places in runs))
+    series = results.series
+    runs = [(pair.candidate.costs,
+             row_keys.rows_by_key(pair.candidate.table, series.config.columns))
+            for pair in results.pairs]
+    for at, metric in enumerate(results.row_cost.metrics):
+        logs = [math.log(median(costs[rows[key]][at] for costs, rows in runs))
                 for key in series.keys]
         yield Cost(metric=metric.name, value=math.exp(weighted_mean(logs, series.shares.of)),
                    unit=f"us per {metric.base}" if metric.is_rate else metric.base,
                    scored=metric.weight > 0)
 
 
-def evidence(costs: Iterable[Cost]) -> Iterator[Evidence]:
+def cost_evidence(costs: Iterable[Cost]) -> Iterator[Evidence]:
     """Yield the costs in words."""
-    for one in costs:
-        yield Evidence(kind="metric", detail=f"{one.value:.9g} {one.unit} by {one.metric}"
-                                             f"{'' if one.scored else ', which is shown only'}")
+    for cost in costs:
+        yield Evidence(kind="metric", detail=f"{cost.value:.9g} {cost.unit} by {cost.metric}"
+                                             f"{'' if cost.scored else ', which is shown only'}")

@@ -1,8 +1,8 @@
-"""End to end: the whole program that a kernel is a part of, run with the best and without it.
+"""Measure end to end: run the whole program that uses the kernel, with the best and without it.
 
-A gain of a kernel may be none of the program's, and may even cost it something. Whole runs of the
-base and of the best alternate, three of each; what counts is a number that the program prints, or
-else its own time by our clock.
+A kernel's gain may not help the program, and may even slow it down. Whole runs of the baseline and
+of the best alternate, three of each. The cost is a number that the program prints, or its wall time
+by the harness's clock.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,30 +19,33 @@ from typing import TypeVar
 
 from harness.benchmark.runs import clean_runs
 from harness.benchmark.runs.alternating_runs import ORDER
+from harness.benchmark.runs.clean_runs import CleanRuns
+from harness.benchmark.runs.command_session import (
+    CommandSession,
+    Progress,
+    environment_of,
+    ignore_progress,
+)
 from harness.benchmark.runs.result_table import BenchmarkFault
 from harness.benchmark.runs.time_budget import TimeBudget
-from harness.benchmark.runs.workdir import COMMAND_LIMITS, CommandEnvironment, WorkingCopy
+from harness.benchmark.runs.workdir import WorkingCopy
 from harness.benchmark.spec import metric_units
 from harness.benchmark.spec.command_target import EndToEndTarget
 from harness.devices.device import Device
 from harness.errors import InputError
-from harness.formats import file_copy
 from harness.formats.text import plain
-from harness.isolation import device_lock as lock
-from harness.isolation import guard
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.guard import ProcessOutcome
 from harness.settings import Settings, Trees
 from harness.timing import stats
 from harness.timing.outcome import SURE
-from harness.verdict import ClassOutcome as Ruled
-from harness.verdict import Evidence, Row, Verdict, rejected
+from harness.verdict import ClassOutcome, Evidence, Row, Verdict, rejected
 
 T = TypeVar("T")
 RUNS = 3
-"""Runs of each side, where there is time for them."""
+"""Runs of each side, if there is time for them."""
 LEFT_OUT = "left-out"
-"""The evidence of a verdict that only says that there was no time for it."""
+"""The kind of evidence that says that there was no time to measure."""
 CLASS = "end to end"
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 
@@ -51,131 +53,113 @@ _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 def value_in(text: str, name: str) -> float:
     """Return the last number that a program prints after a name, as in `tokens/s: 41.2`.
 
-    Raises Fault where there is none, or it is not above zero.
+    Raises BenchmarkFault if there is none, or it is not above zero.
     """
-    found = re.findall(rf"(?<![\w/]){re.escape(name)}\"?\s*[:=]?\s*({_NUMBER})(?!\w|[.,]\d)", text)
-    if not found:
-        raise BenchmarkFault(
-            "missing-column", f"prints no {name}", fix=f"print a line `{name}: 1.23`"
-        )
-    value = float(found[-1])
+    numbers = re.findall(
+        rf"(?<![\w/]){re.escape(name)}\"?\s*[:=]?\s*({_NUMBER})(?!\w|[.,]\d)", text)
+    if not numbers:
+        raise BenchmarkFault("missing-column", f"prints no {name}",
+                             fix=f"print a line `{name}: 1.23`")
+    value = float(numbers[-1])
     if not 0 < value < math.inf:
-        raise BenchmarkFault("not-positive", f"{name} is {found[-1]}, no number above zero")
+        raise BenchmarkFault("not-positive", f"{name} is {numbers[-1]}, no number above zero")
     return value
 
 
-def measure(of: EndToEndTarget, trees: Trees, device: Device, settings: Settings, *,
-            progress: Callable[[str, str, float | None], None] | None = None,
-            cancel: threading.Event | None = None) -> Verdict:
-    """Return a verdict of one row. Raises InputError where the program fails without the best, or
-    its metric means nothing, EnvironmentFault and Cancelled.
+def measure_end_to_end(target: EndToEndTarget, trees: Trees, device: Device, settings: Settings, *,
+                       progress: Progress | None = None,
+                       cancel: threading.Event | None = None) -> Verdict:
+    """Return a verdict of one row. The target has passed `validate.check`.
+
+    Raises InputError if the program fails without the best as well, EnvironmentFault and Cancelled.
     """
-    return _Runs(of, trees, device, settings, progress or (lambda *_: None), cancel).verdict()
+    began = time.monotonic()
+    progress = progress or ignore_progress
+    budget = TimeBudget(target.left_s)
+    environment = replace(environment_of(device, settings, target.timeout_s, cancel),
+                          until=budget.until)
+    with CommandSession(
+            Path(settings.scratch) / "end-to-end", device, environment, frozen=target.frozen,
+            on_wait=lambda text: progress("waiting", text, None)) as session:
+        verdict = EndToEndRuns(target, trees, session, budget, progress).verdict()
+    return replace(verdict, device=device.name, alpha=SURE, candidate_id=settings.candidate_id,
+                   incumbent_tree=settings.incumbent_tree,
+                   wall_s=round(time.monotonic() - began, 3))
 
 
-class _Runs:
-    def __init__(self, of: EndToEndTarget, trees: Trees, device: Device, settings: Settings,
-                 progress: Callable[[str, str, float | None], None],
-                 cancel: threading.Event | None) -> None:
-        self.of, self.device, self.settings = of, device, settings
-        self._progress, self._cancel = progress, cancel
-        self._folder = Path(settings.scratch) / "end-to-end"
-        self._room = TimeBudget(of.left_s)
+class EndToEndRuns:
+    """The whole runs of both sides within a time budget."""
+
+    def __init__(self, target: EndToEndTarget, trees: Trees, session: CommandSession,
+                 budget: TimeBudget, progress: Progress) -> None:
+        self.target, self.session, self.budget, self.progress = target, session, budget, progress
         self._trees = {"incumbent": trees.incumbent, "candidate": trees.candidate}
-        try:
-            self._metric = metric_units.resolve(of.metric) if of.metric is not None else None
-        except ValueError as error:
-            raise InputError(str(error), where="e2e_metric",
-                             fix=metric_units.metric_help(of.metric) if of.metric else "") from None
-        self._place = CommandEnvironment(
-            env={**settings.env, **device.visible_env},
-            python=settings.python,
-            nodes=device.all_nodes,
-            warm=settings.warm_cache,
-            until=self._room.until,
-            limits=replace(COMMAND_LIMITS, wall_s=of.timeout_s),
-            cancel=cancel,
-        )
+        self._metric = None if target.metric is None else metric_units.resolve(target.metric)
+        self._clean_runs = CleanRuns()
 
     def verdict(self) -> Verdict:
-        began = time.monotonic()
+        """Return the comparison, a rejection, or that there was no time."""
         try:
-            with clean_runs.watch(self.device) as self._undisturbed:
-                verdict = self._compared()
-            verdict = replace(verdict, evidence=self._undisturbed.evidence())
+            with clean_runs.watch(self.session.device) as self._clean_runs:
+                verdict = self._compare()
         except BenchmarkFault as fault:
-            verdict = replace(rejected(f"end to end: {fault}"),
-                              evidence=self._undisturbed.evidence())
-            if fault.kind == "timeout" and (self._room.full or self._place.late):
-                why = f"not run: {self._room.words}"
-                verdict = replace(rejected(why), evidence=(Evidence(kind=LEFT_OUT, detail=why),))
-        finally:
-            file_copy.remove(self._folder)
-        return replace(verdict, device=self.device.name, alpha=SURE,
-                       candidate_id=self.settings.candidate_id,
-                       incumbent_tree=self.settings.incumbent_tree,
-                       wall_s=round(time.monotonic() - began, 3))
+            if fault.kind == "timeout" and (self.budget.is_full
+                                            or self.session.environment.is_late):
+                reason = f"not run: {self.budget.description}"
+                return replace(rejected(reason),
+                               evidence=(Evidence(kind=LEFT_OUT, detail=reason),))
+            verdict = rejected(f"end to end: {fault}")
+        return replace(verdict, evidence=self._clean_runs.evidence())
 
-    def _compared(self) -> Verdict:
-        self._rehearse()
-        sides = {
-            name: WorkingCopy(name, Path(tree), self._folder / name, self._place, self.of.frozen)
-            for name, tree in self._trees.items()
-        }
-        costs: dict[str, list[float]] = {name: [] for name in sides}
-        for name, side in sides.items():
-            for command in filter(None, (self.of.setup_command, self.of.build_command)):
-                self._run(name, partial(side.run, command))
+    def _compare(self) -> Verdict:
+        self._check_confinement()
+        copies = {name: self.session.copy(name, tree) for name, tree in self._trees.items()}
+        costs: dict[str, list[float]] = {name: [] for name in copies}
+        for name, copy in copies.items():
+            for command in filter(None, (self.target.setup_command, self.target.build_command)):
+                self._with_lock(name, partial(copy.run, command))
         try:
             for number in range(RUNS):
-                self._pair(number, sides, costs)
+                self._run_pair(number, copies, costs)
         except BenchmarkFault as fault:
-            if fault.kind != "timeout" or not self._room.full or not all(costs.values()):
+            if fault.kind != "timeout" or not self.budget.is_full or not all(costs.values()):
                 raise
-        return self._summed_up(costs)
+        return self._summary(costs)
 
-    def _pair(self, number: int, sides: Mapping[str, WorkingCopy],
-              costs: dict[str, list[float]]) -> None:
-        """Run both sides once; raises Fault where there is no time for that."""
+    def _check_confinement(self) -> None:
+        """Run unconfined if the baseline's program does not work in namespaces on a GPU."""
+        commands = [self.target.setup_command, self.target.build_command, self.target.command]
+        self.session.rehearse(self._trees["incumbent"], [c for c in commands if c])
+
+    def _run_pair(self, number: int, copies: Mapping[str, WorkingCopy],
+                  costs: dict[str, list[float]]) -> None:
+        """Run both sides once. Raises BenchmarkFault if there is no time for that."""
         for ahead, name in zip((2, 1), ORDER[::-1] if number % 2 else ORDER, strict=True):
-            if not self._room.holds(ahead):
-                raise BenchmarkFault("timeout", self._room.words)
+            if not self.budget.holds(ahead):
+                raise BenchmarkFault("timeout", self.budget.description)
             done = sum(map(len, costs.values())) / (2 * RUNS)
-            self._progress("timing", f"{CLASS}, run {number + 1} of {RUNS}", done)
-            costs[name].append(self._room.run(
-                partial(self._run, name, partial(self._timed, name, sides))))
+            self.progress("timing", f"{CLASS}, run {number + 1} of {RUNS}", done)
+            costs[name].append(self.budget.run(
+                partial(self._with_lock, name, partial(self._timed_cost, name, copies))))
 
-    def _rehearse(self) -> None:
-        """See whether a GPU works for the base inside namespaces; where not, confine nobody."""
-        if self.device.kind == "cpu" or guard.confinement_problem():
-            return
-        side = WorkingCopy("rehearsal", Path(self._trees["incumbent"]), self._folder / "rehearsal",
-                    self._place, self.of.frozen)
+    def _timed_cost(self, name: str, copies: Mapping[str, WorkingCopy], *,
+                    lock: DeviceLock) -> float:
+        """Return the cost of one undisturbed run of the whole program."""
+        def run(side: str) -> float:
+            return self._clean_runs.run(side, lambda: self._cost(
+                copies[side].run(self.target.command, lock=lock)))
+
+        return self._clean_runs(lambda: run(name), alone=lambda: run("incumbent"))
+
+    def _with_lock(self, name: str, work: Callable[..., T]) -> T:
+        """Do a side's work under the lock. A build is not repeated in a tree that it changed."""
         try:
-            with self._lock() as held:
-                for command in (self.of.setup_command, self.of.build_command, self.of.command):
-                    if command:
-                        side.run(command, lock=held)
-        except BenchmarkFault:
-            self._place = replace(self._place, confined=False)
-
-    def _timed(self, name: str, sides: Mapping[str, WorkingCopy], *, lock: DeviceLock) -> float:
-        """Return what a run of the whole program cost while nobody disturbed it."""
-        def run(one: str) -> float:
-            return self._undisturbed.run(one, lambda: self._cost(
-                sides[one].run(self.of.command, lock=lock)))
-
-        return self._undisturbed(lambda: run(name), alone=lambda: run("incumbent"))
-
-    def _run(self, name: str, work: Callable[..., T]) -> T:
-        """Do what needs the card; a disturbed build is not repeated in the tree that it changed."""
-        try:
-            with self._lock() as held:
+            with self.session.lock() as held:
                 return work(lock=held)
         except ValueError as error:
             raise InputError(str(error), where="e2e_command") from None
         except BenchmarkFault as fault:
-            if name == "candidate" or self._place.late:
+            if name == "candidate" or self.session.environment.is_late:
                 raise
             raise InputError(f"fails without the best as well: {fault}", where="e2e_command",
                              fix="run it in a checkout of the project") from None
@@ -183,36 +167,31 @@ class _Runs:
     def _cost(self, outcome: ProcessOutcome) -> float:
         if self._metric is None:
             return outcome.wall_s * 1e6
-        said = outcome.stdout.decode(errors="replace")
-        return self._metric.cost(value_in(said, self._metric.name))
+        printed = outcome.stdout.decode(errors="replace")
+        return self._metric.cost(value_in(printed, self._metric.name))
 
-    def _summed_up(self, costs: dict[str, list[float]]) -> Verdict:
+    def _summary(self, costs: Mapping[str, list[float]]) -> Verdict:
+        """Return the verdict on all pairs that were completed."""
         ratios = [math.log(before / after) for before, after in
                   zip(costs["incumbent"], costs["candidate"], strict=False)]
         runs = len(ratios)
         value = stats.estimate(ratios, SURE)
-        sure = runs > 1
-        outcome: Ruled = "faster" if value.low > 0 else "slower" if value.high < 0 else "tie"
-        before, latency = (
+        has_interval = runs > 1
+        low, high = (value.low, value.high) if has_interval else (None, None)
+        outcome: ClassOutcome = "unmeasured" if not has_interval else \
+            "faster" if value.low > 0 else "slower" if value.high < 0 else "tie"
+        incumbent_us, latency_us = (
             math.exp(stats.weighted_mean(list(map(math.log, costs[name][:runs])), [1] * runs))
             for name in ORDER)
-        row = Row(config_class=CLASS, correct=True, latency_us=latency,
-                  outcome=outcome if sure else "unmeasured",
-                  incumbent_us=before, log_ratio=value.mean,
-                  low=value.low if sure else None, high=value.high if sure else None,
-                  stderr=value.stderr if sure else None, pairs=value.pairs)
-        few = "" if runs == RUNS else f"; not {RUNS}: {self._room.words}"
-        what = "its wall time" if self.of.metric is None else plain(self.of.metric.name, 80)
-        return Verdict(valid=True, correct=True, rows=(row,), latency_us=latency,
-                       latency_kind="reported", speedup=math.exp(value.mean),
-                       speedup_low=math.exp(value.low) if sure else None,
-                       speedup_high=math.exp(value.high) if sure else None,
-                       notes=(f"{runs} whole run{'s' if sure else ''} of each side in turn, by "
-                              f"{what}{few}",))
-
-    @contextmanager
-    def _lock(self) -> Iterator[DeviceLock]:
-        with lock.acquire(*self.device.lock_names, shared_device=self.device.kind == "cpu",
-                          cancel=self._cancel, on_wait=lambda text: self._progress(
-                              "waiting", text, None)) as held:
-            yield held
+        row = Row(config_class=CLASS, correct=True, latency_us=latency_us, outcome=outcome,
+                  incumbent_us=incumbent_us, log_ratio=value.mean, low=low, high=high,
+                  stderr=value.stderr if has_interval else None, pairs=value.pairs)
+        fewer = "" if runs == RUNS else f"; not {RUNS}: {self.budget.description}"
+        what = "its wall time" if self.target.metric is None else \
+            plain(self.target.metric.name, 80)
+        return Verdict(
+            valid=True, correct=True, rows=(row,), latency_us=latency_us, latency_kind="reported",
+            speedup=math.exp(value.mean), speedup_low=None if low is None else math.exp(low),
+            speedup_high=None if high is None else math.exp(high),
+            notes=(f"{runs} whole run{'s' if has_interval else ''} of each side in turn, by "
+                   f"{what}{fewer}",))

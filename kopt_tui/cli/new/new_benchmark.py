@@ -164,7 +164,7 @@ def _classes(known: Parameters, table: ResultTable, project: Path) -> ClassPropo
 
     target = command_target(draft_command.manifest(known, str(project)))
     try:
-        reading = tables.judge(table, target, RowCost(target), csv=target.csv)
+        reading = tables.judge_table(table, target, RowCost(target), csv=target.csv)
     except tables.BenchmarkFault as fault:
         raise InputError(fault.what, fix=fault.fix) from None
     if reading.failed:

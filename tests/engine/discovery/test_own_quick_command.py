@@ -10,7 +10,7 @@ from engine.campaign import setup as campaign
 from engine.campaign.setup import Setup
 from engine.discovery.classes import chosen_shapes, class_baseline, proposal, quick_script
 from engine.manifest import load
-from harness.benchmark.runs.result_table import ResultTable, TableReading, judge
+from harness.benchmark.runs.result_table import ResultTable, TableReading, judge_table
 from harness.benchmark.runs.run_pairs import BrokenIncumbent
 from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
 from harness.benchmark.spec.metric_units import RowCost
@@ -76,7 +76,7 @@ TEXT = ("target_op: pa\ntarget: {kind: command, csv: out.csv, check: err == 0, m
 
 def reading() -> TableReading:
     table = ResultTable(columns=("mtp", "context", "err", "us"), rows=tuple(ROWS))
-    return judge(table, TARGET, RowCost(TARGET), csv="out.csv")
+    return judge_table(table, TARGET, RowCost(TARGET), csv="out.csv")
 
 
 @pytest.mark.parametrize("measured", [

@@ -23,7 +23,7 @@ from engine.discovery.classes.proposal import ClassProposal
 from engine.manifest import load, schema
 from harness.benchmark.runs import run_pairs
 from harness.benchmark.runs.csv_reader import CsvReader
-from harness.benchmark.runs.result_table import ResultTable, judge
+from harness.benchmark.runs.result_table import ResultTable, judge_table
 from harness.benchmark.runs.workdir import CommandEnvironment, WorkingCopy
 from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
 from harness.benchmark.spec.metric_units import RowCost
@@ -240,7 +240,9 @@ def proposed(source: str, **fields: Any) -> ClassProposal:
                  for cells in CELLS)
     table = ResultTable(columns=("block_size", "mtp", "context", "err", "us"), rows=rows)
     target = replace(TARGET, **fields)
-    return proposal.propose(target, [judge(table, target, RowCost(target), csv="out.csv")], source)
+    return proposal.propose(
+        target, [judge_table(table, target, RowCost(target), csv="out.csv")], source
+    )
 
 
 OPTIONED = "".join(f"parser.add_argument('--{name}')\n"
@@ -304,13 +306,13 @@ def test_core_classes_are_core_in_a_verdict() -> None:
     target = replace(TARGET, configs=found.strata.configs, core=found.core)
     table = ResultTable(columns=("block_size", "mtp", "err", "us"), rows=tuple(
         (block, mtp, "0", "5") for block in ("16", "1024") for mtp in ("1", "2")))
-    run = judge(table, target, RowCost(target), csv="out.csv")
+    run = judge_table(table, target, RowCost(target), csv="out.csv")
     pairs = [run_pairs.RunPair(incumbent=run, candidate=run)] * 3
-    made = run_pairs.build(target, RowCost(target), pairs)
-    rows = benchmark_rows.verdict(
+    made = run_pairs.match_pairs(target, RowCost(target), pairs)
+    rows = benchmark_rows.verdict_of(
         benchmark_rows.ModeResults(
             target=target,
-            measure=RowCost(target),
+            row_cost=RowCost(target),
             plan=Plan(),
             mode=target.full,
             pairs=pairs,

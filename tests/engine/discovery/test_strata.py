@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine.discovery.classes import proposal, representative, strata
 from engine.discovery.project import columns
 from harness.benchmark.runs import run_pairs
-from harness.benchmark.runs.result_table import ResultTable, TableReading, judge
+from harness.benchmark.runs.result_table import ResultTable, TableReading, judge_table
 from harness.benchmark.runs.run_pairs import BrokenIncumbent
 from harness.benchmark.spec import row_classes
 from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
@@ -203,8 +203,12 @@ def test_a_recorded_table_with_another_column_of_costs() -> None:
     target = CommandTarget(op="conv", command="python b.py", csv="b.csv",
                            metrics=(Metric(name="us_A4000"),),
                            check=CheckColumn(column="err", rule="== 0"))
-    reading = judge(ResultTable(columns=tuple(lines[0]), rows=tuple(map(tuple, lines[1:]))), target,
-                    RowCost(target), csv="b.csv")
+    reading = judge_table(
+        ResultTable(columns=tuple(lines[0]), rows=tuple(map(tuple, lines[1:]))),
+        target,
+        RowCost(target),
+        csv="b.csv",
+    )
     result = proposal.propose(target, [reading])
     assert {"use_shmem", "tile_size_y"} <= set(row_classes.columns(result.strata.configs))
     assert result.strata.said == {
@@ -220,7 +224,9 @@ TARGET = CommandTarget(op="pa", command="python b.py", csv="b.csv", metrics=(Met
 
 
 def reading(rows: list[tuple[str, ...]], names: tuple[str, ...]) -> TableReading:
-    return judge(ResultTable(columns=names, rows=tuple(rows)), TARGET, RowCost(TARGET), csv="b.csv")
+    return judge_table(
+        ResultTable(columns=names, rows=tuple(rows)), TARGET, RowCost(TARGET), csv="b.csv"
+    )
 
 
 def test_several_runs_are_one_table_of_medians() -> None:
@@ -294,7 +300,7 @@ def test_the_classes_of_a_verdict_are_those_of_the_proposal() -> None:
     target = CommandTarget(**{**vars(TARGET), "configs": ("mtp", "context <= 1024")})
     for some in (rows, rows[:2]):
         run = reading(some, names)
-        made = run_pairs.build(
+        made = run_pairs.match_pairs(
             target, RowCost(target), [run_pairs.RunPair(incumbent=run, candidate=run)]
         )
         proposed = proposal.propose(target, [run]).strata.classes

@@ -1,4 +1,4 @@
-"""Runs of a benchmark that are killed from outside, as by the kernel where memory runs out."""
+"""A benchmark run that is killed from outside is repeated and costs no gain."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from harness.verdict import Verdict
 from tests.support import benchmark_case, campaigns, repos
 
 SLOW = benchmark_case.BENCH.replace("import kernel\n", "import kernel\ntime.sleep(0.4)\n")
-"""A benchmark that runs for long enough to be found."""
+"""A benchmark that runs long enough for the test to find it."""
 
 
 def create(root: Path, bench: str) -> campaigns_of.Setup:
@@ -36,7 +36,7 @@ def create(root: Path, bench: str) -> campaigns_of.Setup:
 
 
 def run_of(setup: campaigns_of.Setup, side: str) -> int:
-    """Return the pid of a run of the benchmark in a side's copy, 0 where there is none."""
+    """Return the pid of the benchmark in a side's copy, 0 if it does not run."""
     for entry in Path("/proc").iterdir():
         try:
             words = (entry / "cmdline").read_bytes().split(b"\0")
@@ -67,9 +67,9 @@ def test_a_killed_run_of_either_side_costs_no_gain(tmp_path: Path) -> None:
     [kept] = campaigns.candidates(setup, "kept")
     assert kept.hypothesis == "handed in: gain.patch"
     with campaigns.reading(setup) as reader:
-        told = "".join(str(row.body) for row in reader.verdicts(setup.id))
+        notes = "".join(str(row.body) for row in reader.verdicts(setup.id))
     for side in ("incumbent", "candidate"):
-        assert f"a run of the {side} was killed (crashed (SIGKILL)) and done again" in told
+        assert f"a run of the {side} was killed (crashed (SIGKILL)) and repeated" in notes
 
 
 @pytest.mark.slow

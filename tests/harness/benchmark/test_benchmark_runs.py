@@ -1,4 +1,4 @@
-"""Whole runs of a project's own benchmark: what each of them can get wrong, and what they find."""
+"""Verdicts from whole runs of a project's benchmark: every fault has a kind, gains are found."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ SPOILED = {
 
 
 QUICKLY = ("exit", "missing-file", "nan", "changed-rows")
-"""What the fast suite looks at; the rest is told apart by the same lines."""
+"""Faults that the fast suite tests; the others use the same code."""
 
 
 @pytest.mark.parametrize("kind", [
@@ -214,8 +214,8 @@ def test_times_that_never_change_are_flagged(tmp_path: Path) -> None:
 def test_what_confirms_a_gain_takes_the_flag_away(tmp_path: Path) -> None:
     seen = []
 
-    def confirm(device: Device, bench: BenchmarkRunner, found: ModeResults) -> Confirmation:
-        seen.append((device.kind, set(bench.sides), found.series.rows))
+    def confirm(device: Device, runner: BenchmarkRunner, results: ModeResults) -> Confirmation:
+        seen.append((device.kind, set(runner.copies), results.series.rows))
         return Confirmation(finding=None)
 
     verdict = judge(tmp_path, kernel(50.0), confirm=confirm)
@@ -263,7 +263,7 @@ def test_a_sick_benchmark_is_bad_input(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_example_in_c(tmp_path: Path) -> None:
-    """Its own bench.py compiles nothing, times for real, and finds the hoisted square root."""
+    """The example's real benchmark finds the gain of a hoisted square root."""
     project = tmp_path / "p"
     shutil.copytree(EXAMPLE, project)
     manifest = project / "manifest.yaml"
@@ -283,7 +283,7 @@ def test_the_example_in_c(tmp_path: Path) -> None:
 
 
 def test_a_build_cannot_rewrite_the_benchmark_or_the_tests(tmp_path: Path) -> None:
-    """What measures and what tests is frozen in the copies too, whatever a build does there."""
+    """Benchmark and tests are frozen in working copies too, whatever a build does there."""
     forge = kernel(50.0) + "if __name__ == '__main__':\n    open({!r}, 'w').write('')\n"
     for number, path in enumerate(("bench.py", "check.py")):
         verdict = judge(tmp_path / str(number), forge.format(path),
@@ -321,7 +321,7 @@ def test_a_line_of_commas_is_refused_at_once(tmp_path: Path) -> None:
 
 KILLED = ("import os, pathlib\nmark = pathlib.Path('killed')\n"
           "if {again} or not mark.exists():\n    mark.touch()\n    os.kill(os.getpid(), 9)\n")
-"""What ends by the signal with which the kernel ends who takes too much memory."""
+"""A program that ends as the kernel's out-of-memory killer would end it."""
 
 
 @pytest.mark.parametrize("command", ["python bench.py", "sh -c 'python bench.py; exit $?'"])
@@ -333,7 +333,7 @@ def test_a_run_that_is_killed_once_is_done_again(command: str, tmp_path: Path) -
     told = [note for note in verdict.notes if "was killed" in note]
     assert [note.partition(" was ")[0] for note in told] == [
         "a run of the incumbent", "a run of the candidate"]
-    assert all(note.endswith(" and done again") for note in told)
+    assert all(note.endswith(" and repeated") for note in told)
 
 
 def test_who_kills_itself_each_time_is_rejected(tmp_path: Path) -> None:

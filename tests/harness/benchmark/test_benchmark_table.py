@@ -1,4 +1,4 @@
-"""A benchmark's file as it is read: units, checks, faults, rows and classes, looks and modes."""
+"""Reading a benchmark's table: units, checks, faults, rows, classes, looks and the manifest."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ COMBINED = [
 @pytest.mark.parametrize(("metrics", "combine", "values", "cost"), COMBINED)
 def test_metrics_of_one_unit_are_a_step_and_others_have_a_mean(
         metrics: tuple[Metric, ...], combine: Any, values: tuple[float, ...], cost: float) -> None:
-    measure = RowCost(target(metrics=metrics, combine=combine))
-    assert measure.combined(measure.costs(values)) == pytest.approx(cost)
+    row_cost = RowCost(target(metrics=metrics, combine=combine))
+    assert row_cost.combined(row_cost.costs(values)) == pytest.approx(cost)
 
 
 def test_what_a_latency_stands_for_is_said() -> None:
@@ -171,7 +171,7 @@ def made(*lines: str, head: str = "m,n,at,err,fwd_us,bwd_us") -> ResultTable:
 
 def read(*lines: str, wanted: CommandTarget = TARGET, head: str = "m,n,at,err,fwd_us,bwd_us",
          ) -> TableReading:
-    return result_table.judge(made(*lines, head=head), wanted, RowCost(wanted), csv="b.csv")
+    return result_table.judge_table(made(*lines, head=head), wanted, RowCost(wanted), csv="b.csv")
 
 
 FAULTS = [
@@ -198,7 +198,9 @@ def test_each_fault_of_a_file_has_a_kind_and_a_line(kind: str, lines: tuple[str,
 
 def test_a_file_without_even_a_header_is_empty() -> None:
     with pytest.raises(BenchmarkFault, match=r"b\.csv is empty") as caught:
-        result_table.judge(ResultTable(columns=(), rows=()), TARGET, RowCost(TARGET), csv="b.csv")
+        result_table.judge_table(
+            ResultTable(columns=(), rows=()), TARGET, RowCost(TARGET), csv="b.csv"
+        )
     assert caught.value.kind == "empty-table"
 
 
@@ -218,17 +220,17 @@ A, B, C = "1,1,{},0,10,20", "1,2,{},0,20,40", "2,2,{},0,40,80"
 
 
 def run(number: int, *lines: str) -> tuple[str, ...]:
-    """Return one run's lines; the column `at` differs from run to run."""
+    """Return one run's lines; the column `at` differs between runs."""
     return tuple(line.format(number) for line in lines)
 
 
 def built(*pairs: RunPair, wanted: CommandTarget = TARGET) -> run_pairs.Series:
-    return run_pairs.build(wanted, RowCost(wanted), pairs)
+    return run_pairs.match_pairs(wanted, RowCost(wanted), pairs)
 
 
 def test_config_columns_are_found_and_what_wavers_is_none() -> None:
     found = built(pair(run(1, A, B, C), run(2, C, A, B)), pair(run(3, B, C, A), run(4, A, B, C)))
-    assert found.found == row_keys.ConfigColumns(columns=("m", "n"))
+    assert found.config == row_keys.ConfigColumns(columns=("m", "n"))
     assert [one.name for one in found.classes] == ["m=1 n=1", "m=1 n=2", "m=2 n=2"]
     assert found.overall == (0.0, 0.0) and found.rows == 3
 
@@ -295,7 +297,7 @@ def test_a_column_that_only_the_candidate_moves_is_left_out_and_flagged() -> Non
 
     found = built(RunPair(incumbent=at(45), candidate=at(45)), RunPair(incumbent=at(45),
                                                                  candidate=at(46)))
-    assert found.found == row_keys.ConfigColumns(columns=("m", "n"), wavering=("at",))
+    assert found.config == row_keys.ConfigColumns(columns=("m", "n"), unsteady=("at",))
 
 
 def test_a_candidate_cannot_move_the_columns_that_rows_are_told_apart_by() -> None:
@@ -306,7 +308,7 @@ def test_a_candidate_cannot_move_the_columns_that_rows_are_told_apart_by() -> No
 def test_a_column_may_be_ignored() -> None:
     wanted = target(ignore=("at",))
     found = built(pair(run(1, A, B), run(2, A, B), wanted), wanted=wanted)
-    assert found.found.columns == ("m", "n")
+    assert found.config.columns == ("m", "n")
 
 
 def test_a_config_column_that_is_gone_is_told() -> None:
@@ -332,8 +334,8 @@ def test_rows_are_scored_by_their_geometric_mean_or_in_total(scoring: Any, speed
     half = "2,2,{},0,20,40"
     pairs = [pair(run(n, A, B, C), run(9 + n, A, B, half), wanted) for n in range(3)]
     found = built(*pairs, wanted=wanted)
-    verdict = benchmark_rows.verdict(benchmark_rows.ModeResults(
-        target=wanted, measure=RowCost(wanted), plan=Plan(), mode=wanted.full, pairs=pairs,
+    verdict = benchmark_rows.verdict_of(benchmark_rows.ModeResults(
+        target=wanted, row_cost=RowCost(wanted), plan=Plan(), mode=wanted.full, pairs=pairs,
         series=found))
     assert verdict.speedup == pytest.approx(speedup) and verdict.latency_kind == "reported"
     assert verdict.latency_us == pytest.approx(
@@ -341,7 +343,7 @@ def test_rows_are_scored_by_their_geometric_mean_or_in_total(scoring: Any, speed
 
 
 def classes(*gains: float, spread: float = 0.0) -> run_pairs.ClassSeries:
-    """Return a class of which each pair has shown so much of a gain."""
+    """Return a class with the given gain of each pair."""
     return run_pairs.ClassSeries(
         name="c", rows=1, weight=1.0, by_metric={}, candidate_us=1.0, incumbent_us=1.0,
         log_ratios=tuple(math.log1p(gain + spread * (-1) ** n) for n, gain in enumerate(gains)))
@@ -366,15 +368,16 @@ def test_a_gain_under_2_percent_counts_if_it_is_seen_again(
         first: tuple[float, ...], again: tuple[float, ...] | None, outcome: str,
         note: str) -> None:
     plan = Plan(looks=(3,), alpha=0.05)
-    assert stopping_rule.outcome(classes(*first), plan, classes(*again) if again else None) == (
-        outcome, note)
+    assert stopping_rule.class_outcome(
+        classes(*first), plan, classes(*again) if again else None
+    ) == (outcome, note)
 
 
 def test_a_metric_that_lost_is_named_beside_a_step_that_gained() -> None:
     one = replace(classes(0.2, 0.201, 0.199), by_metric={
         "fwd_us": tuple(math.log1p(g) for g in (0.4, 0.401, 0.399)),
         "bwd_us": tuple(math.log1p(g) for g in (-0.1, -0.101, -0.099))})
-    assert stopping_rule.outcome(one, Plan(looks=(3,), alpha=0.05), None) == (
+    assert stopping_rule.class_outcome(one, Plan(looks=(3,), alpha=0.05), None) == (
         "faster", "bwd_us is 11.1% worse")
 
 

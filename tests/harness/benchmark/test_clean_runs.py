@@ -1,4 +1,4 @@
-"""Whole runs of a benchmark during which the card was disturbed: repeated, counted, told."""
+"""Disturbed benchmark runs are repeated, counted and reported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from harness.benchmark.spec.command_target import EndToEndTarget
-from harness.benchmark.verdict.whole_program import measure
+from harness.benchmark.verdict.whole_program import measure_end_to_end
 from harness.devices import inventory
 from harness.devices.device import SLOWDOWNS, Device
 from harness.devices.monitoring import interference, telemetry
@@ -34,7 +34,7 @@ def spoil(rows):
 
 
 class Disturbed:
-    """A card that somebody comes onto during the first so many runs that are asked about."""
+    """A card on which another process appears during the first `times` runs."""
 
     def __init__(self, times: int) -> None:
         self.left = times
@@ -62,7 +62,7 @@ def disturb(monkeypatch: pytest.MonkeyPatch, by: int | Disturbed) -> Disturbed:
 
 
 class Heated(Disturbed):
-    """A card that is slowed down while some runs are on: they note the time in a file `hot`."""
+    """A card that slows down during some runs, which note the time in a file `hot`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -95,7 +95,7 @@ def test_a_run_that_fails_while_it_is_disturbed_is_no_fault_of_the_candidate(
 def test_a_card_that_is_not_left_alone_is_a_fault_of_the_card(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disturb(monkeypatch, 1 << 30)
-    with pytest.raises(DeviceFault, match="had to be voided: process 4711"):
+    with pytest.raises(DeviceFault, match="in a row were disturbed: process 4711"):
         judge(tmp_path, kernel(80.0))
 
 
@@ -104,15 +104,18 @@ def test_runs_of_the_whole_program_are_repeated_as_well(
     card = disturb(monkeypatch, 2)
     (tmp_path / "tree").mkdir()
     tree = str(tmp_path / "tree")
-    verdict = measure(EndToEndTarget(command="true"), Trees(candidate=tree, incumbent=tree,
-                                                      reference=tree),
-                      inventory.find("cpu"), Settings(scratch=str(tmp_path / "scratch")))
+    verdict = measure_end_to_end(
+        EndToEndTarget(command="true"),
+        Trees(candidate=tree, incumbent=tree, reference=tree),
+        inventory.find("cpu"),
+        Settings(scratch=str(tmp_path / "scratch")),
+    )
     assert verdict.valid and card.left == -6, verdict
     assert [one.detail for one in verdict.evidence] == [f"2 for {STRANGER}"]
 
 
 class Beside(Disturbed):
-    """A card that a stranger was on from the start."""
+    """A card that another process uses from the start."""
 
     def evidence(self, voided: Mapping[str, int]) -> Iterator[Evidence]:
         yield Evidence(kind=interference.STRANGER, detail="timed beside process 7")
@@ -120,14 +123,14 @@ class Beside(Disturbed):
 
 def test_what_fails_beside_a_stranger_says_so(tmp_path: Path,
                                               monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may have failed for the stranger: for the memory that it holds, say."""
+    """The other process may be the cause, by the memory that it holds."""
     disturb(monkeypatch, Beside(0))
     fails, wrong = "raise SystemExit('full')\n", "def spoil(rows):\n    return rows[:1]\n"
     (tmp_path / "whole").mkdir()
     for verdict in (
             judge(tmp_path / "fails", kernel(80.0, fails)),
             judge(tmp_path / "wrong", kernel(80.0, wrong)),
-            measure(EndToEndTarget(command="python program.py"),
+            measure_end_to_end(EndToEndTarget(command="python program.py"),
                     programs(tmp_path / "whole", candidate=fails, incumbent=""),
                     inventory.find("cpu"), Settings(scratch=str(tmp_path / "scratch")))):
         assert not verdict.valid or not verdict.correct, verdict
@@ -142,8 +145,7 @@ with open("hot", "a") as file:
 
 
 @pytest.mark.parametrize(("more", "why"), [
-    ("", "4 runs one after the other had to be voided: thermal slowdown, while none of the "
-         "incumbent's was"),
+    ("", "4 runs in a row were disturbed: thermal slowdown, while none of the incumbent's was"),
     ("def after():\n    raise SystemExit('burnt')\n", "exited with 1: burnt")])
 def test_who_is_disturbed_alone_is_at_fault(more: str, why: str, tmp_path: Path,
                                             monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +157,7 @@ def test_who_is_disturbed_alone_is_at_fault(more: str, why: str, tmp_path: Path,
 def test_a_card_that_the_incumbent_finds_hot_too_is_a_fault_of_the_card(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disturb(monkeypatch, Heated(tmp_path))
-    with pytest.raises(DeviceFault, match="had to be voided: thermal slowdown"):
+    with pytest.raises(DeviceFault, match="in a row were disturbed: thermal slowdown"):
         judge(tmp_path, kernel(80.0, HEATS), incumbent=kernel(100.0, HEATS))
 
 
@@ -175,8 +177,12 @@ def test_a_program_is_compared_with_the_incumbent_alone(
     trees = programs(tmp_path, candidate=HEATS, incumbent=incumbent)
 
     def verdict() -> Verdict:
-        return measure(EndToEndTarget(command="python program.py"), trees, inventory.find("cpu"),
-                       Settings(scratch=str(tmp_path / "scratch")))
+        return measure_end_to_end(
+            EndToEndTarget(command="python program.py"),
+            trees,
+            inventory.find("cpu"),
+            Settings(scratch=str(tmp_path / "scratch")),
+        )
 
     if incumbent:
         with pytest.raises(DeviceFault):
@@ -188,15 +194,15 @@ def test_a_program_is_compared_with_the_incumbent_alone(
 def test_what_is_built_is_not_built_again_in_the_same_tree(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disturb(monkeypatch, 2)
-    verdict = measure(
+    verdict = measure_end_to_end(
         EndToEndTarget(command="true", setup_command="mkdir set-up", build_command="mkdir built"),
         programs(tmp_path, candidate="", incumbent=""), inventory.find("cpu"),
         Settings(scratch=str(tmp_path / "scratch")))
     assert verdict.valid and verdict.rows[0].pairs == 3
 
 
-class Seen:
-    """A watch of a card that was slowed down in some share of its samples."""
+class SlowedWatch:
+    """A watch of a card with slowdowns in some of its samples."""
 
     prompt = True
 
@@ -214,5 +220,5 @@ SLOWDOWN = next(bit for bit, name in REASONS.items() if name in SLOWDOWNS)
 @pytest.mark.parametrize(("slowed", "share", "voids"), [
     (0, 0.0, False), (1, 0.0, True), (0, 0.05, False), (4, 0.05, False), (5, 0.05, True)])
 def test_one_sample_does_not_void_a_long_run(slowed: int, share: float, voids: bool) -> None:
-    watch = InterferenceMonitor(cast(TelemetryWatch, Seen(slowed)), share=share)
+    watch = InterferenceMonitor(cast(TelemetryWatch, SlowedWatch(slowed)), share=share)
     assert bool(watch.voids(0, 1)) == voids

@@ -1,4 +1,4 @@
-"""A search over the knobs of a command target's source: real builds, real runs of a benchmark."""
+"""Searches over a command target's knobs, with real builds and real benchmark runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.verify import harness_client
 from engine.verify.harness_client import HarnessFault
 from harness.benchmark.search import finals
 from harness.benchmark.search.command_loop import sweep
-from harness.benchmark.search.round_robin import ALONE, RoundRobin
+from harness.benchmark.search.round_robin import FIRST_FOR_ALL, RoundRobin
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.devices import inventory
 from harness.errors import InputError
@@ -41,7 +41,7 @@ def searched(folder: Path, *, budget: int = 6, only: tuple[str, ...] = ("TILE",)
 
 
 def test_every_configuration_is_paired_with_the_default_class_by_class(tmp_path: Path) -> None:
-    """The whole of a search, as the engine asks for it, in a process of its own."""
+    """A whole search, as the engine requests it, in a process of its own."""
     tree = project(tmp_path / "tree")
     trials: list[Trial] = []
     stages: list[Progress] = []
@@ -101,7 +101,7 @@ def test_the_quick_command_is_what_is_run_if_there_is_one(tmp_path: Path) -> Non
 
 
 def test_who_is_best_in_a_class_is_asked_of_all_of_its_rows(tmp_path: Path) -> None:
-    """The quick command has one row of each class, and each wants another tile than the class."""
+    """The quick command has one row per class, which prefers another tile than its class."""
     bench = split_case.BENCH.replace("        x = [", """\
         if "--quick" in sys.argv and (context, heads) not in ((8, 1), (1024, 3)): continue
         x = [""", 1)
@@ -120,7 +120,7 @@ def test_who_is_best_in_a_class_is_asked_of_all_of_its_rows(tmp_path: Path) -> N
 @pytest.mark.parametrize(("fails_at", "trials"), [((4,), 3), ((3, 4), 2)])
 def test_a_default_that_fails_in_between_loses_nothing_that_was_found(
         fails_at: tuple[int, ...], trials: int, tmp_path: Path) -> None:
-    """Its own runs are counted in its copy: one hiccup is a trial's, two end the search."""
+    """The first failure costs one trial, the second ends the search."""
     runs = f"""
 import pathlib
 if "TILE 32" in open("total.c").read():
@@ -176,7 +176,7 @@ def test_a_source_that_is_a_link_is_not_written_through(tmp_path: Path) -> None:
 
 
 class Listed:
-    """A strategy that asks for its own numbers and remembers what it is told."""
+    """A strategy that proposes its own numbers and records what it is told."""
 
     def __init__(self, start: int) -> None:
         self.start, self.asked, self.told = start, 0, list[tuple[Any, float | None]]()
@@ -200,13 +200,13 @@ def test_classes_have_turns_after_the_whole_and_all_learn_from_all() -> None:
         return made[-1]
 
     rota = RoundRobin(make)
-    rota.care_for(("a", "b"))
-    for number in range(ALONE + 8):
+    rota.search_classes(("a", "b"))
+    for number in range(FIRST_FOR_ALL + 8):
         config = rota.ask()
         assert config is not None
         rota.tell(config, 0.1 * number, {"a": 1.0, "b": 2.0})
     whole, a, b = made
-    assert [one.asked for one in made] == [ALONE + 4, 2, 2]
+    assert [one.asked for one in made] == [FIRST_FOR_ALL + 4, 2, 2]
     assert [told for told, _ in whole.told] == [told for told, _ in a.told]
     assert {score for _, score in a.told} == {1.0} and {score for _, score in b.told} == {2.0}
 
@@ -214,7 +214,7 @@ def test_classes_have_turns_after_the_whole_and_all_learn_from_all() -> None:
 def test_one_class_is_the_whole_table() -> None:
     made: list[Listed] = []
     rota = RoundRobin(lambda: made.append(Listed(0)) or made[-1])  # type: ignore[func-returns-value]
-    rota.care_for(("all",))
+    rota.search_classes(("all",))
     assert len(made) == 1
 
 
@@ -240,7 +240,7 @@ CHOSEN = {
 @pytest.mark.parametrize("name", CHOSEN)
 def test_contenders_are_the_default_and_who_leads_a_class(name: str) -> None:
     trials, best, wanted = CHOSEN[name]
-    found = finals.choose(trials, trials[best], ["a", "b"])
+    found = finals.choose_contenders(trials, trials[best], ["a", "b"])
     assert [one.number for one in found] == wanted
-    shown = finals.screened(found, trials[best], ["a", "b"])
+    shown = finals.screened_contenders(found, trials[best], ["a", "b"])
     assert [one.config["T"] for one in shown] == wanted

@@ -11,8 +11,8 @@ import pytest
 
 from engine.judge.judge import Policy, rule
 from harness.benchmark.kernel_time import cupti
+from harness.benchmark.runs.command_session import Progress
 from harness.benchmark.verdict import confirm_gain
-from harness.benchmark.verdict.benchmark_verdict import Progress
 from harness.benchmark.verdict.confirm_gain import UNCONFIRMED
 from harness.devices import inventory
 from harness.devices.device import Device
@@ -43,7 +43,7 @@ def source(cost: float, launched: str, more: str = "") -> str:
 @pytest.fixture(autouse=True)
 def stand_in(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = str(case.cupti(tmp_path_factory.mktemp("cupti")))
-    monkeypatch.setattr(cupti, "places", lambda python: [ours])
+    monkeypatch.setattr(cupti, "cupti_libraries", lambda python: [ours])
 
 
 def judged(folder: Path, launched: str, *, cost: float = 70.0, more: str = "", base: str = "",
@@ -55,7 +55,7 @@ def judged(folder: Path, launched: str, *, cost: float = 70.0, more: str = "", b
 
 
 def flagged(verdict: Verdict) -> str:
-    """Return why a gain is not confirmed; it is one all the same."""
+    """Return why a gain, which the verdict still states, is not confirmed."""
     assert verdict.valid and verdict.correct and (verdict.speedup or 0) > 1.3
     assert {row.outcome for row in verdict.rows} == {"faster"}
     (found,) = verdict.audit
@@ -68,12 +68,12 @@ def test_a_gain_that_kernel_time_shows_is_borne_out(tmp_path: Path) -> None:
     assert verdict.valid and not verdict.audit and (verdict.speedup or 0) > 1.3
     assert next(one.detail for one in verdict.evidence if one.kind == "kernel-time") == (
         "GPU kernel time went from 30 us to 22 us a call (500 launches of norm, then 500 launches "
-        "of norm), of the whole run from 25 ms to 21.05 ms, by CUPTI; 1 kernels alike on both "
-        "sides are set aside")
+        "of norm), of the whole run from 25 ms to 21.05 ms, by CUPTI; 1 unchanged kernels "
+        "do not count")
 
 
 def test_a_gain_that_kernel_time_speaks_against_is_left_to_a_person(tmp_path: Path) -> None:
-    """Kernels that overlap, or take over what copies did, take longer in a call that does not."""
+    """Overlapping kernels, or kernels that replace copies, may take longer in a faster call."""
     verdict = judged(tmp_path, case.launched(("norm", 500, 36_000), ("flush", 500, 20_000)))
     [found] = verdict.audit
     assert (found.rule, found.severity, found.detail) == (
@@ -88,12 +88,12 @@ def test_a_gain_that_kernel_time_speaks_against_is_left_to_a_person(tmp_path: Pa
     (f"{TRACED}spoil = lambda rows: rows[1:]\n", ": the candidate: has "),
     (f"{TRACED}err = lambda m: 1\n", ": the candidate: row 1: err is '1', expected"),
     (f"{TRACED}after = lambda: os._exit(0)\n",
-     ": the candidate: no process of it loaded CUDA"),
+     ": the candidate: no process of the command loaded CUDA"),
     (f"{TRACED}import atexit; atexit.register(os._exit, 0)\n",
-     ": the candidate: what CUPTI saw is not whole"),
+     ": the candidate: CUPTI's output is incomplete"),
     (f"{TRACED}import glob; after = lambda: open(glob.glob("
      "os.environ['HOME'] + '/kernel-time-*')[0] + '/k.1', 'w').write('1')\n",
-     ": the candidate: there are files where CUPTI's are that are not CUPTI's")])
+     ": the candidate: CUPTI's folder holds other files")])
 def test_a_run_that_cannot_be_looked_at_loses_no_gain(more: str, why: str,
                                                       tmp_path: Path) -> None:
     assert flagged(judged(tmp_path, BEFORE, more=more)).startswith(why)
@@ -101,8 +101,8 @@ def test_a_run_that_cannot_be_looked_at_loses_no_gain(more: str, why: str,
 
 @pytest.mark.parametrize(("more", "base", "why"), [
     (f"{TRACED}COST = 50.0\n", "",
-     r": the candidate: looked at, it reported 0\.7\d times the least "),
-    ("", f"{TRACED}COST = 125.0\n", r": looked at, 1\.7\dx was reported, more than before")])
+     r": the candidate: the observed run reported 0\.7\d times the least "),
+    ("", f"{TRACED}COST = 125.0\n", r": the observed run reported 1\.7\dx, more than before")])
 def test_a_run_that_reports_more_when_it_is_looked_at_bears_nothing_out(
         more: str, base: str, why: str, tmp_path: Path) -> None:
     faster = case.launched(("norm", 500, 22_000), ("flush", 500, 20_100))
@@ -130,13 +130,13 @@ def test_whatever_fails_loses_no_gain(error: Exception, tmp_path: Path,
 
 @pytest.mark.parametrize(("device", "why", "kept"), [
     (inventory.find("cpu"), "", "keep"),
-    (replace(CARD, id="hip:0", kind="amd"), ": AMD's cards are not asked for it", "ask"),
+    (replace(CARD, id="hip:0", kind="amd"), ": kernel time is not measured on AMD cards", "ask"),
     (CARD, ": kernel time hardly changed (50 us to 50 us a call)", "ask")], ids=lambda one: "")
 def test_on_a_gpu_nobody_but_a_person_keeps_what_is_not_borne_out(
         device: Device, why: str, kept: str, tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch) -> None:
     if device.kind != "nvidia":
-        monkeypatch.setattr(confirm_gain, "_profiles", None)  # calling it would be told
+        monkeypatch.setattr(confirm_gain, "_profiles", None)  # calling it fails
     verdict = judged(tmp_path, BEFORE, device=device)
     assert flagged(verdict) == why
     ruling = rule(verdict, Policy(approval="auto"))

@@ -1,4 +1,4 @@
-"""What CUPTI says of a run: the real library in real processes, with a CUPTI that needs no GPU."""
+"""The real kernel-time library runs in real processes, with a stand-in for CUPTI and no GPU."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from harness.benchmark.kernel_time.cupti import (
     KernelLaunches,
     KernelProfile,
     KernelTimeUnavailable,
-    gathered,
     parse,
+    read_profile,
 )
 from harness.benchmark.runs.workdir import CommandEnvironment, WorkingCopy
 from harness.errors import Cancelled
@@ -35,7 +35,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def seen(folder: Path, made: tuple[Path, Path], kernels: str, *, processes: int = 1,
          cupti: Path | None = None, env: dict[str, str] | None = None) -> KernelProfile:
-    """Run the program as a side of a comparison does, under the guard."""
+    """Run the program in a working copy, under the guard."""
     ours, host = made
     (folder / "tree").mkdir()
     (folder / "tree" / "kernels.txt").write_text(kernels)
@@ -43,10 +43,10 @@ def seen(folder: Path, made: tuple[Path, Path], kernels: str, *, processes: int 
         "candidate", folder / "tree", folder / "side", CommandEnvironment(env=env or {})
     )
     try:
-        return kernel_time.observed(side, [str(cupti or ours)],
+        return kernel_time.run_observed(side, [str(cupti or ours)],
                                     partial(side.run, f"{host} {processes}"))[1]
     finally:
-        assert side.place.env == (env or {}) and not any(side.home.glob("kernel-time-*"))
+        assert side.environment.env == (env or {}) and not any(side.home.glob("kernel-time-*"))
 
 
 KERNELS = case.launched(("gemm", 700, 9000), ("void f<int, 2>(float *)", 400, 1500, 3),
@@ -103,7 +103,7 @@ def test_what_cannot_be_told_is_said(env: dict[str, str], why: str,
 
 def test_a_worker_that_ends_without_its_exit_handlers_is_missed(
         made: tuple[Path, Path], tmp_path: Path) -> None:
-    with pytest.raises(KernelTimeUnavailable, match="not whole: a process ended without"):
+    with pytest.raises(KernelTimeUnavailable, match="incomplete: a process ended without"):
         seen(tmp_path, made, KERNELS, processes=2, env={"HOST_LEAVES": "1"})
 
 
@@ -118,7 +118,7 @@ def test_long_names_that_begin_alike_are_different_kernels(made: tuple[Path, Pat
 def test_a_run_without_kernels_or_cupti(made: tuple[Path, Path], tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-    with pytest.raises(KernelTimeUnavailable, match="no kernels were seen"):
+    with pytest.raises(KernelTimeUnavailable, match="no kernel was launched"):
         seen(tmp_path / "a", made, "")
     with pytest.raises(KernelTimeUnavailable,
                        match=r"^CUPTI (was not found: no|does not record kernels: CUPTI_)"):
@@ -131,8 +131,8 @@ def test_what_is_no_cupti_or_never_loads_cuda(made: tuple[Path, Path],
     with pytest.raises(KernelTimeUnavailable, match="CUPTI has no function: cuptiGetVersion"):
         seen(tmp_path, made, KERNELS, cupti=empty)
     side = WorkingCopy("other", tmp_path / "tree", tmp_path / "other", CommandEnvironment())
-    with pytest.raises(KernelTimeUnavailable, match="no process of it loaded CUDA"):
-        kernel_time.observed(side, [], partial(side.run, "true"))
+    with pytest.raises(KernelTimeUnavailable, match="no process of the command loaded CUDA"):
+        kernel_time.run_observed(side, [], partial(side.run, "true"))
 
 
 def test_no_variable_says_where_to_write(tmp_path: Path) -> None:
@@ -141,11 +141,11 @@ def test_no_variable_says_where_to_write(tmp_path: Path) -> None:
 
     def work() -> None:
         (folder,) = side.home.glob("kernel-time-*")
-        assert "CUDA_INJECTION64_PATH" in side.place.env
-        assert not any(str(folder) in value for value in side.place.env.values())
+        assert "CUDA_INJECTION64_PATH" in side.environment.env
+        assert not any(str(folder) in value for value in side.environment.env.values())
 
-    with pytest.raises(KernelTimeUnavailable, match="no process of it loaded CUDA"):
-        kernel_time.observed(side, [], work)
+    with pytest.raises(KernelTimeUnavailable, match="no process of the command loaded CUDA"):
+        kernel_time.run_observed(side, [], work)
 
 
 def test_any_path_may_be_compiled_in(made: tuple[Path, Path], tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_the_real_cupti_without_a_driver_says_why(made: tuple[Path, Path],
                                                   tmp_path: Path) -> None:
     if Path("/dev/nvidiactl").exists():
         pytest.skip("this machine has a driver")
-    real = [path for path in kernel_time.places() if "libcupti.so.12" in path]
+    real = [path for path in kernel_time.cupti_libraries() if "libcupti.so.12" in path]
     if not real:
         pytest.skip("no CUPTI 12 is installed here")
     with pytest.raises(KernelTimeUnavailable,
@@ -177,19 +177,19 @@ def test_cupti_is_looked_for_beside_torch_first(tmp_path: Path,
         path.write_text("")
         path.chmod(0o755)
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
-    found = kernel_time.places(str(tmp_path / "venv/bin/python"))
+    found = kernel_time.cupti_libraries(str(tmp_path / "venv/bin/python"))
     assert [path for path in found if path.startswith(str(tmp_path))] == [str(f) for f in files]
 
 
 @pytest.mark.parametrize(("text", "why"), [
-    ("", "not whole"), (HEAD, "not whole"), (f"{HEAD}kernel\t1\t5\t5\t1\tf\n", "not whole"),
-    (f"{HEAD}kernel\t1\t5\t5\t1\tf\nend", "not whole"),
-    ("kopt-kernel-time\t2\t26\t1\nend\n", "not whole"),
-    (f"{HEAD}end\nkernel\t1\t5\t5\t1\tf\nend\n", "read well"),
-    (f"{HEAD}kernel\t1\t5\t5\tf\nend\n", "read well"),
-    (f"{HEAD}kernel\t-1\t5\t5\t1\tf\nend\n", "read well"),
-    (f"{HEAD}kernel\t{'9' * 30}\t5\t5\t1\tf\nend\n", "read well"),
-    (f"{HEAD}kernel\t\u0661\t5\t5\t1\tf\nend\n", "read well"),
+    ("", "incomplete"), (HEAD, "incomplete"), (f"{HEAD}kernel\t1\t5\t5\t1\tf\n", "incomplete"),
+    (f"{HEAD}kernel\t1\t5\t5\t1\tf\nend", "incomplete"),
+    ("kopt-kernel-time\t2\t26\t1\nend\n", "incomplete"),
+    (f"{HEAD}end\nkernel\t1\t5\t5\t1\tf\nend\n", "malformed"),
+    (f"{HEAD}kernel\t1\t5\t5\tf\nend\n", "malformed"),
+    (f"{HEAD}kernel\t-1\t5\t5\t1\tf\nend\n", "malformed"),
+    (f"{HEAD}kernel\t{'9' * 30}\t5\t5\t1\tf\nend\n", "malformed"),
+    (f"{HEAD}kernel\t\u0661\t5\t5\t1\tf\nend\n", "malformed"),
     (f"{HEAD}kernel\t0\t5\t0\t1\tf\nend\n", "contradict"),
     (f"{HEAD}kernel\t2\t5\t3\t2\tf\nend\n", "contradict"),
     (f"{HEAD}kernel\t2\t6\t3\t1\tf\nend\n", "contradict"),
@@ -233,7 +233,7 @@ def test_what_is_written_is_read(kernels: dict[str, tuple[int, int]]) -> None:
 def test_a_folder_that_a_candidate_has_made_its_own(tmp_path: Path) -> None:
     def why(folder: Path) -> str:
         with pytest.raises(KernelTimeUnavailable) as raised:
-            gathered(folder)
+            read_profile(folder)
         return raised.value.what
 
     (tmp_path / "secret").write_text(f"{HEAD}why\tsecret\nend\n")
@@ -244,18 +244,18 @@ def test_a_folder_that_a_candidate_has_made_its_own(tmp_path: Path) -> None:
     assert "secret" not in why(tmp_path / "b")
     (tmp_path / "c").mkdir()
     os.mkfifo(tmp_path / "c" / "k.1.0")
-    assert why(tmp_path / "c") == "what CUPTI saw is no plain file"
+    assert why(tmp_path / "c") == "CUPTI's output is no plain file"
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "k.1.0").write_text("x" * (kernel_time.LIMITS["bytes"] + 1))
-    assert why(tmp_path / "d") == "what CUPTI saw is too much to read"
+    assert why(tmp_path / "d") == "CUPTI's output is too large"
     for number in range(kernel_time.LIMITS["files"] + 1):
         (tmp_path / "d" / f"k.{number}.0").touch()
-    assert why(tmp_path / "d") == "too many processes to look at"
+    assert why(tmp_path / "d") == "too many processes"
     (tmp_path / "e").mkdir()
     (tmp_path / "e" / "k.1.0").write_text(f"{HEAD}kernel\t1\t5\t5\t1\tf\nend\n")
     (tmp_path / "e" / "k.forged").touch()
-    assert why(tmp_path / "e") == "there are files where CUPTI's are that are not CUPTI's"
-    assert why(tmp_path / "none").startswith("what CUPTI saw is gone")
+    assert why(tmp_path / "e") == "CUPTI's folder holds other files"
+    assert why(tmp_path / "none").startswith("CUPTI's files are gone")
 
 
 LINE = "kernel\t1\t5\t5\t1\tf\n"
@@ -264,19 +264,19 @@ LINE = "kernel\t1\t5\t5\t1\tf\n"
 def test_what_takes_long_to_read_is_not_read(tmp_path: Path) -> None:
     many = kernel_time.LIMITS["lines"]
     parse(f"{HEAD}{LINE * (many - 2)}end\n")
-    with pytest.raises(KernelTimeUnavailable, match="too much to read"):
+    with pytest.raises(KernelTimeUnavailable, match="too large"):
         parse(f"{HEAD}{LINE * many}end\n")
     text = f"{HEAD}{LINE.replace('f', 'f' * 2000) * 2000}end\n"
     for number in range(5):
         (tmp_path / f"k.{number}.0").write_text(text)
-    with pytest.raises(KernelTimeUnavailable, match="too much to read"):
-        gathered(tmp_path)
+    with pytest.raises(KernelTimeUnavailable, match="too large"):
+        read_profile(tmp_path)
 
 
 def test_reading_stops_when_it_is_to(tmp_path: Path) -> None:
     (tmp_path / "k.1.0").write_text(f"{HEAD}{LINE}end\n")
     cancel = threading.Event()
-    assert gathered(tmp_path, cancel)
+    assert read_profile(tmp_path, cancel)
     cancel.set()
     with pytest.raises(Cancelled):
-        gathered(tmp_path, cancel)
+        read_profile(tmp_path, cancel)

@@ -1,4 +1,4 @@
-"""What kernel time says of a reported gain, case by case."""
+"""Kernel time confirms a reported gain, contradicts it or leaves it unclear, case by case."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ N = 1000
 
 
 def profile(launched: Launched) -> KernelProfile:
-    """Return kernels by launches, mean us, blocks a launch and the least us where it is said."""
+    """Return kernels from launches, mean us, and optionally blocks per launch and the least us."""
     found = {}
     for name, (launches, us, *more) in launched.items():
         blocks, least = (*more, 64, us)[0] if more else 64, more[1] if len(more) > 1 else us
@@ -44,15 +44,15 @@ CASES: dict[str, tuple[Launched, Launched, KernelTimeRuling, str]] = {
     "as often as time allows, in three launches of one": (
         SOFTMAX, {"part": (3 * 1200, 7.0), "flush": (1200, 20.0)}, "less", ""),
     "one launch is two, and more work": (
-        {"gemm": (N, 10.0)}, {"gemm": (970 * 2, 5.15, 32)}, "unclear", "how often a call"),
+        {"gemm": (N, 10.0)}, {"gemm": (970 * 2, 5.15, 32)}, "unclear", "launches per call"),
     "one launch is two, and more work beside a flush": (
-        SOFTMAX, {"softmax": (2 * N, 15.5), **FLUSH}, "unclear", "how often a call"),
+        SOFTMAX, {"softmax": (2 * N, 15.5), **FLUSH}, "unclear", "launches per call"),
     "one launch is two of as many blocks, as time allows": (
         SOFTMAX, {"softmax": (2 * 980, 15.5), "flush": (980, 20.0)}, "unclear",
-        "how often a call"),
+        "launches per call"),
     "an empty kernel twice a call": (
         {"gemm": (N, 30.0)}, {"gemm": (N, 30.9), "empty": (2 * N, 0.1)}, "unclear",
-        "how often a call"),
+        "launches per call"),
     "no names": ({"": (2 * N, 30.0)}, {"": (2 * N, 24.0)}, "less", ""),
     "forged, the kernels unchanged": (SOFTMAX, SOFTMAX, "unclear", "hardly changed"),
     "forged, unchanged but for noise": (
@@ -70,7 +70,7 @@ CASES: dict[str, tuple[Launched, Launched, KernelTimeRuling, str]] = {
     "hardly any of what is reported": (
         SOFTMAX, {**SOFTMAX, "softmax": (N, 29.0)}, "unclear", "a gain of 3.4% alone"),
     "shorter by more launches of it": (
-        SOFTMAX, {**SOFTMAX, "softmax": (2 * N, 20.0)}, "unclear", "different ways"),
+        SOFTMAX, {**SOFTMAX, "softmax": (2 * N, 20.0)}, "unclear", "opposite directions"),
     "three launches of it are one": (
         {"head": (9000, 10.0, 8)}, {"head": (4500, 20.0, 24)}, "unclear", "larger kernels"),
     "fewer kernels a call": (
@@ -90,7 +90,8 @@ def test_what_kernel_time_says(name: str) -> None:
 
 
 def test_rows_that_lose_may_weigh_more() -> None:
-    found = compare(profile(SOFTMAX), profile({**SOFTMAX, "softmax": (N, 36.0)}), 0.1, even=False)
+    after = profile({**SOFTMAX, "softmax": (N, 36.0)})
+    found = compare(profile(SOFTMAX), after, 0.1, is_even=False)
     assert (found.ruling, found.why) == (
         "unclear", "some rows are reported slower, and may weigh more")
 
@@ -106,10 +107,10 @@ def test_a_small_gain_is_not_set_aside(reported: float, us: float,
 
 def test_what_is_told() -> None:
     found = compare(profile(SOFTMAX), profile({"quick": (N, 22.0), **FLUSH}), math.log(1.3))
-    assert found.told == (
+    assert found.description == (
         "GPU kernel time went from 30 us to 22 us a call (1000 launches of softmax, then 1000 "
-        "launches of quick), of the whole run from 51.2 ms to 43.2 ms, by CUPTI; 2 kernels alike "
-        "on both sides are set aside")
+        "launches of quick), of the whole run from 51.2 ms to 43.2 ms, by CUPTI; 2 unchanged "
+        "kernels do not count")
 
 
 KERNELS = st.builds(
@@ -129,4 +130,4 @@ def test_any_two_runs_can_be_compared(before: KernelProfile, after: KernelProfil
     if found.ruling == "more":
         assert found.after.call_ns > found.before.call_ns or \
             found.after.total_ns > found.before.total_ns
-    assert compare(before, before, gain).ruling == "unclear" and found.told
+    assert compare(before, before, gain).ruling == "unclear" and found.description

@@ -130,7 +130,7 @@ def told(verdict: Verdict) -> str:
         *(f"row: {row}" for row in verdict.rows), *(f"audit: {one}" for one in verdict.audit),
         *(f"evidence: {one.kind}: {one.detail}" for one in verdict.evidence),
         *(f"note: {one}" for one in verdict.notes), f"card: {card()}",
-        *(f"CUPTI: {path}" for path in kernel_time.places())])
+        *(f"CUPTI: {path}" for path in kernel_time.cupti_libraries())])
 
 
 @pytest.mark.parametrize("confined", [False, True])
@@ -147,9 +147,9 @@ def test_cupti_sees_every_launch(confined: bool, tmp_path: Path) -> None:
         if confined:
             pytest.skip(f"the card does not work inside namespaces: {fault}")
         raise
-    cupti = kernel_time.places()
+    cupti = kernel_time.cupti_libraries()
     try:
-        outcome, profile = kernel_time.observed(side, cupti, partial(side.run, TARGET.command))
+        outcome, profile = kernel_time.run_observed(side, cupti, partial(side.run, TARGET.command))
     except kernel_time.KernelTimeUnavailable as unseen:
         pytest.fail(f"{unseen.what}; CUPTI is looked for in {cupti}")
     listed = "\n".join(f"{name}: {kernel}" for name, kernel in sorted(
@@ -169,7 +169,7 @@ def test_a_benchmark_that_profiles_itself_is_not_harmed(tmp_path: Path) -> None:
     side = WorkingCopy("side", Path(tree(tmp_path / "tree", KERNEL, "profiled")), tmp_path / "side",
                 CommandEnvironment(env=card().visible_env, confined=False))
     try:  # whoever comes second may get the records
-        _, profile = kernel_time.observed(side, kernel_time.places(),
+        _, profile = kernel_time.run_observed(side, kernel_time.cupti_libraries(),
                                           partial(side.run, TARGET.command))
         print(profile)
     except kernel_time.KernelTimeUnavailable as unseen:

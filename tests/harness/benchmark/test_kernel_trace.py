@@ -21,7 +21,7 @@ from tests.support.benchmark_case import BENCH, TARGET, judge
 @pytest.fixture(autouse=True)
 def stand_in(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = str(case.cupti(tmp_path_factory.mktemp("cupti")))
-    monkeypatch.setattr(cupti, "places", lambda python: [ours])
+    monkeypatch.setattr(cupti, "cupti_libraries", lambda python: [ours])
 
 
 def baseline(folder: Path, more: str = "", device: Device = CARD) -> Verdict:

@@ -1,4 +1,4 @@
-"""What the quick command may decide alone, and what becomes of a small gain over all rows."""
+"""The quick command decides alone only without a gain; a small gain must be measured again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Gains = Sequence[float]
 
 def reading(costs: Sequence[float]) -> TableReading:
     rows = tuple((str(m), "0", repr(cost), repr(2 * cost)) for m, cost in enumerate(costs))
-    return result_table.judge(
+    return result_table.judge_table(
         ResultTable(columns=("m", "err", "fwd_us", "bwd_us"), rows=rows),
         TARGET,
         RowCost(TARGET),
@@ -32,14 +32,14 @@ def reading(costs: Sequence[float]) -> TableReading:
 
 
 def pairs(*rows: Gains) -> list[RunPair]:
-    """Return pairs in which each row has gained so much in each of them."""
+    """Return pairs with the given gains of each row."""
     return [RunPair(incumbent=reading([100.0 for _ in rows]),
                  candidate=reading([100.0 / (1 + row[at]) for row in rows]))
             for at in range(len(rows[0]))]
 
 
 def built(*rows: Gains) -> Series:
-    return run_pairs.build(TARGET, RowCost(TARGET), pairs(*rows))
+    return run_pairs.match_pairs(TARGET, RowCost(TARGET), pairs(*rows))
 
 
 def about(gain: float, noise: float = 0.0002) -> Gains:
@@ -64,7 +64,7 @@ QUICK = [
 @pytest.mark.parametrize(("rows", "left"), [one[1:] for one in QUICK], ids=[q[0] for q in QUICK])
 def test_the_quick_command_decides_only_what_is_no_gain(rows: tuple[Gains, ...],
                                                         left: bool) -> None:
-    assert stopping_rule.upgrade(built(*rows), PLAN) is left
+    assert stopping_rule.needs_full_benchmark(built(*rows), PLAN) is left
 
 
 OUTSIDE = "def spoil(rows):\n    return [r | ({'fwd_us': 9 * float(r['fwd_us'])} if r['n'] == 64 " \
@@ -77,7 +77,7 @@ def test_a_clear_gain_of_the_quick_command_is_left_to_the_rows_outside_it(tmp_pa
     assert {row.config_class: row.outcome for row in verdict.rows} == {
         "m=64 n=32": "faster", "m=128 n=32": "faster", "m=128 n=64": "slower",
         "m=256 n=64": "slower"}
-    assert "the quick command shows what may be a gain: judged by the full one" in verdict.notes
+    assert "the quick command shows a possible gain: judged by the full one" in verdict.notes
     assert rulings.rule(verdict, rulings.Policy()).kind == "reject"
 
 
@@ -91,12 +91,12 @@ def test_a_loss_of_the_quick_command_will_do(tmp_path: Path) -> None:
 def seen(first: Sequence[Gains], again: Sequence[Gains] | None) -> benchmark_rows.ModeResults:
     return benchmark_rows.ModeResults(
         target=TARGET,
-        measure=RowCost(TARGET),
+        row_cost=RowCost(TARGET),
         plan=PLAN,
         mode=TARGET.full,
         pairs=pairs(*first),
         series=built(*first),
-        again=built(*again) if again else None,
+        repetition=built(*again) if again else None,
     )
 
 
@@ -111,8 +111,8 @@ SMALL = [about(0.05), about(-0.022)]
     (SMALL, "1.34% faster over all rows, and 1.34% when it was measured again")])
 def test_a_gain_under_2_percent_over_all_rows_counts_if_it_is_seen_again(
         again: Sequence[Gains] | None, note: str) -> None:
-    assert stopping_rule.repeat(built(*SMALL), PLAN)
-    verdict = benchmark_rows.verdict(seen(SMALL, again))
+    assert stopping_rule.needs_repetition(built(*SMALL), PLAN)
+    verdict = benchmark_rows.verdict_of(seen(SMALL, again))
     assert verdict.speedup == pytest.approx(1.0134, abs=1e-3)
     assert verdict.rows[0].outcome == "faster"
     assert (verdict.speedup_low or 0) > 1 if again is SMALL else (verdict.speedup_low or 0) <= 1
@@ -121,15 +121,15 @@ def test_a_gain_under_2_percent_over_all_rows_counts_if_it_is_seen_again(
 
 def test_a_gain_that_is_not_seen_again_is_not_kept() -> None:
     first = [about(0.03), about(-0.005)]
-    verdict = benchmark_rows.verdict(seen(first, [about(0.03, 0.02), about(-0.03, 0.02)]))
+    verdict = benchmark_rows.verdict_of(seen(first, [about(0.03, 0.02), about(-0.03, 0.02)]))
     ruling = rulings.rule(verdict, rulings.Policy(approval="auto"))
     assert (ruling.kind, verdict.rows[0].outcome) == ("tie", "faster")
-    confirmed = benchmark_rows.verdict(seen(first, first))
+    confirmed = benchmark_rows.verdict_of(seen(first, first))
     assert rulings.rule(confirmed, rulings.Policy(approval="auto")).kind == "keep"
 
 
 @pytest.mark.parametrize("gain", [0.03, -0.2])
 def test_other_gains_and_losses_are_as_they_were_measured(gain: float) -> None:
-    found = benchmark_rows.verdict(seen([about(gain)], None))
+    found = benchmark_rows.verdict_of(seen([about(gain)], None))
     assert (found.speedup_low or 0) > 1 if gain > 0 else (found.speedup_high or 2) < 1
     assert not found.notes and math.isclose(found.speedup or 0, 1 + gain, rel_tol=1e-3)

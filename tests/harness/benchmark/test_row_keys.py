@@ -1,4 +1,4 @@
-"""What tells rows apart: never a column that the benchmark has measured, unless it is named."""
+"""Measured columns never identify rows, unless the manifest names them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def named(*configs: str) -> CommandTarget:
 def read(head: str, *lines: str, wanted: CommandTarget = WANTED) -> TableReading:
     made = ResultTable(columns=tuple(head.split(",")),
                  rows=tuple(tuple(line.split(",")) for line in lines))
-    return result_table.judge(made, wanted, RowCost(wanted), csv="b.csv")
+    return result_table.judge_table(made, wanted, RowCost(wanted), csv="b.csv")
 
 
 def pairs(head: str, incumbent: tuple[str, ...], candidate: tuple[str, ...],
@@ -37,32 +37,32 @@ def pairs(head: str, incumbent: tuple[str, ...], candidate: tuple[str, ...],
 @pytest.mark.parametrize("column", ["gbps", "GB/s", "tflops", "bw_GB_s", "rows_per_s", "ref_ms",
                                     "tokens/s", "ref_time_s"])
 def test_a_rate_that_follows_from_the_time_is_no_key(column: str) -> None:
-    found = run_pairs.build(WANTED, RowCost(WANTED), pairs(
+    found = run_pairs.match_pairs(WANTED, RowCost(WANTED), pairs(
         f"m,{column},err,us", ("1,10,0,8", "2,10,0,16"), ("1,20,0,4", "2,20,0,8")))
-    assert found.found == row_keys.ConfigColumns(columns=("m",))
+    assert found.config == row_keys.ConfigColumns(columns=("m",))
     assert found.overall == pytest.approx((math.log(2),) * 3)
 
 
 def test_one_that_the_candidate_does_not_write_is_not_missed() -> None:
     pair = RunPair(incumbent=read("m,gbps,err,us", "1,10,0,8"), candidate=read("m,err,us", "1,0,4"))
-    assert run_pairs.build(WANTED, RowCost(WANTED), [pair]).found.columns == ("m",)
+    assert run_pairs.match_pairs(WANTED, RowCost(WANTED), [pair]).config.columns == ("m",)
 
 
 def test_one_that_the_manifest_names_is_a_key() -> None:
     wanted = named("budget_ms")
     lines = ("1,5,0,8", "1,9,0,16")
-    found = run_pairs.build(
+    found = run_pairs.match_pairs(
         wanted, RowCost(wanted), pairs("m,budget_ms,err,us", lines, lines, wanted)
     )
     assert [one.name for one in found.classes] == ["budget_ms=5", "budget_ms=9"]
     with pytest.raises(BenchmarkFault, match="missing: m=1 budget_ms=9; new: m=1 budget_ms=7"):
-        run_pairs.build(wanted, RowCost(wanted), pairs(
+        run_pairs.match_pairs(wanted, RowCost(wanted), pairs(
             "m,budget_ms,err,us", lines, (lines[0], "1,7,0,16"), wanted))
 
 
 def test_a_dimension_that_is_called_s_is_a_key() -> None:
     lines = ("1,3,0,8", "1,5,0,16")
-    found = run_pairs.build(
+    found = run_pairs.match_pairs(
         WANTED, RowCost(WANTED), pairs("filter_r,filter_s,err,us", lines, lines)
     )
     assert [one.name for one in found.classes] == ["filter_s=3", "filter_s=5"]
@@ -71,6 +71,6 @@ def test_a_dimension_that_is_called_s_is_a_key() -> None:
 def test_rows_that_only_such_a_column_tells_apart_say_how_to_name_it() -> None:
     lines = ("1,5,0,8", "1,9,0,16")
     with pytest.raises(BrokenIncumbent) as caught:
-        run_pairs.build(WANTED, RowCost(WANTED), pairs("m,budget_ms,err,us", lines, lines))
+        run_pairs.match_pairs(WANTED, RowCost(WANTED), pairs("m,budget_ms,err,us", lines, lines))
     assert "rows 1 and 2 are of the same configuration: m=1" in caught.value.what
-    assert caught.value.fix.endswith("or name one that is there: target.configs")
+    assert caught.value.fix.endswith("or name an existing one in target.configs")

@@ -1,4 +1,4 @@
-"""The number of a whole program, and what its runs say of the best."""
+"""Whole programs: the number that they print, and runs within a time budget."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from harness.benchmark.runs.result_table import BenchmarkFault
 from harness.benchmark.runs.time_budget import TimeBudget
 from harness.benchmark.spec.command_target import EndToEndTarget, Metric
-from harness.benchmark.verdict.whole_program import LEFT_OUT, RUNS, measure, value_in
+from harness.benchmark.verdict.whole_program import LEFT_OUT, RUNS, measure_end_to_end, value_in
 from harness.devices import inventory
 from harness.errors import InputError
 from harness.settings import Settings, Trees
@@ -38,7 +38,7 @@ def judged(folder: Path, candidate: str, incumbent: str, metric: Metric | None) 
     for side, text in (("candidate", candidate), ("incumbent", incumbent)):
         (folder / side).mkdir()
         (folder / side / "program.py").write_text(text)
-    return measure(EndToEndTarget(command="python program.py", metric=metric),
+    return measure_end_to_end(EndToEndTarget(command="python program.py", metric=metric),
                    Trees(candidate=str(folder / "candidate"), reference="",
                          incumbent=str(folder / "incumbent")),
                    inventory.find("cpu"), Settings(scratch=str(folder / "scratch")))
@@ -73,16 +73,19 @@ def test_a_program_that_fails_without_it_too_is_refused(tmp_path: Path) -> None:
 
 
 def program(folder: Path, left_s: float, seconds: float) -> Verdict:
-    """Judge a program that takes so long, with so many seconds left for all of its runs."""
+    """Judge a program of so many `seconds`, with `left_s` for all of its runs."""
     for side in ("candidate", "incumbent"):
         (folder / side).mkdir()
         (folder / side / "program.py").write_text(
             f"import time; time.sleep({seconds}); print('step_ms: 10')")
-    return measure(EndToEndTarget(command="python program.py", metric=Metric(name="step_ms"),
-                            left_s=left_s),
-                   Trees(candidate=str(folder / "candidate"), reference="",
-                         incumbent=str(folder / "incumbent")),
-                   inventory.find("cpu"), Settings(scratch=str(folder / "scratch")))
+    return measure_end_to_end(
+        EndToEndTarget(command="python program.py", metric=Metric(name="step_ms"), left_s=left_s),
+        Trees(
+            candidate=str(folder / "candidate"), reference="", incumbent=str(folder / "incumbent")
+        ),
+        inventory.find("cpu"),
+        Settings(scratch=str(folder / "scratch")),
+    )
 
 
 @pytest.mark.slow
@@ -92,7 +95,7 @@ def test_with_little_time_left_there_are_fewer_runs(tmp_path: Path) -> None:
     assert verdict.correct and row.pairs < RUNS and verdict.wall_s < 6
     assert "whole run" in verdict.notes[0] and f"not {RUNS}: 5 s are left, one run takes about " \
         in verdict.notes[0]
-    if row.pairs == 1:  # no interval can be had of it
+    if row.pairs == 1:  # one pair gives no interval
         assert (row.outcome, row.low, verdict.speedup_low) == ("unmeasured", None, None)
 
 
@@ -105,12 +108,12 @@ def test_where_not_even_one_run_of_each_fits_that_is_said(tmp_path: Path, left_s
                                                       "takes about ")
 
 
-def test_room_counts_what_a_run_has_taken() -> None:
+def test_budget_counts_what_a_run_has_taken() -> None:
     now = [0.0]
-    room = TimeBudget(10.0, lambda: now[0])
-    assert room.holds(2)
-    room.run(lambda: now.__setitem__(0, 4.0))
-    assert room.longest_s == 4.0 and room.holds(1) and not room.full
-    assert not room.holds(2) and room.full
-    assert room.words == "10 s are left, one run takes about 4 s"
+    budget = TimeBudget(10.0, lambda: now[0])
+    assert budget.holds(2)
+    budget.run(lambda: now.__setitem__(0, 4.0))
+    assert budget.longest_s == 4.0 and budget.holds(1) and not budget.is_full
+    assert not budget.holds(2) and budget.is_full
+    assert budget.description == "10 s are left, one run takes about 4 s"
     assert TimeBudget(None).holds(1000)

@@ -129,8 +129,8 @@ SCORES: list[tuple[str, tuple[str, ...], float, float]] = [
 def judged(wanted: CommandTarget, *, better: str = HALF) -> tuple[run_pairs.Series, Verdict]:
     pairs = [pair(run(n, A, B, C), run(9 + n, A, B, better), wanted) for n in range(3)]
     found = built(*pairs, wanted=wanted)
-    return found, benchmark_rows.verdict(benchmark_rows.ModeResults(
-        target=wanted, measure=RowCost(wanted), plan=Plan(), mode=wanted.full, pairs=pairs,
+    return found, benchmark_rows.verdict_of(benchmark_rows.ModeResults(
+        target=wanted, row_cost=RowCost(wanted), plan=Plan(), mode=wanted.full, pairs=pairs,
         series=found))
 
 
@@ -144,7 +144,7 @@ def test_score_is_weighted_by_calls(scoring: Any, lines: tuple[str, ...], speedu
     assert verdict.latency_us == pytest.approx(latency)
     assert sum(row.weight for row in verdict.rows) == pytest.approx(sum(found.shares.of))
     turned = pair(run(1, A, B, C), run(2, HALF, A, B), wanted).candidate
-    assert run_pairs.cost(wanted, RowCost(wanted), found, turned) == pytest.approx(latency)
+    assert run_pairs.table_cost(wanted, RowCost(wanted), found, turned) == pytest.approx(latency)
 
 
 def test_class_weight_is_the_sum_of_its_rows() -> None:
@@ -168,10 +168,10 @@ def test_weights_without_matching_row_are_refused_by_full_benchmark() -> None:
     wanted = target(quick_command="python bench.py --quick", weights=given("m,calls", "7,1"))
     found, verdict = judged(wanted)
     assert wanted.quick is not None
-    run_pairs.expect_named(wanted, found, wanted.quick)
+    run_pairs.expect_weights_apply(wanted, found, wanted.quick)
     assert verdict.speedup == pytest.approx(2 ** (1 / 3)) and verdict.notes == ()
     with pytest.raises(InputError) as caught:
-        run_pairs.expect_named(wanted, found, wanted.full)
+        run_pairs.expect_weights_apply(wanted, found, wanted.full)
     assert str(caught.value) == (
         "target.weights: the weights name no row of the benchmark: they have shapes like m=7, but "
         "its are such as m=1 n=1 (trace the shapes that are measured)")

@@ -13,7 +13,7 @@ import pytest
 from harness.benchmark.kernel_time import cupti
 from harness.benchmark.runs.workdir import CommandEnvironment, WorkingCopy
 from harness.benchmark.spec.command_target import EndToEndTarget
-from harness.benchmark.verdict.whole_program import measure
+from harness.benchmark.verdict.whole_program import measure_end_to_end
 from harness.devices import inventory
 from harness.formats import file_copy
 from harness.settings import Settings, Trees
@@ -65,7 +65,7 @@ def test_benchmark_that_makes_deep_folders_gets_a_verdict(tmp_path: Path) -> Non
 def test_program_that_makes_deep_folders_gets_a_verdict(tmp_path: Path) -> None:
     (tree := tmp_path / "tree").mkdir()
     (tree / "dig.py").write_text(f"{MAKE_DEEP_FOLDERS}\nafter()")
-    verdict = measure(EndToEndTarget(command="python dig.py"),
+    verdict = measure_end_to_end(EndToEndTarget(command="python dig.py"),
                       Trees(candidate=str(tree), incumbent=str(tree), reference=str(tree)),
                       inventory.find("cpu"), Settings(scratch=str(tmp_path / "scratch")))
     assert verdict.valid and not (tmp_path / "scratch" / "end-to-end").exists(), verdict
@@ -75,5 +75,5 @@ def test_deep_folder_beside_a_profile_is_no_crash(tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     side = WorkingCopy("candidate", tmp_path / "tree", tmp_path / "side", CommandEnvironment())
     with pytest.raises(cupti.KernelTimeUnavailable):
-        cupti.observed(side, (), lambda: deep_folder(next(side.home.glob("kernel-time-*"))))
+        cupti.run_observed(side, (), lambda: deep_folder(next(side.home.glob("kernel-time-*"))))
     assert not list(side.home.iterdir())

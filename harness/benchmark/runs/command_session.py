@@ -1,0 +1,179 @@
+"""Run a target's commands: a folder for working copies, a device and its lock, an environment."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Self
+
+from harness.benchmark.runs import clean_runs
+from harness.benchmark.runs.alternating_runs import BenchmarkRunner
+from harness.benchmark.runs.clean_runs import CleanRuns
+from harness.benchmark.runs.csv_reader import CsvReader
+from harness.benchmark.runs.result_table import BenchmarkFault
+from harness.benchmark.runs.run_pairs import BrokenIncumbent
+from harness.benchmark.runs.workdir import COMMAND_LIMITS, CommandEnvironment, WorkingCopy
+from harness.benchmark.spec.command_target import CommandTarget
+from harness.benchmark.spec.metric_units import RowCost
+from harness.devices.device import Device
+from harness.formats import file_copy
+from harness.isolation import device_lock, guard
+from harness.isolation.device_lock import DeviceLock
+from harness.settings import Settings
+
+Progress = Callable[[str, str, float | None], None]
+"""Receives a stage, its detail, and the part of it that is done (0 to 1, None if unknown)."""
+
+
+def ignore_progress(stage: str, detail: str, done: float | None) -> None:
+    """Report nothing."""
+
+
+def environment_of(device: Device, settings: Settings, timeout_s: float,
+                   cancel: threading.Event | None) -> CommandEnvironment:
+    """Return the environment of a target's commands on a device."""
+    return CommandEnvironment(
+        env={**settings.env, **device.visible_env}, python=settings.python, nodes=device.all_nodes,
+        limits=replace(COMMAND_LIMITS, wall_s=timeout_s), cancel=cancel, warm=settings.warm_cache)
+
+
+class CommandSession:
+    """Makes working copies of trees and runs their commands; leaving it deletes its folder.
+
+    `commands` are those of the setup and the build; empty ones are left out.
+    """
+
+    def __init__(self, folder: Path, device: Device, environment: CommandEnvironment, *,
+                 commands: Sequence[str] = (), frozen: Sequence[str] = (),
+                 on_wait: Callable[[str], None] | None = None) -> None:
+        self.folder, self.device, self.environment = folder, device, environment
+        self.reader = CsvReader(folder / "reader", environment.python, environment.cancel)
+        self.is_cpu = device.kind == "cpu"
+        self._commands, self._frozen = tuple(filter(None, commands)), frozen
+        self._on_wait = on_wait
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.reader.close()
+        file_copy.remove(self.folder)
+
+    def copy(self, name: str, tree: str | Path) -> WorkingCopy:
+        """Return a working copy of a tree."""
+        return WorkingCopy(name, Path(tree), self.folder / name, self.environment, self._frozen)
+
+    @contextmanager
+    def lock(self) -> Iterator[DeviceLock]:
+        """Hold the device's lock: nothing else is measured there, and on a CPU nothing runs."""
+        with device_lock.acquire(*self.device.lock_names, shared_device=self.is_cpu,
+                                 cancel=self.environment.cancel, on_wait=self._on_wait) as held:
+            yield held
+
+    def run_untimed(self, copy: WorkingCopy, command: str) -> None:
+        """Run a command beside others on a CPU, with the card to itself on a GPU."""
+        if self.is_cpu:
+            copy.run(command, yields=device_lock.turnstile())
+            return
+        with self.lock() as held:
+            copy.run(command, lock=held)
+
+    def build(self, copy: WorkingCopy) -> None:
+        """Run the setup and build commands. Raises BenchmarkFault of the kind "build"."""
+        try:
+            for command in self._commands:
+                self.run_untimed(copy, command)
+        except BenchmarkFault as fault:
+            raise BenchmarkFault("build", f"does not build: {fault.what}") from None
+
+    def rehearse(self, tree: str | Path, commands: Sequence[str]) -> BenchmarkFault | None:
+        """Build a tree and run commands; if one fails on a GPU, run all later copies unconfined.
+
+        A GPU may not work inside namespaces. The tree must be the user's own code: what an agent
+        has written could fail here on purpose. Returns the failure.
+        """
+        if self.is_cpu or guard.confinement_problem():
+            return None
+        copy = self.copy("rehearsal", tree)
+        try:
+            self.build(copy)
+            with self.lock() as held:
+                for command in commands:
+                    copy.run(command, lock=held)
+        except BenchmarkFault as fault:
+            self.environment = replace(self.environment, confined=False)
+            return fault
+        return None
+
+
+class BenchmarkSession(CommandSession):
+    """A session with one benchmark target: its cost per row, notes for people, clean runs.
+
+    As a context manager it also watches the device; `notes` end up in the verdict.
+    """
+
+    def __init__(self, target: CommandTarget, device: Device, settings: Settings,
+                 progress: Progress | None, cancel: threading.Event | None) -> None:
+        self.target, self.settings = target, settings
+        self.progress = progress or ignore_progress
+        self.row_cost = RowCost(target)
+        self.notes = [self.row_cost.note]
+        self.clean_runs = CleanRuns()
+        super().__init__(
+            Path(settings.scratch) / "reported", device,
+            replace(environment_of(device, settings, target.timeout_s, cancel),
+                    note=self.notes.append),
+            commands=(target.setup_command, target.build_command), frozen=target.frozen,
+            on_wait=lambda text: self.progress("waiting", text, None))
+        if reason := guard.confinement_problem():
+            self.notes.append(f"candidates are not confined on this machine: {reason}")
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Watch the device for disturbances. Raises DeviceFault if it cannot be used."""
+        with clean_runs.watch(self.device) as self.clean_runs:
+            yield
+
+    def built(self, name: str, tree: str | Path) -> WorkingCopy:
+        """Return a working copy of a tree, built.
+
+        Raises BenchmarkFault of the kind "build", or BrokenIncumbent for the incumbent.
+        """
+        copy = self.copy(name, tree)
+        self.build(copy)
+        return copy
+
+    def build(self, copy: WorkingCopy) -> None:
+        if self._commands:
+            self.progress("building", copy.name, None)
+        try:
+            super().build(copy)
+        except BenchmarkFault as fault:
+            raise (BrokenIncumbent(fault) if copy.name == "incumbent" else fault) from None
+
+    def check_confinement(self, tree: str | Path) -> None:
+        """Find out whether the benchmark works confined; if not, run all later copies unconfined.
+
+        `tree` is the baseline's. Raises BrokenIncumbent if it fails unconfined too.
+        """
+        command = (self.target.quick or self.target.full).command
+        fault = self.rehearse(tree, [command])
+        if fault is None:
+            return
+        try:
+            copy = self.built("rehearsal", tree)
+            with self.lock() as held:
+                copy.run(command, lock=held)
+        except BenchmarkFault as again:
+            raise BrokenIncumbent(again) from None
+        self.notes.append(
+            f"candidates are not confined: inside namespaces the benchmark {fault.what}")
+
+    def runner(self, copies: Mapping[str, WorkingCopy]) -> BenchmarkRunner:
+        """Return what runs the benchmark of some copies in turn."""
+        return BenchmarkRunner(
+            target=self.target, row_cost=self.row_cost, copies=copies, reader=self.reader,
+            lock=self.lock, progress=self.progress, clean_runs=self.clean_runs)
