@@ -28,12 +28,7 @@ from harness.search.space.space import Config
 from harness.search.space.tunable_source import TunableSource
 from harness.search.strategy.ask_tell import AskTell, Strategy
 from harness.search.strategy.incumbent import Incumbent
-from harness.search.trials.trials import (
-    Contender,
-    LoopResult,
-    SearchJob,
-    Trial,
-)
+from harness.search.trials.trials import TAGS, Contender, LoopResult, SearchJob, Trial
 from harness.settings import Settings
 
 MARGIN = 0.01
