@@ -9,7 +9,7 @@ import msgspec
 
 from engine.journal.records import Bottleneck
 from harness.benchmark.spec.command_target import CommandTarget
-from harness.compile.triton_aot import Limit
+from harness.compile.triton_aot import KernelLimit
 from harness.compile.vectorization_remarks import Remark
 from harness.roofline import roofline
 from harness.roofline.roofline import Roofline
@@ -46,7 +46,7 @@ def of_c(campaign: str, round: int, target: Target, source: str, knobs: Sequence
 
 
 def of_triton(campaign: str, round: int, target: Target, knobs: Sequence[Knob],
-              rows: Sequence[Row], reach: Roofline | None, limits: Sequence[Limit],
+              rows: Sequence[Row], reach: Roofline | None, limits: Sequence[KernelLimit],
               ) -> list[TunableBottleneck]:
     """Return the limits from ahead-of-time compilation of a Triton kernel, then measured ones."""
     names = tuple(knob.name for knob in knobs)

@@ -16,7 +16,7 @@ from engine.planning.rewrite_routing import route
 from engine.workers import inbox, template
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.compile import triton_aot, vectorization_remarks
-from harness.compile.triton_aot import Limit
+from harness.compile.triton_aot import KernelLimit
 from harness.errors import InputError, KoptError
 from harness.isolation import device_lock
 from harness.roofline import ceilings, measured_peaks, roofline
@@ -88,7 +88,7 @@ def _bottlenecks(context: EngineContext, tree: Path, source: str, knobs: tuple[K
 
 
 def _compiled(setup: Setup, target: Target, context: EngineContext, tree: Path,
-              rows: tuple[Row, ...]) -> tuple[Limit, ...]:
+              rows: tuple[Row, ...]) -> tuple[KernelLimit, ...]:
     """Return the limits from compiling the best ahead of time; none if the compiler fails."""
     arch = triton_aot.DEFAULT_ARCH if setup.device.kind == "cpu" else setup.device.arch
     try:

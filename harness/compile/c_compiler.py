@@ -1,4 +1,4 @@
-"""Builds a C kernel into a shared library, under the guard."""
+"""Build a C kernel into a shared library, in a guarded process."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from harness.target import Target
 BUILD_LIMITS = Limits(wall_s=60.0, output_bytes=1 << 20, memory_bytes=4 << 30,
                       file_bytes=256 << 20)
 COMPILERS = ("cc", "gcc", "clang")
-
-
 _ERROR = re.compile(r"\berror: |undefined reference|: cannot find |^kopt: ")
 
 
@@ -31,12 +29,11 @@ class BuildError(KoptError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Built:
-    """A built library and the hash by which the runner proves that it loaded this one."""
+class BuiltLibrary:
+    """A built library, and the hash by which a runner proves that it loaded this one."""
 
     path: str
     sha256: str
-    seconds: float
 
 
 def compiler() -> str:
@@ -49,16 +46,16 @@ def compiler() -> str:
 
 
 def build(target: Target, tree: Path, out: Path, *, yields: Turnstile | None = None,
-          extra: tuple[str, ...] = (), cancel: threading.Event | None = None) -> Built:
+          cancel: threading.Event | None = None) -> BuiltLibrary:
     """Compile the target's source in `tree` to the library `out`.
 
     The compiler runs inside `tree` with a relative path, so that equal sources give equal bytes.
     Raises BuildError with the first error line.
     """
     if not (tree / target.source).is_file():
-        raise BuildError(f"{target.source} is not there")
+        raise BuildError(f"{target.source} does not exist")
     out.parent.mkdir(parents=True, exist_ok=True)
-    argv = [compiler(), *target.build, *extra, "-shared", "-fPIC", "-o", str(out), target.source,
+    argv = [compiler(), *target.build, "-shared", "-fPIC", "-o", str(out), target.source,
             "-lm"]
     outcome = guard.run(argv, cwd=tree, env=guard.clean_env(home=out.parent), limits=BUILD_LIMITS,
                         confine=Confine(writable=(str(out.parent),), cards=False), yields=yields,
@@ -69,7 +66,7 @@ def build(target: Target, tree: Path, out: Path, *, yields: Turnstile | None = N
         raise BuildError(_first_error(outcome.stderr.decode(errors="replace"))
                          or f"the compiler {outcome.describe(BUILD_LIMITS)}")
     digest = hashlib.sha256(out.read_bytes()).hexdigest()
-    return Built(path=str(out), sha256=digest, seconds=outcome.wall_s)
+    return BuiltLibrary(path=str(out), sha256=digest)
 
 
 def _first_error(text: str) -> str:

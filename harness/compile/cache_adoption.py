@@ -1,7 +1,6 @@
-"""Taking over what an untrusted process compiled, into a folder that another one may write to.
+"""Copy what an untrusted process compiled into a folder that another such process may write to.
 
-Nothing on the way is followed: a link that either of them has laid would lead this process, which
-nobody confines, to anybody's files.
+No link is followed: one planted by either process would lead this unconfined one to other files.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def adopt(cache: Path, home: Path, below: tuple[str, ...] = ()) -> int:
-    """Copy a cache folder of Triton's into a folder `below` a home; returns its entries.
+    """Copy one of Triton's cache folders into a folder `below` a home; return its entries.
 
-    Only plain files in folders named as Triton names them are taken, and none of its indexes. The
-    home itself is ours, and nobody else's to replace.
+    Copies only plain files in folders with names as Triton makes them, and none of its indexes. The
+    home itself belongs to this process; no other may replace it.
     """
     count, files, size = 0, 0, 0
     home.mkdir(parents=True, exist_ok=True)
@@ -36,34 +35,34 @@ def adopt(cache: Path, home: Path, below: tuple[str, ...] = ()) -> int:
         place = opened.enter_context(_closing(os.open(home, _FOLDER)))
         for part in below:
             place = opened.enter_context(_folder(place, part))
-        for entry in sorted(_listed(cache), key=lambda found: found.name):
+        for entry in sorted(_listed(cache), key=lambda entry: entry.name):
             if not KEY.fullmatch(entry.name) or not entry.is_dir(follow_symlinks=False):
                 continue
             with _folder(place, entry.name) as target:
                 names = []
-                for one in sorted(_listed(entry.path), key=lambda found: found.name):
-                    if one.name == "lock" or one.name.startswith("__grp__"):
+                for file in sorted(_listed(entry.path), key=lambda file: file.name):
+                    if file.name == "lock" or file.name.startswith("__grp__"):
                         continue
-                    size += one.stat(follow_symlinks=False).st_size
+                    size += file.stat(follow_symlinks=False).st_size
                     files += 1
                     if files > MOST_FILES or size > MOST_BYTES:
                         return count
-                    if _copied(one.path, target, one.name):
-                        names.append(one.name)
+                    if _copy(file.path, target, file.name):
+                        names.append(file.name)
                 for name in names:
                     if name.endswith(".json"):
-                        mine = {other: str(into / entry.name / other) for other in names
-                                if other.startswith(name.removesuffix("json"))}
+                        paths = {other: str(into / entry.name / other) for other in names
+                                 if other.startswith(name.removesuffix("json"))}
                         with _replacing(target, f"__grp__{name}") as out:
-                            out.write(json.dumps({"child_paths": mine}).encode())
+                            out.write(json.dumps({"child_paths": paths}).encode())
             count += 1
     return count
 
 
 def _listed(folder: Path | str) -> list[os.DirEntry[str]]:
     try:
-        with os.scandir(folder) as found:
-            return list(found)
+        with os.scandir(folder) as entries:
+            return list(entries)
     except OSError:
         return []
 
@@ -78,7 +77,7 @@ def _closing(descriptor: int) -> Iterator[int]:
 
 @contextmanager
 def _folder(place: int, name: str) -> Iterator[int]:
-    """Open a folder inside another one, made if it is not there, and instead of what is none."""
+    """Open a folder inside another; create it, also in place of anything that is not a folder."""
     for _ in range(2):
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, 0o755, dir_fd=place)
@@ -95,8 +94,8 @@ def _folder(place: int, name: str) -> Iterator[int]:
         yield descriptor
 
 
-def _copied(source: str, target: int, name: str) -> bool:
-    """Copy one plain file; tell whether it was one."""
+def _copy(source: str, target: int, name: str) -> bool:
+    """Copy a file; return False for anything but a plain file."""
     try:
         fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -111,8 +110,10 @@ def _copied(source: str, target: int, name: str) -> bool:
 
 @contextmanager
 def _replacing(folder: int, name: str) -> Iterator[IO[bytes]]:
-    """Write a file that takes the place of what has its name once it is whole: a process that runs
-    several configurations may have that very module loaded, and would crash on the half of it.
+    """Write a file that replaces its namesake only when it is complete.
+
+    A process that runs several configurations may have that module loaded, and would crash on a
+    partial file.
     """
     part = f".{name}.part"
     with contextlib.suppress(FileNotFoundError):

@@ -1,8 +1,7 @@
-"""Compilers' caches: one for each place that runs a candidate, outside its tree, seeded with a copy
-of the baseline's.
+"""Private compiler caches: one per place that runs a candidate, seeded with the baseline's.
 
-A cache that two candidates share lets one of them run what the other compiled; one that starts
-empty compiles for minutes what nobody has changed.
+A cache shared by two candidates would let one run what the other compiled; an empty cache would
+recompile unchanged code for minutes.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pathlib import Path
 from harness.formats.file_copy import CopyResult, FolderTooLarge, copy_folder, remove, walk
 
 FOLDER = "jit"
-"""Below a private HOME."""
+"""The folder of all caches below a private HOME."""
 VARIABLES = {
     "KOPT_JIT_CACHE_DIR": "",
     "TRITON_CACHE_DIR": "triton",
@@ -31,37 +30,37 @@ VARIABLES = {
     "AMD_COMGR_CACHE_DIR": "comgr",
     "NUMBA_CACHE_DIR": "numba",
 }
-"""Where compilers are told to keep what they made, by folder below ours."""
+"""Each compiler's variable for its cache, and its folder below `FOLDER`."""
 TRITON = (FOLDER, VARIABLES["TRITON_CACHE_DIR"])
-"""The way to Triton's, below a HOME."""
+"""The path of Triton's cache below a HOME."""
 MOST_BYTES = 8 << 30
 ORIGIN = ".kopt-origin"
-"""Names the place that a kept cache was made in, which some of its files repeat."""
+"""The file with the path at which a kept cache was made; some of its files contain that path."""
 _GROUP = "__grp__"
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Return the variables that keep every compiler's cache in a private HOME."""
+    """Return the variables that place every compiler's cache in a private HOME."""
     root = home / FOLDER
     return {name: str(root / part) if part else str(root) for name, part in VARIABLES.items()}
 
 
 def private(env: Mapping[str, str], home: Path) -> dict[str, str]:
-    """Return an environment in which no cache is shared, whatever it said of them."""
+    """Return an environment in which no cache is shared, whatever it contained before."""
     return {**env, **environment(home)}
 
 
 def seed(warm: Path, home: Path) -> CopyResult:
-    """Copy a kept cache into a HOME; nothing where there is none or it holds too much.
+    """Copy a kept cache into a HOME; copy nothing where there is none or it is too large.
 
-    What is written there later, in place or not, changes neither the kept one nor another's.
+    Later writes there, also in place, change neither the kept cache nor another copy.
     """
     root = home / FOLDER
     if not warm.is_dir() or root.exists():
         return CopyResult()
     try:
         copied = copy_folder(warm, root, most_bytes=MOST_BYTES, wanted=lambda name: name != ORIGIN)
-    except (FolderTooLarge, OSError):  # what needs the disk reports that it is full
+    except (FolderTooLarge, OSError):  # a full disk is reported by whatever needs it
         return CopyResult()
     with contextlib.suppress(OSError):
         _relocate(root, (warm / ORIGIN).read_text())
@@ -69,7 +68,7 @@ def seed(warm: Path, home: Path) -> CopyResult:
 
 
 def keep(home: Path, warm: Path) -> CopyResult:
-    """Keep a HOME's caches as the one that others are seeded with, read-only, once for all."""
+    """Keep a HOME's caches, read-only, as the seed of others; an existing seed is not replaced."""
     root = home / FOLDER
     if not root.is_dir() or warm.exists() or not any(root.iterdir()):
         return CopyResult()
@@ -89,14 +88,13 @@ def keep(home: Path, warm: Path) -> CopyResult:
 
 
 def _relocate(root: Path, origin: str) -> None:
-    """Have Triton's lists of files name this copy's: they hold whole paths, and the first cache's
-    files would be read instead.
+    """Make Triton's file lists name this copy: they contain absolute paths of the original cache.
     """
     old, new = f"{origin}/".encode(), f"{root}/".encode()
     for entry, _ in walk(root):
         if entry.name.startswith(_GROUP) and entry.is_file(follow_symlinks=False):
             path = Path(entry.path)
-            data, found = path.read_bytes(), path.stat()
+            data, status = path.read_bytes(), path.stat()
             if old in data:
                 path.write_bytes(data.replace(old, new))
-                os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+                os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))

@@ -1,4 +1,4 @@
-"""One side of a comparison: a kernel from a tree, built if its language needs it, ready to run."""
+"""One side of a comparison: a kernel from a tree, built if its language requires it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ MOST_SIBLINGS = 50
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where kernels run: the interpreter, the folder below which they write, the device.
+    """Where kernels run: the interpreter, the folder they may write below, the device.
 
-    `device` is as torch names it in a process that sees no other card: "cpu" or "cuda:0".
+    `device` is torch's name in a process that sees no other card: "cpu" or "cuda:0".
     """
 
     device: str
@@ -42,9 +42,10 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """A kernel that a runner can load. `identity` is equal when the running code is.
+    """A kernel that a runner can load.
 
-    `sha256` is of the file that the runner loads; `name` is the side it plays.
+    Equal code has an equal `identity`; `sha256` is of the file that the runner loads; `name` is the
+    side of the comparison.
     """
 
     name: str
@@ -57,26 +58,26 @@ class Kernel:
 
     @property
     def home(self) -> Path:
-        """The folder of its runners alone: HOME, temporary files, compiled kernels."""
+        """The private folder of its runners: HOME, temporary files, compiled kernels."""
         return Path(self.place.scratch) / f"home-{self.name}"
 
     @property
     def tunes_itself(self) -> bool:
-        """Whether it may time configurations when it is first called: others must be quiet then."""
+        """Whether its first call may time configurations, so that nothing else may run then."""
         if self.target.language == "c":
             return False
-        own = Path(self.artifact)
+        source = Path(self.artifact)
         return any(b"autotune" in path.read_bytes() for path in
-                   [own, *sorted(own.parent.glob("*.py"))[:MOST_SIBLINGS]] if path.is_file())
+                   [source, *sorted(source.parent.glob("*.py"))[:MOST_SIBLINGS]] if path.is_file())
 
     @property
     def one_stream(self) -> bool:
-        """Whether all of its work is on one stream of a card, as far as that can be told."""
+        """Whether all its work certainly runs on one stream of a card."""
         return self.target.language == "triton" and self.target.num_gpus == 1 and \
             stream_usage.one_stream(Path(self.root), Path(self.artifact))
 
     def job(self) -> dict[str, Any]:
-        """Return what a runner is told to load."""
+        """Return the request with which a runner loads it."""
         return {"language": self.target.language, "artifact": self.artifact, "root": self.root,
                 "sha256": self.sha256, "entry": self.target.entry,
                 "returns": self.target.returns, "device": self.place.device,
@@ -85,7 +86,7 @@ class Kernel:
 
 def place_on(device: Device, language: str, *, scratch: str, python: str | None,
              env: Mapping[str, str]) -> Place:
-    """Return the place for kernels on a device; Triton on the CPU is interpreted."""
+    """Return the place for kernels on a device; Triton is interpreted on the CPU."""
     on_cpu = device.kind == "cpu"
     return Place(device="cpu" if on_cpu else "cuda:0", scratch=scratch, python=python,
                  env={**env, **device.visible_env}, interpret=on_cpu and language == "triton",
@@ -93,17 +94,17 @@ def place_on(device: Device, language: str, *, scratch: str, python: str | None,
 
 
 def kind_of(place: Place, language: str) -> ZygoteKind | None:
-    """Return what forks programs for a place; None for a language that imports nothing."""
+    """Return the kind of zygote for a place; None for C, whose programs import nothing."""
     if language == "c":
         return None
     env = clean_env({**place.env, **({"TRITON_INTERPRET": "1"} if place.interpret else {})})
     return ZygoteKind(python=place.python or sys.executable, language=language,
-                env=tuple(sorted(env.items())))
+                      env=tuple(sorted(env.items())))
 
 
 def make(target: Target, tree: Path, name: str, place: Place, *,
          yields: Turnstile | None = None, cancel: threading.Event | None = None) -> Kernel:
-    """Turn the target's source in `tree` into something that runs. Raises BuildError."""
+    """Build the target's source in `tree`, or check its syntax. Raises BuildError."""
     source = tree / target.source
     try:
         text = source.read_bytes()
@@ -111,9 +112,9 @@ def make(target: Target, tree: Path, name: str, place: Place, *,
         raise BuildError(f"{target.source}: {error.strerror}") from None
     if target.language == "c":
         out = Path(place.scratch) / "build" / name / "kernel.so"
-        built = c_compiler.build(target, tree, out, yields=yields, cancel=cancel)
-        return Kernel(name=name, target=target, artifact=built.path, sha256=built.sha256,
-                      identity=built.sha256, root=str(tree), place=place)
+        library = c_compiler.build(target, tree, out, yields=yields, cancel=cancel)
+        return Kernel(name=name, target=target, artifact=library.path, sha256=library.sha256,
+                      identity=library.sha256, root=str(tree), place=place)
     try:
         compile(text, target.source, "exec")
     except SyntaxError as error:
@@ -125,7 +126,7 @@ def make(target: Target, tree: Path, name: str, place: Place, *,
 
 
 def _identity(tree: Path, source: Path) -> str:
-    """Hash every Python file of a tree: the kernel may import any of them."""
+    """Hash every Python file of a tree, since the kernel may import any of them."""
     digest = hashlib.sha256()
     for folder, folders, files in os.walk(tree):
         folders[:] = sorted(f for f in folders if not f.startswith((".", "__pycache__")))
@@ -138,7 +139,7 @@ def _identity(tree: Path, source: Path) -> str:
 
 
 def scratch_inside(folder: Path, name: str) -> Path:
-    """Return a folder below `folder`, made; raises InputError where that cannot be written."""
+    """Create and return a folder below `folder`. Raises InputError where it cannot be written."""
     path = folder / name
     try:
         path.mkdir(parents=True, exist_ok=True)

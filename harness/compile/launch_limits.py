@@ -1,121 +1,94 @@
-"""Whether a card can launch what compiled: the compiler does not say, the launch fails, or worse.
+"""Find out whether a card can launch a compiled kernel.
 
-Triton compiles a config for sm_90 that needs 393,216 bytes of shared memory without complaint.
-What ahead-of-time compilation cannot tell is no reason: such a kernel is left to its launch.
+The compiler does not check it: Triton compiles a config for sm_90 that needs 393,216 bytes of
+shared memory without an error, and the launch fails. Where ahead-of-time compilation cannot tell,
+there is no reason against the launch.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 
-from harness.compile import triton_aot
 from harness.compile.triton_aot import KernelResources
 from harness.devices import architectures as archs
 from harness.devices.architectures import Arch
-from harness.errors import EnvironmentFault, KoptError
 from harness.formats.text import plain
-from harness.isolation.device_lock import Turnstile
-from harness.target import Target
 
 MOST_REASONS = 8
 
 
-def reasons(arch: Arch, one: KernelResources) -> tuple[str, ...]:
+def reasons(arch: Arch, kernel: KernelResources) -> tuple[str, ...]:
     """Return why a card of this architecture cannot launch the kernel, empty when it can."""
-    if one.error:
-        return (f"does not compile for {arch.name}: {one.error}",)
-    return (*_threads(arch, one), *_shared(arch, one), *_registers(arch, one), *_grid(arch, one),
-            *_cluster(arch, one))
+    if kernel.error:
+        return (f"does not compile for {arch.name}: {kernel.error}",)
+    return (*_threads(arch, kernel), *_shared(arch, kernel), *_registers(arch, kernel),
+            *_grid(arch, kernel), *_cluster(arch, kernel))
 
 
-def _threads(arch: Arch, one: KernelResources) -> Iterable[str]:
-    if one.threads > arch.threads_per_block:
-        yield (f"{one.threads} threads a block, {arch.name} allows {arch.threads_per_block}: "
+def _threads(arch: Arch, kernel: KernelResources) -> Iterable[str]:
+    if kernel.threads > arch.threads_per_block:
+        yield (f"{kernel.threads} threads a block, {arch.name} allows {arch.threads_per_block}: "
                "fewer warps")
-    elif one.threads < 1 or one.threads % arch.warp:
-        yield f"{one.threads} threads a block are no whole number of warps of {arch.warp}"
+    elif kernel.threads < 1 or kernel.threads % arch.warp:
+        yield f"{kernel.threads} threads a block are not a multiple of the warp size {arch.warp}"
 
 
-def _shared(arch: Arch, one: KernelResources) -> Iterable[str]:
-    if one.shared_bytes > arch.shared_per_block:
-        yield (f"needs {one.shared_bytes} bytes of shared memory a block, {arch.name} gives at "
+def _shared(arch: Arch, kernel: KernelResources) -> Iterable[str]:
+    if kernel.shared_bytes > arch.shared_per_block:
+        yield (f"needs {kernel.shared_bytes} bytes of shared memory a block, {arch.name} gives at "
                f"most {arch.shared_per_block}: smaller tiles or fewer stages")
 
 
-def _registers(arch: Arch, one: KernelResources) -> Iterable[str]:
-    if one.registers is None:
+def _registers(arch: Arch, kernel: KernelResources) -> Iterable[str]:
+    if kernel.registers is None:
         return
-    if one.registers > arch.registers_per_thread:
-        yield (f"{one.registers} registers a thread, {arch.name} has "
+    if kernel.registers > arch.registers_per_thread:
+        yield (f"{kernel.registers} registers a thread, {arch.name} has "
                f"{arch.registers_per_thread}")
         return
-    warps, fit = -(-one.threads // arch.warp), archs.resident_warps(arch, one.registers)
+    warps, fit = -(-kernel.threads // arch.warp), archs.resident_warps(arch, kernel.registers)
     if warps > fit:
-        yield (f"{one.registers} registers for each of {one.threads} threads: {arch.name}'s "
+        yield (f"{kernel.registers} registers for each of {kernel.threads} threads: {arch.name}'s "
                f"register file holds {fit} such warps, the block has {warps}")
 
 
-def _grid(arch: Arch, one: KernelResources) -> Iterable[str]:
-    for name, size, most in zip("xyz", one.grid or (), arch.grid, strict=False):
+def _grid(arch: Arch, kernel: KernelResources) -> Iterable[str]:
+    for name, size, most in zip("xyz", kernel.grid or (), arch.grid, strict=False):
         if size > most:
             yield f"a grid of {size} blocks along {name}, {arch.name} allows {most}"
         elif size < 0:
             yield f"a grid of {size} blocks along {name}"
-    if one.grid and arch.threads_x is not None and one.grid[0] * one.threads > arch.threads_x:
-        yield (f"a grid of {one.grid[0]} blocks of {one.threads} threads along x, {arch.name} "
-               f"allows {arch.threads_x} threads")
+    along_x = arch.threads_x
+    if kernel.grid and along_x is not None and kernel.grid[0] * kernel.threads > along_x:
+        yield (f"a grid of {kernel.grid[0]} blocks of {kernel.threads} threads along x, "
+               f"{arch.name} allows {along_x} threads")
 
 
-def _cluster(arch: Arch, one: KernelResources) -> Iterable[str]:
-    if one.blocks_per_cluster > arch.cluster:
-        yield (f"clusters of {one.blocks_per_cluster} blocks, {arch.name} allows "
+def _cluster(arch: Arch, kernel: KernelResources) -> Iterable[str]:
+    if kernel.blocks_per_cluster > arch.cluster:
+        yield (f"clusters of {kernel.blocks_per_cluster} blocks, {arch.name} allows "
                + (f"{arch.cluster}" if arch.cluster > 1 else "none"))
 
 
 def of_all(resources: Sequence[KernelResources]) -> tuple[str, ...]:
-    """Return why a target cannot be launched with what its kernels take.
+    """Return why a target cannot be launched, from the resources of its kernels.
 
-    Autotune tries the configs of a kernel and leaves out those that fail: only where none of them
-    can be launched is that a reason. One that does not compile here, that was not tried, or whose
-    failure the host function catches speaks for the kernel. Each reason names kernel and class.
+    Autotune skips configs whose launch fails, so only a kernel of which no config can be launched
+    is a reason. A config that does not compile here, was not tried, or whose failure the host
+    function catches is not. Each reason names the kernel and its classes.
     """
     groups: dict[tuple[str, str, str], list[KernelResources]] = {}
-    for one in resources:
-        groups.setdefault((one.arch, one.kernel, one.config_class), []).append(one)
-    found: dict[str, list[str]] = {}
+    for each in resources:
+        groups.setdefault((each.arch, each.kernel, each.config_class), []).append(each)
+    classes_of: dict[str, list[str]] = {}
     for (name, kernel, config_class), group in groups.items():
         arch = archs.find(name)
-        if arch is None or any(one.error or one.caught or one.configs_left for one in group):
+        if arch is None or any(each.error or each.caught or each.configs_left for each in group):
             continue
-        said = [reasons(arch, one) for one in group]
-        if all(said):
-            fewest = min(said, key=len)
-            found.setdefault(f"{kernel} {'; '.join(fewest)}", []).append(config_class)
+        by_config = [reasons(arch, each) for each in group]
+        if all(by_config):
+            fewest = min(by_config, key=len)
+            classes_of.setdefault(f"{kernel} {'; '.join(fewest)}", []).append(config_class)
     return tuple(plain(f"{reason} (class {', '.join(classes)})", 400)
-                 for reason, classes in list(found.items())[:MOST_REASONS])
+                 for reason, classes in list(classes_of.items())[:MOST_REASONS])
 
-
-def check(target: Target, tree: Path, arch: str, scratch: Path, *, python: str | None = None,
-          env: Mapping[str, str] | None = None, max_configs: int = 64,
-          yields: Turnstile | None = None, cancel: threading.Event | None = None,
-          ) -> tuple[str, ...]:
-    """Return why a card of this architecture cannot launch the target, for any of its classes.
-
-    Empty where it can be launched, and where nobody can tell: a target that is not Triton, an
-    architecture that is not known, a source or host function that cannot be traced without a GPU.
-    Compiles each launch once, of autotuned kernels no more than up to the first config that fits.
-    Raises only EnvironmentFault, which says nothing about the target.
-    """
-    if target.language != "triton" or archs.find(arch) is None:
-        return ()
-    try:
-        found = triton_aot.inspect(target, tree, arch, scratch, python=python, env=env,
-                            max_configs=max_configs, first_fit=True, yields=yields,
-                            cancel=cancel)
-    except EnvironmentFault:
-        raise
-    except KoptError:
-        return ()
-    return of_all(found)

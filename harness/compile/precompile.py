@@ -1,16 +1,17 @@
-"""Compiling configurations before they are run: side by side, in guarded processes, on the CPU.
+"""Compile configurations before they run: in parallel, in guarded processes, on the CPU.
 
-One compilation gives both what a launch would find in Triton's cache and what the kernels take of a
-card. It is done by `harness.compile.triton_aot`, whose process runs the configuration's own host
-code. What such a process writes is its own configuration's: every one has a folder of its own,
-which no other process may write to, and `give` copies out of it into the home of runners of the
-same configuration. Nobody else reads it, so that no candidate finds what another one has put there.
-What all of them share, C modules made of Triton's own text and a list of types, is built by a
-process that loads nothing of anyone's. The cache's key has in it the kernel's text, line and module
-name, what it calls and which globals it reads, argument types, alignments and constants, options,
-architecture, Triton's own files, ptxas' version, and some variables of the environment, which are
-allow-listed and equal on both sides. The path of the file is not in it. But Triton writes absolute
-paths into the cache, so that its index of each kernel is written anew where a cache is copied to.
+One compilation yields both the entries of Triton's cache and the resources that the kernels need.
+It is done by `harness.compile.triton_aot`, whose process runs the configuration's own host code.
+Each configuration therefore has a folder of its own, which no other process may write to, and
+`give` copies from it into the home of runners of the same configuration. Nobody else reads it, so
+that no candidate finds files planted by another. The shared part, C modules made from Triton's own
+text and a list of types, is built by a process that loads no candidate.
+
+The cache's key covers the kernel's text, line and module name, what it calls and which globals it
+reads, argument types, alignments and constants, options, architecture, Triton's own files, ptxas'
+version, and allow-listed environment variables, which are equal on both sides. It does not cover
+the file's path. But Triton writes absolute paths into the cache, so the index of each kernel is
+rewritten where a cache is copied to.
 """
 
 from __future__ import annotations
@@ -43,9 +44,10 @@ NICE = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ready:
-    """What came of one configuration: why no card of the architecture can launch it, or what its
-    kernels take; with an `error` nobody can tell before it runs.
+class CompileResult:
+    """One compiled configuration: its kernels' resources, or `reasons` why no card can launch it.
+
+    With an `error` neither is known before it runs.
     """
 
     resources: tuple[KernelResources, ...] = ()
@@ -54,10 +56,10 @@ class Ready:
     wall_s: float = 0.0
 
 
-class Ahead:
-    """Compiles sources of one target for one architecture, `workers` at a time; any thread asks.
+class Precompiler:
+    """Compiles sources of one target for one architecture, `workers` at a time. Thread-safe.
 
-    A source stands for the target's own file in a copy of `tree`. Close it to end what still runs.
+    A source replaces the target's own file in a copy of `tree`. Close it to end running compilers.
     """
 
     def __init__(self, target: Target, tree: Path, arch: str, scratch: Path, *,
@@ -72,14 +74,14 @@ class Ahead:
         self._cancel = _Either(cancel)
         self._pool = ThreadPoolExecutor(self.workers, "kopt-ahead")
         self._lock, self._building = threading.Lock(), threading.Lock()
-        self._futures: dict[str, Future[Ready]] = {}
+        self._futures: dict[str, Future[CompileResult]] = {}
         self._sources: dict[str, str] = {}
         self._built: set[tuple[str, ...]] | None = None
         self.no_stubs = ""
-        """Why the modules that all launches share could not be built; each then builds its own."""
+        """Why the shared modules could not be built; each launch then builds its own."""
 
     def expect(self, source: str) -> str:
-        """Have a source compiled if it was not yet; returns the name to ask for it by."""
+        """Compile a source in the background unless it was already; return its key."""
         key = hashlib.sha256(source.encode(errors="surrogatepass")).hexdigest()[:16]
         with self._lock:
             if key not in self._futures:
@@ -87,10 +89,10 @@ class Ahead:
                 self._futures[key] = self._pool.submit(self._compile, key, source)
         return key
 
-    def get(self, key: str) -> Ready:
-        """Wait for what was expected; what has not begun begins now. Raises Cancelled."""
+    def get(self, key: str) -> CompileResult:
+        """Return the result for a key, compiling it now if it is still queued. Raises Cancelled."""
         future = self._futures[key]
-        if future.cancel():  # others stand before it
+        if future.cancel():  # it was queued behind others
             future = Future()
             try:
                 future.set_result(self._compile(key, self._sources[key]))
@@ -101,24 +103,24 @@ class Ahead:
 
     @property
     def room(self) -> int:
-        """How many more sources may be expected, with one that waits for each that is compiled."""
+        """How many more sources may be queued: as many may wait as are being compiled."""
         with self._lock:
             return 2 * self.workers - sum(not future.done() for future in self._futures.values())
 
-    def future(self, key: str) -> Future[Ready]:
-        """Return what will come of a source that is expected."""
+    def future(self, key: str) -> Future[CompileResult]:
+        """Return the future result of an expected source."""
         return self._futures[key]
 
     def give(self, key: str, kernel: Kernel) -> int:
-        """Copy what was compiled to where the runners of a kernel, the same source, will find it.
+        """Copy compiled code to where the runners of a kernel with the same source look for it.
 
-        Returns how many kernels and modules there are. No such runner may have called it yet.
+        Returns the number of kernels and modules. No runner may have called the kernel yet.
         """
         return sum(adopt(cache, kernel.home, compiler_cache.TRITON) for cache in (
             triton_aot.cache_in(self._folder(key)), self._stubs / "triton"))
 
     def forget(self, key: str) -> None:
-        """Remove what was compiled for a source; it would be compiled again."""
+        """Remove the compiled code of a source; it would be compiled again."""
         with self._lock:
             future = self._futures.pop(key, None)
             self._sources.pop(key, None)
@@ -129,7 +131,7 @@ class Ahead:
         self._cancel.set()
         self._pool.shutdown(cancel_futures=True)
 
-    def __enter__(self) -> Ahead:
+    def __enter__(self) -> Precompiler:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -142,7 +144,7 @@ class Ahead:
     def _folder(self, key: str) -> Path:
         return self.scratch / key
 
-    def _compile(self, key: str, source: str) -> Ready:
+    def _compile(self, key: str, source: str) -> CompileResult:
         began = time.monotonic()
         if self._cancel.is_set():
             raise Cancelled("stopped")
@@ -151,44 +153,45 @@ class Ahead:
             shutil.copytree(self.tree, tree, symlinks=True, dirs_exist_ok=True,
                             ignore=shutil.ignore_patterns(".git"))
             (tree / self.target.source).write_bytes(source.encode(errors="surrogatepass"))
-            found = triton_aot.inspected(
+            inspection = triton_aot.run_inspection(
                 self.target, tree, self.arch, self._folder(key), python=self._python,
                 env=self._env, cached=True, nice=NICE, limits=self._limits, yields=self._yields,
                 zygote=self._zygote, cancel=self._cancel)
-            self._build(found.signatures)
+            self._build(inspection.signatures)
         except Cancelled:
             raise
         except (KoptError, OSError) as error:
-            return Ready(error=str(error), wall_s=time.monotonic() - began)
+            return CompileResult(error=str(error), wall_s=time.monotonic() - began)
         finally:
             file_copy.remove(tree)
-        return Ready(resources=found.resources, reasons=launch_limits.of_all(found.resources),
+        return CompileResult(resources=inspection.resources,
+                             reasons=launch_limits.of_all(inspection.resources),
                      wall_s=time.monotonic() - began)
 
     def _build(self, signatures: tuple[tuple[str, ...], ...]) -> None:
-        """Have the modules built that launches with such arguments need, once each."""
+        """Build the modules that launches with these argument types need, once each."""
         arch = archs.find(self.arch)
         if arch is None or arch.backend != "cuda":
             return
         with self._building:
-            wanted = set(signatures) - (self._built or set())
-            if self.no_stubs or (self._built is not None and not wanted):
+            missing = set(signatures) - (self._built or set())
+            if self.no_stubs or (self._built is not None and not missing):
                 return
-            self._built = (self._built or set()) | wanted
+            self._built = (self._built or set()) | missing
             self._stubs.mkdir(parents=True, exist_ok=True)
             place = Place(device="cpu", scratch=str(self.scratch), python=self._python,
                           env=self._env)
             try:
                 with triton_aot.peer(place, self._stubs, limits=self._limits, yields=self._yields,
                               zygote=self._zygote, cancel=self._cancel) as builder:
-                    answer = builder.ask("stubs", signatures=sorted(wanted))
+                    answer = builder.ask("stubs", signatures=sorted(missing))
                 self.no_stubs = "; ".join(answer["failed"])
             except (PeerError, PeerDied, EnvironmentFault) as error:
                 self.no_stubs = error.what
 
 
 class _Either(threading.Event):
-    """Set when it is, or when another one is."""
+    """Set when it is set itself, or when another event is."""
 
     def __init__(self, other: threading.Event | None) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""Whether a Python source can have work on several streams of a card at a time.
+"""Find out, without running it, whether a Python source may use several streams of a card.
 
-Without running it, by all files of its project that it imports: none may speak of streams, of what
-makes some, or of code that is not read here. Whatever is not understood may use several.
+All files of its project that it imports are read: none may mention streams, functions that create
+them, or code that cannot be read here. A source that is not understood may use several.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ONE_STREAM = frozenset({"torch", "triton", "numpy"})
-"""Packages that run on the caller's stream, but for what has a word below."""
+"""Packages that run on the caller's stream, except for functions named in `WORDS`."""
 WORDS = re.compile(
     rb"stream(?!ing)|async_op|distributed|symm_mem|load_inline|cpp_extension|load_library|dlopen"
     rb"|ctypes|cffi|__import__|importlib|\bexec\b|\beval\b", re.IGNORECASE)
-"""What is streamed past a cache runs on one stream all the same."""
+"""Words of code that may create streams; "streaming" is about caches, and allowed."""
 MOST_FILES = 200
 
 
 def one_stream(root: Path, source: Path) -> bool:
-    """Tell whether all that a source in a project's folder reaches runs on one stream."""
+    """Return whether everything that a source of a project reaches runs on one stream."""
     waiting, seen = [source], {source}
     while waiting:
         path = waiting.pop()
@@ -34,34 +34,34 @@ def one_stream(root: Path, source: Path) -> bool:
             return False
         if WORDS.search(text) or len(seen) > MOST_FILES:
             return False
-        for level, name, found in imported:
+        for level, name, files in imported:
             top = name.partition(".")[0]
-            if not found and (level or top not in ONE_STREAM | sys.stdlib_module_names):
+            if not files and (level or top not in ONE_STREAM | sys.stdlib_module_names):
                 return False
-            waiting += [one for one in found if one not in seen]
-            seen.update(found)
+            waiting += [file for file in files if file not in seen]
+            seen.update(files)
     return True
 
 
 def _modules(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yield the level and the name of all that is imported, a module or something in one."""
+    """Yield the level and name of every import: a module, or a name inside one."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from ((0, one.name) for one in node.names)
+            yield from ((0, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield from ((node.level, ".".join(filter(None, (node.module, one.name))))
-                        for one in node.names)
+            yield from ((node.level, ".".join(filter(None, (node.module, alias.name))))
+                        for alias in node.names)
 
 
 def _files(root: Path, importer: Path, level: int, name: str) -> list[Path]:
-    """Return the project's files that a module of this name may be, its packages' among them."""
+    """Return the project's files that may be a module of this name, with those of its packages."""
     above = [folder for folder in importer.parents if folder.is_relative_to(root)]
     folders = above[level - 1:level] if level else [importer.parent, root]
-    found = []
+    files = []
     for folder in folders:
         parts = name.split(".")
         for count in range(1, len(parts) + 1):
             place = folder.joinpath(*parts[:count])
-            found += [one for one in (place.with_name(f"{place.name}.py"), place / "__init__.py")
-                      if one.is_file()]
-    return list(dict.fromkeys(found))
+            files += [file for file in (place.with_name(f"{place.name}.py"), place / "__init__.py")
+                      if file.is_file()]
+    return list(dict.fromkeys(files))

@@ -1,4 +1,4 @@
-"""What the C compiler says of a kernel's loops: which it vectorised, and why not the others."""
+"""Read the C compiler's remarks: which loops of a kernel it vectorised, and why not the others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REASON = re.compile(r"not vectorized: *(?P<why>.*)$")
 
 @dataclass(frozen=True, kw_only=True)
 class Remark:
-    """One loop of the source by its line: the widest vectors it got (0: none), and why not more."""
+    """One loop, by its line: its widest vectors (0: none), and why it has none."""
 
     line: int
     vector_bytes: int
@@ -29,7 +29,7 @@ class Remark:
 
     @property
     def is_nest(self) -> bool:
-        """A loop around other loops: those inside tell more."""
+        """Whether it encloses other loops, whose remarks are more useful."""
         return "nest" in self.why
 
 
@@ -45,7 +45,7 @@ def of_source(target: Target, tree: Path, scratch: Path, *,
 
 
 def parse(text: str, source: str) -> tuple[Remark, ...]:
-    """Read `-fopt-info-vec` output; of a loop's versions the widest counts."""
+    """Parse `-fopt-info-vec` output; the widest of a loop's versions counts."""
     loops: dict[int, int] = {}
     reasons: dict[int, str] = {}
     loop = 0

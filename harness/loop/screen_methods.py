@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.case import Case, Errors
 from harness.compile.kernel import Kernel
-from harness.compile.precompile import Ahead
+from harness.compile.precompile import Precompiler
 from harness.correctness.tolerance import Tolerance
 from harness.formats import file_copy
 from harness.isolation.device_lock import DeviceLock
@@ -35,7 +35,7 @@ class Infeasible(Exception):
     """A trial that the device cannot launch."""
 
 
-def require_launchable(ahead: Ahead, key: str) -> None:
+def require_launchable(ahead: Precompiler, key: str) -> None:
     """Raise Infeasible for what this device cannot launch; anything that is unknown may run."""
     if reasons := ahead.get(key).reasons:
         raise Infeasible(f"cannot be launched: {'; '.join(reasons)}")
@@ -44,7 +44,7 @@ def require_launchable(ahead: Ahead, key: str) -> None:
 class TurnScreening:
     """Screens precompiled kernels in turns with the start, in one process on one card."""
 
-    def __init__(self, turns: TrialTurns, ahead: Ahead, start_key: str,
+    def __init__(self, turns: TrialTurns, ahead: Precompiler, start_key: str,
                  summary: ScreenSummary) -> None:
         self.turns, self._ahead, self._start_key, self._summary = turns, ahead, start_key, summary
 
@@ -90,7 +90,7 @@ class TurnScreening:
 class PairScreening:
     """Screens kernels of any language: checked in one process, timed in a pair of processes."""
 
-    def __init__(self, stage: Session, oracle: Oracle, budget: Tolerance, ahead: Ahead | None,
+    def __init__(self, stage: Session, oracle: Oracle, budget: Tolerance, ahead: Precompiler | None,
                  cases: Sequence[Case], start: Kernel, start_tree: Path,
                  summary: ScreenSummary) -> None:
         self.stage, self._oracle, self._budget, self._ahead = stage, oracle, budget, ahead

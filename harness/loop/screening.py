@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from harness.compile.c_compiler import BuildError
-from harness.compile.precompile import Ahead
+from harness.compile.precompile import Precompiler
 from harness.correctness.tolerance import Tolerance
 from harness.devices import architectures as archs
 from harness.devices.device import Device
@@ -59,15 +59,16 @@ class Screening:
         """Keys of sources that were compiled or will be, the one expected last at the end."""
         self._start_key = ""
 
-    def _compiler(self) -> Ahead | None:
+    def _compiler(self) -> Precompiler | None:
         """Return what compiles configurations ahead, None where nothing is compiled for a card."""
         stage = self.stage
         if stage.on_cpu or self.target.language != "triton" \
                 or archs.find(stage.device.arch) is None:
             return None
-        return Ahead(self.target, Path(self.job.tree), stage.device.arch, stage.folder("ahead"),
-                     python=stage.place.python, env=stage.place.env, zygote=stage.zygote,
-                     cancel=stage.cancel)
+        return Precompiler(
+            self.target, Path(self.job.tree), stage.device.arch, stage.folder("ahead"),
+            python=stage.place.python, env=stage.place.env, zygote=stage.zygote,
+            cancel=stage.cancel)
 
     def expect(self, configs: Iterable[Config]) -> None:
         """Compile configurations in the background, in this order; the first one in any case.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from harness.case import Case
 from harness.compile.kernel import Kernel
-from harness.compile.precompile import Ahead
+from harness.compile.precompile import Precompiler
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.guard import Limits
 from harness.isolation.rpc import Peer, PeerDied, PeerError
@@ -52,7 +52,7 @@ class TrialProcess:
     Not thread-safe.
     """
 
-    def __init__(self, stage: Session, name: str, ahead: Ahead | None, cases: Sequence[Case],
+    def __init__(self, stage: Session, name: str, ahead: Precompiler | None, cases: Sequence[Case],
                  plan: Plan, limits: Limits, held: DeviceLock | None) -> None:
         self.stage, self.name, self.ahead, self.cases = stage, name, ahead, cases
         self.plan = plan

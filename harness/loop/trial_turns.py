@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 
 from harness.case import Case, Errors
-from harness.compile.precompile import Ahead
+from harness.compile.precompile import Precompiler
 from harness.correctness.tolerance import Tolerance
 from harness.formats import file_copy
 from harness.isolation.rpc import PeerDied, PeerError
@@ -47,7 +47,7 @@ class TrialTurns:
     `start` is a folder with the starting source, `key` names what was compiled of it.
     """
 
-    def __init__(self, stage: Session, oracle: Oracle, budget: Tolerance, ahead: Ahead | None,
+    def __init__(self, stage: Session, oracle: Oracle, budget: Tolerance, ahead: Precompiler | None,
                  cases: Sequence[Case], plan: Plan, start: Path, key: str) -> None:
         self.stage, self.oracle, self.budget, self.ahead = stage, oracle, budget, ahead
         self.cases, self.plan = cases, plan

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from harness.compile import kernel, launch_limits, triton_aot
 from harness.compile.kernel import Place
-from harness.compile.precompile import Ahead
+from harness.compile.precompile import Precompiler
 from harness.compile.triton_aot import KernelResources
 from harness.devices import architectures as archs
 from harness.devices import datasheets
@@ -197,7 +197,7 @@ class SourcePredictor:
         self._yields, self._cancel = yields, cancel
         self._known: dict[str, SourcePrediction] = {}
         self._zygote: Zygote | None = None
-        self._ahead: Ahead | None = None
+        self._ahead: Precompiler | None = None
         self.problem = ""
         """Why the first unpredictable source could not be predicted."""
 
@@ -227,13 +227,13 @@ class SourcePredictor:
         self.problem = self.problem or prediction.error
         return prediction
 
-    def _compiler(self) -> Ahead:
+    def _compiler(self) -> Precompiler:
         if self._ahead is None:
             place = Place(device="cpu", scratch=str(self._scratch), python=self._python,
                           env=self._env)
             kind = kernel.kind_of(place, self.target.language)
             self._zygote = None if kind is None else Zygote.start(kind, yields=self._yields)
-            self._ahead = Ahead(self.target, self._tree, self.card.arch, self._scratch,
+            self._ahead = Precompiler(self.target, self._tree, self.card.arch, self._scratch,
                                 python=self._python, env=self._env, zygote=self._zygote,
                                 yields=self._yields, cancel=self._cancel)
         return self._ahead

@@ -37,7 +37,7 @@ def for_place(place: Place, language: str) -> Zygote | None:
 
 def inspect(*given: Any, **fields: Any) -> tuple[KernelResources, ...]:
     """Do what `aot.inspect` does, in a process that is forked."""
-    return triton_aot.inspected(*given, **fields, zygote=compiler()).resources
+    return triton_aot.run_inspection(*given, **fields, zygote=compiler()).resources
 
 
 def _kept(kind: ZygoteKind) -> Zygote:

@@ -69,7 +69,6 @@ class Inspector:
 
         self.compiler = Compiler(job["archs"])
         self.max_configs = job["max_configs"]
-        self.first_fit = job.get("first_fit", False)
         self.records: list[dict[str, Any]] = []
         self.known: dict[tuple[int, int], dict[str, Any]] = {}
         self.signatures: list[Signature] = []
@@ -117,8 +116,6 @@ class Inspector:
                 tuner.fn.run(*args, **{**kwargs, **config.all_kwargs()})
             except self.unlaunchable:
                 continue
-            if self.first_fit and not self.records[-1].get("error"):
-                break
         for record in self.records[before:]:
             record["configs_left"] = len(left)
             record.pop("fails", None)

@@ -15,7 +15,7 @@ import pytest
 from harness.compile import compiler_cache, triton_aot
 from harness.compile.cache_adoption import adopt
 from harness.compile.kernel import Kernel, Place, kind_of, place_on
-from harness.compile.precompile import Ahead
+from harness.compile.precompile import Precompiler
 from harness.devices.device import Device
 from harness.isolation.guard import Limits
 from harness.isolation.zygote_client import Zygote
@@ -41,8 +41,8 @@ def zygote() -> Iterator[Zygote]:
     made.close()
 
 
-def compiler(folder: Path, zygote: Zygote, **fields: Any) -> Ahead:
-    return Ahead(target(), Path(tree(folder / "tree", DOUBLE)), "sm_90", folder / "ahead",
+def compiler(folder: Path, zygote: Zygote, **fields: Any) -> Precompiler:
+    return Precompiler(target(), Path(tree(folder / "tree", DOUBLE)), "sm_90", folder / "ahead",
                  zygote=zygote, **{"limits": LIMITS, "workers": 2} | fields)
 
 
@@ -72,7 +72,7 @@ def test_what_is_given_is_what_another_process_would_compile(tmp_path: Path,
     assert adopt(where, triton_aot.cache_in(scratch)) >= 1
     before = sorted(triton_aot.cache_in(scratch).rglob("*"))
     stamps = {path: path.stat().st_mtime_ns for path in before}
-    found = triton_aot.inspected(target(), Path(other.root), "sm_90", scratch, cached=True,
+    found = triton_aot.run_inspection(target(), Path(other.root), "sm_90", scratch, cached=True,
                           zygote=zygote)
     assert stamps == {
         path: path.stat().st_mtime_ns for path in triton_aot.cache_in(scratch).rglob("*")
@@ -82,7 +82,8 @@ def test_what_is_given_is_what_another_process_would_compile(tmp_path: Path,
 
     longer = DOUBLE.replace("2 * tl.load", "4 * tl.load")
     Path(other.artifact).write_text(longer)
-    triton_aot.inspected(target(), Path(other.root), "sm_90", scratch, cached=True, zygote=zygote)
+    triton_aot.run_inspection(target(), Path(other.root), "sm_90", scratch, cached=True,
+                              zygote=zygote)
     assert (
         len(list(triton_aot.cache_in(scratch).glob("*"))) == 2
     )  # another source is another kernel

@@ -11,7 +11,7 @@ import pytest
 
 from harness.compile.cache_adoption import adopt
 from harness.compile.kernel import Kernel
-from harness.compile.precompile import Ahead, Ready
+from harness.compile.precompile import CompileResult, Precompiler
 from harness.devices import inventory
 from harness.loop import trial_turns
 from harness.loop.screen_methods import TurnScreening
@@ -45,11 +45,11 @@ def double(x, out):
 """
 
 
-class NothingToCompile(Ahead):
+class NothingToCompile(Precompiler):
     """Stands in where kernels are Python, which nobody compiles."""
 
-    def _compile(self, key: str, source: str) -> Ready:
-        return Ready()
+    def _compile(self, key: str, source: str) -> CompileResult:
+        return CompileResult()
 
     def give(self, key: str, kernel: Kernel) -> int:
         return 0
