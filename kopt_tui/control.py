@@ -1,21 +1,22 @@
-"""Asking a campaign's engine for something: what the dialogs do once a person has said yes."""
+"""Requests to a campaign's engine: approve, reject, pause, resume, stop."""
 
 from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
 from engine.journal.records import Control, ControlVerb
 from harness.errors import Refused
 
-ALONE: tuple[ControlVerb, ...] = ("approve", "reject")
-"""What can be asked when no engine runs."""
+WITHOUT_ENGINE: tuple[ControlVerb, ...] = ("approve", "reject")
+"""Verbs that work when no engine runs: a short-lived host carries them out."""
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """One request as the person saw it: what it was about and what it rested on."""
+class ControlRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One request, with the base and the verdict that the person saw when deciding."""
 
     campaign: str
     verb: ControlVerb
@@ -24,27 +25,29 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     expected_verdict: int | None = None
 
 
-def send(workspace: Path, ask: Ask) -> int:
+def send(workspace: Path, request: ControlRequest) -> int:
     """Insert the request into the journal and return its number.
 
-    A candidate can be decided on when its campaign's engine has ended: a short host does it.
-    Raises KoptError when the journal cannot be written or has no such campaign.
+    A decision on a candidate starts a short-lived host if no engine runs. Raises KoptError when
+    the journal cannot be written or has no such campaign.
     """
-    from engine.journal.write import request
+    from engine.journal import write  # here and below: nothing that the first paint needs
 
-    number = request(workspace, ask.campaign, ask.verb, by=who(), candidate=ask.candidate,
-                     expected_base=ask.expected_base, expected_verdict=ask.expected_verdict)
-    if ask.verb in ALONE:
-        from engine.run import host  # the whole engine, and only for this
+    number = write.request(
+        workspace, request.campaign, request.verb, by=user_at_host(),
+        candidate=request.candidate, expected_base=request.expected_base,
+        expected_verdict=request.expected_verdict)
+    if request.verb in WITHOUT_ENGINE:
+        from engine.run import host
 
-        if host.owner(workspace, ask.campaign) is None:
-            with contextlib.suppress(Refused):  # another took it meanwhile, and will answer
-                host.spawn(workspace, ask.campaign, decide_only=True)
+        if host.owner(workspace, request.campaign) is None:
+            with contextlib.suppress(Refused):  # another host has just started and will answer
+                host.spawn(workspace, request.campaign, decide_only=True)
     return number
 
 
-def who() -> str:
-    """Return who asks, such as "ann@box"."""
+def user_at_host() -> str:
+    """Return who sends a request: `ann@box`."""
     import getpass
     import socket
 
@@ -56,5 +59,14 @@ def who() -> str:
 
 
 def answered(controls: tuple[Control, ...], number: int) -> Control | None:
-    """Return a control once the engine has answered it."""
-    return next((one for one in controls if one.id == number and one.applied_at is not None), None)
+    """Return a request's control once the engine has answered it."""
+    return next((control for control in controls
+                 if control.id == number and control.applied_at is not None), None)
+
+
+class EngineThread(Protocol):
+    """An engine that runs inside this process."""
+
+    def stop(self) -> object: ...
+    def is_alive(self) -> bool: ...
+    def join(self, timeout: float | None = None) -> None: ...

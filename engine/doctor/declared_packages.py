@@ -6,6 +6,7 @@ Standard library only: the command line uses this module to explain why another 
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import re
 import subprocess
 import sys
@@ -112,10 +113,11 @@ def _parse(line: str) -> DeclaredPackage:
 
 def _import(modules: Iterable[str]) -> tuple[list[str], str]:
     """Return one error text per module that was tried, and how the process ended early."""
+    env = {**os.environ, "GIT_PYTHON_REFRESH": "quiet"}  # a missing git is a check of its own
     try:
         done = subprocess.run([sys.executable, "-P", "-c", IMPORT_ALL, *modules], text=True,
                               stdin=subprocess.DEVNULL, capture_output=True, errors="replace",
-                              timeout=IMPORT_S, check=False)
+                              timeout=IMPORT_S, check=False, env=env)
         printed, ending = done.stdout, f"ends the process (exit code {done.returncode})"
     except subprocess.TimeoutExpired as error:
         printed = (error.stdout or b"").decode(errors="replace")

@@ -1,4 +1,4 @@
-"""Which campaign a command means: by name, by the start of it, or the newest."""
+"""Which campaign a verb is about: by name, by the start of a name, or the newest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kopt_tui.cli.workspace import workspace_of
 
 
 @contextmanager
-def journal(args: argparse.Namespace) -> Iterator[Reader]:
+def open_journal(args: argparse.Namespace) -> Iterator[Reader]:
     """Open the workspace's journal for reading."""
     reader = Reader(workspace_of(args))
     try:
@@ -24,43 +24,43 @@ def journal(args: argparse.Namespace) -> Iterator[Reader]:
         reader.close()
 
 
-def campaign(reader: Reader, wanted: str | None) -> Campaign:
-    """Return the campaign of this name or unique start of a name, by default the newest."""
-    known = reader.campaigns()
-    if not known:
+def choose_campaign(reader: Reader, name: str | None) -> Campaign:
+    """Return the campaign of this name or unique start of a name, without one the newest."""
+    campaigns = reader.campaigns()
+    if not campaigns:
         raise InputError("there is no campaign yet", where=str(reader.path.parent),
-                         fix="kopt demo runs one, kopt new begins your own")
-    if wanted is None:
-        return known[0]
-    found = [one for one in known if one.id == wanted] or \
-        [one for one in known if one.id.startswith(wanted)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise InputError(f"{wanted!r} fits {', '.join(one.id for one in found[:4])}",
-                         fix="give more of its name")
-    raise InputError(f"no campaign {wanted!r}", where=str(reader.path.parent),
-                     fix=suggest(wanted, [one.id for one in known]))
+                         fix="kopt demo runs one, kopt new starts your own")
+    if name is None:
+        return campaigns[0]
+    matching = [campaign for campaign in campaigns if campaign.id == name] or \
+        [campaign for campaign in campaigns if campaign.id.startswith(name)]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        names = ", ".join(campaign.id for campaign in matching[:4])
+        raise InputError(f"{name!r} is the start of {names}", fix="give more of the name")
+    raise InputError(f"no campaign {name!r}", where=str(reader.path.parent),
+                     fix=suggest(name, [campaign.id for campaign in campaigns]))
 
 
-def running(reader: Reader, wanted: str | None) -> Campaign:
-    """Return the named campaign or the only one that runs; raises Refused if it does not run."""
-    if wanted is None:
-        live = [one for one in reader.campaigns() if is_live(reader, one)]
+def choose_running(reader: Reader, name: str | None) -> Campaign:
+    """Return the named campaign, or the only one that runs; raises Refused if it does not run."""
+    if name is None:
+        live = [campaign for campaign in reader.campaigns() if is_live(reader, campaign)]
         if len(live) > 1:
-            raise InputError(f"several campaigns run: {', '.join(one.id for one in live)}",
-                             fix="name one")
+            names = ", ".join(campaign.id for campaign in live)
+            raise InputError(f"several campaigns run: {names}", fix="name one")
         if live:
             return live[0]
-    chosen = campaign(reader, wanted)
+    chosen = choose_campaign(reader, name)
     if not is_live(reader, chosen):
-        raise Refused(f"no engine runs {chosen.id}, it is {chosen.state}",
-                      fix="kopt resume goes on with it" if chosen.state in ("running", "paused")
-                      else "kopt status lists what runs")
+        raise Refused(f"no engine runs {chosen.id}; its state is {chosen.state}",
+                      fix="kopt resume continues it" if chosen.state in ("running", "paused")
+                      else "kopt status lists the running campaigns")
     return chosen
 
 
-def is_live(reader: Reader, chosen: Campaign) -> bool:
-    """Return whether an engine owns the campaign now."""
-    lease = reader.lease(chosen.id)
+def is_live(reader: Reader, campaign: Campaign) -> bool:
+    """Return whether an engine runs the campaign now."""
+    lease = reader.lease(campaign.id)
     return lease is not None and alive(lease)

@@ -1,4 +1,4 @@
-"""A campaign's events as plain lines, until its engine has ended, and a summary."""
+"""Prints a campaign's events line by line until its engine has ended, then a summary."""
 
 from __future__ import annotations
 
@@ -14,103 +14,107 @@ from engine.journal.lease import alive
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Event
 from harness.errors import KoptError
-from kopt_tui.cli.json_output import body, emit
+from harness.formats import quantities
+from kopt_tui.cli.json_output import decode_json, print_json
 from kopt_tui.cli.user_repository import UserRepository
 from kopt_tui.snapshot import phrases
 
 POLL_S = 0.2
-GOOD = ("finished", "waiting")
-
-
-def follow(workspace: Path, campaign: str, *, engine: threading.Thread | None = None) -> int:
-    """Print what happens until the engine ends; 0 if the campaign came to its end in order."""
-    printer = EventPrinter(kinds=[], as_json=False, named=False)
-    reader = Reader(workspace)
-    try:
-        seen = 0
-        while True:
-            running = engine.is_alive() if engine is not None else _owned(reader, campaign)
-            events = reader.events(campaign=campaign, after=seen, limit=500)
-            printer.print(events)
-            if events:
-                seen = events[-1].seq
-            elif not running:
-                break
-            else:
-                time.sleep(POLL_S)
-        return summary(reader, campaign)
-    finally:
-        reader.close()
-
-
-def summary(reader: Reader, campaign: str) -> int:
-    """Print how a campaign stands; 0 if it ended in order."""
-    found = reader.campaign(campaign)
-    if found is None:
-        return 1
-    kept = reader.candidates(campaign, states=("kept",))
-    waiting = reader.candidates(campaign, states=("waiting",))
-    print(f"\n{found.id}: {found.state}, {phrases.clean(found.outcome)}")
-    if found.speedup is not None:
-        print(f"best against baseline: {found.speedup:.2f}x "
-              f"[{found.speedup_low or 0:.2f}, {found.speedup_high or 0:.2f}], measured again "
-              f"after the last keep; {place(found)}")
-    undone = {commit for one in history.rollbacks(reader, campaign) for commit in one.undone}
-    for one in kept:
-        stands = "rolled back" if one.commit in undone else "kept"
-        print(f"  {stands} {one.id} {one.commit[:12]}  {phrases.clean(one.hypothesis)}: "
-              f"{phrases.clean(one.reason)}")
-    for one in waiting:
-        print(f"  waits for you: {one.id}  {phrases.clean(one.reason)} "
-              f"(kopt approve {one.id})")
-    if not kept:
-        print("  nothing was kept")
-    sys.stdout.flush()
-    return 0 if found.state in GOOD else 1
-
-
-def place(one: Campaign) -> str:
-    """Return where a campaign's result is, and what takes it over."""
-    takes, branch = handover.command(one), handover.branch(one)
-    clone = f"commit {one.best_commit[:12]} in {Path(one.path) / 'repo.git'}"
-    if handover.publishes(one):
-        own = f"branch {branch} in {one.project}" if _is_at(one, branch) else clone
-        return f"{own}; `{takes}` takes it over"
-    why = "which ran on a copy of what the kernel needs" if handover.is_copy(one) else \
-        "as the manifest says git_commit: false"
-    return f"{clone}, {why}; `{takes}` takes it over"
-
-
-def _is_at(one: Campaign, branch: str) -> bool:
-    """Tell whether the project has a branch, and at the best: it may have refused to take it."""
-    try:
-        found = UserRepository(Path(one.project)).line(
-            "rev-parse", "--verify", f"refs/heads/{branch}"
-        )
-    except KoptError:
-        return False
-    return found == one.best_commit
-
-
-def _owned(reader: Reader, campaign: str) -> bool:
-    lease = reader.lease(campaign)
-    return lease is not None and alive(lease)
+BATCH = 500
+SUCCESSFUL = ("finished", "waiting")
 
 
 class EventPrinter:
-    """Prints events as lines of text or of JSON."""
+    """Prints events as lines of text or of JSON; `kinds` selects some, empty means all."""
 
-    def __init__(self, *, kinds: list[str], as_json: bool, named: bool) -> None:
-        self.kinds, self.as_json, self.named = kinds, as_json, named
+    def __init__(self, *, kinds: list[str], as_json: bool, shows_campaign: bool) -> None:
+        self.kinds, self.as_json, self.shows_campaign = kinds, as_json, shows_campaign
 
     def print(self, events: Iterable[Event]) -> None:
         for event in events:
             if self.kinds and event.kind not in self.kinds:
                 continue
             if self.as_json:
-                emit({"seq": event.seq, "campaign": event.campaign, "at": event.at,
-                      "kind": event.kind, "ref": event.ref, "payload": body(event.payload)})
+                print_json({"seq": event.seq, "campaign": event.campaign, "at": event.at,
+                            "kind": event.kind, "ref": event.ref,
+                            "payload": decode_json(event.payload)})
             else:
-                owner = f"{phrases.clean(event.campaign)}  " if self.named else ""
+                owner = f"{phrases.clean(event.campaign)}  " if self.shows_campaign else ""
                 print(f"{phrases.stamp(event.at)}  {owner}{phrases.event(event)}")
         sys.stdout.flush()
+
+
+def follow(workspace: Path, campaign: str, *, engine: threading.Thread | None = None) -> int:
+    """Print events until the engine ends; return 0 if the campaign ended successfully."""
+    printer = EventPrinter(kinds=[], as_json=False, shows_campaign=False)
+    reader = Reader(workspace)
+    try:
+        last_seq = 0
+        while True:
+            is_running = engine.is_alive() if engine is not None else _is_owned(reader, campaign)
+            events = reader.events(campaign=campaign, after=last_seq, limit=BATCH)
+            printer.print(events)
+            if events:
+                last_seq = events[-1].seq
+            elif not is_running:
+                break
+            else:
+                time.sleep(POLL_S)
+        return print_summary(reader, campaign)
+    finally:
+        reader.close()
+
+
+def print_summary(reader: Reader, name: str) -> int:
+    """Print the state and the results of a campaign; return 0 if it ended successfully."""
+    campaign = reader.campaign(name)
+    if campaign is None:
+        return 1
+    kept = reader.candidates(name, states=("kept",))
+    waiting = reader.candidates(name, states=("waiting",))
+    print(f"\n{campaign.id}: {campaign.state}, {phrases.clean(campaign.outcome)}")
+    if campaign.speedup is not None:
+        gain = quantities.speedup(campaign.speedup, campaign.speedup_low, campaign.speedup_high)
+        print(f"best against baseline: {gain}, measured again after the last keep; "
+              f"{result_place(campaign)}")
+    undone = {commit for rollback in history.rollbacks(reader, name)
+              for commit in rollback.undone}
+    for candidate in kept:
+        state = "rolled back" if candidate.commit in undone else "kept"
+        print(f"  {state} {candidate.id} {candidate.commit[:12]}  "
+              f"{phrases.clean(candidate.hypothesis)}: {phrases.clean(candidate.reason)}")
+    for candidate in waiting:
+        print(f"  waits for your approval: {candidate.id}  {phrases.clean(candidate.reason)} "
+              f"(kopt approve {candidate.id})")
+    if not kept:
+        print("  nothing was kept")
+    sys.stdout.flush()
+    return 0 if campaign.state in SUCCESSFUL else 1
+
+
+def result_place(campaign: Campaign) -> str:
+    """Return where a campaign's result is, and the command that merges it."""
+    command, branch = handover.command(campaign), handover.branch(campaign)
+    commit = f"commit {campaign.best_commit[:12]} in {Path(campaign.path) / 'repo.git'}"
+    if handover.publishes(campaign):
+        place = f"branch {branch} in {campaign.project}" if _is_published(campaign, branch) \
+            else commit
+        return f"{place}; `{command}` takes it over"
+    why = "as the campaign ran on a copy of the kernel's files" if handover.is_copy(campaign) \
+        else "as the manifest says git_commit: false"
+    return f"{commit}, {why}; `{command}` takes it over"
+
+
+def _is_published(campaign: Campaign, branch: str) -> bool:
+    """Return whether the project has the branch at the best commit: it may refuse the push."""
+    try:
+        commit = UserRepository(Path(campaign.project)).line(
+            "rev-parse", "--verify", f"refs/heads/{branch}")
+    except KoptError:
+        return False
+    return commit == campaign.best_commit
+
+
+def _is_owned(reader: Reader, campaign: str) -> bool:
+    lease = reader.lease(campaign)
+    return lease is not None and alive(lease)

@@ -1,4 +1,4 @@
-"""The parser that all commands share, and the arguments that many of them take."""
+"""The parser of every verb, and the arguments that several verbs take."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from harness.errors import InputError
 
 
 class Parser(argparse.ArgumentParser):
-    """Tells wrong usage as kopt tells every error: in one line."""
+    """Reports wrong usage in one line, like every other error of kopt."""
 
     def error(self, message: str) -> NoReturn:
         raise InputError(message, fix=f"see {self.prog} --help")
@@ -21,14 +21,14 @@ Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 def add_campaign(parser: argparse.ArgumentParser) -> None:
     """Add the optional CAMPAIGN argument."""
     parser.add_argument("campaign", metavar="CAMPAIGN", nargs="?", default=None,
-                        help="its name or the start of it; by default the newest")
+                        help="its name or the start of it (default: the newest campaign)")
 
 
 def add_predict(parser: argparse.ArgumentParser) -> None:
     """Add --predict."""
     parser.add_argument("--predict", metavar="CARD", default="",
-                        help="predict Triton latencies for a card that need not be here, such as "
-                        "H200 or MI300X, where none is measured")
+                        help="where no GPU can be measured, predict Triton latencies for this "
+                        "card, such as H200 or MI300X; it need not be in this machine")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""Plain tables and fact lists: aligned columns of harmless text, as wide as they need to be."""
+"""Plain tables and lists of facts: aligned columns without control characters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from kopt_tui.snapshot.phrases import clean
 Cell = str | int | float | None
 
 
-def show(headers: Sequence[str], rows: Iterable[Sequence[Cell]], *, right: str = "") -> None:
+def print_table(headers: Sequence[str], rows: Iterable[Sequence[Cell]], *,
+                right: str = "") -> None:
     """Print a table; columns named in `right` (space-separated) are aligned to the right."""
     for line in lines(headers, rows, right=right.split()):
         print(line)
@@ -20,24 +21,24 @@ def show(headers: Sequence[str], rows: Iterable[Sequence[Cell]], *, right: str =
 
 def lines(headers: Sequence[str], rows: Iterable[Sequence[Cell]], *,
           right: Sequence[str] = (), width: int | None = None) -> list[str]:
-    """Return the lines of a table; at a terminal the last column is cut at its edge."""
+    """Return the lines of a table; at a terminal they are clipped at its width."""
     cells = [list(headers), *([_text(cell) for cell in row] for row in rows)]
     widths = [max(map(columns, column)) for column in zip(*cells, strict=True)]
-    edge = width if width is not None else _edge()
-    made = []
+    limit = width if width is not None else _terminal_width()
+    table = []
     for row in cells:
         padded = [_pad(cell, size, name in right)
                   for cell, size, name in zip(row, widths, headers, strict=True)]
         line = "  ".join(padded).rstrip()
-        made.append(line if edge is None else clip(line, edge))
-    return made
+        table.append(line if limit is None else clip(line, limit))
+    return table
 
 
-def facts(pairs: Iterable[tuple[str, Cell]]) -> None:
-    """Print "name  value" lines; what has no value is left out."""
-    kept = [(name, _text(value)) for name, value in pairs if value not in (None, "")]
-    width = max((columns(name) for name, _ in kept), default=0)
-    for name, value in kept:
+def print_facts(pairs: Iterable[tuple[str, Cell]]) -> None:
+    """Print a line per name and value, except for values that are empty."""
+    facts = [(name, _text(value)) for name, value in pairs if value not in (None, "")]
+    width = max((columns(name) for name, _ in facts), default=0)
+    for name, value in facts:
         print(f"{_pad(name, width, False)}  {value}")
 
 
@@ -47,16 +48,16 @@ def columns(text: str) -> int:
 
 
 def clip(text: str, width: int) -> str:
-    """Return the text cut to a width, with an ellipsis where something is missing."""
+    """Return the text cut to a width, with an ellipsis in place of what was cut."""
     if columns(text) <= width:
         return text
-    taken, used = [], 0
+    kept, used = [], 0
     for character in text:
         used += _cells(character)
         if used > width - 1:
             break
-        taken.append(character)
-    return "".join(taken) + "…"
+        kept.append(character)
+    return "".join(kept) + "…"
 
 
 def _cells(character: str) -> int:
@@ -74,6 +75,6 @@ def _pad(text: str, width: int, right: bool) -> str:
     return space + text if right else text + space
 
 
-def _edge() -> int | None:
-    """Return the terminal's width, None where output goes to a pipe or a file."""
+def _terminal_width() -> int | None:
+    """Return the terminal's width, None where the output is a pipe or a file."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

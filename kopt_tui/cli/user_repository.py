@@ -13,7 +13,7 @@ from kopt_tui.snapshot import phrases
 UNDER_WAY = {"rebase-merge": "a rebase", "rebase-apply": "a rebase", "MERGE_HEAD": "a merge",
              "CHERRY_PICK_HEAD": "a cherry-pick", "REVERT_HEAD": "a revert",
              "BISECT_LOG": "a bisection"}
-"""What git keeps in its folder while something is not finished; to undo a merge would end it."""
+"""Files in git's folder during an unfinished operation, which undoing a merge would abort."""
 REDIRECTING = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY")
 
 
@@ -26,7 +26,7 @@ class UserRepository:
     def git(self, *arguments: str) -> bytes:
         """Run git in the project; raises Refused with git's complaint."""
         env = {name: value for name, value in os.environ.items() if name not in REDIRECTING}
-        env["GIT_OPTIONAL_LOCKS"] = "0"  # to look at a tree does not write its index
+        env["GIT_OPTIONAL_LOCKS"] = "0"  # reading the status must not write the index
         try:
             done = subprocess.run(["git", "-C", str(self.path), *arguments], capture_output=True,
                                   stdin=subprocess.DEVNULL, check=False, env=env)
@@ -40,36 +40,36 @@ class UserRepository:
     def line(self, *arguments: str) -> str:
         return self.git(*arguments).decode(errors="replace").strip()
 
-    def inside(self, *names: str) -> dict[str, Path]:
-        """Return where git keeps files of its own, by name."""
-        asked = [word for name in names for word in ("--git-path", name)]
-        return {name: self.path / found for name, found in zip(
-            names, self.line("rev-parse", *asked).splitlines(), strict=True)}
+    def git_files(self, *names: str) -> dict[str, Path]:
+        """Return the paths of files in git's own folder, by name."""
+        options = [word for name in names for word in ("--git-path", name)]
+        paths = self.line("rev-parse", *options).splitlines()
+        return {name: self.path / path for name, path in zip(names, paths, strict=True)}
 
     def fetch(self, chosen: Campaign) -> None:
-        """Get the campaign's commits from its own clone; no branch of the project moves."""
+        """Fetch the campaign's commits from its own clone; no branch of the project moves."""
         clone = Path(chosen.path) / "repo.git"
         self.git("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", str(clone),
                  f"refs/heads/optimize/{chosen.id}")
         self.git("cat-file", "-e", f"{chosen.best_commit}^{{commit}}")
 
     def check_clean(self) -> None:
-        """Refuse where a merge could touch what is not committed, or end what is under way."""
+        """Raise Refused where a merge could touch uncommitted changes or unfinished operations."""
         if not self.path.is_dir():
             raise EnvironmentFault("the project's folder is gone", where=str(self.path))
         if self.line("rev-parse", "--is-bare-repository") == "true":
             raise Refused("the project is a bare repository", where=str(self.path),
                           fix="use --patch")
-        for name, path in self.inside(*UNDER_WAY).items():
+        for name, path in self.git_files(*UNDER_WAY).items():
             if path.exists():
                 raise Refused(f"{UNDER_WAY[name]} is under way", where=str(self.path),
                               fix="finish or abort it first, or use --patch")
-        if (lock := self.inside("index.lock")["index.lock"]).exists():
+        if (lock := self.git_files("index.lock")["index.lock"]).exists():
             raise Refused("another git command holds the index", where=str(lock),
-                          fix="wait for it, or delete the file if none runs")
+                          fix="wait for it, or delete the file if no git runs")
         if not self.line("branch", "--show-current"):
             raise Refused("no branch is checked out", where=str(self.path),
-                          fix="git switch to the one that should have the result")
+                          fix="git switch to the branch that should get the result")
         changed = self.line("status", "--porcelain", "--untracked-files=no").splitlines()
         if changed:
             raise Refused(f"{len(changed)} changed files are not committed, first "
@@ -77,7 +77,7 @@ class UserRepository:
                           fix="commit or stash them, or use --patch")
 
     def merge(self, chosen: Campaign, message: str, *, squash: bool) -> None:
-        """Merge the best commit; a conflict leaves everything as it was."""
+        """Merge the best commit; after a conflict everything is restored."""
         before = self.line("rev-parse", "HEAD")
         try:
             if squash:
@@ -90,11 +90,11 @@ class UserRepository:
             raise Refused(f"{error.what}; nothing was changed", where=str(self.path),
                           fix="--patch prints the change") from error
         if self.line("rev-parse", "HEAD") == before:
-            raise Refused("the result is in this branch already", where=str(self.path))
+            raise Refused("the result is already in this branch", where=str(self.path))
 
 
 def _complaint(printed: bytes) -> str:
-    """Return the line of git's complaints that says most."""
+    """Return the most informative line that git printed."""
     lines = [line.strip() for line in printed.decode(errors="replace").splitlines()]
-    told = [line for line in lines if line.startswith(("fatal:", "error:", "CONFLICT"))]
-    return phrases.clean((told or [line for line in lines if line] or ["failed"])[0], 300)
+    errors = [line for line in lines if line.startswith(("fatal:", "error:", "CONFLICT"))]
+    return phrases.clean((errors or [line for line in lines if line] or ["failed"])[0], 300)

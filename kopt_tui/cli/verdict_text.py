@@ -1,48 +1,34 @@
-"""A recorded verdict as lines of text."""
+"""Prints a verdict at a terminal: headline, config classes, findings, notes."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from harness.verdict import COMPILED, Verdict
+from kopt_tui.cli.text_table import print_table
+from kopt_tui.snapshot import phrases, verdict_words
 
-from engine.journal.records import VerdictRow
-from harness.verdict import Row
-from kopt_tui.snapshot import phrases
-from kopt_tui.snapshot.snapshot import Speedup
-
-
-def said(row: VerdictRow) -> str:
-    """Return what a verdict says, in one line."""
-    verdict = row.decode_or_none()
-    if verdict is None:
-        return "its record cannot be read by this version"
-    if not verdict.valid:
-        return phrases.clean(f"✗ invalid: {verdict.rejected_reason}")
-    if not verdict.correct:
-        return phrases.clean(f"✗ incorrect, {'; '.join(verdict.notes)}".rstrip(", "))
-    flags = [finding.detail for finding in verdict.audit if finding.severity != "note"]
-    if verdict.speedup is None:
-        rejected = any(finding.severity == "reject" for finding in verdict.audit)
-        return phrases.clean("; ".join([
-            "✗ correct, but rejected" if rejected else "✓ correct, not measured", *flags]))
-    told = phrases.speedup(Speedup(verdict.speedup, verdict.speedup_low, verdict.speedup_high))
-    return phrases.clean("; ".join([f"✓ correct, {told}, {phrases.micros(verdict.latency_us)} "
-                                  f"({verdict.latency_kind})", *flags]))
+COLUMNS = {"class": "class", "outcome": "outcome", "latency": "latency", "incumbent": "incumbent",
+           "speedup": "speedup", "change": "change", "roofline": "of roofline",
+           "error budget": "error budget", "pairs": "pairs", "note": "note"}
+"""Cells of a config class and the headings of their columns."""
 
 
-def class_rows(row: VerdictRow) -> Iterator[tuple[str, ...]]:
-    """Yield one row per config class of a verdict."""
-    verdict = row.decode_or_none()
-    for one in verdict.rows if verdict else ():
-        yield (one.config_class + (" (core)" if one.core else ""), "yes" if one.correct else "no",
-               phrases.signed(one.outcome), phrases.micros(one.latency_us),
-               phrases.micros(one.incumbent_us), ratio(one),
-               "" if one.error_budget_used is None else f"{one.error_budget_used:.2g}")
+def print_verdict(verdict: Verdict, title: str = "") -> None:
+    """Print everything that a person needs of a verdict."""
+    print(phrases.clean(title + verdict_words.describe(verdict).headline))
+    if verdict.rows:
+        cells = ({**verdict_words.class_cells(row), "class": f"{row.config_class} (core)"
+                  if row.core else row.config_class} for row in verdict.rows)
+        print_table(list(COLUMNS.values()), ([row[name] for name in COLUMNS] for row in cells),
+                    right="latency incumbent change")
+    for finding in verdict.audit:
+        print(phrases.clean(f"! {finding.severity}: {finding.detail}"))
+    for note in verdict.notes:
+        print(phrases.clean(f"- {note}"))
+    for evidence in verdict.evidence:
+        if evidence.kind == COMPILED:
+            print(phrases.clean(f"- {evidence.kind}: {evidence.detail}"))
 
 
-def ratio(row: Row) -> str:
-    """Return a class's speedup and interval, empty where it was not measured."""
-    if row.log_ratio is None:
-        return ""
-    low, high = (None if one is None else math.exp(one) for one in (row.low, row.high))
-    return phrases.speedup(Speedup(math.exp(row.log_ratio), low, high))
+def exit_code(verdict: Verdict) -> int:
+    """Return 1 for an invalid or incorrect candidate, or one that the audit rejects, else 0."""
+    return 0 if verdict_words.describe(verdict).outcome == "correct" else 1

@@ -1,4 +1,4 @@
-"""Which workspace a command uses: the flag, KOPT_WORKSPACE, or ./workspace."""
+"""The workspace of a command: the flag, KOPT_WORKSPACE, or ./workspace."""
 
 from __future__ import annotations
 

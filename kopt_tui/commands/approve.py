@@ -1,4 +1,4 @@
-"""`kopt approve`: keep a candidate that waits for a person."""
+"""`kopt approve`: keep a candidate that waits for approval."""
 
 from __future__ import annotations
 

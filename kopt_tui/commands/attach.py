@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from kopt_tui.cli.campaign_choice import campaign, journal
+from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
 from kopt_tui.cli.parser import Commands, add_campaign
 from kopt_tui.cli.workspace import workspace_of
 
@@ -18,6 +18,6 @@ def add(sub: Commands) -> None:
 def run(args: argparse.Namespace) -> int:
     from kopt_tui.dashboard import launch
 
-    with journal(args) as reader:
-        chosen = campaign(reader, args.campaign).id
+    with open_journal(args) as reader:
+        chosen = choose_campaign(reader, args.campaign).id
     return launch.main(workspace_of(args), readonly=args.readonly, campaign=chosen)

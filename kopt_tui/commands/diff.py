@@ -10,7 +10,7 @@ from pathlib import Path
 from engine.journal.records import Campaign, Candidate
 from harness.errors import EnvironmentFault
 from harness.formats.text import plain
-from kopt_tui.cli.campaign_choice import campaign, journal
+from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
 from kopt_tui.cli.parser import Commands
 
 
@@ -22,9 +22,9 @@ def add(sub: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    with journal(args) as reader:
+    with open_journal(args) as reader:
         one = reader.candidate(args.candidate)
-        patch = read(campaign(reader, one.campaign), one)
+        patch = read(choose_campaign(reader, one.campaign), one)
     if args.raw:
         sys.stdout.buffer.write(patch)
         return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from engine.doctor import machine, session, tools
-from kopt_tui.cli.json_output import emit
+from kopt_tui.cli.json_output import print_json
 from kopt_tui.cli.parser import Commands, add_json
 from kopt_tui.cli.workspace import workspace_of
 from kopt_tui.snapshot.phrases import clean
@@ -21,7 +21,7 @@ def run(args: argparse.Namespace) -> int:
     checks = [*tools.checks(), *machine.checks(workspace_of(args)), *session.checks()]
     missing = [check.name for check in checks if check.status == "missing"]
     if args.json:
-        emit({"ok": not missing, "checks": checks})
+        print_json({"ok": not missing, "checks": checks})
         return 3 if missing else 0
     width = max(len(check.name) for check in checks)
     for check in checks:

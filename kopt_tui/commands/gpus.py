@@ -10,9 +10,9 @@ from harness.devices.device import Device, DeviceState
 from harness.formats.text import plain
 from harness.roofline import measured_peaks
 from harness.roofline.measured_peaks import GpuCeilings
-from kopt_tui.cli.json_output import emit
+from kopt_tui.cli.json_output import print_json
 from kopt_tui.cli.parser import Commands, add_json
-from kopt_tui.cli.text_table import show
+from kopt_tui.cli.text_table import print_table
 
 GIB = 1 << 30
 HEADERS = ("id", "name", "arch", "use", "memory", "temp", "power", "clock", "processes", "note")
@@ -27,11 +27,11 @@ def run(args: argparse.Namespace) -> int:
     states = inventory.states(listed)
     reached = [measured_peaks.cached(device) for device in listed]
     if args.json:
-        emit({"devices": [{"device": device, "state": state, "ceilings": found}
+        print_json({"devices": [{"device": device, "state": state, "ceilings": found}
                           for device, state, found in zip(listed, states, reached, strict=True)],
               "problems": problems})
         return 0
-    show(HEADERS, map(_row, listed, states, reached), right="use temp power clock")
+    print_table(HEADERS, map(_row, listed, states, reached), right="use temp power clock")
     for problem in problems:
         print(f"kopt: {plain(problem)}", file=sys.stderr)
     return 0

@@ -11,7 +11,7 @@ from pathlib import Path
 from engine.journal.records import Campaign
 from harness.errors import InputError
 from harness.formats.text import plain
-from kopt_tui.cli.campaign_choice import campaign, journal
+from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
 from kopt_tui.cli.parser import Commands, add_campaign
 
 DEFAULT = ("optimize.md", "engine.log", "host.log")
@@ -30,8 +30,8 @@ def add(sub: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    with journal(args) as reader:
-        path = _file(campaign(reader, args.campaign), args.file)
+    with open_journal(args) as reader:
+        path = _file(choose_campaign(reader, args.campaign), args.file)
     with path.open("rb") as file:
         if args.lines:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))

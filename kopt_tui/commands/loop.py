@@ -1,12 +1,11 @@
-"""`kopt loop`: search a target's knobs; the winner gets a verdict of its own.
+"""`kopt loop`: search a target's knobs, then give the best configuration a verdict of its own.
 
-Its trials are kept in the workspace, `loops/<name>/`: the same command goes on with them.
+Trials are recorded in the workspace, `loops/<name>/`: the same command continues with them.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import re
 import signal
 import sys
@@ -20,28 +19,31 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from harness.errors import Cancelled, InputError
+from harness.formats import quantities
 from harness.requests import LoopRequest, Progress
 from harness.search.space.knobs import Value
 from harness.search.trials.trials import MOST_TRIALS, LoopResult, SearchJob, Trial
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
-from kopt_tui.cli.json_output import emit
+from kopt_tui.cli.json_output import print_json
 from kopt_tui.cli.parser import Commands, add_json, add_predict
+from kopt_tui.cli.verdict_text import exit_code, print_verdict
+from kopt_tui.cli.workspace import workspace_of
 from kopt_tui.commands import evaluate
 from kopt_tui.snapshot import phrases
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # for start-up time
     from engine.run.one_shot import OneShot
-    from kopt_tui.cli.gpu_gate import Gate
 
 LOOPS = "loops"
 INTERRUPTED = 130
-"""Exit code of what a person interrupts, as shells have it."""
+"""Exit code after Ctrl-C, as in shells."""
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a loop found: screening trials, the best configuration, and its fresh verdict, None
-    if it was stopped. `earlier` counts the trials that an earlier start made.
+class LoopAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a loop: its screening trials, the best configuration, and its fresh verdict.
+
+    `verdict` is None if the loop was stopped; `earlier` counts the trials of earlier runs.
     """
 
     best: dict[str, Value]
@@ -58,140 +60,142 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 def add(sub: Commands) -> None:
     parser = sub.add_parser("loop")
-    parser.add_argument("manifest", metavar="MANIFEST", type=Path)
+    parser.add_argument("manifest", metavar="MANIFEST", type=Path, help="a manifest file")
     parser.add_argument("--budget", metavar="N", type=int, default=24,
                         help="how many configurations to try (default 24)")
-    parser.add_argument("--seed", metavar="N", type=int, default=0)
+    parser.add_argument("--seed", metavar="N", type=int, default=0,
+                        help="seed of the search (default 0)")
     parser.add_argument("--only", metavar="KNOB", action="append", default=[],
-                        help="move this knob only; may be repeated")
+                        help="change only this knob; may be repeated")
     parser.add_argument("--fresh", action="store_true",
-                        help="start anew instead of going on with the trials recorded")
+                        help="start again instead of continuing with the recorded trials")
     add_predict(parser)
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    from engine.run.one_shot import OneShot  # here and below: start-up time
+
     if not 0 < args.budget <= MOST_TRIALS:
         raise InputError(f"--budget must be from 1 to {MOST_TRIALS}")
     if args.seed < 0:
         raise InputError("--seed must be 0 or more")
-    with _cancelled_by_signals() as cancel:
-        return _run(args, cancel)
+    with _cancelled_by_signals() as cancel, OneShot(args.manifest) as one_shot:
+        return LoopRun(one_shot, args, cancel).run()
 
 
-def _run(args: argparse.Namespace, cancel: threading.Event) -> int:
-    from engine.run.one_shot import OneShot
-    from kopt_tui.cli.gpu_gate import Gate
+class LoopRun:
+    """One run of the search and of the verdict on what it found, until `cancel` is set."""
 
-    with OneShot(args.manifest) as direct:
-        request = _request(direct, args)
-        record = Path(request.job.record)
-        _say(f"trials in {record / 'results.tsv'}")
-        gate = Gate(direct, quiet=args.json, cancel=cancel)
-        found = _search(request, gate, cancel, quiet=args.json) or _so_far(direct, request)
-        verdict = None if cancel.is_set() else _verdict(direct, request, found, gate, cancel,
-                                                        quiet=args.json)
-    stopped = cancel.is_set()
-    if args.json:
-        emit(Answer(best=found.best, verdict=None if stopped else verdict, trials=found.trials,
-                    space_size=found.space_size, earlier=found.earlier, notes=found.notes,
-                    record=str(record), results_tsv=str(record / "results.tsv"),
-                    corpus=request.job.corpus, stopped=stopped))
-    elif found.trials:
-        print("\nbest: " + phrases.clean(_config(found.best)))
-    if stopped or verdict is None:
-        _say(f"stopped; {len(found.trials)} trials are recorded, the same command goes on with "
-             "them" + " (without --fresh)" * args.fresh)
-        return INTERRUPTED
-    if not args.json:
-        evaluate.tell(verdict)
-    return evaluate.answer(verdict)
+    def __init__(self, one_shot: OneShot, args: argparse.Namespace,
+                 cancel: threading.Event) -> None:
+        from kopt_tui.cli.gpu_gate import Gate
+
+        self._one_shot, self._args, self._cancel = one_shot, args, cancel
+        self._quiet: bool = args.json
+        self._request = _request(one_shot, args)
+        self._record = Path(self._request.job.record)
+        self._gate = Gate(one_shot, quiet=self._quiet, cancel=cancel)
+
+    def run(self) -> int:
+        """Search, measure the best, print both, and return the exit code."""
+        _print_note(f"trials in {self._record / 'results.tsv'}")
+        result = self._search() or self._recorded_result()
+        verdict = None if self._cancel.is_set() else self._measure(result)
+        if self._cancel.is_set():
+            verdict = None
+        if self._quiet:
+            print_json(LoopAnswer(
+                best=result.best, verdict=verdict, trials=result.trials,
+                space_size=result.space_size, earlier=result.earlier, notes=result.notes,
+                record=str(self._record), results_tsv=str(self._record / "results.tsv"),
+                corpus=self._request.job.corpus, stopped=self._cancel.is_set()))
+        elif result.trials:
+            print("\nbest: " + phrases.clean(_config(result.best)))
+        if verdict is None:
+            _print_note(f"stopped; {len(result.trials)} trials are recorded, the same command "
+                        "continues with them" + " (without --fresh)" * self._args.fresh)
+            return INTERRUPTED
+        if not self._quiet:
+            print_verdict(verdict)
+        return exit_code(verdict)
+
+    def _search(self) -> LoopResult | None:
+        """Return the result of the search, None if it was stopped."""
+        from engine.verify import harness_client
+
+        def on_trial(trial: Trial) -> None:
+            if not self._quiet:
+                _print_trial(trial)
+
+        def on_progress(line: Progress) -> None:
+            if line.stage == "note":
+                _print_note(line.detail)
+
+        with suppress(Cancelled), self._gate.card("loop") as device:
+            return harness_client.loop(replace(self._request, device=device.id),
+                                       on_trial=on_trial, progress=on_progress,
+                                       cancel=self._cancel)
+        return None
+
+    def _recorded_result(self) -> LoopResult:
+        """Return the result of a stopped search, from its recorded trials."""
+        from harness.loop.loop import nothing_worked
+        from harness.search.trials import trial_log
+
+        trials = trial_log.recorded(self._record)
+        kept = [trial for trial in trials if trial.kept]
+        space = self._one_shot.source.space(self._request.job.only)
+        note = nothing_worked(trials, space.default)
+        if note:
+            _print_note(note)
+        return LoopResult(best=kept[-1].config if kept else dict(space.default), source="",
+                          log_ratio=kept[-1].log_ratio if kept else None, trials=trials,
+                          space_size=space.size, notes=(note,) if note else ())
+
+    def _measure(self, result: LoopResult) -> Verdict | None:
+        """Return the verdict on the best configuration, None if it was stopped."""
+        from engine.run.one_shot import OneShotCandidate
+        from engine.verify import harness_client
+
+        request = self._one_shot.request(OneShotCandidate(config=result.best),
+                                         alpha=evaluate.ALPHA)
+        if isinstance(request, Verdict):
+            return request
+        request = replace(request, settings=replace(
+            request.settings, predict=self._request.settings.predict))
+        with suppress(Cancelled), self._gate.card("verdict") as device:
+            verdict = harness_client.evaluate(
+                replace(request, device=device.id), cancel=self._cancel,
+                progress=evaluate.progress(quiet=self._quiet))
+            return replace(verdict, notes=(*evaluate.company_notes(verdict), *verdict.notes))
+        return None
 
 
-def _request(direct: OneShot, args: argparse.Namespace) -> LoopRequest:
+def _request(one_shot: OneShot, args: argparse.Namespace) -> LoopRequest:
     from engine.campaign.setup import device_word
     from harness.loop import loop as harness_loop
     from harness.search.trials import corpus
-    from kopt_tui.cli.workspace import workspace_of
 
     workspace = workspace_of(args).resolve()
-    tree = str(direct.judged.tree(direct.judged.base_tree))
-    job = SearchJob(
-        tree=tree,
-        reference=tree,
-        budget=args.budget,
-        seed=args.seed,
-        only=tuple(args.only),
-        fresh=args.fresh,
-        corpus=str(workspace / corpus.FILE),
-    )
-    settings = replace(direct.settings(Plan()), predict=evaluate.card_name(
-        args.predict, direct.target.language))
-    key = harness_loop.key(direct.target, job, direct.judged.device, settings)
-    stem = f"{direct.target.op}_{direct.target.language}_{device_word(direct.judged.device)}"
+    target, device = one_shot.target, one_shot.judged.device
+    tree = str(one_shot.judged.tree(one_shot.judged.base_tree))
+    job = SearchJob(tree=tree, reference=tree, budget=args.budget, seed=args.seed,
+                    only=tuple(args.only), fresh=args.fresh, corpus=str(workspace / corpus.FILE))
+    settings = replace(one_shot.settings(Plan()),
+                       predict=evaluate.card_name(args.predict, target.language))
+    key = harness_loop.key(target, job, device, settings)
+    stem = f"{target.op}_{target.language}_{device_word(device)}"
     name = f"{re.sub(r'[^A-Za-z0-9_]+', '-', stem)[:60]}_{key}"
-    return LoopRequest(target=direct.target, device=direct.judged.device.id, settings=settings,
+    return LoopRequest(target=target, device=device.id, settings=settings,
                        job=replace(job, record=str(workspace / LOOPS / name)))
-
-
-def _search(request: LoopRequest, gate: Gate, cancel: threading.Event, *,
-            quiet: bool) -> LoopResult | None:
-    """Return where the loop ended, None if it was stopped."""
-    from engine.verify import harness_client
-
-    def on_trial(trial: Trial) -> None:
-        if not quiet:
-            _tell(trial)
-
-    def on_progress(line: Progress) -> None:
-        if line.stage == "note":
-            _say(line.detail)
-
-    with suppress(Cancelled), gate.card("loop") as device:
-        return harness_client.loop(replace(request, device=device.id), on_trial=on_trial,
-                                    progress=on_progress, cancel=cancel)
-    return None
-
-
-def _so_far(direct: OneShot, request: LoopRequest) -> LoopResult:
-    """Return where a loop that was stopped is, as its record tells."""
-    from harness.loop.loop import nothing_worked
-    from harness.search.trials import trial_log
-
-    trials = trial_log.recorded(Path(request.job.record))
-    kept = [trial for trial in trials if trial.kept]
-    space = direct.source.space(request.job.only)
-    note = nothing_worked(trials, space.default)
-    if note:
-        _say(note)
-    return LoopResult(best=kept[-1].config if kept else dict(space.default), source="",
-                      log_ratio=kept[-1].log_ratio if kept else None, trials=trials,
-                      space_size=space.size, notes=(note,) if note else ())
-
-
-def _verdict(direct: OneShot, searched: LoopRequest, result: LoopResult, gate: Gate,
-             cancel: threading.Event, *, quiet: bool) -> Verdict | None:
-    """Return the verdict on what was found best, None if it was stopped."""
-    from engine.run.one_shot import OneShotCandidate as Given
-    from engine.verify import harness_client
-
-    request = direct.request(Given(config=result.best), alpha=evaluate.ALPHA)
-    if isinstance(request, Verdict):
-        return request
-    request = replace(request, settings=replace(request.settings,
-                                                predict=searched.settings.predict))
-    with suppress(Cancelled), gate.card("verdict") as device:
-        verdict = harness_client.evaluate(replace(request, device=device.id), cancel=cancel,
-                                           progress=evaluate.progress(quiet=quiet))
-        return replace(verdict, notes=(*evaluate.beside(verdict), *verdict.notes))
-    return None
 
 
 @contextmanager
 def _cancelled_by_signals() -> Iterator[threading.Event]:
-    """Yield what the first Ctrl-C or SIGTERM sets; a Ctrl-C after it interrupts as usual.
+    """Yield an event that the first Ctrl-C or SIGTERM sets; the next Ctrl-C interrupts as usual.
 
-    More SIGTERMs change nothing: `timeout` sends two at once, to a process and to its group.
+    Further SIGTERMs do nothing: `timeout` sends two at once, to the process and to its group.
     """
     cancel = threading.Event()
 
@@ -207,12 +211,15 @@ def _cancelled_by_signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _tell(trial: Trial) -> None:
-    gain = f"{trial.latency_us:.4g} us (predicted)" if trial.latency_kind == "predicted" else \
-        trial.reason if trial.log_ratio is None else \
-        f"{math.exp(trial.log_ratio):.2f}x (screening)"
+def _print_trial(trial: Trial) -> None:
+    if trial.latency_kind == "predicted":
+        outcome = f"{quantities.latency(trial.latency_us)} (predicted)"
+    elif trial.log_ratio is None:
+        outcome = trial.reason
+    else:
+        outcome = f"{quantities.speedup_of_log(trial.log_ratio)} (screening)"
     tag = trial.tag if trial.tag != "tried" else ""
-    print(phrases.clean(f"{trial.number:4d}  {tag:8}  {gain:20}  {_config(trial.config)}"),
+    print(phrases.clean(f"{trial.number:4d}  {tag:8}  {outcome:20}  {_config(trial.config)}"),
           flush=True)
 
 
@@ -220,5 +227,5 @@ def _config(config: dict[str, Value]) -> str:
     return ", ".join(f"{name}={value}" for name, value in config.items())
 
 
-def _say(text: str) -> None:
+def _print_note(text: str) -> None:
     print(f"kopt: {phrases.clean(text)}", file=sys.stderr, flush=True)

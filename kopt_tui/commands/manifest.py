@@ -8,7 +8,7 @@ from pathlib import Path
 from engine.manifest.benchmark_target import check_runnable
 from engine.manifest.load import dump, load, schema
 from harness.errors import InputError
-from kopt_tui.cli.json_output import emit
+from kopt_tui.cli.json_output import print_json
 from kopt_tui.cli.parser import Commands, add_json
 
 
@@ -22,13 +22,13 @@ def add(sub: Commands) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.schema:
-        emit(schema())
+        print_json(schema())
         return 0
     if args.manifest is None:
         raise InputError("which manifest?", fix="kopt manifest FILE, or kopt manifest --schema")
     manifest = load(args.manifest)
     if args.json:
-        emit(manifest)
+        print_json(manifest)
     elif args.full:
         print(dump(manifest), end="")
     check_runnable(manifest)

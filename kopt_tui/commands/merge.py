@@ -12,7 +12,7 @@ from engine.journal.read import Reader
 from engine.journal.records import Campaign
 from engine.repository.clone import Clone
 from harness.errors import InputError, Refused
-from kopt_tui.cli.campaign_choice import campaign, journal
+from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
 from kopt_tui.cli.parser import Commands, add_campaign
 from kopt_tui.cli.user_repository import UserRepository
 from kopt_tui.commands.status import best
@@ -34,8 +34,8 @@ def add(sub: Commands) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.output is not None and args.form != "patch":
         raise InputError("--output is for --patch")
-    with journal(args) as reader:
-        chosen = campaign(reader, args.campaign)
+    with open_journal(args) as reader:
+        chosen = choose_campaign(reader, args.campaign)
         message = _message(reader, chosen)
     if chosen.best_commit == chosen.base_commit:
         raise Refused(f"{chosen.id} has kept nothing yet", fix="kopt show lists what it tried")
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         raise Refused(f"{chosen.id} makes no commits here: its manifest says git_commit: false",
                       fix="--patch prints the change, --as branch or squash commits it anyway")
     if handover.is_copy(chosen):
-        raise Refused(f"{chosen.id} ran on a copy of what the kernel needs",
+        raise Refused(f"{chosen.id} ran on a copy of the kernel's files",
                       fix="kopt merge --patch | git apply: its paths are the project's")
     project = UserRepository(Path(chosen.project))
     project.check_clean()

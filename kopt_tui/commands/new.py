@@ -15,7 +15,7 @@ from harness import target
 from harness.errors import InputError, KoptError, Refused
 from harness.search.space import knobs
 from harness.target import Target
-from kopt_tui.cli.json_output import emit
+from kopt_tui.cli.json_output import print_json
 from kopt_tui.cli.new import new_benchmark, new_kernel, parameter_list
 from kopt_tui.cli.new.task_prompts import add_task_flags, draft_task
 from kopt_tui.cli.parser import Commands, add_json
@@ -94,7 +94,7 @@ def _tell(args: argparse.Namespace, path: Path, project: Path, task: Target,
     found = knobs.find(source, language=task.language, where=task.source)
     warning = _not_ready(project)
     if args.json:
-        emit({"manifest": str(path), "op": task.op, "language": task.language,
+        print_json({"manifest": str(path), "op": task.op, "language": task.language,
               "source": task.source, "classes": [one.name for one in task.classes],
               "knobs": found, "warning": warning, "parameters": parameter_list.told(known)})
         return

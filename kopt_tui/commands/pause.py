@@ -1,13 +1,13 @@
-"""`kopt pause`: let a campaign finish what it measures, then wait."""
+"""`kopt pause`: pause a campaign; resume continues it."""
 
 from __future__ import annotations
 
 import argparse
 
-from kopt_tui.cli.campaign_choice import journal, running
+from kopt_tui.cli.campaign_choice import choose_running, open_journal
 from kopt_tui.cli.parser import Commands, add_campaign
-from kopt_tui.cli.request import add_wait, put
-from kopt_tui.control import Ask
+from kopt_tui.cli.request import add_wait, send_and_wait
+from kopt_tui.control import ControlRequest
 
 
 def add(sub: Commands) -> None:
@@ -17,6 +17,6 @@ def add(sub: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    with journal(args) as reader:
-        chosen = running(reader, args.campaign)
-        return put(reader, args, Ask(campaign=chosen.id, verb="pause"), host="none")
+    with open_journal(args) as reader:
+        campaign = choose_running(reader, args.campaign)
+        return send_and_wait(reader, args, ControlRequest(campaign=campaign.id, verb="pause"))

@@ -12,9 +12,9 @@ import msgspec
 from harness.search.space.knobs import Value
 from harness.target import ConfigClass
 from harness.verdict import LatencyKind
-from kopt_tui.cli.json_output import emit
+from kopt_tui.cli.json_output import print_json
 from kopt_tui.cli.parser import Commands, add_json
-from kopt_tui.cli.text_table import show
+from kopt_tui.cli.text_table import print_table
 
 if TYPE_CHECKING:
     from engine.run.one_shot import OneShot
@@ -68,12 +68,12 @@ def run(args: argparse.Namespace) -> int:
     with OneShot(args.manifest) as direct:
         proposal = _proposal(direct)
     if args.json:
-        emit(proposal)
+        print_json(proposal)
         return 0
     print(f"{proposal.op}: {proposal.entry} in {proposal.source} ({proposal.language}) "
           f"on {proposal.device} ({proposal.latency_kind or 'not timed here'}); "
           f"{proposal.size} configurations")
-    show(("knob", "now", "choices", "line", "what it is"),
+    print_table(("knob", "now", "choices", "line", "what it is"),
          ((name, str(knob.default), ", ".join(map(str, knob.choices)), str(knob.line),
            f"reserved: {knob.desc}" if knob.reserved else knob.desc)
           for name, knob in proposal.search_space.items()))

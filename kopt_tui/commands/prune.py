@@ -8,8 +8,8 @@ from pathlib import Path
 from engine.repository import worktree
 from engine.rounds import disk_space
 from harness.errors import Refused
-from kopt_tui.cli.campaign_choice import campaign, is_live, journal
-from kopt_tui.cli.json_output import emit
+from kopt_tui.cli.campaign_choice import choose_campaign, is_live, open_journal
+from kopt_tui.cli.json_output import print_json
 from kopt_tui.cli.parser import Commands, add_json
 
 ENDED = ("finished", "stopped", "failed")
@@ -25,8 +25,8 @@ def add(sub: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    with journal(args) as reader:
-        named = [campaign(reader, name) for name in args.campaigns]
+    with open_journal(args) as reader:
+        named = [choose_campaign(reader, name) for name in args.campaigns]
         for one in named:
             if one.state not in ENDED or is_live(reader, one):
                 raise Refused(f"{one.id} is {one.state}, it still needs its folders",
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
             worktree.remove(folder)
     total = sum(bytes_ for _, bytes_ in folders)
     if args.json:
-        emit({"dry_run": args.dry_run, "bytes": total,
+        print_json({"dry_run": args.dry_run, "bytes": total,
               "removed": [{"path": str(folder), "bytes": bytes_} for folder, bytes_ in folders]})
         return 0
     for folder, bytes_ in folders:

@@ -1,4 +1,4 @@
-"""`kopt reject`: turn down a candidate that waits for a person."""
+"""`kopt reject`: turn down a candidate that waits for approval."""
 
 from __future__ import annotations
 

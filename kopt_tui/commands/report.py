@@ -9,8 +9,8 @@ from pathlib import Path
 from engine.records.report.html_page import html
 from engine.records.report.markdown_report import markdown
 from harness.errors import EnvironmentFault
-from kopt_tui.cli.campaign_choice import campaign, journal
-from kopt_tui.cli.json_output import emit
+from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
+from kopt_tui.cli.json_output import print_json
 from kopt_tui.cli.parser import Commands, add_campaign, add_json
 
 
@@ -25,10 +25,10 @@ def add(sub: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    with journal(args) as reader:
-        chosen = campaign(reader, args.campaign)
+    with open_journal(args) as reader:
+        chosen = choose_campaign(reader, args.campaign)
         if args.json:
-            emit({"campaign": chosen, "decisions": reader.decisions(chosen.id),
+            print_json({"campaign": chosen, "decisions": reader.decisions(chosen.id),
                   "bottlenecks": reader.bottlenecks(chosen.id),
                   "markdown": markdown(reader, chosen)})
             return 0

@@ -1,14 +1,14 @@
-"""`kopt resume`: go on with a paused or interrupted campaign."""
+"""`kopt resume`: continue a paused or interrupted campaign."""
 
 from __future__ import annotations
 
 import argparse
 
 from harness.errors import Refused
-from kopt_tui.cli.campaign_choice import campaign, is_live, journal
+from kopt_tui.cli.campaign_choice import choose_campaign, is_live, open_journal
 from kopt_tui.cli.parser import Commands, add_campaign
-from kopt_tui.cli.request import add_wait, put
-from kopt_tui.control import Ask
+from kopt_tui.cli.request import add_wait, send_and_wait
+from kopt_tui.control import ControlRequest
 
 ENDED = ("finished", "failed")
 
@@ -20,11 +20,12 @@ def add(sub: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    with journal(args) as reader:
-        chosen = campaign(reader, args.campaign)
-        if chosen.state in ENDED:
-            raise Refused(f"{chosen.id} is {chosen.state}: there is nothing to go on with",
-                          fix="kopt run with its manifest starts a new one")
-        if chosen.state == "running" and is_live(reader, chosen):
-            raise Refused(f"{chosen.id} runs already", fix="kopt attach shows it")
-        return put(reader, args, Ask(campaign=chosen.id, verb="resume"), host="full")
+    with open_journal(args) as reader:
+        campaign = choose_campaign(reader, args.campaign)
+        if campaign.state in ENDED:
+            raise Refused(f"{campaign.id} is {campaign.state} and cannot be continued",
+                          fix="kopt run with its manifest starts a new campaign")
+        if campaign.state == "running" and is_live(reader, campaign):
+            raise Refused(f"{campaign.id} is already running", fix="kopt attach shows it")
+        return send_and_wait(reader, args, ControlRequest(campaign=campaign.id, verb="resume"),
+                             starts_host=True)

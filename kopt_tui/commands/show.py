@@ -7,114 +7,122 @@ from collections.abc import Iterable, Sequence
 
 from engine.history import history
 from engine.journal.read import Reader
-from engine.journal.records import Campaign, Candidate, VerdictRow
+from engine.journal.records import Campaign, Candidate
 from engine.records import class_history
 from harness.errors import InputError
-from kopt_tui.cli.campaign_choice import campaign, journal
-from kopt_tui.cli.json_output import body, emit
+from harness.formats import quantities
+from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
+from kopt_tui.cli.json_output import print_json
 from kopt_tui.cli.parser import Commands, add_json
-from kopt_tui.cli.text_table import Cell, facts, show
-from kopt_tui.cli.verdict_text import class_rows, said
+from kopt_tui.cli.text_table import Cell, print_facts, print_table
+from kopt_tui.cli.verdict_text import print_verdict
 from kopt_tui.commands.status import best
 from kopt_tui.snapshot import phrases
+from kopt_tui.snapshot.candidate_view import whole_view
+from kopt_tui.snapshot.snapshot import CandidateView
 
 
 def add(sub: Commands) -> None:
     parser = sub.add_parser("show")
     parser.add_argument("name", metavar="CAMPAIGN|CANDIDATE", nargs="?", default=None,
-                        help="a name or the start of one; by default the newest campaign")
+                        help="a name or the start of one (default: the newest campaign)")
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    with journal(args) as reader:
+    with open_journal(args) as reader:
         candidate = _candidate(reader, args.name)
         if candidate is not None:
-            _show_candidate(reader, candidate, as_json=args.json)
+            _show_candidate(candidate, whole_view(reader, candidate), as_json=args.json)
         else:
-            _show_campaign(reader, campaign(reader, args.name), as_json=args.json)
+            _show_campaign(reader, choose_campaign(reader, args.name), as_json=args.json)
     return 0
 
 
 def _candidate(reader: Reader, name: str | None) -> Candidate | None:
-    """Return the candidate that a name means, None when it means a campaign."""
-    if name is None or any(one.id.startswith(name) for one in reader.campaigns()):
+    """Return the candidate that a name means, None if it means a campaign."""
+    if name is None or any(campaign.id.startswith(name) for campaign in reader.campaigns()):
         return None
     try:
         return reader.candidate(name)
     except InputError as error:
         if "ambiguous" in error.what or not reader.campaigns():
             raise
-        raise InputError(f"no campaign and no candidate {name!r}",
-                         where=str(reader.path.parent), fix="kopt status lists campaigns, "
-                         "kopt show CAMPAIGN its candidates") from None
+        raise InputError(f"no campaign and no candidate {name!r}", where=str(reader.path.parent),
+                         fix="kopt status lists campaigns, kopt show CAMPAIGN its candidates"
+                         ) from None
 
 
-def _show_campaign(reader: Reader, one: Campaign, *, as_json: bool) -> None:
-    rounds, slots = reader.rounds(one.id), reader.slots(one.id, one.round)
-    candidates, limits = reader.candidates(one.id), reader.bottlenecks(one.id)
-    controls = reader.controls(one.id, open_only=True)
-    past = history.read(reader, one.id)
+def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None:
+    name = campaign.id
+    rounds, slots = reader.rounds(name), reader.slots(name, campaign.round)
+    candidates, bottlenecks = reader.candidates(name), reader.bottlenecks(name)
+    controls = reader.controls(name, open_only=True)
+    past = history.read(reader, name)
     marks = class_history.by_class(past)
     if as_json:
-        emit({"campaign": one, "rounds": rounds, "slots": slots, "candidates": candidates,
-              "bottlenecks": limits, "controls": controls, "classes": marks})
+        print_json({"campaign": campaign, "rounds": rounds, "slots": slots,
+                    "candidates": candidates, "bottlenecks": bottlenecks, "controls": controls,
+                    "classes": marks})
         return
-    facts([("campaign", one.id), ("target", f"{one.op} in {one.lang or one.backend}"),
-           ("state", f"{phrases.signed(one.state)} {one.outcome or one.phase}".strip()),
-           ("best", best(one)), ("device", one.device or one.gpu), ("project", one.project),
-           ("folder", one.path), ("base", one.base_commit[:12]), ("best at", one.best_commit[:12]),
-           ("round", phrases.rounds(one.round, one.rounds_max)),
-           ("started", phrases.stamp(one.created_at)), ("last", phrases.stamp(one.updated_at))])
-    _section("rounds", ("round", "scope", "outcome", "best", "summary"),
-             ((one.n, one.scope, phrases.signed(one.outcome) if one.outcome else "running",
-               phrases.ratio(one.best_speedup) if one.best_speedup else "", one.summary)
-              for one in rounds), right="round best")
-    _section("classes", class_history.HEAD, ((
-        mark.round, mark.commit[:12] + (" (rolled back)" if mark.commit in past.undone else ""),
-        *class_history.cells(mark)) for mark in marks), right="round time")
-    _section("slots", ("slot", "kind", "backend", "stage", "hypothesis"),
-             ((s.slot, s.kind, s.backend, f"{s.stage} {s.detail}".strip(), s.hypothesis)
-              for s in slots))
-    _section("bottlenecks", ("id", "where", "limiter", "value", "advice"),
-             ((b.id, f"{b.kernel} {b.config_class}".strip(), b.limiter,
-               "" if b.value is None else f"{b.metric} {b.value:.4g}", b.advice) for b in limits))
-    _section("candidates", ("candidate", "round", "slot", "state", "hypothesis", "reason"),
-             ((c.id[:12], c.round, c.slot, phrases.signed(c.state), c.hypothesis, c.reason)
-              for c in candidates), right="round")
-    _section("asked, not yet answered", ("control", "verb", "candidate", "by"),
-             ((c.id, c.verb, c.candidate[:12], c.by) for c in controls))
+    state = f"{phrases.signed(campaign.state)} {campaign.outcome or campaign.phase}"
+    print_facts([
+        ("campaign", name), ("target", f"{campaign.op} in {campaign.lang or campaign.backend}"),
+        ("state", state.strip()), ("best", best(campaign)),
+        ("device", campaign.device or campaign.gpu), ("project", campaign.project),
+        ("folder", campaign.path), ("base", campaign.base_commit[:12]),
+        ("best at", campaign.best_commit[:12]),
+        ("round", phrases.rounds(campaign.round, campaign.rounds_max)),
+        ("started", phrases.stamp(campaign.created_at)),
+        ("last", phrases.stamp(campaign.updated_at))])
+    _print_section("rounds", ("round", "scope", "outcome", "best", "summary"), (
+        (round.n, round.scope, phrases.signed(round.outcome) if round.outcome else "running",
+         quantities.speedup(round.best_speedup or None), round.summary) for round in rounds),
+        right="round best")
+    _print_section("classes", class_history.HEAD, (
+        (mark.round, mark.commit[:12] + (" (rolled back)" if mark.commit in past.undone else ""),
+         *class_history.cells(mark)) for mark in marks), right="round time")
+    _print_section("slots", ("slot", "kind", "backend", "stage", "hypothesis"), (
+        (slot.slot, slot.kind, slot.backend, f"{slot.stage} {slot.detail}".strip(),
+         slot.hypothesis) for slot in slots))
+    _print_section("bottlenecks", ("id", "where", "limiter", "value", "advice"), (
+        (entry.id, f"{entry.kernel} {entry.config_class}".strip(), entry.limiter,
+         "" if entry.value is None else f"{entry.metric} {entry.value:.4g}", entry.advice)
+        for entry in bottlenecks))
+    _print_section("candidates", ("candidate", "round", "slot", "state", "hypothesis", "reason"), (
+        (candidate.id[:12], candidate.round, candidate.slot, phrases.signed(candidate.state),
+         candidate.hypothesis, candidate.reason) for candidate in candidates), right="round")
+    _print_section("requests not yet answered", ("control", "verb", "candidate", "by"), (
+        (control.id, control.verb, control.candidate[:12], control.by) for control in controls))
 
 
-def _show_candidate(reader: Reader, one: Candidate, *, as_json: bool) -> None:
-    verdicts = reader.verdicts(one.campaign, candidate=one.id)
-    decisions = [d for d in reader.decisions(one.campaign) if d.candidate == one.id]
+def _show_candidate(candidate: Candidate, view: CandidateView, *, as_json: bool) -> None:
     if as_json:
-        emit({"candidate": one, "decisions": decisions,
-              "verdicts": [{"id": v.id, "purpose": v.purpose, "at": v.at,
-                            "incumbent_tree": v.incumbent_tree, "verdict": body(v.body)}
-                           for v in verdicts]})
+        print_json({"candidate": candidate, "decisions": view.decisions,
+                    "verdicts": view.verdicts})
         return
-    facts([("candidate", one.id), ("campaign", one.campaign), ("round", one.round),
-           ("slot", one.slot), ("state", f"{phrases.signed(one.state)} {one.reason}".strip()),
-           ("hypothesis", one.hypothesis), ("attacks", one.bottleneck),
-           ("base", one.base_commit[:12]), ("commit", one.commit[:12]),
-           ("captured", phrases.stamp(one.created_at)), ("patch", one.patch_path)])
-    _section("decisions", ("at", "decision", "by", "reason"),
-             ((phrases.stamp(d.at), phrases.signed(d.kind), d.actor, d.reason) for d in decisions))
-    for verdict in verdicts:
-        _show_verdict(verdict)
+    state = f"{phrases.signed(candidate.state)} {candidate.reason}"
+    print_facts([
+        ("candidate", candidate.id), ("campaign", candidate.campaign), ("round", candidate.round),
+        ("slot", candidate.slot), ("state", state.strip()), ("hypothesis", candidate.hypothesis),
+        ("bottleneck", candidate.bottleneck), ("base", candidate.base_commit[:12]),
+        ("commit", candidate.commit[:12]), ("captured", phrases.stamp(candidate.created_at)),
+        ("patch", candidate.patch_path)])
+    _print_section("decisions", ("at", "decision", "by", "reason"), (
+        (phrases.stamp(decision.at), phrases.signed(decision.kind), decision.actor,
+         decision.reason) for decision in view.decisions))
+    for judged in view.verdicts:
+        title = f"verdict {judged.id}, {judged.purpose}: "
+        print()
+        if judged.verdict is None:
+            print(phrases.clean(f"{title}this version of kopt cannot read it"))
+        else:
+            print_verdict(judged.verdict, title)
 
 
-def _show_verdict(verdict: VerdictRow) -> None:
-    print(f"\nverdict {verdict.id}, {phrases.clean(verdict.purpose)}: {said(verdict)}")
-    show(("class", "correct", "outcome", "latency", "incumbent", "speedup", "error budget"),
-         class_rows(verdict), right="latency incumbent")
-
-
-def _section(title: str, headers: Sequence[str], rows: Iterable[Sequence[Cell]], *,
-             right: str = "") -> None:
-    """Print a table under its title, nothing when it has no rows."""
+def _print_section(title: str, headers: Sequence[str], rows: Iterable[Sequence[Cell]], *,
+                   right: str = "") -> None:
+    """Print a table under its title, nothing if it has no rows."""
     if listed := list(rows):
         print(f"\n{title}")
-        show(headers, listed, right=right)
+        print_table(headers, listed, right=right)

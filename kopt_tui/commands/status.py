@@ -1,4 +1,4 @@
-"""`kopt status`: list campaigns and how they stand."""
+"""`kopt status`: list campaigns and their states."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import msgspec
 from engine.journal.lease import host_name
 from engine.journal.read import Reader
 from engine.journal.records import Campaign
-from kopt_tui.cli.campaign_choice import campaign, is_live, journal
-from kopt_tui.cli.json_output import emit
+from kopt_tui.cli.campaign_choice import choose_campaign, is_live, open_journal
+from kopt_tui.cli.json_output import print_json
 from kopt_tui.cli.parser import Commands, add_campaign, add_json
-from kopt_tui.cli.text_table import show
+from kopt_tui.cli.text_table import print_table
 from kopt_tui.cli.workspace import workspace_of
 from kopt_tui.snapshot import phrases
-from kopt_tui.snapshot.snapshot import Speedup
+from kopt_tui.snapshot.campaign_rows import speedup
 
 HEADERS = ("campaign", "state", "round", "best", "waiting", "device", "last activity", "")
 ACTIVE = ("running", "paused")
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """A campaign, how many of its candidates wait, and who runs it now."""
+class CampaignStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A campaign, how many of its candidates wait for approval, and who runs it now."""
 
     campaign: Campaign
     waiting: int
@@ -37,39 +37,41 @@ def add(sub: Commands) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    with journal(args) as reader:
-        chosen = [campaign(reader, args.campaign)] if args.campaign else reader.campaigns()
+    with open_journal(args) as reader:
+        chosen = [choose_campaign(reader, args.campaign)] if args.campaign else \
+            reader.campaigns()
         counts = reader.waiting_counts()
-        standings = [_standing(reader, one, counts.get(one.id, 0)) for one in chosen]
+        statuses = [_status(reader, campaign, counts.get(campaign.id, 0)) for campaign in chosen]
     if args.json:
-        emit({"workspace": str(workspace_of(args).absolute()), "campaigns": standings})
+        print_json({"workspace": str(workspace_of(args).absolute()), "campaigns": statuses})
         return 0
-    if not standings:
+    if not statuses:
         print(f"no campaign in {workspace_of(args)} yet: kopt demo runs one")
         return 0
-    show(HEADERS, map(_row, standings), right="round waiting")
+    print_table(HEADERS, map(_row, statuses), right="round waiting")
     return 0
 
 
-def best(one: Campaign) -> str:
-    """Return a campaign's headline such as "2.31x [2.25, 2.37]", empty before there is one."""
-    if one.speedup is None:
-        return "" if one.best_commit == one.base_commit else phrases.UNMEASURED
-    return phrases.speedup(Speedup(one.speedup, one.speedup_low, one.speedup_high))
+def best(campaign: Campaign) -> str:
+    """Return a campaign's headline such as `2.31x [2.25, 2.37]`, empty before the first keep."""
+    headline = speedup(campaign.speedup, campaign.speedup_low, campaign.speedup_high)
+    return phrases.best(headline, campaign.best_commit, campaign.base_commit)
 
 
-def _standing(reader: Reader, one: Campaign, waiting: int) -> Standing:
-    lease = reader.lease(one.id)
-    live = is_live(reader, one)
+def _status(reader: Reader, campaign: Campaign, waiting: int) -> CampaignStatus:
+    lease = reader.lease(campaign.id)
+    live = is_live(reader, campaign)
     engine = f"{host_name(lease)} {lease.pid}" if live and lease else ""
-    return Standing(campaign=one, waiting=waiting, live=live, engine=engine)
+    return CampaignStatus(campaign=campaign, waiting=waiting, live=live, engine=engine)
 
 
-def _row(standing: Standing) -> tuple[str, ...]:
-    one = standing.campaign
-    if one.state in ACTIVE and not standing.live:
-        note = "its engine is gone: kopt resume goes on with it"
+def _row(status: CampaignStatus) -> tuple[str, ...]:
+    campaign = status.campaign
+    if campaign.state in ACTIVE and not status.live:
+        note = "its engine is gone: kopt resume continues the campaign"
     else:
-        note = one.outcome or (one.phase if standing.live else "")
-    return (one.id, phrases.signed(one.state), phrases.rounds(one.round, one.rounds_max), best(one),
-            str(standing.waiting or ""), one.device or one.gpu, phrases.stamp(one.updated_at), note)
+        note = campaign.outcome or (campaign.phase if status.live else "")
+    return (campaign.id, phrases.signed(campaign.state),
+            phrases.rounds(campaign.round, campaign.rounds_max), best(campaign),
+            str(status.waiting or ""), campaign.device or campaign.gpu,
+            phrases.stamp(campaign.updated_at), note)

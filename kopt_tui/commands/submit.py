@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 from harness.errors import InputError, Refused
-from kopt_tui.cli.campaign_choice import campaign, journal
-from kopt_tui.cli.json_output import emit
+from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
+from kopt_tui.cli.json_output import print_json
 from kopt_tui.cli.parser import Commands, add_json
 from kopt_tui.snapshot.phrases import clean
 
@@ -33,15 +33,15 @@ def add(sub: Commands) -> None:
 
 def run(args: argparse.Namespace) -> int:
     patch = _read(args.patch)
-    with journal(args) as reader:
-        chosen = campaign(reader, args.campaign)
+    with open_journal(args) as reader:
+        chosen = choose_campaign(reader, args.campaign)
     if chosen.state in ENDED:
         raise Refused(f"{chosen.id} is {chosen.state} and takes no more patches")
     if args.hypothesis:
         patch = f"Hypothesis: {clean(args.hypothesis, 400)}\n\n".encode() + patch
     path = _drop(Path(chosen.path) / "inbox", _name(args.patch), patch)
     if args.json:
-        emit({"campaign": chosen.id, "path": str(path)})
+        print_json({"campaign": chosen.id, "path": str(path)})
     else:
         print(f"submitted to {chosen.id}: {path}")
     return 0

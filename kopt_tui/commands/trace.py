@@ -20,9 +20,9 @@ from harness.call_trace.shapes import ShapeTable, some
 from harness.call_trace.weights import Weights, folded
 from harness.errors import InputError, KoptError, Refused
 from kopt_tui.cli import trace_target
-from kopt_tui.cli.json_output import emit
+from kopt_tui.cli.json_output import print_json
 from kopt_tui.cli.parser import Commands, add_json
-from kopt_tui.cli.text_table import show
+from kopt_tui.cli.text_table import print_table
 from kopt_tui.cli.trace_target import Wanted
 from kopt_tui.snapshot.phrases import clean
 
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         weights=_named(path, project) if traced.weights else "")
     path.write_bytes(data)
     if args.json:
-        emit(traced)
+        print_json(traced)
     else:
         _tell(traced)
     if code:
@@ -134,7 +134,7 @@ def _tell(traced: TracedProgram) -> None:
     print(f"{some(traced.calls)} of {some(len(traced.shapes), 'shape')} in "
           f"{some(traced.processes, 'process', 'processes')}")
     headers = (*traced.columns, "calls", "share", "class")
-    show(headers, ((*one.shape.values(), one.calls, f"{one.share:.1%}",
+    print_table(headers, ((*one.shape.values(), one.calls, f"{one.share:.1%}",
                     "" if one.classes is None else ", ".join(one.classes) or "none")
                    for one in traced.shapes[:SHOWN]), right=" ".join(headers[:-1]))
     if len(traced.shapes) > SHOWN:

@@ -1,4 +1,4 @@
-"""Opening the dashboard: cheap to import, loads Textual only once it is really opened."""
+"""Opens the dashboard; Textual is loaded only once a terminal is known to be there."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ import gc
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness.errors import EnvironmentFault
-
-if TYPE_CHECKING:
-    from kopt_tui.dashboard.dashboard import EngineThread
+from kopt_tui.control import EngineThread
 
 STOP_S = 60.0
 
@@ -21,19 +18,19 @@ def main(workspace: Path, *, readonly: bool = False, campaign: str | None = None
     """Show the dashboard until it is left, and return the exit code.
 
     `campaign` opens that campaign; `engine` is an engine thread of this process, which is stopped
-    in order when the dashboard is left. Raises EnvironmentFault without a terminal.
+    when the dashboard is left. Raises EnvironmentFault without a terminal.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise EnvironmentFault("the dashboard needs a terminal", where="stdout",
-                               fix="`kopt status` and `kopt events --follow` do not")
+                               fix="`kopt status` and `kopt events --follow` work without one")
     os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
-    for name in ("COLUMNS", "LINES"):  # exported ones would hold the first size for ever
+    for name in ("COLUMNS", "LINES"):  # if exported, they would fix the size for ever
         os.environ.pop(name, None)
-    gc.disable()  # nothing that is loaded for the first paint is garbage: 15 ms
+    gc.disable()  # nothing loaded for the first paint is garbage; this saves 15 ms
     from kopt_tui.dashboard.dashboard import Dashboard
 
     app = Dashboard(workspace, readonly=readonly, campaign=campaign or "", engine=engine,
-                    painted=_collect_again)
+                    on_painted=_collect_again)
     try:
         app.run()
     finally:

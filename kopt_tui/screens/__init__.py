@@ -1,4 +1,4 @@
-"""The screens of the dashboard, one module each.
+"""The screens of the dashboard, one module each, and the dialogs over them.
 
-Face: base, campaigns, candidate, confirm, help, questions.
+A screen places panes, hands them their part of a snapshot, and turns keys into requests.
 """

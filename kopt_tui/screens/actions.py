@@ -1,18 +1,20 @@
-"""Actions that ask an engine for something, shared by the screens that offer them."""
+"""The requests that several screens offer: approve, reject, pause, resume, stop."""
 
 from __future__ import annotations
 
-from kopt_tui.control import Ask
+from typing import Literal
+
+from kopt_tui.control import ControlRequest
 from kopt_tui.screens.base import KoptScreen
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import CampaignRow, WaitingRow
 
 
 class CandidateActions(KoptScreen):
-    """Approve and reject for the candidate that the screen has chosen."""
+    """Approve and reject, for the candidate that the screen has chosen."""
 
     def chosen_candidate(self) -> tuple[str, WaitingRow | None]:
-        """Return the id of the chosen candidate, and its line if it waits for a person."""
+        """Return the id of the chosen candidate, and its row if it waits for approval."""
         raise NotImplementedError
 
     def action_approve(self) -> None:
@@ -21,43 +23,37 @@ class CandidateActions(KoptScreen):
     def action_reject(self) -> None:
         self._decide("reject")
 
-    def _decide(self, verb: str) -> None:
+    def _decide(self, verb: Literal["approve", "reject"]) -> None:
         name, waiting = self.chosen_candidate()
         if self.dashboard.refuses(verb):
             return
         if waiting is None:
-            said = f"{phrases.short(name)} does not wait for approval" if name else \
-                "no candidate waits for approval here"
-            self.keybar.say(f"! {said}", "warn")
+            self.keybar.say(f"! {phrases.short(name)} does not wait for approval" if name else
+                            "! no candidate waits for approval here", "warn")
             return
-        self.dashboard.confirm(Ask(
-            campaign=waiting.campaign, verb="approve" if verb == "approve" else "reject",
-            candidate=waiting.candidate, expected_base=waiting.base_commit,
-            expected_verdict=waiting.verdict), waiting)
+        self.dashboard.confirm(ControlRequest(
+            campaign=waiting.campaign, verb=verb, candidate=waiting.candidate,
+            expected_base=waiting.base_commit, expected_verdict=waiting.verdict), waiting)
 
 
 class CampaignActions(KoptScreen):
-    """Pause, resume and stop for the campaign that the screen has chosen."""
+    """Pause, resume and stop, for the campaign that the screen has chosen."""
 
     def chosen_campaign(self) -> CampaignRow | None:
-        """Return the campaign that the screen is about."""
+        """Return the campaign that a request would be about."""
         raise NotImplementedError
 
     def action_pause(self) -> None:
         row = self.chosen_campaign()
-        if row is None or self.dashboard.refuses("pause"):
-            return
-        if row.state not in ("running", "paused"):
-            self.keybar.say(f"! {row.id} is {row.state}: nothing to pause", "warn")
-        else:
-            self.dashboard.confirm(Ask(campaign=row.id,
-                                  verb="resume" if row.state == "paused" else "pause"))
+        self._request(row, "resume" if row and row.state == "paused" else "pause")
 
     def action_stop(self) -> None:
-        row = self.chosen_campaign()
-        if row is None or self.dashboard.refuses("stop"):
+        self._request(self.chosen_campaign(), "stop")
+
+    def _request(self, row: CampaignRow | None, verb: Literal["pause", "resume", "stop"]) -> None:
+        if row is None or self.dashboard.refuses(verb):
             return
         if row.state not in ("running", "paused"):
-            self.keybar.say(f"! {row.id} is {row.state}: nothing to stop", "warn")
+            self.keybar.say(f"! {row.id} is {row.state}: nothing to {verb}", "warn")
         else:
-            self.dashboard.confirm(Ask(campaign=row.id, verb="stop"))
+            self.dashboard.confirm(ControlRequest(campaign=row.id, verb=verb))

@@ -1,4 +1,4 @@
-"""What all screens share: bars, panes that are moved through, zoom, filter, drawing a snapshot."""
+"""KoptScreen: bars, panes, keys and the drawing of snapshots, shared by all screens."""
 
 from __future__ import annotations
 
@@ -12,14 +12,11 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from kopt_tui.screens.dashboard_app import DashboardApp
+from kopt_tui.screens.pane_layout import WIDE, PaneLayout
 from kopt_tui.snapshot.snapshot import DeviceSnapshot, Focus, Snapshot
 from kopt_tui.widgets import keys
 from kopt_tui.widgets.bars import KeyBar, TopBar
-from kopt_tui.widgets.column import Column
 from kopt_tui.widgets.pane import Pane
-
-WIDE = 110
-"""Columns from which panes stand side by side instead of taking turns."""
 
 
 def bindings(scope: keys.Scope) -> list[BindingType]:
@@ -28,11 +25,7 @@ def bindings(scope: keys.Scope) -> list[BindingType]:
 
 
 class KoptScreen(Screen[None]):
-    """A screen made of panes between the top bar and the key bar.
-
-    The panes of its `deck` take turns on a narrow terminal: the one that had the focus last is the
-    one to see.
-    """
+    """Panes between the top bar and the key bar."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012
     SCOPE: ClassVar[keys.Scope]
@@ -40,29 +33,27 @@ class KoptScreen(Screen[None]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.zoomed = False
-        self.deck: tuple[Pane, ...] = ()
-        self._front: Pane | None = None
+        self.pane_layout = PaneLayout(self)
 
-    # What a kind of screen decides.
+    # What each screen defines.
 
     def body(self) -> Iterable[Widget]:
         """Return the widgets between the bars."""
         raise NotImplementedError
 
     def draw(self, snapshot: Snapshot) -> None:
-        """Give each pane its part of a snapshot."""
+        """Hand each pane its part of a snapshot."""
         raise NotImplementedError
 
-    def wants(self) -> Focus:
-        """Return what the feed has to read for this screen."""
+    def focus_of_feed(self) -> Focus:
+        """Return what the feed must read for this screen."""
         return Focus(campaign=self.dashboard.campaign)
 
-    def wants_devices(self, snapshot: Snapshot) -> bool:
-        """Return whether devices are shown and worth asking."""
+    def shows_devices(self, snapshot: Snapshot) -> bool:
+        """Return whether the screen shows devices, so that they must be queried."""
         return False
 
-    def draw_devices(self, seen: DeviceSnapshot) -> None:
+    def draw_devices(self, devices: DeviceSnapshot) -> None:
         """Show the devices of this machine."""
 
     # Frame.
@@ -76,28 +67,36 @@ class KoptScreen(Screen[None]):
     def keybar(self) -> KeyBar:
         return self.query_one(KeyBar)
 
+    @property
+    def pane(self) -> Pane | None:
+        """Return the pane with the focus."""
+        return self.pane_layout.focused
+
     def compose(self) -> ComposeResult:
         yield TopBar(self.MODE or self.dashboard.current_mode, self.dashboard.session)
         yield from self.body()
         yield KeyBar(keys.hints(self.SCOPE, readonly=self.dashboard.readonly))
 
     def on_mount(self) -> None:
-        for pane in self.deck:
+        for pane in self.pane_layout.deck:
             pane.add_class("deck")
-        self.place_panes()
-        if self.panes:
-            self.panes[0].focus()
+        self._place_panes()
+        if panes := self.pane_layout.panes:
+            panes[0].focus()
 
     def on_screen_resume(self) -> None:
-        self.refocus()
+        self.refocus_feed()
         self.show(self.dashboard.snapshot)
         self.draw_devices(self.dashboard.devices)
 
     def on_resize(self, event: events.Resize) -> None:
-        self.call_after_refresh(self.place_panes)
+        self.call_after_refresh(self._place_panes)
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        self.pane_layout.bring_to_front(event.widget)
 
     def show(self, snapshot: Snapshot) -> None:
-        """Draw a snapshot, if there has been one."""
+        """Draw a snapshot, unless it is the empty one of the start."""
         if not self.is_mounted:
             return
         if snapshot.at or snapshot.problem:
@@ -105,52 +104,20 @@ class KoptScreen(Screen[None]):
             self.keybar.set_problem(snapshot.problem)
         if snapshot.at:
             self.draw(snapshot)
-            self.watch_devices()
+            self._watch_devices()
 
-    def refocus(self) -> None:
+    def refocus_feed(self) -> None:
         """Tell the feed what this screen needs now."""
-        self.dashboard.look_at(self.wants())
+        self.dashboard.look_at(self.focus_of_feed())
 
-    # Panes.
+    def _place_panes(self) -> None:
+        self.pane_layout.place()
+        self._watch_devices()
 
-    @property
-    def panes(self) -> list[Pane]:
-        """Return the panes that can have the focus, in the order of the screen."""
-        found = [pane for pane in self.query(Pane) if pane.can_focus and pane is not self.keybar]
-        return [pane for pane in found if pane not in self.deck] + list(self.deck)
-
-    @property
-    def pane(self) -> Pane | None:
-        """Return the pane with the focus."""
-        return self.focused if isinstance(self.focused, Pane) else None
-
-    def place_panes(self) -> None:
-        """Show the panes that fit: all of a wide screen, one of a deck, or the zoomed one."""
-        deck, narrow = self.deck, self.size.width < WIDE
-        if self._front not in deck:
-            self._front = deck[0] if deck else None
-        for pane in self.panes:
-            if self.zoomed:
-                pane.display = pane is self.pane
-            else:
-                pane.display = not (narrow and pane in deck) or pane is self._front
-            tabs = tuple(other.TITLE for other in deck) if narrow and pane in deck else ()
-            if tabs != pane.tabs:
-                pane.tabs = tabs
-                pane.redraw()
-        for column in self.query(Column):
-            column.display = any(pane.display for pane in column.query(Pane))
-        self.set_class(self.zoomed, "-zoomed")
-        self.watch_devices()
-
-    def watch_devices(self) -> None:
-        """Have devices asked only while they are in sight."""
+    def _watch_devices(self) -> None:
+        """Have devices queried only while they are visible."""
         snapshot = self.dashboard.snapshot
-        self.dashboard.sampler.watch(snapshot.at > 0 and self.wants_devices(snapshot))
-
-    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
-        if isinstance(event.widget, Pane) and event.widget in self.deck:
-            self._front = event.widget
+        self.dashboard.sampler.watch(snapshot.at > 0 and self.shows_devices(snapshot))
 
     # Actions.
 
@@ -167,50 +134,33 @@ class KoptScreen(Screen[None]):
             self.pane.edge(side)
 
     def action_pane(self, step: int) -> None:
-        """Give the focus to the next pane, bringing it to the front of its deck."""
-        panes = self.panes
-        if not panes:
-            return
-        at = panes.index(self.pane) if self.pane in panes else -step
-        target = panes[(at + step) % len(panes)]
-        if target in self.deck:
-            self._front = target
-        if self.zoomed:
-            self.zoomed = False
-        self.place_panes()
-        target.display = True
-        self.set_focus(target)
+        self.pane_layout.focus_next(step)
+        self._watch_devices()
 
     def action_zoom(self) -> None:
-        """Give the pane with the focus the whole screen, or take it back."""
-        self.zoomed = not self.zoomed and self.pane is not None
-        self.place_panes()
+        self.pane_layout.toggle_zoom()
+        self._watch_devices()
 
     def action_filter(self) -> None:
-        """Type a text that rows of the pane must contain."""
+        """Type a text that the rows of the pane must contain."""
         pane = self.pane
         if pane is not None and pane.FILTERS:
-            self.keybar.ask(pane.wanted, pane.set_filter, lambda: self.set_focus(pane))
+            self.keybar.ask(pane.filter, pane.set_filter, lambda: self.set_focus(pane))
         else:
             self.keybar.say("this pane has no rows to filter")
 
     def action_back(self) -> None:
-        """Undo one thing: the filter, the zoom, then the screen."""
+        """Clear the filter, else undo the zoom, else leave the screen."""
         pane = self.pane
-        if pane is not None and pane.wanted:
+        if pane is not None and pane.filter:
             pane.set_filter("")
-        elif self.zoomed:
+        elif self.pane_layout.zoomed:
             self.action_zoom()
-        else:
-            self.leave()
-
-    def leave(self) -> None:
-        """Go to the screen that this one came from."""
-        if len(self.app.screen_stack) > 1:
+        elif len(self.app.screen_stack) > 1:
             self.app.pop_screen()
         elif self.dashboard.current_mode != "campaigns":
             self.dashboard.switch_mode("campaigns")
 
     def on_key(self, event: events.Key) -> None:
-        """A message stays until the next key."""
+        """Clear the message of the bottom line: it stays until the next key."""
         self.keybar.hush()

@@ -1,4 +1,4 @@
-"""Campaign: one campaign live, from its slots to its log."""
+"""The Campaign screen: one campaign live, from its slots to its log."""
 
 from __future__ import annotations
 
@@ -48,50 +48,46 @@ class CampaignScreen(CampaignActions, CandidateActions):
     def body(self) -> Iterable[Widget]:
         self.head = HeadPane()
         self.slots, self.stream = SlotsPane(), StreamPane()
-        self.chart, self.table, self.limits = ChartPane(), ClassesPane(), BottleneckPane()
-        self.device, self.log_pane = DevicePane(), LogPane()
-        self.deck = (self.chart, self.table, self.limits, self.log_pane, self.device)
+        self.chart, self.classes_pane = ChartPane(), ClassesPane()
+        self.bottlenecks, self.device = BottleneckPane(), DevicePane()
+        self.log_pane = LogPane()
+        self.pane_layout.deck = (self.chart, self.classes_pane, self.bottlenecks, self.log_pane,
+                                 self.device)
         return [self.head, Container(
             Column(self.slots, self.stream, self.log_pane, id="main"),
-            Column(self.chart, self.table, self.limits, self.device, id="side"), id="panes")]
+            Column(self.chart, self.classes_pane, self.bottlenecks, self.device, id="side"),
+            id="panes")]
 
     def draw(self, snapshot: Snapshot) -> None:
         view = snapshot.view
         if view is None or view.row.id != self.dashboard.campaign:
             return
-        mine = tuple(one for one in snapshot.waiting if one.campaign == view.row.id)
-        self.head.set_head(view.row, mine)
-        grown = len(view.slots) != len(self.slots.items)
+        self.head.set_head(view.row, self._waiting(snapshot))
         self.slots.set_items(view.slots)
-        if grown:
-            self.slots.refresh(layout=True)
         self.stream.set_items(view.verdicts)
         self.chart.set_points(view.chart)
-        if view.classes != self.table.table:
-            self.table.set_table(view.classes)
-            self.table.refresh(layout=True)
-        self.limits.set_found(view.bottlenecks)
+        if view.classes != self.classes_pane.table:
+            self.classes_pane.set_table(view.classes)
+            self.classes_pane.refresh(layout=True)
+        self.bottlenecks.set_bottlenecks(view.bottlenecks)
         self.log_pane.set_events(view.log)
         self.draw_devices(self.dashboard.devices)
 
-    def draw_devices(self, seen: DeviceSnapshot) -> None:
+    def draw_devices(self, devices: DeviceSnapshot) -> None:
         row = self.chosen_campaign()
-        self.device.set_devices(seen, row.device if row else "")
+        self.device.set_devices(devices, row.device if row else "")
 
-    def wants_devices(self, snapshot: Snapshot) -> bool:
+    def shows_devices(self, snapshot: Snapshot) -> bool:
         view = snapshot.view
         return self.device.display and view is not None and (
-            view.row.engine.word == "alive" or not self.device.seen.devices)
+            view.row.engine.word == "alive" or not self.device.devices.devices)
 
     def action_open(self) -> None:
-        if self.pane is self.slots and self.slots.current:
-            name = self.slots.current.candidate
-        else:
-            name = self.stream.current.candidate if self.stream.current else ""
+        name = self._candidate_under_cursor()
         if name:
             self.dashboard.open_candidate(self.dashboard.campaign, name)
         else:
-            self.keybar.say("no candidate here yet")
+            self.keybar.say("this line has no candidate yet")
 
     def on_list_pane_opened(self) -> None:
         self.action_open()
@@ -100,12 +96,19 @@ class CampaignScreen(CampaignActions, CandidateActions):
         return self.dashboard.snapshot.row(self.dashboard.campaign)
 
     def chosen_candidate(self) -> tuple[str, WaitingRow | None]:
-        """The candidate under the cursor if it waits, else the only one that does."""
-        campaign = self.dashboard.campaign
-        mine = [row for row in self.dashboard.snapshot.waiting if row.campaign == campaign]
-        line = self.slots.current if self.pane is self.slots else self.stream.current
-        name = line.candidate if line else ""
-        chosen = next((one for one in mine if one.candidate == name), None)
-        if chosen is None and len(mine) == 1:
-            return mine[0].candidate, mine[0]
+        """Return the candidate under the cursor if it waits, else the only one that does."""
+        waiting = self._waiting(self.dashboard.snapshot)
+        name = self._candidate_under_cursor()
+        chosen = next((row for row in waiting if row.candidate == name), None)
+        if chosen is None and len(waiting) == 1:
+            return waiting[0].candidate, waiting[0]
         return name, chosen
+
+    def _candidate_under_cursor(self) -> str:
+        if self.pane is self.slots and self.slots.current:
+            return self.slots.current.candidate
+        return self.stream.current.candidate if self.stream.current else ""
+
+    def _waiting(self, snapshot: Snapshot) -> tuple[WaitingRow, ...]:
+        return tuple(row for row in snapshot.waiting
+                     if row.campaign == self.dashboard.campaign)

@@ -1,4 +1,4 @@
-"""Campaigns: one line per campaign, and what is known about the one under the cursor."""
+"""The Campaigns screen: one line per campaign, and facts about the one under the cursor."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CampaignsScreen.-narrow ChartPane { display: none; }
 CampaignsScreen.-wide CampaignTable { height: auto; min-height: 6; max-height: 45%; }
 CampaignsScreen.-wide #below { height: 1fr; }
 """
-"""Part of the app's own, so that the first paint parses one sheet."""
+"""Part of the app's own style sheet, so that the first paint parses only one."""
 
 
 class CampaignTable(ListPane[CampaignRow]):
@@ -39,6 +39,7 @@ class CampaignTable(ListPane[CampaignRow]):
         return item.id
 
     def _columns(self, width: int) -> dict[str, int]:
+        """Return the columns and their widths in cells."""
         if width < 108:
             return {"state": 10, "target": 13, "device": 7, "round": 6, "best": 18, "asks": 4,
                     "last": 6, "trend": max(0, width - 71)}
@@ -54,7 +55,7 @@ class CampaignTable(ListPane[CampaignRow]):
     def row(self, item: CampaignRow, width: int) -> Line:
         sizes = self._columns(width)
         texts = {
-            "state": phrases.signed(item.said),
+            "state": phrases.signed(item.status),
             "campaign": item.id,
             "target": f"{item.target} {item.lang}",
             "device": item.device,
@@ -64,7 +65,7 @@ class CampaignTable(ListPane[CampaignRow]):
             "last": phrases.moment(item.updated_at, self.now),
             "trend": phrases.spark(item.trend, min(20, sizes["trend"])),
         }
-        tones = {"state": phrases.tone(item.said), "best": "bold", "asks": "accent bold",
+        tones = {"state": phrases.tone(item.status), "best": "bold", "asks": "accent bold",
                  "last": "dim", "trend": "info"}
         return tuple((fit(texts[name], size) + " ", tones.get(name, "plain"))
                      for name, size in sizes.items() if size)
@@ -85,24 +86,22 @@ class CampaignsScreen(CampaignActions):
         return [self.table, Horizontal(self.about, self.chart, id="below")]
 
     def draw(self, snapshot: Snapshot) -> None:
-        self.table.say_empty("no campaigns yet: `kopt demo` runs one, `kopt new` begins your own")
+        self.table.set_empty_text(
+            "no campaigns yet: `kopt demo` runs one, `kopt new` starts your own")
         self.table.now = snapshot.at
-        grown = len(snapshot.campaigns) != len(self.table.items)
         self.table.set_items(snapshot.campaigns)
-        if grown:
-            self.table.refresh(layout=True)
         view = snapshot.view
         row = self.table.current
         self.about.set_row(row)
         self.chart.set_points(view.chart if view and row and view.row.id == row.id else ())
 
-    def wants(self) -> Focus:
+    def focus_of_feed(self) -> Focus:
         row = self.table.current if self.is_mounted else None
         return Focus(campaign=row.id if row else self.dashboard.campaign)
 
     def on_list_pane_moved(self) -> None:
         self.about.set_row(self.table.current)
-        self.refocus()
+        self.refocus_feed()
 
     def on_list_pane_opened(self) -> None:
         self.action_open()

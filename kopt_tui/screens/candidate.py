@@ -1,4 +1,4 @@
-"""Candidate: what it claims, what was measured, what was found in it, and its patch."""
+"""The Candidate screen: what it claims, what was measured, the audit, and its patch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class CandidateScreen(CandidateActions):
     """
 
     class Highlighted(Message):
-        """The patch was highlighted by a thread."""
+        """A thread has highlighted the patch."""
 
         def __init__(self, code: list[Line], note: str) -> None:
             super().__init__()
@@ -48,7 +48,7 @@ class CandidateScreen(CandidateActions):
         self.facts, self.patch = CandidatePane(), PatchPane()
         return [Container(Column(self.facts), Column(self.patch, id="side"), id="panes")]
 
-    def wants(self) -> Focus:
+    def focus_of_feed(self) -> Focus:
         return Focus(campaign=self.campaign, candidate=self.candidate)
 
     def draw(self, snapshot: Snapshot) -> None:
@@ -72,5 +72,5 @@ class CandidateScreen(CandidateActions):
 
     def chosen_candidate(self) -> tuple[str, WaitingRow | None]:
         view = self.dashboard.snapshot.candidate
-        mine = view is not None and view.campaign == self.campaign
-        return self.candidate, view.waiting if view and mine else None
+        shown = view is not None and view.campaign == self.campaign
+        return self.candidate, view.waiting if view and shown else None

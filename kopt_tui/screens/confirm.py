@@ -1,6 +1,6 @@
-"""The dialog before an engine is asked: names what it is about, rests on the safe answer.
+"""The dialog before a request is sent: it names its object and rests on the safe answer.
 
-Enter alone never does it: the focus has to be moved to the other answer first.
+Enter alone never sends anything: the focus must first be moved to the other answer.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from kopt_tui.widgets.tones import Line, Span
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What a dialog asks: facts as name and text, the safe answer and the other one.
+    """A question with its facts (name, text), the safe answer, and the one that acts.
 
-    `over` looks at a snapshot and says why the question has no object any more, "" while it has.
+    `expired` returns why the question no longer applies at a snapshot, "" while it does.
     """
 
     title: str
     facts: tuple[tuple[str, str], ...]
     safe: str
     act: str
-    over: Callable[[Snapshot], str] = lambda _: ""
+    expired: Callable[[Snapshot], str] = lambda _: ""
 
 
 class QuestionPane(Pane):
@@ -40,8 +40,8 @@ class QuestionPane(Pane):
     def __init__(self, question: Question) -> None:
         super().__init__()
         self.question = question
-        self.acting = False
-        self.over = ""
+        self.acts = False
+        self.expired = ""
 
     def compose_lines(self, width: int) -> list[Line]:
         lines: list[Line] = [((self.question.title, "bold"),), ()]
@@ -49,12 +49,12 @@ class QuestionPane(Pane):
             first, *rest = textwrap.wrap(text, max(20, width - 12))[:4] or [""]
             lines.append(((f"{name:<11} ", "dim"), (first, "plain")))
             lines += [((" " * 12 + more, "plain"),) for more in rest]
-        if self.over:
-            return [*lines, (), ((f"! {self.over}", "warn bold"),), (),
+        if self.expired:
+            return [*lines, (), ((f"! {self.expired}", "warn bold"),), (),
                     (("▸ ", "bold"), (" Close ", "reverse bold"))]
-        return [*lines, (), (*_answer(self.question.safe, not self.acting), ("    ", "plain"),
-                             *_answer(self.question.act, self.acting)),
-                ((" ←→ choose   enter answers   esc leaves everything as it is", "dim"),)]
+        return [*lines, (), (*_answer(self.question.safe, not self.acts), ("    ", "plain"),
+                             *_answer(self.question.act, self.acts)),
+                ((" ←→ choose   enter answers   esc changes nothing", "dim"),)]
 
 
 def _answer(text: str, chosen: bool) -> tuple[Span, ...]:
@@ -63,7 +63,7 @@ def _answer(text: str, chosen: bool) -> tuple[Span, ...]:
 
 
 class ConfirmScreen(ModalScreen[bool]):
-    """Dismisses with True only for the answer that acts, chosen and then confirmed."""
+    """Dismisses with True only if the answer that acts was chosen and then confirmed."""
 
     BINDINGS = [  # noqa: RUF012
         Binding("escape,q,ctrl+c", "answer(False)", show=False),
@@ -81,25 +81,26 @@ class ConfirmScreen(ModalScreen[bool]):
 
     def __init__(self, question: Question) -> None:
         super().__init__()
-        self.text = QuestionPane(question)
+        self.question_pane = QuestionPane(question)
 
     def compose(self) -> ComposeResult:
-        yield Container(self.text, id="dialog")
+        yield Container(self.question_pane, id="dialog")
 
     def on_mount(self) -> None:
-        self.text.focus()
+        self.question_pane.focus()
 
     def show(self, snapshot: Snapshot) -> None:
-        """Notice that the question has lost its object while it was being read."""
-        over = self.text.question.over(snapshot)
-        if over and not self.text.over:
-            self.text.over, self.text.acting = over, False
-            self.text.refresh(layout=True)
-            self.text.redraw()
+        """Expire the question if the journal has moved on while it was read."""
+        pane = self.question_pane
+        expired = pane.question.expired(snapshot)
+        if expired and not pane.expired:
+            pane.expired, pane.acts = expired, False
+            pane.refresh(layout=True)
+            pane.redraw()
 
-    def action_choose(self, acting: bool) -> None:
-        self.text.acting = acting and not self.text.over
-        self.text.redraw()
+    def action_choose(self, acts: bool) -> None:
+        self.question_pane.acts = acts and not self.question_pane.expired
+        self.question_pane.redraw()
 
     def action_answer(self, entered: bool) -> None:
-        self.dismiss(entered and self.text.acting and not self.text.over)
+        self.dismiss(entered and self.question_pane.acts and not self.question_pane.expired)

@@ -1,10 +1,10 @@
-"""What a screen needs from the app: the shared state, ways to other screens, and requests."""
+"""What screens and the app need of each other, stated as protocols."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from kopt_tui.control import Ask
+from kopt_tui.control import ControlRequest
 from kopt_tui.snapshot.device_sampler import Sampler
 from kopt_tui.snapshot.snapshot import DeviceSnapshot, Focus, Snapshot, WaitingRow
 
@@ -27,4 +27,11 @@ class DashboardApp(Protocol):
     def open_campaign(self, campaign: str) -> None: ...
     def open_candidate(self, campaign: str, candidate: str) -> None: ...
     def refuses(self, verb: str) -> bool: ...
-    def confirm(self, ask: Ask, waiting: WaitingRow | None = None) -> None: ...
+    def confirm(self, request: ControlRequest, waiting: WaitingRow | None = None) -> None: ...
+
+
+@runtime_checkable
+class ShowsSnapshots(Protocol):
+    """A screen or dialog that follows the journal while it is in front."""
+
+    def show(self, snapshot: Snapshot) -> None: ...

@@ -1,4 +1,4 @@
-"""GPUs: every device of this machine, who computes on it, and which one went silent."""
+"""The GPUs screen: every device of this machine, who uses it, and which does not answer."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ class GpusScreen(KoptScreen):
 
     def body(self) -> Iterable[Widget]:
         self.table, self.facts = DeviceTable(), DevicePane()
-        self.facts.can_focus, self.facts.whole = False, True
+        self.facts.can_focus, self.facts.one_fact_per_line = False, True
         return [self.table, self.facts]
 
     def draw(self, snapshot: Snapshot) -> None:
-        """Devices come from the sampler, not from the journal."""
+        """Draw nothing: devices come from the sampler, not from the journal."""
 
-    def wants_devices(self, snapshot: Snapshot) -> bool:
+    def shows_devices(self, snapshot: Snapshot) -> bool:
         return True
 
-    def draw_devices(self, seen: DeviceSnapshot) -> None:
-        self.table.note = seen.problem
-        self.table.set_items(seen.devices)
+    def draw_devices(self, devices: DeviceSnapshot) -> None:
+        self.table.note = devices.problem
+        self.table.set_items(devices.devices)
         self.table.redraw()
         row = self.table.current
-        self.facts.set_devices(seen, row.id if row else "")
+        self.facts.set_devices(devices, row.id if row else "")
 
     def on_list_pane_moved(self) -> None:
         self.draw_devices(self.dashboard.devices)

@@ -1,4 +1,4 @@
-"""Help: every key from the one table, searched by typing."""
+"""The help over any screen: all keys, searched by typing."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ SIGNS: tuple[tuple[str, str], ...] = (
 
 
 class HelpPane(Pane):
-    """Keys whose name or meaning contains what was typed; those of this screen come first."""
+    """The keys whose name or help contains the typed text; those of this screen come first."""
 
     TITLE = "keys"
 
     def __init__(self, scope: keys.Scope) -> None:
         super().__init__()
         self.scope = scope
-        self.wanted = ""
 
-    def found(self) -> list[keys.Key]:
-        """Return the keys that match, those that count here first."""
-        wanted = self.wanted.casefold()
+    def matching(self) -> list[keys.Key]:
+        """Return the keys that match the typed text, those of this screen first."""
+        wanted = self.filter.casefold()
         matching = [key for key in keys.KEYS
                     if wanted in f"{keys.named(key.keys)} {key.label} {key.help}".casefold()]
         return sorted(matching, key=lambda key: not self._here(key))
@@ -39,25 +38,25 @@ class HelpPane(Pane):
         return self.scope in key.scopes or "app" in key.scopes
 
     def title_note(self) -> str:
-        return f"/{self.wanted}" if self.wanted else "type to search, esc closes"
+        return f"/{self.filter}" if self.filter else "type to search, esc closes"
 
     def compose_lines(self, width: int) -> list[Line]:
         lines: list[Line] = []
-        for key in self.found():
+        for key in self.matching():
             here = self._here(key)
             place = "" if here else f"  ({', '.join(key.scopes)})"
             lines.append(((f" {fit(keys.named(key.keys), 16)} ", "bold info" if here else "dim"),
                           (f"{key.help}{place}", "plain" if here else "dim")))
         if not lines:
-            return [((" no key does that", "dim"),)]
-        if not self.wanted:
-            signs = tuple(part for text, tone in SIGNS for part in ((f" {text} ", tone),))
+            return [((" no key matches", "dim"),)]
+        if not self.filter:
+            signs = tuple((f" {text} ", tone) for text, tone in SIGNS)
             lines += [(), ((" verdicts ", "dim"), *signs)]
         return lines
 
 
 class HelpScreen(ModalScreen[None]):
-    """The table of keys over whatever screen asked for it."""
+    """The table of keys over the screen that opened it."""
 
     BINDINGS = [  # noqa: RUF012
         Binding("down", "move(1)", show=False), Binding("up", "move(-1)", show=False),
@@ -71,29 +70,29 @@ class HelpScreen(ModalScreen[None]):
 
     def __init__(self, scope: keys.Scope) -> None:
         super().__init__()
-        self.text = HelpPane(scope)
+        self.keys_pane = HelpPane(scope)
 
     def compose(self) -> ComposeResult:
-        yield Container(self.text, id="help")
+        yield Container(self.keys_pane, id="help")
 
     def on_mount(self) -> None:
-        self.text.focus()
+        self.keys_pane.focus()
 
     def action_move(self, step: int) -> None:
-        self.text.move(step)
+        self.keys_pane.move(step)
 
     def on_key(self, event: events.Key) -> None:
-        """Type to search; escape clears, then closes."""
+        """Type to search; escape clears the text, then closes the help."""
         if event.key in ("escape", "ctrl+c") or (event.key == "question_mark"
-                                                 and not self.text.wanted):
+                                                 and not self.keys_pane.filter):
             event.stop()
-            if event.key == "escape" and self.text.wanted:
-                self.text.wanted = ""
-                self.text.redraw()
+            if event.key == "escape" and self.keys_pane.filter:
+                self.keys_pane.filter = ""
+                self.keys_pane.redraw()
             else:
                 self.dismiss()
         elif event.is_printable or event.key in ("backspace", "ctrl+u"):
             event.stop()
-            self.text.wanted = edited(self.text.wanted, event)
-            self.text.top = 0
-            self.text.redraw()
+            self.keys_pane.filter = edited(self.keys_pane.filter, event)
+            self.keys_pane.top = 0
+            self.keys_pane.redraw()

@@ -1,4 +1,4 @@
-"""Report: the campaign as `kopt report` writes it, made anew once a round."""
+"""The Report screen: the report that `kopt report` prints, written again after every round."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kopt_tui.widgets.report_pane import ReportPane
 
 
 class ReportScreen(KoptScreen):
-    """One pane with the whole report."""
+    """One pane with the report."""
 
     SCOPE: ClassVar[Scope] = "report"
     MODE = "report"
@@ -28,5 +28,5 @@ class ReportScreen(KoptScreen):
         if snapshot.report:
             self.report.set_text(snapshot.report, self.dashboard.campaign)
 
-    def wants(self) -> Focus:
+    def focus_of_feed(self) -> Focus:
         return Focus(campaign=self.dashboard.campaign, report=True)

@@ -1,4 +1,4 @@
-"""Review: the candidates of all campaigns that wait for a person."""
+"""The Review screen: the candidates of all campaigns that wait for approval."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class WaitingTable(ListPane[WaitingRow]):
     """One line per waiting candidate."""
 
     TITLE = "waiting for you"
-    EMPTY = "nothing waits for approval"
+    EMPTY = "no candidate waits for approval"
 
     def key(self, item: WaitingRow) -> str:
         return f"{item.campaign}/{item.candidate}"
@@ -37,7 +37,7 @@ class WaitingTable(ListPane[WaitingRow]):
 
 
 class ReviewScreen(CandidateActions):
-    """The list, and what is known about the candidate under the cursor."""
+    """The list, and the facts of the candidate under the cursor."""
 
     SCOPE: ClassVar[Scope] = "review"
     MODE = "review"
@@ -49,23 +49,20 @@ class ReviewScreen(CandidateActions):
         return [self.table, self.facts]
 
     def draw(self, snapshot: Snapshot) -> None:
-        grown = len(snapshot.waiting) != len(self.table.items)
         self.table.set_items(snapshot.waiting)
-        if grown:
-            self.table.refresh(layout=True)
         view, row = snapshot.candidate, self.table.current
         self.facts.display = row is not None
         if view and row and view.candidate and view.candidate.id == row.candidate:
             self.facts.set_view(view)
         elif row is not None:
-            self.refocus()
+            self.refocus_feed()
 
-    def wants(self) -> Focus:
+    def focus_of_feed(self) -> Focus:
         row = self.table.current if self.is_mounted else None
         return Focus(row.campaign, row.candidate) if row else Focus(self.dashboard.campaign)
 
     def on_list_pane_moved(self) -> None:
-        self.refocus()
+        self.refocus_feed()
 
     def on_list_pane_opened(self) -> None:
         self.action_open()

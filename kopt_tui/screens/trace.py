@@ -1,4 +1,4 @@
-"""Trace: what limits the best kernel of a campaign, whole."""
+"""The Trace screen: what limits the best kernel of a campaign, with unclipped texts."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from kopt_tui.widgets.keys import Scope
 
 
 class TraceScreen(KoptScreen):
-    """Bottlenecks with their advice, each text in full."""
+    """The bottlenecks and their advice."""
 
     SCOPE: ClassVar[Scope] = "trace"
     MODE = "trace"
     BINDINGS = bindings(SCOPE)
 
     def body(self) -> Iterable[Widget]:
-        self.head, self.limits = HeadPane(), BottleneckPane()
-        self.limits.whole = True
-        return [self.head, self.limits]
+        self.head, self.bottlenecks = HeadPane(), BottleneckPane()
+        self.bottlenecks.wraps = True
+        return [self.head, self.bottlenecks]
 
     def draw(self, snapshot: Snapshot) -> None:
         view = snapshot.view
         if view is not None and view.row.id == self.dashboard.campaign:
             self.head.set_head(view.row, ())
-            self.limits.set_found(view.bottlenecks)
+            self.bottlenecks.set_bottlenecks(view.bottlenecks)

@@ -1,4 +1,4 @@
-"""What the builder of snapshots remembers, and what it does to every text before it is shown."""
+"""A cache for parts of snapshots, and the removal of control characters from every text."""
 
 from __future__ import annotations
 
@@ -18,31 +18,33 @@ Value = TypeVar("Value")
 
 
 class SnapshotCache:
-    """Values made once by key, the oldest forgotten first."""
+    """Values computed once per key; the least recently used are dropped."""
 
     def __init__(self, size: int = 600) -> None:
         self._size = size
-        self._kept: OrderedDict[tuple[str, ...], object] = OrderedDict()
+        self._values: OrderedDict[tuple[str, ...], object] = OrderedDict()
 
-    def once(self, key: tuple[str, ...], make: Callable[[], Value]) -> Value:
-        """Return what was made for a key before, or make it."""
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            return self._kept[key]  # type: ignore[return-value]
-        made = make()
-        self._kept[key] = made
-        while len(self._kept) > self._size:
-            self._kept.popitem(last=False)
-        return made
+    def once(self, key: tuple[str, ...], compute: Callable[[], Value]) -> Value:
+        """Return the cached value of a key, computing it the first time."""
+        if key in self._values:
+            self._values.move_to_end(key)
+            return self._values[key]  # type: ignore[return-value]
+        value = compute()
+        self._values[key] = value
+        while len(self._values) > self._size:
+            self._values.popitem(last=False)
+        return value
 
-    def body(self, row: VerdictRow) -> Verdict | None:
-        """Return the harness's answer in a recorded verdict, None if it cannot be read."""
-        return self.once(("body", row.campaign, str(row.id)),
-                         lambda: harmless(row.decode_or_none()))
+    def verdict(self, row: VerdictRow) -> Verdict | None:
+        """Return a recorded verdict with harmless texts, None if it cannot be read."""
+        def decode() -> Verdict | None:
+            verdict = row.decode_or_none()
+            return None if verdict is None else harmless(verdict)
+        return self.once(("verdict", row.campaign, str(row.id)), decode)
 
 
 def harmless(value: Value) -> Value:
-    """Return a record with every text in it stripped of control characters, on one line."""
+    """Return a record with control characters and line breaks removed from every text in it."""
     if isinstance(value, str):
         return phrases.clean(value)  # type: ignore[return-value]
     if isinstance(value, tuple):
@@ -58,6 +60,6 @@ def harmless(value: Value) -> Value:
 
 
 def harmless_lines(data: bytes) -> str:
-    """Return a file's bytes as text whose lines are clipped and stripped of control characters."""
+    """Return a file's bytes as text: lines are kept and clipped, control characters removed."""
     return "\n".join(plain(line.expandtabs(4), 1000)
                      for line in data.decode("utf-8", "replace").split("\n"))

@@ -1,4 +1,4 @@
-"""From the journal to what is known about one candidate, its patch included."""
+"""Reads everything that the journal and the patch file say of one candidate."""
 
 from __future__ import annotations
 
@@ -16,34 +16,49 @@ VERDICTS = 20
 RECENT = 500
 
 
-def candidate_view(reader: Reader, memory: SnapshotCache, workspace: Path, campaign: str,
+def candidate_view(reader: Reader, cache: SnapshotCache, workspace: Path, campaign: str,
                    candidate: str, waiting: tuple[WaitingRow, ...]) -> CandidateView:
-    """Return everything that is known about a candidate, named by the start of its id."""
+    """Return the view that the dashboard draws, of a candidate named by the start of its id."""
     try:
-        one = reader.candidate(candidate, campaign)
+        row = reader.candidate(candidate, campaign)
     except InputError as error:
         return CandidateView(campaign=campaign, candidate=None, missing=str(error))
-    text, note = memory.once(("patch", one.patch_sha256, one.patch_path),
-                             lambda: _patch(reader, workspace, one))
-    decisions = [d for d in reader.decisions(campaign, limit=RECENT) if d.candidate == one.id]
+    patch, note = cache.once(("patch", row.patch_sha256, row.patch_path),
+                             lambda: _patch(reader, workspace, row))
+    decisions = [decision for decision in reader.decisions(campaign, limit=RECENT)
+                 if decision.candidate == row.id]
     if not decisions:
-        decisions = memory.once(("history", campaign, one.id, one.state), lambda: [
-            d for d in reader.decisions(campaign) if d.candidate == one.id])
+        decisions = cache.once(("history", campaign, row.id, row.state), lambda: [
+            decision for decision in reader.decisions(campaign) if decision.candidate == row.id])
     return CandidateView(
-        campaign=campaign, candidate=harmless(one), patch=text, patch_note=note,
-        verdicts=tuple(JudgedVerdict(v.id, v.purpose, v.at, memory.body(v))
-                       for v in reader.verdicts(campaign, candidate=one.id, limit=VERDICTS)),
+        campaign=campaign, candidate=harmless(row), patch=patch, patch_note=note,
+        verdicts=tuple(JudgedVerdict(verdict.id, verdict.purpose, verdict.at,
+                                     verdict.incumbent_tree, cache.verdict(verdict))
+                       for verdict in reader.verdicts(campaign, candidate=row.id, limit=VERDICTS)),
         decisions=tuple(map(harmless, decisions)),
-        controls=tuple(harmless(c) for c in reader.controls(campaign) if c.candidate == one.id),
-        waiting=next((w for w in waiting
-                      if w.candidate == one.id and w.campaign == campaign), None),
+        controls=tuple(harmless(control) for control in reader.controls(campaign)
+                       if control.candidate == row.id),
+        waiting=next((entry for entry in waiting
+                      if entry.candidate == row.id and entry.campaign == campaign), None),
     )
 
 
-def _patch(reader: Reader, workspace: Path, one: Candidate) -> tuple[str, str]:
-    """Return the patch as text, and why it is not whole or not there."""
-    campaign = reader.campaign(one.campaign)
-    path = workspace / (campaign.path if campaign else one.campaign) / one.patch_path
+def whole_view(reader: Reader, candidate: Candidate) -> CandidateView:
+    """Return the view that `kopt show` prints: all verdicts and decisions, as recorded."""
+    verdicts = reader.verdicts(candidate.campaign, candidate=candidate.id)
+    return CandidateView(
+        campaign=candidate.campaign, candidate=candidate,
+        verdicts=tuple(JudgedVerdict(verdict.id, verdict.purpose, verdict.at,
+                                     verdict.incumbent_tree, verdict.decode_or_none())
+                       for verdict in verdicts),
+        decisions=tuple(decision for decision in reader.decisions(candidate.campaign)
+                        if decision.candidate == candidate.id))
+
+
+def _patch(reader: Reader, workspace: Path, candidate: Candidate) -> tuple[str, str]:
+    """Return the patch as text, and why it is incomplete or absent."""
+    campaign = reader.campaign(candidate.campaign)
+    path = workspace / (campaign.path if campaign else candidate.campaign) / candidate.patch_path
     try:
         with path.open("rb") as file:
             data = file.read(PATCH_BYTES + 1)
@@ -51,6 +66,6 @@ def _patch(reader: Reader, workspace: Path, one: Candidate) -> tuple[str, str]:
         return "", f"the patch cannot be read: {error.strerror}: {path}"
     if len(data) > PATCH_BYTES:
         return harmless_lines(data[:PATCH_BYTES]), f"first {PATCH_BYTES // 1024} KiB of {path}"
-    if hashlib.sha256(data).hexdigest() != one.patch_sha256:
-        return harmless_lines(data), "the file's hash is not the recorded one: it was changed"
+    if hashlib.sha256(data).hexdigest() != candidate.patch_sha256:
+        return harmless_lines(data), "the file was changed: its hash is not the recorded one"
     return harmless_lines(data), ""

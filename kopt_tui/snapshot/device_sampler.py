@@ -1,4 +1,4 @@
-"""The thread that asks the machine's devices how they are, while a screen shows them."""
+"""The thread that queries the state of the devices while a screen shows them."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from harness.errors import KoptError
+from harness.formats.quantities import GIB
 from harness.formats.text import plain
 from kopt_tui.snapshot.snapshot import DeviceLine, DeviceSnapshot
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # for start-up time
     from harness.devices.device import Device, DeviceState
 
 SAMPLE_S = 2.0
-GIB = 1 << 30
 
 
 class Sampler(threading.Thread):
-    """Posts the devices' states when what a person would read of them has changed.
+    """Posts the devices when the text that a person reads of them has changed.
 
-    Every question is bounded in time by `harness.devices.inventory`; a card that went silent keeps
-    its last good values. Nothing is asked while nobody looks.
+    `harness.devices.inventory` limits the time of every query; a card that stops answering keeps
+    its last values. Nothing is queried while no screen shows devices.
     """
 
     def __init__(self, post: Callable[[DeviceSnapshot], None], *,
@@ -33,14 +33,14 @@ class Sampler(threading.Thread):
         self._ended = threading.Event()
 
     def watch(self, watched: bool) -> None:
-        """Say whether a screen shows devices now."""
+        """Set whether a screen shows devices now."""
         if watched:
             self._watched.set()
         else:
             self._watched.clear()
 
     def stop(self) -> None:
-        """End the thread after the question it is asking."""
+        """End the thread after its current query."""
         self._ended.set()
         self._watched.set()
 
@@ -48,16 +48,14 @@ class Sampler(threading.Thread):
         self._watched.wait()
         if self._ended.is_set():
             return
-        from harness.devices import (
-            inventory,  # drivers are looked for only when someone wants to know
-        )
+        from harness.devices import inventory  # loads drivers, so only when a screen needs it
 
         last: DeviceSnapshot | None = None
-        listed, problems = inventory.survey()
+        devices, problems = inventory.survey()
         while not self._ended.is_set():
             try:
-                found = tuple(map(device_line, listed, inventory.states(listed)))
-                fresh = DeviceSnapshot(found, "; ".join(plain(one, 200) for one in problems))
+                lines = tuple(map(device_line, devices, inventory.states(devices)))
+                fresh = DeviceSnapshot(lines, "; ".join(plain(text, 200) for text in problems))
             except KoptError as error:
                 fresh = DeviceSnapshot(last.devices if last else (), plain(str(error), 200))
             if fresh != last:
@@ -68,7 +66,7 @@ class Sampler(threading.Thread):
 
 
 def device_line(device: Device, state: DeviceState) -> DeviceLine:
-    """Return what a person reads of a device, in steps coarse enough to be quiet."""
+    """Return a device in words; numbers are rounded, so that noise causes no repaint."""
     facts = [
         ("use", _step(state.utilization_pct, 5, "%")),
         ("memory", _memory(state)),
@@ -87,8 +85,8 @@ def device_line(device: Device, state: DeviceState) -> DeviceLine:
 
 
 def _owner(device: Device, state: DeviceState) -> str:
-    """Return who computes on a device: kopt's lock first, then what the driver lists."""
-    from harness.isolation.device_lock import holder
+    """Return who uses a device: the holder of kopt's lock, else the processes of the driver."""
+    from harness.isolation.device_lock import holder  # start-up time
 
     try:
         pid = holder(device.lock_name)
@@ -114,5 +112,5 @@ def _of(value: float | None, most: float | None, step: int, unit: str) -> str:
 def _memory(state: DeviceState) -> str:
     if state.memory_used is None:
         return ""
-    whole = f" of {state.memory_total / GIB:.0f}" if state.memory_total else ""
-    return f"{state.memory_used / GIB:.1f}{whole} GiB"
+    total = f" of {state.memory_total / GIB:.0f}" if state.memory_total else ""
+    return f"{state.memory_used / GIB:.1f}{total} GiB"

@@ -1,7 +1,7 @@
-"""What a screen shows at one moment of the journal: immutable, display-ready, free of markup.
+"""What a screen shows at one moment: immutable rows, ready to draw, without markup.
 
-Times are seconds since the epoch. Texts that workers wrote are data: they were stripped of control
-characters when the snapshot was built and are never read as markup.
+Times are seconds since the epoch. Texts written by workers were stripped of control characters
+when the snapshot was built, and are never read as markup.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ EngineWord = Literal["alive", "none", "lost"]
 
 
 class Speedup(msgspec.Struct, frozen=True):
-    """A ratio of latencies, above 1 faster, with the bounds of its interval if there is one."""
+    """A ratio of latencies, above 1 is faster, with the bounds of its interval if it has one."""
 
     value: float
     low: float | None = None
@@ -25,7 +25,7 @@ class Speedup(msgspec.Struct, frozen=True):
 
 
 class EngineState(msgspec.Struct, frozen=True, kw_only=True):
-    """Who works on a campaign: `lost` is a lease whose owner no longer answers."""
+    """The process that runs a campaign; `lost` means that it holds the lease but is gone."""
 
     word: EngineWord = "none"
     host: str = ""
@@ -55,8 +55,8 @@ class CampaignRow(msgspec.Struct, frozen=True, kw_only=True):
     engine: EngineState = EngineState()
 
     @property
-    def said(self) -> str:
-        """Return the state in a word, "lost" for one that should run but has no engine."""
+    def status(self) -> str:
+        """Return the state in a word, "lost" for a running campaign whose engine is gone."""
         return "lost" if self.state == "running" and self.engine.word != "alive" else self.state
 
 
@@ -76,7 +76,7 @@ class SlotLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the verdict stream: a verdict with the newest decision on it, or a decision."""
+    """One line of the verdict stream: a verdict with its newest decision, or a decision alone."""
 
     key: str
     at: float
@@ -91,7 +91,7 @@ class StreamLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RoundPoint(msgspec.Struct, frozen=True):
-    """Best of the campaign after a round, against the baseline; round 0 is the baseline."""
+    """Best speedup against the baseline after a round; round 0 is the baseline itself."""
 
     round: int
     best: float
@@ -99,7 +99,7 @@ class RoundPoint(msgspec.Struct, frozen=True):
 
 
 class ClassTable(msgspec.Struct, frozen=True):
-    """Config classes of one verdict and which verdict it is."""
+    """The config classes of one verdict, and which verdict it is."""
 
     title: str
     rows: tuple[Row, ...]
@@ -115,7 +115,7 @@ class LogLine(msgspec.Struct, frozen=True):
 
 
 class WaitingRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate that waits for a person, with what an approval must expect."""
+    """A candidate that waits for approval, with what the approval must state as expected."""
 
     campaign: str
     candidate: str
@@ -143,16 +143,20 @@ class CampaignView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JudgedVerdict(msgspec.Struct, frozen=True):
-    """A recorded verdict of a candidate and the harness's full answer, if it could be read."""
+    """A recorded verdict; `verdict` is None where this version of kopt cannot read it."""
 
     id: int
     purpose: str
     at: float
+    incumbent_tree: str
     verdict: Verdict | None
 
 
 class CandidateView(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything of one candidate: `missing` says why there is none, `patch_note` why no patch."""
+    """Everything known of one candidate, for its screen and for `kopt show`.
+
+    `missing` says why there is no candidate, `patch_note` why the patch is absent or incomplete.
+    """
 
     campaign: str
     candidate: Candidate | None
@@ -166,9 +170,9 @@ class CandidateView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The journal at event `seq`, as far as the screen in front wants to see it.
+    """The journal at event `seq`, in the detail that the screen in front needs.
 
-    `problem` is why the journal could not be read; what is shown then is the last good state.
+    `problem` says why the journal could not be read; the rest is then the last good state.
     """
 
     seq: int = 0
@@ -182,17 +186,17 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
     def same_picture(self, other: Snapshot | None) -> bool:
-        """Return whether nothing that a screen draws differs from another snapshot."""
+        """Return whether a screen would draw both snapshots alike."""
         return other is not None and self == msgspec.structs.replace(
             other, seq=self.seq, at=self.at)
 
     def row(self, campaign: str) -> CampaignRow | None:
-        """Return the line of one campaign."""
+        """Return the row of one campaign."""
         return next((row for row in self.campaigns if row.id == campaign), None)
 
 
 class DeviceLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One device as it was last seen; `silent_since` is set when it stopped answering."""
+    """One device; `silent_since` is set when it stopped answering, its facts are then the last."""
 
     id: str
     name: str
@@ -204,16 +208,16 @@ class DeviceLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceSnapshot(msgspec.Struct, frozen=True):
-    """All devices of this machine; `problem` is why there is no list."""
+    """All devices of this machine; `problem` says why the list is incomplete."""
 
     devices: tuple[DeviceLine, ...] = ()
     problem: str = ""
 
 
 class Focus(msgspec.Struct, frozen=True):
-    """What the screen in front needs beyond the table of campaigns.
+    """What the screen in front needs besides the table of campaigns.
 
-    `asked` names campaigns that were asked something whose outcome is still awaited.
+    `asked` names the campaigns with a request of this session that is not yet answered.
     """
 
     campaign: str = ""

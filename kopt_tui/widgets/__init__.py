@@ -1,5 +1,4 @@
-"""The panes, tables and bars that screens are made of.
+"""The panes, lists and bars that screens are made of.
 
-Face: about, bars, chart, classes, column, devices, facts, keys, limits, log, pane, patch, report,
-slots, stream, table, tones.
+A pane is handed rows of a snapshot and draws them as lines; it reads nothing by itself.
 """

@@ -1,4 +1,4 @@
-"""What is known about a campaign besides its numbers, and the two lines that head its screen."""
+"""Facts about one campaign: beside the table of campaigns, and at the head of its own screen."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from kopt_tui.widgets.pane import Pane
 from kopt_tui.widgets.tones import Line
 
 
-def engine_said(row: CampaignRow) -> str:
-    """Return who works on a campaign."""
+def engine_text(row: CampaignRow) -> str:
+    """Return which process runs a campaign."""
     engine = row.engine
     if engine.word == "none":
         return "no engine"
-    who = f"process {engine.pid} on {engine.host}"
-    return f"engine {who}" if engine.word == "alive" else f"engine {who} is gone"
+    process = f"process {engine.pid} on {engine.host}"
+    return f"engine {process}" if engine.word == "alive" else f"engine {process} is gone"
 
 
 def state_spans(row: CampaignRow) -> Line:
     """Return state, phase and reason."""
-    parts = [(phrases.signed(row.said), f"{phrases.tone(row.said)} bold")]
-    if row.said == "lost":
-        parts.append((": recorded as running, but its engine is gone; `kopt run` resumes it",
-                      "plain"))
+    parts = [(phrases.signed(row.status), f"{phrases.tone(row.status)} bold")]
+    if row.status == "lost":
+        parts.append((": its engine is gone; `kopt resume` continues the campaign", "plain"))
     elif row.phase and row.state in ("running", "paused"):
         parts.append((f" {row.phase}", "plain"))
     if row.reason:
@@ -30,10 +29,9 @@ def state_spans(row: CampaignRow) -> Line:
     return tuple(parts)
 
 
-def best_said(row: CampaignRow) -> str:
+def best_text(row: CampaignRow) -> str:
     """Return how much faster than the baseline a campaign's best is."""
-    unmeasured = "nothing kept yet" if row.best_commit == row.base_commit else phrases.UNMEASURED
-    return phrases.speedup(row.best) or unmeasured
+    return phrases.best(row.best, row.best_commit, row.base_commit) or "nothing kept yet"
 
 
 class AboutPane(Pane):
@@ -52,16 +50,14 @@ class AboutPane(Pane):
         row = self.campaign
         if row is None:
             return []
-        best = best_said(row)
         commits = (
-            f"best {phrases.short(row.best_commit)}  baseline {phrases.short(row.base_commit)}"
-        )
-        facts = [("project", row.project), ("commits", commits), ("engine", engine_said(row)),
-                 ("begun", phrases.stamp(row.created_at))]
+            f"best {phrases.short(row.best_commit)}  baseline {phrases.short(row.base_commit)}")
+        facts = [("project", row.project), ("commits", commits), ("engine", engine_text(row)),
+                 ("started", phrases.stamp(row.created_at))]
         return [
             ((f" {row.id}", "bold"), (f"  {row.target} {row.lang} on {row.device}", "plain")),
             ((" ", "plain"), *state_spans(row)),
-            ((" best     ", "dim"), (best, "bold"),
+            ((" best     ", "dim"), (best_text(row), "bold"),
              (f"   round {phrases.rounds(row.round, row.rounds_max)}", "plain")),
             *(((f" {name:<9}", "dim"), (value, "plain")) for name, value in facts),
         ]
@@ -75,7 +71,7 @@ class HeadPane(Pane, can_focus=False):
     waiting: tuple[WaitingRow, ...] = ()
 
     def set_head(self, row: CampaignRow, waiting: tuple[WaitingRow, ...]) -> None:
-        """Show this campaign's state and who waits."""
+        """Show this campaign's state and its candidates that wait for approval."""
         if row != self.campaign or waiting != self.waiting or not self._drawn:
             self.campaign, self.waiting = row, waiting
             self.redraw()
@@ -83,14 +79,13 @@ class HeadPane(Pane, can_focus=False):
     def compose_lines(self, width: int) -> list[Line]:
         row = self.campaign
         if row is None:
-            return [((" no campaign chosen: 1 shows them all", "dim"),)]
-        best = best_said(row)
-        first: Line = ((f" {row.id}  ", "bold"), ("best ", "dim"), (best, "bold"),
+            return [((" no campaign is chosen: press 1 for the list", "dim"),)]
+        first: Line = ((f" {row.id}  ", "bold"), ("best ", "dim"), (best_text(row), "bold"),
                        (f"  round {phrases.rounds(row.round, row.rounds_max)}", "plain"))
-        who = f"  {engine_said(row)}" if row.engine.word != "none" or row.state == "waiting" else ""
-        second: Line = ((" ", "plain"), *state_spans(row), (who, "dim"))
+        shows_engine = row.engine.word != "none" or row.state == "waiting"
+        second: Line = ((" ", "plain"), *state_spans(row),
+                        (f"  {engine_text(row)}" if shows_engine else "", "dim"))
         if self.waiting:
-            names = ", ".join(phrases.short(one.candidate) for one in self.waiting[:3])
-            second = ((f" ? waits for you: {names}", "accent bold"), ("  ", "plain"),
-                      *state_spans(row), (who, "dim"))
+            names = ", ".join(phrases.short(entry.candidate) for entry in self.waiting[:3])
+            second = ((f" ? waits for you: {names} ", "accent bold"), *second)
         return [first, second]

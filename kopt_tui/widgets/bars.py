@@ -1,4 +1,4 @@
-"""The line at the top (which mode) and the line at the bottom (keys, messages, the filter)."""
+"""The top line, which shows the modes, and the bottom line: keys, messages, the filter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kopt_tui.widgets.tones import Line, Span
 
 
 class TopBar(Pane, can_focus=False):
-    """The modes with their keys, the one in front marked, and what kind of session this is."""
+    """The modes with their keys, the current one marked, and the kind of session."""
 
     DEFAULT_CSS = "TopBar { height: 1; width: 1fr; }"
 
@@ -22,19 +22,18 @@ class TopBar(Pane, can_focus=False):
         self.mode = mode
         self.session = session
         self.waiting = 0
-        self.room = 0
 
     def set_waiting(self, waiting: int) -> None:
-        """Show how many candidates wait for a person."""
+        """Show how many candidates wait for approval."""
         self.waiting = waiting
         self.redraw()
 
     def compose_lines(self, width: int) -> list[Line]:
         parts: list[Span] = []
         for key, name, title in MODES:
-            said = f"{title} {self.waiting}?" if name == "review" and self.waiting else title
+            label = f"{title} {self.waiting}?" if name == "review" and self.waiting else title
             tones = "reverse bold" if name == self.mode else "plain"
-            parts.append((f" {key} {said} ", tones))
+            parts.append((f" {key} {label} ", tones))
         right = f"{self.session} " if self.session else ""
         room = width - sum(cell_len(text) for text, _ in parts) - len(right)
         if room >= 6:
@@ -44,7 +43,7 @@ class TopBar(Pane, can_focus=False):
 
 
 class KeyBar(Pane, can_focus=True):
-    """Keys that count here; a message takes their place until the next key, or a prompt does."""
+    """The keys of the screen; a message replaces them until the next key, a prompt until enter."""
 
     DEFAULT_CSS = "KeyBar { height: 1; width: 1fr; dock: bottom; }"
 
@@ -55,8 +54,8 @@ class KeyBar(Pane, can_focus=True):
         self.problem = ""
         self._message: Span | None = None
         self._prompt: str | None = None
-        self._changed: Callable[[str], None] = lambda _: None
-        self._done: Callable[[], None] = lambda: None
+        self._on_change: Callable[[str], None] = lambda _: None
+        self._on_end: Callable[[], None] = lambda: None
 
     def say(self, text: str, tone: str = "plain") -> None:
         """Show a message in place of the keys."""
@@ -70,14 +69,15 @@ class KeyBar(Pane, can_focus=True):
             self.redraw()
 
     def set_problem(self, problem: str) -> None:
-        """Show a lasting trouble before everything else, until it is over."""
+        """Show a lasting problem in place of keys and messages, "" when it is over."""
         if problem != self.problem:
             self.problem = problem
             self.redraw()
 
-    def ask(self, text: str, changed: Callable[[str], None], done: Callable[[], None]) -> None:
-        """Let a person type: `changed` hears every change, `done` the end of it."""
-        self._prompt, self._changed, self._done = text, changed, done
+    def ask(self, text: str, on_change: Callable[[str], None],
+            on_end: Callable[[], None]) -> None:
+        """Let a person edit a text: `on_change` is called after every key, `on_end` at the end."""
+        self._prompt, self._on_change, self._on_end = text, on_change, on_end
         self.can_focus = True
         self.focus()
         self.redraw()
@@ -85,7 +85,7 @@ class KeyBar(Pane, can_focus=True):
     def compose_lines(self, width: int) -> list[Line]:
         if self._prompt is not None:
             return [((" /", "bold info"), (self._prompt, "plain"), ("▏", "bold info"),
-                     ("  enter keeps it, esc drops it, !text inverts", "dim"))]
+                     ("  enter keeps the filter, esc clears it, !text inverts it", "dim"))]
         if self.problem:
             return [((f" ! {self.problem}", "bad bold"),)]
         if self._message is not None:
@@ -100,27 +100,27 @@ class KeyBar(Pane, can_focus=True):
         return [tuple(parts)]
 
     def on_key(self, event: events.Key) -> None:
-        """Take the keys of the prompt, so that no binding sees them."""
+        """Consume the keys of the prompt before any binding sees them."""
         if self._prompt is None:
             return
         event.stop()
         event.prevent_default()
         if event.key in ("enter", "escape", "ctrl+c"):
             if event.key != "enter":
-                self._changed("")
+                self._on_change("")
             self._prompt = None
             self.can_focus = False
-            self._done()
+            self._on_end()
         else:
             self._prompt = edited(self._prompt, event)
-            self._changed(self._prompt)
+            self._on_change(self._prompt)
         self.redraw()
 
     def on_paste(self, event: events.Paste) -> None:
         if self._prompt is not None:
             event.stop()
             self._prompt += "".join(c for c in event.text if c.isprintable())[:200]
-            self._changed(self._prompt)
+            self._on_change(self._prompt)
             self.redraw()
 
 

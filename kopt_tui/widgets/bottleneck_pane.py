@@ -1,4 +1,4 @@
-"""Bottlenecks of the incumbent: what limits it, where, and what could be tried."""
+"""The bottlenecks of the incumbent: what limits it, where, and what could be tried."""
 
 from __future__ import annotations
 
@@ -10,64 +10,71 @@ from engine.journal.records import Bottleneck
 from kopt_tui.widgets.pane import Pane, fit
 from kopt_tui.widgets.tones import Line
 
-LEAST = 12
-"""Cells that a column gets at least."""
+NARROWEST = 12
+"""The fewest cells that a column gets."""
 
 
 class BottleneckPane(Pane):
     """Two lines per bottleneck: the fact, then the advice."""
 
     TITLE = "bottlenecks"
-    found: tuple[Bottleneck, ...] = ()
-    whole = False
+    bottlenecks: tuple[Bottleneck, ...] = ()
+    wraps = False
     """Wrap long texts instead of clipping them."""
 
-    def set_found(self, found: tuple[Bottleneck, ...]) -> None:
+    def set_bottlenecks(self, bottlenecks: tuple[Bottleneck, ...]) -> None:
         """Show these bottlenecks."""
-        if found != self.found or not self._drawn:
-            self.found = found
-            self.note = f"{len(found)} of round {found[0].round}" if found else ""
+        if bottlenecks != self.bottlenecks or not self._drawn:
+            self.bottlenecks = bottlenecks
+            self.note = f"{len(bottlenecks)} of round {bottlenecks[0].round}" \
+                if bottlenecks else ""
             self.redraw()
 
     def compose_lines(self, width: int) -> list[Line]:
-        if not self.found:
+        if not self.bottlenecks:
             return [((" none found yet", "dim"),)]
         lines: list[Line] = []
-        limiter, places = _columns(self.found, width)
-        for one, place in zip(self.found, places, strict=True):
-            head: Line = ((f" {one.rank} ", "dim"), (f"{fit(one.limiter, limiter)} ", "bold"),
-                          (f"{place} ", "plain"), (_metric(one), "info"))
-            if self.whole:
-                lines += [head, *_folded("   ", one.detail, width, "plain"),
-                          *_folded("   → ", one.advice, width, "dim"), ()]
+        limiter, places = _columns(self.bottlenecks, width)
+        for bottleneck, place in zip(self.bottlenecks, places, strict=True):
+            head: Line = ((f" {bottleneck.rank} ", "dim"),
+                          (f"{fit(bottleneck.limiter, limiter)} ", "bold"),
+                          (f"{place} ", "plain"), (_metric(bottleneck), "info"))
+            if self.wraps:
+                lines += [head, *_wrapped("   ", bottleneck.detail, width, "plain"),
+                          *_wrapped("   → ", bottleneck.advice, width, "dim"), ()]
                 continue
-            lines.append((*head, (f"  {one.detail}", "plain")))
-            if one.advice:
-                lines.append((("   → ", "dim"), (one.advice, "dim")))
+            lines.append((*head, (f"  {bottleneck.detail}", "plain")))
+            if bottleneck.advice:
+                lines.append((("   → ", "dim"), (bottleneck.advice, "dim")))
         return lines
 
 
-def _columns(found: tuple[Bottleneck, ...], width: int) -> tuple[int, list[str]]:
-    """Return the cells for what limits, and where it does: whole as long as there is room, where
-    first. With little room a class stands without its kernel, if all have the same.
+def _columns(bottlenecks: tuple[Bottleneck, ...], width: int) -> tuple[int, list[str]]:
+    """Return the width of the limiter, and each place (kernel/class) fitted to its column.
+
+    Where the room is short, the kernel is left out if all have the same one; the place keeps its
+    whole text before the limiter does.
     """
-    room = width - 5 - max(cell_len(_metric(one)) for one in found)
-    limiter = max(cell_len(one.limiter) for one in found)
-    places = ["/".join(part for part in (one.kernel, one.config_class) if part) for one in found]
-    if max(map(cell_len, places)) > room - LEAST and len({one.kernel for one in found}) == 1:
-        places = [one.config_class or one.kernel for one in found]
+    room = width - 5 - max(cell_len(_metric(bottleneck)) for bottleneck in bottlenecks)
+    limiter = max(cell_len(bottleneck.limiter) for bottleneck in bottlenecks)
+    places = ["/".join(filter(None, (bottleneck.kernel, bottleneck.config_class)))
+              for bottleneck in bottlenecks]
+    same_kernel = len({bottleneck.kernel for bottleneck in bottlenecks}) == 1
+    if max(map(cell_len, places)) > room - NARROWEST and same_kernel:
+        places = [bottleneck.config_class or bottleneck.kernel for bottleneck in bottlenecks]
     widest = max(map(cell_len, places))
-    limiter = min(limiter, max(LEAST, room - widest))
-    widest = min(widest, max(LEAST, room - limiter))
+    limiter = min(limiter, max(NARROWEST, room - widest))
+    widest = min(widest, max(NARROWEST, room - limiter))
     return limiter, [fit(place, widest) for place in places]
 
 
-def _metric(one: Bottleneck) -> str:
-    return one.metric + ("" if one.value is None else f" {one.value:.4g}")
+def _metric(bottleneck: Bottleneck) -> str:
+    value = "" if bottleneck.value is None else f" {bottleneck.value:.4g}"
+    return bottleneck.metric + value
 
 
-def _folded(mark: str, text: str, width: int, tone: str) -> list[Line]:
-    """Return a text in as many lines as it needs, nothing for an empty one."""
+def _wrapped(mark: str, text: str, width: int, tone: str) -> list[Line]:
+    """Return a text in as many lines as it needs, none for an empty one."""
     rows = textwrap.wrap(text, max(20, width - len(mark) - 1))
     return [((mark if i == 0 else " " * len(mark), "dim"), (row, tone))
             for i, row in enumerate(rows)]

@@ -1,7 +1,8 @@
-"""The best-so-far chart: a step line over the rounds, with the outcome of each below it."""
+"""The best speedup as a step line over the rounds, with each round's outcome below it."""
 
 from __future__ import annotations
 
+from harness.formats.quantities import ratio
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import RoundPoint
 from kopt_tui.widgets.pane import Pane
@@ -11,7 +12,7 @@ LABEL = 7
 
 
 class ChartPane(Pane):
-    """Best against baseline, round by round."""
+    """Best speedup against the baseline, round by round."""
 
     TITLE = "best so far"
     points: tuple[RoundPoint, ...] = ()
@@ -20,14 +21,14 @@ class ChartPane(Pane):
         """Show these rounds."""
         if points != self.points or not self._drawn:
             self.points = points
-            self.note = f"{phrases.ratio(points[-1].best)} after round {points[-1].round}" \
+            self.note = f"{ratio(points[-1].best)} after round {points[-1].round}" \
                 if len(points) > 1 else ""
             self.redraw()
 
     def compose_lines(self, width: int) -> list[Line]:
         height, plot = self.body_height - 1, width - LABEL - 2
         if len(self.points) < 2 or height < 2 or plot < 8:
-            return [((" the line starts with the first finished round", "dim"),)]
+            return [((" the chart starts after the first round", "dim"),)]
         points = self.points[-max(2, plot // 2):]
         step = max(2, min(16, (plot - 4) // (len(points) - 1)))
         low = min(point.best for point in points)
@@ -41,7 +42,7 @@ class ChartPane(Pane):
             for x in range(i * step + 1, end):
                 grid[level][x] = "─"
         grid[levels[-1]][(len(levels) - 1) * step] = "●"
-        labels = {0: phrases.ratio(high), height - 1: phrases.ratio(low)}
+        labels = {0: ratio(high), height - 1: ratio(low)}
         lines: list[Line] = [((f"{labels.get(y, ''):>{LABEL - 1}} ", "dim"), ("".join(row), "info"))
                              for y, row in enumerate(grid)]
         return [*lines, self._outcomes(points, step)]
@@ -56,7 +57,7 @@ class ChartPane(Pane):
 
 
 def _step(grid: list[list[str]], x: int, old: int, new: int) -> None:
-    """Draw the rise or fall from one level to the next at a column."""
+    """Draw the rise or fall from one level to the next in a column."""
     if old == new:
         grid[new][x] = "─"
         return

@@ -1,24 +1,24 @@
-"""Config classes of one verdict: what each shape gained, how sure that is, how far it can go."""
+"""The config classes of one verdict: what each gained, how sure that is, how far it can go."""
 
 from __future__ import annotations
-
-import math
 
 from rich.cells import cell_len
 
 from harness.verdict import Row
-from kopt_tui.snapshot import phrases
-from kopt_tui.snapshot.snapshot import ClassTable, Speedup
+from kopt_tui.snapshot import verdict_words
+from kopt_tui.snapshot.snapshot import ClassTable
 from kopt_tui.widgets.pane import Pane, fit
 from kopt_tui.widgets.tones import Line
 
 COLUMNS = {"class": 12, "outcome": 10, "speedup": 18, "latency": 9, "before": 9, "roofline": 8,
            "pairs": 5}
-"""Columns and their widths in cells; from the right they give way on a narrow pane, and where names
-of classes could not be told apart.
+"""Columns and their widths in cells.
+
+Columns are dropped from the right on a narrow pane, and where the names of classes would be
+clipped to the same text.
 """
-WIDEST = 32
-"""Cells that the names of classes get at most."""
+LONGEST_NAME = 32
+"""The most cells that a class's name may take."""
 
 LEFT = ("class", "outcome", "speedup")
 
@@ -33,15 +33,15 @@ def class_lines(rows: tuple[Row, ...], width: int) -> list[Line]:
 
 
 def _sizes(rows: tuple[Row, ...], width: int) -> tuple[dict[str, int], int]:
-    """Return the columns that have room, with their widths, and what is left of the width."""
-    texts = list(dict.fromkeys(map(_name, rows)))
-    wanted = min(WIDEST, max(cell_len(text) for text in texts))
+    """Return the columns that fit, with their widths, and the cells left for a note."""
+    names = list(dict.fromkeys(map(_name, rows)))
+    longest = min(LONGEST_NAME, max(cell_len(name) for name in names))
     sizes = dict(COLUMNS)
     empty = [] if any(row.pct_of_roofline is not None for row in rows) else ["roofline"]
     while True:
         room = width - sum(size + 1 for size in sizes.values())
-        wider = sizes["class"] + max(0, min(room, wanted - sizes["class"]))
-        apart = len({fit(text, wider) for text in texts}) == len(texts)
+        wider = sizes["class"] + max(0, min(room, longest - sizes["class"]))
+        apart = len({fit(name, wider) for name in names}) == len(names)
         if len(sizes) == 1 or (room >= 0 and (apart or sizes.keys() <= set(LEFT))):
             return {**sizes, "class": wider}, room - (wider - sizes["class"]) - 1
         del sizes[empty.pop() if empty else list(sizes)[-1]]
@@ -52,38 +52,24 @@ def _name(row: Row) -> str:
 
 
 def _row(row: Row, sizes: dict[str, int], room: int) -> Line:
-    outcome = row.outcome if row.correct else "broken"
-    texts = {
-        "class": _name(row),
-        "outcome": "not timed" if outcome == "unmeasured" else phrases.signed(outcome),
-        "speedup": phrases.speedup(class_speedup(row)), "latency": phrases.micros(row.latency_us),
-        "before": phrases.micros(row.incumbent_us), "pairs": str(row.pairs or ""),
-        "roofline": "" if row.pct_of_roofline is None else f"{row.pct_of_roofline:.0f}%",
-    }
-    tones = {"outcome": phrases.tone(outcome), "before": "dim", "pairs": "dim"}
-    spans = [(" " + fit(texts[name], size, right=name not in LEFT), tones.get(name, "plain"))
+    cells = verdict_words.class_cells(row)
+    cells |= {"class": _name(row), "before": cells["incumbent"]}
+    tones = {"outcome": verdict_words.class_tone(row), "before": "dim", "pairs": "dim"}
+    spans = [(" " + fit(cells[name], size, right=name not in LEFT), tones.get(name, "plain"))
              for name, size in sizes.items()]
     if row.note and room > 8:
         spans.append((fit(f" {row.note}", room), "dim"))
     return tuple(spans)
 
 
-def class_speedup(row: Row) -> Speedup | None:
-    """Return a class's log-ratio and bounds as a speedup."""
-    if row.log_ratio is None:
-        return None
-    return Speedup(math.exp(row.log_ratio), None if row.low is None else math.exp(row.low),
-                   None if row.high is None else math.exp(row.high))
-
-
 class ClassesPane(Pane):
-    """The config classes of the newest kept verdict, or of the best one."""
+    """The config classes of the headline, the newest kept or the fastest verdict."""
 
     TITLE = "classes"
     table: ClassTable | None = None
 
     def set_table(self, table: ClassTable | None) -> None:
-        """Show this verdict's classes."""
+        """Show the classes of this verdict."""
         if table != self.table or not self._drawn:
             self.table = table
             self.note = f"of {table.title}" if table else ""

@@ -6,6 +6,6 @@ from textual.containers import Container
 
 
 class Column(Container):
-    """Panes under each other; without a visible pane it takes no room."""
+    """A vertical stack of panes; it takes no room while none of them is visible."""
 
     DEFAULT_CSS = "Column { layout: vertical; width: 1fr; height: 1fr; }"

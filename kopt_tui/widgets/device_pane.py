@@ -1,4 +1,4 @@
-"""Devices: how each is, who computes on it, and since when one is silent."""
+"""Devices: the state of each, who uses it, and since when a silent one does not answer."""
 
 from __future__ import annotations
 
@@ -6,68 +6,62 @@ from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import DeviceLine, DeviceSnapshot
 from kopt_tui.widgets.list_pane import ListPane
 from kopt_tui.widgets.pane import Pane, fit
-from kopt_tui.widgets.tones import Line
+from kopt_tui.widgets.tones import Line, Span
 
 
-def device_spans(one: DeviceLine, width: int) -> Line:
-    """Return one device as a line."""
-    facts = "  ".join(f"{name} {value}" for name, value in one.facts)
-    parts = [(f"{fit(one.id, 8)} ", "bold"), (fit(one.name, 30 if width > 110 else 16), "plain")]
-    if one.silent_since is not None:
-        parts.append((f"  ✗ silent since {phrases.clock(one.silent_since)}", "bad"))
-    elif one.trouble:
-        parts.append((f"  ! {one.trouble}", "warn"))
-    parts.append((f"  {facts}", "plain"))
-    if one.owner:
-        parts.append((f"  {one.owner}", "info"))
-    return tuple(parts)
+def _trouble(device: DeviceLine) -> list[Span]:
+    silent = device.silent_since
+    spans = [] if silent is None else [(f"✗ silent since {phrases.clock(silent)}", "bad")]
+    return [*spans, (f"! {device.trouble}", "warn")] if device.trouble else spans
 
 
 class DevicePane(Pane):
-    """The devices of one campaign, in short."""
+    """The devices of one campaign, or all facts of the device under the cursor."""
 
     TITLE = "device"
-    seen = DeviceSnapshot()
+    devices = DeviceSnapshot()
     only = ""
-    whole = False
-    """One fact per line."""
+    one_fact_per_line = False
 
-    def set_devices(self, seen: DeviceSnapshot, only: str = "") -> None:
-        """Show these devices, or the one that a campaign names."""
-        if seen != self.seen or only != self.only or not self._drawn:
-            self.seen, self.only = seen, only
+    def set_devices(self, devices: DeviceSnapshot, only: str = "") -> None:
+        """Show these devices, or the one that `only` names."""
+        if devices != self.devices or only != self.only or not self._drawn:
+            self.devices, self.only = devices, only
             self.redraw()
 
     def compose_lines(self, width: int) -> list[Line]:
-        mine = [one for one in self.seen.devices if one.id == self.only] or self.seen.devices
+        shown = [device for device in self.devices.devices if device.id == self.only] \
+            or self.devices.devices
         lines: list[Line] = []
-        for one in mine:
-            lines.append(((f" {one.id} ", "bold"), (one.name, "plain")))
-            if one.silent_since is not None:
-                lines.append(((f"   ✗ silent since {phrases.clock(one.silent_since)}", "bad"),))
-            if one.trouble:
-                lines.append(((f"   ! {one.trouble}", "warn"),))
-            if self.whole:
+        for device in shown:
+            lines.append(((f" {device.id} ", "bold"), (device.name, "plain")))
+            lines += [((f"   {text}", tone),) for text, tone in _trouble(device)]
+            if self.one_fact_per_line:
                 lines += [((f"   {fit(name, 12)} ", "dim"), (value, "plain"))
-                          for name, value in one.facts]
+                          for name, value in device.facts]
             else:
-                facts = [f"{name} {value}" for name, value in one.facts]
+                facts = [f"{name} {value}" for name, value in device.facts]
                 lines.append((("   " + "  ".join(facts), "plain"),))
-            if one.owner:
-                lines.append(((f"   {one.owner}", "info"),))
-        if self.seen.problem:
-            lines.append(((f" ! {self.seen.problem}", "warn"),))
-        return lines or [((" asking the machine", "dim"),)]
+            if device.owner:
+                lines.append(((f"   {device.owner}", "info"),))
+        if self.devices.problem:
+            lines.append(((f" ! {self.devices.problem}", "warn"),))
+        return lines or [((" querying the devices", "dim"),)]
 
 
 class DeviceTable(ListPane[DeviceLine]):
     """All devices of this machine."""
 
     TITLE = "devices"
-    EMPTY = "asking the machine for its devices"
+    EMPTY = "querying the devices of this machine"
 
     def key(self, item: DeviceLine) -> str:
         return item.id
 
     def row(self, item: DeviceLine, width: int) -> Line:
-        return device_spans(item, width)
+        facts = "  ".join(f"{name} {value}" for name, value in item.facts)
+        owner = [(f"  {item.owner}", "info")] if item.owner else []
+        return ((f"{fit(item.id, 8)} ", "bold"),
+                (fit(item.name, 30 if width > 110 else 16), "plain"),
+                *((f"  {text}", tone) for text, tone in _trouble(item)[:1]),
+                (f"  {facts}", "plain"), *owner)

@@ -1,4 +1,4 @@
-"""The one table of keys: bindings, hints at the bottom and the help screen are all made from it."""
+"""The table of keys: bindings, the hints of the bottom line and the help are made from it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Scope = Literal["app", "campaigns", "campaign", "candidate", "review", "gpus", "
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
-    """One action: the keys that start it, where they count, and what the help says."""
+    """One action: its keys, the screens where they work, and its line in the help."""
 
     keys: str
     action: str
@@ -19,7 +19,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     scopes: tuple[Scope, ...] = ("app",)
     hint: bool = False
     control: bool = False
-    """Asks an engine to do something: refused in a read-only dashboard."""
+    """Sends a request to an engine: refused in a read-only dashboard."""
 
 
 LISTS: tuple[Scope, ...] = ("campaigns", "campaign", "review", "trace", "gpus")
@@ -37,7 +37,7 @@ KEYS: tuple[Key, ...] = (
     Key(keys="p", action="pause", label="pause", scopes=OF_CAMPAIGN, hint=True, control=True,
         help="Pause the campaign, or resume a paused one; asks first"),
     Key(keys="S", action="stop", label="stop", scopes=OF_CAMPAIGN, control=True,
-        help="Stop the campaign in order; asks first"),
+        help="Stop the campaign after its current step; asks first"),
     Key(keys="j,down", action="move(1)", label="down", scopes=PANES, help="Next line"),
     Key(keys="k,up", action="move(-1)", label="up", scopes=PANES, help="Previous line"),
     Key(keys="ctrl+d,pagedown", action="page(1)", label="page down", scopes=PANES,
@@ -45,25 +45,26 @@ KEYS: tuple[Key, ...] = (
     Key(keys="ctrl+u,pageup", action="page(-1)", label="page up", scopes=PANES, help="One page up"),
     Key(keys="g,home", action="edge(-1)", label="first", scopes=PANES, help="First line"),
     Key(keys="G,end", action="edge(1)", label="last", scopes=PANES,
-        help="Last line; a log follows again"),
+        help="Last line; the log follows new events again"),
     Key(keys="tab,l,right", action="pane(1)", label="pane", scopes=PANES, hint=True,
         help="Next pane"),
     Key(keys="shift+tab,h,left", action="pane(-1)", label="previous pane", scopes=PANES,
         help="Previous pane"),
-    Key(keys="z", action="zoom", label="zoom", scopes=PANES, help="Give the pane the whole screen"),
+    Key(keys="z", action="zoom", label="zoom", scopes=PANES, help="Show only this pane"),
     Key(keys="slash", action="filter", label="filter", scopes=LISTS, hint=True,
-        help="Filter the pane; a leading ! shows what does not match"),
+        help="Filter the rows of the pane; a leading ! inverts the filter"),
     Key(keys="escape", action="back", label="back", scopes=PANES,
-        help="Back: filter, zoom, screen"),
+        help="Undo the filter, the zoom, or leave the screen"),
     Key(keys="1", action="mode('campaigns')", label="campaigns", help="All campaigns"),
     Key(keys="2", action="mode('campaign')", label="campaign", help="One campaign, live"),
     Key(keys="3", action="mode('review')", label="review",
-        help="Candidates that wait for a person"),
+        help="Candidates that wait for your approval"),
     Key(keys="4", action="mode('trace')", label="trace", help="What limits the best kernel"),
     Key(keys="5", action="mode('gpus')", label="gpus", help="The devices of this machine"),
-    Key(keys="6", action="mode('report')", label="report", help="The campaign as a report"),
+    Key(keys="6", action="mode('report')", label="report", help="The campaign's report"),
     Key(keys="ctrl+p", action="command_palette", label="commands", help="Find a command by name"),
-    Key(keys="question_mark", action="help", label="help", hint=True, help="This list, searchable"),
+    Key(keys="question_mark", action="help", label="help", hint=True,
+        help="This list; type to search it"),
     Key(keys="q,ctrl+c", action="leave", label="quit", hint=True, help="Leave the dashboard"),
 )
 
@@ -78,18 +79,18 @@ NAMES = {"slash": "/", "question_mark": "?", "escape": "esc", "pagedown": "page 
 
 
 def of(scope: Scope) -> tuple[Key, ...]:
-    """Return the keys that count in one scope."""
+    """Return the keys of one scope."""
     return tuple(key for key in KEYS if scope in key.scopes)
 
 
 def named(keys: str) -> str:
-    """Return keys as a person reads them, such as "j ↓"."""
+    """Return keys as a person reads them: `j ↓`."""
     return " ".join(NAMES.get(key, key) for key in keys.split(","))
 
 
 def hints(scope: Scope, *, readonly: bool) -> tuple[tuple[str, str], ...]:
-    """Return what the bottom line shows for a scope: a key and its label."""
+    """Return the hints of the bottom line: each a key and its label."""
     shown = [key for key in KEYS if key.hint and (scope in key.scopes or "app" in key.scopes)]
-    said = [(named(key.keys.split(",")[0]), key.label) for key in shown
-            if not (readonly and key.control)]
-    return tuple([*said, ("esc", "back")] if scope == "candidate" else said)
+    labels = [(named(key.keys.split(",")[0]), key.label) for key in shown
+              if not (readonly and key.control)]
+    return tuple([*labels, ("esc", "back")] if scope == "candidate" else labels)

@@ -1,4 +1,4 @@
-"""ListPane: rows with a cursor that stays on its row while rows come and go, and a filter."""
+"""A list whose cursor stays on its row while rows come and go, with a filter."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Generic, TypeVar, overload
 from textual import events
 from textual.message import Message
 
-from kopt_tui.widgets.pane import Pane
+from kopt_tui.widgets.pane import Pane, matches
 from kopt_tui.widgets.tones import Line
 
 Item = TypeVar("Item")
 
 
 class _Rows(Sequence[Line], Generic[Item]):
-    """The lines of a list, composed only where they are looked at."""
+    """The lines of a list, composed only when they are read."""
 
     def __init__(self, pane: ListPane[Item], width: int) -> None:
         self.pane = pane
@@ -38,32 +38,32 @@ class ListPane(Pane, Generic[Item]):
     """Rows of one kind under a title and an optional line of headings."""
 
     FOLLOWS = False
-    """The cursor rests on the first row, whatever it is, until it is moved away."""
+    """The cursor stays on the first row, whichever that is, until it is moved away."""
     EMPTY = ""
-    """What an empty list says."""
+    """The text of an empty list."""
     FILTERS = True
 
     class Moved(Message):
         """The cursor is on another row."""
 
     class Opened(Message):
-        """The row under the cursor was clicked twice."""
+        """The row under the cursor was double-clicked."""
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self.items: tuple[Item, ...] = ()
         self.shown: tuple[Item, ...] = ()
         self.cursor = 0
-        self._chosen = ""
+        self._cursor_key = ""
 
-    # What a kind of list decides.
+    # What each kind of list defines.
 
     def key(self, item: Item) -> str:
-        """Return what names a row for as long as it lives."""
+        """Return what identifies a row for as long as it exists."""
         raise NotImplementedError
 
     def row(self, item: Item, width: int) -> Line:
-        """Return a row's spans in a width."""
+        """Return a row's spans for a width in cells."""
         raise NotImplementedError
 
     def headings(self, width: int) -> Line:
@@ -77,56 +77,49 @@ class ListPane(Pane, Generic[Item]):
         """Return the item under the cursor."""
         return self.shown[self.cursor] if self.cursor < len(self.shown) else None
 
-    def say_empty(self, text: str) -> None:
-        """Say something else when there is no row."""
+    def set_empty_text(self, text: str) -> None:
+        """Change the text of the empty list."""
         if text != self.EMPTY:
             self.EMPTY = text
             self.redraw()
 
     def set_items(self, items: tuple[Item, ...]) -> None:
-        """Show these items; does nothing when they are what is shown already."""
+        """Show these items; where `height` is auto, a change of their number changes it."""
         if items == self.items and self._drawn:
             return
+        resized = len(items) != len(self.items)
         self.items = items
         self._select()
+        if resized and self.styles.is_auto_height:
+            self.refresh(layout=True)
 
-    def set_filter(self, wanted: str) -> None:
-        super().set_filter(wanted)
-        self._select()
-
-    def choose(self, key: str) -> None:
-        """Put the cursor on the row of this key if there is one, now or when it comes."""
-        self._chosen = key
+    def set_filter(self, text: str) -> None:
+        super().set_filter(text)
         self._select()
 
     def _select(self) -> None:
+        """Put the cursor back on its row after the rows have changed."""
         self.shown = tuple(item for item in self.items if self._matches(item))
         keys = [self.key(item) for item in self.shown]
-        resting = self.FOLLOWS and self.cursor == 0
-        if self._chosen in keys and not resting:
-            self.cursor = keys.index(self._chosen)
+        follows = self.FOLLOWS and self.cursor == 0
+        if self._cursor_key in keys and not follows:
+            self.cursor = keys.index(self._cursor_key)
         self.cursor = max(0, min(self.cursor, len(keys) - 1))
-        self._settle()
+        self._cursor_moved()
 
     def _matches(self, item: Item) -> bool:
-        wanted = self.wanted.casefold()
-        if not wanted.lstrip("!"):
-            return True
-        text = "".join(text for text, _ in self.row(item, 400)).casefold()
-        return (wanted[1:] not in text) if wanted[0] == "!" else (wanted in text)
+        return not self.filter or matches(
+            self.filter, "".join(text for text, _ in self.row(item, 400)))
 
-    def _settle(self) -> None:
-        before, item = self._chosen, self.current
+    def _cursor_moved(self) -> None:
+        before, item = self._cursor_key, self.current
         if item is not None:
-            self._chosen = self.key(item)
-        self._keep_in_sight()
-        self.redraw()
-        if self._chosen != before:
-            self.post_message(self.Moved())
-
-    def _keep_in_sight(self) -> None:
+            self._cursor_key = self.key(item)
         height = max(1, self.body_height)
         self.top = max(min(self.top, self.cursor), self.cursor - height + 1)
+        self.redraw()
+        if self._cursor_key != before:
+            self.post_message(self.Moved())
 
     # Drawing.
 
@@ -136,8 +129,8 @@ class ListPane(Pane, Generic[Item]):
 
     def title_note(self) -> str:
         parts = [self.note] if self.note else []
-        if self.wanted:
-            parts.append(f"/{self.wanted} {len(self.shown)} of {len(self.items)}")
+        if self.filter:
+            parts.append(f"/{self.filter} {len(self.shown)} of {len(self.items)}")
         elif len(self.shown) > self.body_height:
             parts.append(f"{self.cursor + 1} of {len(self.shown)}")
         return "  ".join(parts)
@@ -154,8 +147,7 @@ class ListPane(Pane, Generic[Item]):
     def line(self, index: int, width: int) -> Line:
         """Return a row's line with the mark of the cursor."""
         if not self.shown:
-            nothing = "no row matches the filter" if self.items else self.EMPTY
-            return ((f" {nothing}", "dim"),)
+            return ((f" {'no row matches the filter' if self.items else self.EMPTY}", "dim"),)
         row = self.row(self.shown[index], width - 2)
         if index != self.cursor or not self.can_focus:
             return ((" ", "plain"), *row)
@@ -171,7 +163,7 @@ class ListPane(Pane, Generic[Item]):
 
     def move(self, step: int) -> None:
         self.cursor = max(0, min(self.cursor + step, len(self.shown) - 1))
-        self._settle()
+        self._cursor_moved()
 
     def page(self, step: int) -> None:
         self.move(step * max(1, self.body_height - 1))

@@ -1,4 +1,4 @@
-"""The log tail: it follows until a person scrolls up, and again once at the end."""
+"""The newest events: the log follows them until a person scrolls up, and again at the end."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import LogLine
-from kopt_tui.widgets.pane import Pane
+from kopt_tui.widgets.pane import Pane, matches
 from kopt_tui.widgets.tones import Line
 
 
 class LogPane(Pane):
-    """The newest events, one line each, newest at the bottom."""
+    """One line per event, the newest at the bottom."""
 
     TITLE = "log"
     FILTERS = True
@@ -20,7 +20,8 @@ class LogPane(Pane):
         super().__init__(id=id, classes=classes)
         self.events: tuple[LogLine, ...] = ()
         self.follows = True
-        self._at_top: int | None = None
+        self._first_seq: int | None = None
+        """The event in the first line, which stays there while older ones are dropped."""
 
     def set_events(self, events: tuple[LogLine, ...]) -> None:
         """Show these events."""
@@ -28,42 +29,39 @@ class LogPane(Pane):
             self.events = events
             self.redraw()
 
-    def set_filter(self, wanted: str) -> None:
-        super().set_filter(wanted)
+    def set_filter(self, text: str) -> None:
+        super().set_filter(text)
         self.follows = True
         self.redraw()
 
     @property
     def shown(self) -> tuple[LogLine, ...]:
-        """Return the events that the filter lets through."""
-        wanted = self.wanted.casefold()
-        if not wanted.lstrip("!"):
-            return self.events
-        no = wanted[0] == "!"
-        return tuple(e for e in self.events if (wanted.lstrip("!") in e.text.casefold()) != no)
+        """Return the events that match the filter."""
+        return tuple(event for event in self.events if matches(self.filter, event.text))
 
     def title_note(self) -> str:
-        parts = [f"/{self.wanted}"] if self.wanted else []
+        parts = [f"/{self.filter}"] if self.filter else []
         return "  ".join([*parts, "" if self.follows else "held; G follows"]).strip()
 
     def compose_lines(self, width: int) -> Sequence[Line]:
-        lines = [((f" {phrases.clock(e.at)} ", "dim"), (e.text, _tone(e.kind))) for e in self.shown]
+        lines = [((f" {phrases.clock(event.at)} ", "dim"), (event.text, _tone(event.kind)))
+                 for event in self.shown]
         return lines or [((" nothing recorded yet", "dim"),)]
 
     def redraw(self) -> None:
-        shown = self.shown
+        shown, first = self.shown, self._first_seq
         if self.follows:
             self.top = max(0, max(1, len(shown)) - self.body_height)
-        elif self._at_top is not None:
-            self.top = next((i for i, e in enumerate(shown) if e.seq >= (self._at_top or 0)), 0)
+        elif first is not None:
+            self.top = next((i for i, event in enumerate(shown) if event.seq >= first), 0)
         super().redraw()
-        self._at_top = shown[self.top].seq if self.top < len(shown) else None
+        self._first_seq = shown[self.top].seq if self.top < len(shown) else None
 
     def move(self, step: int) -> None:
         most = max(0, len(self.shown) - self.body_height)
         self.top = max(0, min(self.top + step, most))
         self.follows = self.top == most
-        self._at_top = None
+        self._first_seq = None
         self.redraw()
 
     def edge(self, side: int) -> None:

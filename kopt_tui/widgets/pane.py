@@ -1,7 +1,7 @@
 """Pane: a titled block of lines that repaints only the cells that changed.
 
-Every panel of the dashboard is one. It holds spans of plain text, no widgets inside, so that a
-tick of one worker costs a few dozen bytes on the wire.
+Every panel of the dashboard is a pane. It holds spans of plain text and no child widgets, so that
+the progress of one worker costs a few dozen bytes over ssh.
 """
 
 from __future__ import annotations
@@ -31,8 +31,14 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
     return pad + text if right else text + pad
 
 
+def matches(filter: str, text: str) -> bool:
+    """Return whether a text contains the filter, or does not where the filter starts with "!"."""
+    part = filter.casefold().removeprefix("!")
+    return not part or (part in text.casefold()) != filter.startswith("!")
+
+
 def changed_cells(old: Strip, new: Strip) -> tuple[int, int] | None:
-    """Return the first and the last-but-one column in which two drawn lines differ."""
+    """Return the half-open range of columns in which two drawn lines differ, None if nowhere."""
     before, after = _cells(old), _cells(new)
     if before == after:
         return None
@@ -70,23 +76,23 @@ class Pane(Widget, can_focus=True):
         self.lines: Sequence[Line] = ()
         self.note = ""
         self.tabs: tuple[str, ...] = ()
-        self.wanted = ""
+        self.filter = ""
         self.top = 0
         self._drawn: list[Strip] = []
 
-    # What a kind of pane decides.
+    # What each kind of pane defines.
 
     def compose_lines(self, width: int) -> Sequence[Line]:
         """Return all lines of the body for a width in cells."""
         return ()
 
     def title_note(self) -> str:
-        """Return what stands in the title after the name."""
+        """Return the text after the name in the title."""
         return self.note
 
-    def set_filter(self, wanted: str) -> None:
-        """Show only rows that contain a text, or that do not when it begins with "!"."""
-        self.wanted = wanted.strip()
+    def set_filter(self, text: str) -> None:
+        """Show only rows that contain a text, or that do not where it starts with "!"."""
+        self.filter = text.strip()
 
     # Drawing.
 
@@ -96,7 +102,7 @@ class Pane(Widget, can_focus=True):
         return max(0, self.size.height - bool(self.TITLE))
 
     def redraw(self) -> None:
-        """Compose again and repaint the cells that differ from what is on the screen."""
+        """Compose the lines again and repaint the cells that differ from the drawn ones."""
         if not self.is_attached or not self.size.width:
             return
         width = self.size.width
@@ -116,7 +122,7 @@ class Pane(Widget, can_focus=True):
             self.refresh(*regions)
 
     def frame(self, width: int) -> list[Line]:
-        """Return the lines in sight: title and the part of the body that is scrolled to."""
+        """Return the visible lines: the title and the part of the body that is scrolled to."""
         above = [self._title(width)] if self.TITLE else []
         return above + list(self.lines[self.top: self.top + self.body_height])
 
@@ -132,8 +138,8 @@ class Pane(Widget, can_focus=True):
         for name in self.tabs or (self.TITLE,):
             if len(parts) > 1:
                 parts.append(("· ", "dim"))
-            mine = "bold info" if self.has_focus else "bold"
-            parts.append((f"{name} ", mine if name == self.TITLE else "dim"))
+            own = "bold info" if self.has_focus else "bold"
+            parts.append((f"{name} ", own if name == self.TITLE else "dim"))
         if note:
             parts.append((f"{rule} {note} " if self.tabs else f"{note} ", "dim"))
         room = width - sum(cell_len(text) for text, _ in parts)
@@ -150,7 +156,7 @@ class Pane(Widget, can_focus=True):
         return strip.adjust_cell_length(width, fill)
 
     def render_line(self, y: int) -> Strip:
-        """Return one drawn line; Textual asks for those it has to repaint."""
+        """Return one drawn line; Textual calls this for the lines that it repaints."""
         if y < len(self._drawn) and self._drawn[y].cell_length == self.size.width:
             return self._drawn[y]
         return Strip.blank(self.size.width, Style())
@@ -160,7 +166,7 @@ class Pane(Widget, can_focus=True):
         return len(self.compose_lines(width)) + bool(self.TITLE)
 
     def forget_drawn(self) -> None:
-        """Draw everything again, after a change of size, theme or focus."""
+        """Draw everything again, after a change of size or theme."""
         self._drawn = []
         self.redraw()
 

@@ -21,10 +21,9 @@ TONES = (("Comment", "dim"), ("Keyword.Type", "info"), ("Keyword", "accent"),
 def patch_lines(patch: str, *, highlighted: bool) -> list[Line]:
     """Return a unified diff as lines: number in the new file, sign, code.
 
-    Highlighting loads Pygments and takes a while: not for the thread that draws.
+    Highlighting loads Pygments and takes up to a second, too long for the thread that draws.
     """
-    raw = patch.split("\n")
-    raw = [line for line in raw if not line.startswith("index ")]
+    raw = [line for line in patch.split("\n") if not line.startswith("index ")]
     if raw and not raw[-1]:
         raw.pop()
     code = _tokens(raw) if highlighted and len(raw) <= HIGHLIGHTED_LINES else {}
@@ -50,17 +49,17 @@ def patch_lines(patch: str, *, highlighted: bool) -> list[Line]:
 
 
 def _tokens(raw: Sequence[str]) -> dict[int, Line]:
-    """Return highlighted code of the new side, by index of the diff's line."""
-    found: dict[int, Line] = {}
+    """Return the highlighted code of the new file, by index of the diff's line."""
+    lines: dict[int, Line] = {}
     path, block = "", list[int]()
     for index, text in enumerate([*raw, "diff "]):
         named = FILE.match(text)
         if text.startswith("diff ") or named:
-            found |= _highlight(path, [(i, raw[i][1:]) for i in block])
+            lines |= _highlight(path, [(i, raw[i][1:]) for i in block])
             path, block = named[1] if named else path, []
         elif text[:1] in ("+", " "):
             block.append(index)
-    return found
+    return lines
 
 
 def _highlight(path: str, code: list[tuple[int, str]]) -> dict[int, Line]:
@@ -104,17 +103,16 @@ def wrapped(line: Line, width: int, indent: int) -> list[Line]:
 
 
 class PatchPane(Pane):
-    """The patch of the candidate, wrapped, so that nothing of it is hidden."""
+    """The patch of a candidate; long lines wrap, so that nothing of it is hidden."""
 
     TITLE = "patch"
     code: tuple[Line, ...] = ()
 
     def set_code(self, code: Sequence[Line], note: str) -> None:
-        """Show these lines; `note` says why a patch is not whole or not there."""
+        """Show these lines; `note` says why the patch is incomplete or absent."""
         self.code = tuple(code)
-        added = sum(line[1][0] == "+" for line in self.code if len(line) > 1)
-        gone = sum(line[1][0] == "-" for line in self.code if len(line) > 1)
-        self.note = note or f"+{added} -{gone}"
+        signs = [line[1][0] for line in self.code if len(line) > 1]
+        self.note = note or f"+{signs.count('+')} -{signs.count('-')}"
         self.redraw()
 
     def compose_lines(self, width: int) -> list[Line]:

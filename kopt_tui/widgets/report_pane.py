@@ -16,7 +16,8 @@ ESCAPE = re.compile(r"\\([\\`*_{}\[\]()#+.!|<>~-])")
 INLINE = re.compile(r"(\*\*.+?\*\*|`[^`]+`)")
 WORD = re.compile(r"\s*\S+\s*")
 RULE = re.compile(r"^:?-{2,}:?$")
-LEAST = 6
+NARROWEST = 6
+"""The fewest cells that a column of a table gets."""
 
 
 class ReportPane(Pane):
@@ -33,12 +34,12 @@ class ReportPane(Pane):
 
     def compose_lines(self, width: int) -> list[Line]:
         if not self.text:
-            return [((" the report is being made", "dim"),)]
+            return [((" writing the report", "dim"),)]
         return markdown_lines(self.text, width - 1)
 
 
 def markdown_lines(text: str, width: int) -> list[Line]:
-    """Return the part of Markdown that reports are written in as lines of a width."""
+    """Return Markdown as lines of a width: the subset that kopt's reports use."""
     lines: list[Line] = []
     for table, group in groupby(text.split("\n"), key=lambda line: line.startswith("|")):
         block = list(group)
@@ -62,7 +63,7 @@ def _paragraph(line: str, width: int) -> Iterator[Line]:
 
 
 def _filled(mark: Span, words: Sequence[Span], width: int) -> Iterator[Line]:
-    """Break words into lines after a mark, the later lines indented by its width."""
+    """Break words into lines after a mark; further lines are indented by its width."""
     row, used = [mark], cell_len(mark[0])
     for word, tones in words:
         if used + cell_len(word.rstrip()) > width and len(row) > 1:
@@ -91,14 +92,14 @@ def _plain(text: str) -> str:
 
 
 def _table(block: Sequence[str], width: int) -> list[Line]:
-    """Return a table whose widest columns give way until it fits."""
+    """Return a table whose widest columns are narrowed until it fits."""
     rows = [[_bare(cell) for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))]
             for line in block]
     rows = [row for row in rows if not any(row) or not all(map(RULE.match, filter(None, row)))]
     columns = max(len(row) for row in rows)
     sizes = [max((cell_len(row[i]) for row in rows if i < len(row)), default=0)
              for i in range(columns)]
-    while sum(sizes) + 2 * columns > width and max(sizes) > LEAST:
+    while sum(sizes) + 2 * columns > width and max(sizes) > NARROWEST:
         sizes[sizes.index(max(sizes))] -= 1
     headed = any(rows[0])
     lines: list[Line] = []

@@ -1,6 +1,6 @@
-"""Slots: what each worker of the round is doing right now.
+"""The slots of a round: what each worker is doing now.
 
-What changes with every tick stands at the left in one tone, so that a tick costs few bytes.
+The parts that change often stand at the left in one tone, so that a change costs few bytes.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class SlotsPane(ListPane[SlotLine]):
         return item.slot
 
     def row(self, item: SlotLine, width: int) -> Line:
-        names = min(14, max((cell_len(one.slot) for one in self.items), default=4))
-        part = "    " if item.progress is None else f"{min(1.0, item.progress) * 100:3.0f}%"
-        live = f"{fit(item.slot, names)} {part} {fit(item.stage, 10)} "
+        names = min(14, max((cell_len(line.slot) for line in self.items), default=4))
+        percent = "    " if item.progress is None else f"{min(1.0, item.progress) * 100:3.0f}%"
+        live = f"{fit(item.slot, names)} {percent} {fit(item.stage, 10)} "
         if width < 96:
             room = 28 if width >= 72 else max(12, width - names - 17)
             live += f"{fit(phrases.unprefixed(item.detail), room)} "

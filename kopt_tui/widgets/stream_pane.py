@@ -1,4 +1,4 @@
-"""The verdict stream, newest first: sign and word, speedup with interval, slot, reason."""
+"""The verdicts of a campaign, newest first: outcome, speedup with interval, slot, reason."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kopt_tui.widgets.tones import Line
 
 
 class StreamPane(ListPane[StreamLine]):
-    """One line per verdict; the cursor rests on the newest until it is moved."""
+    """One line per verdict; the cursor stays on the newest until it is moved."""
 
     TITLE = "verdicts"
     EMPTY = "no verdict yet"

@@ -1,22 +1,19 @@
-"""Tones: what a text means, turned into the colours of the theme in use.
+"""Tones: what a text means, turned into the colours of the current theme.
 
-A tone supports a word or a sign, it never replaces it.
+A tone supports a word or a sign and never replaces it.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from rich.style import Style
+from textual.app import App
 from textual.color import Color
 from textual.theme import BUILTIN_THEMES, Theme
 
-if TYPE_CHECKING:
-    from textual.app import App
-
 Span = tuple[str, str]
-"""A text and the tones it is said in, separated by blanks."""
+"""A text and its tones, separated by spaces."""
 
 Line = tuple[Span, ...]
 
@@ -31,7 +28,7 @@ KOPT_THEME = Theme(
         "ansi-background": "ansi_black", "ansi-foreground": "ansi_white",
     },
 )
-"""The terminal's own sixteen colours: readable on dark and light, and the fewest bytes."""
+"""The terminal's own sixteen colours: readable on dark and light, and short escape sequences."""
 
 BUILTIN_THEMES[KOPT_THEME.name] = KOPT_THEME
 
@@ -42,7 +39,7 @@ ATTRIBUTES = {"dim": Style(dim=True), "bold": Style(bold=True), "reverse": Style
 
 
 def rich_style(app: App[object], tones: str) -> Style:
-    """Return the Rich style of tones such as "good bold" in the app's present theme."""
+    """Return the Rich style of tones such as "good bold" in the app's current theme."""
     return _style(app.theme, tones, tuple(app.theme_variables.get(name, "ansi_default")
                                           for name in COLOURS.values()))
 

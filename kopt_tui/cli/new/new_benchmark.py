@@ -20,7 +20,7 @@ from engine.manifest.benchmark_target import command_target
 from engine.manifest.schema import Manifest, PoolSpec
 from harness.benchmark.runs.result_table import ResultTable
 from harness.errors import InputError, KoptError
-from kopt_tui.cli.json_output import emit
+from kopt_tui.cli.json_output import print_json
 from kopt_tui.cli.new import parameter_list
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.snapshot.phrases import clean
@@ -71,7 +71,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
     """
     given = parameter_list.given(args)
     known = draft_command.infer_all(project, given)
-    to = sys.stderr if args.json or prompt.asks else sys.stdout
+    to = sys.stderr if args.json or prompt.interactive else sys.stdout
     parameter_list.show(known, to)
     known = _confirmed(known, given, prompt, project)
     found: ClassProposal | None = None
@@ -79,7 +79,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
         try:
             known, found = _with_run(known, given, prompt, project)
         except KoptError as error:
-            if not prompt.asks:
+            if not prompt.interactive:
                 raise
             print(f"{clean(str(error))}; the campaign's baseline will find the classes", file=to)
         else:
@@ -95,7 +95,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
 def tell(args: argparse.Namespace, path: Path, made: Made, warning: str) -> None:
     """Say what was written and what to do next."""
     if args.json:
-        emit({**_told(path, made.known, made.found), "warning": warning})
+        print_json({**_told(path, made.known, made.found), "warning": warning})
         return
     if warning:
         print(f"kopt: {warning}", file=sys.stderr)
@@ -117,7 +117,7 @@ def _confirmed(known: Parameters, given: dict[str, str], prompt: Prompt, project
 
 
 def _may_run(args: argparse.Namespace, known: Parameters, prompt: Prompt) -> bool:
-    if args.run is not None or not prompt.asks:
+    if args.run is not None or not prompt.interactive:
         return bool(args.run)
     command = clean(known["benchmark_command"].value)
     answer = prompt.line(f"run {command} once, in a copy, to find the config classes? [Y/n] ")
@@ -148,7 +148,7 @@ def _with_run(known: Parameters, given: dict[str, str], prompt: Prompt,
             found = _classes(known, table, project)
             return draft_command.classed(known, found), found
         except KoptError as error:
-            if not prompt.asks:
+            if not prompt.interactive:
                 raise
             print(clean(str(error)), file=sys.stderr)
             parameter_list.show(known, sys.stderr)

@@ -35,6 +35,6 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path, ta
         return known
 
     known = change(given)
-    parameter_list.show(known, sys.stderr if args.json or prompt.asks else sys.stdout)
+    parameter_list.show(known, sys.stderr if args.json or prompt.interactive else sys.stdout)
     known = parameter_list.confirmed(known, given, prompt, change)
     return made(known), known

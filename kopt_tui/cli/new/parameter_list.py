@@ -40,7 +40,7 @@ def confirmed(known: Parameters, given: Given, prompt: Prompt,
 
     A change that it refuses is told, and forgotten.
     """
-    while prompt.asks:
+    while prompt.interactive:
         text = prompt.line("NAME=VALUE changes a parameter, Enter takes them: ")
         if not text:
             if not (name := missing(known)):

@@ -86,7 +86,7 @@ def _reference(project: Path, entry: str, prompt: Prompt) -> str:
 def _classes(prompt: Prompt) -> list[str]:
     found: list[str] = []
     while True:
-        if found and not prompt.asks:
+        if found and not prompt.interactive:
             return found
         text = prompt.line("another config class, or nothing: ") if found else \
             prompt.text(f"a config class, such as {EXAMPLE}", "--class")

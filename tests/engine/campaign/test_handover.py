@@ -24,7 +24,7 @@ def said(workspace: Path, capsys: pytest.CaptureFixture[str]) -> str:
                         speedup_high=1.6)
     writer.close()
     reader = Reader(workspace)
-    assert event_stream.summary(reader, NAME) == 0
+    assert event_stream.print_summary(reader, NAME) == 0
     found = row(reader)
     report = markdown(reader, found)
     assert f"`{handover.command(found)}` takes the result over" in report
@@ -73,7 +73,7 @@ def test_a_campaign_on_a_copy_hands_over_a_patch(
     repos.git(user, "branch", "-D", BRANCH)
     (repo.folder / "ORIGIN_COMMIT").write_text("f" * 40 + "\n")
     told = said(tmp_path / "w", capsys)
-    assert BRANCH not in told and "a copy of what the kernel needs" in told
+    assert BRANCH not in told and "a copy of the kernel's files" in told
     assert f"`kopt merge {NAME} --patch | git -C {user} apply` takes it over" in told
 
 

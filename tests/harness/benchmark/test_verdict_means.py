@@ -22,7 +22,7 @@ from harness.timing.paired_blocks import PairedBlocks
 from harness.timing.paired_timing import ClassTiming
 from harness.timing.plan import Plan
 from harness.verdict import Evidence, Finding, Verdict
-from kopt_tui.commands.evaluate import answer, tell
+from kopt_tui.cli.verdict_text import exit_code, print_verdict
 from tests.support.c_case import target
 
 RIGHT = Errors(absolute=0.0, relative=0.0, bad=0, used=0.0, over=0.0, allowed=1e-6)
@@ -160,31 +160,32 @@ def test_a_candidate_below_the_floor_is_the_one_to_blame() -> None:
 
 def test_the_command_line_says_what_was_withheld(capsys: pytest.CaptureFixture[str]) -> None:
     verdict = below((0.4, 0.5), (2.0, 3.0))
-    tell(verdict)
+    print_verdict(verdict)
     assert capsys.readouterr().out.startswith(
         "✗ correct, but latency withheld: below the physical floor of "
         f"{verdict.rows[0].floor_us:.3g} us (class small)\n")
-    assert answer(verdict) == 1
+    assert exit_code(verdict) == 1
     verdict = below((2.0, 0.5), (2.0, 3.0))
-    tell(verdict)
+    print_verdict(verdict)
     out = capsys.readouterr().out
     assert out.startswith("✓ correct, not compared: class small: the incumbent's ")
-    assert answer(verdict) == 0
+    assert exit_code(verdict) == 0
 
 
 def test_the_command_line_tells_what_else_was_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     verdict = replace(below((2.0, 3.0), (2.0, 3.0)), audit=(
         Finding(rule="clock", severity="reject", detail="the clock\x1b[2J was set"),))
-    tell(verdict)
+    print_verdict(verdict)
     assert capsys.readouterr().out.startswith("✗ correct, but rejected: the clock was set\n")
-    assert answer(verdict) == 1
-    assert answer(replace(verdict, audit=())) == 0
-    assert answer(Verdict(valid=False, rejected_reason="no")) == 1
+    assert exit_code(verdict) == 1
+    assert exit_code(replace(verdict, audit=())) == 0
+    assert exit_code(Verdict(valid=False, rejected_reason="no")) == 1
 
 
 def test_the_command_line_tells_what_was_compiled(capsys: pytest.CaptureFixture[str]) -> None:
-    tell(Verdict(valid=True, correct=True, latency_us=2.0, latency_kind="predicted", evidence=(
-        Evidence(kind="compiled", detail="sm_90 k (a): 12 registers"),
-        Evidence(kind="card", detail="not this"))))
+    print_verdict(Verdict(
+        valid=True, correct=True, latency_us=2.0, latency_kind="predicted", evidence=(
+            Evidence(kind="compiled", detail="sm_90 k (a): 12 registers"),
+            Evidence(kind="card", detail="not this"))))
     out = capsys.readouterr().out
     assert "- compiled: sm_90 k (a): 12 registers\n" in out and "not this" not in out

@@ -18,6 +18,7 @@ from harness.compile.kernel import place_on
 from harness.devices import inventory
 from harness.devices.device import Device
 from harness.errors import InputError
+from harness.formats import quantities
 from harness.loop.forecast import Forecast
 from harness.loop.loop import key, loop
 from harness.requests import EvaluateRequest, LoopRequest
@@ -282,7 +283,7 @@ def test_command_line_passes_the_card_on(capsys: pytest.CaptureFixture[str], tmp
     verdict = json.loads(capsys.readouterr().out)
     assert (verdict["latency_kind"], verdict["speedup"]) == ("predicted", None)
     assert main(["evaluate", str(EXAMPLE), "--predict", "RTX 4090"]) == 0
-    headline = f"✓ correct, not measured; {predicted.latency_us:.4g} us predicted"
+    headline = f"✓ correct, not measured; {quantities.latency(predicted.latency_us)} predicted"
     assert headline in capsys.readouterr().out
     assert main(["loop", str(EXAMPLE), "--predict", "H200", "--json",
                  "--workspace", str(tmp_path)]) == 0

@@ -21,7 +21,7 @@ from harness.devices.monitoring.interference import COMPANY, STRANGER
 from harness.requests import EvaluateRequest, LoopRequest
 from harness.search.trials.trials import LoopResult
 from harness.verdict import Evidence, Verdict
-from kopt_tui.commands.evaluate import beside
+from kopt_tui.commands.evaluate import company_notes
 from kopt_tui.main import main
 from tests.support import campaigns
 
@@ -128,9 +128,9 @@ def test_a_verdict_beside_a_stranger_says_so(machine: Machine, tmp_path: Path,
 def test_a_verdict_beside_a_stranger_says_what_to_do() -> None:
     company = Evidence(kind=COMPANY, detail="process 9 was there")
     stranger = Evidence(kind=STRANGER, detail="timed beside process 9, of no kopt")
-    assert beside(Verdict(valid=True, correct=True, evidence=(company, stranger))) == [
+    assert company_notes(Verdict(valid=True, correct=True, evidence=(company, stranger))) == [
         "timed beside process 9, of no kopt: judge again when it is gone"]
-    assert beside(Verdict(valid=True, correct=True)) == []
+    assert company_notes(Verdict(valid=True, correct=True)) == []
 
 
 def test_a_loop_and_its_verdict_are_gated_each(machine: Machine, tmp_path: Path,

@@ -55,7 +55,7 @@ def test_merge_brings_the_commits_over(tmp_path: Path) -> None:
     assert len(repos.git(project, "log", "--format=%s", f"{before}..").splitlines()) == 2
     assert repos.git(project, "status", "--porcelain") == ""
     again = kopt("merge", workspace=workspace)
-    assert again.returncode == 1 and "in this branch already" in told(again)
+    assert again.returncode == 1 and "already in this branch" in told(again)
 
 
 def test_merge_as_one_commit(tmp_path: Path) -> None:

@@ -145,7 +145,8 @@ def test_a_person_at_a_terminal_is_asked(project: Path) -> None:
 
 def test_end_of_input_at_a_question_is_one_line(project: Path) -> None:
     status, screen = converse(["new", "--project", str(project)], {"NAME=VALUE changes": "\x04"})
-    assert status == 2 and "nothing was answered" in screen and "Traceback" not in screen
+    assert status == 2 and "Traceback" not in screen
+    assert "the input ended before an answer" in screen
 
 
 def converse(words: list[str], answers: dict[str, str]) -> tuple[int, str]:

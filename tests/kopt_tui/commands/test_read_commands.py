@@ -66,7 +66,7 @@ def test_show_tells_everything_and_no_escape_sequence(workspace: Path) -> None:
 def test_show_of_a_candidate_has_its_verdict_class_by_class(workspace: Path) -> None:
     shown = kopt("show", "aa11", workspace=workspace).stdout
     assert harmless(shown)
-    assert "✓ correct, 2.50x [2.40, 2.60], 10.0 us (measured-cpu)" in shown
+    assert "✓ correct, 2.50x [2.40, 2.60] against the incumbent, 10.0 us (measured-cpu)" in shown
     assert "tall (core)" in shown and "✓ faster" in shown and "= tie" in shown
     value = answer(kopt("show", "aa11", "--json", workspace=workspace))
     assert value["verdicts"][0]["verdict"]["rows"][0]["config_class"] == "tall"

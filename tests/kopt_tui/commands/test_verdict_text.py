@@ -1,25 +1,30 @@
-"""A recorded verdict in one line: what was withheld or rejected is no plain "not measured"."""
+"""Guards the headline of a verdict: a withheld or rejected result is not just "not measured"."""
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
-from engine.journal.records import VerdictRow
 from harness.verdict import Finding, Verdict
-from kopt_tui.cli.verdict_text import said
+from kopt_tui.cli.verdict_text import print_verdict
+from kopt_tui.snapshot import verdict_words
 
 
-@pytest.mark.parametrize(("findings", "line"), [
+@pytest.mark.parametrize(("findings", "headline"), [
     ((), "✓ correct, not measured"),
     ((Finding(rule="clock", severity="note", detail="small"),), "✓ correct, not measured"),
-    ((Finding(rule="incumbent-floor", severity="flag", detail="nothing is compared"),),
-     "✓ correct, not measured; nothing is compared"),
+    ((Finding(rule="incumbent-floor", severity="flag", detail="it does no work"),),
+     "✓ correct, not compared: it does no work"),
     ((Finding(rule="physical-floor", severity="reject", detail="the latency is withheld"),),
-     "✗ correct, but rejected; the latency is withheld")])
-def test_why_nothing_was_measured_is_said(findings: tuple[Finding, ...], line: str) -> None:
+     "✗ correct, but rejected: the latency is withheld")])
+def test_headline_says_why_nothing_was_measured(
+        findings: tuple[Finding, ...], headline: str) -> None:
     verdict = Verdict(valid=True, correct=True, audit=findings)
-    assert said(VerdictRow(
-        id=1, campaign="c", candidate="a", purpose="verify", incumbent_tree="", harness_version="1",
-        valid=True, correct=True, latency_us=None, speedup=None, low=None, high=None,
-        body=msgspec.json.encode(verdict), at=0.0)) == line
+    assert verdict_words.describe(verdict).headline == headline
+
+
+def test_findings_and_notes_are_printed_without_control_characters(
+        capsys: pytest.CaptureFixture[str]) -> None:
+    print_verdict(Verdict(valid=True, correct=True, notes=("a \x1b[31mnote",), audit=(
+        Finding(rule="clock", severity="flag", detail="slow\x07 clock"),)), "verdict 3: ")
+    assert capsys.readouterr().out == \
+        "verdict 3: ✓ correct, not measured\n! flag: slow clock\n- a note\n"

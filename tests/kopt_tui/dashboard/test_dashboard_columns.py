@@ -1,4 +1,4 @@
-"""Columns of the dashboard: names that would look alike when clipped get the room of others."""
+"""Guards that names which would look alike when clipped take the room of other columns."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rows(*names: str, roofline: float | None = None) -> tuple[Row, ...]:
     (NAMES, 50.0, 60, "class outcome speedup latency"),
     (NAMES, None, 45, "class outcome speedup"),
 ])
-def test_classes_can_be_told_apart_before_all_columns_are_shown(
+def test_class_names_stay_distinct_before_all_columns_are_shown(
         names: tuple[str, ...], roofline: float | None, width: int, headings: str) -> None:
     lines = [text(line) for line in class_lines(rows(*names, roofline=roofline), width)]
     assert lines[0].split() == headings.split()
@@ -44,13 +44,13 @@ def test_classes_can_be_told_apart_before_all_columns_are_shown(
 @pytest.mark.parametrize(("width", "shown"), [
     (79, "paged_attention/mtp=1 context=2048"), (60, "… mtp=1 context=2048 %"),
     (200, "paged_attention/mtp=1 context=2048")])
-def test_where_a_bottleneck_is_comes_before_what_it_is(width: int, shown: str) -> None:
-    found = tuple(Bottleneck(
+def test_place_of_a_bottleneck_keeps_its_text_before_the_limiter(width: int, shown: str) -> None:
+    bottlenecks = tuple(Bottleneck(
         campaign="c", round=2, rank=at, id=f"b2.{at}", kernel="paged_attention", config_class=name,
         limiter="share of the time", metric="% of the benchmark", value=12.34,
         detail="", advice="") for at, name in enumerate(NAMES, 1))
     pane = BottleneckPane()
-    pane.found = found
+    pane.bottlenecks = bottlenecks
     line = text(pane.compose_lines(width)[1])
     assert shown in line and line.rstrip().endswith("% of the benchmark 12.34")
     assert len(line.rstrip()) <= width

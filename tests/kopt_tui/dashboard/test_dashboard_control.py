@@ -1,4 +1,4 @@
-"""Asking an engine from the dashboard: dialogs, what lands in the journal, outcomes, leaving."""
+"""Guards requests from the dashboard: dialogs, journal entries, answers, and leaving."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WAITING = candidate_id(3, "plan-1")
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    """A campaign whose engine lives on another host."""
+    """Return a workspace with a campaign whose engine runs on another host."""
     make(tmp_path)
     own(tmp_path, Lease(campaign=CAMPAIGN, host="box boot ns", pid=4121, started=1.0, epoch=1,
                         heartbeat=time.time() + 1e6))
@@ -31,7 +31,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 def engine_writer(workspace: Path) -> Writer:
-    """Return the journal as that engine writes it."""
+    """Return a writer that holds that engine's lease."""
     writer = Writer(workspace)
     writer.hold(CAMPAIGN, 1)
     return writer
@@ -45,18 +45,18 @@ def controls(workspace: Path) -> list[Control]:
         reader.close()
 
 
-async def opened(pilot: Pilot[None], keys: str, wanted: str) -> None:
+async def open_dialog(pilot: Pilot[None], keys: str, text: str) -> None:
     """Wait for the data, press keys, wait for a dialog with a text."""
     await until(pilot, "waits for you")
     await pilot.press(*keys)
-    await until(pilot, wanted)
+    await until(pilot, text)
     assert isinstance(pilot.app.screen, ConfirmScreen)
 
 
-async def test_approve_names_the_candidate_and_lands_in_the_journal(workspace: Path) -> None:
+async def test_approval_names_the_candidate_and_is_recorded(workspace: Path) -> None:
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=NARROW) as pilot:
-        await opened(pilot, "a", f"Approve candidate {WAITING}?")
+        await open_dialog(pilot, "a", f"Approve candidate {WAITING}?")
         text = shown(app)
         for part in ("fuse both passes", "2.31x [2.25, 2.37]", "above 2x", CAMPAIGN):
             assert part in text
@@ -65,13 +65,13 @@ async def test_approve_names_the_candidate_and_lands_in_the_journal(workspace: P
         await until(pilot, f"▸  Approve {WAITING}")
         await pilot.press("enter")
         await until(pilot, "is recorded")
-        asked = controls(workspace)
-        assert [(one.verb, one.candidate, one.expected_base, one.expected_verdict)
-                for one in asked] == [("approve", WAITING, "b" * 40, 10)]
-        assert "@" in asked[0].by
+        recorded = controls(workspace)
+        assert [(control.verb, control.candidate, control.expected_base, control.expected_verdict)
+                for control in recorded] == [("approve", WAITING, "b" * 40, 10)]
+        assert "@" in recorded[0].by
         writer = engine_writer(workspace)
         writer.set_candidate_state(CAMPAIGN, WAITING, "kept", commit="d" * 40)
-        writer.finish_control(asked[0].id, "kept as dddddddd")
+        writer.finish_control(recorded[0].id, "kept as dddddddd")
         writer.close()
         await until(pilot, f"» approve {WAITING[:8]}: kept as dddddddd")
         await until(pilot, lambda: "waits for you" not in shown(app))
@@ -82,7 +82,7 @@ async def test_approve_names_the_candidate_and_lands_in_the_journal(workspace: P
 async def test_stray_keys_never_approve(workspace: Path, answer: list[str]) -> None:
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=NARROW) as pilot:
-        await opened(pilot, "a", "Approve candidate")
+        await open_dialog(pilot, "a", "Approve candidate")
         await pilot.press(*answer)
         await pilot.press("escape")
         await until(pilot, lambda: not isinstance(app.screen, ConfirmScreen))
@@ -90,7 +90,7 @@ async def test_stray_keys_never_approve(workspace: Path, answer: list[str]) -> N
         assert controls(workspace) == []
 
 
-async def test_reject_from_review_and_from_the_candidate(workspace: Path) -> None:
+async def test_reject_works_from_the_candidate_screen(workspace: Path) -> None:
     app = open_app(workspace)
     async with app.run_test(size=NARROW) as pilot:
         await until(pilot, "finished")
@@ -102,10 +102,10 @@ async def test_reject_from_review_and_from_the_candidate(workspace: Path) -> Non
         await until(pilot, f"Reject candidate {WAITING}?")
         await pilot.press("l", "enter")
         await until(pilot, "not answered yet")
-        assert [one.verb for one in controls(workspace)] == ["reject"]
+        assert [control.verb for control in controls(workspace)] == ["reject"]
 
 
-async def test_a_candidate_that_does_not_wait_cannot_be_approved(workspace: Path) -> None:
+async def test_candidate_that_does_not_wait_cannot_be_approved(workspace: Path) -> None:
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=NARROW) as pilot:
         await until(pilot, "waits for you")
@@ -116,10 +116,10 @@ async def test_a_candidate_that_does_not_wait_cannot_be_approved(workspace: Path
         assert controls(workspace) == []
 
 
-async def test_a_candidate_decided_meanwhile_cannot_be_approved(workspace: Path) -> None:
+async def test_candidate_decided_meanwhile_cannot_be_approved(workspace: Path) -> None:
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=NARROW) as pilot:
-        await opened(pilot, "a", "Approve candidate")
+        await open_dialog(pilot, "a", "Approve candidate")
         await pilot.press("right")
         writer = engine_writer(workspace)
         writer.set_candidate_state(CAMPAIGN, WAITING, "closed", reason="rejected elsewhere")
@@ -132,7 +132,7 @@ async def test_a_candidate_decided_meanwhile_cannot_be_approved(workspace: Path)
 
 @pytest.mark.parametrize(("key", "verb", "title"), [
     ("p", "pause", "Pause campaign"), ("S", "stop", "Stop campaign")])
-async def test_pause_and_stop_ask_first(
+async def test_pause_and_stop_need_confirmation(
         tmp_path: Path, key: str, verb: str, title: str) -> None:
     workspace = make(tmp_path)
     app = open_app(workspace)
@@ -141,11 +141,11 @@ async def test_pause_and_stop_ask_first(
         await pilot.press(key)
         await until(pilot, f"{title} {CAMPAIGN}?")
         await pilot.press("tab", "enter")
-        await until(pilot, "is recorded; no engine runs to answer it")
-        assert [one.verb for one in controls(workspace)] == [verb]
+        await until(pilot, "is recorded; no engine runs to carry it out")
+        assert [control.verb for control in controls(workspace)] == [verb]
 
 
-async def test_a_paused_campaign_is_resumed_and_a_finished_one_is_not(workspace: Path) -> None:
+async def test_pause_key_resumes_a_paused_campaign_only(workspace: Path) -> None:
     writer = engine_writer(workspace)
     writer.set_campaign(CAMPAIGN, kind="campaign.state", payload={}, state="paused")
     writer.close()
@@ -159,7 +159,7 @@ async def test_a_paused_campaign_is_resumed_and_a_finished_one_is_not(workspace:
         assert controls(workspace) == []
 
 
-async def test_readonly_refuses_and_says_so(workspace: Path) -> None:
+async def test_readonly_dashboard_refuses_every_request(workspace: Path) -> None:
     app = open_app(workspace, campaign=CAMPAIGN, readonly=True)
     async with app.run_test(size=NARROW) as pilot:
         text = await until(pilot, "waits for you")
@@ -172,30 +172,30 @@ async def test_readonly_refuses_and_says_so(workspace: Path) -> None:
         assert controls(workspace) == []
 
 
-async def test_a_request_that_cannot_be_recorded_is_told(workspace: Path) -> None:
+async def test_request_that_cannot_be_recorded_is_reported(workspace: Path) -> None:
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=NARROW) as pilot:
-        await opened(pilot, "a", "Approve candidate")
+        await open_dialog(pilot, "a", "Approve candidate")
         app.workspace = workspace / "kopt.db"  # a file where the workspace should be
         await pilot.press("right", "enter")
         await until(pilot, f"✗ approve {WAITING[:8]} failed")
 
 
 class Engine(threading.Thread):
-    """A thread that runs until it is told to stop, as the engine of `--here` does."""
+    """A thread that runs until it is stopped, like the engine of `--here`."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.told = threading.Event()
+        self.stopping = threading.Event()
 
     def run(self) -> None:
-        self.told.wait()
+        self.stopping.wait()
 
     def stop(self) -> None:
-        self.told.set()
+        self.stopping.set()
 
 
-async def test_leaving_with_the_engine_inside_stops_it_in_order(workspace: Path) -> None:
+async def test_leaving_stops_the_engine_inside_after_a_question(workspace: Path) -> None:
     engine = Engine()
     engine.start()
     app = open_app(workspace, campaign=CAMPAIGN, engine=engine)
@@ -214,7 +214,7 @@ async def test_leaving_with_the_engine_inside_stops_it_in_order(workspace: Path)
     assert not engine.is_alive()
 
 
-async def test_leaving_is_immediate_without_an_engine_or_after_its_end(workspace: Path) -> None:
+async def test_leaving_needs_no_question_without_a_live_engine(workspace: Path) -> None:
     for engine in (None, Engine()):
         if engine is not None:
             engine.start()

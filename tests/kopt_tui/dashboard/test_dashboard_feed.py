@@ -1,4 +1,4 @@
-"""The feed: one thread, snapshots only of what changed, faults told and survived."""
+"""Guards that the feed posts every visible change, nothing else, and survives faults."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def workspace(tmp_path: Path) -> Path:
     return make(tmp_path)
 
 
-class Listening:
+class FeedListener:
     """A feed and the snapshots that it posts."""
 
     def __init__(self, workspace: Path, focus: Focus) -> None:
@@ -64,13 +64,13 @@ class Listening:
 
 
 @pytest.fixture
-def listening(workspace: Path) -> Iterator[Listening]:
-    heard = Listening(workspace, Focus(CAMPAIGN))
-    yield heard
-    heard.close()
+def listener(workspace: Path) -> Iterator[FeedListener]:
+    listener = FeedListener(workspace, Focus(CAMPAIGN))
+    yield listener
+    listener.close()
 
 
-def built(workspace: Path, focus: Focus) -> Snapshot:
+def build(workspace: Path, focus: Focus) -> Snapshot:
     reader = Reader(workspace)
     try:
         return Builder(workspace, reader, lambda: NOW).snapshot(focus)
@@ -78,8 +78,8 @@ def built(workspace: Path, focus: Focus) -> Snapshot:
         reader.close()
 
 
-def test_a_snapshot_holds_what_the_screens_show(workspace: Path) -> None:
-    snapshot = built(workspace, Focus(CAMPAIGN, candidate_id(3, "plan-1")))
+def test_snapshot_holds_what_the_screens_show(workspace: Path) -> None:
+    snapshot = build(workspace, Focus(CAMPAIGN, candidate_id(3, "plan-1")))
     row, view, candidate = snapshot.campaigns[0], snapshot.view, snapshot.candidate
     assert (row.id, row.waiting, row.trend) == (CAMPAIGN, 1, (1.0, 1.81, 3.12))
     assert view is not None and candidate is not None and candidate.candidate is not None
@@ -92,7 +92,7 @@ def test_a_snapshot_holds_what_the_screens_show(workspace: Path) -> None:
     assert snapshot.waiting == (candidate.waiting,)
 
 
-def test_what_was_rolled_back_is_not_the_best_so_far(workspace: Path) -> None:
+def test_rolled_back_verdict_is_not_the_best(workspace: Path) -> None:
     journal = Journal(workspace)
     verdict = verdict_of(1.0, 0.01, "")
     journal.put(VerdictRow(
@@ -104,14 +104,14 @@ def test_what_was_rolled_back_is_not_the_best_so_far(workspace: Path) -> None:
                            (CAMPAIGN,))
     journal.event(CAMPAIGN, NOW, "rollback", CAMPAIGN, commit="b" * 40, undone=["c" * 40])
     journal.close()
-    view = built(workspace, Focus(CAMPAIGN)).view
+    view = build(workspace, Focus(CAMPAIGN)).view
     assert view is not None and view.classes is not None
     assert view.classes.title == "baseline, which is the best again"
     assert view.classes.rows == verdict.rows
 
 
-def test_hostile_texts_are_one_harmless_line(workspace: Path) -> None:
-    snapshot = built(workspace, Focus(CAMPAIGN, candidate_id(2, "fixed")))
+def test_hostile_text_becomes_one_harmless_line(workspace: Path) -> None:
+    snapshot = build(workspace, Focus(CAMPAIGN, candidate_id(2, "fixed")))
     assert snapshot.candidate is not None and snapshot.candidate.candidate is not None
     claim = snapshot.candidate.candidate.hypothesis
     assert claim.startswith("[red]x[/]") and claim != HOSTILE
@@ -126,37 +126,37 @@ def test_harmless_cleans_records_inside_records(workspace: Path) -> None:
     assert harmless((row, 3, None)) == (msgspec.structs.replace(row, reason="ab c"), 3, None)
 
 
-def test_a_patch_that_was_changed_or_is_gone_is_told(workspace: Path) -> None:
+def test_changed_or_missing_patch_is_reported(workspace: Path) -> None:
     patch = next((workspace / CAMPAIGN / "patches").iterdir())
     patch.write_text("something else")
     focus = Focus(CAMPAIGN, candidate_id(3, "plan-1"))
-    changed = built(workspace, focus).candidate
+    changed = build(workspace, focus).candidate
     patch.unlink()
-    gone = built(workspace, focus).candidate
+    gone = build(workspace, focus).candidate
     assert changed is not None and "hash" in changed.patch_note
     assert gone is not None and "cannot be read" in gone.patch_note and gone.patch == ""
 
 
-def test_a_candidate_that_does_not_exist_is_a_note(workspace: Path) -> None:
-    found = built(workspace, Focus(CAMPAIGN, "nosuch")).candidate
-    assert found is not None and found.candidate is None and "nosuch" in found.missing
+def test_missing_candidate_is_reported(workspace: Path) -> None:
+    view = build(workspace, Focus(CAMPAIGN, "nosuch")).candidate
+    assert view is not None and view.candidate is None and "nosuch" in view.missing
 
 
-def test_the_feed_posts_first_then_only_changes(workspace: Path, listening: Listening) -> None:
-    first = listening.next()
+def test_feed_posts_once_and_then_only_changes(workspace: Path, listener: FeedListener) -> None:
+    first = listener.next()
     assert first.view is not None and first.view.row.id == CAMPAIGN
-    assert listening.nothing(0.8)
+    assert listener.nothing(0.8)
     writer = Writer(workspace)
     writer.tick_slot(CAMPAIGN, 3, "fixed", detail="trial 14 of 24")
-    second = listening.next()
+    second = listener.next()
     assert second.view is not None and second.view.slots[3].detail == "trial 14 of 24"
     writer.tick_slot(CAMPAIGN, 3, "fixed", detail="trial 14 of 24")
-    assert listening.nothing(1.5), "a tick that changes nothing to see is no snapshot"
+    assert listener.nothing(1.5), "an unchanged slot causes no snapshot"
     writer.close()
 
 
-def test_many_writes_are_few_snapshots(workspace: Path, listening: Listening) -> None:
-    listening.next()
+def test_many_writes_cause_few_snapshots(workspace: Path, listener: FeedListener) -> None:
+    listener.next()
     writer, began, ticks = Writer(workspace), time.monotonic(), 0
     while ticks < 40 or time.monotonic() - began < 1.0:
         ticks += 1
@@ -165,61 +165,61 @@ def test_many_writes_are_few_snapshots(workspace: Path, listening: Listening) ->
     writer.close()
     count, last = 0, Snapshot()
     while last.view is None or last.view.slots[3].detail != f"tick {ticks}":
-        last, count = listening.next(), count + 1
+        last, count = listener.next(), count + 1
     elapsed = time.monotonic() - began
     assert count <= elapsed / feeds.EVENT_GAP_S + 1
 
 
-def test_looking_elsewhere_is_answered_at_once(workspace: Path, listening: Listening) -> None:
-    listening.next()
-    listening.feed.look_at(Focus("matmul_c_cpu_20261119"))
-    snapshot = listening.next()
+def test_new_focus_is_answered_at_once(workspace: Path, listener: FeedListener) -> None:
+    listener.next()
+    listener.feed.look_at(Focus("matmul_c_cpu_20261119"))
+    snapshot = listener.next()
     assert snapshot.view is not None and snapshot.view.row.target == "matmul"
 
 
-def test_a_workspace_without_a_journal_is_empty_until_one_appears(tmp_path: Path) -> None:
-    heard = Listening(tmp_path / "new", Focus())
-    assert heard.next().campaigns == ()
+def test_workspace_without_a_journal_is_empty_until_one_appears(tmp_path: Path) -> None:
+    listener = FeedListener(tmp_path / "new", Focus())
+    assert listener.next().campaigns == ()
     make(tmp_path / "new")
-    assert len(heard.next().campaigns) == 3
-    heard.close()
+    assert len(listener.next().campaigns) == 3
+    listener.close()
 
 
-def test_a_newer_schema_is_a_problem_not_a_crash(tmp_path: Path) -> None:
+def test_newer_schema_is_reported_as_a_problem(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.db.execute("PRAGMA user_version = 99")
     journal.close()
-    heard = Listening(tmp_path, Focus())
-    assert "newer kopt" in heard.next().problem
-    heard.close()
+    listener = FeedListener(tmp_path, Focus())
+    assert "newer kopt" in listener.next().problem
+    listener.close()
 
 
-def test_the_last_good_state_stays_when_the_journal_breaks(
+def test_last_good_state_stays_while_the_journal_is_unreadable(
         workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "PULSE_S", 0.1)
-    heard = Listening(workspace, Focus(CAMPAIGN))
-    good = heard.next()
+    listener = FeedListener(workspace, Focus(CAMPAIGN))
+    good = listener.next()
     journal = Journal(workspace)
     journal.db.execute("PRAGMA user_version = 99")
     journal.db.execute("UPDATE campaigns SET state = 'nonsense'")
     journal.event(CAMPAIGN, NOW, "log", message="nonsense was written")
-    broken = heard.next()
+    broken = listener.next()
     assert broken.problem and broken.campaigns == good.campaigns
     journal.db.execute("UPDATE campaigns SET state = 'running'")
     journal.close()
-    assert heard.next().problem == ""
-    heard.close()
+    assert listener.next().problem == ""
+    listener.close()
 
 
-def test_a_dead_engine_is_noticed_although_nobody_writes(
+def test_dead_engine_is_noticed_without_a_write(
         workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "PULSE_S", 0.2)
     journal = Journal(workspace)
     journal.put(Lease(campaign=CAMPAIGN, host="elsewhere boot ns", pid=77, started=1.0, epoch=1,
                       heartbeat=time.time()))
     journal.close()
-    heard = Listening(workspace, Focus())
-    assert heard.next().campaigns[0].engine.word == "alive"
+    listener = FeedListener(workspace, Focus())
+    assert listener.next().campaigns[0].engine.word == "alive"
     monkeypatch.setattr(lease, "STALE_S", 0.0)
-    assert heard.next().campaigns[0].said == "lost"
-    heard.close()
+    assert listener.next().campaigns[0].status == "lost"
+    listener.close()

@@ -1,4 +1,4 @@
-"""The screens, driven by keys: modes, panes, filter, zoom, help, hostile texts, widths."""
+"""Guards what each screen shows and which keys work: modes, panes, filter, zoom, help, widths."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def workspace(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def test_campaigns_are_told_in_one_line_each(workspace: Path) -> None:
+async def test_each_campaign_is_one_line(workspace: Path) -> None:
     app = open_app(workspace)
     async with app.run_test(size=NARROW) as pilot:
         text = await until(pilot, "engine process 4121 on box")
@@ -41,21 +41,21 @@ async def test_campaigns_are_told_in_one_line_each(workspace: Path) -> None:
         await until(pilot, "12 rounds done")
 
 
-async def test_no_campaigns_says_what_to_do(tmp_path: Path) -> None:
+async def test_empty_workspace_names_the_first_command(tmp_path: Path) -> None:
     app = open_app(tmp_path)
     async with app.run_test(size=NARROW) as pilot:
         await until(pilot, "kopt demo")
 
 
-async def test_a_campaign_without_its_engine_is_lost(tmp_path: Path) -> None:
+async def test_running_campaign_without_its_engine_is_lost(tmp_path: Path) -> None:
     make(tmp_path)
     app = open_app(tmp_path)
     async with app.run_test(size=NARROW) as pilot:
-        await until(pilot, "kopt run` resumes it")
+        await until(pilot, "kopt resume` continues the campaign")
         await until(pilot, "✗ lost")
 
 
-async def test_enter_opens_the_campaign_and_escape_goes_back(workspace: Path) -> None:
+async def test_enter_opens_the_campaign_and_escape_returns(workspace: Path) -> None:
     app = open_app(workspace)
     async with app.run_test(size=NARROW) as pilot:
         await until(pilot, "finished")
@@ -67,7 +67,7 @@ async def test_enter_opens_the_campaign_and_escape_goes_back(workspace: Path) ->
         await until(pilot, "finished")
 
 
-async def test_a_wide_terminal_shows_all_panes(workspace: Path) -> None:
+async def test_wide_terminal_shows_all_panes(workspace: Path) -> None:
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=WIDE) as pilot:
         for part in ("slots", "verdicts", "best so far", "classes of", "bottlenecks", "log",
@@ -76,19 +76,19 @@ async def test_a_wide_terminal_shows_all_panes(workspace: Path) -> None:
             await until(pilot, part)
 
 
-async def test_tab_brings_the_panes_of_the_deck_to_the_front(workspace: Path) -> None:
+async def test_tab_brings_the_next_pane_of_the_deck_to_the_front(workspace: Path) -> None:
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=NARROW) as pilot:
         await until(pilot, "tall 3% slower")
         await pilot.press("tab")
-        for wanted in ("1.00x ─", "tall*", "share of peak flops", "gate", "AMD EPYC"):
+        for part in ("1.00x ─", "tall*", "share of peak flops", "gate", "AMD EPYC"):
             await pilot.press("tab")
-            await until(pilot, wanted)
+            await until(pilot, part)
         await pilot.press("shift+tab")
         await until(pilot, "gate")
 
 
-async def test_the_deck_unfolds_when_the_terminal_grows(workspace: Path) -> None:
+async def test_deck_unfolds_when_the_terminal_grows(workspace: Path) -> None:
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=NARROW) as pilot:
         await until(pilot, "tall 3% slower")
@@ -99,7 +99,7 @@ async def test_the_deck_unfolds_when_the_terminal_grows(workspace: Path) -> None
         await until(pilot, lambda: "tall*" not in shown(app))
 
 
-async def test_zoom_gives_one_pane_the_screen(workspace: Path) -> None:
+async def test_zoom_shows_one_pane_only(workspace: Path) -> None:
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=NARROW) as pilot:
         await until(pilot, "tall 3% slower")
@@ -110,7 +110,7 @@ async def test_zoom_gives_one_pane_the_screen(workspace: Path) -> None:
         await until(pilot, "best so far")
 
 
-async def test_filter_keeps_matching_rows_and_escape_drops_it(workspace: Path) -> None:
+async def test_filter_keeps_matching_rows_until_escape(workspace: Path) -> None:
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=NARROW) as pilot:
         await until(pilot, "tall 3% slower")
@@ -124,7 +124,7 @@ async def test_filter_keeps_matching_rows_and_escape_drops_it(workspace: Path) -
         assert "✓ keep" not in text
 
 
-async def test_typing_a_filter_starts_no_action(workspace: Path) -> None:
+async def test_typing_a_filter_triggers_no_action(workspace: Path) -> None:
     app = open_app(workspace)
     async with app.run_test(size=NARROW) as pilot:
         await until(pilot, "finished")
@@ -133,21 +133,21 @@ async def test_typing_a_filter_starts_no_action(workspace: Path) -> None:
         assert "no row matches" in text and app.current_mode == "campaigns"
 
 
-async def test_help_is_made_from_the_key_table_and_searched(workspace: Path) -> None:
+async def test_help_lists_every_key_and_can_be_searched(workspace: Path) -> None:
     app = open_app(workspace)
     async with app.run_test(size=WIDE) as pilot:
         await until(pilot, "finished")
         await pilot.press("question_mark")
         text = await until(pilot, "type to search")
         assert all(key.help in text for key in keys.KEYS)
-        await pilot.press(*"whole")
-        await until(pilot, lambda: "Give the pane" in shown(app)
+        await pilot.press(*"only this")
+        await until(pilot, lambda: "Show only this pane" in shown(app)
                     and "Leave the dashboard" not in shown(app))
         await pilot.press("escape", "escape")
-        await until(pilot, lambda: "Give the pane" not in shown(app))
+        await until(pilot, lambda: "Show only this pane" not in shown(app))
 
 
-async def test_the_palette_starts_the_same_actions(workspace: Path) -> None:
+async def test_command_palette_starts_the_same_actions(workspace: Path) -> None:
     app = open_app(workspace)
     async with app.run_test(size=NARROW) as pilot:
         await until(pilot, "finished")
@@ -157,7 +157,7 @@ async def test_the_palette_starts_the_same_actions(workspace: Path) -> None:
         await until(pilot, lambda: app.current_mode == "trace")
 
 
-async def test_every_mode_that_has_a_key_opens(workspace: Path) -> None:
+async def test_every_mode_opens_by_its_key(workspace: Path) -> None:
     app = open_app(workspace)
     async with app.run_test(size=NARROW) as pilot:
         await until(pilot, "finished")
@@ -168,7 +168,7 @@ async def test_every_mode_that_has_a_key_opens(workspace: Path) -> None:
         assert {name for _, name, _ in keys.MODES} == set(app.MODES)
 
 
-async def test_the_cursor_stays_on_its_verdict_when_new_ones_come(workspace: Path) -> None:
+async def test_cursor_stays_on_its_verdict_when_new_ones_come(workspace: Path) -> None:
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=NARROW) as pilot:
         await until(pilot, "tall 3% slower")
@@ -185,11 +185,11 @@ async def test_the_cursor_stays_on_its_verdict_when_new_ones_come(workspace: Pat
         writer.add_decision(CAMPAIGN, candidate_id(3, "rewrite"), "tie", "another", round=3,
                             actor="judge")
         await until(pilot, lambda: len(stream.items) == 12)
-        assert stream.cursor == 0, "at the top it follows the newest"
+        assert stream.cursor == 0, "on the first row it follows the newest verdict"
         writer.close()
 
 
-async def test_the_log_holds_still_while_it_is_read(workspace: Path) -> None:
+async def test_log_stays_in_place_after_scrolling_up(workspace: Path) -> None:
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=WIDE) as pilot:
         await until(pilot, "idle, lock taken")
@@ -209,7 +209,7 @@ async def test_the_log_holds_still_while_it_is_read(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [NARROW, WIDE, (60, 18), (20, 6)])
-async def test_hostile_texts_stay_texts_and_nothing_overflows(
+async def test_hostile_texts_are_not_markup_and_nothing_overflows(
         workspace: Path, size: tuple[int, int]) -> None:
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=size) as pilot:
@@ -226,7 +226,7 @@ async def test_hostile_texts_stay_texts_and_nothing_overflows(
             await until(pilot, "[red]x[/]")
 
 
-async def test_the_report_is_the_one_of_the_command_line(workspace: Path) -> None:
+async def test_report_is_the_one_of_the_command_line(workspace: Path) -> None:
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=(120, 60)) as pilot:
         await until(pilot, "waits for you")
@@ -235,7 +235,7 @@ async def test_the_report_is_the_one_of_the_command_line(workspace: Path) -> Non
         assert "rmsnorm on" in text and "[red]x[/]" in text
 
 
-async def test_a_candidate_shows_claim_verdict_audit_patch_and_history(workspace: Path) -> None:
+async def test_candidate_shows_claim_verdict_audit_patch_and_history(workspace: Path) -> None:
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=WIDE) as pilot:
         await until(pilot, "tall 3% slower")
@@ -247,7 +247,7 @@ async def test_a_candidate_shows_claim_verdict_audit_patch_and_history(workspace
         await until(pilot, "best so far")
 
 
-async def test_an_unreadable_journal_is_told_at_the_bottom(tmp_path: Path) -> None:
+async def test_unreadable_journal_is_reported_on_the_bottom_line(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.put(campaign())
     journal.db.execute("PRAGMA user_version = 99")
@@ -257,7 +257,7 @@ async def test_an_unreadable_journal_is_told_at_the_bottom(tmp_path: Path) -> No
         assert "! " in (await until(pilot, "newer kopt")).splitlines()[-1]
 
 
-async def test_no_color_is_readable(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_color_uses_no_colour(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=NARROW) as pilot:
@@ -269,14 +269,14 @@ async def test_no_color_is_readable(workspace: Path, monkeypatch: pytest.MonkeyP
         assert "✗ reject" in shown(app)
 
 
-def test_the_key_table_has_no_key_twice_in_a_scope() -> None:
+def test_key_has_one_meaning_per_screen() -> None:
     for scope in ("campaigns", "campaign", "candidate", "review", "gpus", "trace", "report"):
         here = [name for key in keys.KEYS if scope in key.scopes or "app" in key.scopes
                 for name in key.keys.split(",")]
         assert sorted(here) == sorted(set(here)), scope
 
 
-def test_fit_counts_cells_not_characters() -> None:
+def test_fit_counts_cells_instead_of_characters() -> None:
     assert fit("日本語", 4) == "日 …" or cell_len(fit("日本語", 4)) == 4
     assert fit("abc", 5, right=True) == "  abc" and fit("abcdef", 3) == "ab…" and fit("a", 0) == ""
 

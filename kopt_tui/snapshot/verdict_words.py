@@ -1,0 +1,110 @@
+"""A verdict in words: the outcome, what was measured, and each config class as table cells.
+
+The command line and the dashboard both present verdicts with these words.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from harness.formats import quantities
+from harness.verdict import FLOOR, INCUMBENT_FLOOR, Finding, Row, Verdict
+from kopt_tui.snapshot import phrases
+
+Outcome = Literal["invalid", "incorrect", "rejected", "correct"]
+
+
+class VerdictWords(msgspec.Struct, frozen=True):
+    """The outcome of a verdict, and the reason for it or else what was measured."""
+
+    outcome: Outcome
+    reason: str = ""
+    measured: str = ""
+
+    @property
+    def headline(self) -> str:
+        """Return one line: `✓ correct, 1.52x [1.49, 1.55] against the incumbent, ...`."""
+        if self.outcome == "correct":
+            return f"✓ correct, {self.measured}"
+        if self.outcome == "rejected":
+            withheld = self.reason.startswith("latency withheld")
+            return f"✗ correct, but {'' if withheld else 'rejected: '}{self.reason}"
+        return f"✗ {self.outcome}" + (f": {self.reason}" if self.reason else "")
+
+
+def describe(verdict: Verdict) -> VerdictWords:
+    """Return the outcome of a verdict in words."""
+    reason = verdict.rejected_reason or ""
+    if not verdict.valid:
+        return VerdictWords("invalid", reason)
+    if not verdict.correct:
+        return VerdictWords("incorrect", reason)
+    if rejects := rejections(verdict):
+        floors = [f"{quantities.latency(row.floor_us)} (class {row.config_class})"
+                  for row in verdict.rows if row.floor_us is not None and row.latency_us is None]
+        withheld = floors and all(finding.rule == FLOOR for finding in rejects)
+        return VerdictWords("rejected", "latency withheld: below the physical floor of "
+                            + ", ".join(floors) if withheld else rejects[0].detail)
+    return VerdictWords("correct", "", _measured(verdict))
+
+
+def rejections(verdict: Verdict) -> list[Finding]:
+    """Return the audit findings that reject a correct candidate."""
+    return [finding for finding in verdict.audit if finding.severity == "reject"]
+
+
+def latency(verdict: Verdict) -> str:
+    """Return the latency and how it was obtained: `10.0 us (measured-cpu)`."""
+    return "" if verdict.latency_us is None else \
+        f"{quantities.latency(verdict.latency_us)} ({verdict.latency_kind})"
+
+
+def speedup(verdict: Verdict) -> str:
+    """Return the speedup over the incumbent with its interval."""
+    return quantities.speedup(verdict.speedup, verdict.speedup_low, verdict.speedup_high)
+
+
+def errors(verdict: Verdict) -> str:
+    """Return the largest error against the float64 reference."""
+    parts = []
+    if verdict.max_rel_err is not None:
+        parts.append(f"relative error {verdict.max_rel_err:.2g}")
+    if verdict.error_budget_used is not None:
+        parts.append(f"{quantities.percent(verdict.error_budget_used)} of the error budget")
+    return ", ".join(parts) or "against the float64 reference"
+
+
+def class_cells(row: Row) -> dict[str, str]:
+    """Return a config class as cells by column; a cell without a value is empty."""
+    outcome = row.outcome if row.correct else "broken"
+    return {
+        "class": row.config_class,
+        "outcome": "not timed" if outcome == "unmeasured" else phrases.signed(outcome),
+        "speedup": quantities.speedup_of_log(row.log_ratio, row.low, row.high),
+        "change": quantities.change(row.log_ratio),
+        "latency": quantities.latency(row.latency_us),
+        "incumbent": quantities.latency(row.incumbent_us),
+        "roofline": "" if row.pct_of_roofline is None else
+        quantities.percent(row.pct_of_roofline / 100),
+        "error budget": quantities.percent(row.error_budget_used),
+        "pairs": str(row.pairs or ""),
+        "note": row.note,
+    }
+
+
+def class_tone(row: Row) -> str:
+    """Return the tone of a config class's outcome."""
+    return phrases.tone(row.outcome if row.correct else "broken")
+
+
+def _measured(verdict: Verdict) -> str:
+    if verdict.latency_kind == "predicted":
+        return f"not measured; {quantities.latency(verdict.latency_us)} predicted"
+    if verdict.speedup is None:
+        reason = next((finding.detail for finding in verdict.audit
+                       if finding.rule == INCUMBENT_FLOOR), "")
+        return f"not compared: {reason}" if reason else "not measured"
+    device = f" on {verdict.device}" if verdict.device else ""
+    return f"{speedup(verdict)} against the incumbent, {latency(verdict)}{device}"
