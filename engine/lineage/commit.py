@@ -1,7 +1,7 @@
-"""Keeping a candidate, in two phases, so that no kill loses it or commits it twice.
+"""Keeps a candidate in two phases, so that a killed engine neither loses nor repeats the commit.
 
-commit (depends on its inputs only) → journal: decision and `keeping` → branch by compare-and-swap
-→ push → journal: `kept` and the campaign's best commit. `recover` finishes what was cut short.
+commit (depends only on its inputs) → journal: decision and `keeping` → branch by compare-and-swap
+→ push → journal: `kept` and the campaign's best commit. `recover` finishes an interrupted keep.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ FAILPOINTS = (
     "keep.start", "keep.committed", "keep.keeping-open", "keep.keeping", "keep.branch-before",
     "keep.branch", "keep.push-before", "keep.push", "keep.kept-open", "keep.kept",
 )
-"""The steps at which KOPT_FAILPOINT can end the process, in their order."""
+"""The steps at which KOPT_FAILPOINT can end the process, in order."""
 
 TOLERANCE = 0.01
-"""By how much, as a share of one, a kept commit's headline may be below the one before it."""
+"""Largest relative drop of a kept commit's headline below the headline before it."""
 
 
 class Keep(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a candidate is kept: what the journal and the commit say of it."""
+    """Why a candidate is kept, for the journal and the commit."""
 
     message: str
     """The commit's message: one line, and below it why the kernel is faster."""
@@ -36,7 +36,7 @@ class Keep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptCommit(msgspec.Struct, frozen=True, kw_only=True):
-    """A kept candidate's commit; `refusal` is why the user's repository did not take it, or ""."""
+    """A kept candidate's commit; `refusal` is why the user's repository refused the push, or ""."""
 
     candidate: str
     commit: str
@@ -48,7 +48,7 @@ def keep(writer: Writer, repo: CampaignRepo, candidate: Candidate, tree: str,
     """Make a candidate the campaign's best commit.
 
     Raises Refused if its base is no longer the best (rebase it and measure again), InputError if
-    its tree is that of its base, LeaseLost if the campaign has another engine.
+    its tree is its base's, LeaseLost if another engine owns the campaign.
     """
     failpoint("keep.start")
     if candidate.base_commit != repo.best:
@@ -67,10 +67,9 @@ def keep(writer: Writer, repo: CampaignRepo, candidate: Candidate, tree: str,
 
 
 def recover(writer: Writer, repo: CampaignRepo) -> list[KeptCommit]:
-    """Finish or give up what a killed engine was keeping, and make branch and journal agree.
+    """Finish or give up interrupted keeps, make branch and journal agree, and return what was kept.
 
-    To be called once by an engine that has just taken the campaign's lease, after `unlock`; returns
-    what was kept.
+    An engine calls this once, after it has taken the campaign's lease and called `unlock`.
     """
     kept: list[KeptCommit] = []
     for candidate in writer.keeping(repo.campaign):
@@ -84,8 +83,9 @@ def recover(writer: Writer, repo: CampaignRepo) -> list[KeptCommit]:
 
 
 def fallen(before: float | None, now: float | None, tolerance: float = TOLERANCE) -> str:
-    """Say that the best is not what it was: its headline is lower than the one before by more than
-    the tolerance. Accepted scores do not decrease; "" where they have not.
+    """Describe a drop of the headline (speedup against the baseline) beyond the tolerance, or "".
+
+    Accepted scores do not decrease.
     """
     if before is None or now is None or now >= before * (1 - tolerance):
         return ""
@@ -95,12 +95,13 @@ def fallen(before: float | None, now: float | None, tolerance: float = TOLERANCE
 
 
 def _finish(writer: Writer, repo: CampaignRepo, candidate: Candidate) -> KeptCommit:
-    """Do everything after `keeping` was recorded; every step may have been done before."""
+    """Do every step after `keeping` is recorded; all of them may be repeated."""
     writer.check_lease(candidate.campaign)
     failpoint("keep.branch-before")
-    known = bool(repo.git.find(f"{candidate.commit}^{{commit}}"))
-    if not known or not repo.advance(candidate.base_commit, candidate.commit):
-        _give_up(writer, candidate, "its branch moved meanwhile" if known else "its commit is gone")
+    exists = bool(repo.git.find(f"{candidate.commit}^{{commit}}"))
+    if not exists or not repo.advance(candidate.base_commit, candidate.commit):
+        _give_up(writer, candidate,
+                 "its branch moved meanwhile" if exists else "its commit is gone")
     failpoint("keep.branch")
     failpoint("keep.push-before")
     refusal = repo.publish()
@@ -109,7 +110,7 @@ def _finish(writer: Writer, repo: CampaignRepo, candidate: Candidate) -> KeptCom
         writer.set_candidate_state(candidate.campaign, candidate.id, "kept",
                                    commit=candidate.commit)
         writer.set_campaign(candidate.campaign, kind="campaign.best", best_commit=candidate.commit,
-                            speedup=None, speedup_low=None, speedup_high=None,  # those of another
+                            speedup=None, speedup_low=None, speedup_high=None,  # another commit's
                             payload={"candidate": candidate.id, "commit": candidate.commit,
                                      "before": candidate.base_commit})
         if refusal:
@@ -121,7 +122,7 @@ def _finish(writer: Writer, repo: CampaignRepo, candidate: Candidate) -> KeptCom
 
 
 def _give_up(writer: Writer, candidate: Candidate, why: str) -> None:
-    """Close a candidate that cannot be kept any more; raises Refused."""
+    """Close a candidate that can no longer be kept; raises Refused."""
     reason = f"could not be kept: {why}"
     with writer.transaction():
         writer.add_decision(candidate.campaign, candidate.id, "reject", reason,
@@ -131,12 +132,12 @@ def _give_up(writer: Writer, candidate: Candidate, why: str) -> None:
 
 
 def _agree(writer: Writer, repo: CampaignRepo) -> None:
-    """Set the branch to the best commit that the journal knows, should they differ."""
+    """Set the branch to the journal's best commit, if they differ."""
     campaign = writer.one(Campaign, "WHERE id = ?", repo.campaign)
     if campaign is None or campaign.best_commit == repo.git.find(repo.ref):
         return
     repo.restore(campaign.best_commit)
     writer.event(repo.campaign, "warning", message=(
-        f"branch {repo.branch} was moved from outside and is back at "
+        f"branch {repo.branch} was moved by somebody else and is set back to "
         f"{campaign.best_commit[:12]}"
     ))

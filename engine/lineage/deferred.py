@@ -1,4 +1,4 @@
-"""Gains that stand back while a better one waits for a person: whose turn is it next?"""
+"""Chooses which deferred gain a person reviews next."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from harness.errors import InputError
 
 
 def ask_next(keeper: Keeper) -> None:
-    """At the end of a run: put the best that stands back to a person, if nobody waits any more.
+    """Ask a person about the best deferred gain at the end of a run, if none is waiting already.
 
-    What stands on a base that has moved is closed; a round would have tried it again.
+    Gains on an outdated base are closed: only a round can try them again.
     """
     context, setup = keeper.context, keeper.setup
     best = setup.repo.best
     waiting = context.reader.candidates(setup.id, states=("waiting",))
-    standing: list[JudgedCandidate] = []
+    deferred: list[JudgedCandidate] = []
     for candidate in context.reader.candidates(setup.id, states=("verified",)):
         verdict = context.recorded(candidate.id, "verify", candidate.base_tree)
         try:
@@ -27,6 +27,6 @@ def ask_next(keeper: Keeper) -> None:
         if verdict is None or candidate.base_commit != best:
             keeper.refuse(entry, "runner-up", "another was kept, and the campaign has ended")
         else:
-            standing.append(keeper.record(entry, verdict, "verify"))
-    if standing and not any(one.base_commit == best for one in waiting):
-        keeper.ask(max(standing, key=lambda judged: judged.verdict.speedup or 0.0))
+            deferred.append(keeper.record(entry, verdict, "verify"))
+    if deferred and not any(candidate.base_commit == best for candidate in waiting):
+        keeper.ask(max(deferred, key=lambda judged: judged.verdict.speedup or 0.0))

@@ -1,8 +1,8 @@
-"""What the best comes to against the baseline, and whether that may stand.
+"""The headline: the best commit's speedup against the baseline, and whether it is accepted.
 
-Accepted scores do not decrease: one that falls, or by which a core class or all of them lose, is
-measured a second time, and only that counts. What may have fallen by noise alone stays, and is
-told: its gain was sure when it was kept.
+Accepted scores do not decrease. If the headline falls, or if a core class or all classes lose, it
+is measured a second time, and only the second result counts. A drop that noise may explain is
+accepted with a warning: the gain was significant when it was kept.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from harness.verdict import Verdict
 
 PURPOSE = "headline"
 DOUBTED = "headline-doubted"
-"""Of a first measurement that is not what it should be."""
+"""Purpose of a first measurement that is doubted."""
 
 
 def recorded(context: EngineContext, commit: str, purpose: str = PURPOSE) -> Verdict | None:
-    """Return what the journal knows of a kept commit against the baseline."""
+    """Return the recorded verdict on a kept commit against the baseline."""
     repo = context.setup.repo
     return context.recorded(commit[:12], purpose, repo.tree_of(repo.base))
 
 
 def due(context: EngineContext) -> bool:
-    """Tell whether the best is still to be measured against the baseline."""
+    """Tell whether the best has no verdict against the baseline yet."""
     repo = context.setup.repo
     return repo.best != repo.base and recorded(context, repo.best) is None
 
 
 def fault(context: EngineContext, commit: str, verdict: Verdict) -> str:
-    """Say why a right commit may not be the accepted one for what it measures for sure, if so."""
-    sure = keep.fallen(_before(context, commit), verdict.speedup_high)
-    return losing(verdict) or (sure and _doubt(context, commit, verdict))
+    """Return why a correct commit cannot be accepted, by its significant results; "" if it can."""
+    significant_drop = keep.fallen(_before(context, commit), verdict.speedup_high)
+    return losing(verdict) or (significant_drop and _doubt(context, commit, verdict))
 
 
 def _doubt(context: EngineContext, commit: str, verdict: Verdict) -> str:
-    """Say why a right commit is to be measured again, if so."""
+    """Return why a correct commit needs a second measurement, or ""."""
     return losing(verdict) or keep.fallen(_before(context, commit), verdict.speedup)
 
 
 def losing(verdict: Verdict) -> str:
-    """Say that a verdict against the baseline is a loss for sure, of all classes or a core one."""
+    """Describe a significant loss against the baseline, of all classes or a core class, or ""."""
     if verdict.speedup_high is not None and verdict.speedup_high < 1:
-        return f"the best is slower than the baseline for sure: {describe_speedup(verdict)}"
+        return f"the best is significantly slower than the baseline: {describe_speedup(verdict)}"
     if lost := core_loss(verdict.rows):
         return f"against the baseline {lost}"
     return ""
@@ -60,13 +60,13 @@ def measure(context: EngineContext) -> None:
         verdict = _judged(context, commit)
         if verdict is None:
             return
-        right = verdict.valid and verdict.correct
-        if not right or not (why := _doubt(context, commit, verdict)):
+        is_correct = verdict.valid and verdict.correct
+        if not is_correct or not (why := _doubt(context, commit, verdict)):
             _accept(context, commit, verdict)
             return
         with writer.transaction():
             writer.add_verdict(campaign, commit[:12], verdict, purpose=DOUBTED)
-            writer.event(campaign, "log", commit, message=f"{why}; it is measured once more")
+            writer.event(campaign, "log", commit, message=f"{why}; it is measured again")
         failpoint("headline.doubted")
     verdict = _judged(context, commit)
     if verdict is not None:
@@ -75,8 +75,7 @@ def measure(context: EngineContext) -> None:
 
 
 def accept(context: EngineContext, commit: str) -> Verdict | None:
-    """Have an earlier kept commit measured against the baseline, with all tests; None for a fault.
-    """
+    """Measure an earlier kept commit against the baseline, with all tests; None after a fault."""
     verdict = _judged(context, commit)
     if verdict is not None:
         context.writer.add_verdict(context.setup.id, commit[:12], verdict, purpose=PURPOSE)
@@ -84,15 +83,16 @@ def accept(context: EngineContext, commit: str) -> Verdict | None:
 
 
 def _accept(context: EngineContext, commit: str, verdict: Verdict) -> None:
-    """Record what the campaign has come to."""
+    """Record the campaign's speedup."""
     campaign, writer = context.setup.id, context.writer
-    right = verdict.valid and verdict.correct
+    is_correct = verdict.valid and verdict.correct
     doubt = _doubt(context, commit, verdict) \
-        if right and not fault(context, commit, verdict) else ""
+        if is_correct and not fault(context, commit, verdict) else ""
     with writer.transaction():
         writer.add_verdict(campaign, commit[:12], verdict, purpose=PURPOSE)
         if doubt:
-            writer.event(campaign, "warning", commit, message=f"{doubt}; by noise, maybe: it stays")
+            writer.event(campaign, "warning", commit, message=(
+                f"{doubt}; it is accepted, since noise may explain the drop"))
         if verdict.speedup is not None:
             writer.set_campaign(
                 campaign, kind="campaign.best", speedup=verdict.speedup,
@@ -109,15 +109,16 @@ def _judged(context: EngineContext, commit: str) -> Verdict | None:
             candidate_tree=repo.tree_of(commit), incumbent_tree=repo.tree_of(repo.base),
             alpha=context.setup.manifest.decision.alpha))
     except NoDeviceAvailable:
-        raise  # the campaign ends in order, and its next engine makes up for it
+        raise  # the campaign ends in order, and its next engine measures instead
     except KoptError as error:
         context.writer.event(context.setup.id, "warning", commit, message=str(error))
         return None
 
 
 def _before(context: EngineContext, commit: str) -> float | None:
-    """Return the headline of the newest commit below a kept one that has any."""
+    """Return the headline of the newest earlier commit that has one."""
     repo = context.setup.repo
-    found = (recorded(context, earlier)
-             for earlier in reversed(repo.log(commit, repo.base)[:-1]))
-    return next((one.speedup for one in found if one is not None and one.speedup), None)
+    verdicts = (recorded(context, earlier)
+                for earlier in reversed(repo.log(commit, repo.base)[:-1]))
+    return next((verdict.speedup for verdict in verdicts
+                 if verdict is not None and verdict.speedup), None)

@@ -1,4 +1,4 @@
-"""Keeping a winner: after the format command, with a commit that says why it is faster."""
+"""Rules on candidates and promotes winners: format command, commit, new best."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Refuse(Protocol):
 
 
 class Keeper:
-    """Judges entries and keeps what won, on behalf of rounds and approvals."""
+    """Judges candidates and keeps winners, for rounds and approvals."""
 
     def __init__(self, context: EngineContext) -> None:
         self.context = context
@@ -35,12 +35,13 @@ class Keeper:
                              tolerance=manifest.decision.tolerance)
 
     def job(self, entry: CandidateTree, purpose: str) -> VerdictRequest:
-        """Return the job of judging an entry against its own base."""
-        shown = round_resume.is_work_of(self.context.reader, entry.candidate, self.context.round)
+        """Return the request for a verdict on a candidate against its own base."""
+        is_current = round_resume.is_work_of(self.context.reader, entry.candidate,
+                                             self.context.round)
         return VerdictRequest(
             purpose=purpose,
             candidate=entry.id,
-            slot=entry.candidate.slot if shown else "",
+            slot=entry.candidate.slot if is_current else "",
             candidate_tree=entry.tree,
             incumbent_tree=entry.candidate.base_tree,
             alpha=self.context.alpha(),
@@ -54,9 +55,9 @@ class Keeper:
         return JudgedCandidate(entry=entry, verdict=verdict, verdict_id=number, ruling=ruling)
 
     def judge(self, entry: CandidateTree, purpose: str) -> JudgedCandidate:
-        """Judge an entry now, waiting for the verdict; one that is recorded is not repeated."""
-        known = self.context.recorded(entry.id, purpose, entry.candidate.base_tree)
-        verdict = known or self.context.verdict(self.job(entry, purpose))
+        """Judge a candidate now and wait for the verdict; a recorded verdict is not repeated."""
+        recorded = self.context.recorded(entry.id, purpose, entry.candidate.base_tree)
+        verdict = recorded or self.context.verdict(self.job(entry, purpose))
         return self.record(entry, verdict, purpose)
 
     def close(self, judged: JudgedCandidate, *, actor: str = "engine") -> None:
@@ -77,7 +78,7 @@ class Keeper:
         failpoint(f"decided.{kind}")
 
     def ask(self, judged: JudgedCandidate) -> None:
-        """Put a candidate to a person; the campaign goes on meanwhile."""
+        """Ask a person to approve a candidate; the campaign goes on meanwhile."""
         reason = f"{judged.ruling.reason} — asks because {'; '.join(judged.ruling.doubts)}"
         writer, campaign, entry = self.context.writer, self.setup.id, judged.entry
         with writer.transaction():
@@ -88,21 +89,21 @@ class Keeper:
         failpoint("decided.ask")
 
     def known_as(self, identity: str) -> str:
-        """Say what has become of a candidate that is there for a second time."""
-        found = self.context.reader.candidate(identity, self.setup.id)
+        """Describe the state of a candidate that was found before."""
+        candidate = self.context.reader.candidate(identity, self.setup.id)
         gone = history.undone(history.rollbacks(self.context.reader, self.setup.id))
-        state = "rolled back" if found.commit in gone else found.state
+        state = "rolled back" if candidate.commit in gone else candidate.state
         return f"known as {identity}, which is {state}"
 
     def kept_before(self, identity: str) -> bool:
-        """Tell whether a candidate was kept: it cannot be again, not even once rolled back."""
+        """Tell whether a candidate was kept: it cannot be kept again, even after a rollback."""
         return self.context.reader.candidate(identity, self.setup.id).state == "kept"
 
     def keep(self, judged: JudgedCandidate, *, actor: str = "engine",
              refuse: Refuse | None = None) -> bool:
         """Make a candidate the best commit, if its gain survives the format command.
 
-        `refuse` records it where it does not.
+        `refuse` records that it does not.
         """
         final = self._formatted(judged, refuse or self.refuse)
         if final is None:
@@ -115,7 +116,7 @@ class Keeper:
         try:
             kept = keep.keep(self.context.writer, self.setup.repo, final.entry.candidate,
                              final.entry.tree, reason)
-        except Refused as refusal:  # somebody has moved the branch: the campaign goes on
+        except Refused as refusal:  # somebody moved the branch: the campaign goes on
             self.context.writer.event(self.setup.id, "warning", final.entry.id,
                                       message=str(refusal))
             return False
@@ -124,25 +125,25 @@ class Keeper:
         return True
 
     def _formatted(self, judged: JudgedCandidate, refuse: Refuse) -> JudgedCandidate | None:
-        """Run the format command on the candidate's tree; judge it again if that changed it."""
+        """Run the format command on a candidate's tree and judge the result if it differs."""
         command = self.setup.manifest.format_command
         if not command:
             return judged
         entry = judged.entry
         try:
-            again = self.context.aside(lambda: format_command.run(
+            formatted = self.context.aside(lambda: format_command.run(
                 self.setup, entry, command, round=self.context.round, stop=self.context.stop))
         except InputError as error:
             refuse(entry, "reject", f"the format command: {error.what}", verdict=judged.verdict_id)
             return None
-        if again.tree == entry.tree:
+        if formatted.tree == entry.tree:
             return judged
-        if not self.context.writer.add_candidate(again.candidate, form_of=entry.id) and \
-                self.kept_before(again.id):
-            refuse(entry, "reject", f"its formatted form is {self.known_as(again.id)}",
+        if not self.context.writer.add_candidate(formatted.candidate, form_of=entry.id) and \
+                self.kept_before(formatted.id):
+            refuse(entry, "reject", f"its formatted form is {self.known_as(formatted.id)}",
                    verdict=judged.verdict_id)
             return None
-        confirmed = self.judge(again, "format")
+        confirmed = self.judge(formatted, "format")
         if confirmed.good:
             return confirmed
         with self.context.writer.transaction():

@@ -1,8 +1,9 @@
-"""The acceptance: a best that does not pass it gives way to the newest kept commit that does. One
-that is wrong ends the campaign; one that is less than what was accepted before it does not.
+"""Rolls back to the newest kept commit that passes final acceptance, if the best does not.
 
-No commit is rewritten: the branch goes back along its own line. The journal says so first; what
-follows from that is done again by the next engine, should this one be killed.
+An incorrect best ends the campaign; a best whose headline fell does not.
+
+No commit is rewritten: the branch moves back along its own line. The journal records the rollback
+first; the next engine finishes it if this one is killed.
 """
 
 from __future__ import annotations
@@ -20,56 +21,57 @@ from engine.repository.campaign_repo import CampaignRepo
 from harness.verdict import Verdict
 
 OVER = "rollback.over"
-"""The event that says that the branches are where a roll back wanted them, or why not."""
+"""The event after the branches were moved, or after a branch refused to move."""
 UNKNOWN = "the best was not accepted: it has no verdict against the baseline"
 CUT = "cut_short"
-"""Said of a stop that came before the campaign's own end."""
+"""Payload key of a stop that came before the campaign's own end."""
 
 
 def failing(context: EngineContext) -> str:
-    """Say that the best does not pass what the baseline has to, if that is so."""
-    found = headline.recorded(context, context.setup.repo.best)
-    if found is None or _right(found):
+    """Return why the best fails final acceptance against the baseline, or ""."""
+    verdict = headline.recorded(context, context.setup.repo.best)
+    if verdict is None or _is_correct(verdict):
         return ""
-    why = found.rejected_reason or "it is wrong in a class"
+    why = verdict.rejected_reason or "it is wrong in a class"
     return f"the best fails its final acceptance against the baseline: {why}"
 
 
 def lower(context: EngineContext) -> str:
-    """Say that the best is right and less than what was accepted before it, if that is so."""
+    """Return why a correct best is not accepted: its headline fell or it loses; else ""."""
     best = context.setup.repo.best
-    found = headline.recorded(context, best)
-    if found is None or not _right(found) or not (why := headline.fault(context, best, found)):
+    verdict = headline.recorded(context, best)
+    if verdict is None or not _is_correct(verdict) or \
+            not (why := headline.fault(context, best, verdict)):
         return ""
     return f"the best is not accepted, measured twice: {why}"
 
 
 def doubt(context: EngineContext) -> str:
-    """Say why the best has not passed its final acceptance, if it has not."""
+    """Return why the best has not passed final acceptance, or ""."""
     repo = context.setup.repo
     unknown = repo.best != repo.base and headline.recorded(context, repo.best) is None
     return UNKNOWN if unknown else failing(context) or lower(context)
 
 
 def ended(reader: Reader, campaign: str) -> str:
-    """Return what a roll back has said that ends the campaign, as long as no stop has said it.
+    """Return the reason of a rollback that ends the campaign, until a stop has stated it.
 
-    A stop that was cut short has not, whatever its own reason.
+    A stop that was cut short does not state it, whatever its own reason.
     """
-    told = reader.events_of(campaign, history.ROLLBACK)[-1:]
+    rollbacks = reader.events_of(campaign, history.ROLLBACK)[-1:]
     stops = [stop for stop in reader.events_of(campaign, "campaign.stop")
              if not json.loads(stop.payload).get(CUT)][-1:]
-    if not told or (stops and stops[0].seq > told[0].seq):
+    if not rollbacks or (stops and stops[0].seq > rollbacks[0].seq):
         return ""
     last = history.rollbacks(reader, campaign)[-1]
     return f"{last.reason}; {last.told}" if last.ends else ""
 
 
 def roll_back(context: EngineContext, may_try: Callable[[], bool], *, ends: bool) -> str:
-    """Go back to the newest kept commit that passes, if the best does not; returns what to say.
+    """Go back to the newest kept commit that passes, if the best fails; returns a summary or "".
 
-    What has no verdict gets one, as long as `may_try`; a commit without one is passed over. `ends`
-    says that the campaign does, by that.
+    While `may_try`, commits without a verdict are measured; the others are skipped. `ends` records
+    that the rollback ends the campaign.
     """
     reason, repo = failing(context) or lower(context), context.setup.repo
     if not reason:
@@ -77,18 +79,18 @@ def roll_back(context: EngineContext, may_try: Callable[[], bool], *, ends: bool
     before, to, verdict = repo.best, repo.base, None
     failed = skipped = 0
     for commit in reversed(repo.log(before, repo.base)[:-1]):
-        found = headline.recorded(context, commit)
-        if found is None and may_try():
-            found = headline.accept(context, commit)
-        if found is not None and _right(found) and not headline.fault(context, commit, found):
-            to, verdict = commit, found
+        trial = headline.recorded(context, commit)
+        if trial is None and may_try():
+            trial = headline.accept(context, commit)
+        if trial is not None and _is_correct(trial) and not headline.fault(context, commit, trial):
+            to, verdict = commit, trial
             break
-        failed, skipped = failed + (found is not None), skipped + (found is None)
+        failed, skipped = failed + (trial is not None), skipped + (trial is None)
     n = max((round.n for round in context.reader.rounds(context.setup.id)), default=0)
-    told = f"rolled back to {to[:12]}, which passes it" if verdict is not None else \
+    summary = f"rolled back to {to[:12]}, which passes it" if verdict is not None else \
         "rolled back to the baseline: no kept commit is known to pass it"
-    told += f"; {failed} more failed it" if failed else ""
-    told += f"; {skipped} could not be tried" if skipped else ""
+    summary += f"; {failed} more failed it" if failed else ""
+    summary += f"; {skipped} could not be tried" if skipped else ""
     with context.writer.transaction():
         context.writer.set_campaign(
             context.setup.id, kind=history.ROLLBACK, best_commit=to,
@@ -96,20 +98,20 @@ def roll_back(context: EngineContext, may_try: Callable[[], bool], *, ends: bool
             speedup_low=verdict.speedup_low if verdict else None,
             speedup_high=verdict.speedup_high if verdict else None,
             payload={"round": n, "ends": ends, "before": before, "commit": to, "reason": reason,
-                     "told": told, "undone": repo.log(before, to)})
+                     "told": summary, "undone": repo.log(before, to)})
     failpoint("rollback.recorded")
     _finish(context.writer, repo, before, to)
-    return f"{reason}; {told}"
+    return f"{reason}; {summary}"
 
 
 def recover(writer: Writer, reader: Reader, repo: CampaignRepo) -> None:
-    """Finish a roll back that an engine was killed over."""
+    """Finish a rollback that a killed engine began."""
     begun = reader.events_of(repo.campaign, history.ROLLBACK)[-1:]
     over = reader.events_of(repo.campaign, OVER)[-1:]
     if not begun or (over and over[0].seq > begun[0].seq):
-        return  # what has become of the branch since is not its doing
+        return  # finished: the branch may have moved since
     row, last = reader.campaign(repo.campaign), history.rollbacks(reader, repo.campaign)[-1]
-    if row is not None and row.best_commit == last.commit:  # one of before it was said to be over
+    if row is not None and row.best_commit == last.commit:  # older journals lack OVER
         _finish(writer, repo, last.before, last.commit)
 
 
@@ -127,5 +129,5 @@ def _finish(writer: Writer, repo: CampaignRepo, before: str, to: str) -> None:
     repo.note_best()
 
 
-def _right(verdict: Verdict) -> bool:
+def _is_correct(verdict: Verdict) -> bool:
     return verdict.valid and verdict.correct

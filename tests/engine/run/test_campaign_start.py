@@ -103,7 +103,7 @@ def test_what_a_checkout_lacks_is_told_when_the_campaign_is_made(tmp_path: Path)
     assert not list((tmp_path / "w").glob("scale*"))
     (user / "built.o").write_text("object")
     setup = campaigns.create(tmp_path / "w", manifest)
-    assert "no checkout has them: deps/lib" in warnings(setup)
+    assert "from every checkout: deps/lib" in warnings(setup)
     assert (setup.tree(setup.repo.base) / "built.o").read_text() == "object"
 
 
