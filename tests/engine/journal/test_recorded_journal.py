@@ -183,6 +183,16 @@ def test_journal_of_schema_2_opens(workspace: Path) -> None:
     assert slots and {slot.scope for slot in slots} == {""}
 
 
+def test_rounds_of_schema_1_have_spent_the_time_they_lasted(workspace: Path) -> None:
+    execute(workspace, "ALTER TABLE slots DROP COLUMN scope")
+    for column in ("spent_s", "trials", "cost"):
+        execute(workspace, f"ALTER TABLE rounds DROP COLUMN {column}")
+    execute(workspace, "PRAGMA user_version=1")
+    rounds = Reader(workspace).rounds(ID)
+    assert [round.spent_s for round in rounds] == [
+        round.ended_at - round.started_at if round.ended_at else 0.0 for round in rounds]
+
+
 @pytest.mark.parametrize("words", [("status",), ("show", ID), ("show", EXPECTED["kept"][0]),
                                    ("report", ID), ("events", ID)])
 def test_commands_work_on_it(workspace: Path, words: tuple[str, ...]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sqlite3
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,7 +16,6 @@ from engine.context import EngineContext
 from engine.history import spending
 from engine.history.history import CampaignHistory
 from engine.history.spending import BEAT_S, ENDING_S, DurationEstimates, SpendingMeter
-from engine.journal import migrations
 from engine.journal.read import Reader
 from engine.journal.records import DecisionKind, DecisionRow, Round, VerdictRow
 from engine.journal.write import Writer
@@ -136,21 +134,6 @@ def test_a_round_that_starts_again_keeps_what_it_spent(tmp_path: Path) -> None:
     writer.spend("rms", 2, seconds=1.0)
     rounds = Reader(tmp_path).rounds("rms")
     assert spending.spent(rounds) == BudgetUsed(wall_s=5.0, trials=5, cost=0.5)
-
-
-def test_campaigns_of_an_older_kopt_have_spent_what_their_rounds_lasted(tmp_path: Path) -> None:
-    Writer(tmp_path).close()
-    old = sqlite3.connect(tmp_path / "kopt.db")
-    for column in ("spent_s", "trials", "cost"):
-        old.execute(f"ALTER TABLE rounds DROP COLUMN {column}")
-    old.execute("ALTER TABLE slots DROP COLUMN scope")
-    old.execute("INSERT INTO rounds VALUES ('rms', 1, 'all', 'b', 10.0, 14.5, 'tie', '', NULL)")
-    old.execute("INSERT INTO rounds VALUES ('rms', 2, 'all', 'b', 15.0, NULL, NULL, '', NULL)")
-    old.execute("PRAGMA user_version=1")
-    old.commit()
-    old.close()
-    rounds = Reader(tmp_path).rounds("rms")
-    assert migrations.SCHEMA_VERSION >= 2 and [r.spent_s for r in rounds] == [4.5, 0.0]
 
 
 EACH = DurationEstimates(verdict=10.0, final=20.0, end_to_end=60.0)
