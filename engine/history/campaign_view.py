@@ -1,4 +1,4 @@
-"""What the files for people are made from: a campaign's journal, and nothing else."""
+"""The view of a journal that all files for people are written from."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from harness.timing.plan import Score
 
 T = TypeVar("T")
 NOT_RUN = "e2e.not_run"
-"""The event that says why the whole program was not run with a best."""
+"""The kind of the event that says why the whole program was not run with a best."""
 
 
 class StopRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a `campaign.stop` event holds; `wall_s`, `trials` and `cost` are of all engines."""
+    """The payload of a `campaign.stop` event; spending is that of all engines."""
 
     reason: str
     doubt: str = ""
@@ -49,7 +49,7 @@ class StopRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StagnationRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a `stagnation` event holds: the review that a round began with."""
+    """The payload of a `stagnation` event: the review that a round started with."""
 
     round: int
     depth: str
@@ -59,13 +59,13 @@ class StagnationRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Created(msgspec.Struct, frozen=True):
-    """What a `campaign.created` event holds of the place; older journals do not say it."""
+    """The part of a `campaign.created` event that is read here; older journals lack it."""
 
     utc_offset_s: int | None = None
 
 
 class TipsRead(msgspec.Struct, frozen=True, kw_only=True):
-    """What a `tips.read` event holds: the lessons that were there before the baseline."""
+    """The payload of a `tips.read` event: the lessons known before the baseline."""
 
     path: str
     lessons: tuple[str, ...] = ()
@@ -73,27 +73,25 @@ class TipsRead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProgramNotRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What an `e2e.not_run` event holds: with which commit, and why."""
+    """The payload of an `e2e.not_run` event: for which commit, and why."""
 
     commit: str
     message: str
 
 
 class CampaignCommands(msgspec.Struct, frozen=True, kw_only=True):
-    """How a campaign's candidates are tested and measured."""
+    """The commands that test and measure a campaign's candidates."""
 
     benchmark: str = ""
     quick: str = ""
     test: str = ""
     end_to_end: str = ""
     check: str = ""
-    """The column of a benchmark of the project's own that says right or wrong, and what it must
-    hold.
-    """
+    """The correctness column of the project's own benchmark, with its rule."""
 
     @property
     def tested_by(self) -> str:
-        """What says of every candidate whether it is right."""
+        """What decides whether a candidate is correct."""
         check = f"the benchmark's own check: {self.check}" if self.check else \
             "the comparison with the reference"
         return f"{self.test}; {check}" if self.test else check
@@ -113,7 +111,7 @@ def _check(manifest: Manifest) -> str:
 
 
 class JournalView(msgspec.Struct, frozen=True, kw_only=True):
-    """A campaign as its journal tells it; slots, bottlenecks and reviews are by round."""
+    """Everything that the files for people show; slots, bottlenecks and reviews are by round."""
 
     row: Campaign
     history: CampaignHistory
@@ -121,15 +119,15 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
     bottlenecks: dict[int, Sequence[Bottleneck]]
     reviews: dict[int, StagnationRecord]
     stops: tuple[tuple[float, StopRecord], ...]
-    """When, and what was recorded."""
+    """Each with its time."""
     tips: tuple[tuple[float, TipsRead], ...] = ()
     not_run: tuple[tuple[float, ProgramNotRun], ...] = ()
     splits: Splits = {}
     commands: CampaignCommands = CampaignCommands()
     utc_offset_s: int | None = None
-    """What clocks showed where the campaign began, so that files say the same wherever made."""
+    """The UTC offset where the campaign started, so that its files are the same everywhere."""
     lessons: tuple[Lesson, ...] = ()
-    """What the campaign has taught, whichever file knows of it already."""
+    """The lessons of the campaign, whether or not tips.md has them already."""
 
     @property
     def campaign(self) -> str:
@@ -143,13 +141,13 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ended_at(self) -> float:
-        """When the last of it happened that a report tells of."""
+        """The time of the newest thing in a report."""
         return max([self.row.created_at, *(at for at, _ in self.stops),
                     *(d.at for d in self.history.decisions),
                     *(r.ended_at or r.started_at for r in self.history.rounds)])
 
     def stamp(self, at: float) -> str:
-        """Return a time as the campaign's files tell it."""
+        """Return a time as the campaign's files write it."""
         return stamp(at, self.utc_offset_s)
 
     @property
@@ -163,16 +161,17 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
         best = self.history.best[:12]
         if any(row.candidate == best for row in self.end_to_end):
             return None
-        return next((one for _, one in reversed(self.not_run) if one.commit == best), None)
+        return next((record for _, record in reversed(self.not_run) if record.commit == best),
+                    None)
 
     @property
     def measured_by(self) -> str:
-        """The command whose numbers count."""
+        """The command whose measurements decide."""
         return self.commands.benchmark or "kopt's own harness"
 
 
 def read_with_manifest(reader: Reader, row: Campaign) -> JournalView:
-    """Read a campaign's story with what its manifest says, if that is there still."""
+    """Read a campaign's view with the score and commands of its manifest, if it can be read."""
     try:
         manifest = load.load(Path(row.path) / "manifest.yaml")
     except KoptError:
@@ -182,7 +181,7 @@ def read_with_manifest(reader: Reader, row: Campaign) -> JournalView:
 
 def read(reader: Reader, campaign: str, score: Score = "kernel",
          commands: CampaignCommands | None = None) -> JournalView:
-    """Read a campaign's story; raises LookupError if there is no such campaign."""
+    """Read a campaign's view; raises LookupError if there is no such campaign."""
     past = history.read(reader, campaign, score)
     row = reader.campaign(campaign)
     assert row is not None

@@ -1,4 +1,4 @@
-"""What a candidate changes, in a few words: files, and the very lines where these are few."""
+"""Summarise a candidate's change in a few words: its files, and its lines if they are few."""
 
 from __future__ import annotations
 
@@ -13,41 +13,40 @@ from harness.errors import InputError
 from harness.search.space import knobs as harness_knobs
 
 FEW, LONGEST = 3, 80
-"""Lines of each side that are quoted at most, and characters of such a line."""
+"""Most lines of each side that are quoted, and most characters of such a line."""
 _KNOB = re.compile(r"\s*(?:/\*|//|#)\s*kopt:.*$")
 
 
 def files(folder: Path, candidate: Candidate | None) -> tuple[str, ...]:
-    """Return the files that a candidate's stored patch changes; () once it was pruned."""
-    found = _patch(folder, candidate)
-    return tuple(file.path for file in found.files)
+    """Return the files that a candidate's stored patch changes; () if the patch was pruned."""
+    return tuple(file.path for file in _patch(folder, candidate).files)
 
 
-def told(folder: Path, candidate: Candidate | None) -> str:
-    """Return what is changed: `k.c: #define TILE 16 -> #define TILE 64`, or `k.c +12 -3`."""
-    return "; ".join(map(_told, _patch(folder, candidate).files))
+def describe(folder: Path, candidate: Candidate | None) -> str:
+    """Return the change in words: `k.c: #define TILE 16 -> #define TILE 64`, or `k.c +12 -3`."""
+    return "; ".join(map(_describe_file, _patch(folder, candidate).files))
 
 
 def quoted(folder: Path, candidate: Candidate | None) -> str:
-    """Return the lines that a small change is about, "" of any other."""
-    found = _patch(folder, candidate).files
-    return _lines(found[0]) if len(found) == 1 else ""
+    """Return the lines of a small change in one file, "" for any other change."""
+    changed = _patch(folder, candidate).files
+    return _lines(changed[0]) if len(changed) == 1 else ""
 
 
 def knobs(folder: Path, candidate: Candidate | None) -> str:
-    """Return what a change sets the knobs of a source to, however long it is: `TILE 16 -> 64`."""
+    """Return the knobs that a change of any length sets: `TILE 16 -> 64`."""
     before: dict[str, str] = {}
     after: dict[str, str] = {}
     for file in _patch(folder, candidate).files:
         for line in file.text.splitlines():
             if line[:1] in ("-", "+"):
-                (before if line[0] == "-" else after).update(_set(line[1:]))
+                (before if line[0] == "-" else after).update(_knobs_of(line[1:]))
     return ", ".join(f"{name} {before[name]} -> {value}" for name, value in after.items()
                      if name in before and before[name] != value)
 
 
-def _set(line: str) -> dict[str, str]:
-    """Return the knob that a line declares, and what to."""
+def _knobs_of(line: str) -> dict[str, str]:
+    """Return the knob that a line declares, with its value."""
     try:
         return {knob.name: str(knob.value) for knob in harness_knobs.find(line, language="c")}
     except InputError:
@@ -64,7 +63,7 @@ def _patch(folder: Path, candidate: Candidate | None) -> Patch:
         return Patch()
 
 
-def _told(file: FilePatch) -> str:
+def _describe_file(file: FilePatch) -> str:
     lines = _lines(file)
     return f"{file.path}: {lines}" if lines else f"{file.path} +{file.added} -{file.removed}"
 

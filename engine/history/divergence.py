@@ -1,5 +1,4 @@
-"""What was right on this best and divided the config classes, for those who may split the kernel.
-"""
+"""Find the correct changes on this best that divided the config classes and need a split."""
 
 from __future__ import annotations
 
@@ -14,17 +13,17 @@ from harness.formats.text import plain
 from harness.verdict import ClassOutcome, Verdict
 
 MOST = 3
-"""Divided candidates in a brief, those of the last rounds."""
-HEAD = """## What needs a split
+"""Divergent candidates in a brief, the newest."""
+HEAD = """## Changes that need a split
 
-These changes were right, and divided the config classes. Such a change is kept where the kernel as
-it is stays the default, and the changed one, under a name of its own, is taken for the classes that
-gain, by a dispatch on the real columns that tell them apart:
+These changes were correct and made some config classes faster, others slower. Such a change is kept
+if the present kernel stays the default, and the changed kernel, under its own name, serves the
+classes that gain, through a dispatch on the real columns that distinguish them:
 """
 
 
 class DivergentCandidate(msgspec.Struct, frozen=True, kw_only=True):
-    """One such change; classes have what they became faster or slower by."""
+    """A candidate that made some classes faster, others slower; each class with its change."""
 
     round: int
     hypothesis: str
@@ -33,29 +32,31 @@ class DivergentCandidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of(past: CampaignHistory) -> tuple[DivergentCandidate, ...]:
-    """Return what needs a split on the best as it is, the newest first."""
+    """Return the candidates on the current best that need a split, the newest first."""
     found: dict[str, DivergentCandidate] = {}
-    for told in reversed(past.decisions):
-        candidate, row = past.candidates.get(told.candidate), past.verdicts.get(told.verdict or 0)
+    for decision in reversed(past.decisions):
+        candidate = past.candidates.get(decision.candidate)
+        row = past.verdicts.get(decision.verdict or 0)
         if candidate is None or row is None or candidate.base_commit != past.best \
-                or told.actor != "engine" or told.kind in ("ask", "keep") or candidate.id in found \
-                or len(found) == MOST:
+                or decision.actor != "engine" or decision.kind in ("ask", "keep") \
+                or candidate.id in found or len(found) == MOST:
             continue
         if judge.needs_split(verdict := row.decode()):
             found[candidate.id] = DivergentCandidate(
-                round=told.round, hypothesis=candidate.hypothesis,
+                round=decision.round, hypothesis=candidate.hypothesis,
                 faster=_classes(verdict, "faster"), slower=_classes(verdict, "slower"))
     return tuple(found.values())
 
 
-def brief(found: Sequence[DivergentCandidate]) -> str:
-    """Return what an agent is told of them, as Markdown; "" if there is nothing."""
-    return "\n".join([HEAD, *(f"- {_line(one)}" for one in found), ""]) if found else ""
+def brief(candidates: Sequence[DivergentCandidate]) -> str:
+    """Return the candidates for an agent's prompt, as Markdown; "" if there are none."""
+    return "\n".join([HEAD, *(f"- {_line(found)}" for found in candidates), ""]) \
+        if candidates else ""
 
 
-def _line(one: DivergentCandidate) -> str:
-    text = f"round {one.round}: {plain(one.hypothesis, 300)}: faster in " \
-           f"{', '.join(one.faster)}; slower in {', '.join(one.slower)}"
+def _line(candidate: DivergentCandidate) -> str:
+    text = f"round {candidate.round}: {plain(candidate.hypothesis, 300)}: faster in " \
+           f"{', '.join(candidate.faster)}; slower in {', '.join(candidate.slower)}"
     return " ".join(plain(text, 800).split())
 
 

@@ -1,6 +1,6 @@
-"""What a campaign has been through, computed from its journal; nothing of it is stored again.
+"""A campaign's history, computed from its journal and stored nowhere else.
 
-The rolling list of regressions is a view of the rounds, so that it survives every engine.
+The rolling list of regressions is computed from the rounds, so it survives a change of engine.
 """
 
 from __future__ import annotations
@@ -20,60 +20,60 @@ from harness.timing.plan import Score
 from harness.verdict import Row, Verdict
 
 ROLLBACK = "rollback"
-"""The event of a best that gave way."""
+"""The kind of a rollback's event."""
 RECENT = 5
-"""Regressions in the rolling list."""
+"""Length of the rolling list of regressions."""
 Change = tuple[float, float]
-"""Microseconds of the best and of the candidate, measured beside each other."""
+"""Times of the best and of the candidate, measured beside each other, microseconds."""
 
 
 class Regression(msgspec.Struct, frozen=True, kw_only=True):
-    """A round's summary in the rolling list: what was tried on which best, and how it lost.
-
-    `baseline` is the best commit of that time. `kernel_us` is GPU kernel time, `wall_us` that of
-    whole calls; None is what was not measured. `change` is a share: 0.03 is 3 % slower.
-    """
+    """A round that was a regression: what it tried, on which best, and how much slower it was."""
 
     round: int
     at: float
     baseline: str
+    """The best commit of that time."""
     candidate: str
     hypothesis: str
     bottleneck: str
     files: tuple[str, ...]
     wall_us: Change | None
+    """Times of whole calls; None if not measured."""
     kernel_us: Change | None
+    """GPU kernel times; None if not measured."""
     change: float
+    """Change of the time as a share: 0.03 is 3 % slower."""
     points: tuple[str, ...]
-    """Where it lost, class by class, and what the harness saw besides."""
+    """The classes that are slower, and the harness's evidence."""
 
 
 class Rollback(msgspec.Struct, frozen=True, kw_only=True):
-    """The best failed its final acceptance and gave way to an earlier kept commit, or the base."""
+    """A best that failed its final acceptance, and the kept commit or base that replaced it."""
 
     round: int
     before: str
     commit: str
     reason: str
-    """Why the best does not stand."""
-    told: str
-    """What it gave way to, and why to that."""
+    """Why the best was not accepted."""
+    destination: str = msgspec.field(name="told")
+    """In words: what it was rolled back to, and why to that."""
     ends: bool = True
-    """Whether the campaign ends by it; a person's keep after its end may be rolled back too."""
+    """Whether it ends the campaign; a gain that a person kept later may be rolled back as well."""
     undone: tuple[str, ...]
-    """The kept commits that do not stand any more."""
+    """The kept commits that were rolled back."""
     at: float = 0.0
 
 
 class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """A campaign's rounds and what was decided in them, the oldest first."""
+    """A campaign's rounds, candidates, verdicts and decisions, oldest first."""
 
     folder: Path
     base: str
     score: Score = "kernel"
-    """Which of a GPU's times is the measured one."""
+    """Which of a GPU's two times decides."""
     margin: float = 0.01
-    """What is slower by a larger share has regressed."""
+    """A candidate that is slower by more than this share is a regression."""
     rounds: tuple[Round, ...] = ()
     decisions: tuple[DecisionRow, ...] = ()
     verdicts: dict[int, VerdictRow] = {}
@@ -88,25 +88,18 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def tally(self) -> RoundCounts:
         return stop_rules.tally(self.rounds, kept={d.round for d in self.keeps},
-                              asked={d.round for d in self.decisions if d.kind == "ask"})
+                                asked={d.round for d in self.decisions if d.kind == "ask"})
 
     @property
     def keeps(self) -> tuple[DecisionRow, ...]:
-        """The keeps that were carried out, or are being."""
+        """The keeps that are done or in progress."""
         return tuple(d for d in self.decisions if d.kind == "keep" and d.candidate in
                      self.candidates and self.candidates[d.candidate].state in ("keeping", "kept"))
 
     @property
     def undone(self) -> frozenset[str]:
-        """Kept commits that were rolled back."""
+        """The kept commits that were rolled back."""
         return undone(self.rollbacks)
-
-    def stood(self, earlier: str, commit: str) -> bool:
-        """Whether an earlier keep had not been rolled back when a later one was made: what undid it
-        would have undone both.
-        """
-        return not any(earlier in one.undone and commit not in one.undone
-                       for one in self.rollbacks)
 
     @property
     def standing(self) -> tuple[DecisionRow, ...]:
@@ -114,63 +107,69 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
         gone = self.undone
         return tuple(d for d in self.keeps if d.commit not in gone)
 
+    def stood_for(self, earlier: str, commit: str) -> bool:
+        """Return whether an earlier keep had not been rolled back when `commit` was kept.
+
+        A rollback of the earlier one after that would have undone both.
+        """
+        return not any(earlier in rollback.undone and commit not in rollback.undone
+                       for rollback in self.rollbacks)
+
     def fails(self, commit: str) -> bool:
-        """Whether a kept commit has failed its final acceptance."""
+        """Return whether a kept commit has failed its final acceptance."""
         return any(row.purpose == "headline" and row.candidate == commit[:12] and not row.correct
                    for row in self.verdicts.values())
 
     def accepted(self, commit: str) -> bool:
-        """Whether a kept commit that stands, or one that was kept on top of it and stands, has
-        passed its final acceptance.
-        """
+        """Return whether a standing commit, or one that was kept on top of it, was accepted."""
         line = [d.commit for d in self.standing]
-        upwards = {one[:12] for one in line[line.index(commit):]} if commit in line else set()
+        upwards = {found[:12] for found in line[line.index(commit):]} if commit in line else set()
         return any(row.purpose == "headline" and row.candidate in upwards and row.correct
                    for row in self.verdicts.values())
 
     @property
     def best(self) -> str:
-        """The commit that was kept last and stands, the baseline's if none does."""
+        """The newest kept commit that was not rolled back, else the baseline's."""
         standing = self.standing
         return standing[-1].commit if standing else self.base
 
     def best_after(self, n: int) -> str:
-        """Return the best commit once a round, and what was decided before the next, was over.
+        """Return the best commit after round `n` and what was decided before the next one.
 
-        A roll back counts from the round on that was not over yet: what was best before it was,
-        then.
+        A rollback counts from the first round that had not ended when it happened.
         """
-        ended = next((r.ended_at for r in self.rounds if r.n == n and r.ended_at), math.inf)
-        gone = undone(one for one in self.rollbacks if one.round < n or one.at <= ended)
+        ended_at = next((r.ended_at for r in self.rounds if r.n == n and r.ended_at), math.inf)
+        gone = undone(rollback for rollback in self.rollbacks
+                      if rollback.round < n or rollback.at <= ended_at)
         commits = [d.commit for d in self.keeps if d.round <= n and d.commit not in gone]
         return commits[-1] if commits else self.base
 
     def until(self, at: float) -> CampaignHistory:
-        """Return the past as it was at a time."""
+        """Return the history as it was at a time."""
         return msgspec.structs.replace(
             self, rounds=tuple(r for r in self.rounds if (r.ended_at or math.inf) <= at),
             decisions=tuple(d for d in self.decisions if d.at <= at),
             verdicts={id: row for id, row in self.verdicts.items() if row.at <= at},
-            rollbacks=tuple(one for one in self.rollbacks if one.at <= at))
+            rollbacks=tuple(rollback for rollback in self.rollbacks if rollback.at <= at))
 
     def recent(self) -> tuple[Regression, ...]:
-        """Return the regressions in a row that the campaign ends with, the last RECENT of them."""
+        """Return the last RECENT of the regressions in a row that the campaign ends with."""
         streak = self.tally.consecutive_regressions
         last = self.attempts[-min(streak, RECENT):] if streak else ()
         return tuple(found for found in map(self.regression, last) if found is not None)
 
     def regression(self, round: Round) -> Regression | None:
-        """Return the summary of a round that was a regression, None of any other."""
-        found = self.judged(round.n)
-        if round.outcome != "regression" or not found:
+        """Return the summary of a round that was a regression, None for any other round."""
+        judged = self.judged(round.n)
+        if round.outcome != "regression" or not judged:
             return None
-        decision, verdict = found[0]
-        return _regression(self, round, decision, verdict.decode())
+        decision, row = judged[0]
+        return _regression(self, round, decision, row.decode())
 
     def judged(self, n: int) -> list[tuple[DecisionRow, VerdictRow]]:
-        """Return what the engine decided on correct candidates in a round, the fastest first.
+        """Return the engine's decisions on a round's correct candidates, the fastest first.
 
-        What was rejected is none, unless it is honest and only needs a split.
+        Rejected candidates are left out, unless they only need a split.
         """
         rows = [(d, self.verdicts[d.verdict]) for d in self.decisions
                 if d.round == n and d.actor == "engine" and d.verdict in self.verdicts]
@@ -179,24 +178,24 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
         return sorted(correct, key=lambda pair: pair[1].speedup or 0.0, reverse=True)
 
     def outcome(self, n: int, *, failed: bool = False) -> RoundOutcome:
-        """Return what a round comes to, whichever engines it had; `failed` says some slot did.
+        """Return a round's outcome over all its engines; `failed` says that a slot failed.
 
         It is a regression only if nothing was kept and its best correct candidate regressed.
         """
         if any(d.round == n for d in self.keeps):
             return "keep"
-        if found := self.judged(n):
-            decision, row = found[0]
+        if judged := self.judged(n):
+            decision, row = judged[0]
             lost = decision.kind == "regression" or judge.regressed(row.decode(), self.margin)
             return "regression" if lost else "tie"
         return "failed" if failed or self.fresh(n) else "tie"
 
     def fresh(self, n: int) -> int:
-        """Return how many candidates a round brought that the campaign had not seen before."""
+        """Return how many new candidates a round brought."""
         return sum(candidate.round == n for candidate in self.candidates.values())
 
     def fruitless(self) -> int:
-        """Return how many rounds in a row, the last ones, brought no new candidate."""
+        """Return how many of the last rounds in a row brought no new candidate."""
         for count, round in enumerate(reversed(self.attempts)):
             if self.fresh(round.n) or any(d.round == round.n for d in self.keeps):
                 return count
@@ -205,16 +204,17 @@ class CampaignHistory(msgspec.Struct, frozen=True, kw_only=True):
 
 def read(reader: Reader, campaign: str, score: Score = "kernel",
          margin: float = 0.01) -> CampaignHistory:
-    """Read a campaign's past; raises LookupError if there is no such campaign."""
-    one = reader.campaign(campaign)
-    if one is None:
+    """Read a campaign's history; raises LookupError if there is no such campaign."""
+    row = reader.campaign(campaign)
+    if row is None:
         raise LookupError(f"no campaign {campaign}")
-    return CampaignHistory(folder=Path(one.path), base=one.base_commit, score=score, margin=margin,
-                rounds=tuple(reader.rounds(campaign)),
-                decisions=tuple(reversed(reader.decisions(campaign))),
-                verdicts={row.id: row for row in reversed(reader.verdicts(campaign))},
-                candidates={one.id: one for one in reader.candidates(campaign)},
-                rollbacks=rollbacks(reader, campaign))
+    return CampaignHistory(
+        folder=Path(row.path), base=row.base_commit, score=score, margin=margin,
+        rounds=tuple(reader.rounds(campaign)),
+        decisions=tuple(reversed(reader.decisions(campaign))),
+        verdicts={verdict.id: verdict for verdict in reversed(reader.verdicts(campaign))},
+        candidates={candidate.id: candidate for candidate in reader.candidates(campaign)},
+        rollbacks=rollbacks(reader, campaign))
 
 
 def rollbacks(reader: Reader, campaign: str) -> tuple[Rollback, ...]:
@@ -223,32 +223,34 @@ def rollbacks(reader: Reader, campaign: str) -> tuple[Rollback, ...]:
         for event in reader.events_of(campaign, ROLLBACK))
 
 
-def undone(those: Iterable[Rollback]) -> frozenset[str]:
-    """Return the kept commits that roll backs undid."""
-    return frozenset(commit for one in those for commit in one.undone)
+def undone(rollbacks: Iterable[Rollback]) -> frozenset[str]:
+    """Return the kept commits that rollbacks undid."""
+    return frozenset(commit for rollback in rollbacks for commit in rollback.undone)
 
 
 def _regression(past: CampaignHistory, round: Round, decision: DecisionRow,
                 verdict: Verdict) -> Regression:
     candidate = past.candidates.get(decision.candidate)
     ratio = verdict.speedup or 1.0
-    both = None if verdict.latency_us is None else (verdict.latency_us * ratio, verdict.latency_us)
-    other = _other(verdict.rows) if verdict.latency_kind == "measured-gpu" else None
-    kernel = verdict.latency_kind == "measured-gpu" and past.score == "kernel"
+    scored = None if verdict.latency_us is None else (verdict.latency_us * ratio,
+                                                      verdict.latency_us)
+    is_gpu = verdict.latency_kind == "measured-gpu"
+    other = _other_times(verdict.rows) if is_gpu else None
+    is_kernel = is_gpu and past.score == "kernel"
     return Regression(
         round=round.n, at=decision.at, candidate=decision.candidate,
         baseline=candidate.base_commit if candidate else round.incumbent,
         hypothesis=candidate.hypothesis if candidate else "",
         bottleneck=candidate.bottleneck if candidate else "",
-        files=change_summary.files(past.folder, candidate), wall_us=other if kernel else both,
-        kernel_us=both if kernel else other, change=1 / ratio - 1,
+        files=change_summary.files(past.folder, candidate), wall_us=other if is_kernel else scored,
+        kernel_us=scored if is_kernel else other, change=1 / ratio - 1,
         points=points(verdict.rows) + tuple(
-            f"{told.kind}: {told.detail}" for told in verdict.evidence
-            if told.kind in ("kernels", "launch")))
+            f"{evidence.kind}: {evidence.detail}" for evidence in verdict.evidence
+            if evidence.kind in ("kernels", "launch")))
 
 
-def _other(rows: Sequence[Row]) -> Change | None:
-    """Return the time that was not scored, over all classes as the scored one is."""
+def _other_times(rows: Sequence[Row]) -> Change | None:
+    """Return the times that were not scored, as weighted geometric means over the classes."""
     times = [(row.incumbent_other_us, row.other_us) for row in rows]
     weight = math.fsum(row.weight for row in rows)
     sums = [math.fsum(row.weight * math.log(us) for row, us in zip(rows, side, strict=True) if us)
@@ -259,11 +261,11 @@ def _other(rows: Sequence[Row]) -> Change | None:
 
 
 def points(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Return where a candidate lost: `tall 6.2 % slower (41 % of the roofline)`, worst first."""
+    """Return the slower classes in words, worst first: `tall 6.2% slower (41% of roofline)`."""
     slower = [row for row in rows if row.log_ratio is not None and row.log_ratio < 0]
-    told = []
+    texts = []
     for row in sorted(slower, key=lambda row: row.log_ratio or 0.0):
         reach = "" if row.pct_of_roofline is None else f" ({row.pct_of_roofline:.0f}% of roofline)"
-        told.append(f"{row.config_class} {math.expm1(-(row.log_ratio or 0.0)):.1%} slower{reach}"
-                    + (f", {row.note}" if row.note else ""))
-    return tuple(told)
+        texts.append(f"{row.config_class} {math.expm1(-(row.log_ratio or 0.0)):.1%} slower{reach}"
+                     + (f", {row.note}" if row.note else ""))
+    return tuple(texts)

@@ -1,12 +1,12 @@
-"""Which config class takes which kernel, as the sources of kept commits say it themselves."""
+"""Read from the sources of kept commits which config class each kernel of a split serves."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from engine.history import served
 from engine.history.history import CampaignHistory
 from engine.split.languages.detect import language_by_name
 from engine.split.languages.dispatch import DispatchBlock
@@ -14,53 +14,59 @@ from harness.errors import Refused
 
 MARK = b"kopt split:"
 OTHERWISE = "otherwise"
+MOST = 8
+"""Most classes that are listed for one kernel."""
+NONE = "no class that is measured"
+_ABOUT = re.compile(r"^\(.*?\), (?=(?:no )?class\b)")
+_MORE = re.compile(r" and \d+ more$")
+_VALUE = re.compile(r"(?<![^\s,])(\w+)=(-?\d+)(?![^\s,])")
 
 
 class SplitKernel(msgspec.Struct, frozen=True, kw_only=True):
-    """One kernel of a split: on what condition it is taken, and what is told of it."""
+    """One kernel of a split, its condition, and the config classes that it serves, in words."""
 
     kernel: str
     condition: str
-    told: str = ""
+    serves: str = ""
 
     @property
-    def old(self) -> bool:
+    def is_default(self) -> bool:
         return self.condition == OTHERWISE
 
 
 class KernelSplit(msgspec.Struct, frozen=True, kw_only=True):
-    """The kernels behind one entry point; the last is the old one, which takes all the rest."""
+    """The kernels behind one entry point; the last is the default, the kernel from before."""
 
     entry: str
     kernels: tuple[SplitKernel, ...]
 
     @property
     def conditions(self) -> str:
-        return "; ".join(one.condition for one in self.kernels if not one.old)
+        return "; ".join(kernel.condition for kernel in self.kernels if not kernel.is_default)
 
     @property
-    def told(self) -> str:
-        """Its conditions, each with the config classes that it was made for."""
-        return "; ".join(f"{one.condition} ({one.told})" if one.told else one.condition
-                         for one in self.kernels if not one.old)
+    def summary(self) -> str:
+        """Its conditions, each with the config classes that it serves."""
+        return "; ".join(f"{kernel.condition} ({kernel.serves})" if kernel.serves else
+                         kernel.condition for kernel in self.kernels if not kernel.is_default)
 
 
 Splits = Mapping[str, tuple[KernelSplit, ...]]
-"""By the kept commit that brought them, or changed them."""
+"""Splits by the kept commit that added or changed them."""
 
 
 def of(past: CampaignHistory, kernel: Callable[[str], Mapping[str, bytes]]) -> Splits:
-    """Return the splits that keeps brought; `kernel` reads a commit's files, text by name."""
+    """Return the splits of all keeps; `kernel` returns a commit's source files by name."""
     found: dict[str, tuple[KernelSplit, ...]] = {}
     keeps = [keep.commit for keep in past.keeps]
     classes = _classes(past)
-    known = {commit: _of_commit(kernel(commit), classes)
-             for commit in [past.base, *keeps] if keeps}
+    splits = {commit: _of_commit(kernel(commit), classes)
+              for commit in [past.base, *keeps] if keeps}
     for number, commit in enumerate(keeps):
-        before = next((one for one in reversed(keeps[:number]) if past.stood(one, commit)),
-                      past.base)
-        if known[commit] and known[commit] != known[before]:
-            found[commit] = known[commit]
+        before = next((earlier for earlier in reversed(keeps[:number])
+                       if past.stood_for(earlier, commit)), past.base)
+        if splits[commit] and splits[commit] != splits[before]:
+            found[commit] = splits[commit]
     return found
 
 
@@ -78,14 +84,60 @@ def _of_commit(files: Mapping[str, bytes], classes: Sequence[str]) -> tuple[Kern
 def _of_source(name: str, data: bytes, classes: Sequence[str]) -> Iterator[KernelSplit]:
     try:
         _, blocks = language_by_name(name).read(data.decode(errors="replace"))
-    except Refused:  # somebody has changed it since: its own words say what it is now
+    except Refused:  # the dispatch was edited by hand since: kopt cannot read it any more
         return
     yield from (_split(block, classes) for block in blocks)
 
 
 def _split(block: DispatchBlock, classes: Sequence[str]) -> KernelSplit:
-    *new, old = served.by_kernel(block, classes)
+    *new, default = classes_by_kernel(block, classes)
     return KernelSplit(entry=block.entry, kernels=(
-        *(SplitKernel(kernel=one.kernel, condition=str(one.condition), told=told)
-          for one, told in zip(block.branches, new, strict=True)),
-        SplitKernel(kernel=block.default, condition=OTHERWISE, told=old)))
+        *(SplitKernel(kernel=branch.kernel, condition=str(branch.condition), serves=served)
+          for branch, served in zip(block.branches, new, strict=True)),
+        SplitKernel(kernel=block.default, condition=OTHERWISE, serves=default)))
+
+
+def classes_by_kernel(block: DispatchBlock, classes: Sequence[str]) -> list[str]:
+    """Return the classes that each kernel serves, in the dispatch's order, the default last.
+
+    A class goes to the first kernel whose condition holds. Where the names of the classes hold the
+    values of the dispatch's columns (`rows=1 cols=8`), its conditions are evaluated; elsewhere the
+    classes are those that the source's notes name, and "" where the notes are not complete.
+    """
+    points = {name: {column: int(value) for column, value in _VALUE.findall(name)}
+              for name in classes}
+    columns = {column for branch in block.branches for column in branch.condition.columns}
+    if points and all(columns <= point.keys() for point in points.values()):
+        return _dispatched(block, points)
+    noted = [_noted(branch.note) for branch in block.branches]
+    seen: set[str] = set()
+    served = []
+    for names, branch in zip(noted, block.branches, strict=True):
+        served.append(_listed([name for name in names if name not in seen])
+                      + "".join(_MORE.findall(branch.note)))
+        seen.update(names)
+    is_complete = seen <= set(classes) and \
+        not any(_MORE.search(branch.note) for branch in block.branches)
+    return [*served, _listed([c for c in classes if c not in seen]) if is_complete and seen else ""]
+
+
+def _dispatched(block: DispatchBlock, points: Mapping[str, Mapping[str, int]]) -> list[str]:
+    served: list[list[str]] = [[] for _ in (*block.branches, block)]
+    for name, point in points.items():
+        number = next((number for number, branch in enumerate(block.branches)
+                       if branch.condition.holds(point)), len(block.branches))
+        served[number].append(name)
+    return [_listed(names) for names in served]
+
+
+def _noted(note: str) -> list[str]:
+    """Return the classes that a branch's note names, without the rest of the note."""
+    text = _MORE.sub("", _ABOUT.sub("", note))
+    if not text.startswith("class "):
+        return [] if text in ("", "no class") else [text]
+    return text.removeprefix("class ").split(", class ")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
+    return f"{', '.join(names[:MOST])}{more}" if names else NONE

@@ -1,7 +1,7 @@
-"""What of a campaign is worth knowing in the next one on the same hardware, op and backend.
+"""Lessons for later campaigns on the same hardware, op and backend.
 
-A lesson is a gain that was kept, or a class of rejects that came again and again. It follows from
-the journal alone, so that it is the same whoever works it out, and when.
+A lesson is a kept gain, or a class of rejects that came several times. Lessons follow from the
+journal alone: they are the same whenever they are computed.
 """
 
 from __future__ import annotations
@@ -21,17 +21,15 @@ from harness.formats.text import plain
 from harness.verdict import Transfer, Verdict
 
 REPEATS = 3
-"""So many rejects of one class, and it is a lesson."""
+"""Rejects of one class that make a lesson."""
 LONGEST = 300
-"""Characters of a lesson that is told."""
-_FAULTS = ("could not be judged", "could not be kept")
-"""Rejects that say something of this machine or moment, nothing of the kernel."""
+"""Most characters of a lesson."""
 _ID = re.compile(r"^b\d+\.\d+\s+")
-"""What a bottleneck is called in its own campaign, and nowhere else."""
+"""The id of a bottleneck, which means nothing outside its campaign."""
 
 
 class Lesson(msgspec.Struct, frozen=True, kw_only=True):
-    """One lesson; `key` is the same for what is the same lesson, in whichever campaign."""
+    """One lesson; `key` is the same for the same lesson in any campaign."""
 
     key: str
     round: int
@@ -40,8 +38,9 @@ class Lesson(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of(past: CampaignHistory, *, accepted: bool = False) -> tuple[Lesson, ...]:
-    """Return a campaign's lessons, oldest first; with `accepted` none of a gain whose final
-    acceptance is still to come.
+    """Return a campaign's lessons, oldest first.
+
+    With `accepted`, gains that still wait for their final acceptance are left out.
     """
     gains = _gains(past, [keep for keep in past.standing if not past.fails(keep.commit)
                           and (past.accepted(keep.commit) or not accepted)])
@@ -50,7 +49,7 @@ def of(past: CampaignHistory, *, accepted: bool = False) -> tuple[Lesson, ...]:
 
 
 def category(reason: str) -> str:
-    """Return what a reject's reason has in common with others of its class."""
+    """Return the class of a reject: the head of its reason, with `#` for every number."""
     head = re.split(r"[:;(]", plain(reason, LONGEST))[0]
     return re.sub(r"[0-9][0-9.]*", "#", " ".join(head.lower().split()))
 
@@ -64,49 +63,51 @@ def _gains(past: CampaignHistory, keeps: Iterable[DecisionRow]) -> Iterator[Less
         verdict = row.decode()
         if not _transfers(verdict.transfer):
             continue
-        against = _ID.sub("", candidate.bottleneck)
-        aimed = f", against {against}" if against else ""
+        bottleneck = _ID.sub("", candidate.bottleneck)
+        against = f", against {bottleneck}" if bottleneck else ""
         bound = "; a cache of weights, so its gain is bounded" \
             if verdict.transfer and verdict.transfer.bucket == "W1" else ""
         classes = f"; {describe_rows(verdict.rows)}" if verdict.rows else ""
-        lines = change_summary.quoted(past.folder, candidate) or change_summary.knobs(
-            past.folder, candidate
-        )
-        what = f"{lines} ({candidate.hypothesis})" if lines else candidate.hypothesis
-        yield _lesson(keep, f"kept {_words(lines or candidate.hypothesis)}", (
-            f"helped: {what}{aimed}: {describe_speedup(verdict)}{_level(verdict)}{classes}{bound}"))
+        lines = change_summary.quoted(past.folder, candidate) or \
+            change_summary.knobs(past.folder, candidate)
+        change = f"{lines} ({candidate.hypothesis})" if lines else candidate.hypothesis
+        yield _lesson(keep, f"kept {_normalised(lines or candidate.hypothesis)}", (
+            f"helped: {change}{against}: {describe_speedup(verdict)}{_level(verdict)}{classes}"
+            f"{bound}"))
 
 
 def _level(verdict: Verdict) -> str:
     return level(verdict.alpha) if verdict.speedup_low is not None else ""
 
 
-def _transfers(found: Transfer | None) -> bool:
-    """Whether a gain may be recommended: not what a benchmark alone gives, or even groups alone."""
-    return found is None or (found.decision != "REJECT-as-overfit" and not found.skew)
+def _transfers(transfer: Transfer | None) -> bool:
+    """Return whether a gain may be recommended: it is not due to the benchmark or its groups."""
+    return transfer is None or (transfer.decision != "REJECT-as-overfit" and not transfer.skew)
 
 
 def _rejects(past: CampaignHistory) -> Iterator[Lesson]:
-    """Yield a lesson at the reject that makes its class one."""
+    """Yield a lesson at the reject that completes REPEATS of its class."""
     classes: dict[str, dict[str, Candidate]] = {}
-    for told in past.decisions:
-        candidate = past.candidates.get(told.candidate)
-        if told.kind != "reject" or told.actor != "engine" or candidate is None:
+    for decision in past.decisions:
+        candidate = past.candidates.get(decision.candidate)
+        if decision.kind != "reject" or decision.actor != "engine" or decision.is_fault \
+                or candidate is None:
             continue
-        named = category(told.reason)
-        seen = classes.setdefault(named, {})
-        if candidate.id in seen or named.startswith(_FAULTS):
+        name = category(decision.reason)
+        rejected = classes.setdefault(name, {})
+        if candidate.id in rejected:
             continue
-        seen[candidate.id] = candidate
-        if len(seen) == REPEATS:
-            yield _lesson(told, f"reject {named}", (
-                f"rejected {REPEATS} times: {told.reason} (the last: {candidate.hypothesis})"))
+        rejected[candidate.id] = candidate
+        if len(rejected) == REPEATS:
+            yield _lesson(decision, f"reject {name}", (
+                f"rejected {REPEATS} times: {decision.reason} (the last: {candidate.hypothesis})"))
 
 
-def _lesson(told: DecisionRow, identity: str, text: str) -> Lesson:
+def _lesson(decision: DecisionRow, identity: str, text: str) -> Lesson:
     return Lesson(key=hashlib.sha256(identity.encode(errors="replace")).hexdigest()[:12],
-                  round=told.round, at=told.at, text=" ".join(plain(text, LONGEST).split()))
+                  round=decision.round, at=decision.at,
+                  text=" ".join(plain(text, LONGEST).split()))
 
 
-def _words(text: str) -> str:
+def _normalised(text: str) -> str:
     return " ".join(plain(text).lower().split())

@@ -1,4 +1,4 @@
-"""What a campaign has spent over all its engines, and what it may still begin."""
+"""What a campaign has spent over all its engines, and what it can still afford."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from engine.manifest.schema import BudgetSpec
 from engine.task import Task
 
 BEAT_S = 5.0
-"""How often the time spent goes into the journal; a killed engine loses no more."""
+"""How often spent time is recorded; a killed engine loses no more than this."""
 ENDING_S = 2.0
-"""For workers to be ended and for what they leave to be captured."""
+"""Time to end the workers and to capture their changes."""
 LAST = 12
-"""Verdicts that tell how long another one takes."""
+"""The newest verdicts of a kind that estimate how long the next one takes."""
 
 GOOD = ("keep", "ask", "runner-up")
-"""Decisions on what was a gain."""
+"""Decisions on gains."""
 _KIND = {"baseline": "baseline", "headline": "final", "headline-doubted": "final",
          "e2e": "e2e", "canary": "canary"}
 
@@ -29,48 +29,49 @@ RecordSpending = Callable[[float, int, float], None]
 
 
 class SpendingMeter:
-    """Counts one engine's seconds and hands them to the journal, which knows all engines'.
+    """Counts one engine's seconds and records them in the journal, which sums up all engines.
 
-    `spend` adds seconds, trials and cost to the current round and raises LookupError while there is
-    none; `before` is what earlier engines spent.
+    `spend` adds seconds, trials and cost to the current round, and raises LookupError before the
+    first round; `before` is what earlier engines spent.
     """
 
     def __init__(self, spend: RecordSpending, before: BudgetUsed = NOTHING, *, running: bool = True,
                  clock: Callable[[], float] = time.monotonic) -> None:
         self._spend, self._clock = spend, clock
-        self._noted = before
+        self._recorded = before
         self._since = clock() if running else None
 
     @property
     def spent(self) -> BudgetUsed:
-        """What all engines have spent up to now."""
-        return msgspec.structs.replace(self._noted, wall_s=self._noted.wall_s + self._pending_s)
+        """What all engines have spent until now."""
+        return msgspec.structs.replace(self._recorded,
+                                       wall_s=self._recorded.wall_s + self._pending_s)
 
     @property
     def _pending_s(self) -> float:
-        """Seconds that the journal does not know yet."""
+        """Seconds that are not recorded yet."""
         return 0.0 if self._since is None else self._clock() - self._since
 
     def beat(self) -> None:
-        """Hand over what was spent, if that is worth a write."""
+        """Record the spent time if enough is pending for a write."""
         if self._pending_s >= BEAT_S:
             self.note()
 
     def note(self, *, trials: int = 0, cost: float = 0.0) -> None:
-        """Hand over what was spent up to now."""
+        """Record the time spent until now, with trials and cost."""
         seconds = self._pending_s
         try:
             self._spend(seconds, trials, cost)
         except LookupError:
-            return  # before the first round: it will count there
-        before = self._noted
-        self._noted = BudgetUsed(wall_s=before.wall_s + seconds, trials=before.trials + trials,
-                            cost=before.cost + cost)
+            return  # before the first round: the time counts for that round
+        before = self._recorded
+        self._recorded = BudgetUsed(wall_s=before.wall_s + seconds, trials=before.trials + trials,
+                                    cost=before.cost + cost)
         if self._since is not None:
             self._since += seconds
 
     def pause(self) -> None:
-        """Count no more: a person wants the campaign to wait."""
+        """Stop counting while a person has paused the campaign."""
         self.note()
         self._since = None
 
@@ -79,14 +80,14 @@ class SpendingMeter:
 
 
 def spent(rounds: Iterable[Round]) -> BudgetUsed:
-    """Return what the rounds have spent, over all engines."""
-    told = list(rounds)
-    return BudgetUsed(wall_s=sum(r.spent_s for r in told), trials=sum(r.trials for r in told),
-                 cost=sum(r.cost for r in told))
+    """Return what rounds have spent, over all engines."""
+    rounds = list(rounds)
+    return BudgetUsed(wall_s=sum(r.spent_s for r in rounds), trials=sum(r.trials for r in rounds),
+                      cost=sum(r.cost for r in rounds))
 
 
 class DurationEstimates(msgspec.Struct, frozen=True, kw_only=True):
-    """How many seconds things take at most, as they took so far; 0 for what is not to come."""
+    """Upper estimates of durations, seconds; 0 for a step that the campaign does not have."""
 
     verdict: float = 0.0
     final: float = 0.0
@@ -97,38 +98,39 @@ class DurationEstimates(msgspec.Struct, frozen=True, kw_only=True):
 
 def estimate_durations(verdicts: Mapping[int, VerdictRow], *,
                        end_to_end: bool = False) -> DurationEstimates:
-    """Return what the newest verdicts of each kind took.
+    """Return the longest durations among the newest verdicts of each kind.
 
-    What was never done is taken for as long as what it is most like: a verdict for the baseline's,
-    the final one for the longest, the whole program for the final one.
+    A kind without a verdict takes as long as the most similar one: a verdict as the baseline's,
+    the final verdict as the longest of both, the whole program as the final verdict.
     """
     newest: dict[str, list[float]] = {}
     for id in sorted(verdicts, reverse=True):
-        told = newest.setdefault(_KIND.get(verdicts[id].purpose, "verdict"), [])
-        if len(told) < LAST:
-            told.append(verdicts[id].decode().wall_s)
-    longest = {kind: max(told) for kind, told in newest.items()}
-    first = longest.get("baseline", 0.0)
-    verdict = longest.get("verdict", first)
-    final = max(longest.get("final", verdict), first)
+        durations = newest.setdefault(_KIND.get(verdicts[id].purpose, "verdict"), [])
+        if len(durations) < LAST:
+            durations.append(verdicts[id].decode().wall_s)
+    longest = {kind: max(durations) for kind, durations in newest.items()}
+    baseline = longest.get("baseline", 0.0)
+    verdict = longest.get("verdict", baseline)
+    final = max(longest.get("final", verdict), baseline)
     return DurationEstimates(verdict=verdict, final=final,
-                 end_to_end=longest.get("e2e", final) if end_to_end else 0.0)
+                             end_to_end=longest.get("e2e", final) if end_to_end else 0.0)
 
 
 def gains_of(past: CampaignHistory, candidates: int) -> int:
-    """Return how many of so many candidates will be gains, if they fare as those before them."""
-    judged = {d.candidate: d.kind in GOOD for d in past.decisions}
-    return -(-candidates * sum(judged.values()) // len(judged)) if judged else 0
+    """Return how many of so many candidates will be gains, at the rate of those before them."""
+    is_gain = {d.candidate: d.kind in GOOD for d in past.decisions}
+    return -(-candidates * sum(is_gain.values()) // len(is_gain)) if is_gain else 0
 
 
 def margin_s(budget: BudgetSpec, each: DurationEstimates, candidates: int, *, cards: int = 1,
              gains: int = 0, formats: bool = False, work: int = 0) -> float:
-    """Return the seconds to keep for all that comes once workers have been ended.
+    """Return the seconds to keep for everything that follows once the workers have ended.
 
-    That are the verdicts of the candidates in flight, side by side on the cards; one for each of
-    the `gains` but the first, on the new best, in turn, and one more for each if the format command
-    may change it; the final one; the whole program. `work` is room for work, in verdicts. It is
-    never more than half of the budget, so that a small one allows something.
+    These are the verdicts of the candidates in flight, in parallel on the cards; for each of the
+    `gains` but the first a verdict on the new best, in turn, and for each gain one more if the
+    format command may change it; the final verdict; the whole program. `work` is room for work,
+    counted in verdicts. The margin is at most half the budget, so that a small budget allows
+    something.
     """
     if budget.wall_s is None:
         return 0.0
@@ -139,10 +141,10 @@ def margin_s(budget: BudgetSpec, each: DurationEstimates, candidates: int, *, ca
 
 def afford(tasks: Sequence[Task], budget: BudgetSpec, used: BudgetUsed, past: CampaignHistory,
            kept_s: float, costs: Mapping[str, float]) -> list[Task]:
-    """Return the tasks that the budget still allows: searches with fewer trials, if need be.
+    """Return the tasks that the budget allows, searches with fewer trials if necessary.
 
     The last task, the canonical one, is served first. `kept_s` of the wall budget are for verdicts;
-    how many trials fit into the rest, earlier rounds tell. `costs` is what an attempt costs, by its
+    earlier rounds say how many trials fit into the rest. `costs` is the cost of an attempt by its
     task's option.
     """
     left = _trials_left(budget, used, past, kept_s)
@@ -168,7 +170,7 @@ def afford(tasks: Sequence[Task], budget: BudgetSpec, used: BudgetUsed, past: Ca
 
 def _trials_left(budget: BudgetSpec, used: BudgetUsed, past: CampaignHistory,
                  kept_s: float) -> int | None:
-    """Return how many trials a round may have, None for any number."""
+    """Return how many trials a round may have, None if there is no limit."""
     limits = [] if budget.trials is None else [max(0, budget.trials - used.trials)]
     each_s = _trial_s(past)
     if budget.wall_s is not None and each_s:
@@ -177,7 +179,7 @@ def _trials_left(budget: BudgetSpec, used: BudgetUsed, past: CampaignHistory,
 
 
 def _trial_s(past: CampaignHistory) -> float:
-    """Return how long rounds were at it for each trial; before there is one, half a verdict."""
+    """Return the mean seconds of a trial in earlier rounds; before any, half a verdict's."""
     searched = [r for r in past.attempts if r.trials]
     if not searched:
         return estimate_durations(past.verdicts).verdict / 2

@@ -214,6 +214,8 @@ class DecisionRow(msgspec.Struct, frozen=True, kw_only=True):
     actor: str
     commit: str
     at: float
+    is_fault: bool = False
+    """Whether a reject says something about the machine at that moment, not about the kernel."""
 
 
 class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):

@@ -62,6 +62,9 @@ def migrate(connection: sqlite3.Connection) -> None:
             default = "[]" if name == "knobs" else ""
             connection.execute(
                 f"ALTER TABLE {table} ADD COLUMN {name} TEXT NOT NULL DEFAULT '{default}'")
+    connection.execute("ALTER TABLE decisions ADD COLUMN is_fault INTEGER NOT NULL DEFAULT 0")
+    connection.execute("UPDATE decisions SET is_fault = 1 WHERE kind = 'reject' AND ("
+                       "reason LIKE 'could not be judged%' OR reason LIKE 'could not be kept%')")
     _campaigns(connection)
     _slots(connection)
     _candidates(connection)

@@ -109,11 +109,11 @@ class CandidateWriter(LeasedConnection):
 
     def add_decision(self, campaign: str, candidate: str, kind: DecisionKind, reason: str, *,
                      round: int, actor: str, verdict: int | None = None, commit: str = "",
-                     slot: str = "") -> int:
+                     slot: str = "", is_fault: bool = False) -> int:
         """Record a decision on a candidate, its actor and its reason; return the decision's id."""
         row = DecisionRow(id=0, campaign=campaign, candidate=candidate, verdict=verdict,
                           round=round, kind=kind, reason=reason, actor=actor, commit=commit,
-                          at=time.time())
+                          at=time.time(), is_fault=is_fault)
         with self.change(campaign) as connection:
             number = row_id(connection.execute(insert(row, without="id"),
                                                values(row, without="id")))

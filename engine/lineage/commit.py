@@ -126,7 +126,7 @@ def _give_up(writer: Writer, candidate: Candidate, why: str) -> None:
     reason = f"could not be kept: {why}"
     with writer.transaction():
         writer.add_decision(candidate.campaign, candidate.id, "reject", reason,
-                            round=candidate.round, actor="engine")
+                            round=candidate.round, actor="engine", is_fault=True)
         writer.set_candidate_state(candidate.campaign, candidate.id, "closed", reason=reason)
     raise Refused(reason, where=f"candidate {candidate.id}")
 

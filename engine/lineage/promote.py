@@ -69,11 +69,13 @@ class Keeper:
                     actor=actor)
 
     def refuse(self, entry: CandidateTree, kind: DecisionKind, reason: str, *,
-               verdict: int | None = None, actor: str = "engine") -> None:
+               verdict: int | None = None, actor: str = "engine",
+               is_fault: bool = False) -> None:
         writer, campaign = self.context.writer, self.setup.id
         with writer.transaction():
             writer.add_decision(campaign, entry.id, kind, reason, round=self.context.round,
-                                actor=actor, verdict=verdict, slot=entry.candidate.slot)
+                                actor=actor, verdict=verdict, slot=entry.candidate.slot,
+                                is_fault=is_fault)
             writer.set_candidate_state(campaign, entry.id, "closed", reason=reason)
         failpoint(f"decided.{kind}")
 

@@ -64,7 +64,7 @@ def ended(reader: Reader, campaign: str) -> str:
     if not rollbacks or (stops and stops[0].seq > rollbacks[0].seq):
         return ""
     last = history.rollbacks(reader, campaign)[-1]
-    return f"{last.reason}; {last.told}" if last.ends else ""
+    return f"{last.reason}; {last.destination}" if last.ends else ""
 
 
 def roll_back(context: EngineContext, may_try: Callable[[], bool], *, ends: bool) -> str:

@@ -86,7 +86,7 @@ def _tries(story: JournalView, round: Round) -> Iterator[str]:
         candidate = story.history.candidates.get(told.candidate)
         yield f"- hypothesis: {line(candidate.hypothesis) if candidate else told.candidate}" \
             f"{line(scope.of_candidate(story, told.candidate, round))}"
-        yield f"  - changes: {line(change_summary.told(story.history.folder, candidate))}"
+        yield f"  - changes: {line(change_summary.describe(story.history.folder, candidate))}"
         yield f"  - result: {measured.change(verdict)}; " \
             f"test {'PASS' if verdict.correct else 'FAIL'}"
         yield f"  - decision: {told.kind}: {line(told.reason)}"

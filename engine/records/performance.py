@@ -74,5 +74,6 @@ def _parts(story: JournalView) -> Iterator[str]:
 
 def _side(one: SplitKernel) -> tuple[str, ...]:
     """Return which kernel serves which classes: those that are named, or all others."""
-    word = "old" if one.old else "new"
-    return (f"{word}: {one.kernel}", one.condition, one.told or ("all others" if one.old else ""))
+    word = "old" if one.is_default else "new"
+    return (f"{word}: {one.kernel}", one.condition,
+            one.serves or ("all others" if one.is_default else ""))

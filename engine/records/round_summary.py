@@ -79,7 +79,7 @@ def _changes(story: JournalView, round: Round) -> list[str]:
             (
                 told.candidate[:12],
                 candidate.slot if candidate else "",
-                change_summary.told(past.folder, candidate),
+                change_summary.describe(past.folder, candidate),
                 told.kind,
                 told.reason,
                 told.actor,

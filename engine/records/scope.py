@@ -19,7 +19,7 @@ def of_round(story: JournalView, round: Round, *, later: bool = False) -> Iterat
     for keep in story.history.keeps:
         if keep.round == round.n and keep.commit in story.splits and (
                 later or measured.within(keep, round)):
-            told = "; ".join(split.told for split in story.splits[keep.commit])
+            told = "; ".join(split.summary for split in story.splits[keep.commit])
             yield f"- kept for: {line(told)}, in {keep.commit[:12]}"
 
 

@@ -35,7 +35,7 @@ def summary(story: JournalView, at: float, told: StopRecord) -> str:
 
 def rolled_back(one: Rollback) -> str:
     """Return from where a best gave way, and why."""
-    return f"from {one.before[:12]}: {one.reason}; {one.told}"
+    return f"from {one.before[:12]}: {one.reason}; {one.destination}"
 
 
 def regressions(story: JournalView, found: Sequence[Regression]) -> str:

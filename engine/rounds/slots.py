@@ -73,10 +73,11 @@ class RoundSlots:
 
     def refuse(self, entry: CandidateTree, kind: DecisionKind, reason: str, *,
                verdict: int | None = None, actor: str = "engine", stage: str = "",
-               detail: str = "") -> None:
+               detail: str = "", is_fault: bool = False) -> None:
         """Record that a candidate is not kept, and end its slot with `stage` (or the kind)."""
         with self.context.writer.transaction():
-            self.keeper.refuse(entry, kind, reason, verdict=verdict, actor=actor)
+            self.keeper.refuse(entry, kind, reason, verdict=verdict, actor=actor,
+                               is_fault=is_fault)
             self.end_of(entry.candidate, stage or kind, detail or reason)
 
     def close(self, judged: JudgedCandidate) -> None:

@@ -51,7 +51,7 @@ def take_fault(round: ActiveRound, entry: CandidateTree, fault: KoptError) -> No
 def refuse_unjudged(round: ActiveRound, entry: CandidateTree, cause: str) -> None:
     """Reject a candidate without a verdict."""
     round.slots.refuse(entry, "reject", f"could not be judged: {cause}", stage="failed",
-                       detail=cause)
+                       detail=cause, is_fault=True)
 
 
 def take_ruling(round: ActiveRound, judged: JudgedCandidate) -> None:

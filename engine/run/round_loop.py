@@ -63,7 +63,7 @@ def _run_round(campaign: RunningCampaign, n: int, tasks: Sequence[Task], *,
         apply_approvals=lambda: acceptance.apply_approvals(campaign),
         late=campaign.planner.late())
     acceptance.measure_headline(campaign)
-    rolled_back = [event.told for event in history.rollbacks(context.reader, setup.id)
+    rolled_back = [event.destination for event in history.rollbacks(context.reader, setup.id)
                    if event.round == n and not event.ends]
     campaign.meter.note()
     row = campaign.row()

@@ -68,14 +68,16 @@ def lose(writer: Writer, folder: Folder, n: int, name: str, *, idea: str = "") -
                      best_speedup=1.54)
 
 
-def reject(writer: Writer, folder: Folder, n: int, name: str, reason: str, **fields: Any) -> None:
+def reject(writer: Writer, folder: Folder, n: int, name: str, reason: str, *,
+           is_fault: bool = False, **fields: Any) -> None:
     """Record a candidate that was rejected with a verdict, in a round that there is."""
     add_candidate(writer, folder, name, n, f"try {name}")
     given = {"valid": False, "correct": False, "rejected_reason": reason, "latency_us": None,
              "latency_kind": None, "speedup": None, "speedup_low": None, "speedup_high": None}
     number = writer.add_verdict("rms", name, samples.verdict(name, **(given | fields)),
                                 purpose="verify")
-    writer.add_decision("rms", name, "reject", reason, round=n, actor="engine", verdict=number)
+    writer.add_decision("rms", name, "reject", reason, round=n, actor="engine", verdict=number,
+                        is_fault=is_fault)
     writer.set_candidate_state("rms", name, "closed")
 
 

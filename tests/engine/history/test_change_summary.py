@@ -1,4 +1,4 @@
-"""What a candidate changes, in a few words."""
+"""A candidate's change is summarised in a few words."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def patch(*files: tuple[str, list[str], list[str]]) -> str:
         for path, old, new in files)
 
 
-@pytest.mark.parametrize(("text", "told", "quoted"), [
+@pytest.mark.parametrize(("text", "words", "quoted"), [
     (patch(("k.c", ["#define TILE 16  /* kopt: knob TILE in [16, 64] */"],
             ["#define TILE 64  /* kopt: knob TILE in [16, 64] */"])),
      "k.c: #define TILE 16 -> #define TILE 64", "#define TILE 16 -> #define TILE 64"),
@@ -34,16 +34,16 @@ def patch(*files: tuple[str, list[str], list[str]]) -> str:
     (patch(("k.c", [LONG], ["b;"])), "k.c +1 -1", ""),
     (patch(("k.c", ["a;"], ["b;"]), ("l.c", ["c;"], ["d;"])), "k.c: a; -> b;; l.c: c; -> d;", ""),
     ("no patch at all", "", ""),
-], ids=["a knob in C", "a knob in Python", "what is the same is left out", "a line that goes",
+], ids=["a knob in C", "a knob in Python", "unchanged lines are left out", "a removed line",
         "many lines", "a long line", "two files", "nothing"])
-def test_a_change_in_words(text: str, told: str, quoted: str, tmp_path: Path) -> None:
+def test_change_in_words(text: str, words: str, quoted: str, tmp_path: Path) -> None:
     (tmp_path / "one.patch").write_text(text)
     candidate = samples.candidate(patch_path="one.patch")
-    assert change_summary.told(tmp_path, candidate) == told
+    assert change_summary.describe(tmp_path, candidate) == words
     assert change_summary.quoted(tmp_path, candidate) == quoted
 
 
-@pytest.mark.parametrize(("text", "told"), [
+@pytest.mark.parametrize(("text", "words"), [
     (patch(("k.c", [*(f"a{n};" for n in range(9)), "int n;  // kopt: knob ODD",
                     "#define TILE 16  // kopt: knob TILE in [16, 64]"],
             ["#define TILE 64  // kopt: knob TILE in [16, 64]", "int m;  // kopt: knob ODD"]),
@@ -54,14 +54,12 @@ def test_a_change_in_words(text: str, told: str, quoted: str, tmp_path: Path) ->
     (patch(("k.c", ["a;"], ["#define NEW 1  // kopt: knob NEW in [1, 2]"])), ""),
     ("no patch at all", ""),
 ], ids=["a long one", "a new knob", "nothing"])
-def test_knobs_are_named_however_long_a_patch_is(text: str, told: str, tmp_path: Path) -> None:
+def test_knobs_are_named_in_patches_of_any_length(text: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "one.patch").write_text(text)
-    assert change_summary.knobs(tmp_path, samples.candidate(patch_path="one.patch")) == told
+    assert change_summary.knobs(tmp_path, samples.candidate(patch_path="one.patch")) == words
 
 
-def test_a_patch_that_is_gone_says_nothing(tmp_path: Path) -> None:
-    gone = samples.candidate(patch_path="gone.patch")
-    for one in (gone, None):
-        assert (
-            change_summary.files(tmp_path, one) == () and change_summary.told(tmp_path, one) == ""
-        )
+def test_missing_patch_has_no_summary(tmp_path: Path) -> None:
+    for candidate in (samples.candidate(patch_path="gone.patch"), None):
+        assert change_summary.files(tmp_path, candidate) == ()
+        assert change_summary.describe(tmp_path, candidate) == ""

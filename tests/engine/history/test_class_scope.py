@@ -36,19 +36,19 @@ def scopes(**fields: Any) -> dict[str, str]:
     return {task.slot: task.scope for task in plan(plan_inputs(**{"bottlenecks": found, **fields}))}
 
 
-def test_a_slot_is_about_the_class_of_its_bottleneck() -> None:
+def test_slot_has_the_class_of_its_bottleneck_as_scope() -> None:
     found = scopes(slots=8, round=3)
     assert [found[f"planned-{n}"] for n in (1, 2, 3, 4)] == ["tall", "odd", GLOBAL, "tall"]
 
 
-def test_what_moves_every_class_is_global() -> None:
-    """All knobs together, a known good form, a patch of somebody's, the search for a split."""
+def test_work_on_every_class_is_global() -> None:
+    """All knobs together, a template, a handed-in patch, the search for a split."""
     found = scopes(slots=4, templates=("blocked",), inbox=(Path("/in/a.patch"),), may_split=True)
     assert {found[slot] for slot in ("fixed", "rewrite-blocked", "inbox-1", "split")} == {GLOBAL}
     assert any(task.backend == "split" for task in plan(plan_inputs(may_split=True)))
 
 
-def test_agents_are_about_the_class_of_their_bottleneck() -> None:
+def test_agents_have_the_class_of_their_bottleneck_as_scope() -> None:
     agents = PoolSpec(
         mode="planned", backends=("cli",), cli=(AGENT, CliSpec(name="b", command="b"))
     )
@@ -57,7 +57,7 @@ def test_agents_are_about_the_class_of_their_bottleneck() -> None:
     assert set(scopes(pool=agents, bottlenecks=()).values()) == {GLOBAL}
 
 
-def test_where_there_is_one_class_all_is_global() -> None:
+def test_everything_is_global_if_there_is_one_class() -> None:
     one_class = (tunable(1, "tall", "A"), tunable(2, "tall", "B"))
     assert set(scopes(bottlenecks=one_class).values()) == {GLOBAL}
 
@@ -65,22 +65,22 @@ def test_where_there_is_one_class_all_is_global() -> None:
 @pytest.mark.parametrize(("found", "scope"), [
     ((), GLOBAL), (("tall",), "tall"), (("tall", "tall"), "tall"), (("tall", "odd"), GLOBAL),
     (("tall", GLOBAL), GLOBAL), ((GLOBAL,), GLOBAL)])
-def test_a_round_is_for_one_class_only_if_all_its_slots_are(found: tuple[str, ...],
+def test_round_has_one_class_as_scope_only_if_all_its_slots_have(found: tuple[str, ...],
                                                             scope: str) -> None:
     assert scope_of([Task(slot=f"s{n}", kind="planned", backend="cli", hypothesis="h", seed=0,
                           bottleneck="b", trials=0, scope=one)
                      for n, one in enumerate(found)]) == scope
 
 
-def test_a_round_that_was_cut_short_stays_what_it_was(tmp_path: Path) -> None:
-    """An engine that goes on may have other slots left to begin."""
+def test_interrupted_round_keeps_its_scope(tmp_path: Path) -> None:
+    """The next engine may have other slots left to start."""
     _, writer = case.begin(tmp_path)
     for scope in ("tall", GLOBAL):
         writer.start_round(msgspec.structs.replace(samples.round_(2), scope=scope))
     assert [round.scope for round in Reader(tmp_path).rounds("rms")] == ["all", "tall"]
 
 
-def test_a_campaign_whose_round_attacks_one_class_says_so(tmp_path: Path) -> None:
+def test_campaign_records_a_round_that_attacks_one_class(tmp_path: Path) -> None:
     classes = [{"name": "small", "shape": {"n": 3000}}, {"name": "large", "shape": {"n": 30000}}]
     setup = campaigns.create(tmp_path, task={"classes": classes}, pool={
         "slots": 1, "backends": ["cli"], "cli": [{"name": "idle", "command": "test {prompt}"}],
@@ -118,7 +118,7 @@ def kept(workspace: Path, source: bytes = b"", **fields: Any) -> tuple[writer.Re
     return made, writer
 
 
-def test_a_slot_and_its_candidate_say_what_they_are_about_where_the_round_is_not(
+def test_files_name_scopes_that_differ_from_the_rounds_scope(
         tmp_path: Path) -> None:
     made, _ = kept(tmp_path)
     summary, log = (made.folder.round(2) / "summary.md").read_text(), made.folder.log.read_text()
@@ -129,8 +129,8 @@ def test_a_slot_and_its_candidate_say_what_they_are_about_where_the_round_is_not
     assert "| tall | " in made.folder.performance.read_text()
 
 
-def test_another_form_of_a_candidate_is_about_what_it_was_about(tmp_path: Path) -> None:
-    """On a new best it may be in a round that has another slot of that name."""
+def test_other_form_of_a_candidate_has_its_scope(tmp_path: Path) -> None:
+    """On a new best it may be in a round with another slot of that name."""
     _, writer = kept(tmp_path)
     writer.add_candidate(samples.candidate("c2", round=3, slot="planned-1"), form_of="c1")
     writer.add_candidate(samples.candidate("c3", round=3, slot="planned-1"), form_of="c2")
@@ -139,14 +139,14 @@ def test_another_form_of_a_candidate_is_about_what_it_was_about(tmp_path: Path) 
         "c1": "tall", "c2": "tall", "c3": "tall"}
 
 
-def test_a_kept_split_says_what_it_is_for(tmp_path: Path) -> None:
+def test_kept_split_names_its_classes(tmp_path: Path) -> None:
     made, _ = kept(tmp_path, SPLIT.encode())
     told = "- kept for: block_size >= 1024 && mtp == 1 (block_size=1024,mtp=1), in kkkkkkkkkkkk\n"
     assert told in (made.folder.round(2) / "summary.md").read_text()
     assert told in made.folder.log.read_text()
 
 
-def test_the_files_are_the_same_when_made_again(tmp_path: Path) -> None:
+def test_files_are_the_same_when_written_again(tmp_path: Path) -> None:
     made, _ = kept(tmp_path, SPLIT.encode())
     before = case.contents(made.folder.path)
     for path in (made.folder.log, made.folder.performance, made.folder.round(2) / "summary.md"):

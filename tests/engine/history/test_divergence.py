@@ -1,4 +1,4 @@
-"""What divided the config classes on this best is told in the rounds after it."""
+"""Changes that divided the config classes on this best are listed for later rounds."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 
 from engine.history import divergence
-from tests.engine.history.test_history import Told, mixed
+from tests.engine.history.test_history import HistoryBuilder, mixed
 
 
-def told(*rounds: tuple[Any, ...], best: str = "b0") -> str:
-    past = Told()
+def brief_of(*rounds: tuple[Any, ...], best: str = "b0") -> str:
+    past = HistoryBuilder()
     for decisions in rounds:
         past.round("regression", *decisions)
     past.candidates.update({name: msgspec.structs.replace(one, base_commit=best)
@@ -19,30 +19,30 @@ def told(*rounds: tuple[Any, ...], best: str = "b0") -> str:
     return divergence.brief(divergence.of(past.history))
 
 
-def test_the_brief_says_what_needs_a_split_and_for_which_classes() -> None:
-    text = told((("reject", 0.77, mixed(0.77)),), (("split", 1.1, mixed(1.1)), ("tie", 1.0)))
-    assert text.startswith("## What needs a split\n") and "the default" in text
+def test_brief_names_candidates_and_their_classes() -> None:
+    text = brief_of((("reject", 0.77, mixed(0.77)),), (("split", 1.1, mixed(1.1)), ("tie", 1.0)))
+    assert text.startswith("## Changes that need a split\n") and "the default" in text
     assert [line for line in text.splitlines() if line.startswith("- ")] == [
         "- round 3: idea 2: faster in tall (+20.0%); slower in odd (-40.0%)",
         "- round 2: idea 1: faster in tall (+20.0%); slower in odd (-40.0%)"]
 
 
-def test_a_candidate_is_told_once_and_not_without_end() -> None:
+def test_brief_lists_a_candidate_once_and_only_the_newest() -> None:
     again = (("split", 0.8, mixed(0.8)), ("split", 0.8, mixed(0.8)))
-    past = Told().round("regression", *again)
+    past = HistoryBuilder().round("regression", *again)
     past.candidates = {name: msgspec.structs.replace(one, id="c1", base_commit="b0")
                        for name, one in past.candidates.items()}
     past.decisions = [msgspec.structs.replace(one, candidate="c1") for one in past.decisions]
     assert len(divergence.of(past.history)) == 1
-    text = told(*[(("reject", 0.8, mixed(0.8)),)] * 9)
+    text = brief_of(*[(("reject", 0.8, mixed(0.8)),)] * 9)
     assert text.count("\n- ") == divergence.MOST and "round 10: " in text
 
 
 def test_brief_lists_losses_beyond_the_margin() -> None:
-    assert "slower in odd (-3.0%)" in told((("tie", 0.99, mixed(0.99, worst=0.97)),))
+    assert "slower in odd (-3.0%)" in brief_of((("tie", 0.99, mixed(0.99, worst=0.97)),))
 
 
 def test_brief_omits_other_bests_gains_and_candidates_without_divergence() -> None:
-    assert told((("reject", 0.77, mixed(0.77)),), best="k7") == ""
-    assert told((("ask", 1.1, mixed(1.1, worst=0.97)),)) == ""
-    assert told((("regression", 0.8), ("reject", None))) == ""
+    assert brief_of((("reject", 0.77, mixed(0.77)),), best="k7") == ""
+    assert brief_of((("ask", 1.1, mixed(1.1, worst=0.97)),)) == ""
+    assert brief_of((("regression", 0.8), ("reject", None))) == ""

@@ -150,6 +150,14 @@ def test_doubt_about_the_best_is_no_part_of_the_reason(workspace: Path, reason: 
     assert campaign.outcome == reason.format(doubt=doubt)
 
 
+@pytest.mark.parametrize(("reason", "is_fault"), [
+    ("could not be judged: busy", True), ("could not be kept: moved", True), ("wrong", False)])
+def test_rejects_for_a_fault_of_the_machine_are_marked(workspace: Path, reason: str,
+                                                       is_fault: bool) -> None:
+    execute(workspace, "UPDATE decisions SET kind = 'reject', reason = ?", reason)
+    assert {d.is_fault for d in Reader(workspace).decisions(ID)} == {is_fault}
+
+
 def test_other_form_of_a_candidate_has_its_scope(workspace: Path) -> None:
     first, second = EXPECTED["candidates"][1], EXPECTED["candidates"][2]
     execute(workspace, "UPDATE events SET payload = ? WHERE kind = 'candidate.captured' AND"

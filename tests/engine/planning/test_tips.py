@@ -311,7 +311,8 @@ def test_a_class_of_rejects_that_repeats_is_a_lesson(reasons: list[str], taught:
     made, writer = case.begin(tmp_path)
     for n, reason in enumerate(reasons, 2):
         writer.start_round(samples.round_(n))
-        case.reject(writer, made.folder, n, f"r{n}", reason)
+        case.reject(writer, made.folder, n, f"r{n}", reason,
+                    is_fault=reason == "could not be judged: busy")
     told = learned(made, tmp_path)
     assert len(told) == (taught is not None)
     assert taught is None or told[0].startswith(taught)

@@ -169,8 +169,8 @@ def test_later_rounds_are_told_what_needs_a_split(tmp_path: Path) -> None:
     assert campaigns.slots(setup)["fixed"][0] == "repeat"
     logs = {n: "".join(path.read_text() for path in setup.folder.round(n).rglob("*.log"))
             for n in (2, 3)}
-    assert "## Kernel split" in logs[2] and "## What needs a split" not in logs[2]
-    assert "## What needs a split" in logs[3] and "faster in n=32 (+100.0%); slower in n=64" \
-        in logs[3]
+    assert "## Kernel split" in logs[2] and "## Changes that need a split" not in logs[2]
+    assert "## Changes that need a split" in logs[3]
+    assert "faster in n=32 (+100.0%); slower in n=64" in logs[3]
     with campaigns.reading(setup) as reader:
         assert [r.outcome for r in reader.rounds(setup.id)][:2] == ["baseline", "tie"]
