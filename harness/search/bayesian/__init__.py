@@ -1,7 +1,7 @@
-"""The model behind the search: a Gaussian process over a space. The one place with numpy here.
+"""The model behind the search: a Gaussian process over a space. Only this room imports numpy.
 
-One thread is enough for a few hundred observations, and the threads of a BLAS go on spinning for a
-while: they would be in the way of the measurement that follows a proposal.
+One thread is enough for a few hundred observations. More BLAS threads would keep spinning for a
+while and disturb the measurement that follows a proposal.
 
 Face: bayesian_search.
 """

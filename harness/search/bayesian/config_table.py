@@ -1,4 +1,4 @@
-"""The configurations that a search knows: all of a space, or of a huge one a sample that grows."""
+"""The configurations that a search knows: a whole space, or a growing sample of a huge one."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from harness.search.space.space import Config, Space
 ENUMERATED = 400_000
 """Combinations up to which every legal configuration is listed."""
 KNOWN = 40_000
-"""Legal configurations up to which the list is kept; of more, a sample."""
+"""Legal configurations up to which all are kept; of more, a sample."""
 SAMPLED, SAMPLED_MOST = 4_000, 8_000
-"""How large a sample is at first, and at the end."""
+"""Size of a sample at first, and at most."""
 ADDED = 256
+"""Configurations added to a sample at a time."""
 MOST_CHARACTERS = 100_000
-"""Of a requirement in which knobs that do not move have been replaced by their values."""
+"""Characters of a requirement in which fixed knobs have been replaced by their values."""
 TRIES = 4
 
 
 class ConfigTable:
-    """Legal configurations as rows of choice numbers, encoded. A row never changes its number."""
+    """Legal configurations as rows of choice numbers, encoded. Row numbers never change."""
 
     def __init__(self, space: Space, rng: np.random.Generator) -> None:
         self.space, self._rng = space, rng
@@ -45,14 +46,14 @@ class ConfigTable:
         self.numbers = numbers
         self.points = self.encoding.points(numbers)
         self._widths = np.maximum(self._sizes - 1, 1)
-        self._rows = {one.tobytes(): row for row, one in enumerate(numbers)}
+        self._rows = {numbers_of_row.tobytes(): row for row, numbers_of_row in enumerate(numbers)}
 
     def __len__(self) -> int:
         return len(self.numbers)
 
     @property
     def places(self) -> Array:
-        """Each configuration's choices as shares of the way from a knob's first to its last."""
+        """Each choice's position between its knob's first (0) and last (1)."""
         places: Array = (self.numbers / self._widths).astype(np.float32)
         return places
 
@@ -61,16 +62,16 @@ class ConfigTable:
                 in zip(self.space.choices.items(), self.numbers[row], strict=True)}
 
     def row(self, config: Mapping[str, Value]) -> int:
-        """Return a configuration's row, a new one where it has none."""
+        """Return a configuration's row, added if necessary."""
         return int(self.add(self._numbers_of([config]))[0])
 
     def add(self, numbers: Array) -> Array:
-        """Return the rows of some configurations, new ones where they have none."""
-        keys = [one.tobytes() for one in numbers]
+        """Return the rows of configurations, added if necessary."""
+        keys = [row.tobytes() for row in numbers]
         new = list(dict.fromkeys(key for key in keys if key not in self._rows))
         if new:
-            given = dict(zip(keys, numbers, strict=True))
-            added = np.array([given[key] for key in new])
+            by_key = dict(zip(keys, numbers, strict=True))
+            added = np.array([by_key[key] for key in new])
             points = self.encoding.points(added)
             self._rows |= {key: len(self.numbers) + i for i, key in enumerate(new)}
             self.numbers = np.concatenate([self.numbers, added])
@@ -92,7 +93,7 @@ class ConfigTable:
         return self.add(legal) if len(legal) and self._room else np.zeros(0, int)
 
     def grow(self) -> None:
-        """Look at some more of a space that is not listed whole."""
+        """Add to the sample of a space that is not listed completely."""
         if not self.complete and self._room:
             self.add(self._random(ADDED))
 
@@ -119,7 +120,7 @@ class ConfigTable:
         return numbers[legal]
 
     def _met(self, requirement: Requirement, numbers: Array) -> Array:
-        """Return which rows meet a requirement, asking once for each combination of its knobs."""
+        """Return which rows meet a requirement, evaluated once per combination of its knobs."""
         knobs = [knob for knob, name in enumerate(self.space.choices) if name in requirement.names]
         if not knobs:
             return np.full(len(numbers), requirement.met({}))
@@ -140,26 +141,27 @@ class ConfigTable:
         held: Array = met[where.reshape(-1)]
         return held
 
-    def _random(self, wanted: int) -> Array:
-        """Draw legal configurations knob by knob: what breaks a requirement is not gone on with,
-        so that legal ones are found where they are rare.
+    def _random(self, count: int) -> Array:
+        """Draw legal configurations knob by knob, dropping rows that break a requirement at once.
+
+        This finds legal configurations where they are rare.
         """
         names = list(self.space.choices)
-        due = {name: [one for one in self.requirements if one.names
-                      and max(map(names.index, one.names)) == knob]
+        due = {name: [requirement for requirement in self.requirements if requirement.names
+                      and max(map(names.index, requirement.names)) == knob]
                for knob, name in enumerate(names)}
         found = np.zeros((0, len(names)), np.int16)
         for _ in range(TRIES):
-            rows = np.zeros((4 * wanted, len(names)), np.int16)
+            rows = np.zeros((4 * count, len(names)), np.int16)
             for knob, name in enumerate(names):
                 rows[:, knob] = self._rng.integers(0, self._sizes[knob], len(rows))
                 for requirement in due[name]:
                     rows = rows[self._met(requirement, rows)]
                 if not len(rows):
                     break
-                if len(rows) < 4 * wanted:
-                    rows = rows[self._rng.integers(0, len(rows), 4 * wanted)]
+                if len(rows) < 4 * count:
+                    rows = rows[self._rng.integers(0, len(rows), 4 * count)]
             found = np.unique(np.concatenate([found, rows]), axis=0)
-            if len(found) >= wanted:
+            if len(found) >= count:
                 break
-        return self._rng.permutation(found)[:wanted]
+        return self._rng.permutation(found)[:count]

@@ -1,7 +1,7 @@
-"""What a configuration looks like to the model: numbers whose distances mean something.
+"""Encode configurations for the model as numbers whose distances are meaningful.
 
-Made from the choices and the requirements alone, by what is known of such numbers: sizes act by
-their ratios, machines work in powers of two, and limits are about products of knobs.
+The encoding follows from the choices and requirements alone and from how such numbers act: sizes by
+their ratios, machines in powers of two, and limits through products of knobs.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from harness.search.space.knobs import Value
 
 SCALE_OF_A_KNOB = 0.6
 SCALE_OF_AN_AMOUNT = 1.2
-"""Prior length scales: what is derived must show that it matters."""
+"""Prior length scales; the larger one makes derived features prove that they matter."""
 SINGLE_SCALE = 0.3
 LARGEST = 1e12
-"""Amounts above it, and below its reciprocal, are not told apart."""
+"""Amounts above it, and below its reciprocal, count as equal."""
 MOST_WORDS = 16
-"""Words up to which each has a column of its own; more are told apart by their places alone."""
+"""Words up to which each has its own column; more differ only by their position."""
 _INSIDE = re.compile(r"(\w+)['\"]?\s*[=:]\s*(-?\d+(?:\.\d+)?)\b")
 
 
@@ -46,14 +46,14 @@ class Encoding:
         amounts = {ast.unparse(node): node for requirement in requirements
                    for node in requirement.amounts(free)}
         self._amounts = [node for node in amounts.values()
-                         if all(one.id in self._names for one in ast.walk(node)
-                                if isinstance(one, ast.Name))]
+                         if all(name.id in self._names for name in ast.walk(node)
+                                if isinstance(name, ast.Name))]
         self.scales = np.array(scales + [SCALE_OF_AN_AMOUNT] * len(self._amounts))
         self._ranges: list[tuple[float, float]] = []
         self._singles: list[tuple[Array, Array]] = []
 
     def learn(self, numbers: Array) -> None:
-        """Take the ranges of amounts from these configurations; once, before anything else."""
+        """Take the ranges of amounts from these configurations; call it once, before `points`."""
         raw = self._raw(numbers)
         self._ranges = [(float(column.min()), float(np.ptp(column)) or 1.0) for column in raw.T]
         for column in self._scaled(raw).T:
@@ -66,7 +66,7 @@ class Encoding:
             self._singles.append((levels, vectors[:, kept] * np.sqrt(weights[kept])))
 
     def points(self, numbers: Array, advice: Array | None = None) -> Points:
-        """Return configurations as points, with what is advised of each (none)."""
+        """Return configurations as points, with the advice on each (default: none)."""
         features = self._scaled(self._raw(numbers))
         single = [table[np.abs(column[:, None] - levels[None]).argmin(1)]
                   for column, (levels, table) in zip(features.T, self._singles, strict=True)]
@@ -94,41 +94,42 @@ class Encoding:
 
 
 def _columns(values: tuple[Value, ...]) -> list[tuple[Array, float]]:
-    """Return what a knob's choices are as numbers, each with the prior of its length scale."""
+    """Return a knob's choices as columns of numbers, each with its prior length scale."""
     if len(values) < 2:
         return []
     if _numbers(values):
-        return _of_numbers([float(one) for one in values])
-    inside = [dict(_INSIDE.findall(str(one))) for one in values]
-    if inside[0] and all(one.keys() == inside[0].keys() for one in inside):
-        found = [_of_numbers([float(one[key]) for one in inside]) for key in inside[0]
-                 if len({one[key] for one in inside}) > 1]
-        if found:
-            return [column for group in found for column in group]
+        return _of_numbers([float(value) for value in values])
+    fields = [dict(_INSIDE.findall(str(value))) for value in values]
+    if fields[0] and all(each.keys() == fields[0].keys() for each in fields):
+        groups = [_of_numbers([float(each[key]) for each in fields]) for key in fields[0]
+                  if len({each[key] for each in fields}) > 1]
+        if groups:
+            return [column for group in groups for column in group]
     if len(values) == 2 or len(values) > MOST_WORDS:
         return [(np.linspace(0.0, 1.0, len(values)), SCALE_OF_A_KNOB)]
-    return [((np.arange(len(values)) == one) / math.sqrt(2.0), SCALE_OF_A_KNOB)
-            for one in range(len(values))]
+    return [((np.arange(len(values)) == word) / math.sqrt(2.0), SCALE_OF_A_KNOB)
+            for word in range(len(values))]
 
 
 def _of_numbers(values: list[float]) -> list[tuple[Array, float]]:
-    """Place numbers by ratio and by rank alike; what is odd in them is a feature of its own."""
+    """Place numbers half by ratio and half by rank; their odd factor is a second feature."""
     levels = sorted(set(values))
     if len(levels) <= 2:
-        return [(np.array([float(levels.index(one)) for one in values]), SCALE_OF_A_KNOB)]
+        return [(np.array([float(levels.index(value)) for value in values]), SCALE_OF_A_KNOB)]
     shift = 0.0 if levels[0] > 0 else 1.0 - levels[0]
-    logs = [math.log(max(one + shift, 1.0 / LARGEST)) for one in levels]
+    logs = [math.log(max(level + shift, 1.0 / LARGEST)) for level in levels]
     width = logs[-1] - logs[0] or math.inf
-    place = {one: 0.5 * (log - logs[0]) / width + 0.5 * rank / (len(levels) - 1)
-             for rank, (one, log) in enumerate(zip(levels, logs, strict=True))}
-    columns = [(np.array([place[one] for one in values]), SCALE_OF_A_KNOB)]
-    if all(one > 0 and one.is_integer() for one in values):
-        odd = np.array([math.log2(int(one) // (int(one) & -int(one))) for one in values])
+    place = {level: 0.5 * (log - logs[0]) / width + 0.5 * rank / (len(levels) - 1)
+             for rank, (level, log) in enumerate(zip(levels, logs, strict=True))}
+    columns = [(np.array([place[value] for value in values]), SCALE_OF_A_KNOB)]
+    if all(value > 0 and value.is_integer() for value in values):
+        odd = np.array([math.log2(int(value) // (int(value) & -int(value)))
+                        for value in values])
         if np.ptp(odd) > 0:
             columns.append((odd, SCALE_OF_AN_AMOUNT))
     return columns
 
 
 def _numbers(values: Sequence[Value]) -> bool:
-    return all(isinstance(one, int | float) and not isinstance(one, bool) for one in values)
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 

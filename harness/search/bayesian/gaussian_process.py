@@ -1,8 +1,8 @@
 """A Gaussian process made for a few hundred observations of a discrete space.
 
 The covariance of two configurations is a mixture of a Matérn-5/2 kernel over all features, with a
-length scale of its own for each, and a sum of one-dimensional kernels: what one knob does by
-itself, which few observations tell. Rasmussen and Williams, Gaussian Processes for Machine
+length scale of its own for each, and a sum of one-dimensional kernels: the effect of one knob
+alone, which few observations reveal. Rasmussen and Williams, Gaussian Processes for Machine
 Learning (2006), chapters 2 and 5; additive kernels: Duvenaud, Nickisch and Rasmussen (2011).
 Hyperparameters are maximum a posteriori, by Rprop (Riedmiller and Braun, 1993).
 """
@@ -21,14 +21,14 @@ JITTER = 1e-6
 SCALE_SPREAD = 0.8
 """Standard deviation of the log length scales about their prior means."""
 NOISE = 0.02
-"""The prior's median share of noise in the variance of what is observed."""
+"""The prior's median share of noise in the variance of the observations."""
 SHARE = -0.5
 """The prior's mean for the share of the additive part, as a logit."""
 SCALES = (0.03, 30.0)
 NOISES = (1e-4, 0.5)
 MEAN_PRECISION = 1e-2
 VARIANCE_WEIGHT = 1.0
-"""How many observations of variance 1 the prior of the variance is worth."""
+"""The weight of the variance's prior, in observations of variance 1."""
 
 
 def matern(distance: Array) -> Array:
@@ -40,10 +40,10 @@ def matern(distance: Array) -> Array:
 
 @dataclass(frozen=True)
 class Points:
-    """Configurations as the process sees them, one row each.
+    """Encoded configurations, one row each.
 
-    `features` (points x features) are what length scales act on, `single` (points x columns) has
-    the additive kernel as its inner product, `advice` (points x sources) what others recorded.
+    Length scales act on `features` (points x features); the inner product of `single` (points x
+    columns) is the additive kernel; `advice` (points x sources) comes from other recordings.
     """
 
     features: Array
@@ -70,7 +70,7 @@ class Hyperparameters:
         self.theta = self.prior.copy()
 
     def fit(self, points: Points, values: Array, steps: int) -> None:
-        """Move towards the maximum a posteriori of `values`, from where they are."""
+        """Move towards the maximum a posteriori of `values`, from the current parameters."""
         objective = _Objective(points, values, self)
         theta, step = self.theta.copy(), np.full(len(self.theta), 0.15)
         best, slope = objective(theta)
@@ -125,7 +125,7 @@ class _Objective:
 
 
 def _generalised_least_squares(inverse: Array, values: Array) -> tuple[float, Array, float, float]:
-    """Return the mean, inverse covariance times what is left, the variance, and the misfit."""
+    """Return the mean, inverse covariance times the residual, the variance, and the misfit."""
     ones = np.ones(len(values))
     to_values, to_ones = inverse @ values, inverse @ ones
     mean = float(ones @ to_values / (ones @ to_ones + MEAN_PRECISION))
@@ -135,7 +135,7 @@ def _generalised_least_squares(inverse: Array, values: Array) -> tuple[float, Ar
 
 
 class GaussianProcess:
-    """The process once it has seen values; predicts the mean and deviation of others."""
+    """The process after observing values; predicts the mean and deviation of others."""
 
     def __init__(self, points: Points, values: Array, by: Hyperparameters) -> None:
         count = points.features.shape[1]
@@ -151,16 +151,16 @@ class GaussianProcess:
             self.root.T @ self.root, values)
         self.cost = 0.5 * (len(values) + VARIANCE_WEIGHT) * math.log(self.variance) \
             + float(np.log(np.diag(lower)).sum()) + 0.5 * fit / self.variance
-        """Its negative log likelihood, but for a constant."""
+        """Its negative log likelihood, up to a constant."""
 
     @property
     def slopes(self) -> Array:
-        """What came out for each column of advice, in standard deviations of its prior."""
+        """The fitted weight of each column of advice, in standard deviations of its prior."""
         slopes: Array = self.points.advice.T @ self.solved
         return slopes
 
     def predict(self, points: Points) -> tuple[Array, Array]:
-        """Return mean and standard deviation of the values, noise left out."""
+        """Return the mean and standard deviation of the values, without noise."""
         covariance = self._covariance(points)
         mean = self.mean + covariance @ self.solved.astype(np.float32)
         explained = covariance @ self.root.T.astype(np.float32)
@@ -170,7 +170,7 @@ class GaussianProcess:
         return mean, np.sqrt(left * self.variance)
 
     def near(self, points: Points, rows: Array, sharpness: float) -> Array:
-        """Return how much of the rows' neighbourhood each point is in: a sum of bumps."""
+        """Return how close each point is to the rows: a sum of Gaussian bumps."""
         narrow = self.inverse_scales * np.float32(sharpness)
         bumps: Array = np.exp(-_squares(points.features * narrow, rows * narrow)).sum(1)
         return bumps
@@ -187,7 +187,7 @@ class GaussianProcess:
 
 
 def _factor(covariance: Array) -> Array:
-    """Return the Cholesky factor, of a little more noise where rounding asks for it."""
+    """Return the Cholesky factor, with a little more noise where rounding requires it."""
     more = 0.0
     while True:
         try:

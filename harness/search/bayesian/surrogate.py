@@ -1,0 +1,98 @@
+"""The model of a search: a Gaussian process over observations, with advice from other recordings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from harness.search.bayesian import transfer_prior
+from harness.search.bayesian.config_table import ConfigTable
+from harness.search.bayesian.gaussian_process import Array, GaussianProcess, Hyperparameters, Points
+from harness.search.space.space import Observation
+
+LEARNT = 120
+"""Observations that hyperparameters are learnt from."""
+SHARPNESS = 2.0
+PRIOR_SPREAD = 0.5
+"""Standard deviation of the factor by which a source's log ratios are stretched here."""
+TOLD, EVIDENCE, AGREEMENT = 8, 1.0, 0.3
+"""From this many observations, advice is dropped if it makes them less likely by this log ratio, or
+if less than this share of its log ratios is observed."""
+
+
+class Surrogate:
+    """Fits a Gaussian process to observations; `history` advises it."""
+
+    def __init__(self, table: ConfigTable, history: Sequence[Observation]) -> None:
+        self.table = table
+        self._advice = transfer_prior.columns(table, history)
+        self._hyperparameters = Hyperparameters(table.encoding.scales)
+        self._learnt = 0
+
+    @property
+    def has_advice(self) -> bool:
+        return bool(self._advice.shape[1])
+
+    def advised_rows(self) -> list[int]:
+        """Return the best rows of the history: of all sources together, then of each."""
+        together = [int(self._advice.mean(1).argmin())]
+        return together + [int(column.argmin()) for column in self._advice.T[:3]]
+
+    def fit(self, rows: Array, values: Array, spread: float, *, advised: bool) -> GaussianProcess:
+        """Return the process after observing standardised values, whose unit is `spread`."""
+        points = self._points(rows, spread, advised)
+        rest = values - self._advice_of(rows).mean(1) / spread if advised else values
+        if len(rows) >= self._learnt + max(1, len(rows) // 15):
+            chosen = _to_learn_from(values)
+            self._hyperparameters.fit(points[chosen], rest[chosen], 40 if not self._learnt else 8)
+            self._learnt = len(rows)
+        return GaussianProcess(points, rest, self._hyperparameters)
+
+    def predict(self, process: GaussianProcess, rows: Array, spread: float, *,
+                advised: bool) -> tuple[Array, Array]:
+        """Return the mean and deviation of each row's standardised value."""
+        mean, deviation = process.predict(self._points(rows, spread, advised))
+        if advised:
+            mean = mean + self._advice_of(rows).mean(1) / spread
+        return mean, deviation
+
+    def is_misled(self, process: GaussianProcess, rows: Array, values: Array) -> bool:
+        """Return whether the observations fit the model better without advice."""
+        stretched = 1.0 + PRIOR_SPREAD * float(process.slopes.sum())
+        alone = GaussianProcess(self.table.points[rows], values, self._hyperparameters)
+        return stretched < AGREEMENT or alone.cost < process.cost - EVIDENCE
+
+    def works(self, process: GaussianProcess, rows: Array, tried: Array, worked: Array) -> Array:
+        """Return the probability that each row works, from its neighbours among the tried."""
+        points = self.table.points[rows]
+        good, bad = (1.0 + process.near(points, self.table.points.features[tried[which]], SHARPNESS)
+                     for which in (worked, ~worked))
+        probability: Array = good / (good + bad - 1.0)
+        return probability
+
+    def _points(self, rows: Array, spread: float, advised: bool) -> Points:
+        points = self.table.points[rows]
+        if not advised:
+            return points
+        return replace(points, advice=self._advice_of(rows) * np.float32(PRIOR_SPREAD / spread))
+
+    def _advice_of(self, rows: Array) -> Array:
+        """Return the advice on some rows; rows added later get the average advice."""
+        if later := len(self.table) - len(self._advice):
+            average = np.repeat(self._advice.mean(0, keepdims=True), later, axis=0)
+            self._advice = np.concatenate([self._advice, average])
+        advice: Array = self._advice[rows]
+        return advice
+
+
+def _to_learn_from(values: Array) -> Array:
+    """Return the observations to learn from: all, or of many the best and evenly chosen others."""
+    if len(values) <= LEARNT:
+        return np.arange(len(values))
+    order = np.argsort(values, kind="stable")
+    best, others = order[: LEARNT // 3], np.sort(order[LEARNT // 3:])
+    return np.concatenate([best, others[np.linspace(0, len(others) - 1, LEARNT - len(best),
+                                                    dtype=int)]])
