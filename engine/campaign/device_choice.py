@@ -1,4 +1,4 @@
-"""Which devices a manifest means, on this machine now."""
+"""Chooses the devices that a manifest names on this machine."""
 
 from __future__ import annotations
 
@@ -14,47 +14,50 @@ from harness.target import Target
 
 def devices_for(manifest: Manifest, task: Target | CommandTarget, *,
                 model: str = "") -> tuple[Device, ...]:
-    """Return the devices that a manifest means: "auto" is the CPU for a kernel in C, else the most
-    idle card, of this `model` if there is one, and all that are like it, `gpu.cards` at most.
+    """Return the manifest's devices, `gpu.cards` at most.
+
+    "auto" is the CPU for a kernel in C, else the most idle card (of this `model`, if there is one)
+    and all others of its model. Raises KoptError.
     """
-    wanted = manifest.gpu.device
-    if wanted == "auto":
-        first = inventory.find("cpu" if task.language == "c" else wanted)
+    name = manifest.gpu.device
+    if name == "auto":
+        first = inventory.find("cpu" if task.language == "c" else name)
         if model and first.name != model:
-            first = next((one for one in inventory.inventory()
-                          if one.name == model and not one.unusable), first)
-        found = inventory.same_model(first)
+            first = next((device for device in inventory.inventory()
+                          if device.name == model and not device.unusable), first)
+        devices = inventory.same_model(first)
     else:
-        found = _there([name.strip() for name in wanted.split(",")])
-    single = list(dict.fromkeys(card for one in found for card in one.cards))[:manifest.gpu.cards]
-    return grouped(single, task.num_gpus)
+        devices = _present([part.strip() for part in name.split(",")])
+    cards = list(dict.fromkeys(card for device in devices for card in device.cards))
+    return group_cards(cards[:manifest.gpu.cards], task.num_gpus)
 
 
-def grouped(cards: Sequence[Device], size: int) -> tuple[Device, ...]:
-    """Join cards for a target that needs several at a time; what is left over stays idle."""
+def group_cards(cards: Sequence[Device], size: int) -> tuple[Device, ...]:
+    """Join cards for a target that needs several at a time; surplus cards stay idle."""
     if size == 1:
         return tuple(cards)
     if cards[0].kind == "cpu" or len(cards) < size:
-        here = 0 if cards[0].kind == "cpu" else len(cards)
-        raise DeviceFault(f"the target needs {size} GPUs of one model, and there are {here}",
+        count = 0 if cards[0].kind == "cpu" else len(cards)
+        raise DeviceFault(f"the target needs {size} GPUs of one model, and there are {count}",
                           where="gpu.device")
     return tuple(join_cards(cards[at:at + size]) for at in range(0, len(cards) - size + 1, size))
 
 
-def _there(names: Sequence[str]) -> list[Device]:
-    """Find the devices of these names; of several, those that are there. Raises KoptError."""
-    found: list[Device] = []
+def _present(names: Sequence[str]) -> list[Device]:
+    """Return the named devices that are present. Raises KoptError if none is or models differ."""
+    devices: list[Device] = []
     faults: list[DeviceFault] = []
     for name in names:
         try:
-            found.append(inventory.find(name))
+            devices.append(inventory.find(name))
         except DeviceFault as fault:
             faults.append(fault)
-    if not found:
+    if not devices:
         raise faults[0]
-    cards = [card for one in found for card in one.cards]
-    if unlike := [card.id for card in cards if (card.kind, card.name, card.arch) != (
-            found[0].kind, found[0].name, found[0].arch)]:
-        raise InputError(f"{unlike[0]} is not of the model of {found[0].id}", where="gpu.device",
-                         fix="a campaign's times are those of one model of card")
-    return found
+    first = devices[0]
+    cards = [card for device in devices for card in device.cards]
+    if others := [card.id for card in cards if (card.kind, card.name, card.arch) != (
+            first.kind, first.name, first.arch)]:
+        raise InputError(f"{others[0]} is not the same model as {first.id}", where="gpu.device",
+                         fix="name cards of one model: times of two models cannot be compared")
+    return devices

@@ -1,4 +1,4 @@
-"""Where a campaign's files lie."""
+"""The layout of a campaign's folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.errors import EnvironmentFault
 
 @dataclass(frozen=True)
 class Folder:
-    """The layout of a campaign's folder in the workspace."""
+    """A campaign's folder in the workspace."""
 
     path: Path
 
@@ -19,7 +19,7 @@ class Folder:
     def create(cls, path: Path) -> Folder:
         """Make the folder and its fixed parts.
 
-        Raises FileExistsError if there is one of that name, EnvironmentFault where it is refused.
+        Raises FileExistsError if it exists, EnvironmentFault if it cannot be made.
         """
         folder = cls(path.resolve())
         try:
@@ -30,7 +30,7 @@ class Folder:
         except FileExistsError:
             raise
         except OSError as error:
-            raise EnvironmentFault(f"cannot make the campaign's folder: {error.strerror}",
+            raise EnvironmentFault(f"the campaign's folder cannot be made: {error.strerror}",
                                    where=str(path), fix="choose another --workspace") from None
         return folder
 
@@ -60,7 +60,7 @@ class Folder:
 
     @property
     def report(self) -> Path:
-        """The final report as Markdown; `page` is the same as one HTML file with charts."""
+        """The final report as Markdown; `page` is the same report as one HTML file with charts."""
         return self.path / "report.md"
 
     @property
@@ -81,7 +81,7 @@ class Folder:
 
     @property
     def trees(self) -> Path:
-        """Plain checkouts by tree id, which the harness reads."""
+        """Plain checkouts by tree id, for the harness."""
         return self.path / "trees"
 
     @property
@@ -94,13 +94,13 @@ class Folder:
             worktree.remove(part)
 
     def scratch(self, name: str) -> Path:
-        """Return a folder for one job's throw-away files."""
+        """Return a folder for temporary files of one purpose."""
         path = self.path / "scratch" / name
         path.mkdir(parents=True, exist_ok=True)
         return path
 
     def fresh_scratch(self, name: str) -> Path:
-        """Return such a folder, emptied: what an earlier job left there is not to be trusted."""
+        """Return such a folder, emptied: files that an earlier candidate left are not trusted."""
         worktree.remove(self.path / "scratch" / name)
         return self.scratch(name)
 

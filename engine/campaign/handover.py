@@ -1,4 +1,4 @@
-"""How a campaign's result is taken over: as its branch, or as a patch where there is none."""
+"""How a campaign's result is handed over: as a branch, or as a patch if it has none."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from engine.manifest import load
 from harness.errors import KoptError
 
 ORIGIN = "ORIGIN_COMMIT"
-"""Of a campaign's folder: where a copy of what the kernel needs was taken from."""
+"""File in a campaign's folder: the commit that a copy of the project was extracted from."""
 
 
-def is_copy(one: Campaign) -> bool:
-    """Tell whether a campaign ran on a copy, whose commits are of no use in the project."""
-    return (Path(one.path) / ORIGIN).is_file()
+def is_copy(campaign: Campaign) -> bool:
+    """Tell whether a campaign ran on an extracted copy, whose commits do not fit the project."""
+    return (Path(campaign.path) / ORIGIN).is_file()
 
 
-def commits(one: Campaign) -> bool:
+def may_commit(campaign: Campaign) -> bool:
     """Tell whether a campaign may commit in the user's repository. Raises InputError."""
-    path = Path(one.path) / "manifest.yaml"
+    path = Path(campaign.path) / "manifest.yaml"
     return not path.is_file() or load.load(path).git_commit
 
 
-def publishes(one: Campaign) -> bool:
-    """Tell whether kept commits go to the user's repository, as far as that is known."""
+def publishes(campaign: Campaign) -> bool:
+    """Tell whether kept commits go to the user's repository; True if the manifest is unreadable."""
     try:
-        return commits(one) and not is_copy(one)
+        return may_commit(campaign) and not is_copy(campaign)
     except KoptError:
         return True
 
 
-def branch(one: Campaign) -> str:
-    """Return the branch of the user's repository that kept commits go to, as far as is known."""
-    path = Path(one.path) / "manifest.yaml"
-    own = f"optimize/{one.id}"
+def branch(campaign: Campaign) -> str:
+    """Return the branch of the user's repository that kept commits are pushed to."""
+    path = Path(campaign.path) / "manifest.yaml"
+    default = f"optimize/{campaign.id}"
     try:
-        named = load.load(path).git_branch if path.is_file() else own
+        name = load.load(path).git_branch if path.is_file() else default
     except KoptError:
-        return own
-    return own if named in ("auto", "none") else named
+        return default
+    return default if name in ("auto", "none") else name
 
 
-def command(one: Campaign) -> str:
-    """Return the command that takes a result over."""
-    if publishes(one):
-        return f"kopt merge {one.id}"
-    return f"kopt merge {one.id} --patch | git -C {shlex.quote(one.project)} apply"
+def command(campaign: Campaign) -> str:
+    """Return the shell command that takes the result over."""
+    if publishes(campaign):
+        return f"kopt merge {campaign.id}"
+    return f"kopt merge {campaign.id} --patch | git -C {shlex.quote(campaign.project)} apply"

@@ -1,4 +1,4 @@
-"""A campaign's folder and what does not change about it: manifest, target, device, repository."""
+"""Creates and opens campaigns: folder, manifest, target, devices and repository."""
 
 from __future__ import annotations
 
@@ -51,8 +51,7 @@ class Setup(JudgedTarget):
 
     @property
     def planned_looks(self) -> int:
-        """Number of verdicts that the campaign's error rate is spread over (half of it, that is).
-        """
+        """Number of verdicts over which half of the campaign's error rate is spread."""
         rounds = self.manifest.max_iterations or 100
         return self.manifest.decision.looks or rounds * (self.manifest.pool.slots or 16)
 
@@ -60,15 +59,14 @@ class Setup(JudgedTarget):
 def create(workspace: Path, manifest_path: Path) -> Setup:
     """Make a campaign's folder, clone and journal entry from a manifest.
 
-    Raises InputError or EnvironmentFault in one line for whatever is missing; nothing is left
-    behind that a second try would trip over.
+    Raises InputError or EnvironmentFault if something is missing; leaves nothing behind then.
     """
     manifest = load.load(manifest_path)
     benchmark_target.check_runnable(manifest)
     project = projects.find(Path(manifest.project))
-    given = shape_weights.read(manifest)
-    task, told = shape_weights.applied(_target_of(manifest, project),
-                                       given.weights if given else None)
+    weights = shape_weights.read(manifest)
+    task, notes = shape_weights.apply(_target_of(manifest, project),
+                                      weights.weights if weights else None)
     cards = devices_for(manifest, task)
     if task.language == "c":
         c_compiler.compiler()
@@ -77,7 +75,7 @@ def create(workspace: Path, manifest_path: Path) -> Setup:
         folder = _new_folder(workspace, manifest, task, cards[0])
         try:
             _record(writer, folder, project, _filled(manifest, task, cards, folder.path.name),
-                    cards[0], task, given, told)
+                    cards[0], task, weights, notes)
         except BaseException:
             shutil.rmtree(folder.path, ignore_errors=True)
             raise
@@ -87,22 +85,23 @@ def create(workspace: Path, manifest_path: Path) -> Setup:
 
 
 def _record(writer: Writer, folder: Folder, project: Project, manifest: Manifest,
-            device: Device, task: Target | CommandTarget, given: shape_weights.Given | None,
-            told: Sequence[str]) -> None:
-    identity, taken = folder.path.name, project
+            device: Device, task: Target | CommandTarget,
+            weights: shape_weights.WeightsFile | None, notes: Sequence[str]) -> None:
+    """Make the campaign's repository and write its manifest and journal entry."""
+    identity, source = folder.path.name, project
     if manifest.execution_mode == "workspace":
-        taken = workspace_copy.take(project, manifest, task, folder.path)
+        source = workspace_copy.extract(project, manifest, task, folder.path)
     repo = CampaignRepo.create(
         folder.path,
         identity,
-        taken,
+        source,
         publishes=manifests.publishes_commits(manifest),
         published=_published(manifest),
         carry=manifest.carry,
         origin=project,
     )
-    if taken is not project:
-        workspace_copy.complete(taken, repo)
+    if source is not project:
+        workspace_copy.complete(source, repo)
     folder.manifest.write_text(load.dump(manifest))
     with writer.transaction():
         writer.add_campaign(Campaign(
@@ -110,30 +109,30 @@ def _record(writer: Writer, folder: Folder, project: Project, manifest: Manifest
             backend=manifest.target_backend, lang=manifest.target_lang, gpu=manifest.target_gpu,
             device=device.name, project=str(project.path), base_commit=repo.base,
             best_commit=repo.base, state="new", rounds_max=_last_round(manifest)))
-        if taken is not project:
+        if source is not project:
             count = len(repo.files(repo.base))
             writer.event(identity, "extracted", project.head, files=count)
-        if given is not None:
-            shape_weights.keep(given, folder, writer, identity)
+        if weights is not None:
+            shape_weights.store(weights, folder, writer, identity)
         if project.warning:
             writer.event(identity, "warning", message=project.warning)
-        for line in (*repo.missing, *told):
+        for line in (*repo.missing, *notes):
             writer.event(identity, "warning", message=line)
         if ignored := ignored_fields(manifest, task):
             writer.event(identity, "warning", message=(
-                f"not acted on in this version: {', '.join(ignored)}"))
+                f"ignored in this version: {', '.join(ignored)}"))
 
 
 def _published(manifest: Manifest) -> str:
-    """Return the name that a manifest gives the branch in the project, "" where it gives none."""
+    """Return the manifest's name for the branch in the project, "" for the default."""
     return "" if manifest.git_branch in ("auto", "none") else manifest.git_branch
 
 
 def open_campaign(workspace: Path, identity: str) -> Setup:
-    """Open a campaign that exists.
+    """Open an existing campaign.
 
-    Raises InputError if there is none of that name, DeviceFault where its card is of another model
-    than it was: verdicts, caches and the headline of two models would be one campaign's.
+    Raises InputError if there is none of that name, DeviceFault if its card is of another model
+    than before: verdicts, caches and the headline of two models must not mix.
     """
     reader = Reader(workspace)
     try:
@@ -142,7 +141,7 @@ def open_campaign(workspace: Path, identity: str) -> Setup:
             raise InputError(f"no campaign {identity!r}", where=str(workspace),
                              fix="`kopt status` lists them")
         folder = Folder(Path(campaign.path))
-        weights = shape_weights.kept(folder, reader, identity)
+        weights = shape_weights.load_stored(folder, reader, identity)
     finally:
         reader.close()
     manifest = load.load(folder.manifest)
@@ -154,18 +153,18 @@ def open_campaign(workspace: Path, identity: str) -> Setup:
         published=_published(manifest),
     )
     base_tree = repo.tree_of(repo.base)
-    task, _ = shape_weights.applied(read_target(manifest, repo, base_tree, folder.path), weights)
-    found = devices_for(manifest, task, model=campaign.device)
-    if found[0].name != campaign.device:
-        raise DeviceFault(f"its times are those of {campaign.device}, and {found[0].id} is "
-                          f"{found[0].name}", where=identity,
-                          fix="run it where it began, or begin a new one here")
+    task, _ = shape_weights.apply(read_target(manifest, repo, base_tree, folder.path), weights)
+    devices = devices_for(manifest, task, model=campaign.device)
+    if devices[0].name != campaign.device:
+        raise DeviceFault(f"it was measured on {campaign.device}, and {devices[0].id} is "
+                          f"{devices[0].name}", where=identity,
+                          fix="run it where it started, or start a new one here")
     return Setup(workspace=workspace, id=identity, folder=folder, manifest=manifest, target=task,
-                 devices=found, repo=repo, base_tree=base_tree, trees=folder.trees)
+                 devices=devices, repo=repo, base_tree=base_tree, trees=folder.trees)
 
 
 def _target_of(manifest: Manifest, project: Project) -> Target | CommandTarget:
-    """Return what a manifest's project is to be judged by; its files are committed."""
+    """Return a project's target; raises InputError unless its files are committed."""
     if manifest.target.kind == "command":
         files = Clone(project.git_dir).files(project.head)
         command = benchmark_target.sealed_target(manifest, files)
@@ -182,7 +181,7 @@ def _target_of(manifest: Manifest, project: Project) -> Target | CommandTarget:
 
 
 def _expect_committed(project: Project, paths: Sequence[str]) -> None:
-    """Raise InputError unless HEAD has the files: a campaign sees nothing else."""
+    """Raise InputError unless HEAD has the files: a campaign sees only what is committed."""
     submodules.check(Clone(project.git_dir), project.head, paths)
     committed = set(Clone(project.git_dir).files(project.head))
     for path in paths:
@@ -196,7 +195,7 @@ def _expect_committed(project: Project, paths: Sequence[str]) -> None:
 
 def _filled(manifest: Manifest, task: Target | CommandTarget, cards: Sequence[Device],
             identity: str) -> Manifest:
-    """Write into the manifest what was inferred, as the campaign's record of it."""
+    """Return the manifest with inferred values filled in, as the campaign's record."""
     return msgspec.structs.replace(
         manifest, pool=env_overrides.apply_environment(manifest.pool, os.environ),
         target_backend=manifest.target_backend or _backend(task),
@@ -205,12 +204,12 @@ def _filled(manifest: Manifest, task: Target | CommandTarget, cards: Sequence[De
         kernel_source=manifest.kernel_source or task.source,
         git_branch=f"optimize/{identity}" if manifest.git_branch == "auto"
         else manifest.git_branch,
-        gpu=msgspec.structs.replace(manifest.gpu, device=",".join(one.id for one in cards)),
+        gpu=msgspec.structs.replace(manifest.gpu, device=",".join(card.id for card in cards)),
         created=manifest.created or time.strftime("%Y-%m-%d %H:%M"))
 
 
 def device_word(device: Device) -> str:
-    """Return a device's name as a campaign's name carries it."""
+    """Return the part of a campaign's name that stands for a device."""
     words = re.sub(r"(nvidia|amd|instinct|geforce|rtx)", "", device.name.lower())
     return "cpu" if device.kind == "cpu" else re.sub(r"[^a-z0-9]+", "", words) or device.kind
 
@@ -221,7 +220,7 @@ def _backend(task: Target | CommandTarget) -> str:
 
 def _new_folder(workspace: Path, manifest: Manifest, task: Target | CommandTarget,
                 device: Device) -> Folder:
-    """Make the campaign's folder under the first name that is free; two may try at once."""
+    """Make the campaign's folder under the first free name; safe if two processes try at once."""
     backend = (manifest.target_backend or _backend(task)).lower()
     gpu = manifest.target_gpu or device_word(device)
     stem = re.sub(r"[^A-Za-z0-9_]+", "-", f"{manifest.target_op}_{backend}_{gpu}")
@@ -235,5 +234,5 @@ def _new_folder(workspace: Path, manifest: Manifest, task: Target | CommandTarge
 
 
 def _last_round(manifest: Manifest) -> int | None:
-    """Return the number of the last round: round 1 is the baseline and no iteration."""
+    """Return the number of the last round; round 1 is the baseline and not an iteration."""
     return None if manifest.max_iterations is None else manifest.max_iterations + 1

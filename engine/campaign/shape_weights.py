@@ -1,4 +1,4 @@
-"""The weights that a manifest names, read once: a campaign keeps them as they were at its start."""
+"""The weights file that a manifest names. A campaign keeps the weights that it started with."""
 
 from __future__ import annotations
 
@@ -20,85 +20,85 @@ from harness.errors import InputError
 from harness.target import Target
 
 EVENT = "weights"
-"""In the journal, its reference the hash of the file."""
+"""Kind of the journal's event; its reference is the hash of the file."""
 NAME = "weights.csv"
 FIX = "set target.weights in the manifest, or leave it out"
 
 
-class Given(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of weights: where it lay, its bytes, what it says."""
+class WeightsFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of weights: path, bytes and parsed content."""
 
     path: str
     data: bytes
     weights: Weights
 
 
-def read(manifest: Manifest) -> Given | None:
-    """Read the file that a manifest names, None if it names none; a path is the project's.
+def read(manifest: Manifest) -> WeightsFile | None:
+    """Read the file that a manifest names, relative to the project; None if it names none.
 
-    Raises InputError where it is no such file.
+    Raises InputError if it is not a file of weights.
     """
     if not manifest.target.weights:
         return None
-    named = manifest.target.weights
+    name = manifest.target.weights
     try:
-        path = Path(manifest.project) / Path(named).expanduser()
+        path = Path(manifest.project) / Path(name).expanduser()
         data = _bytes(path)
     except FileNotFoundError:
-        raise InputError("there is no such file of weights", where=str(path), fix=FIX) from None
+        raise InputError("the file of weights does not exist", where=str(path), fix=FIX) from None
     except OSError as error:
         raise InputError(f"the weights cannot be read: {error.strerror}", where=str(path),
                          fix=FIX) from None
-    except RuntimeError as error:  # a home of nobody's
-        raise InputError(f"the weights cannot be read: {error}", where=repr(named),
+    except RuntimeError as error:  # ~USER without such a user
+        raise InputError(f"the weights cannot be read: {error}", where=repr(name),
                          fix=FIX) from None
-    return Given(path=str(path), data=data, weights=weights_csv.parse(data, str(path)))
+    return WeightsFile(path=str(path), data=data, weights=weights_csv.parse(data, str(path)))
 
 
-def keep(given: Given, folder: Folder, writer: Writer, campaign: str) -> None:
-    """Copy the file into a new campaign's folder and put its hash on record."""
-    (folder.path / NAME).write_bytes(given.data)
-    writer.event(campaign, EVENT, given.weights.sha256, message=(
-        f"calls of {len(given.weights.shapes)} shapes, told apart by "
-        f"{', '.join(given.weights.columns)}, from {given.path}"))
+def store(file: WeightsFile, folder: Folder, writer: Writer, campaign: str) -> None:
+    """Copy the file into a new campaign's folder and record its hash."""
+    (folder.path / NAME).write_bytes(file.data)
+    writer.event(campaign, EVENT, file.weights.sha256, message=(
+        f"calls of {len(file.weights.shapes)} shapes by {', '.join(file.weights.columns)}, "
+        f"from {file.path}"))
 
 
-def kept(folder: Folder, reader: Reader, campaign: str) -> Weights | None:
-    """Return a campaign's weights, None if it has none, whatever its manifest says by now.
+def load_stored(folder: Folder, reader: Reader, campaign: str) -> Weights | None:
+    """Return a campaign's weights, None if it has none; later edits of its manifest do not count.
 
-    Raises InputError if they are not those on record.
+    Raises InputError if the file is not the recorded one.
     """
-    told = reader.events_of(campaign, EVENT)
-    if not told:
+    events = reader.events_of(campaign, EVENT)
+    if not events:
         return None
     place = folder.path / NAME
     try:
         data = _bytes(place)
     except OSError:
         data = b""
-    if hashlib.sha256(data).hexdigest() != told[0].ref:
-        raise InputError("the weights are not those that the campaign began with",
-                         where=str(place), fix="put the file back, or start a campaign anew")
+    if hashlib.sha256(data).hexdigest() != events[0].ref:
+        raise InputError("the weights are not those that the campaign started with",
+                         where=str(place), fix="restore the file, or start a new campaign")
     return weights_csv.parse(data, str(place))
 
 
-def applied(task: Target | CommandTarget,
-            found: Weights | None) -> tuple[Target | CommandTarget, tuple[str, ...]]:
-    """Return a target with its weights, and what is to be said of shapes that do not match.
+def apply(task: Target | CommandTarget,
+            shape_weights: Weights | None) -> tuple[Target | CommandTarget, tuple[str, ...]]:
+    """Return a target with its weights, and notes about shapes that do not match.
 
-    What a benchmark's rows are is known, and told, when it has run. Raises InputError for weights
-    of other shapes.
+    A benchmark's rows are known, and its notes written, only after its first run. Raises InputError
+    if the weights are of other shapes.
     """
-    if found is None:
+    if shape_weights is None:
         return task, ()
     if isinstance(task, Target):
-        return weights.weighted(task, found)
-    weighed = replace(task, weights=found)
-    validate.check(weighed)
-    return weighed, ()
+        return weights.weighted(task, shape_weights)
+    weighted = replace(task, weights=shape_weights)
+    validate.check(weighted)
+    return weighted, ()
 
 
 def _bytes(path: Path) -> bytes:
-    """Read a file as far as it can be one of weights, and one byte more if there is more."""
+    """Read a file up to the largest size of a weights file, and one byte more if it is larger."""
     with path.open("rb") as file:
         return file.read(weights_csv.LIMITS["bytes"] + 1)

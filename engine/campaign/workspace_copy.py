@@ -1,10 +1,9 @@
-"""`execution_mode: workspace`: a campaign on a minimal copy of the project, its origin on record.
+"""`execution_mode: workspace`: a campaign runs on a minimal copy of the project.
 
-The copy has the kernel, what measures and tests it, and what lies beside it; it is a repository of
-its own in the campaign's folder. Its commit names the files as the project's own does, submodules
-and files of Git LFS among them, so that checkouts get the contents of these as any project's do.
-Of what comes out only the change of the kernel goes back: the paths are the project's, so that its
-patch applies there.
+The copy has the kernel, the files beside it, and what measures and tests it. It is a repository of
+its own in the campaign's folder, which records the commit it came from. Its commit has the same
+entries as the project's, submodules and LFS files included, so that checkouts get their contents as
+in any project. Paths are the project's, so that the kernel's patch applies there.
 """
 
 from __future__ import annotations
@@ -27,45 +26,46 @@ from harness.benchmark.spec.command_target import CommandTarget
 from harness.target import Target
 
 FOLDERS = ("src", "test", "tests", "bench", "benchmark", "benchmarks")
-"""Folders at the top that come along whole."""
+"""Top-level folders that are copied whole."""
 OF_GIT = (".gitattributes", ".gitignore")
-"""Files that say how those below their folder are to be taken."""
+"""Files that govern how git treats the files below their folder."""
 FOLDER = "extracted"
-"""Of a campaign's folder: the copy."""
+"""Folder of the copy in a campaign's folder."""
 
 
-def take(project: Project, manifest: Manifest, task: Target | CommandTarget,
+def extract(project: Project, manifest: Manifest, task: Target | CommandTarget,
          folder: Path) -> Project:
-    """Make the copy that a manifest asks for in a campaign's folder; see `complete`."""
-    listed = Clone(project.git_dir).entries(project.head)
-    modules = [path for path, entry in listed.items() if entry.mode == submodules.GITLINK]
-    return copy(project, wanted(manifest, task, listed, modules), folder / FOLDER)
+    """Make the copy in a campaign's folder; `complete` adds what its commit only points at."""
+    entries = Clone(project.git_dir).entries(project.head)
+    modules = [path for path, entry in entries.items() if entry.mode == submodules.GITLINK]
+    return commit_copy(project, files_to_copy(manifest, task, entries, modules), folder / FOLDER)
 
 
-def wanted(manifest: Manifest, task: Target | CommandTarget, files: Iterable[str],
+def files_to_copy(manifest: Manifest, task: Target | CommandTarget, files: Iterable[str],
            modules: Collection[str] = ()) -> tuple[str, ...]:
-    """Return the project's files that a campaign's copy has.
+    """Return the project's files that a campaign needs.
 
-    `modules` are the submodules among them: one comes along whole if anything below it is wanted.
+    `modules` are the submodules among them: one is copied whole if any path below it is needed.
     """
-    here = tuple(files)
+    paths = tuple(files)
     globs = (*manifest.edit, *manifest.frozen, *manifest.extract)
-    named = {task.source, *_measuring(manifest, task, here)}
+    named = {task.source, *_measuring(manifest, task, paths)}
     beside = str(PurePosixPath(task.source).parent) if task.source else "-"
-    found = {path for path in here if path in named or matches(path, globs)
-             or (path.partition("/")[0] in FOLDERS and ("/" in path or path in modules))
-             or (beside != "." and str(PurePosixPath(path).parent) == beside)
-             or (beside == "." and "/" not in path)
-             or (path in modules and _reached(path, manifest))}
-    found |= {str(folder / name) for path in found for folder in PurePosixPath(path).parents
-              for name in OF_GIT}
-    if found.intersection(modules):
-        found.add(".gitmodules")
-    return tuple(path for path in here if path in found)
+    selected = {path for path in paths if path in named or matches(path, globs)
+                or (path.partition("/")[0] in FOLDERS and ("/" in path or path in modules))
+                or (beside != "." and str(PurePosixPath(path).parent) == beside)
+                or (beside == "." and "/" not in path)
+                or (path in modules and _reached(path, manifest))}
+    selected |= {str(folder / name) for path in selected
+                 for folder in PurePosixPath(path).parents for name in OF_GIT}
+    if selected.intersection(modules):
+        selected.add(".gitmodules")
+    return tuple(path for path in paths if path in selected)
 
 
 def _measuring(manifest: Manifest, task: Target | CommandTarget,
                files: tuple[str, ...]) -> Iterator[str]:
+    """Yield the files that measure and test the kernel."""
     if isinstance(task, Target):
         yield from (manifest.target.task, task.reference_file)
     yield from task.frozen if isinstance(task, CommandTarget) else ()
@@ -75,7 +75,7 @@ def _measuring(manifest: Manifest, task: Target | CommandTarget,
 
 
 def _reached(module: str, manifest: Manifest) -> bool:
-    """Tell whether a glob or a command names what lies in a submodule."""
+    """Tell whether a glob or a command names a path in a submodule."""
     named = rf"(?:^|[^\w./-]|\./|-[A-Za-z]){re.escape(module)}(?![\w.-])"
     return reaches(module, (*manifest.frozen, *manifest.extract)) \
         or re.search(named, _commands(manifest)) is not None
@@ -86,18 +86,18 @@ def _commands(manifest: Manifest) -> str:
                     if field.endswith("_command"))
 
 
-def copy(project: Project, paths: Iterable[str], folder: Path) -> Project:
-    """Commit files of the project's commit to a repository of their own and return it.
+def commit_copy(project: Project, paths: Iterable[str], folder: Path) -> Project:
+    """Commit files of the project's commit to a new repository and return it.
 
-    Nothing is written to the project, and no file passes a filter on its way.
+    Writes nothing to the project and runs no git filter.
     """
     theirs = Clone(project.git_dir)
-    listed = theirs.entries(project.head)
-    kept = {path: listed[path] for path in paths}
+    entries = theirs.entries(project.head)
+    copied = {path: entries[path] for path in paths}
     git = init(folder, object_format=project.object_format)
-    _pack(theirs, kept.values(), folder / ".git")
+    _pack(theirs, copied.values(), folder / ".git")
     git.run("update-index", "-z", "--index-info", stdin="".join(
-        f"{entry.mode} {entry.id}\t{path}\0" for path, entry in kept.items()
+        f"{entry.mode} {entry.id}\t{path}\0" for path, entry in copied.items()
     ).encode(errors="surrogateescape"))
     date = theirs.git.line("log", "-1", "--format=%ct", project.head)
     commit = git.line("commit-tree", git.line("write-tree"),
@@ -111,13 +111,13 @@ def copy(project: Project, paths: Iterable[str], folder: Path) -> Project:
 
 
 def complete(copied: Project, clone: Clone) -> None:
-    """Write into the copy what its commit only points at, from a clone that has taken it over."""
+    """Write into the copy what its commit only points at, from a clone that has it."""
     submodules.fill(clone, copied.head, copied.path)
     lfs.fill(clone, copied.head, copied.path)
 
 
 def _pack(theirs: Clone, entries: Iterable[TreeEntry], git_dir: Path) -> None:
-    """Pack the contents of files straight into another repository."""
+    """Pack the contents of files into another repository."""
     blobs = dict.fromkeys(entry.id for entry in entries if entry.mode != submodules.GITLINK)
     theirs.git.run("pack-objects", "--quiet", str(git_dir / "objects" / "pack" / "pack"),
                    stdin="".join(f"{blob}\n" for blob in blobs).encode())

@@ -63,7 +63,7 @@ class OneShot:
         self.project = find_project(Path(manifest.project), self.folder)
         self.repo = CampaignRepo.create(self.folder, "direct", self.project, carry=manifest.carry)
         tree = self._tree_of(base)
-        target, self._target_notes = shape_weights.applied(
+        target, self._target_notes = shape_weights.apply(
             read_target(manifest, self.repo, tree, self.folder), given.weights if given else None)
         self.judged = JudgedTarget(
             manifest=manifest, target=target, devices=devices_for(manifest, target),

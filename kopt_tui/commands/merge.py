@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     if args.form == "patch":
         _patch(chosen, args.output)
         return 0
-    if args.form is None and not handover.commits(chosen):
+    if args.form is None and not handover.may_commit(chosen):
         raise Refused(f"{chosen.id} makes no commits here: its manifest says git_commit: false",
                       fix="--patch prints the change, --as branch or squash commits it anyway")
     if handover.is_copy(chosen):

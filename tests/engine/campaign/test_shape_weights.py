@@ -102,7 +102,7 @@ def kernel(root: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize(("text", "told"), [
-    (None, "calls.csv: there is no such file of weights (set target.weights in the manifest"),
+    (None, "calls.csv: the file of weights does not exist (set target.weights in the manifest"),
     ("m,n\n1,2\n", "calls.csv: has no column 'calls'"),
     ("m,calls\n64,-1\n", "calls.csv:2: calls is '-1'"),
     ("m,fwd_us,calls\n64,1,1\n", "target.weights: 'fwd_us' is no config column")])
@@ -158,7 +158,7 @@ def test_a_campaign_keeps_the_weights_that_it_began_with(tmp_path: Path) -> None
         assert [found.weight for found in one.target.classes] == [9.0, 9.0]
     for spoil in (lambda file: file.write_text("n,calls\n300,1\n"), lambda file: file.unlink()):
         spoil(setup.folder.path / shape_weights.NAME)
-        with pytest.raises(InputError, match="not those that the campaign began with"):
+        with pytest.raises(InputError, match="not those that the campaign started with"):
             open_campaign(tmp_path / "w", setup.id)
 
 

@@ -33,7 +33,7 @@ def test_the_copy_has_what_the_kernel_and_its_commands_need(
     manifest = Manifest(target_op="x", target=TargetSpec(kind="command"), **fields)  # type: ignore[arg-type]
     task = CommandTarget(op="x", command="python bench.py", csv="b.csv", source=source,
                          check=CheckColumn(column="ok"), metrics=(Metric(name="us"),))
-    assert set(workspace_copy.wanted(manifest, task, FILES)) == kept
+    assert set(workspace_copy.files_to_copy(manifest, task, FILES)) == kept
 
 
 def test_a_campaign_on_a_copy_leaves_the_project_alone_and_hands_over_a_patch(
@@ -88,7 +88,7 @@ def test_a_submodule_comes_along_if_anything_below_it_is_wanted(fields: dict[str
                         benchmark_command="python run.py", **fields)  # type: ignore[arg-type]
     task = CommandTarget(op="x", command="python run.py", csv="b.csv", source="src/ops/a.cu",
                          check=CheckColumn(column="ok"), metrics=(Metric(name="us"),))
-    assert set(workspace_copy.wanted(manifest, task, TREE, MODULES)) == ALWAYS | more
+    assert set(workspace_copy.files_to_copy(manifest, task, TREE, MODULES)) == ALWAYS | more
 
 
 @pytest.mark.parametrize(("glob", "found"), [
@@ -105,7 +105,7 @@ def test_a_copy_is_of_the_projects_own_kind_of_repository(tmp_path: Path) -> Non
     repos.git(user, "init", "-q", "-b", "main", "--object-format=sha256")
     repos.commit(user, {"a.c": "a\n", "b.c": "b\n"})
     repos.git(user, "worktree", "add", "-q", "--detach", str(tmp_path / "linked"))
-    made = workspace_copy.copy(find(tmp_path / "linked"), ("a.c",), tmp_path / "extracted")
+    made = workspace_copy.commit_copy(find(tmp_path / "linked"), ("a.c",), tmp_path / "extracted")
     assert made.object_format == "sha256" and (made.path / "a.c").read_text() == "a\n"
     assert repos.git(made.path, "ls-files") == "a.c"
 
@@ -121,12 +121,12 @@ def test_the_copy_has_the_files_of_the_commit_as_they_are(tmp_path: Path) -> Non
     (user / "a.sh").write_text("changed, not committed\n")
     before = sorted(str(path) for path in user.rglob("*"))
     paths = ("a.sh", "link", "sub/b\u00fc c.txt", ".gitattributes")
-    made = workspace_copy.copy(find(user), paths, tmp_path / "extracted")
+    made = workspace_copy.commit_copy(find(user), paths, tmp_path / "extracted")
     listed = repos.git(user, "ls-tree", "-r", head).splitlines()
     assert repos.git(made.path, "ls-tree", "-r", "HEAD").splitlines() == [
         line for line in listed if not line.endswith("left.txt")]
     assert made.dirty == () and made.branch == "main"
     assert repos.git(made.path, "count-objects").startswith("3 ")  # a commit, two trees
     assert sorted(str(path) for path in user.rglob("*")) == before
-    again = workspace_copy.copy(find(user), paths, tmp_path / "again")
+    again = workspace_copy.commit_copy(find(user), paths, tmp_path / "again")
     assert again.head == made.head

@@ -203,7 +203,7 @@ def test_a_build_in_a_copy_goes_on_from_the_projects_own(tmp_path: Path, edited:
     if edited:
         (user / "kernel.c").write_text("int kernel(void) { return 9; }\n")
         make(user)
-    copied = workspace_copy.copy(
+    copied = workspace_copy.commit_copy(
         find(user), ("Makefile", "kernel.c", "slow.c"), tmp_path / "extracted"
     )
     repo = CampaignRepo.create(tmp_path / "c", "rms", copied, carry=BUILT, origin=find(user))

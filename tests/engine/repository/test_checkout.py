@@ -305,7 +305,7 @@ def test_a_build_goes_on_where_a_submodule_is_as_it_was_committed(tmp_path: Path
     repo = CampaignRepo.create(tmp_path / "d", "rms", user, carry=("lib",))
     tree = repo.worktree("s", repo.base)
     assert make(tree) == [] and not os.path.lexists(tree / "lib/.git")
-    copied = workspace_copy.copy(
+    copied = workspace_copy.commit_copy(
         find(user), ("Makefile",), tmp_path / "extracted"
     )  # without the module
     copy = CampaignRepo.create(tmp_path / "e", "rms", copied, carry=("lib",), origin=find(user))

@@ -79,7 +79,8 @@ def test_a_campaign_asks_once_keeps_its_cache_and_commits_where_it_may(tmp_path:
     assert {p: p.read_bytes() for p in user.rglob("*") if p.is_file()} == before
     [verdict] = canaries(setup)
     assert [one.kind for one in verdict.evidence] == [SHOWN] and not verdict.valid
-    assert (baseline_cache.kept(setup.folder.path) / "triton" / "compiled").read_text() == "x"
+    compiled = baseline_cache.cache_folder(setup.folder.path) / "triton" / "compiled"
+    assert compiled.read_text() == "x"
     assert run(campaigns.open_campaign(setup.workspace, setup.id)).error is None
     assert len(canaries(setup)) == 1 and "canary" not in warnings(setup)
 

@@ -190,5 +190,5 @@ def test_a_campaign_goes_on_on_its_own_model_of_card_alone(
 def test_cards_of_two_models_are_no_campaign_s(
         names: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     box(monkeypatch, "NVIDIA H100", "NVIDIA A100")
-    with pytest.raises(InputError, match="cuda:1 is not of the model of cuda:0"):
+    with pytest.raises(InputError, match="cuda:1 is not the same model as cuda:0"):
         campaigns.create(tmp_path, gpu={"device": names})

@@ -438,7 +438,7 @@ def test_every_card_of_a_device_has_its_tenant() -> None:
 ])
 def test_cards_are_joined_for_a_target_that_needs_several(count: int, size: int,
                                                           groups: list[str]) -> None:
-    made = device_choice.grouped([card(index) for index in range(count)], size)
+    made = device_choice.group_cards([card(index) for index in range(count)], size)
     assert [one.id for one in made] == groups
     assert [len(one.cards) for one in made] == [size] * len(groups)
     for one in made:
@@ -450,7 +450,7 @@ def test_cards_are_joined_for_a_target_that_needs_several(count: int, size: int,
 @pytest.mark.parametrize("cards", [[inventory.find("cpu")], [card(0)]])
 def test_a_target_that_needs_more_cards_than_there_are_is_refused(cards: list[Device]) -> None:
     with pytest.raises(DeviceFault, match="the target needs 2 GPUs of one model"):
-        device_choice.grouped(cards, 2)
+        device_choice.group_cards(cards, 2)
 
 
 def test_a_real_verdict_comes_from_the_other_device_when_one_is_gone(tmp_path: Path) -> None:

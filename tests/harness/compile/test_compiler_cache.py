@@ -66,7 +66,8 @@ def test_each_seed_is_a_copy_that_nobody_can_write_back_to(tmp_path: Path) -> No
     campaign.mkdir()
     home = home_with(tmp_path / "base", triton__ab__k="cubin", aiter__m__so="library")
     assert baseline_cache.keep(campaign, home).files == 2
-    warm, before = baseline_cache.kept(campaign), contents(baseline_cache.kept(campaign))
+    warm = baseline_cache.cache_folder(campaign)
+    before = contents(warm)
     slots = [tmp_path / "slots" / name for name in ("a", "b")]
     for slot in slots:
         assert baseline_cache.seed(campaign, slot).files == 2
@@ -88,12 +89,13 @@ def test_the_cache_is_kept_once(tmp_path: Path) -> None:
     home = home_with(tmp_path / "base", triton__k="first", triton__k_lock="x")
     (home / "jit" / "triton" / "k.lock").write_text("held")
     assert baseline_cache.keep(tmp_path, home).files == 2
-    assert not list(baseline_cache.kept(tmp_path).rglob("*.lock"))
-    assert all(not p.stat().st_mode & 0o222 for p in baseline_cache.kept(tmp_path).rglob("k*"))
+    assert not list(baseline_cache.cache_folder(tmp_path).rglob("*.lock"))
+    assert all(not p.stat().st_mode & 0o222
+               for p in baseline_cache.cache_folder(tmp_path).rglob("k*"))
     assert (
         baseline_cache.keep(tmp_path, home_with(tmp_path / "later", triton__k="second")).files == 0
     )
-    assert (baseline_cache.kept(tmp_path) / "triton" / "k").read_text() == "first"
+    assert (baseline_cache.cache_folder(tmp_path) / "triton" / "k").read_text() == "first"
 
 
 def test_what_is_not_there_is_no_seed(tmp_path: Path) -> None:
@@ -101,7 +103,7 @@ def test_what_is_not_there_is_no_seed(tmp_path: Path) -> None:
     assert baseline_cache.keep(tmp_path, tmp_path / "empty").files == 0
     (tmp_path / "bare" / "jit").mkdir(parents=True)
     assert baseline_cache.keep(tmp_path, tmp_path / "bare").files == 0
-    assert not baseline_cache.kept(tmp_path).exists() and not baseline_cache.drop(tmp_path)
+    assert not baseline_cache.cache_folder(tmp_path).exists() and not baseline_cache.drop(tmp_path)
 
 
 def test_a_home_that_has_compiled_already_is_left_alone(tmp_path: Path) -> None:
@@ -121,15 +123,16 @@ def test_tritons_lists_of_files_name_the_copy(tmp_path: Path) -> None:
     found = tmp_path / "slot" / "jit" / "triton" / "ab"
     assert json.loads((found / "__grp__k.json").read_text()) == {
         "child_paths": {"k": str(found / "k")}}
-    assert str(home) in (baseline_cache.kept(tmp_path) / "triton/ab/__grp__k.json").read_text()
+    group = baseline_cache.cache_folder(tmp_path) / "triton/ab/__grp__k.json"
+    assert str(home) in group.read_text()
 
 
 def test_a_cache_that_is_too_large_is_not_kept(tmp_path: Path,
                                                monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler_cache, "MOST_BYTES", 3)
     assert baseline_cache.keep(tmp_path, home_with(tmp_path / "base", triton__k="four")).files == 0
-    assert not baseline_cache.kept(tmp_path).exists()
-    assert not baseline_cache.kept(tmp_path).with_name("warm.new").exists()
+    assert not baseline_cache.cache_folder(tmp_path).exists()
+    assert not baseline_cache.cache_folder(tmp_path).with_name("warm.new").exists()
 
 
 def test_a_dropped_cache_does_not_come_back(tmp_path: Path) -> None:
@@ -208,7 +211,7 @@ def test_a_candidate_starts_with_what_the_baseline_compiled(tmp_path: Path) -> N
                   "if not os.path.exists(cache): open(cache, 'w').write('by the baseline')\n")
     settings = settings_for(tmp_path, baseline_cache.BASELINE)
     assert judge(tmp_path / "1", base, incumbent=base, **settings).correct
-    assert contents(baseline_cache.kept(tmp_path))["triton/compiled"] == "by the baseline"
+    assert contents(baseline_cache.cache_folder(tmp_path))["triton/compiled"] == "by the baseline"
     settings = settings_for(tmp_path, "verify")
     candidate = kernel(50.0, NEEDS_WARM + "open(cache, 'r+').write('BY ANOTHER')\n")
     for name in ("candidate", "next"):  # what the first one writes, the second does not see
