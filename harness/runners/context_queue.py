@@ -1,8 +1,9 @@
-"""Contexts on the cards of a host: its driver makes them one after another, for all who ask.
+"""The order in which the kopt processes of a host create GPU contexts.
 
-What nobody waits for yet is made when nobody else waits, and a few at a time over all that this
-host's kopts measure: else the verdict on one card is held up by what the next one needs later.
-These are manners and no lock: who was patient for long goes on, and who is waited for at once.
+The driver creates one context after another for the whole host. Contexts that nothing waits for
+yet are created while nobody needs one urgently, and only a few at a time over all kopt processes.
+Otherwise a verdict on one card would wait for contexts that another card needs later. The order is
+advisory: patient waiters proceed after a timeout, urgent ones at once.
 """
 
 from __future__ import annotations
@@ -19,60 +20,60 @@ from harness.errors import KoptError
 from harness.isolation import device_lock
 
 AT_ONCE = 3
-"""More at a time come hardly sooner, and whoever is waited for queues behind them."""
+"""More at a time are hardly faster, and urgent ones would queue behind them."""
 PATIENCE_S = 5.0
 POLL_S = 0.02
 TRIES, TRY_S = 20, 0.001
 ONE_QUEUE = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
-"""With it a context is made in two thirds of the time. Work on several streams waits for each other
-then, so that it is for who has one stream alone."""
+"""Shortens the creation of a context to two thirds, but serialises work on several streams: only
+for kernels that use one stream.
+"""
 _URGENT, _TURNS = "contexts.urgent", [f"contexts.{number}" for number in range(AT_ONCE)]
 
 
 @contextmanager
 def urgent() -> Iterator[None]:
-    """Have the patient wait, while contexts are made that a verdict waits for."""
+    """Hold back the patient while contexts are created that a verdict waits for."""
     fd = _open(_URGENT)
     try:
         if fd is not None:
-            _shared(fd)
+            _share(fd)
         yield
     finally:
         _close(fd)
 
 
 @contextmanager
-def patient(wanted: threading.Event, *, patience_s: float | None = None) -> Iterator[None]:
-    """Wait for a turn to make a context, unless it is `wanted` at once; the turn is kept meanwhile.
-    """
-    end = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
-    turn = _turn(wanted, end)
+def patient(needed: threading.Event, *, patience_s: float | None = None) -> Iterator[None]:
+    """Wait for a turn to create a context, or until it is `needed`; hold the turn meanwhile."""
+    deadline = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
+    turn = _turn(needed, deadline)
     try:
         yield
     finally:
         _close(turn)
 
 
-def _turn(wanted: threading.Event, end: float) -> int | None:
-    """Wait until `end` for a turn and for nobody to be waited for; None where no turn was free."""
+def _turn(needed: threading.Event, deadline: float) -> int | None:
+    """Wait for a free turn and for the end of urgent work; None if no turn was free in time."""
     files = [_open(name) for name in (_URGENT, *_TURNS)]
     gate, *turns = files
-    mine = None
+    held = None
     try:
-        while None not in files and time.monotonic() < end and not wanted.is_set():
-            mine = next((one for one in turns if _alone(one)), None) if mine is None else mine
-            if mine is not None and _alone(gate):
+        while None not in files and time.monotonic() < deadline and not needed.is_set():
+            held = next((turn for turn in turns if _lock(turn)), None) if held is None else held
+            if held is not None and _lock(gate):
                 break
-            wanted.wait(POLL_S)
+            needed.wait(POLL_S)
     finally:
         for fd in files:
-            if fd != mine:
+            if fd != held:
                 _close(fd)
-    return mine
+    return held
 
 
 def _open(name: str) -> int | None:
-    """Open a file of the lock directory; None where that cannot be, and then nobody waits."""
+    """Open a file of the lock directory; None if that fails, and then nobody waits."""
     try:
         return device_lock.open_file(name)[0]
     except KoptError:
@@ -84,8 +85,8 @@ def _close(fd: int | None) -> None:
         os.close(fd)
 
 
-def _shared(fd: int) -> None:
-    """Be one of those who are waited for; who looks for them holds the file for an instant only."""
+def _share(fd: int) -> None:
+    """Take the shared lock of urgent work; patient waiters hold the file only for an instant."""
     for _ in range(TRIES):
         with contextlib.suppress(OSError):
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -93,8 +94,8 @@ def _shared(fd: int) -> None:
         time.sleep(TRY_S)
 
 
-def _alone(fd: int | None) -> bool:
-    """Lock a file, and tell whether nobody else has it."""
+def _lock(fd: int | None) -> bool:
+    """Try to lock a file exclusively; return whether that succeeded."""
     if fd is None:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Runners that make their contexts on a card ahead of when they are taken, as `contexts` has it."""
+"""Create GPU contexts of runners before they are needed, in the order of `context_queue`."""
 
 from __future__ import annotations
 
@@ -14,57 +14,57 @@ Work = Callable[[], None]
 
 
 class ContextWarmup:
-    """Hands the work of settling to `submit`, each runner's when its turn has come."""
+    """Submits the creation of contexts to threads, where each waits for its turn."""
 
     def __init__(self, submit: Callable[[Callable[[], None]], Future[None]]) -> None:
         self._submit = submit
-        self._under_way: dict[Peer, _PendingContext] = {}
+        self._pending: dict[Peer, _PendingContext] = {}
 
-    def begin(self, peer: Peer, work: Work, *, at_once: bool) -> None:
-        """Have a runner settle, in its turn or because somebody waits for it."""
-        if peer not in self._under_way:
-            one = self._under_way[peer] = _PendingContext()
-            turn = context_queue.urgent() if at_once else context_queue.patient(one.wanted)
-            one.done = self._submit(lambda: one.run(work, turn))
+    def begin(self, peer: Peer, work: Work, *, urgent: bool) -> None:
+        """Create a runner's context by `work`: at once if `urgent`, else in its turn."""
+        if peer not in self._pending:
+            pending = self._pending[peer] = _PendingContext()
+            turn = context_queue.urgent() if urgent else context_queue.patient(pending.needed)
+            pending.done = self._submit(lambda: pending.run(work, turn))
 
-    def taken(self, peers: Iterable[Peer]) -> list[Future[None] | None]:
-        """Return what to wait for before each runner is used, None where nothing is under way."""
-        found = [self._under_way.pop(peer, None) for peer in peers]
-        for one in found:
-            if one is not None:
-                one.wanted.set()  # all of them, before any is waited for
-        return [None if one is None else one.done for one in found]
+    def claim(self, peers: Iterable[Peer]) -> list[Future[None] | None]:
+        """Return what to wait for before each runner is used; None where nothing is pending."""
+        claimed = [self._pending.pop(peer, None) for peer in peers]
+        for pending in claimed:
+            if pending is not None:
+                pending.needed.set()  # for all of them, before the first wait
+        return [None if pending is None else pending.done for pending in claimed]
 
     def finish(self) -> None:
-        """Have all settle now, and wait."""
-        for one in self._under_way.values():
-            one.wanted.set()
-        wait([one.done for one in self._under_way.values()])
+        """Create all pending contexts now, and wait for them."""
+        for pending in self._pending.values():
+            pending.needed.set()
+        wait([pending.done for pending in self._pending.values()])
 
     def drop(self, peer: Peer) -> None:
-        """Have a runner that is ended settle no more."""
-        if (one := self._under_way.get(peer)) is not None:
-            one.ended = True
-            one.wanted.set()
+        """Cancel the context of a runner that is being ended."""
+        if (pending := self._pending.get(peer)) is not None:
+            pending.cancelled = True
+            pending.needed.set()
 
     def abandon(self, end: Work) -> None:
-        """Have none settle that has not begun, `end` all runners, and wait for those that have."""
-        for one in self._under_way.values():
-            one.ended = True
+        """Cancel all contexts not begun, `end` all runners, and wait for those that have begun."""
+        for pending in self._pending.values():
+            pending.cancelled = True
         end()
         self.finish()
-        self._under_way.clear()
+        self._pending.clear()
 
 
 class _PendingContext:
-    """A runner that settles, or waits for its turn to until it is wanted."""
+    """A context that is being created, or waits for its turn until it is needed."""
 
     def __init__(self) -> None:
-        self.wanted = threading.Event()
-        self.ended = False
+        self.needed = threading.Event()
+        self.cancelled = False
         self.done: Future[None] = Future()
 
     def run(self, work: Work, turn: AbstractContextManager[None]) -> None:
         with turn:
-            if not self.ended:
+            if not self.cancelled:
                 work()

@@ -1,15 +1,14 @@
-"""What a side runs, seen beside its check: compiled class by class, and profiled, in a process that
-is never timed.
+"""Compile and profile both sides beside the check, class by class, in processes never timed.
 
-A context, and a profiler that attaches to it, cost more than what is then seen: all classes share
-one process, which begins before there is anything to be seen.
+A context and a profiler that attaches to it cost more than the profiling itself. All classes of a
+side therefore share one process, which starts before there is anything to profile.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from harness.case import Case
 from harness.errors import EnvironmentFault
@@ -17,52 +16,54 @@ from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.runners import kernel_spans
 from harness.runners.kernel_spans import CallProfile
 
+FINISH_S = 30.0
+
 
 class ProfilingRun:
-    """One side's: `start` gives its process and `load` puts the kernel there, raising PeerError or
-    PeerDied; `saw` is told what each class runs.
+    """The profiling process of one side. Its failures are ignored: the check will find them.
 
-    Whether it works there is not asked: check and measurement will tell.
+    `start` starts the process and `load` loads the kernel, raising PeerError or PeerDied; `store`
+    receives the profile of each class.
     """
 
     def __init__(self, start: Callable[[], Peer], load: Callable[[Peer], None],
-                 saw: Callable[[Case, CallProfile], None]) -> None:
-        self._start, self._load, self._saw = start, load, saw
+                 store: Callable[[Case, CallProfile], None]) -> None:
+        self._start, self._load, self._store = start, load, store
         self._peer: Peer | None = None
         self._ended = False
-        self._turns = ThreadPoolExecutor(1, "kopt-rehearsal")
+        self._thread = ThreadPoolExecutor(1, "kopt-profiling")
 
     def begin(self) -> Future[None]:
-        """Have its process made and the profiler attached to it."""
-        return self._turns.submit(self._attach)
+        """Start the process and attach the profiler to it."""
+        return self._thread.submit(self._attach)
 
     def add(self, case: Case) -> Future[None]:
-        """Have a case compiled and profiled, after those before it."""
-        return self._turns.submit(self._run, case)
+        """Compile and profile a case after the earlier ones."""
+        return self._thread.submit(self._run, case)
 
     def _attach(self) -> None:
         if self._ended:
             return
-        with self._trying():
+        with self._ignoring_faults():
             kernel_spans.attach(self._peer or self._begin())
 
     def _run(self, case: Case) -> None:
         if self._ended:
             return
-        with self._trying():
+        with self._ignoring_faults():
             peer = self._peer or self._begin()
             try:
                 peer.ask("prepare", case=case.id, tensors=case.tensors, copies=1)
-                self._saw(case, kernel_spans.profile(peer, case.id))
+                self._store(case, kernel_spans.profile(peer, case.id))
             finally:  # the check may need the memory
                 peer.ask("drop", case=case.id)
 
     @contextlib.contextmanager
-    def _trying(self) -> Iterator[None]:
+    def _ignoring_faults(self) -> Iterator[None]:
         with contextlib.suppress(PeerError, PeerDied, EnvironmentFault):
             try:
                 yield
-            except (PeerDied, EnvironmentFault):  # the next class may fare better
+            except (PeerDied, EnvironmentFault):  # a new process serves the next class
                 self._leave()
                 raise
 
@@ -84,12 +85,45 @@ class ProfilingRun:
             self._peer = None
 
     def end(self) -> None:
-        """End what is under way; does not wait."""
+        """End the process without waiting."""
         self._ended = True
         if (peer := self._peer) is not None:
             peer.kill()
 
     def wait(self) -> None:
-        """Wait for all cases that were added; their process is gone then."""
-        self._turns.shutdown()
+        """Wait for all added cases and for the end of their process."""
+        self._thread.shutdown()
         self._leave()
+
+
+class ProfilingRuns:
+    """The profiling runs of all sides, and their `profiles` by side and class."""
+
+    def __init__(self) -> None:
+        self.profiles: dict[tuple[str, str], CallProfile] = {}
+        self._runs: dict[str, ProfilingRun] = {}
+        self._pending: list[Future[None]] = []
+
+    def add(self, side: str, case: Case, start: Callable[[], Peer],
+            load: Callable[[Peer], None]) -> None:
+        """Compile and profile a case of a side; start the side's process if none runs."""
+        if side not in self._runs:
+            self._runs[side] = ProfilingRun(
+                start, load, lambda case, profile: self.profiles.__setitem__(
+                    (side, case.config_class), profile))
+            self._pending.append(self._runs[side].begin())
+        self._pending.append(self._runs[side].add(case))
+
+    def finish(self) -> None:
+        """Wait for all profiles, at most FINISH_S; then end those that are missing."""
+        if wait(self._pending, FINISH_S).not_done:
+            self.end()
+        for run in self._runs.values():
+            run.wait()
+        self._runs.clear()
+        self._pending.clear()
+
+    def end(self) -> None:
+        """End all runs without waiting."""
+        for run in self._runs.values():
+            run.end()

@@ -1,48 +1,50 @@
-"""Runner processes of one evaluation or loop: every one fresh, some started before they are needed.
+"""The runner processes of one evaluation or loop: all new, some started before they are needed.
 
-A context on a GPU takes a good part of a second, and an import of torch and triton some, where no
-zygote has done it. Such processes are started ahead, each under its own guard, with nothing of the
-candidate's in them; kernel and device lock come later.
+A GPU context takes most of a second, and importing torch and triton takes seconds where no zygote
+has done it. Such processes are started ahead, each under a guard of its own and without anything
+of the candidate; kernel and device lock come later.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 
 from harness.case import Case
-from harness.compile import compiler_cache
 from harness.compile.kernel import Kernel, Place
 from harness.isolation.device_lock import DeviceLock, Turnstile
-from harness.isolation.guard import Confine, Limits, ProcessOutcome, clean_env
+from harness.isolation.guard import Limits, ProcessOutcome
 from harness.isolation.rpc import Peer
 from harness.isolation.zygote_client import Zygote
-from harness.runners import context_queue
 from harness.runners.context_warmup import ContextWarmup
 from harness.runners.kernel_spans import CallProfile
-from harness.runners.profiling_run import ProfilingRun
+from harness.runners.profiling_run import ProfilingRuns
 from harness.runners.shared_process import SharedProcess
-from harness.runners.startup import GpuUnreachable, await_ready, has_failed, load, unreachable_fault
+from harness.runners.startup import (
+    GpuUnreachable,
+    RunnerStarter,
+    await_ready,
+    has_failed,
+    load,
+    unreachable_fault,
+)
 
 CORES_PER_START = 3
 MOST_AHEAD = 5
-REHEARSAL_S = 30.0
 IDLE = 0.25
-"""Of its time that a runner may have spent waiting."""
+"""Largest share of its wall limit that a runner may have spent waiting."""
 BYTES_PER_CONTEXT = 4 << 30
 
 
 class RunnerPool:
-    """Hands out runners with a kernel loaded; at most `ahead` a side start before their time.
+    """Returns runners with a kernel loaded; at most `ahead` per side are started in advance.
 
-    `unconfined` says why they run outside of namespaces, where a GPU does not work inside. With
-    `in_process` all kernels that run at a time share one process.
+    `unconfined` says why they run outside namespaces, where a GPU does not work inside. With
+    `in_process`, all kernels that run at the same time share one process.
     """
 
     def __init__(self, limits: Limits, *, ahead: int = 0, yields: Turnstile | None = None,
@@ -50,38 +52,30 @@ class RunnerPool:
                  cancel: threading.Event | None = None) -> None:
         self.limits = limits
         self.ahead = 0 if in_process else ahead
-        self.one_queue = False
-        """Whether runners have one queue to the card, as those may who use one stream alone."""
-        self._in_process = in_process
-        self._bench: SharedProcess | None = None
-        self._yields = yields
-        self._zygote, self._cancel = zygote, cancel
-        self._confined = True
+        self.starter = RunnerStarter(limits, zygote=zygote, shared=in_process, cancel=cancel)
         self.unconfined = ""
+        self._in_process = in_process
+        self._shared: SharedProcess | None = None
+        self._yields = yields
         self._waiting: dict[str, deque[Peer]] = {}
         self._kernels: dict[str, Kernel] = {}
         self._helpers: ThreadPoolExecutor | None = None
-        self._settling = ContextWarmup(lambda work: self._aside().submit(work))
-        self._asleep: set[Peer] = set()
-        self._opened: dict[Peer, float] = {}
+        self._contexts = ContextWarmup(lambda work: self._executor().submit(work))
         self._ending: list[Future[ProcessOutcome]] = []
-        self._rehearsals: dict[str, ProfilingRun] = {}
-        self._rehearsing: list[Future[None]] = []
-        self.spans: dict[tuple[str, str], CallProfile] = {}
-        """What was profiled, by side and class."""
+        self._profiling = ProfilingRuns()
 
-    def expect(self, kernel: Kernel, count: int, *, asleep: bool = False) -> None:
-        """Have up to `count` runners of a side starting, as far as this starts any ahead.
+    def prestart(self, kernel: Kernel, count: int, *, asleep: bool = False) -> None:
+        """Start runners of a side until `count` wait, or as many as are started ahead.
 
-        What is `asleep` does not touch the card until it settles or is taken.
+        Those `asleep` do not touch the card before they make their context or are used.
         """
         self._kernels[kernel.name] = kernel
         waiting = self._waiting.setdefault(kernel.name, deque())
         while len(waiting) < min(count, self.ahead):
-            waiting.append(self._open(kernel, None, self._yields, asleep=asleep))
+            waiting.append(self.starter.start(kernel, None, self._yields, asleep=asleep))
 
-    def forget(self, kernel: Kernel) -> None:
-        """End what waits for a kernel that will not be run again."""
+    def discard(self, kernel: Kernel) -> None:
+        """End the waiting runners of a kernel that is not needed any more."""
         self.end(self._waiting.pop(kernel.name, ()))
         self._kernels.pop(kernel.name, None)
 
@@ -92,23 +86,23 @@ class RunnerPool:
 
     def start_all(self, kernels: Sequence[Kernel], *, lock: DeviceLock | None = None,
                   yields: Turnstile | None = None, refill: int = 0) -> list[Peer]:
-        """Return a runner for each kernel, loaded side by side; have `refill` more ready.
+        """Return a runner for each kernel, loaded concurrently; prestart `refill` more of each.
 
-        Raises PeerError or PeerDied when a kernel does not load, EnvironmentFault when the
-        target's interpreter cannot run any, DeviceFault when it does not reach the card.
+        Raises PeerError or PeerDied if a kernel does not load, EnvironmentFault if the target's
+        Python cannot run any, DeviceFault if it does not reach the card.
         """
         try:
             return self._start_all(kernels, lock, yields, refill)
-        except GpuUnreachable as lost:
-            if not self._confined:
-                raise unreachable_fault(str(lost), kernels[0].place) from None
-            self._confined = False  # a GPU that works only outside of namespaces
-            self.unconfined = str(lost)
+        except GpuUnreachable as error:
+            if not self.starter.confined:
+                raise unreachable_fault(str(error), kernels[0].place) from None
+            self.starter.confined = False  # the GPU may work outside namespaces
+            self.unconfined = str(error)
             self.close()
         try:
             return self._start_all(kernels, lock, yields, refill)
-        except GpuUnreachable as lost:
-            raise unreachable_fault(str(lost), kernels[0].place) from None
+        except GpuUnreachable as error:
+            raise unreachable_fault(str(error), kernels[0].place) from None
 
     def _start_all(self, kernels: Sequence[Kernel], lock: DeviceLock | None,
                    yields: Turnstile | None, refill: int) -> list[Peer]:
@@ -116,23 +110,23 @@ class RunnerPool:
         unlocked: list[Peer] = []
         try:
             for kernel in kernels:
-                if (waited := self._waited(kernel)) is not None:
-                    peers.append(waited)
-                    unlocked.append(waited)
+                if (waiting := self._take_waiting(kernel)) is not None:
+                    peers.append(waiting)
+                    unlocked.append(waiting)
                 elif self._in_process:
-                    peers.append(self._seat(kernel, lock, yields))
+                    peers.append(self._join_shared(kernel, lock, yields))
                 else:
-                    peers.append(self._open(kernel, lock, yields))
+                    peers.append(self.starter.start(kernel, lock, yields))
                 if refill:
-                    self.expect(kernel, refill)
-            for place, settled in enumerate(self._settling.taken(peers)):
+                    self.prestart(kernel, refill)
+            for place, warmup in enumerate(self._contexts.claim(peers)):
                 peer, kernel = peers[place], kernels[place]
-                if settled is not None and has_failed(settled):
+                if warmup is not None and has_failed(warmup):
                     self.end([peer])
-                    peer = peers[place] = self._open(kernel, lock, yields)
-                    settled = None
-                if settled is None and not self._in_process:
-                    self._wake(peer, kernel)
+                    peer = peers[place] = self.starter.start(kernel, lock, yields)
+                    warmup = None
+                if warmup is None and not self._in_process:
+                    self.starter.wake(peer, kernel)
                     await_ready(peer, kernel)
                     if lock is not None and peer in unlocked:
                         peer.hold(lock)
@@ -145,146 +139,103 @@ class RunnerPool:
             raise
         return peers
 
-    def _waited(self, kernel: Kernel) -> Peer | None:
-        """Take a runner that waits, None without one; who has waited for long has too little left
-        of its own time.
-        """
+    def _take_waiting(self, kernel: Kernel) -> Peer | None:
+        """Return a waiting runner or None; end those with too little of their wall limit left."""
         waiting = self._waiting.get(kernel.name, deque[Peer]())
         while waiting:
             peer = waiting.popleft()
-            if time.monotonic() - self._opened[peer] < IDLE * self.limits.wall_s:
+            if self.starter.age_s(peer) < IDLE * self.limits.wall_s:
                 return peer
             self.end([peer])
         return None
 
-    def settle(self, lock: DeviceLock, kernel: Kernel | None = None) -> None:
-        """Have waiting runners make their contexts on the card, now that its lock is held.
+    def create_contexts(self, lock: DeviceLock, kernel: Kernel | None = None) -> None:
+        """Make the waiting runners' contexts on the card, now that its lock is held.
 
-        It is done beside the check of the candidate, so that no measurement waits for it. With a
-        `kernel` only its next runner does: contexts are made one after another, and the check
-        waits for that one.
+        This happens beside the check of the candidate, so that no measurement waits for it. With
+        a `kernel`, only its next runner makes its context, at once: the driver makes one context
+        after another, and the check waits for that one.
         """
         for name, peers in self._waiting.items():
             chosen = list(peers) if kernel is None else list(peers)[:name == kernel.name]
             for peer in chosen:
-                self._settling.begin(peer, partial(self._settle, peer, self._kernels[name], lock),
-                                     at_once=kernel is not None)
+                self._contexts.begin(
+                    peer, partial(self._create_context, peer, self._kernels[name], lock),
+                    urgent=kernel is not None)
 
-    def _settle(self, peer: Peer, kernel: Kernel, lock: DeviceLock) -> None:
-        self._wake(peer, kernel)
+    def _create_context(self, peer: Peer, kernel: Kernel, lock: DeviceLock) -> None:
+        self.starter.wake(peer, kernel)
         await_ready(peer, kernel)
         peer.hold(lock)
         peer.ask("context", device=kernel.place.device)
 
-    def settled(self) -> None:
-        """Have all that settle do it now, and wait: nothing else may run while something is timed.
-        """
-        self._settling.finish()
+    def wait_contexts(self) -> None:
+        """Wait until all contexts are made: nothing else may run while something is timed."""
+        self._contexts.finish()
 
-    def abandon(self) -> None:
-        """End all that waits, while the card's lock is held: none may come to the card later."""
-        self._end_rehearsals()
-        self._settling.abandon(self._end_waiting)
+    def end_waiting(self) -> None:
+        """End all that waits while the card's lock is held, so that none uses the card later."""
+        self._profiling.end()
+        self._contexts.abandon(self._end_waiting_runners)
 
-    def _end_waiting(self) -> None:
+    def _end_waiting_runners(self) -> None:
         for waiting in self._waiting.values():
             self.end(waiting)
             waiting.clear()
 
-    def rehearse(self, kernel: Kernel, lock: DeviceLock, case: Case) -> None:
-        """Have a kernel compiled for a case and profiled beside the check, in a process for that.
-        """
-        if kernel.name not in self._rehearsals:
-            self._rehearsals[kernel.name] = ProfilingRun(
-                partial(self._open, kernel, lock, None), partial(load, kernel),
-                lambda case, seen: self.spans.__setitem__((kernel.name, case.config_class), seen))
-            self._rehearsing.append(self._rehearsals[kernel.name].begin())
-        self._rehearsing.append(self._rehearsals[kernel.name].add(case))
+    def profile(self, kernel: Kernel, lock: DeviceLock, case: Case) -> None:
+        """Compile and profile a kernel for a case beside the check, in a separate process."""
+        self._profiling.add(kernel.name, case, partial(self.starter.start, kernel, lock, None),
+                            partial(load, kernel))
 
-    def rehearsed(self) -> None:
-        """Wait for every rehearsal, or end it: nothing else may run while something is timed."""
-        if wait(self._rehearsing, REHEARSAL_S).not_done:
-            self._end_rehearsals()
-        for rehearsal in self._rehearsals.values():
-            rehearsal.wait()
-        self._rehearsals.clear()
-        self._rehearsing.clear()
+    @property
+    def profiles(self) -> dict[tuple[str, str], CallProfile]:
+        """What was profiled, by side and class."""
+        return self._profiling.profiles
 
-    def _end_rehearsals(self) -> None:
-        for rehearsal in self._rehearsals.values():
-            rehearsal.end()
+    def wait_profiles(self) -> None:
+        """Wait for all profiles, or end them: nothing else may run while something is timed."""
+        self._profiling.finish()
 
     def end(self, peers: Iterable[Peer]) -> None:
-        """End runners without waiting: a process takes long to give up a card.
+        """End runners without waiting: a process takes long to release a card.
 
-        Where the next one needs the card for itself, it is waited for.
+        With one shared process, wait: the next one needs the card for itself.
         """
         for peer in peers:
-            self._asleep.discard(peer)
-            self._settling.drop(peer)
+            self.starter.forget(peer)
+            self._contexts.drop(peer)
             if self._in_process:
                 peer.close()
                 continue
             peer.kill()
-            self._ending.append(self._aside().submit(peer.close))
+            self._ending.append(self._executor().submit(peer.close))
 
-    def _aside(self) -> ThreadPoolExecutor:
+    def _executor(self) -> ThreadPoolExecutor:
         if self._helpers is None:
             self._helpers = ThreadPoolExecutor(2 * MOST_AHEAD, "kopt-runners")
         return self._helpers
 
-    def _seat(self, kernel: Kernel, lock: DeviceLock | None, yields: Turnstile | None) -> Peer:
-        """Return a seat in the process that runs already, or in a new one."""
-        if self._bench is None or not self._bench.taken:
-            peer = self._open(kernel, lock, yields)
+    def _join_shared(self, kernel: Kernel, lock: DeviceLock | None,
+                     yields: Turnstile | None) -> Peer:
+        """Return a runner in the shared process, which is started if none runs."""
+        if self._shared is None or not self._shared.runners:
+            peer = self.starter.start(kernel, lock, yields)
             try:
                 await_ready(peer, kernel)
             except BaseException:
                 peer.close()
                 raise
-            self._bench = SharedProcess(peer)
-        return self._bench.seat(kernel.name)
-
-    def _open(self, kernel: Kernel, lock: DeviceLock | None, yields: Turnstile | None, *,
-              asleep: bool = False) -> Peer:
-        place, bare = kernel.place, kernel.target.language == "c"
-        home = kernel.home
-        home.mkdir(parents=True, exist_ok=True)
-        given = {**(context_queue.ONE_QUEUE if self.one_queue else {}), **place.env}
-        env = clean_env(
-            compiler_cache.private({**given, "TRITON_HOME": str(home)}, home), home=home
-        )
-        if place.interpret:
-            env["TRITON_INTERPRET"] = "1"
-        io = Path(place.scratch) / "io" / "out"  # the inputs beside it are not to be changed
-        io.mkdir(parents=True, exist_ok=True)
-        peer = Peer("run.runner", cwd=home, limits=self.limits, env=env, lock=lock, yields=yields,
-                    bare=bare, python=None if bare else place.python, zygote=self._zygote,
-                    cancel=self._cancel, name="" if self._in_process else kernel.name,
-                    confine=Confine(writable=(str(home), str(io)), nodes=place.nodes)
-                    if self._confined else None)
-        self._opened[peer] = time.monotonic()
-        self._asleep.add(peer)
-        if not asleep:
-            self._wake(peer, kernel)
-        return peer
-
-    def _wake(self, peer: Peer, kernel: Kernel) -> None:
-        """Have a runner import what it needs and find the card, unless it was told to already."""
-        if peer in self._asleep:
-            self._asleep.discard(peer)
-            if kernel.target.language != "c":
-                peer.send("ready", language=kernel.target.language, device=kernel.place.device,
-                          interpret=kernel.place.interpret)
+            self._shared = SharedProcess(peer)
+        return self._shared.join(kernel.name)
 
     def close(self) -> None:
-        self.abandon()
-        self.rehearsed()
+        self.end_waiting()
+        self.wait_profiles()
         for ending in self._ending:
             ending.result()
         self._ending.clear()
-        self._asleep.clear()
-        self._opened.clear()
+        self.starter.clear()
         if self._helpers is not None:
             self._helpers.shutdown()
             self._helpers = None

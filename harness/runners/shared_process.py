@@ -1,6 +1,6 @@
-"""Several kernels in one process, where a card takes no more: each has a seat, a `Peer` of its own.
+"""Several kernels in one process, on a card that accepts no second one.
 
-They share what a process has, so that one could reach the other's clock: a verdict says so.
+They share the process, so one could reach the other's clock; the verdict says so.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from harness.isolation.rpc import Peer
 
 
 class SharedRunner(Peer):
-    """One kernel's part of a process that runs several; the last that leaves ends it.
+    """One kernel in a process of several; when the last one leaves, the process ends.
 
-    Questions to seats of one process are answered in the order in which they are sent.
+    Requests of one process are answered in the order in which they are sent.
     """
 
-    def __init__(self, bench: SharedProcess, side: str) -> None:
-        self._bench, self._side = bench, side
-        self._peer = bench.peer
+    def __init__(self, shared: SharedProcess, side: str) -> None:
+        self._shared, self.side = shared, side
+        self._peer = shared.peer
         self.limits = self._peer.limits
         self.elapsed_ns = self.asked_ns = 0
 
     def send(self, op: str, **fields: object) -> None:
-        self._peer.send(op, side=self._side, **fields)
+        self._peer.send(op, side=self.side, **fields)
         self.asked_ns = self._peer.asked_ns
 
     def receive(self) -> dict[str, Any]:
@@ -34,54 +34,48 @@ class SharedRunner(Peer):
         return answer
 
     def pause(self) -> None:
-        raise NotImplementedError("a seat cannot be stopped alone")
+        raise NotImplementedError("one runner of a shared process cannot be stopped alone")
 
     resume = pause
 
     def hold(self, lock: DeviceLock) -> None:
         self._peer.hold(lock)
 
-    @property
-    def side(self) -> str:
-        """Its name in the process."""
-        return self._side
-
     def vacate(self) -> None:
-        """Leave for good, while others stay: what it holds is freed. Raises PeerDied."""
+        """Leave and free all memory while others stay. Raises PeerDied."""
         try:
             self.ask("leave")
         finally:
-            if self._bench.leave(self):
-                self._peer.kill()
+            self.kill()
 
     def kill(self) -> None:
-        """Leave; ends the process once nobody is left in it, without waiting."""
-        if self._bench.leave(self):
+        """Leave; end the process without waiting if nobody is left."""
+        if self._shared.leave(self):
             self._peer.kill()
 
     def close(self) -> ProcessOutcome:
-        """Leave; the last one waits for the end of the process."""
-        self._bench.leave(self)
-        return ProcessOutcome(ended="exit", returncode=0) if self._bench.taken else \
+        """Leave; wait for the end of the process if nobody is left."""
+        self._shared.leave(self)
+        return ProcessOutcome(ended="exit", returncode=0) if self._shared.runners else \
             self._peer.close()
 
 
 class SharedProcess:
-    """The seats of one process."""
+    """A process and the runners in it."""
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
-        self.taken: list[SharedRunner] = []
+        self.runners: list[SharedRunner] = []
         self._count = 0
 
-    def seat(self, name: str) -> SharedRunner:
-        """Return a new seat for a kernel."""
+    def join(self, name: str) -> SharedRunner:
+        """Return a new runner for a kernel."""
         self._count += 1
-        self.taken.append(SharedRunner(self, f"{name}-{self._count}"))
-        return self.taken[-1]
+        self.runners.append(SharedRunner(self, f"{name}-{self._count}"))
+        return self.runners[-1]
 
-    def leave(self, seat: SharedRunner) -> bool:
-        """Take a seat away; tell whether it was the last."""
-        if seat in self.taken:
-            self.taken.remove(seat)
-        return not self.taken
+    def leave(self, runner: SharedRunner) -> bool:
+        """Remove a runner; return whether none is left."""
+        if runner in self.runners:
+            self.runners.remove(runner)
+        return not self.runners

@@ -1,32 +1,100 @@
-"""Whether a runner that has loaded nothing yet can run kernels; if not, no kernel is to blame."""
+"""Start runner processes, and find out whether they can run kernels before they load one."""
 
 from __future__ import annotations
 
+import threading
+import time
 from concurrent.futures import Future
+from pathlib import Path
 
+from harness.compile import compiler_cache
 from harness.compile.kernel import Kernel, Place
 from harness.errors import DeviceFault, EnvironmentFault
+from harness.isolation.device_lock import DeviceLock, Turnstile
+from harness.isolation.guard import Confine, Limits, clean_env
 from harness.isolation.rpc import Peer, PeerDied, PeerError
+from harness.isolation.zygote_client import Zygote
+from harness.runners import context_queue
 
 OF_THE_MACHINE = ("not compiled with", "driver on your system", "no NVIDIA driver")
-"""What torch says of itself or of the driver, and of no single card."""
+"""Parts of torch's errors that concern torch or the driver, not a single card."""
 
 
 class GpuUnreachable(Exception):
-    """A runner that has loaded nothing yet cannot reach the GPU."""
+    """A runner that has loaded no kernel yet cannot reach the GPU."""
+
+
+class RunnerStarter:
+    """Starts runner processes, each new and under a guard of its own.
+
+    `confined` is whether they run in namespaces. With `one_queue` a runner has one queue to its
+    card, for kernels that use a single stream. Runners of a `shared` process have no names.
+    """
+
+    def __init__(self, limits: Limits, *, zygote: Zygote | None = None, shared: bool = False,
+                 cancel: threading.Event | None = None) -> None:
+        self._limits, self._zygote, self._shared, self._cancel = limits, zygote, shared, cancel
+        self.confined = True
+        self.one_queue = False
+        self._asleep: set[Peer] = set()
+        self._started: dict[Peer, float] = {}
+
+    def start(self, kernel: Kernel, lock: DeviceLock | None, yields: Turnstile | None, *,
+              asleep: bool = False) -> Peer:
+        """Start a runner for a kernel, which is not loaded yet; `asleep`, it needs a `wake`."""
+        place, bare = kernel.place, kernel.target.language == "c"
+        home = kernel.home
+        home.mkdir(parents=True, exist_ok=True)
+        variables = {**(context_queue.ONE_QUEUE if self.one_queue else {}), **place.env,
+                     "TRITON_HOME": str(home)}
+        env = clean_env(compiler_cache.private(variables, home), home=home)
+        if place.interpret:
+            env["TRITON_INTERPRET"] = "1"
+        outputs = Path(place.scratch) / "io" / "out"  # the inputs beside it stay read-only
+        outputs.mkdir(parents=True, exist_ok=True)
+        peer = Peer("run.runner", cwd=home, limits=self._limits, env=env, lock=lock, yields=yields,
+                    bare=bare, python=None if bare else place.python, zygote=self._zygote,
+                    cancel=self._cancel, name="" if self._shared else kernel.name,
+                    confine=Confine(writable=(str(home), str(outputs)), nodes=place.nodes)
+                    if self.confined else None)
+        self._started[peer] = time.monotonic()
+        self._asleep.add(peer)
+        if not asleep:
+            self.wake(peer, kernel)
+        return peer
+
+    def wake(self, peer: Peer, kernel: Kernel) -> None:
+        """Tell a runner to import what it needs and find the card, unless it was told before."""
+        if peer in self._asleep:
+            self._asleep.discard(peer)
+            if kernel.target.language != "c":
+                peer.send("ready", language=kernel.target.language, device=kernel.place.device,
+                          interpret=kernel.place.interpret)
+
+    def age_s(self, peer: Peer) -> float:
+        return time.monotonic() - self._started[peer]
+
+    def forget(self, peer: Peer) -> None:
+        """Send nothing more to a runner that is being ended."""
+        self._asleep.discard(peer)
+
+    def clear(self) -> None:
+        self._asleep.clear()
+        self._started.clear()
 
 
 def unreachable_fault(why: str, place: Place) -> EnvironmentFault:
-    """Return the fault that torch reaches no GPU: this card's, unless no other would be reached."""
-    told = f"torch reaches no GPU: {why}"
+    """Return the error that torch reaches no GPU: the card's, unless it concerns all cards."""
+    message = f"torch reaches no GPU: {why}"
     if any(words in why for words in OF_THE_MACHINE):
-        return EnvironmentFault(told, where=place.python or "this Python")
-    return DeviceFault(told, where=place.device, fix="look at the card, or use another")
+        return EnvironmentFault(message, where=place.python or "this Python")
+    return DeviceFault(message, where=place.device, fix="look at the card, or use another")
 
 
 def await_ready(peer: Peer, kernel: Kernel) -> None:
-    """Wait until a runner that was woken has imported what its kernels need. Raises NoGpu, or
-    EnvironmentFault where the target's Python cannot run them.
+    """Wait until a runner that was woken has made its imports.
+
+    Raises GpuUnreachable, or EnvironmentFault if the target's Python cannot run such kernels.
     """
     if kernel.target.language == "c":
         return
@@ -40,21 +108,22 @@ def await_ready(peer: Peer, kernel: Kernel) -> None:
             fix="install torch and triton there, or set python: in the manifest") from None
 
 
-def has_failed(settled: Future[None]) -> bool:
-    """Wait for a runner to settle, and tell whether it failed: not by the kernel, which it has not
-    loaded, and maybe for what was beside it.
+def has_failed(warmup: Future[None]) -> bool:
+    """Wait until a runner has made its context; return whether that failed.
+
+    The kernel, which is not loaded yet, is not the cause; another process on the card may be.
     """
     try:
-        settled.result()
+        warmup.result()
     except (PeerError, PeerDied):
         return True
     return False
 
 
 def load(kernel: Kernel, peer: Peer) -> None:
-    """Have a kernel loaded by a runner that was woken. Raises PeerError, PeerDied."""
+    """Load a kernel in a runner that was woken. Raises PeerError, PeerDied."""
     try:
         await_ready(peer, kernel)
-    except GpuUnreachable as lost:
-        raise PeerError(f"no GPU: {lost}") from None
+    except GpuUnreachable as error:
+        raise PeerError(f"no GPU: {error}") from None
     peer.ask("load", **kernel.job())
