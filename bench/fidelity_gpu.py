@@ -100,7 +100,7 @@ class Bench:
             with Session(self.task, self.device, settings, None, self.zygote) as stage:
                 candidate = stage.make(Path(trees.candidate), "candidate")
                 incumbent = stage.make(Path(trees.incumbent), "incumbent")
-                stage.runners.one_queue = candidate.one_stream and incumbent.one_stream
+                stage.runners.starter.one_queue = candidate.one_stream and incumbent.one_stream
                 with stage.working() as held, stage.oracle(Path(trees.reference), held) as oracle:
                     tolerance = Tolerance(stage, oracle, Path(trees.reference))
                     check = CorrectnessCheck(stage, oracle, tolerance, lambda *_: None)

@@ -34,7 +34,7 @@ def peaks_of(stage: Session, held: DeviceLock | None, on_measure: Callable[[], N
     if peaks is not None or held is None or stage.in_process:
         return peaks
     on_measure()
-    stage.runners.rehearsed()
-    stage.runners.settled()
+    stage.runners.wait_profiles()
+    stage.runners.wait_contexts()
     return measured_peaks.get_or_measure(stage.device, stage.place, held, zygote=stage.zygote,
                                          cancel=stage.cancel)

@@ -108,14 +108,14 @@ class Evaluation:
             self.audit.run()
         candidate = self._build("candidate")
         incumbent = self._build("incumbent")
-        stage.runners.one_queue = candidate.one_stream and incumbent.one_stream
-        stage.runners.expect(candidate, 1)
+        stage.runners.starter.one_queue = candidate.one_stream and incumbent.one_stream
+        stage.runners.prestart(candidate, 1)
         profiles = ProfileCache(Path(self.settings.scratch) / "profiles", incumbent)
-        self._incumbent_profiles = profiles.kept()
+        self._incumbent_profiles = profiles.load()
         with stage.working(self._wait) as held, \
                 stage.oracle(Path(self.trees.reference), held) as oracle:
             if held is not None and not stage.in_process:
-                stage.runners.settle(held, candidate)
+                stage.runners.create_contexts(held, candidate)
             tolerance = Tolerance(stage, oracle, Path(self.trees.reference),
                                   {self.trees.incumbent: incumbent})
             check = CorrectnessCheck(
@@ -126,11 +126,11 @@ class Evaluation:
             try:
                 return self._check_and_time(check, candidate, incumbent, held)
             finally:
-                stage.runners.abandon()
+                stage.runners.end_waiting()
                 self.findings += check.findings
                 self.notes += check.notes
-                profiles.keep({name: profile for (side, name), profile
-                               in dict(stage.runners.spans).items() if side == incumbent.name})
+                profiles.save({name: profile for (side, name), profile
+                               in dict(stage.runners.profiles).items() if side == incumbent.name})
 
     def _build(self, side: str) -> Kernel:
         self._progress("building", side, None)
@@ -154,10 +154,10 @@ class Evaluation:
         if held is not None and self.stage.measurable and not self.stage.in_process:
             profiled = (candidate,) if self._incumbent_profiles else (incumbent, candidate)
             for kernel in profiled:
-                runners.rehearse(kernel, held, case)
+                runners.profile(kernel, held, case)
             for kernel in (incumbent, candidate):
-                runners.expect(kernel, self.settings.plan.looks[0], asleep=True)
-            runners.settle(held)
+                runners.prestart(kernel, self.settings.plan.looks[0], asleep=True)
+            runners.create_contexts(held)
 
     def _check_and_time(self, check: CorrectnessCheck, candidate: Kernel, incumbent: Kernel,
                         held: DeviceLock | None) -> Verdict:
@@ -196,7 +196,7 @@ class Evaluation:
             self.evidence += measurement.evidence
         earlier = {(incumbent.name, name): profile
                    for name, profile in self._incumbent_profiles.items()}
-        profiles = {**earlier, **stage.runners.spans}
+        profiles = {**earlier, **stage.runners.profiles}
         self.evidence += kernel_spans.evidence(
             profiles, [each.name for each in self.target.classes],
             earlier=[incumbent.name] if earlier else [])

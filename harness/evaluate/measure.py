@@ -44,8 +44,8 @@ class Measurement:
         stage = self.stage
         sides = {"candidate": candidate, "incumbent": incumbent}
         self._progress("waiting", "for the device", None)
-        stage.runners.rehearsed()
-        stage.runners.settled()
+        stage.runners.wait_profiles()
+        stage.runners.wait_contexts()
         with stage.measuring(held, lambda text: self._progress("waiting", text, None)) as owned, \
                 interference.monitored(stage.device) as watching:
             cases = self.check.cases
@@ -101,7 +101,7 @@ class Measurement:
                                 cases: Sequence[Case]) -> None:
         """Raise IncumbentFault if the incumbent fails without the candidate too."""
         runners = self.stage.runners
-        runners.abandon()
+        runners.end_waiting()
         try:
             with runners.start(incumbent, lock=owned) as runner:
                 for case in cases:

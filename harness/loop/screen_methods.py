@@ -100,7 +100,7 @@ class PairScreening:
         self._last_home: Path | None = None
         self._tree = Path(stage.settings.scratch) / "trial"
         file_copy.remove(self._tree)  # left by a killed loop
-        stage.runners.expect(start, 1)
+        stage.runners.prestart(start, 1)
 
     def screen(self, source: str) -> Screened:
         """Screen a source; raises like `TurnScreening.screen`, and TamperedTiming."""
@@ -116,12 +116,12 @@ class PairScreening:
             file_copy.remove(self._last_home)
         self._last_home = candidate.home
         try:
-            self.stage.runners.expect(candidate, 2)  # they start while it compiles
+            self.stage.runners.prestart(candidate, 2)  # they start while it compiles
             require_launchable(self._ahead, key)
             self._ahead.give(key, candidate)
             return self._screen(candidate)
         finally:
-            self.stage.runners.forget(candidate)
+            self.stage.runners.discard(candidate)
             self._ahead.forget(key)
 
     def _screen(self, candidate: Kernel) -> Screened:
@@ -163,7 +163,7 @@ class PairScreening:
             peers = stage.runners.start_all([sides[side] for side in order], lock=held,
                                             refill=self._refill)
             if self._ahead:
-                stage.runners.expect(self._start, MORE)
+                stage.runners.prestart(self._start, MORE)
             return peers
 
         timings = PairedTiming(

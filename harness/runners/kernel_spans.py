@@ -1,4 +1,4 @@
-"""Which kernels a call runs on the GPU, by the profiler, held against the times that are judged."""
+"""Profile the kernels of a call on the GPU, and check the judged times against them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from harness.verdict import Evidence, Finding
 CALLS = 10
 MOST_KERNELS = 8
 MISSING = 0.67
-"""A timed call may take no less than this part of what the profiler saw: it finds colder caches."""
+"""Smallest accepted share of a timed call in the profiled one, whose caches are colder."""
 SHORTEST_US = 2.0
-"""Below, the profiler's own clock is too coarse to accuse anyone."""
+"""Below this time the profiler's clock is too coarse for a finding."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelSpan:
-    """One kernel: launches and nanoseconds a call."""
+    """One kernel; `launches` and `ns` are per call."""
 
     name: str
     launches: float
@@ -29,62 +29,61 @@ class KernelSpan:
 
     def __post_init__(self) -> None:
         if not (0 <= self.ns < 1e15 and 0 <= self.launches < 1e9):
-            raise ValueError("no time that a kernel can take")
+            raise ValueError("not a possible time of a kernel")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CallProfile:
-    """What a call runs; `busy_ns` is the least time that it keeps the GPU busy for."""
+    """The kernels of a call; `busy_ns` is the least time for which it keeps the GPU busy."""
 
     busy_ns: float
     kernels: tuple[KernelSpan, ...]
 
     def __post_init__(self) -> None:
         if not 0 <= self.busy_ns < 1e15 or len(self.kernels) > MOST_KERNELS:
-            raise ValueError("no answer of a profiler")
+            raise ValueError("not a profile")
 
-    def told(self) -> str:
-        """Say it in words, the kernels that take longest first."""
+    def describe(self) -> str:
+        """Return the kernels in words, the longest first."""
         kernels = ", ".join(
-            f"{plain(one.name, 60)} {one.ns / 1e3:.2f} us" + (
-                "" if math.isclose(one.launches, 1.0) else f" in {one.launches:g}")
-            for one in self.kernels[:3])
+            f"{plain(kernel.name, 60)} {kernel.ns / 1e3:.2f} us" + (
+                "" if math.isclose(kernel.launches, 1.0) else f" in {kernel.launches:g}")
+            for kernel in self.kernels[:3])
         more = f", {len(self.kernels) - 3} more" if len(self.kernels) > 3 else ""
         return f"{kernels}{more}" if kernels else "nothing"
 
 
 def attach(runner: Peer) -> None:
-    """Attach the profiler to a runner, ahead of what it is to see. Raises PeerError."""
+    """Attach the profiler to a runner before the calls to profile. Raises PeerError."""
     runner.ask("attach")
 
 
 def profile(runner: Peer, case: str) -> CallProfile:
-    """Profile calls on what a runner has prepared. Raises PeerError."""
+    """Profile calls of a case that a runner has prepared. Raises PeerError."""
     return decode_answer(runner.ask("spans", case=case, calls=CALLS), CallProfile)
 
 
-def evidence(seen: Mapping[tuple[str, str], CallProfile], names: list[str], *,
+def evidence(profiles: Mapping[tuple[str, str], CallProfile], names: list[str], *,
              earlier: Collection[str] = ()) -> list[Evidence]:
-    """Return what each side runs, class by class; some were seen at an `earlier` verdict."""
-    told = []
+    """Return each side's kernels by class; profiles of `earlier` sides are of former verdicts."""
+    lines = []
     for name in names:
-        sides = [f"{side}{', seen earlier,' * (side in earlier)} {seen[side, name].told()}"
-                 for side in ("candidate", "incumbent") if (side, name) in seen]
+        sides = [f"{side}{', profiled earlier,' * (side in earlier)} {profiles[side, name].describe()}"
+                 for side in ("candidate", "incumbent") if (side, name) in profiles]
         if sides:
-            told.append(Evidence(kind="kernels", detail=f"{name}: {'; '.join(sides)} (profiler)"))
-    return told
+            lines.append(Evidence(kind="kernels", detail=f"{name}: {'; '.join(sides)} (profiler)"))
+    return lines
 
 
-def too_short(seen: Mapping[tuple[str, str], CallProfile],
-            timings: Mapping[str, ClassTiming]) -> list[Finding]:
-    """Return a flag for every class whose timed calls take less than what a call was seen to run.
-    """
-    found = []
+def too_short(profiles: Mapping[tuple[str, str], CallProfile],
+              timings: Mapping[str, ClassTiming]) -> list[Finding]:
+    """Return a flag for every class whose timed calls are shorter than the profiled kernels."""
+    findings = []
     for name, timing in timings.items():
-        one = seen.get(("candidate", name))
-        busy_us = one.busy_ns / 1e3 if one is not None else 0.0
+        profile = profiles.get(("candidate", name))
+        busy_us = 0.0 if profile is None else profile.busy_ns / 1e3
         if busy_us >= SHORTEST_US and timing.candidate_us < MISSING * busy_us:
-            found.append(Finding(rule="spans", severity="flag", detail=(
+            findings.append(Finding(rule="spans", severity="flag", detail=(
                 f"class {name}: a timed call takes {timing.candidate_us:.3g} us, and one under the "
                 f"profiler keeps the GPU busy for {busy_us:.3g} us at least")))
-    return found
+    return findings

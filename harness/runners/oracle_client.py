@@ -1,4 +1,7 @@
-"""Correctness: expected values from another process, every class, several secret seeds."""
+"""The oracle: a process that makes inputs from secret seeds and judges outputs against them.
+
+Expected values never leave that process. `harness/child/oracle` is its program.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +27,18 @@ from harness.runners.context_queue import ONE_QUEUE
 from harness.target import DTYPE_BYTES, MAX_ELEMENTS, ConfigClass, Target, Tensor
 
 ORACLE_LIMITS = Limits(wall_s=366 * 86_400.0, output_bytes=1 << 20)
-"""It lives as long as its evaluation or loop, whose own limit is shorter."""
+"""The oracle lives as long as its evaluation or loop, whose own limit is shorter."""
 
 
 class OracleError(KoptError):
-    """The reference itself failed: the task is wrong, not the candidate. Exit code 2."""
+    """The reference itself failed: an error of the task, not of the candidate. Exit code 2."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True)
 class _Written:
-    """What a runner says it wrote."""
+    """A tensor that a runner reports to have written."""
 
     name: str
     dtype: str
@@ -46,30 +49,33 @@ class _Written:
             raise ValueError("not a shape")
 
 
-def handed_back(case: Case, written: object, *, outputs_only: bool = False,
+def files_to_judge(case: Case, written: object, *, outputs_only: bool = False,
                 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return (outputs, inputs) as the oracle takes them, at the paths where they were wanted."""
+    """Return (outputs, inputs) for the oracle, at the paths where the runner had to write them.
+
+    Raises PeerError if the runner did not write what was declared.
+    """
     tensors_written = decode_answer(written, tuple[_Written, ...])
     names = [tensor.name for tensor in tensors_written if tensor.name != "return"]
-    not_wanted = ("scalar", "input") if outputs_only else ("scalar",)
-    tensors = [tensor for tensor in case.tensors if tensor["role"] not in not_wanted]
+    skipped = ("scalar", "input") if outputs_only else ("scalar",)
+    tensors = [tensor for tensor in case.tensors if tensor["role"] not in skipped]
     if names != [tensor["name"] for tensor in tensors]:
-        raise PeerError("did not hand back every tensor it was given")
+        raise PeerError("did not return every tensor")
     declared = [{"name": t["name"], "dtype": t["dtype"], "shape": list(t["shape"]),
                  "nbytes": t["nbytes"], "path": t["after"], "role": t["role"]} for t in tensors]
     returned = []
-    for index, one in enumerate(one for one in tensors_written if one.name == "return"):
-        if one.dtype not in DTYPE_BYTES:
-            raise PeerError(f"returned {plain(one.dtype, 40)}, which has no known dtype")
-        returned.append({"name": "return", "dtype": one.dtype, "shape": list(one.shape),
-                         "nbytes": math.prod(one.shape) * DTYPE_BYTES[one.dtype],
+    for index, tensor in enumerate(entry for entry in tensors_written if entry.name == "return"):
+        if tensor.dtype not in DTYPE_BYTES:
+            raise PeerError(f"returned the unknown dtype {plain(tensor.dtype, 40)}")
+        returned.append({"name": "return", "dtype": tensor.dtype, "shape": list(tensor.shape),
+                         "nbytes": math.prod(tensor.shape) * DTYPE_BYTES[tensor.dtype],
                          "path": f"{case.tensors[0]['after']}.return{index}"})
-    return ([one for one in declared if one["role"] != "input"] + returned,
-            [one for one in declared if one["role"] == "input"])
+    return ([entry for entry in declared if entry["role"] != "input"] + returned,
+            [entry for entry in declared if entry["role"] == "input"])
 
 
 class Oracle:
-    """The process that knows the expected values. The reference comes from the baseline's tree."""
+    """A client of the oracle process; the reference comes from the baseline's tree."""
 
     def __init__(self, target: Target, reference_tree: Path, scratch: Path, place: Place, *,
                  lock: DeviceLock | None = None, yields: Turnstile | None = None,
@@ -94,9 +100,9 @@ class Oracle:
 
     def make(self, config_class: ConfigClass, distribution: str,
              first: Case | None = None) -> Case:
-        """Draw one case from a fresh secret seed; `first` is another one of the same class.
+        """Draw a case from a new secret seed; `first` is an earlier case of the same class.
 
-        Raises OracleError when the reference fails, on normal inputs; others are skipped then.
+        Raises OracleError if the reference fails on normal inputs; on others, the case is skipped.
         """
         seed = secrets.randbits(48)
         case_id = f"{config_class.name}-{distribution}-{secrets.token_hex(4)}"
@@ -112,17 +118,17 @@ class Oracle:
 
     def judge(self, case: Case, written: object, known: Errors | None = None, *,
               outputs_only: bool = False) -> Errors:
-        """Compare what the candidate wrote. Raises PeerError when it is not what was declared.
+        """Compare a candidate's outputs with the expected values. Raises PeerError if invalid.
 
-        `written` is the runner's own word: of a declared tensor it counts only that it is there.
-        Outputs that are, bit for bit, those whose errors are known have the same errors.
+        `written` is the runner's own report: for a declared tensor only its presence counts.
+        Outputs that are bit for bit those of `known` have the same errors.
         """
-        outputs, inputs = handed_back(case, written, outputs_only=outputs_only)
+        outputs, inputs = files_to_judge(case, written, outputs_only=outputs_only)
         returned = [output["dtype"] for output in outputs if output["name"] == "return"]
         if not self._interpret:
-            for got, allowed in zip(returned, self.target.return_dtypes, strict=False):
-                if got != allowed:
-                    raise PeerError(f"returned {got}, not {allowed}")
+            for actual, declared in zip(returned, self.target.return_dtypes, strict=False):
+                if actual != declared:
+                    raise PeerError(f"returned {actual}, not {declared}")
         answer = self._peer.ask("judge", case=case.id, outputs=outputs, inputs=inputs,
                                 known=[] if known is None else known.digests)
         errors = convert(answer, Errors)
@@ -130,8 +136,9 @@ class Oracle:
             known, changed=errors.changed)
 
     def sensitivity(self, case: Case, part: float) -> tuple[float, ...]:
-        """Return by output how far nine in ten values move, relative to their size, when every
-        input changes by this part of itself.
+        """Return, by output, the relative change that nine in ten values do not exceed.
+
+        Every input is changed by this `part` of itself.
         """
         answer = self._ask("sensitivity", case=case.id, part=part, seed=secrets.randbits(48))
         return convert(answer["typical"], tuple[float, ...])
@@ -151,7 +158,7 @@ class Oracle:
         return self._versions.get(case.id, 0)
 
     def drop(self, case: Case) -> None:
-        """Forget a case that is not needed any more; its inputs are files of some size."""
+        """Delete a case that is not needed any more, with the files of its inputs."""
         self._ask("drop", case=case.id, paths=[tensor["path"] for tensor in case.tensors])
 
     def _describe(self, tensor: Tensor, case_id: str) -> dict[str, Any]:

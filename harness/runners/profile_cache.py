@@ -1,7 +1,7 @@
-"""What an incumbent was seen to run, kept for the verdicts on the candidates after it.
+"""Keep an incumbent's profile for the verdicts on later candidates.
 
-It is evidence, and nothing is judged by it: a profile takes a context that others on the
-host wait for, to say of the same code what it said before.
+The profile is evidence only; no verdict depends on it. Taking it again would occupy a context that
+other processes of the host wait for, and give the same result for the same code.
 """
 
 from __future__ import annotations
@@ -18,34 +18,35 @@ from harness.runners.kernel_spans import CallProfile
 
 
 class ProfileCache:
-    """One incumbent's profile by class, in a folder where no confined candidate can write."""
+    """The profile of one incumbent by class, in a folder where no confined candidate can write."""
 
     def __init__(self, folder: Path, kernel: Kernel) -> None:
         self._compiled = kernel.home.joinpath(*compiler_cache.TRITON)
         self._compiles = kernel.target.language == "triton"
-        self._classes = {one.name for one in kernel.target.classes}
-        of = hashlib.sha256(repr((
+        self._classes = {entry.name for entry in kernel.target.classes}
+        key = hashlib.sha256(repr((
             kernel.identity, kernel.target, kernel.place.device, kernel.place.python,
             sorted(kernel.place.env.items()))).encode()).hexdigest()
-        self._path = folder / f"{of}.json"
+        self._path = folder / f"{key}.json"
 
-    def kept(self) -> Mapping[str, CallProfile]:
-        """Return what was seen of the same code, class by class; nothing where a class is missing,
-        or where its compiled kernels are gone: a rehearsal makes both.
+    def load(self) -> Mapping[str, CallProfile]:
+        """Return the profile of the same code by class.
+
+        It is empty if a class is missing, or if the compiled kernels are: profiling makes both.
         """
         if not self._path.is_file() or (self._compiles and not self._compiled.is_dir()):
             return {}
         try:
-            seen = from_json(self._path.read_bytes(), dict[str, CallProfile])
+            profiles = from_json(self._path.read_bytes(), dict[str, CallProfile])
         except (OSError, ConvertError, ValueError):
             return {}
-        return seen if self._classes <= seen.keys() else {}
+        return profiles if self._classes <= profiles.keys() else {}
 
-    def keep(self, seen: Mapping[str, CallProfile]) -> None:
-        """Keep a whole profile; part of one would say nothing."""
-        if self._classes <= seen.keys():
-            with contextlib.suppress(OSError):  # the next verdict then takes longer
+    def save(self, profiles: Mapping[str, CallProfile]) -> None:
+        """Save a profile of all classes; ignore an incomplete one."""
+        if self._classes <= profiles.keys():
+            with contextlib.suppress(OSError):  # the next verdict then profiles again
                 self._path.parent.mkdir(exist_ok=True)
                 new = self._path.with_suffix(".new")
-                new.write_bytes(to_json(seen))
+                new.write_bytes(to_json(profiles))
                 new.replace(self._path)

@@ -1,4 +1,4 @@
-"""What an evaluation or a loop works with: the device and its lock, runners, the oracle."""
+"""The session of an evaluation or a loop: the device and its lock, runners, the oracle."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ PYTHON_LIMITS = replace(CALL_LIMITS, wall_s=180.0)
 GPU_LIMITS = Limits(wall_s=300.0, output_bytes=1 << 20, memory_bytes=32 << 30, file_bytes=8 << 30)
 
 LARGEST_CACHE_MB = 256
-"""The cache of a card that is not in the table."""
+"""Assumed last-level cache of a card that is not in `datasheets`, in MB."""
 
 
 class Session:
-    """Holds what both sides of a comparison share; close it to end every runner.
+    """Everything that both sides of a comparison share; `close` ends every runner.
 
-    Triton without a GPU is interpreted, on shapes made for that, and never timed. Its processes
-    are forked off a zygote, its own if it is given none that fits.
+    Without a GPU, Triton is interpreted on shapes made for that, and never timed. Processes are
+    forked from a zygote, which the session starts itself if it is given none of the right kind.
     """
 
     def __init__(self, target: Target, device: Device, settings: Settings,
@@ -49,7 +49,7 @@ class Session:
         self.mode = interference.require_usable(device)
         self.in_process = target.language != "c" and (
             settings.in_process or self.mode.one_process)
-        """Whether both kernels are timed in one process, since the card takes no second one."""
+        """Whether both kernels are timed in one process, since the card accepts no second one."""
         self.measurable = not (self.on_cpu and target.language == "triton")
         self.place = kernel.place_on(device, target.language, scratch=settings.scratch,
                                      python=settings.python, env=settings.env)
@@ -60,12 +60,12 @@ class Session:
         self.zygote = zygote if not self._own_zygote else \
             Zygote.start(kind, yields=self.yields) if kind else None
         self.runners = RunnerPool(_limits(target, device, settings), yields=self.yields,
-                               ahead=starts_ahead(self.place, target.language,
-                                                  device.memory_bytes),
-                               zygote=self.zygote, in_process=self.in_process, cancel=cancel)
+                                  ahead=starts_ahead(self.place, target.language,
+                                                     device.memory_bytes),
+                                  zygote=self.zygote, in_process=self.in_process, cancel=cancel)
 
     def make(self, tree: Path, name: str) -> Kernel:
-        """Turn the target's source in `tree` into something that runs. Raises BuildError."""
+        """Build the kernel from the target's source in `tree`. Raises BuildError."""
         return kernel.make(self.target, tree, name, self.place, yields=self.yields,
                            cancel=self.cancel)
 
@@ -76,8 +76,10 @@ class Session:
                       yields=self.yields, zygote=self.zygote, cancel=self.cancel)
 
     def fitted(self, plan: Plan) -> Plan:
-        """Return the plan for this device: the size of a GPU's cache, blocks no shorter than it
-        can be timed by; on a CPU, whose ceilings are those of its caches, calls find them warm.
+        """Return the plan adapted to this device.
+
+        A GPU gets its cache size, and blocks that are not too short for its clock. On a CPU the
+        caches are warm, since its ceilings are those of its caches.
         """
         if self.on_cpu:
             return plan
@@ -98,14 +100,14 @@ class Session:
         return kernel.scratch_inside(Path(self.settings.scratch), name)
 
     def lock(self, on_wait: Callable[[str], None] | None = None) -> DeviceLock:
-        """Take the device for a measurement."""
+        """Take the lock of all cards of the device."""
         return lock.acquire(*self.device.lock_names, shared_device=self.on_cpu, cancel=self.cancel,
                             on_wait=on_wait)
 
     @contextmanager
     def working(self, on_wait: Callable[[str], None] | None = None,
                 ) -> Iterator[DeviceLock | None]:
-        """Hold a GPU while anything runs on it; on the CPU work makes way for measuring."""
+        """Hold the lock of a GPU while anything runs on it; CPU work yields to measurements."""
         if self.on_cpu:
             yield None
             return
@@ -115,7 +117,7 @@ class Session:
     @contextmanager
     def measuring(self, held: DeviceLock | None, on_wait: Callable[[str], None] | None = None,
                   ) -> Iterator[DeviceLock]:
-        """Hold the device alone, with the lock that is held already where there is one."""
+        """Hold the lock of the device during a measurement; reuse `held` if given."""
         if held is not None:
             yield held
             return
@@ -135,7 +137,7 @@ class Session:
 
 
 def _check_cards(target: Target, device: Device) -> None:
-    """Raise InputError where a device is not as many cards as the target needs."""
+    """Raise InputError if the device does not have the number of cards that the target needs."""
     if target.num_gpus > 1 and (device.kind == "cpu" or len(device.cards) != target.num_gpus):
         raise InputError(f"the target needs {target.num_gpus} GPUs, and {device.id} is "
                          f"{len(device.cards) if device.kind != 'cpu' else 'none'}",

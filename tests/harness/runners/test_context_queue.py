@@ -1,4 +1,4 @@
-"""Who is waited for makes a context first; the others take turns, all kopts of a host together."""
+"""Urgent contexts come first; patient ones take turns over all kopt processes of a host."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path / "locks"
 
 
-class Waits:
-    """Somebody patient in a thread, who leaves when told to."""
+class PatientThread:
+    """A thread that waits patiently and holds its turn until `leave` is set."""
 
     def __init__(self, patience_s: float = LONG_S) -> None:
-        self.wanted, self.began, self.leave = (threading.Event() for _ in range(3))
+        self.needed, self.started, self.leave = (threading.Event() for _ in range(3))
         self.thread = threading.Thread(target=self._run, args=(patience_s,), daemon=True)
         self.thread.start()
 
     def _run(self, patience_s: float) -> None:
-        with context_queue.patient(self.wanted, patience_s=patience_s):
-            self.began.set()
+        with context_queue.patient(self.needed, patience_s=patience_s):
+            self.started.set()
             self.leave.wait(LONG_S)
 
     def end(self) -> None:
@@ -44,54 +44,54 @@ class Waits:
         assert not self.thread.is_alive()
 
 
-def test_the_patient_go_so_many_at_a_time() -> None:
-    first = [Waits() for _ in range(context_queue.AT_ONCE)]
-    assert all(one.began.wait(LONG_S) for one in first)
-    late = Waits()
-    assert not late.began.wait(0.1)
+def test_patient_waiters_proceed_a_few_at_a_time() -> None:
+    first = [PatientThread() for _ in range(context_queue.AT_ONCE)]
+    assert all(waiter.started.wait(LONG_S) for waiter in first)
+    late = PatientThread()
+    assert not late.started.wait(0.1)
     first[0].end()
-    assert late.began.wait(LONG_S)
-    for one in (*first[1:], late):
-        one.end()
+    assert late.started.wait(LONG_S)
+    for waiter in (*first[1:], late):
+        waiter.end()
 
 
-def test_nobody_patient_begins_while_another_is_waited_for() -> None:
+def test_patient_waiter_waits_for_urgent_work() -> None:
     with ExitStack() as urgent:
         urgent.enter_context(context_queue.urgent())
-        urgent.enter_context(context_queue.urgent())  # they do not wait for each other
-        patient = Waits()
-        assert not patient.began.wait(0.1)
+        urgent.enter_context(context_queue.urgent())  # urgent ones do not exclude each other
+        patient = PatientThread()
+        assert not patient.started.wait(0.1)
         urgent.close()
-        assert patient.began.wait(LONG_S)
+        assert patient.started.wait(LONG_S)
     patient.end()
 
 
-@pytest.mark.parametrize("how", ["wanted", "patience"])
-def test_who_is_wanted_or_was_patient_for_long_goes_on(how: str) -> None:
+@pytest.mark.parametrize("how", ["needed", "patience"])
+def test_needed_or_overdue_waiter_proceeds(how: str) -> None:
     with context_queue.urgent():
-        patient = Waits(0.05 if how == "patience" else LONG_S)
-        if how == "wanted":
-            assert not patient.began.wait(0.1)
-            patient.wanted.set()
-        assert patient.began.wait(LONG_S)
+        patient = PatientThread(0.05 if how == "patience" else LONG_S)
+        if how == "needed":
+            assert not patient.started.wait(0.1)
+            patient.needed.set()
+        assert patient.started.wait(LONG_S)
     patient.end()
 
 
-def test_another_process_that_is_killed_leaves_its_turn(locks: Path) -> None:
+def test_killed_process_releases_its_turn(locks: Path) -> None:
     code = ("import sys\nfrom harness.runners import context_queue as contexts\n"
             "with contexts.urgent():\n    print('held', flush=True); sys.stdin.read()")
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, text=True,
                           stdout=subprocess.PIPE, cwd=ROOT) as holder:
         assert holder.stdout is not None and holder.stdout.readline() == "held\n"
-        patient = Waits()
-        assert not patient.began.wait(0.1)
+        patient = PatientThread()
+        assert not patient.started.wait(0.1)
         holder.kill()
-    assert patient.began.wait(LONG_S)
+    assert patient.started.wait(LONG_S)
     patient.end()
 
 
-def test_manners_are_no_lock(locks: Path) -> None:
-    """Somebody else may hold the file, or it cannot be opened: whoever is waited for goes on."""
+def test_order_is_advisory(locks: Path) -> None:
+    """Urgent work proceeds even if another program holds the file or it cannot be opened."""
     path = device_lock.lock_directory() / "contexts.urgent"
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""An incumbent is profiled once; the verdicts after it are told what was seen then."""
+"""An incumbent is profiled once; later verdicts use the saved profile."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from harness.runners.kernel_spans import CallProfile, KernelSpan
 from harness.runners.profile_cache import ProfileCache
 from tests.support.c_case import target as c_target
 
-SEEN = CallProfile(busy_ns=1e4, kernels=(KernelSpan(name="softmax_kernel", launches=1.0, ns=9e3),))
+PROFILE = CallProfile(busy_ns=1e4, kernels=(
+    KernelSpan(name="softmax_kernel", launches=1.0, ns=9e3),))
 
 
 @pytest.fixture
 def incumbent(tmp_path: Path) -> Kernel:
-    """Return a kernel with a HOME in which something was compiled."""
+    """Return a kernel with compiled Triton kernels in its HOME."""
     target = c_target()
     kernel = Kernel(name="incumbent", target=replace(target, language="triton"), artifact="k.py",
                     sha256="s", identity="one", root="r",
@@ -29,19 +30,19 @@ def incumbent(tmp_path: Path) -> Kernel:
     return kernel
 
 
-def test_what_was_seen_of_every_class_is_there_for_the_next(
+def test_profile_of_all_classes_is_loaded_again(
         incumbent: Kernel, tmp_path: Path) -> None:
-    folder, names = tmp_path / "profiles", [one.name for one in incumbent.target.classes]
-    assert ProfileCache(folder, incumbent).kept() == {}
-    ProfileCache(folder, incumbent).keep(dict.fromkeys(names, SEEN))
-    assert ProfileCache(folder, incumbent).kept() == dict.fromkeys(names, SEEN)
+    folder, names = tmp_path / "profiles", [entry.name for entry in incumbent.target.classes]
+    assert ProfileCache(folder, incumbent).load() == {}
+    ProfileCache(folder, incumbent).save(dict.fromkeys(names, PROFILE))
+    assert ProfileCache(folder, incumbent).load() == dict.fromkeys(names, PROFILE)
 
 
-def test_a_part_of_a_profile_is_none(incumbent: Kernel, tmp_path: Path) -> None:
-    names = [one.name for one in incumbent.target.classes]
+def test_incomplete_profile_is_not_saved(incumbent: Kernel, tmp_path: Path) -> None:
+    names = [entry.name for entry in incumbent.target.classes]
     assert len(names) > 1
-    ProfileCache(tmp_path, incumbent).keep({names[0]: SEEN})
-    assert ProfileCache(tmp_path, incumbent).kept() == {} and not list(tmp_path.glob("*.*"))
+    ProfileCache(tmp_path, incumbent).save({names[0]: PROFILE})
+    assert ProfileCache(tmp_path, incumbent).load() == {} and not list(tmp_path.glob("*.*"))
 
 
 OTHERS: dict[str, Callable[[Kernel], Kernel]] = {
@@ -55,39 +56,40 @@ OTHERS: dict[str, Callable[[Kernel], Kernel]] = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_what_is_not_the_same_is_seen_anew(name: str, incumbent: Kernel, tmp_path: Path) -> None:
-    names = [one.name for one in incumbent.target.classes]
-    ProfileCache(tmp_path, incumbent).keep(dict.fromkeys(names, SEEN))
-    assert ProfileCache(tmp_path, OTHERS[name](incumbent)).kept() == {}
+def test_other_code_card_python_or_classes_are_profiled_anew(
+        name: str, incumbent: Kernel, tmp_path: Path) -> None:
+    names = [entry.name for entry in incumbent.target.classes]
+    ProfileCache(tmp_path, incumbent).save(dict.fromkeys(names, PROFILE))
+    assert ProfileCache(tmp_path, OTHERS[name](incumbent)).load() == {}
 
 
-def test_without_its_compiled_kernels_it_is_rehearsed_again(
+def test_profile_without_compiled_kernels_is_not_loaded(
         incumbent: Kernel, tmp_path: Path) -> None:
-    names = [one.name for one in incumbent.target.classes]
-    ProfileCache(tmp_path, incumbent).keep(dict.fromkeys(names, SEEN))
+    names = [entry.name for entry in incumbent.target.classes]
+    ProfileCache(tmp_path, incumbent).save(dict.fromkeys(names, PROFILE))
     incumbent.home.joinpath(*compiler_cache.TRITON).rmdir()
-    assert ProfileCache(tmp_path, incumbent).kept() == {}
+    assert ProfileCache(tmp_path, incumbent).load() == {}
 
 
-def test_what_compiles_nothing_needs_no_compiled_kernels(
+def test_profile_of_a_kernel_that_compiles_nothing_is_loaded(
         incumbent: Kernel, tmp_path: Path) -> None:
     plain = replace(incumbent, target=replace(incumbent.target, language="python"))
     incumbent.home.joinpath(*compiler_cache.TRITON).rmdir()
-    names = [one.name for one in incumbent.target.classes]
-    ProfileCache(tmp_path, plain).keep(dict.fromkeys(names, SEEN))
-    assert ProfileCache(tmp_path, plain).kept() == dict.fromkeys(names, SEEN)
+    names = [entry.name for entry in incumbent.target.classes]
+    ProfileCache(tmp_path, plain).save(dict.fromkeys(names, PROFILE))
+    assert ProfileCache(tmp_path, plain).load() == dict.fromkeys(names, PROFILE)
 
 
-def test_two_incumbents_in_turn_are_both_remembered(incumbent: Kernel, tmp_path: Path) -> None:
-    names = [one.name for one in incumbent.target.classes]
-    for one in (incumbent, replace(incumbent, identity="the baseline")):
-        ProfileCache(tmp_path, one).keep(dict.fromkeys(names, SEEN))
-    assert ProfileCache(tmp_path, incumbent).kept()
+def test_profiles_of_several_incumbents_are_kept(incumbent: Kernel, tmp_path: Path) -> None:
+    names = [entry.name for entry in incumbent.target.classes]
+    for kernel in (incumbent, replace(incumbent, identity="the baseline")):
+        ProfileCache(tmp_path, kernel).save(dict.fromkeys(names, PROFILE))
+    assert ProfileCache(tmp_path, incumbent).load()
 
 
-def test_a_file_that_makes_no_sense_is_none(incumbent: Kernel, tmp_path: Path) -> None:
-    names = [one.name for one in incumbent.target.classes]
-    ProfileCache(tmp_path, incumbent).keep(dict.fromkeys(names, SEEN))
-    [made] = tmp_path.glob("*.json")
-    made.write_text('{"even": 1}')
-    assert ProfileCache(tmp_path, incumbent).kept() == {}
+def test_invalid_profile_file_is_ignored(incumbent: Kernel, tmp_path: Path) -> None:
+    names = [entry.name for entry in incumbent.target.classes]
+    ProfileCache(tmp_path, incumbent).save(dict.fromkeys(names, PROFILE))
+    [path] = tmp_path.glob("*.json")
+    path.write_text('{"even": 1}')
+    assert ProfileCache(tmp_path, incumbent).load() == {}

@@ -1,4 +1,4 @@
-"""Runners that are started before they are needed: fresh, guarded, and under the device lock."""
+"""Runners are started before they are needed: new, guarded, and under the device lock."""
 
 from __future__ import annotations
 
@@ -25,13 +25,12 @@ LONG_S = 120.0
 SOURCE = "import os\ndef double(x, out):\n    out.fill_(os.getpid())\n"
 
 
-def made(folder: Path, name: str = "candidate", source: str = SOURCE) -> Kernel:
-    of = target(language="python")
+def make_kernel(folder: Path, name: str = "candidate", source: str = SOURCE) -> Kernel:
+    python_target = target(language="python")
     (folder / "kernel.py").write_text(source)
-    place = kernel.place_on(
-        inventory.find("cpu"), "python", scratch=str(folder), env={}, python=None
-    )
-    return kernel.make(of, folder, name, place)
+    place = kernel.place_on(inventory.find("cpu"), "python", scratch=str(folder), env={},
+                            python=None)
+    return kernel.make(python_target, folder, name, place)
 
 
 def running(pid: int) -> bool:
@@ -42,14 +41,14 @@ def running(pid: int) -> bool:
     return True
 
 
-def test_started_ahead_and_every_one_fresh(tmp_path: Path) -> None:
-    one = made(tmp_path)
+def test_runners_are_started_ahead_and_used_once(tmp_path: Path) -> None:
+    built = make_kernel(tmp_path)
     with RunnerPool(PYTHON_LIMITS, ahead=2) as runners:
-        runners.expect(one, 5)
+        runners.prestart(built, 5)
         waiting = [peer._guarded.pid for peer in runners._waiting["candidate"]]
         assert len(waiting) == 2
-        first = runners.start(one)
-        second = runners.start(one, refill=2)
+        first = runners.start(built)
+        second = runners.start(built, refill=2)
         assert [first._guarded.pid, second._guarded.pid] == waiting
         assert len(runners._waiting["candidate"]) == 2
         later = [peer._guarded.pid for peer in runners._waiting["candidate"]]
@@ -59,29 +58,29 @@ def test_started_ahead_and_every_one_fresh(tmp_path: Path) -> None:
     assert not any(running(pid) for pid in waiting + later)
 
 
-@pytest.mark.parametrize(("asleep", "told"), [(False, ["ready"]), (True, [])])
-def test_what_sleeps_looks_for_no_card_before_it_is_taken(
-        asleep: bool, told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+@pytest.mark.parametrize(("asleep", "expected"), [(False, ["ready"]), (True, [])])
+def test_sleeping_runner_does_not_touch_the_card_before_it_is_used(
+        asleep: bool, expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[str] = []
     send = Peer.send
     monkeypatch.setattr(Peer, "send", lambda self, op, **fields: [
-        asked.append(op), send(self, op, **fields)][1])
+        requests.append(op), send(self, op, **fields)][1])
     with RunnerPool(PYTHON_LIMITS, ahead=1) as runners:
-        one = made(tmp_path)
-        runners.expect(one, 1, asleep=asleep)
-        assert asked == told
-        runners.start(one)
-        assert asked == ["ready", "load"]
+        built = make_kernel(tmp_path)
+        runners.prestart(built, 1, asleep=asleep)
+        assert requests == expected
+        runners.start(built)
+        assert requests == ["ready", "load"]
 
 
-def test_a_lock_handed_over_is_held_until_the_runner_is_dead(
+def test_passed_lock_is_held_until_the_runner_is_dead(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
-    one = made(tmp_path)
+    built = make_kernel(tmp_path)
     with RunnerPool(PYTHON_LIMITS, ahead=1) as runners:
-        runners.expect(one, 1)  # before there is a lock
+        runners.prestart(built, 1)  # before there is a lock
         held = device_lock.acquire("gpu-test")
-        peer = runners.start(one, lock=held)
+        peer = runners.start(built, lock=held)
         held.release()
         assert device_lock.holder("gpu-test") is not None
         peer.close()
@@ -91,125 +90,125 @@ def test_a_lock_handed_over_is_held_until_the_runner_is_dead(
         assert device_lock.holder("gpu-test") is None
 
 
-def test_a_rehearsal_that_hangs_ends_with_its_runners(tmp_path: Path,
+def test_hanging_profiling_run_ends_with_the_pool(tmp_path: Path,
                                                       monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
-    begun = tmp_path / "home-candidate" / "begun"
-    hung = made(tmp_path, source=f"open({str(begun)!r}, 'w')\nwhile True: pass\n")
+    started = tmp_path / "home-candidate" / "started"
+    hung = make_kernel(tmp_path, source=f"open({str(started)!r}, 'w')\nwhile True: pass\n")
     case = Case(id="c", config_class="c", distribution="normal", tensors=())
     with device_lock.acquire("gpu-test") as held:
         with RunnerPool(PYTHON_LIMITS) as runners:
-            runners.rehearse(hung, held, case)
-            assert until(begun.exists)
-            began = time.monotonic()
-        assert time.monotonic() - began < 20.0 < PYTHON_LIMITS.wall_s
-        assert runners.spans == {}
+            runners.profile(hung, held, case)
+            assert until(started.exists)
+            start = time.monotonic()
+        assert time.monotonic() - start < 20.0 < PYTHON_LIMITS.wall_s
+        assert runners.profiles == {}
 
 
-@pytest.mark.parametrize("hurry", ["taken", "settled"])
-def test_what_settles_is_taken_with_its_context_though_its_turn_has_not_come(
-        hurry: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a GPU nobody makes a context: what would is noted, all else is as there."""
+@pytest.mark.parametrize("trigger", ["used", "awaited"])
+def test_needed_runner_makes_its_context_before_its_turn(
+        trigger: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU no context is made: only the requests for it are recorded."""
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
-    made_by: list[Peer] = []
+    with_context: list[Peer] = []
     ask = Peer.ask
-    monkeypatch.setattr(Peer, "ask", lambda self, op, **fields: made_by.append(self)
+    monkeypatch.setattr(Peer, "ask", lambda self, op, **fields: with_context.append(self)
                         if op == "context" else ask(self, op, **fields))
-    one = made(tmp_path)
+    built = make_kernel(tmp_path)
     with device_lock.acquire("gpu-test") as held, context_queue.urgent(), \
             RunnerPool(PYTHON_LIMITS, ahead=3) as runners:
         monkeypatch.setattr(context_queue, "PATIENCE_S", LONG_S)
-        began = time.monotonic()
-        runners.expect(one, 3, asleep=True)
-        runners.settle(held)
-        if hurry == "settled":
-            runners.settled()
-            assert len(made_by) == 3
-        peers = runners.start_all([one, one], lock=held)
-        assert time.monotonic() - began < LONG_S / 2
-        assert set(peers) <= set(made_by)
+        start = time.monotonic()
+        runners.prestart(built, 3, asleep=True)
+        runners.create_contexts(held)
+        if trigger == "awaited":
+            runners.wait_contexts()
+            assert len(with_context) == 3
+        peers = runners.start_all([built, built], lock=held)
+        assert time.monotonic() - start < LONG_S / 2
+        assert set(peers) <= set(with_context)
         runners.end(peers)
 
 
-def test_a_context_that_could_not_be_made_beside_the_check_is_no_kernels_fault(
+def test_runner_without_a_context_is_replaced(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
-    one = made(tmp_path)
+    built = make_kernel(tmp_path)
     with device_lock.acquire("gpu-test") as held, RunnerPool(PYTHON_LIMITS, ahead=1) as runners:
-        runners.expect(one, 1, asleep=True)
+        runners.prestart(built, 1, asleep=True)
         [waiting] = runners._waiting["candidate"]
-        runners.settle(held)
-        runners.settled()  # here there is no card to make one on
-        taken = runners.start(one, lock=held)
-        assert taken is not waiting and running(taken._guarded.pid)
-        runners.end([taken])
+        runners.create_contexts(held)
+        runners.wait_contexts()  # fails: this machine has no card
+        runner = runners.start(built, lock=held)
+        assert runner is not waiting and running(runner._guarded.pid)
+        runners.end([runner])
 
 
-def test_who_waited_for_long_is_not_taken(
+def test_runner_that_waited_too_long_is_not_used(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its limit runs while it idles, as behind tests of minutes, and would end it amid its work."""
-    one = made(tmp_path)
+    """Its wall limit runs while it waits, and would end it during its work."""
+    built = make_kernel(tmp_path)
     with RunnerPool(PYTHON_LIMITS, ahead=2) as runners:
-        runners.expect(one, 2)
+        runners.prestart(built, 2)
         old, young = runners._waiting["candidate"]
-        runners._opened[old] -= PYTHON_LIMITS.wall_s / 2
-        assert runners.start(one) is young and not runners._waiting["candidate"]
+        runners.starter._started[old] -= PYTHON_LIMITS.wall_s / 2
+        assert runners.start(built) is young and not runners._waiting["candidate"]
     assert not running(old._guarded.pid)
 
 
-@pytest.mark.parametrize("how", ["abandon", "close", "forget"])
-def test_what_waits_for_its_turn_never_comes_to_a_card_that_is_given_back(
+@pytest.mark.parametrize("how", ["end_waiting", "close", "discard"])
+def test_waiting_runners_never_use_a_released_card(
         how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
-    asked: list[str] = []
+    requests: list[str] = []
     send = Peer.send
     monkeypatch.setattr(Peer, "send", lambda self, op, **fields: [
-        asked.append(op), send(self, op, **fields)][1])
-    one = made(tmp_path)
+        requests.append(op), send(self, op, **fields)][1])
+    built = make_kernel(tmp_path)
     runners = RunnerPool(PYTHON_LIMITS, ahead=3)
     with device_lock.acquire("gpu-test") as held, context_queue.urgent():
         monkeypatch.setattr(context_queue, "PATIENCE_S", LONG_S)
-        runners.expect(one, 3, asleep=True)
-        runners.settle(held)
-        began = time.monotonic()
-        {"abandon": runners.abandon, "close": runners.close,
-         "forget": lambda: runners.forget(one)}[how]()
+        runners.prestart(built, 3, asleep=True)
+        runners.create_contexts(held)
+        start = time.monotonic()
+        {"end_waiting": runners.end_waiting, "close": runners.close,
+         "discard": lambda: runners.discard(built)}[how]()
     runners.close()
-    assert asked == [] and time.monotonic() - began < LONG_S / 2
+    assert requests == [] and time.monotonic() - start < LONG_S / 2
 
 
 @pytest.mark.parametrize(("call", "processes"), [("pass", 1), ("os._exit(3)", 2)],
                          ids=["one serves all classes", "one that dies is replaced"])
-def test_a_side_is_rehearsed_in_one_process(
+def test_all_classes_of_a_side_are_profiled_in_one_process(
         call: str, processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A context and a profiler cost a process more than the classes that it then sees."""
+    """A context and a profiler cost more than the profiles of all classes."""
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
-    seen = tmp_path / "home-candidate" / "seen"
-    one = made(tmp_path, source=f"""import os
-seen = open({str(seen)!r}, "a", buffering=1)
-print("loaded by", os.getpid(), file=seen)
-def double(*given):
-    print("called by", os.getpid(), file=seen)
+    log_path = tmp_path / "home-candidate" / "log"
+    built = make_kernel(tmp_path, source=f"""import os
+log = open({str(log_path)!r}, "a", buffering=1)
+print("loaded by", os.getpid(), file=log)
+def double(*arguments):
+    print("called by", os.getpid(), file=log)
     {call}
 """)
     with device_lock.acquire("gpu-test") as held, RunnerPool(PYTHON_LIMITS) as runners:
         for name in ("first", "second"):
-            runners.rehearse(one, held, Case(id=name, config_class=name, distribution="normal",
+            runners.profile(built, held, Case(id=name, config_class=name, distribution="normal",
                                              tensors=()))
-        runners.rehearsed()
-        told = [line.rsplit(" ", 1) for line in seen.read_text().splitlines()]
-        assert [words for words, _ in told].count("loaded by") == processes
-        assert [words for words, _ in told].count("called by") >= 2, told
-        assert runners.spans == {}  # nothing is profiled where there is no GPU
+        runners.wait_profiles()
+        lines = [line.rsplit(" ", 1) for line in log_path.read_text().splitlines()]
+        assert [words for words, _ in lines].count("loaded by") == processes
+        assert [words for words, _ in lines].count("called by") >= 2, lines
+        assert runners.profiles == {}  # nothing is profiled where there is no GPU
 
 
-@pytest.mark.parametrize(("one_queue", "given", "wanted"), [
+@pytest.mark.parametrize(("one_queue", "variables", "expected"), [
     (False, {}, None), (True, {}, "1"), (True, {"CUDA_DEVICE_MAX_CONNECTIONS": "4"}, "4")])
-def test_who_has_one_stream_alone_has_one_queue_unless_the_user_says(
-        one_queue: bool, given: dict[str, str], wanted: str | None, tmp_path: Path) -> None:
-    source = f"import os\nassert os.environ.get('CUDA_DEVICE_MAX_CONNECTIONS') == {wanted!r}\n"
-    one = made(tmp_path, source=source + "def double(x, out):\n    pass\n")
-    one = replace(one, place=replace(one.place, env={**one.place.env, **given}))
+def test_single_stream_kernel_has_one_queue_unless_the_user_sets_it(
+        one_queue: bool, variables: dict[str, str], expected: str | None, tmp_path: Path) -> None:
+    source = f"import os\nassert os.environ.get('CUDA_DEVICE_MAX_CONNECTIONS') == {expected!r}\n"
+    built = make_kernel(tmp_path, source=source + "def double(x, out):\n    pass\n")
+    built = replace(built, place=replace(built.place, env={**built.place.env, **variables}))
     with RunnerPool(PYTHON_LIMITS) as runners:
-        runners.one_queue = one_queue
-        runners.start(one).close()
+        runners.starter.one_queue = one_queue
+        runners.start(built).close()

@@ -1,4 +1,4 @@
-"""Both kernels in one process, as where a card takes no second one; here on the CPU."""
+"""Both kernels run in one process, as on a card that accepts no second one; here on the CPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harness.verdict import Verdict
 from tests.support.kernel_case import target, tree
 
 pytestmark = pytest.mark.slow
-OF = target(language="python", args=(
+TARGET = target(language="python", args=(
     Arg(name="x", dtype="float32", shape=("n", "n")),
     Arg(name="out", dtype="float32", shape=("n", "n"), role="output")),
     classes=(ConfigClass(name="one", shape={"n": 96}), ConfigClass(name="two", shape={"n": 64})))
@@ -31,17 +31,17 @@ LATE = KERNEL.replace("from helper import TIMES\n", "").replace(
 
 
 def side(folder: Path, name: str, times: int, source: str = KERNEL) -> str:
-    made = tree(folder / name, source + f"# {name}\n")
-    (Path(made) / "helper.py").write_text(f"TIMES = {times}\n")
-    return made
+    folder_path = tree(folder / name, source + f"# {name}\n")
+    (Path(folder_path) / "helper.py").write_text(f"TIMES = {times}\n")
+    return folder_path
 
 
-def judged(folder: Path, candidate: str, incumbent: str, **settings: object) -> Verdict:
-    given: dict[str, object] = {"scratch": str(folder / "scratch"), "in_process": True,
+def verdict_of(folder: Path, candidate: str, incumbent: str, **settings: object) -> Verdict:
+    defaults: dict[str, object] = {"scratch": str(folder / "scratch"), "in_process": True,
                                 "plan": Plan(looks=(4,), alpha=0.01), "distributions": ("normal",),
                                 "static_audit": False}
-    return evaluate(OF, Trees(candidate=candidate, incumbent=incumbent, reference=incumbent),
-                    inventory.find("cpu"), Settings(**(given | settings)))  # type: ignore[arg-type]
+    return evaluate(TARGET, Trees(candidate=candidate, incumbent=incumbent, reference=incumbent),
+                    inventory.find("cpu"), Settings(**(defaults | settings)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("times", "outcome", "source"), [
@@ -49,49 +49,50 @@ def judged(folder: Path, candidate: str, incumbent: str, **settings: object) -> 
     ids=["faster", "slower", "imported late"])
 def test_each_side_runs_its_own_modules(times: int, outcome: str, source: str,
                                         tmp_path: Path) -> None:
-    verdict = judged(tmp_path, side(tmp_path, "candidate", times, source),
+    verdict = verdict_of(tmp_path, side(tmp_path, "candidate", times, source),
                      side(tmp_path, "incumbent", 30, source))
     assert verdict.valid and verdict.correct, verdict
-    sign = 1 if outcome == "faster" else -1  # three times, whatever else the machine does
+    sign = 1 if outcome == "faster" else -1  # the true ratio is 3, the threshold 1.5
     assert all(sign * (row.log_ratio or 0.0) > 0.4 for row in verdict.rows), verdict
     assert ONE_PROCESS in verdict.notes
-    assert [one for one in verdict.audit if one.severity == "reject"] == []
+    assert [finding for finding in verdict.audit if finding.severity == "reject"] == []
 
 
-def test_a_candidate_that_is_wrong_or_dies_is_judged_as_ever(tmp_path: Path) -> None:
+def test_wrong_or_crashing_candidate_is_judged_as_usual(tmp_path: Path) -> None:
     base = side(tmp_path, "incumbent", 3)
-    wrong = judged(tmp_path, side(tmp_path, "wrong", 3, KERNEL.replace("x, 2", "x, 3")), base)
+    wrong = verdict_of(tmp_path, side(tmp_path, "wrong", 3, KERNEL.replace("x, 2", "x, 3")), base)
     assert wrong.valid and not wrong.correct
-    dead = judged(tmp_path, side(tmp_path, "dead", 3, KERNEL + "import os\nos._exit(3)\n"), base)
+    dying = KERNEL + "import os\nos._exit(3)\n"
+    dead = verdict_of(tmp_path, side(tmp_path, "dead", 3, dying), base)
     assert not dead.valid and "exited with 3" in (dead.rejected_reason or "")
     late = KERNEL.replace("(x, out):\n", "(x, out):\n    global calls\n    calls += 1\n"
                           "    if calls > 60: raise ValueError('enough')\n") + "calls = 0\n"
-    failed = judged(tmp_path, side(tmp_path, "late", 3, late), base)
+    failed = verdict_of(tmp_path, side(tmp_path, "late", 3, late), base)
     assert not failed.valid and "enough" in (failed.rejected_reason or "")
 
 
-def test_one_that_cannot_be_told_to_leave_leaves_all_the_same(tmp_path: Path) -> None:
-    """Its process has died: who comes next begins another one."""
-    peer = Peer("runner", cwd=tmp_path, limits=Limits(wall_s=60.0))
-    bench = SharedProcess(peer)
-    seat = bench.seat("a")
+def test_runner_leaves_a_dead_process(tmp_path: Path) -> None:
+    """The next kernel then starts a new process."""
+    peer = Peer("run.runner", cwd=tmp_path, limits=Limits(wall_s=60.0))
+    shared = SharedProcess(peer)
+    runner = shared.join("a")
     peer.kill()
     with pytest.raises(PeerDied):
-        seat.vacate()
-    assert bench.taken == []
+        runner.vacate()
+    assert shared.runners == []
     peer.close()
 
 
-def test_the_last_to_leave_ends_the_process(tmp_path: Path) -> None:
-    peer = Peer("runner", cwd=tmp_path, limits=Limits(wall_s=60.0))
-    bench = SharedProcess(peer)
-    first, second = bench.seat("a"), bench.seat("b")
-    for seat in (first, second):
-        assert seat.ask("ready", language="python", device="cpu", interpret=False)["torch"]
+def test_process_ends_with_its_last_runner(tmp_path: Path) -> None:
+    peer = Peer("run.runner", cwd=tmp_path, limits=Limits(wall_s=60.0))
+    shared = SharedProcess(peer)
+    first, second = shared.join("a"), shared.join("b")
+    for runner in (first, second):
+        assert runner.ask("ready", language="python", device="cpu", interpret=False)["torch"]
     first.kill()
-    assert first.close().ended == "exit" and bench.taken == [second]
+    assert first.close().ended == "exit" and shared.runners == [second]
     assert second.ask("ready", language="python", device="cpu", interpret=False)["torch"]
     second.close()
-    assert bench.taken == []
+    assert shared.runners == []
     with pytest.raises(PeerDied):
         second.ask("ready", language="python", device="cpu", interpret=False)
