@@ -68,7 +68,8 @@ def evidence(profiles: Mapping[tuple[str, str], CallProfile], names: list[str], 
     """Return each side's kernels by class; profiles of `earlier` sides are of former verdicts."""
     lines = []
     for name in names:
-        sides = [f"{side}{', profiled earlier,' * (side in earlier)} {profiles[side, name].describe()}"
+        sides = [f"{side}{', profiled earlier,' * (side in earlier)} "
+                 f"{profiles[side, name].describe()}"
                  for side in ("candidate", "incumbent") if (side, name) in profiles]
         if sides:
             lines.append(Evidence(kind="kernels", detail=f"{name}: {'; '.join(sides)} (profiler)"))

@@ -198,7 +198,7 @@ def test_the_verdict_names_caches_clocks_and_how_far_it_trusts_times(tmp_path: P
 
 def test_an_incumbent_is_profiled_once_for_many_candidates(tmp_path: Path) -> None:
     of = target(classes=(ConfigClass(name="small", shape={"n": 1 << 20}),))
-    for words in ("; incumbent double_kernel", "; incumbent, seen earlier, double_kernel"):
+    for words in ("; incumbent double_kernel", "; incumbent, profiled earlier, double_kernel"):
         verdict = judge(tmp_path / words[-20:], f"{DOUBLE}# {words}\n", of=of, device=card().id,
                         plan=QUICK, scratch=str(tmp_path / "scratch"))
         assert verdict.valid and verdict.correct, verdict
