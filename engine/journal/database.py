@@ -1,4 +1,4 @@
-"""Opening the journal's file: journal mode, schema version, and faults told in one line."""
+"""Open the journal's file: its journal mode, its schema version, faults in one line."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ NETWORK_FILE_SYSTEMS = frozenset({
     "fuse.rclone", "fuse.s3fs", "fuse.sshfs", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4",
     "ocfs2", "orangefs", "panfs", "pvfs2", "smb3", "smbfs", "virtiofs", "wekafs",
 })
-"""File systems whose shared memory other hosts do not see, which is what WAL rests on."""
+"""File systems whose shared memory other hosts cannot see. WAL mode needs it."""
 
 
 class OwnedConnection:
-    """Hands out its connection only to the thread and process that made it.
+    """Gives its SQLite connection only to the thread and process that made it.
 
-    Sharing one across threads or a fork corrupts transactions silently, so it raises
+    Sharing a connection across threads or a fork corrupts transactions silently, so `get` raises
     AssertionError instead.
     """
 
@@ -49,16 +49,16 @@ class OwnedConnection:
 
 
 def open_for_writing(workspace: Path) -> sqlite3.Connection:
-    """Open the workspace's journal, creating or migrating it first.
+    """Open the workspace's journal; create or migrate it first.
 
-    Raises EnvironmentFault if the workspace cannot be written, InputError on a newer schema.
+    Raises EnvironmentFault if the workspace cannot be written, InputError for a newer schema.
     """
     path = workspace / FILE
     try:
         workspace.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise EnvironmentFault(
-            f"cannot make the workspace: {error.strerror}", where=str(workspace), fix=WRITABLE
+            f"cannot create the workspace: {error.strerror}", where=str(workspace), fix=WRITABLE
         ) from error
     with faults(path):
         connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
@@ -71,7 +71,7 @@ def open_for_writing(workspace: Path) -> sqlite3.Connection:
 
 
 def open_for_reading(workspace: Path) -> sqlite3.Connection | None:
-    """Open the journal read-only, or return None while there is none.
+    """Open the journal read-only; return None if there is none.
 
     An older schema is migrated first, which needs a writable workspace.
     """
@@ -89,7 +89,7 @@ def open_for_reading(workspace: Path) -> sqlite3.Connection | None:
             connection.close()
             open_for_writing(workspace).close()
             return _read_only(path)
-        if version == 0:  # its creator has not committed the tables yet
+        if version == 0:  # its writer has not committed the tables yet
             connection.close()
             return None
     return connection
@@ -109,26 +109,26 @@ def schema_version(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def file_system(path: Path, mounts: str | None = None) -> str:
-    """Return the type of the file system that holds `path`, or "" where it cannot be told."""
+    """Return the type of the file system that holds `path`, "" if it is not known."""
     try:
         table = Path("/proc/self/mounts").read_text() if mounts is None else mounts
     except OSError:
         return ""
-    here = path.resolve()
-    best, kind = -1, ""
+    resolved = path.resolve()
+    depth, kind = -1, ""
     for line in table.splitlines():
         fields = line.split(" ")
         if len(fields) < 3:
             continue
         mount = Path(re.sub(r"\\([0-7]{3})", _character, fields[1]))
-        if (here == mount or mount in here.parents) and len(mount.parts) >= best:
-            best, kind = len(mount.parts), fields[2]
+        if (resolved == mount or mount in resolved.parents) and len(mount.parts) >= depth:
+            depth, kind = len(mount.parts), fields[2]
     return kind
 
 
 @contextmanager
 def faults(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors about `path` into faults that a person can act on."""
+    """Turn SQLite's errors about `path` into faults with a fix."""
     try:
         yield
     except sqlite3.Error as error:
@@ -172,7 +172,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _set_journal_mode(connection: sqlite3.Connection, mode: str) -> None:
-    """Change the mode; SQLite does not wait for others here, so the wait is ours."""
+    """Change the mode, and wait for other connections: SQLite does not wait here by itself."""
     deadline = time.monotonic() + BUSY_S
     while True:
         try:
@@ -209,7 +209,7 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _run(connection: sqlite3.Connection, script: str) -> None:
-    """Run a script inside the open transaction, which `executescript` would commit."""
+    """Run a script inside the open transaction; `executescript` would commit it first."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line
@@ -219,7 +219,7 @@ def _run(connection: sqlite3.Connection, script: str) -> None:
 
 
 def _read_only(path: Path) -> sqlite3.Connection:
-    """Open read-only; where the WAL's side files cannot be made, as a file nobody writes."""
+    """Open read-only, as an immutable file where the WAL's side files cannot be created."""
     try:
         return _connect_read_only(path, "mode=ro")
     except sqlite3.OperationalError:
@@ -229,10 +229,10 @@ def _read_only(path: Path) -> sqlite3.Connection:
 
 
 def identity(path: Path) -> tuple[int, ...]:
-    """Return what changes when a reader of `path` must open it anew.
+    """Return a value that changes when a reader must open `path` again.
 
-    That is the file itself and, where its folder cannot be written and it may have been opened as
-    one that nobody writes, its contents.
+    It changes with the file. In a folder that cannot be written, where the file may be open as an
+    immutable one, it changes with the contents as well.
     """
     try:
         status = os.stat(path)

@@ -1,7 +1,6 @@
-"""Who owns a campaign: one engine at a time, replaced when it is gone.
+"""The lease of a campaign: one engine owns it at a time, and is replaced once it is dead.
 
-The host of a lease is "name boot-id pid-namespace", so that a process id is only ever looked up
-where it means something.
+The host of a lease is "name boot-id pid-namespace": a process id means nothing outside of these.
 """
 
 from __future__ import annotations
@@ -19,13 +18,14 @@ from engine.journal.write import Writer
 from harness.errors import Refused
 
 STALE_S = 60.0
-"""Age of a heartbeat on another host beyond which its engine counts as gone, seconds."""
+"""An engine on another host counts as dead after so many seconds without a heartbeat."""
 
 
 def acquire(writer: Writer, campaign: str) -> Lease:
     """Take the campaign for this process, at once if its owner is dead.
 
-    Of several that try at the same time exactly one gets it; raises Refused while another lives.
+    If several processes try at the same time, exactly one succeeds. Raises Refused while the owner
+    is alive.
     """
     pid = os.getpid()
     with writer.transaction():
@@ -35,37 +35,37 @@ def acquire(writer: Writer, campaign: str) -> Lease:
                 f"campaign {campaign} is run by process {before.pid} on {host_name(before)}",
                 fix="`kopt attach` shows it, `kopt stop` ends it",
             )
-        taken = Lease(campaign=campaign, host=this_host(), pid=pid, started=_started(pid) or 0.0,
+        lease = Lease(campaign=campaign, host=this_host(), pid=pid, started=_started(pid) or 0.0,
                       epoch=(before.epoch if before else 0) + 1, heartbeat=time.time())
-        writer.put_lease(taken)
-    writer.hold(campaign, taken.epoch)
+        writer.put_lease(lease)
+    writer.hold(campaign, lease.epoch)
     if before is not None and before.pid:
         writer.event(campaign, "log", message=(
-            f"taken over from process {before.pid} on {host_name(before)}, which is gone"
+            f"taken over from process {before.pid} on {host_name(before)}, which has ended"
         ))
-    return taken
+    return lease
 
 
 def heartbeat(writer: Writer, lease: Lease) -> Lease:
-    """Say that this engine is alive; raises LeaseLost if another has taken over."""
-    beaten = msgspec.structs.replace(lease, heartbeat=time.time())
+    """Renew the heartbeat; raises LeaseLost if another engine has taken over."""
+    renewed = msgspec.structs.replace(lease, heartbeat=time.time())
     with writer.change(lease.campaign):
-        writer.put_lease(beaten)
-    return beaten
+        writer.put_lease(renewed)
+    return renewed
 
 
 def release(writer: Writer, lease: Lease) -> None:
-    """Give the campaign back; the row stays, since its epoch must never be used twice."""
+    """Release the campaign; the row stays, because its epoch must never be used twice."""
     with writer.change(lease.campaign):
         writer.put_lease(msgspec.structs.replace(lease, pid=0, heartbeat=time.time()))
     writer.hold(lease.campaign, None)
 
 
 def alive(lease: Lease, now: float | None = None) -> bool:
-    """Tell whether the lease's engine still runs.
+    """Return whether the lease's engine still runs.
 
-    On this host that is known; of another host only the heartbeat tells, so there it takes
-    STALE_S seconds to notice.
+    On this host the process is looked up. On another host only the heartbeat shows it, so a death
+    goes unnoticed for STALE_S seconds.
     """
     if lease.pid == 0:
         return False
@@ -81,7 +81,7 @@ def host_name(lease: Lease) -> str:
 
 @functools.cache
 def this_host() -> str:
-    """Return the name of this host and of the boot and process namespace we live in."""
+    """Return the name of this host, with its boot id and this process's pid namespace."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = os.readlink("/proc/self/ns/pid")
@@ -92,7 +92,7 @@ def this_host() -> str:
 
 
 def _started(pid: int) -> float | None:
-    """Return when a process started, seconds since boot; None if it is gone or a zombie."""
+    """Return when a process started, seconds since boot; None if it has ended or is a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
@@ -104,7 +104,7 @@ def _started(pid: int) -> float | None:
 
 
 def _exists(pid: int) -> float | None:
-    """Tell only that a process exists, on systems without /proc."""
+    """Return 0.0 if a process exists, else None, on systems without /proc."""
     try:
         os.kill(pid, 0)
     except PermissionError:

@@ -1,4 +1,4 @@
-"""Reading the journal: what the dashboard, the command line and the reports are made from."""
+"""Read the journal, for the dashboard, the command line and the reports."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from harness.errors import InputError
 class Reader:
     """A read-only view of a workspace's journal, for the one thread that made it.
 
-    A workspace without a journal reads as empty until one appears. Raises InputError if a newer
-    kopt wrote the journal, EnvironmentFault if it cannot be read.
+    A workspace without a journal is empty until there is one. Raises InputError if a newer kopt
+    wrote the journal, EnvironmentFault if it cannot be read.
     """
 
     def __init__(self, workspace: Path) -> None:
@@ -43,9 +43,9 @@ class Reader:
         self._open()
 
     def data_version(self) -> int:
-        """Return a number that changes whenever another connection has committed something.
+        """Return a number that changes with every commit of another connection; 0 without journal.
 
-        It costs some ten microseconds; 0 means that there is no journal yet.
+        A call takes about ten microseconds.
         """
         connection = self._open()
         if connection is None:
@@ -62,40 +62,40 @@ class Reader:
         return self._one(Campaign, "WHERE id = ?", campaign)
 
     def lease(self, campaign: str) -> Lease | None:
-        """Return the lease of the engine that owns the campaign, or last did not give it back."""
+        """Return the lease of the campaign's owner, or of an engine that ended without release."""
         return self._one(Lease, "WHERE campaign = ? AND pid > 0", campaign)
 
     def rounds(self, campaign: str) -> list[Round]:
         return self._all(Round, "WHERE campaign = ? ORDER BY n", campaign)
 
     def slots(self, campaign: str, round: int) -> list[Slot]:
-        """Return the round's slots in the order in which they were planned."""
+        """Return the round's slots in the order of its plan."""
         return self._all(Slot, "WHERE campaign = ? AND round = ? ORDER BY rowid", campaign, round)
 
     def candidates(self, campaign: str, *, states: Collection[str] = ()) -> list[Candidate]:
-        """Return the campaign's candidates, oldest first; `states` keeps only those in one."""
+        """Return the campaign's candidates, oldest first; `states` filters by state."""
         marks = ", ".join("?" * len(states))
-        wanted = f"AND state IN ({marks})" if states else ""
+        states_only = f"AND state IN ({marks})" if states else ""
         order = "ORDER BY created_at, rowid"
-        return self._all(Candidate, f"WHERE campaign = ? {wanted} {order}", campaign, *states)
+        return self._all(Candidate, f"WHERE campaign = ? {states_only} {order}", campaign, *states)
 
     def candidate(self, id_prefix: str, campaign: str | None = None) -> Candidate:
-        """Return the one candidate whose id starts so; raises InputError if none or several do."""
-        where, named = "WHERE substr(id, 1, ?) = ?", (len(id_prefix), id_prefix)
+        """Return the candidate whose id starts so; raises InputError for none or several."""
+        where, parameters = "WHERE substr(id, 1, ?) = ?", (len(id_prefix), id_prefix)
         if campaign is None:
-            found = self._all(Candidate, where, *named)
+            found = self._all(Candidate, where, *parameters)
         else:
-            found = self._all(Candidate, f"{where} AND campaign = ?", *named, campaign)
+            found = self._all(Candidate, f"{where} AND campaign = ?", *parameters, campaign)
         exact = [candidate for candidate in found if candidate.id == id_prefix]
-        choice = exact or found
-        if not id_prefix or not choice:
+        matches = exact or found
+        if not id_prefix or not matches:
             raise InputError(f"no candidate {id_prefix!r}", where=campaign or str(self.path),
                              fix="`kopt show` lists them")
-        if len(choice) > 1:
-            listed = ", ".join(f"{c.id} ({c.campaign})" for c in choice[:4])
+        if len(matches) > 1:
+            listed = ", ".join(f"{c.id} ({c.campaign})" for c in matches[:4])
             raise InputError(f"candidate {id_prefix!r} is ambiguous: {listed}",
-                             fix="give more of its id, or its campaign")
-        return choice[0]
+                             fix="give a longer part of its id, or its campaign")
+        return matches[0]
 
     def task(self, campaign: str, candidate: str) -> Task | None:
         """Return the task that a candidate came from, None if it did not come from a worker."""
@@ -108,15 +108,16 @@ class Reader:
 
     def verdicts(self, campaign: str, *, candidate: str = "",
                  limit: int | None = None) -> list[VerdictRow]:
-        """Return verdicts, newest first; `candidate` keeps only those on one."""
-        wanted = "AND candidate = ?" if candidate else ""
-        named: tuple[str, ...] = (campaign, candidate) if candidate else (campaign,)
-        return self._all(VerdictRow, f"WHERE campaign = ? {wanted} ORDER BY id DESC LIMIT ?",
-                         *named, _limit(limit))
+        """Return verdicts, newest first; `candidate` filters by candidate."""
+        candidate_only = "AND candidate = ?" if candidate else ""
+        parameters = (campaign, candidate) if candidate else (campaign,)
+        order = "ORDER BY id DESC LIMIT ?"
+        return self._all(VerdictRow, f"WHERE campaign = ? {candidate_only} {order}",
+                         *parameters, _limit(limit))
 
     def verdict(self, campaign: str, candidate: str, *, purpose: str, incumbent_tree: str,
                 harness_version: str) -> VerdictRow | None:
-        """Return the recorded verdict that would be repeated, so that it is not."""
+        """Return a recorded verdict, so that it is not measured again; None if there is none."""
         return self._one(
             VerdictRow,
             "WHERE campaign = ? AND candidate = ? AND purpose = ? AND incumbent_tree = ?"
@@ -130,7 +131,7 @@ class Reader:
                          campaign, _limit(limit))
 
     def bottlenecks(self, campaign: str, round: int | None = None) -> list[Bottleneck]:
-        """Return a round's bottlenecks by rank, by default those of the newest that has some."""
+        """Return a round's bottlenecks by rank, by default those of the newest round with some."""
         newest = "(SELECT max(round) FROM bottlenecks WHERE campaign = ?)"
         of_round = newest if round is None else "?"
         return self._all(Bottleneck, f"WHERE campaign = ? AND round = {of_round} ORDER BY rank",
@@ -139,28 +140,28 @@ class Reader:
     def events(self, *, campaign: str | None = None, after: int = 0,
                limit: int = 200) -> list[Event]:
         """Return the events that follow sequence number `after`, oldest first."""
-        wanted, named = _of(campaign)
-        return self._all(Event, f"WHERE seq > ? {wanted} ORDER BY seq LIMIT ?",
-                         after, *named, limit)
+        campaign_only, parameters = _of(campaign)
+        return self._all(Event, f"WHERE seq > ? {campaign_only} ORDER BY seq LIMIT ?",
+                         after, *parameters, limit)
 
     def last_events(self, campaign: str | None = None, limit: int = 200) -> list[Event]:
         """Return the newest events, oldest first."""
-        wanted, named = _of(campaign)
-        newest = self._all(Event, f"WHERE seq > 0 {wanted} ORDER BY seq DESC LIMIT ?",
-                           *named, limit)
+        campaign_only, parameters = _of(campaign)
+        newest = self._all(Event, f"WHERE seq > 0 {campaign_only} ORDER BY seq DESC LIMIT ?",
+                           *parameters, limit)
         return newest[::-1]
 
     def events_of(self, campaign: str, kind: str) -> list[Event]:
-        """Return all of a campaign's events of one kind, oldest first: for kinds that are rare."""
+        """Return all of a campaign's events of one kind, oldest first; for rare kinds only."""
         return self._all(Event, "WHERE campaign = ? AND kind = ? ORDER BY seq", campaign, kind)
 
     def controls(self, campaign: str, *, open_only: bool = False) -> list[Control]:
-        """Return what people asked of the campaign, oldest first."""
-        wanted = "AND applied_at IS NULL" if open_only else ""
-        return self._all(Control, f"WHERE campaign = ? {wanted} ORDER BY id", campaign)
+        """Return people's requests to the campaign, oldest first."""
+        not_applied = "AND applied_at IS NULL" if open_only else ""
+        return self._all(Control, f"WHERE campaign = ? {not_applied} ORDER BY id", campaign)
 
     def waiting_counts(self) -> dict[str, int]:
-        """Return how many candidates wait for approval, by campaign that has any."""
+        """Return how many candidates wait for approval, by campaign; only campaigns with some."""
         connection = self._open()
         if connection is None:
             return {}
@@ -188,7 +189,7 @@ class Reader:
         return found[0] if found else None
 
     def _open(self) -> sqlite3.Connection | None:
-        """Return the connection, opened anew if the file appeared, went or was replaced."""
+        """Return the connection, opened again if the file appeared, vanished or was replaced."""
         identity = database.identity(self.path)
         if self._connection is not None and identity == self._identity:
             return self._connection.get()

@@ -1,6 +1,6 @@
-"""What the journal holds, row by row, as frozen records.
+"""The rows of the journal's tables, as frozen records.
 
-Times are seconds since the epoch; texts that come from workers are data, never markup.
+Times are seconds since the epoch. Texts from workers are data, never markup.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def with_doubt(reason: str, doubt: str) -> str:
 
 
 class Campaign(msgspec.Struct, frozen=True, kw_only=True):
-    """One campaign and its headline, which is best against baseline, measured, never a product."""
+    """One campaign, with its headline: the best measured against the baseline."""
 
     id: str
     path: str
@@ -61,23 +61,23 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     campaign: str
     n: int
     scope: str
-    """What all its slots were planned to be about: one config class, else GLOBAL."""
+    """The config class that all its slots were planned for, else GLOBAL."""
     incumbent: str
     started_at: float
     ended_at: float | None = None
     outcome: RoundOutcome | None = None
     summary: str = ""
     best_speedup: float | None = None
-    """Best of the campaign so far against baseline, as it stood when the round ended."""
+    """The campaign's best against the baseline when the round ended."""
     spent_s: float = 0.0
-    """Time that engines were at it, also those that were killed over it; pauses do not count."""
+    """Seconds of all engines that worked on it, without pauses."""
     trials: int = 0
     cost: float = 0.0
-    """Declared cost of the attempts that it began, in the manifest's own unit."""
+    """Declared cost of the attempts that it started, in the manifest's unit."""
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot of the current round; `stage` and `detail` are overwritten as work goes on."""
+    """A slot of a round; progress overwrites `stage`, `detail` and `progress`."""
 
     campaign: str
     round: int
@@ -94,7 +94,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float | None = None
     updated_at: float = 0.0
     scope: str = ""
-    """The config classes that its work is about, or GLOBAL; "" where an older kopt did not say."""
+    """The config classes that its work is about, or GLOBAL; "" if an older kopt recorded none."""
     option: str = ""
     """What its backend uses: a template's name, a patch's path, a command's name."""
     knobs: tuple[str, ...] = ()
@@ -108,7 +108,7 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A captured patch. `id` is a hash of base tree and patch; the patch is a file by its hash."""
+    """A captured patch. `id` is a hash of base tree and patch; the patch is a stored file."""
 
     campaign: str
     id: str
@@ -219,7 +219,7 @@ class DecisionRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
-    """One limit of the incumbent: where it is, what limits it, and what could be tried."""
+    """One limit of the incumbent: where it is, what limits it, and advice for relieving it."""
 
     campaign: str
     round: int
@@ -235,7 +235,7 @@ class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the append-only log. `payload` is a small JSON object, `ref` what it is about."""
+    """One entry of the append-only log. `payload` is a small JSON object, `ref` its subject."""
 
     seq: int
     campaign: str
@@ -246,7 +246,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Control(msgspec.Struct, frozen=True, kw_only=True):
-    """A person's request to a campaign's engine and, once applied, what came of it."""
+    """A person's request to a campaign's engine and, once applied, its outcome."""
 
     id: int
     campaign: str

@@ -1,4 +1,4 @@
-"""Which rewrite goes where: by op class, word by word, and by what is installed for the device."""
+"""Choose the rewrite backends for an op, by its class and by what is installed for the device."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PROGRAMS = {"ck": "hipcc", "asm": "hipcc", "cuda": "nvcc", "c": "cc"}
 
 
 class RewriteRoute(msgspec.Struct, frozen=True, kw_only=True):
-    """Rewrites in the order to try them; `missing` are those not installed here."""
+    """Rewrite backends in the order to try them; `missing` ones are not installed."""
 
     op_class: OpClass
     backends: tuple[str, ...]
@@ -40,7 +40,8 @@ class RewriteRoute(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def op_class(op: str) -> OpClass:
-    """Return an op's class by its words; `linear_attn` is no attention, `grouped_gemm` is MoE."""
+    """Return the class of an op from its words: `linear_attn` is linear attention, not attention.
+    """
     words = [w for w in re.split(r"[^a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", op).lower()) if w]
     text = " ".join(words)
     for name, single, phrases in _CLASSES:
@@ -50,19 +51,19 @@ def op_class(op: str) -> OpClass:
 
 
 def route(op: str, device: DeviceKind, language: Language) -> RewriteRoute:
-    """Return where a rewrite of this op should go on this kind of device."""
+    """Return the rewrite backends for an op on a kind of device."""
     kind = op_class(op)
     if device == "cpu":
-        wanted: tuple[str, ...] = ("c",) if language == "c" else ("triton",)
+        backends: tuple[str, ...] = ("c",) if language == "c" else ("triton",)
     else:
-        wanted = _AMD[kind] if device == "amd" else _NVIDIA
-    here = tuple(name for name in wanted if installed(name))
-    return RewriteRoute(op_class=kind, backends=here,
-                 missing=tuple(name for name in wanted if name not in here))
+        backends = _AMD[kind] if device == "amd" else _NVIDIA
+    available = tuple(name for name in backends if installed(name))
+    return RewriteRoute(op_class=kind, backends=available,
+                        missing=tuple(name for name in backends if name not in available))
 
 
 def installed(backend: str) -> bool:
-    """Tell whether a rewrite's language can be built here."""
+    """Return whether kernels in a backend's language can be built on this machine."""
     if backend in _MODULES:
         return importlib.util.find_spec(_MODULES[backend]) is not None
     return shutil.which(_PROGRAMS[backend]) is not None

@@ -1,7 +1,7 @@
-"""Tips: what campaigns have learned on the same hardware, op and backend, in one file for each.
+"""Tips: lessons of campaigns on the same hardware, op and backend, in one file for each.
 
-historical_experience/<gpu>/<op>/<backend>/tips.md lies in the workspace. It is read before the
-baseline, and a lesson is appended after the round that brought it; people may write there too.
+The file is historical_experience/<gpu>/<op>/<backend>/tips.md in the workspace. It is read before
+the baseline, and a lesson is appended after the round that it comes from. People may write there.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from harness.formats.text import plain
 
 FOLDER, FILE = "historical_experience", "tips.md"
 MOST, BRIEF = 30, 3000
-"""Lessons that a campaign starts with, the newest; characters of them that an agent is told."""
+"""Newest lessons that a campaign starts with; characters of them in an agent's prompt."""
 READ_BYTES = 1 << 18
 LOCK_S = 5.0
 HEAD = """# {op} in {backend} on {gpu}: what campaigns have learned
 
-<!-- One line is one lesson, the newest last. kopt reads them before a baseline; add your own. -->
+<!-- One lesson a line, the newest last. kopt reads them before a baseline; add your own. -->
 
 """
 _MARK = re.compile(r"(?<!\\)<!-- kopt:([0-9a-f]{12}) -->$", re.MULTILINE)
@@ -41,31 +41,31 @@ _COMMENT = re.compile(r"(?<!\\)<!--.*?-->", re.DOTALL)
 
 
 def path(workspace: Path, manifest: Manifest) -> Path:
-    """Return where the tips for a manifest's hardware, op and backend lie."""
+    """Return the path of the tips for a manifest's hardware, op and backend."""
     words = (manifest.target_gpu, manifest.target_op, manifest.target_backend.lower())
     return workspace.joinpath(FOLDER, *map(_folder, words), FILE)
 
 
 def read(file: Path) -> tuple[tuple[str, ...], int]:
-    """Return the newest lessons of a file, and how many older ones were left out.
+    """Return the newest MOST lessons of a file, and the number of older ones.
 
-    There are none where there is no file. Raises OSError for one that cannot be read.
+    A missing file has none. Raises OSError if the file cannot be read.
     """
     try:
-        with file.open("rb") as opened:
-            size = os.fstat(opened.fileno()).st_size
-            opened.seek(max(0, size - READ_BYTES))
-            text = opened.read(READ_BYTES).decode(errors="replace")
+        with file.open("rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            stream.seek(max(0, size - READ_BYTES))
+            text = stream.read(READ_BYTES).decode(errors="replace")
     except FileNotFoundError:
         return (), 0
-    found = list(_lessons(text))
-    return tuple(found[-MOST:]), max(0, len(found) - MOST)
+    texts = list(_lessons(text))
+    return tuple(texts[-MOST:]), max(0, len(texts) - MOST)
 
 
 def append(file: Path, found: Sequence[Lesson], manifest: Manifest) -> list[Lesson]:
-    """Append the lessons that the file has not yet; returns them. Several may do so at once.
+    """Append the lessons that the file lacks and return them; several processes may do so at once.
 
-    Raises OSError where it cannot be written, or another held it for seconds.
+    Raises OSError if the file cannot be written, or is locked for LOCK_S seconds.
     """
     if not found:
         return []
@@ -83,7 +83,7 @@ def append(file: Path, found: Sequence[Lesson], manifest: Manifest) -> list[Less
             op=line(manifest.target_op), backend=line(manifest.target_backend),
             gpu=line(manifest.target_gpu))
         torn = "\n" if size and not before.endswith(b"\n") else ""
-        data = (head + torn + "".join(map(_told, new))).encode(errors="replace")
+        data = (head + torn + "".join(map(_markdown, new))).encode(errors="replace")
         if os.write(fd, data) < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))
         return new
@@ -92,43 +92,45 @@ def append(file: Path, found: Sequence[Lesson], manifest: Manifest) -> list[Less
 
 
 def read_before_baseline(context: EngineContext) -> None:
-    """Read what is known and record it, once in a campaign's life, before it measures anything."""
+    """Read the tips and record them, once in a campaign's life, before its first measurement."""
     setup = context.setup
     if context.reader.events_of(setup.id, "tips.read"):
         return
     file = path(setup.workspace, setup.manifest)
     try:
-        found, left_out = read(file)
+        texts, left_out = read(file)
     except OSError as error:
         _warn(context, f"the tips were not read: {error.strerror or error}")
         return
-    told = TipsRead(path=_name(setup, file), lessons=found, left_out=left_out)
-    context.writer.event(setup.id, "tips.read", setup.id, **msgspec.to_builtins(told))
+    tips = TipsRead(path=_name(setup, file), lessons=texts, left_out=left_out)
+    context.writer.event(setup.id, "tips.read", setup.id, **msgspec.to_builtins(tips))
 
 
 def known(reader: Reader, campaign: str) -> tuple[str, ...]:
-    """Return the lessons that a campaign began with, as its journal has them."""
-    told = reader.events_of(campaign, "tips.read")
-    return msgspec.json.decode(told[0].payload, type=TipsRead).lessons if told else ()
+    """Return the lessons that a campaign started with, from its journal."""
+    events = reader.events_of(campaign, "tips.read")
+    return msgspec.json.decode(events[0].payload, type=TipsRead).lessons if events else ()
 
 
-def brief(found: Sequence[str]) -> str:
-    """Return what an agent is told of earlier campaigns, as Markdown; "" if there is nothing."""
+def brief(lessons: Sequence[str]) -> str:
+    """Return the newest lessons for an agent's prompt, as Markdown; "" if there are none."""
     kept: list[str] = []
-    for lesson in reversed(found):
+    for lesson in reversed(lessons):
         if sum(map(len, kept)) + len(lesson) > BRIEF:
             break
         kept.append(lesson)
     if not kept:
         return ""
     return "\n".join(["## What earlier campaigns learned on this hardware", "",
-                      "Measure before you believe it; the words are their authors':",
+                      "Measure before you rely on them. These are their authors' words:",
                       *(f"- {line(lesson)}" for lesson in reversed(kept)), ""])
 
 
 def learn(context: EngineContext) -> None:
-    """Append what the campaign has taught so far; what the file has already stays as it is, and so
-    a gain waits for its final acceptance, or that of a commit on top of it.
+    """Append the campaign's new lessons to the file.
+
+    Written lessons are never changed, so a gain is only written after its final acceptance, or
+    that of a commit on top of it.
     """
     setup = context.setup
     file = path(setup.workspace, setup.manifest)
@@ -148,21 +150,21 @@ def _lessons(text: str) -> Iterator[str]:
     """Yield the lessons of a file: its list items and paragraphs, without headings."""
     current: list[str] = []
     for raw in [*_COMMENT.sub("", text).splitlines(), ""]:
-        said = raw.strip()
+        stripped = raw.strip()
         starts = raw.startswith(("- ", "* ", "#"))
-        if current and (starts or not said):
+        if current and (starts or not stripped):
             yield " ".join(plain(unescaped(" ".join(current)), lessons.LONGEST + 20).split())
             current = []
-        if said and not raw.startswith("#"):
-            current.append(said.removeprefix("- ").removeprefix("* ") if starts else said)
+        if stripped and not raw.startswith("#"):
+            current.append(stripped.removeprefix("- ").removeprefix("* ") if starts else stripped)
 
 
-def _told(lesson: Lesson) -> str:
+def _markdown(lesson: Lesson) -> str:
     return f"- {stamp(lesson.at)}: {line(lesson.text)} <!-- kopt:{lesson.key} -->\n"
 
 
 def _folder(word: str) -> str:
-    """Return a word as a folder's name, whatever a manifest says."""
+    """Return a word of the manifest as a safe folder name."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", word).strip(".-") or "any"
 
 
@@ -186,7 +188,7 @@ def _lock(fd: int, file: Path) -> None:
             return
         except BlockingIOError:
             if time.monotonic() > until:
-                raise OSError(errno.EAGAIN, "another holds it", str(file)) from None
+                raise OSError(errno.EAGAIN, "locked by another process", str(file)) from None
             time.sleep(0.01)
 
 

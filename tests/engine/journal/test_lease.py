@@ -1,4 +1,4 @@
-"""Leases: one engine per campaign, a dead one replaced at once, two that race never both win."""
+"""A campaign's lease has one owner; a dead owner is replaced at once, by exactly one engine."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ writer = Writer(Path(sys.argv[1]))
 print("ready", flush=True)
 sys.stdin.readline()
 try:
-    held = lease.acquire(writer, "rms")
+    owned = lease.acquire(writer, "rms")
 except Refused as refusal:
     print("refused", refusal, flush=True)
 else:
     writer.event("rms", "log", message="mine")
-    print("owner", held.epoch, flush=True)
+    print("owner", owned.epoch, flush=True)
 sys.stdin.readline()
 """
 
@@ -57,7 +57,7 @@ def engines(workspace: Path, count: int) -> Iterator[list[subprocess.Popen[str]]
                for _ in range(count)]
     try:
         for process in started:
-            assert said(process) == "ready"
+            assert answer_of(process) == "ready"
         yield started
     finally:
         for process in started:
@@ -65,7 +65,7 @@ def engines(workspace: Path, count: int) -> Iterator[list[subprocess.Popen[str]]
             process.communicate()
 
 
-def said(process: subprocess.Popen[str]) -> str:
+def answer_of(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
@@ -76,46 +76,46 @@ def go(process: subprocess.Popen[str]) -> None:
     process.stdin.flush()
 
 
-def test_a_lease_is_taken_beaten_and_given_back(writer: Writer, tmp_path: Path) -> None:
-    held = lease.acquire(writer, "rms")
+def test_lease_is_acquired_renewed_and_released(writer: Writer, tmp_path: Path) -> None:
+    owned = lease.acquire(writer, "rms")
     reader = Reader(tmp_path)
-    assert reader.lease("rms") == held
-    assert (held.epoch, held.pid) == (1, os.getpid())
-    assert lease.alive(held)
-    beaten = lease.heartbeat(writer, held)
-    assert beaten.heartbeat > held.heartbeat
+    assert reader.lease("rms") == owned
+    assert (owned.epoch, owned.pid) == (1, os.getpid())
+    assert lease.alive(owned)
+    renewed = lease.heartbeat(writer, owned)
+    assert renewed.heartbeat > owned.heartbeat
     writer.event("rms", "log")
-    lease.release(writer, beaten)
+    lease.release(writer, renewed)
     assert reader.lease("rms") is None
     with pytest.raises(LeaseLost):
         writer.event("rms", "log")
     assert lease.acquire(writer, "rms").epoch == 2
 
 
-def test_a_living_owner_is_not_replaced(writer: Writer, tmp_path: Path) -> None:
+def test_living_owner_is_not_replaced(writer: Writer, tmp_path: Path) -> None:
     with engines(tmp_path, 1) as (owner,):
         go(owner)
-        assert said(owner) == "owner 1"
+        assert answer_of(owner) == "owner 1"
         with pytest.raises(Refused, match=f"process {owner.pid}") as refusal:
             lease.acquire(writer, "rms")
         assert "\n" not in str(refusal.value)
 
 
-def test_a_killed_owner_is_replaced_at_once_even_as_a_zombie(
+def test_killed_owner_is_replaced_at_once_even_as_a_zombie(
     writer: Writer, tmp_path: Path
 ) -> None:
     with engines(tmp_path, 1) as (owner,):
         go(owner)
-        assert said(owner) == "owner 1"
+        assert answer_of(owner) == "owner 1"
         owner.send_signal(signal.SIGKILL)
-        os.waitid(os.P_PID, owner.pid, os.WEXITED | os.WNOWAIT)  # dead, and not reaped
+        os.waitid(os.P_PID, owner.pid, os.WEXITED | os.WNOWAIT)  # dead and not reaped
         assert lease.acquire(writer, "rms").epoch == 2
     last = Reader(tmp_path).last_events("rms")[-1]
     assert last.kind == "log"
     assert b"taken over" in last.payload
 
 
-def test_of_many_takeovers_exactly_one_wins(writer: Writer, tmp_path: Path) -> None:
+def test_exactly_one_of_many_takeovers_succeeds(writer: Writer, tmp_path: Path) -> None:
     lease.acquire(writer, "rms")
     dead = subprocess.Popen(["true"])
     dead.wait()
@@ -124,7 +124,7 @@ def test_of_many_takeovers_exactly_one_wins(writer: Writer, tmp_path: Path) -> N
     with engines(tmp_path, 4) as racing:
         for process in racing:
             go(process)
-        answers = [said(process) for process in racing]
+        answers = [answer_of(process) for process in racing]
         assert sorted(answer.split()[0] for answer in answers) == ["owner"] + ["refused"] * 3
         assert "owner 8" in answers
     mine = [e for e in Reader(tmp_path).last_events("rms") if e.payload == b'{"message":"mine"}']
@@ -133,43 +133,44 @@ def test_of_many_takeovers_exactly_one_wins(writer: Writer, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("change", "lives"), [
     ({}, True),
-    ({"started": 12.5}, False),  # the process id was used again
-    ({"pid": 0}, False),  # given back
-    ({"heartbeat": 0.0}, True),  # busy, but its process is there
+    ({"started": 12.5}, False),  # the process id was reused
+    ({"pid": 0}, False),  # released
+    ({"heartbeat": 0.0}, True),  # busy, but its process exists
     ({"host": "elsewhere b n"}, True),
     ({"host": "elsewhere b n", "heartbeat": 0.0}, False),
     ({"host": "elsewhere b n", "pid": 1}, True),
 ])
-def test_who_counts_as_alive(writer: Writer, change: dict[str, object], lives: bool) -> None:
-    held = lease.acquire(writer, "rms")
-    assert lease.alive(msgspec.structs.replace(held, **change)) is lives
+def test_owner_counts_as_alive(writer: Writer, change: dict[str, object], lives: bool) -> None:
+    owned = lease.acquire(writer, "rms")
+    assert lease.alive(msgspec.structs.replace(owned, **change)) is lives
 
 
-def test_a_silent_owner_elsewhere_loses_and_notices(writer: Writer, tmp_path: Path) -> None:
-    held = lease.acquire(writer, "rms")
+def test_owner_without_heartbeat_on_another_host_is_replaced(
+        writer: Writer, tmp_path: Path) -> None:
+    owned = lease.acquire(writer, "rms")
     writer.put_lease(msgspec.structs.replace(
-        held, host="elsewhere b n", heartbeat=time.time() - lease.STALE_S + 5))
+        owned, host="elsewhere b n", heartbeat=time.time() - lease.STALE_S + 5))
     other = Writer(tmp_path)
     with pytest.raises(Refused, match="on elsewhere"):
         lease.acquire(other, "rms")
     writer.put_lease(msgspec.structs.replace(
-        held, host="elsewhere b n", heartbeat=time.time() - lease.STALE_S - 5))
+        owned, host="elsewhere b n", heartbeat=time.time() - lease.STALE_S - 5))
     assert lease.acquire(other, "rms").epoch == 2
-    for attempt in (lambda: lease.heartbeat(writer, held), lambda: writer.event("rms", "log"),
-                    lambda: lease.release(writer, held)):
+    for attempt in (lambda: lease.heartbeat(writer, owned), lambda: writer.event("rms", "log"),
+                    lambda: lease.release(writer, owned)):
         with pytest.raises(LeaseLost):
             attempt()
     other.event("rms", "log")
 
 
-def test_a_host_is_named_by_boot_and_namespace() -> None:
+def test_host_is_named_by_boot_and_namespace() -> None:
     name, boot, namespace = lease.this_host().split(" ")
     assert name
     assert boot == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert namespace == os.readlink("/proc/self/ns/pid")
 
 
-def test_the_start_time_of_a_process_with_an_odd_name(tmp_path: Path) -> None:
+def test_start_time_of_a_process_with_an_odd_name(tmp_path: Path) -> None:
     odd = tmp_path / "a ) R 1 ("
     odd.symlink_to("/bin/sleep")
     process = subprocess.Popen([str(odd), "30"])

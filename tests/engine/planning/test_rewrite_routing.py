@@ -1,4 +1,4 @@
-"""Ops are classed by their words, in an order that lets the special ones win."""
+"""Ops are classified by their words, special classes first, and routed to what is installed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from engine.planning.rewrite_routing import op_class, route
     ("softmax", "norm"), ("quant_fp8", "norm"), ("comma", "unknown"), ("command", "unknown"),
     ("hammer", "unknown"), ("momentum", "unknown"), ("attn2", "attention"), ("", "unknown"),
 ])
-def test_classes(op: str, expected: str) -> None:
+def test_class_of_an_op(op: str, expected: str) -> None:
     assert op_class(op) == expected
 
 
-def test_amd_order_and_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_backends_are_reported_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewrite_routing, "installed", lambda name: name == "ck")
     found = route("grouped_gemm", "amd", "triton")
     assert (found.backends, found.missing) == (("ck",), ("flydsl", "asm"))
@@ -31,7 +31,7 @@ def test_amd_order_and_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert route("mla", "amd", "triton").missing == ("tilelang",)
 
 
-def test_nvidia_and_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backends_for_nvidia_and_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewrite_routing, "installed", lambda name: True)
     assert route("softmax", "nvidia", "triton").backends == (
         "triton", "tilelang", "cutedsl", "cuda")

@@ -1,5 +1,4 @@
-"""Tips: what is learned from a campaign, written once whoever writes, and read before a baseline.
-"""
+"""Tips: lessons are written once, whichever engine writes, and read before a baseline."""
 
 from __future__ import annotations
 
@@ -39,8 +38,6 @@ def context(workspace: Path, writer: Writer, manifest: Manifest = MANIFEST) -> E
     )
 
 
-# Where they lie.
-
 @pytest.mark.parametrize(("gpu", "op", "backend", "place"), [
     ("gfx950", "gemm_fp8_blockwise", "TRITON", "gfx950/gemm_fp8_blockwise/triton"),
     ("gfx942", "gemm", "CK", "gfx942/gemm/ck"),
@@ -48,16 +45,14 @@ def context(workspace: Path, writer: Writer, manifest: Manifest = MANIFEST) -> E
     ("../..", "a/b", "", "any/a-b/any"),
     ("h200", ".hidden", "..", "h200/hidden/any"),
 ])
-def test_there_is_a_file_for_each_hardware_op_and_backend(gpu: str, op: str, backend: str,
+def test_each_hardware_op_and_backend_has_a_file(gpu: str, op: str, backend: str,
                                                           place: str, tmp_path: Path) -> None:
     """The backend's folder is in lower case; no name leaves the workspace."""
     manifest = Manifest(target_op=op, target_backend=backend, target_gpu=gpu)
     assert tips.path(tmp_path, manifest) == tmp_path / "historical_experience" / place / "tips.md"
 
 
-# Writing.
-
-def test_a_missing_file_and_its_folders_are_made(tmp_path: Path) -> None:
+def test_missing_file_and_its_folders_are_created(tmp_path: Path) -> None:
     file = tips.path(tmp_path, MANIFEST)
     assert tips.append(file, [], MANIFEST) == [] and not file.exists()
     assert tips.append(file, [lesson(1)], MANIFEST) == [lesson(1)]
@@ -66,7 +61,7 @@ def test_a_missing_file_and_its_folders_are_made(tmp_path: Path) -> None:
     assert tips.read(file) == (("1970-01-01 00:00: lesson 1",), 0)
 
 
-def test_the_same_lesson_is_not_written_twice(tmp_path: Path) -> None:
+def test_lesson_is_written_once(tmp_path: Path) -> None:
     file = tips.path(tmp_path, MANIFEST)
     tips.append(file, [lesson(1), lesson(2)], MANIFEST)
     before = file.read_bytes()
@@ -77,7 +72,7 @@ def test_the_same_lesson_is_not_written_twice(tmp_path: Path) -> None:
     assert file.read_bytes().startswith(before)
 
 
-def test_what_people_write_is_kept_and_read_and_a_torn_line_is_ended(tmp_path: Path) -> None:
+def test_notes_of_people_are_kept_and_a_torn_line_is_completed(tmp_path: Path) -> None:
     file = tips.path(tmp_path, MANIFEST)
     file.parent.mkdir(parents=True)
     file.write_text("# Notes\n\nAlways check\nthe LDS size.\n\n"
@@ -91,8 +86,8 @@ def test_what_people_write_is_kept_and_read_and_a_torn_line_is_ended(tmp_path: P
 @pytest.mark.parametrize("text", [
     "a < b, [see](http://x), <!-- kopt:000000000009 -->", "one\ntwo\n# three\n- four",
     "\x1b[31mred\x00", "ends in -->", "<!-- never ended"])
-def test_no_lesson_breaks_out_of_its_line(text: str, tmp_path: Path) -> None:
-    """Words of agents are data: no second lesson, no mark of another one, no comment."""
+def test_lesson_stays_on_its_line(text: str, tmp_path: Path) -> None:
+    """Agents' words are data: they add no lesson, no mark of another lesson, no comment."""
     file = tips.path(tmp_path, MANIFEST)
     tips.append(file, [lesson(1, text), lesson(2)], MANIFEST)
     found, _ = tips.read(file)
@@ -115,7 +110,7 @@ for number in range(40):
 
 
 def test_two_engines_may_append_at_once(tmp_path: Path) -> None:
-    """Each lesson is there once and whole, whoever was first."""
+    """Each lesson is written once and completely."""
     file = tips.path(tmp_path, MANIFEST)
     writers = [subprocess.Popen([sys.executable, "-c", APPEND, str(file), str(number)],
                                 cwd=ROOT) for number in (1, 2)]
@@ -126,10 +121,8 @@ def test_two_engines_may_append_at_once(tmp_path: Path) -> None:
     assert file.read_text().count("# gemm_fp8") == 1
 
 
-# Reading.
-
-def test_a_campaign_reads_them_once_before_its_baseline(tmp_path: Path) -> None:
-    """What was read is in the journal; what it learns itself does not come back to it."""
+def test_campaign_reads_tips_once_before_its_baseline(tmp_path: Path) -> None:
+    """The journal records what was read; the campaign's own lessons are not read back."""
     writer = Writer(tmp_path)
     writer.add_campaign(samples.campaign())
     here = context(tmp_path, writer)
@@ -146,7 +139,7 @@ def test_a_campaign_reads_them_once_before_its_baseline(tmp_path: Path) -> None:
     assert b"historical_experience/gfx950/gemm_fp8/triton/tips.md" in event.payload
 
 
-def test_without_a_file_a_campaign_knows_that_there_was_none(tmp_path: Path) -> None:
+def test_missing_file_is_recorded_as_no_tips(tmp_path: Path) -> None:
     writer = Writer(tmp_path)
     writer.add_campaign(samples.campaign())
     here = context(tmp_path, writer)
@@ -155,41 +148,39 @@ def test_without_a_file_a_campaign_knows_that_there_was_none(tmp_path: Path) -> 
     assert len(here.reader.events_of("rms", "tips.read")) == 1
 
 
-def test_tips_that_cannot_be_read_or_written_cost_a_warning_and_no_campaign(
+def test_unreadable_tips_cost_only_a_warning(
         tmp_path: Path) -> None:
     made, _, writer = case.told(tmp_path)
     here = context(tmp_path, writer)
     tips.path(tmp_path, MANIFEST).mkdir(parents=True)
     tips.read_before_baseline(here)
     tips.learn(here)
-    told = [event.payload for event in here.reader.events_of("rms", "warning")]
-    assert [b"not read" in told[0], b"not written" in told[1]] == [True, True]
+    found = [event.payload for event in here.reader.events_of("rms", "warning")]
+    assert [b"not read" in found[0], b"not written" in found[1]] == [True, True]
     made.agree(here.reader)
 
 
-def test_agents_are_told_the_newest_and_that_these_are_words_only() -> None:
+def test_brief_has_the_newest_tips_and_warns_to_measure() -> None:
     text = tips.brief([f"lesson {n} " + "x" * 290 for n in range(30)])
     assert len(text) < tips.BRIEF + 300
     assert "lesson 29 " in text and "lesson 1 " not in text
-    assert "Measure before you believe it" in text
+    assert "Measure before you rely on them" in text
     assert text.index("lesson 28 ") < text.index("lesson 29 ")
 
-
-# Learning.
 
 def learned(records: Records, workspace: Path) -> list[str]:
     past = history.read(Reader(workspace), "rms")
     return [one.text for one in lessons.of(past)]
 
 
-def test_a_kept_gain_is_a_lesson(tmp_path: Path) -> None:
+def test_kept_gain_is_a_lesson(tmp_path: Path) -> None:
     made, _, _ = case.told(tmp_path)
     assert learned(made, tmp_path) == [
         "helped: int n = 1; -> int n = 4; (unroll by 4), against b1: 1.50x [1.46, 1.54]; "
         "tall faster +53.7%"]
 
 
-def test_a_search_of_many_knobs_names_them_and_no_id_of_its_own_campaign(tmp_path: Path) -> None:
+def test_lesson_names_knobs_and_leaves_the_bottleneck_id_out(tmp_path: Path) -> None:
     made, writer = case.begin(tmp_path)
     writer.start_round(samples.round_(2))
     knobs = {"TILE": (16, 64), "UNROLL": (1, 4), "AHEAD": (0, 2), "LANES": (1, 8)}
@@ -206,8 +197,8 @@ def test_a_search_of_many_knobs_names_them_and_no_id_of_its_own_campaign(tmp_pat
         "against memory in tall (41 % of roofline): 1.50x [1.46, 1.54] at alpha 0.05")
 
 
-def test_an_end_to_end_of_learning(tmp_path: Path) -> None:
-    """After a round its lesson is in the file, once; the next campaign starts with it."""
+def test_lesson_reaches_the_next_campaign(tmp_path: Path) -> None:
+    """The next campaign starts with the lesson, which is in the file once."""
     _, _, writer = case.told(tmp_path)
     here = context(tmp_path, writer)
     tips.learn(here)
@@ -234,24 +225,24 @@ W1 = Transfer(bucket="W1", decision="ACCEPT-with-asterisk", reason="W1",
     (Transfer(bucket="K1", decision="ACCEPT-with-asterisk", reason="r",
               skew=("k.py:3: M_per_group is constexpr",)), False),
 ], ids=["not audited", "K2", "W1", "W2", "W3", "fixed M_per_group"])
-def test_no_tip_advertises_what_only_a_benchmark_gives(transfer: Transfer | None, taught: bool,
+def test_gain_of_the_benchmark_alone_is_no_lesson(transfer: Transfer | None, taught: bool,
                                                        tmp_path: Path) -> None:
-    """No cache of an activation or a gradient, no assumption on the sizes of groups."""
+    """Such as a cache of an activation or a gradient, or an assumption on group sizes."""
     made, writer = case.begin(tmp_path)
     writer.start_round(samples.round_(2))
     case.keep(writer, made.folder, 2, "c1", KEPT, transfer=transfer)
-    told = learned(made, tmp_path)
-    assert bool(told) == taught
-    assert ("bounded" in "".join(told)) == (transfer is W1)
+    found = learned(made, tmp_path)
+    assert bool(found) == taught
+    assert ("bounded" in "".join(found)) == (transfer is W1)
 
 
 NEXT = "e" * 40
 
 
 @pytest.mark.parametrize("passes", [True, False])
-def test_a_gain_is_told_on_once_it_has_passed_its_final_acceptance(passes: bool,
+def test_gain_is_written_once_it_passed_its_final_acceptance(passes: bool,
                                                                    tmp_path: Path) -> None:
-    """Or a commit on top of it has; of two kept in one round only the last has a verdict."""
+    """Or once a commit on top of it has: of two kept in one round only the last has a verdict."""
     made, writer = case.begin(tmp_path)
     writer.start_round(samples.round_(2))
     here = context(tmp_path, writer)
@@ -276,8 +267,8 @@ def test_a_gain_is_told_on_once_it_has_passed_its_final_acceptance(passes: bool,
 
 
 @pytest.mark.parametrize("again", [True, False])
-def test_a_final_report_says_what_was_known_then(again: bool, tmp_path: Path) -> None:
-    """A roll back by an engine that comes later takes nothing out of what is written."""
+def test_final_report_keeps_the_lessons_of_its_time(again: bool, tmp_path: Path) -> None:
+    """A later rollback removes nothing from a written report."""
     made, reader, writer = case.told(tmp_path)
     made.agree(reader)
     back = {"round": 8, "ends": True, "before": KEPT, "commit": "b" * 40, "reason": "r",
@@ -306,19 +297,19 @@ def test_a_final_report_says_what_was_known_then(again: bool, tmp_path: Path) ->
     (["wrong result: x", "does not compile: y", "audit: z"], None),
     (["does not compile: line 3"] * 5, "rejected 3 times: does not compile: line 3"),
 ], ids=["twice", "three times", "other numbers", "the machine's faults", "unlike", "more"])
-def test_a_class_of_rejects_that_repeats_is_a_lesson(reasons: list[str], taught: str | None,
+def test_repeated_class_of_rejects_is_a_lesson(reasons: list[str], taught: str | None,
                                                      tmp_path: Path) -> None:
     made, writer = case.begin(tmp_path)
     for n, reason in enumerate(reasons, 2):
         writer.start_round(samples.round_(n))
         case.reject(writer, made.folder, n, f"r{n}", reason,
                     is_fault=reason == "could not be judged: busy")
-    told = learned(made, tmp_path)
-    assert len(told) == (taught is not None)
-    assert taught is None or told[0].startswith(taught)
+    found = learned(made, tmp_path)
+    assert len(found) == (taught is not None)
+    assert taught is None or found[0].startswith(taught)
 
 
-def test_a_round_s_summary_names_its_lesson(tmp_path: Path) -> None:
+def test_round_summary_names_its_lesson(tmp_path: Path) -> None:
     made, reader, _ = case.told(tmp_path)
     made.agree(reader)
     first, second = ((made.folder.round(n) / "summary.md").read_text() for n in (2, 3))
@@ -327,7 +318,7 @@ def test_a_round_s_summary_names_its_lesson(tmp_path: Path) -> None:
     assert "### Lessons for the next campaign" in made.folder.log.read_text()
 
 
-def test_a_row_without_a_speedup_teaches_without_numbers(tmp_path: Path) -> None:
+def test_lesson_without_measured_rows_has_no_numbers(tmp_path: Path) -> None:
     made, writer = case.begin(tmp_path)
     writer.start_round(samples.round_(2))
     rows = (Row(config_class="tall", correct=True),)
