@@ -1,6 +1,6 @@
-"""What the engine thread works with: journal, queue and the one place where it waits.
+"""What the engine thread works with: journal, message queue, devices, verdicts.
 
-Whatever is waited for, controls are looked at and the lease is beaten several times a second.
+The thread waits nowhere else, so that controls are read and the lease is renewed during every wait.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from harness.timing import stats
 from harness.verdict import HARNESS_VERSION, Verdict
 
 T = TypeVar("T")
-LOOK_S = 0.2
-BEAT_S = 5.0
+CONTROLS_S = 0.2
+HEARTBEAT_S = 5.0
 TICK_S = 0.5
 
 
 class CampaignStopped(Exception):
-    """Ends the engine thread's campaign now; the text says why.
+    """The campaign ends now; the text says why.
 
-    No KoptError, so that handlers of a candidate's faults let it pass; `harness.errors.Cancelled`
-    is one piece of work that its owner cancelled.
+    Not a KoptError, so that it passes the handlers of a candidate's faults. Do not confuse it with
+    `harness.errors.Cancelled`: that ends one piece of work.
     """
 
 
 class EngineContext:
-    """What the parts of a running engine work with. Only the engine thread may use it."""
+    """What the components of a running engine share. Only the engine thread may use it."""
 
     def __init__(self, setup: Setup, writer: Writer, lease: Lease, stop: threading.Event) -> None:
         self.setup = setup
@@ -56,32 +56,33 @@ class EngineContext:
         self.on_controls: Callable[[], None] = lambda: None
         self.round = 0
         self.waited_s = 0.0
-        """Time spent waiting for workers and the harness; the rest is the engine's own."""
+        """Seconds spent waiting for workers and the harness."""
         self.since = lease.heartbeat
         self._lease = lease
-        self._spent = judged(self.reader, setup.id)
-        self._beaten = time.monotonic()
-        self._looked = 0.0
+        self._looks = count_looks(self.reader, setup.id)
+        self._heartbeat_at = time.monotonic()
+        self._controls_at = 0.0
         self._ticks: dict[str, tuple[str, float]] = {}
         self._phase = ""
-        """What the campaign was at before it waited for a device."""
+        """The phase to show again after a wait for a device, empty while there is no such wait."""
 
     def wait(self) -> object | None:
-        """Return the next message that is neither a tick nor news of a card, None if a moment
-        brought none; raises CampaignStopped.
+        """Return the next message, None if none has arrived after CONTROLS_S.
+
+        Progress and device notices are recorded here and not returned. Raises CampaignStopped.
         """
-        self._look()
+        self._attend()
         began = time.monotonic()
         try:
-            message = self.messages.get(timeout=LOOK_S)
+            message = self.messages.get(timeout=CONTROLS_S)
         except queue.Empty:
             return None
         finally:
             self.waited_s += time.monotonic() - began
-        return None if self._shown(message) else message
+        return None if self._record_if_notice(message) else message
 
     def verdict(self, job: VerdictRequest) -> Verdict:
-        """Have one verdict made and wait for it; what else arrives meanwhile stays in the queue.
+        """Request one verdict and wait for it; other messages stay in the queue.
 
         Raises KoptError for a fault, CampaignStopped.
         """
@@ -100,35 +101,36 @@ class EngineContext:
         finally:
             for other in others:
                 self.messages.put(other)
-            self._waits("")
+            self._show_wait("")
 
     def aside(self, work: Callable[[], T]) -> T:
-        """Do something slow beside this thread and wait for it, as attentive as ever."""
+        """Do slow work in another thread and return its result. Raises CampaignStopped."""
         began = time.monotonic()
         with ThreadPoolExecutor(1, thread_name_prefix="aside") as executor:
             future = executor.submit(work)
             while not future.done():
-                self._look()
-                self._show()
-                wait([future], timeout=LOOK_S)
+                self._attend()
+                self._record_notices()
+                wait([future], timeout=CONTROLS_S)
         self.waited_s += time.monotonic() - began
-        self._waits("")
-        if self.stop.is_set():  # what was stopped half-way says nothing about its subject
+        self._show_wait("")
+        if self.stop.is_set():  # the work may have been cancelled: its result means nothing
             raise CampaignStopped("stopped")
         return future.result()
 
-    def _show(self) -> None:
-        """Show ticks and news of cards that have come; everything else stays in the queue."""
+    def _record_notices(self) -> None:
+        """Record progress and device notices that have arrived; other messages stay queued."""
         others: list[object] = []
         with contextlib.suppress(queue.Empty):
             while True:
                 message = self.messages.get_nowait()
-                if not self._shown(message):
+                if not self._record_if_notice(message):
                     others.append(message)
         for other in others:
             self.messages.put(other)
 
-    def _shown(self, message: object) -> bool:
+    def _record_if_notice(self, message: object) -> bool:
+        """Record progress or a device notice; tell whether the message was one."""
         if isinstance(message, SlotProgress):
             self._tick(message)
         elif isinstance(message, DeviceNotice):
@@ -136,35 +138,37 @@ class EngineContext:
         return isinstance(message, SlotProgress | DeviceNotice)
 
     def recorded(self, candidate: str, purpose: str, incumbent_tree: str) -> Verdict | None:
-        """Return the verdict on a candidate that the journal has already, if any."""
+        """Return the recorded verdict on a candidate, None if there is none."""
         row = self.reader.verdict(self.setup.id, candidate, purpose=purpose,
                                   incumbent_tree=incumbent_tree, harness_version=HARNESS_VERSION)
         return None if row is None else row.decode()
 
     def alpha(self) -> float:
-        """Return the error rate of the campaign's next verdict on a candidate; it counts it."""
-        self._spent += 1
+        """Spend and return the error rate of the campaign's next verdict on a candidate."""
+        self._looks += 1
         return stats.alpha_of_verdict(self.setup.manifest.decision.alpha,
-                                      self.setup.planned_looks, self._spent - 1)
+                                      self.setup.planned_looks, self._looks - 1)
 
     def close(self) -> None:
+        """End the verifier's threads, the warm harness processes and the reader."""
         self.verifier.stop()
         self.fleet.close()
         self.reader.close()
 
-    def _look(self) -> None:
+    def _attend(self) -> None:
+        """Read controls and renew the lease when they are due. Raises CampaignStopped."""
         now = time.monotonic()
-        if now - self._looked >= LOOK_S:
-            self._looked = now
+        if now - self._controls_at >= CONTROLS_S:
+            self._controls_at = now
             self.on_controls()
-        if now - self._beaten >= BEAT_S:
-            self._beaten = now
+        if now - self._heartbeat_at >= HEARTBEAT_S:
+            self._heartbeat_at = now
             self._lease = leases.heartbeat(self.writer, self._lease)
         if self.stop.is_set():
             raise CampaignStopped("stopped")
 
     def _tick(self, tick: SlotProgress) -> None:
-        """Overwrite the slot's live stage: a new one at once, what it tells twice a second."""
+        """Overwrite a slot's live stage: a new stage at once, its details every TICK_S."""
         now = time.monotonic()
         stage, at = self._ticks.get(tick.slot, ("", 0.0))
         if stage == tick.stage and now - at < TICK_S:
@@ -173,21 +177,22 @@ class EngineContext:
         self.tick(tick.slot, tick.stage, tick.detail, tick.done)
 
     def tick(self, slot: str, stage: str, detail: str = "", done: float | None = None) -> None:
+        """Show a slot's live stage; `done` is a share of 1."""
         try:
             self.writer.tick_slot(self.setup.id, self.round, slot, stage=stage, detail=detail,
                                   progress=done)
-        except LookupError:  # no slot's: the baseline, a headline, an approval
-            self._waits(detail if stage == "waiting" else "")
+        except LookupError:  # not a slot: the baseline, a headline, an approval
+            self._show_wait(detail if stage == "waiting" else "")
 
-    def _waits(self, what_for: str) -> None:
-        """Show what the campaign waits for as long as it does, and then what it was at before."""
-        if not what_for and not self._phase:
+    def _show_wait(self, waiting_for: str) -> None:
+        """Show as the phase what the campaign waits for, and the earlier phase after the wait."""
+        if not waiting_for and not self._phase:
             return
         if not self._phase:
-            found = self.reader.campaign(self.setup.id)
-            self._phase = found.phase if found is not None else ""
-        self.writer.tick_campaign(self.setup.id, phase=what_for or self._phase)
-        if not what_for:
+            campaign = self.reader.campaign(self.setup.id)
+            self._phase = campaign.phase if campaign is not None else ""
+        self.writer.tick_campaign(self.setup.id, phase=waiting_for or self._phase)
+        if not waiting_for:
             self._phase = ""
 
 
@@ -201,7 +206,7 @@ def _fleet(setup: Setup, messages: queue.Queue[object]) -> Fleet:
                  news=messages.put)
 
 
-def judged(reader: Reader, campaign: str) -> int:
-    """Return how many verdicts on candidates there are: others spend no error rate."""
-    known = {one.id for one in reader.candidates(campaign)}
-    return sum(row.candidate in known for row in reader.verdicts(campaign))
+def count_looks(reader: Reader, campaign: str) -> int:
+    """Return how many verdicts on candidates are recorded: only those spend error rate."""
+    candidates = {candidate.id for candidate in reader.candidates(campaign)}
+    return sum(row.candidate in candidates for row in reader.verdicts(campaign))

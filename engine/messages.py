@@ -1,4 +1,4 @@
-"""Messages that slot threads put on the engine's queue."""
+"""The message by which slots and verdicts report progress on the engine's queue."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class SlotProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot's live stage."""
+    """A slot's live stage; `done` is a share of 1."""
 
     slot: str
     stage: str

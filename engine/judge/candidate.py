@@ -1,4 +1,4 @@
-"""Candidates on their way: from a captured patch to an entry that can be judged."""
+"""A candidate under judgement: its record, tree, patch and, once judged, its ruling."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from harness.verdict import Verdict
 
 
 class CandidateTree(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate with its patch and the tree that the patch makes of its base."""
+    """A candidate with its tree, and its patch against the base."""
 
     candidate: Candidate
     patch: Patch
@@ -35,7 +35,7 @@ class CandidateTree(msgspec.Struct, frozen=True, kw_only=True):
 
 def make(setup: Setup, change: Change, base_commit: str, *, round: int, slot: str, hypothesis: str,
          bottleneck: str) -> CandidateTree:
-    """Store a change's tree, and its patch for people, and return the candidate."""
+    """Store a change's tree, and its patch for people; return the candidate."""
     data = change.patch.data
     identity = patches.candidate_id(change.base_tree, change.patch)
     setup.repo.store_candidate(identity, change.tree)
@@ -46,7 +46,7 @@ def make(setup: Setup, change: Change, base_commit: str, *, round: int, slot: st
         base_tree=change.base_tree, patch_path=str(path.relative_to(setup.folder.path)),
         patch_sha256=hashlib.sha256(data).hexdigest(), hypothesis=plain(hypothesis, 500),
         bottleneck=plain(bottleneck, 500), state="captured", created_at=time.time())
-    return _entry(setup, candidate, change)
+    return _checked(setup, candidate, change)
 
 
 def load(setup: Setup, candidate: Candidate) -> CandidateTree:
@@ -57,14 +57,14 @@ def load(setup: Setup, candidate: Candidate) -> CandidateTree:
         if hashlib.sha256(change.patch.data).hexdigest() != candidate.patch_sha256:
             raise InputError("its tree is not the one that was recorded",
                              where=f"candidate {candidate.id}")
-        return _entry(setup, candidate, change)
+        return _checked(setup, candidate, change)
     path = setup.folder.path / candidate.patch_path  # captured before trees were kept
     patch = patches.parse(_read(path, candidate.patch_sha256), where=path.name)
-    return _entry(setup, candidate, repo.apply(candidate.base_commit, patch))
+    return _checked(setup, candidate, repo.apply(candidate.base_commit, patch))
 
 
 def rebase(setup: Setup, entry: CandidateTree, new_base: str, round: int) -> CandidateTree | None:
-    """Return the same change as a new candidate on another base, None if it is there already.
+    """Return the same change as a new candidate on another base, None if that base contains it.
 
     Raises InputError on a conflict.
     """
@@ -75,31 +75,31 @@ def rebase(setup: Setup, entry: CandidateTree, new_base: str, round: int) -> Can
                 hypothesis=entry.candidate.hypothesis, bottleneck=entry.candidate.bottleneck)
 
 
-def _entry(setup: Setup, candidate: Candidate, change: Change) -> CandidateTree:
-    """Return an entry with what its patch must not do.
+def _checked(setup: Setup, candidate: Candidate, change: Change) -> CandidateTree:
+    """Return a candidate with the violations of its patch.
 
-    A benchmark of the project's own lies in the project, and may read any file of it: there, no
-    change outside of `edit` is let through.
+    A command target's benchmark is part of the project and may read any of its files: there, a
+    change outside of `edit` is as bad as one of a frozen file.
     """
-    found = violations(change.patch, setup.edit, setup.frozen)
+    broken = violations(change.patch, setup.edit, setup.frozen)
     if setup.command is not None:
-        found = tuple(msgspec.structs.replace(one, kind="frozen") for one in found)
+        broken = tuple(msgspec.structs.replace(violation, kind="frozen") for violation in broken)
     return CandidateTree(candidate=candidate, patch=change.patch, tree=change.tree,
-                         violations=found)
+                         violations=broken)
 
 
 def _read(path: Path, sha256: str) -> bytes:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise InputError(f"the patch is gone: {error.strerror}", where=str(path)) from None
+        raise InputError(f"the patch cannot be read: {error.strerror}", where=str(path)) from None
     if hashlib.sha256(data).hexdigest() != sha256:
         raise InputError("the patch is not the one that was recorded", where=str(path))
     return data
 
 
 class JudgedCandidate(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry, its recorded verdict and what was ruled on it."""
+    """A candidate with its recorded verdict and the ruling on it."""
 
     entry: CandidateTree
     verdict: Verdict
@@ -107,5 +107,6 @@ class JudgedCandidate(msgspec.Struct, frozen=True, kw_only=True):
     ruling: Ruling
 
     @property
-    def good(self) -> bool:
+    def is_gain(self) -> bool:
+        """Whether it may be kept, by itself or by a person's approval."""
         return self.ruling.kind in ("keep", "ask")

@@ -1,4 +1,4 @@
-"""A kept commit's message: what it changes and why it is faster, in few words."""
+"""A kept commit's message: what it changes and why it is faster."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from engine.journal.records import Candidate
 from engine.judge.judge import describe_rows, describe_speedup
 from engine.repository.patches.patch import FilePatch, Patch
 from harness.errors import InputError
+from harness.formats import quantities
 from harness.formats.text import plain
 from harness.search.space import knobs
 from harness.search.space.knobs import Value
@@ -16,9 +17,9 @@ from harness.verdict import Verdict
 
 SUBJECT = 60
 NAMED = 4
-"""Files, knobs or functions that are named at most."""
+"""Files, knobs or functions that a message names, at most."""
 Read = Callable[[str], str]
-"""Returns a file's text in a commit or tree; raises InputError if it has none."""
+"""Returns the text of a file in a commit or tree; raises InputError if there is no such file."""
 
 _HUNK = re.compile(r"@@ [^@]* @@ ?(.*)")
 _PYTHON = re.compile(r"\s*(?:async\s+)?(?:def|class)\s+(\w+)")
@@ -26,8 +27,8 @@ _C = re.compile(r"[A-Za-z_][\w\s*&:<>,\[\]()\"]*?\b(?!if|for|while|switch|return
 
 
 def message(op: str, candidate: Candidate, verdict: Verdict, changed: str) -> str:
-    """Return the message of a candidate's commit."""
-    gain = "" if verdict.speedup is None else f" ({verdict.speedup:.2f}x)"
+    """Return the message of a candidate's commit; `changed` is from the function of that name."""
+    gain = "" if verdict.speedup is None else f" ({quantities.speedup(verdict.speedup)})"
     subject = f"{op}: {candidate.hypothesis}"
     subject = subject if len(subject) <= SUBJECT else subject[:SUBJECT - 1].rstrip() + "…"
     return "\n".join([
@@ -41,54 +42,57 @@ def message(op: str, candidate: Candidate, verdict: Verdict, changed: str) -> st
 
 
 def changed(patch: Patch, language: str, before: Read, after: Read) -> str:
-    """Name the knobs that a patch turns, `TILE 16 -> 64`, and the functions that it touches."""
-    said = [_of_file(file, language, before, after) for file in patch.files]
-    return plain(_listed(said, "; "), 400)
+    """Return the knobs that a patch sets, `TILE 16 -> 64`, and the functions that it changes."""
+    files = [_of_file(file, language, before, after) for file in patch.files]
+    return plain(_listed(files, "; "), 400)
 
 
 def functions(file: FilePatch) -> tuple[str, ...]:
-    """Return the functions in which a file's lines are changed, in their order."""
+    """Return the functions whose lines a file's patch changes, in their order."""
     pattern = _PYTHON if file.path.endswith((".py", ".pyi")) else _C
-    return tuple(dict.fromkeys(_touched(file.text, pattern)))
+    return tuple(dict.fromkeys(_changed_functions(file.text, pattern)))
 
 
 def _of_file(file: FilePatch, language: str, before: Read, after: Read) -> str:
     if file.is_new or file.is_deleted or file.binary:
         return f"{'removes' if file.is_deleted else 'adds'} {file.path}"
-    turned, only = _turned(file, language, before, after)
-    touched = [] if only else list(functions(file))
-    words = [*turned, *([_listed([f"{name}()" for name in touched])] if touched else [])]
-    size = "" if only else f" (+{file.added} -{file.removed})"
+    knob_changes, knobs_only = _knob_changes(file, language, before, after)
+    names = [] if knobs_only else [f"{name}()" for name in functions(file)]
+    words = [*knob_changes, *([_listed(names)] if names else [])]
+    size = "" if knobs_only else f" (+{file.added} -{file.removed})"
     return f"{_listed(words)}{' in' if words else ''} {file.path}{size}".strip()
 
 
-def _turned(file: FilePatch, language: str, before: Read, after: Read) -> tuple[list[str], bool]:
-    """Return the knobs whose value is another one, and whether nothing else is changed."""
+def _knob_changes(file: FilePatch, language: str, before: Read,
+                  after: Read) -> tuple[list[str], bool]:
+    """Return the knobs whose value changes, and whether nothing else does."""
     try:
         old, new = before(file.old_path), after(file.new_path)
         then, now = (knobs.current(knobs.find(text, language=language)) for text in (old, new))
-        turned: Mapping[str, Value] = {name: value for name, value in now.items()
-                                       if then.get(name, value) != value}
-        only = bool(turned) and knobs.apply(old, turned, language=language) == new
+        changes: Mapping[str, Value] = {name: value for name, value in now.items()
+                                        if then.get(name, value) != value}
+        knobs_only = bool(changes) and knobs.apply(old, changes, language=language) == new
     except InputError:
         return [], False
-    return [f"{name} {then[name]} -> {value}" for name, value in turned.items()], only
+    return [f"{name} {then[name]} -> {value}" for name, value in changes.items()], knobs_only
 
 
-def _touched(text: str, pattern: re.Pattern[str]) -> Iterator[str]:
-    inside = ""
-    for line in text.split("\n"):
+def _changed_functions(diff: str, pattern: re.Pattern[str]) -> Iterator[str]:
+    """Yield the function of each changed line, by hunk headers and the definitions in the diff."""
+    function = ""
+    for line in diff.split("\n"):
         if hunk := _HUNK.match(line):
-            inside = _named(hunk[1], pattern)
+            function = _defined(hunk[1], pattern)
         elif line[:1] in (" ", "-", "+") and not line.startswith(("--- ", "+++ ")):
-            inside = _named(line[1:], pattern) or inside
-            if inside and line[0] != " " and line[1:].strip():
-                yield inside
+            function = _defined(line[1:], pattern) or function
+            if function and line[0] != " " and line[1:].strip():
+                yield function
 
 
-def _named(line: str, pattern: re.Pattern[str]) -> str:
-    found = pattern.match(line)
-    return found[1] if found else ""
+def _defined(line: str, pattern: re.Pattern[str]) -> str:
+    """Return the function that a line defines, "" if none."""
+    match = pattern.match(line)
+    return match[1] if match else ""
 
 
 def _listed(words: list[str], between: str = ", ") -> str:

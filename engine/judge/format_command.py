@@ -1,4 +1,4 @@
-"""A candidate's formatted form: what the format command makes of what a candidate may change."""
+"""The format command: run on a candidate's tree, it makes the formatted form that is kept."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ LIMITS = Limits(wall_s=120.0, memory_bytes=4 << 30)
 
 def run(setup: Setup, entry: CandidateTree, command: str, *, round: int,
         stop: threading.Event | None = None) -> CandidateTree:
-    """Run the format command on an entry's tree; returns what it makes of the entry.
+    """Run the format command on a candidate's tree; return the formatted candidate.
 
-    Raises InputError if it fails.
+    Raises InputError if the command fails.
     """
     base, repo = entry.candidate.base_commit, setup.repo
-    with tempfile.TemporaryDirectory(dir=setup.folder.scratch("format")) as made:
-        tree = Path(made) / "tree"
+    with tempfile.TemporaryDirectory(dir=setup.folder.scratch("format")) as folder:
+        tree = Path(folder) / "tree"
         repo.checkout_tree(entry.tree, tree)
         outcome = guard.run(["sh", "-c", command], cwd=tree, cancel=stop,
-                            env=guard.clean_env(home=Path(made)), limits=LIMITS,
-                            confine=Confine(writable=(made,), cards=False))
+                            env=guard.clean_env(home=Path(folder)), limits=LIMITS,
+                            confine=Confine(writable=(folder,), cards=False))
         if not outcome.ok:
             raise InputError(outcome.describe(LIMITS))
-        change = _own(setup, entry, repo.capture(tree, base, setup.edit))
+        change = _allowed(setup, entry, repo.capture(tree, base, setup.edit))
     if not change:
-        raise InputError("it leaves nothing of the change")
+        raise InputError("it reverts the whole change")
     return candidate.make(setup, change, base, round=round, slot=entry.candidate.slot,
-                           hypothesis=entry.candidate.hypothesis,
-                           bottleneck=entry.candidate.bottleneck)
+                          hypothesis=entry.candidate.hypothesis,
+                          bottleneck=entry.candidate.bottleneck)
 
 
-def _own(setup: Setup, entry: CandidateTree, change: Change) -> Change:
-    """Leave out what the formatter changed and the candidate neither changed nor may change."""
-    touched = {path for file in entry.patch.files for path in (file.old_path, file.new_path)}
-    others = {one.path for one in violations(change.patch, setup.edit, setup.frozen)} \
-        - touched
+def _allowed(setup: Setup, entry: CandidateTree, change: Change) -> Change:
+    """Undo the formatter's changes to files that the candidate neither changed nor may change."""
+    own = {path for file in entry.patch.files for path in (file.old_path, file.new_path)}
+    forbidden = {violation.path for violation in
+                 violations(change.patch, setup.edit, setup.frozen)} - own
     return narrowed(setup.repo, change, msgspec.structs.replace(
         change.patch, files=tuple(file for file in change.patch.files
-                                  if file.path not in others)))
+                                  if file.path not in forbidden)))

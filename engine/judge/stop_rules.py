@@ -1,4 +1,4 @@
-"""When a campaign ends: counters over rounds, and the reasons to stop."""
+"""When a campaign stops: counters over its rounds, and the reasons to stop."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from engine.manifest.schema import Manifest
 
 
 class RoundCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rounds so far come to; round 1 is the baseline and no attempt.
+    """Counters over the ended rounds. Round 1 measures the baseline and does not count.
 
-    `without_gain` counts the rollbacks in a row: rounds that ended and kept nothing.
+    `without_gain` is the number of rollbacks in a row: rounds that kept nothing.
     """
 
     rounds: int = 0
@@ -22,7 +22,7 @@ class RoundCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BudgetUsed(msgspec.Struct, frozen=True, kw_only=True):
-    """What all engines of a campaign have spent on it; `cost` is in the manifest's own unit."""
+    """What all engines of a campaign have used up together; `cost` is in the manifest's unit."""
 
     wall_s: float = 0.0
     trials: int = 0
@@ -34,31 +34,30 @@ NOTHING = BudgetUsed()
 
 def tally(rounds: Sequence[Round], *, kept: Collection[int] = (),
           asked: Collection[int] = ()) -> RoundCounts:
-    """Count: only a measured regression adds to the streak, everything else ends it.
+    """Count the rounds; only a measured regression extends that streak, anything else ends it.
 
-    `kept` are rounds of which something was kept, be it by a person after they had ended; a gain
-    of those in `asked` waits for a person, which is no rollback.
+    A candidate of the rounds in `kept` was kept, perhaps by a person after the round. A gain of the
+    rounds in `asked` waits for a person, so that these are no rollbacks.
     """
     regressions = without_gain = attempts = 0
-    for round in sorted(rounds, key=lambda r: r.n):
+    for round in sorted(rounds, key=lambda round: round.n):
         if round.outcome in (None, "baseline"):
             continue
         attempts += 1
         gain = round.outcome == "keep" or round.n in kept
         regressions = regressions + 1 if round.outcome == "regression" and not gain else 0
         without_gain = 0 if gain or round.n in asked else without_gain + 1
-    return RoundCounts(
-        rounds=attempts, consecutive_regressions=regressions, without_gain=without_gain
-    )
+    return RoundCounts(rounds=attempts, consecutive_regressions=regressions,
+                       without_gain=without_gain)
 
 
 def reason_to_stop(manifest: Manifest, counts: RoundCounts, *, spent: BudgetUsed = NOTHING,
                    margin_s: float = 0.0, pct_of_roofline: float | None = None,
                    reached: str = "") -> str:
-    """Return why the campaign ends now, or "".
+    """Return why the campaign stops now, or "".
 
-    `margin_s` is kept of the wall budget for verdicts, `reached` says how the performance
-    target is.
+    `margin_s` of the wall-time budget is reserved for verdicts; `reached` describes how the
+    performance target was reached, if it was.
     """
     stop = manifest.stop
     if reached:

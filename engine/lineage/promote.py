@@ -146,7 +146,7 @@ class Keeper:
                    verdict=judged.verdict_id)
             return None
         confirmed = self.judge(formatted, "format")
-        if confirmed.good:
+        if confirmed.is_gain:
             return confirmed
         with self.context.writer.transaction():
             self.close(confirmed)

@@ -70,7 +70,7 @@ def _retry_on_new_best(round: ActiveRound, judged: JudgedCandidate) -> JudgedCan
         verdicts.take_fault(round, moved, fault)
         return None
     round.records.verdict(round.n, again)
-    if again.good:
+    if again.is_gain:
         writer.set_candidate_state(round.setup.id, moved.id, "verified",
                                    reason=again.ruling.reason)
         return again

@@ -78,7 +78,7 @@ def resume_candidates(round: ActiveRound, undecided: Sequence[Candidate]) -> Non
         judged = round.keeper.record(entry, verdict, "verify")
         if candidate.round == round.n and candidate.state == "captured":
             verdicts.take_ruling(round, judged)
-        elif judged.good:
+        elif judged.is_gain:
             round.gains.append(judged)
         else:
             verdicts.retry_or_close(round, judged)

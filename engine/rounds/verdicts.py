@@ -57,7 +57,7 @@ def refuse_unjudged(round: ActiveRound, entry: CandidateTree, cause: str) -> Non
 def take_ruling(round: ActiveRound, judged: JudgedCandidate) -> None:
     """Put a gain aside until the round ends; retry or close anything else."""
     round.records.verdict(round.n, judged)
-    if judged.good:
+    if judged.is_gain:
         round.gains.append(judged)
         round.slots.move(judged.entry.candidate, "verified", "verified", judged.ruling.reason)
     else:

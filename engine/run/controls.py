@@ -1,4 +1,4 @@
-"""What people ask of a running campaign, applied: approve, reject, pause, resume, stop."""
+"""Requests of people to a running campaign: approve, reject, pause, resume, stop."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ from harness.errors import InputError, KoptError
 
 @dataclass
 class ControlHandler:
-    """Reads the open controls and answers each. Approvals wait for a moment between verdicts."""
+    """Reads the open controls and answers each.
+
+    Approvals may need a verdict: they wait until `decide` is called between verdicts.
+    """
 
     context: EngineContext
     since: float
-    """When this engine took the campaign: a pause or stop from before was for another."""
+    """When this engine took the campaign: an earlier pause or stop was for another engine."""
     decide_only: bool = False
     paused: bool = False
     stop_reason: str = ""
     approvals: list[Control] = field(default_factory=list)
 
     def look(self) -> None:
-        """Apply what can be applied at once; approvals are put aside for `decide`."""
+        """Apply what can be applied at once, and collect approvals for `decide`."""
         known = {control.id for control in self.approvals}
         for control in self.context.writer.open_controls(self.context.setup.id):
             if control.id in known:
@@ -37,13 +40,13 @@ class ControlHandler:
 
     def _apply(self, control: Control) -> str:
         if control.verb != "reject" and self.decide_only:
-            return "refused: no engine runs the campaign, one only decides on a candidate"
+            return "refused: no engine runs the campaign, this one only approves and rejects"
         if control.verb in ("pause", "stop") and control.at < self.since:
             return "refused: the engine that it was meant for has ended"
         match control.verb:
             case "pause":
                 self.paused = True
-                return "paused once the round has ended"
+                return "pauses after the round"
             case "resume":
                 self.paused = False
                 return "resumed"
@@ -70,14 +73,14 @@ class ControlHandler:
         return "rejected"
 
     def decide(self, keeper: Keeper) -> bool:
-        """Carry out the approvals that were put aside; True if something was kept."""
+        """Carry out the collected approvals; tell whether a candidate was kept."""
         kept = False
         while self.approvals:
             control = self.approvals.pop(0)
             try:
                 outcome = self._approve(control, keeper)
             except NoDeviceAvailable:
-                self.approvals.insert(0, control)  # open still: the next engine carries it out
+                self.approvals.insert(0, control)  # stays open: the next engine carries it out
                 raise
             except KoptError as error:
                 outcome = f"refused: {error}"
@@ -97,7 +100,7 @@ class ControlHandler:
             if verdict is None:
                 return "refused: it has no recorded verdict"
             judged = keeper.record(entry, verdict, "verify")
-            return "kept" if keeper.keep(judged, actor=control.by) else self._why_not(entry.id)
+            return "kept" if keeper.keep(judged, actor=control.by) else self._refusal(entry.id)
         try:
             moved = candidates.rebase(setup, entry, setup.repo.best, self.context.round)
         except InputError:
@@ -105,8 +108,8 @@ class ControlHandler:
             keeper.refuse(entry, "runner-up", reason, actor=control.by)
             return f"refused: it {reason}"
         if moved is None:
-            keeper.refuse(entry, "tie", "the best has this change already", actor=control.by)
-            return "refused: the best has this change already"
+            keeper.refuse(entry, "tie", "the best already contains this change", actor=control.by)
+            return "refused: the best already contains this change"
         if not self.context.writer.add_candidate(moved.candidate, form_of=entry.id) and \
                 keeper.kept_before(moved.id):
             reason = f"its change on the best is {keeper.known_as(moved.id)}"
@@ -115,24 +118,25 @@ class ControlHandler:
         judged = keeper.judge(moved, "verify")
         keeper.refuse(entry, "runner-up", f"its base had moved; measured again as {moved.id}",
                       actor=control.by)
-        if not judged.good:
+        if not judged.is_gain:
             keeper.close(judged, actor=control.by)
             return f"refused: on the new best it is a {judged.ruling.kind}: " \
                    f"{judged.ruling.reason}"
         if not keeper.keep(judged, actor=control.by):
-            return self._why_not(moved.id)
+            return self._refusal(moved.id)
         return f"kept as {moved.id}, measured again on the new best"
 
-    def _why_not(self, identity: str) -> str:
+    def _refusal(self, identity: str) -> str:
         return f"refused: {self.context.reader.candidate(identity, self.context.setup.id).reason}"
 
     def _waiting(self, control: Control) -> Candidate | str:
-        """Return the candidate that a control is about, or why it cannot be decided."""
-        found = [c for c in self.context.reader.candidates(self.context.setup.id)
-                 if c.id == control.candidate]
-        if not found:
+        """Return the candidate of a control, or the answer if it cannot be decided on."""
+        matching = [candidate for candidate in
+                    self.context.reader.candidates(self.context.setup.id)
+                    if candidate.id == control.candidate]
+        if not matching:
             return f"refused: no candidate {control.candidate!r}"
-        candidate = found[0]
+        candidate = matching[0]
         if candidate.state != "waiting":
             return f"refused: candidate {candidate.id} is {candidate.state}, not waiting"
         if control.expected_base and control.expected_base not in (

@@ -1,6 +1,6 @@
-"""The engine: a thread that carries one campaign, under its lease, from start to end.
+"""The engine: a thread that runs one campaign under its lease, from start to end.
 
-It is the only writer of its campaign; people reach it through controls in the journal.
+It is the only writer of its campaign; people send it requests through controls in the journal.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ log = logging.getLogger("kopt.engine")
 
 
 class Engine(threading.Thread):
-    """Runs one campaign. `decide_only` applies waiting controls and ends (a short host).
+    """Runs one campaign. With `decide_only` it applies waiting controls and ends (a short host).
 
-    Once it has ended, `error` is what kept it from ending in order, if anything did.
+    `error` is the fault that ended it, if there was one.
     """
 
     def __init__(self, workspace: Path, campaign: str, *, decide_only: bool = False) -> None:
@@ -35,12 +35,12 @@ class Engine(threading.Thread):
         self.decide_only = decide_only
         self.error: KoptError | None = None
         self.own_s = 0.0
-        """Wall time outside workers and harness, once it has ended."""
+        """Wall time outside workers and harness, known after the end."""
         self.wall_s = 0.0
         self._stop_event = threading.Event()
 
     def stop(self) -> None:
-        """End the campaign in order: workers killed, state recorded, lease given back."""
+        """End the campaign in order: kill workers, record the state, release the lease."""
         self._stop_event.set()
 
     def run(self) -> None:
@@ -48,7 +48,7 @@ class Engine(threading.Thread):
         try:
             writer = Writer(self.workspace)
             try:
-                self._carry(writer)
+                self._run_campaign(writer)
             finally:
                 writer.close()
         except KoptError as error:
@@ -60,26 +60,27 @@ class Engine(threading.Thread):
         except Exception as error:
             log.exception("the engine failed")
             self.error = KoptError(f"internal error: {type(error).__name__}: {error}",
-                                   where=self.campaign, fix="logs/engine.log has more")
+                                   where=self.campaign, fix="see logs/engine.log")
         finally:
             self.wall_s = time.monotonic() - began
 
-    def _carry(self, writer: Writer) -> None:
+    def _run_campaign(self, writer: Writer) -> None:
+        """Run the campaign, then apply approvals and rejections that arrived during its end."""
         setup = campaigns.open_campaign(self.workspace, self.campaign)
         _log_to(setup)
         self._under_lease(writer, setup, self.decide_only)
         before: set[int] = set()
         while not self._stop_event.is_set():
-            # asked while the lease was given back, by somebody who saw an engine alive
+            # requested by somebody who still saw a live engine while it released its lease
             undecided = _undecided(writer, self.campaign)
             if not undecided - before:
-                return  # what could not be decided now waits for the next engine
+                return  # what cannot be decided now waits for the next engine
             before = undecided
             try:
                 self._under_lease(writer, campaigns.open_campaign(self.workspace, self.campaign),
                                   True)
             except Refused:
-                return  # a short host was started for it
+                return  # another host owns the campaign
 
     def _under_lease(self, writer: Writer, setup: Setup, decide_only: bool) -> None:
         began = time.monotonic()
@@ -98,8 +99,8 @@ class Engine(threading.Thread):
         finally:
             try:
                 leases.release(writer, lease)
-            except KoptError as error:  # taken over, or the disk is full: what led here counts
-                log.warning("the lease could not be given back: %s", error)
+            except KoptError as error:  # lost, or the disk is full: the first error counts
+                log.warning("the lease could not be released: %s", error)
 
 
 def _undecided(writer: Writer, campaign: str) -> set[int]:
@@ -108,16 +109,16 @@ def _undecided(writer: Writer, campaign: str) -> set[int]:
 
 
 class _Log(logging.FileHandler):
-    """A log file; a disk that is full costs its lines and nothing else."""
+    """A log file that loses its lines, and nothing else, when the disk is full."""
 
     def handleError(self, record: logging.LogRecord) -> None:
         pass
 
 
 def _log_to(setup: Setup) -> None:
-    """Send the engine's log to a file in the campaign's folder; stdout belongs to output."""
+    """Write the engine's log to a file in the campaign's folder; stdout is for results."""
     path = setup.folder.logs / "engine.log"
-    if any(getattr(h, "baseFilename", "") == str(path) for h in log.handlers):
+    if any(getattr(handler, "baseFilename", "") == str(path) for handler in log.handlers):
         return
     handler = _Log(path)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))

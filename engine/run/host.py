@@ -1,7 +1,7 @@
-"""The host: a process of its own session around the engine thread.
+"""The host: a process in a session of its own that runs the engine thread.
 
-A closed terminal or a dropped connection takes nothing with it. The host collects orphans, so that
-nothing that a killed supervisor leaves behind outlives it.
+It survives a closed terminal and a dropped connection. It adopts orphans, so that no process of a
+killed supervisor outlives it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ START_S = 20.0
 def spawn(workspace: Path, campaign: str, *, decide_only: bool = False) -> int:
     """Start a host for a campaign and return its pid once it holds the lease.
 
-    Raises EnvironmentFault when it ends before that; what it said is in logs/host.log.
+    Raises EnvironmentFault if it ends before that (its output is in logs/host.log), Refused if
+    another engine runs the campaign.
     """
     reader = Reader(workspace)
     try:
@@ -36,12 +37,12 @@ def spawn(workspace: Path, campaign: str, *, decide_only: bool = False) -> int:
             raise EnvironmentFault(f"no campaign {campaign!r}", where=str(workspace))
         before = reader.lease(campaign)
         log = Path(found.path) / "logs" / "host.log"
-        told = log.stat().st_size if log.exists() else 0
+        log_begin = log.stat().st_size if log.exists() else 0
         process = _start(workspace, campaign, log, decide_only)
         epoch = before.epoch if before is not None else 0
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
-            ended = process.poll() is not None  # before the lease is read: it may end in between
+            ended = process.poll() is not None  # first: it may end while the lease is read
             lease = reader.lease(campaign)
             owned = lease is not None and lease.epoch > epoch
             if process.returncode == 0 or (owned and lease and lease.pid == process.pid):
@@ -50,7 +51,7 @@ def spawn(workspace: Path, campaign: str, *, decide_only: bool = False) -> int:
                 raise Refused(f"{campaign} runs already, in process {lease.pid}",
                               fix="kopt attach shows it")
             if ended:
-                raise EnvironmentFault(_said(log, told) or "the host ended at once",
+                raise EnvironmentFault(_last_line(log, log_begin) or "the host ended at once",
                                        where=campaign)
             time.sleep(0.02)
         raise EnvironmentFault(f"the host did not start within {START_S:g} s", where=str(log))
@@ -58,8 +59,8 @@ def spawn(workspace: Path, campaign: str, *, decide_only: bool = False) -> int:
         reader.close()
 
 
-def _said(log: Path, begin: int) -> str:
-    """Return the last line that a host has written since its log had `begin` bytes."""
+def _last_line(log: Path, begin: int) -> str:
+    """Return the last line of a host's log after its first `begin` bytes."""
     with log.open("rb") as file:
         file.seek(begin)
         lines = file.read().decode(errors="replace").strip().splitlines()
@@ -79,7 +80,7 @@ def _start(workspace: Path, campaign: str, log: Path,
 
 
 def owner(workspace: Path, campaign: str) -> int | None:
-    """Return the pid of the live engine that owns a campaign, or None."""
+    """Return the pid of the live engine that owns a campaign, None if there is none."""
     reader = Reader(workspace)
     try:
         lease = reader.lease(campaign)
@@ -89,7 +90,7 @@ def owner(workspace: Path, campaign: str) -> int | None:
 
 
 def main() -> int:
-    """Run one campaign to its end; SIGTERM ends it in order, SIGHUP is nothing to us."""
+    """Run one campaign to its end. SIGTERM and SIGINT end it in order, SIGHUP is ignored."""
     workspace, campaign, *rest = sys.argv[1:]
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""Judging and searching straight from a manifest, without a campaign: what the three verbs use."""
+"""Single verdicts and searches from a manifest, without a campaign: propose, evaluate, loop."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from harness.verdict import Verdict, rejected
 
 
 class OneShotCandidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate as the command line gives it: exactly one of these, or none for the base."""
+    """A candidate from the command line: exactly one of these, or none for the incumbent itself."""
 
     patch: bytes | None = None
     config: Mapping[str, object] | None = None
@@ -49,27 +49,28 @@ class OneShotCandidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OneShot:
-    """A manifest opened for single verdicts. Use as a context manager; leaves nothing behind.
+    """A manifest opened for single verdicts; a context manager that deletes its folder at the end.
 
-    `base` names the commit of the project that is the incumbent (its HEAD by default).
+    `base` names the project's commit that is the incumbent (HEAD by default).
     """
 
     def __init__(self, manifest_path: Path, *, base: str = "HEAD") -> None:
         manifest = load.load(manifest_path)
         benchmark_target.check_runnable(manifest)
-        given = shape_weights.read(manifest)
+        weights_file = shape_weights.read(manifest)
         self._temporary = tempfile.TemporaryDirectory(prefix="kopt-")
         self.folder = Path(self._temporary.name)
         self.project = find_project(Path(manifest.project), self.folder)
         self.repo = CampaignRepo.create(self.folder, "direct", self.project, carry=manifest.carry)
         tree = self._tree_of(base)
         target, self._target_notes = shape_weights.apply(
-            read_target(manifest, self.repo, tree, self.folder), given.weights if given else None)
+            read_target(manifest, self.repo, tree, self.folder),
+            weights_file.weights if weights_file else None)
         self.judged = JudgedTarget(
             manifest=manifest, target=target, devices=devices_for(manifest, target),
             repo=self.repo, base_tree=tree, trees=self.folder / "trees")
         self.notes = list(self._target_notes)
-        """What to tell people about the latest candidate."""
+        """Notes for people about the latest candidate."""
 
     def __enter__(self) -> OneShot:
         return self
@@ -79,22 +80,23 @@ class OneShot:
         self._temporary.cleanup()
 
     def fleet(self, news: Callable[[DeviceNotice], None]) -> Fleet:
-        """Return what gives the manifest's cards out as to a campaign: idle ones, and in time."""
+        """Return the manifest's devices as a fleet that waits for idle ones, as in a campaign."""
         gpu = self.judged.manifest.gpu
-        return Fleet([(one, WarmStart(None)) for one in self.judged.devices], retry_s=gpu.retry_s,
-                     limit_s=gpu.limit_s, news=news, fix="free one, then try again")
+        return Fleet([(device, WarmStart(None)) for device in self.judged.devices],
+                     retry_s=gpu.retry_s, limit_s=gpu.limit_s, news=news,
+                     fix="free one, then try again")
 
     @property
     def target(self) -> Target:
-        """The kernel; raises Refused where there is a command instead."""
+        """The kernel to judge; raises Refused for a command target."""
         if isinstance(self.judged.target, CommandTarget):
-            what = "knobs of a command target are searched by `kopt run`" if self._searched() \
+            what = "`kopt run` searches the knobs of a command target" if self._has_knobs() \
                 else "a command target has no knobs and no space to search"
             raise Refused(what, where="target.kind", fix="judge a patch: kopt evaluate --patch")
         return self.judged.target
 
-    def _searched(self) -> bool:
-        """Whether a campaign on a command target has knobs to search in its kernel_source."""
+    def _has_knobs(self) -> bool:
+        """Tell whether a campaign on this command target searches knobs in its kernel_source."""
         source = self.judged.manifest.kernel_source
         if not source or "search" not in self.judged.manifest.pool.backends:
             return False
@@ -107,7 +109,7 @@ class OneShot:
 
     @property
     def language(self) -> str:
-        """The kernel's language, or that it is a command."""
+        """The kernel's language, or `command`."""
         return "command" if self.judged.command is not None else self.target.language
 
     @cached_property
@@ -121,7 +123,7 @@ class OneShot:
         return TunableSource.parse(text, language=self.target.language, path=path)
 
     def candidate(self, trial: OneShotCandidate) -> Change | Verdict:
-        """Return the candidate's change, or the verdict that rejects it unmeasured."""
+        """Return the candidate's change, or the verdict that rejects it without measuring."""
         try:
             if trial.config is not None:
                 return self._configured(trial.config)
@@ -135,17 +137,18 @@ class OneShot:
 
     def request(self, trial: OneShotCandidate, *,
                 alpha: float) -> EvaluateRequest | ReportedRequest | Verdict:
-        """Return what to ask the harness, or the verdict on a candidate that breaks the rules.
+        """Return the harness's request, or the verdict on a candidate that breaks the rules.
 
-        A command target's benchmark lies in the project: there, no change outside of `edit` is let
-        through.
+        A command target's benchmark is part of the project: there, no change outside of `edit` is
+        allowed.
         """
         change = self.candidate(trial)
         if isinstance(change, Verdict):
             return change
         judged = self.judged
-        broken = [v for v in violations(change.patch, judged.edit, judged.frozen)
-                  if v.kind != "outside" or judged.command is not None]
+        broken = [violation for violation in
+                  violations(change.patch, judged.edit, judged.frozen)
+                  if violation.kind != "outside" or judged.command is not None]
         identity = patches.candidate_id(judged.base_tree, change.patch) if change else ""
         if broken:
             return rejected(f"{broken[0].path} {broken[0].detail}", candidate_id=identity,
@@ -161,6 +164,7 @@ class OneShot:
                                settings=self.settings(plan, candidate_id=identity, same=not change))
 
     def settings(self, plan: Plan, *, candidate_id: str = "", same: bool = False) -> Settings:
+        """Return the harness's settings; the `same` code as the incumbent is timed as well."""
         scratch = self.folder / "scratch"
         scratch.mkdir(exist_ok=True)
         return Settings(scratch=str(scratch), plan=plan, python=self.judged.manifest.python,
@@ -169,12 +173,14 @@ class OneShot:
                         test_command=self.judged.manifest.test_command)
 
     def _configured(self, config: Mapping[str, object]) -> Change | Verdict:
-        """Set knobs in the source; names that are no knobs are dropped and noted, so that a
-        configuration for another version of the kernel still means something.
+        """Return the change that sets knobs in the source.
+
+        Unknown names are dropped with a note, so that a configuration for another version of the
+        kernel still applies.
         """
         checked, judged = self.source.check(config), self.judged
         self.notes = [*self._target_notes,
-                      *(f"no knob {name!r}: left out" for name in checked.dropped)]
+                      *(f"no knob {name!r}: ignored" for name in checked.dropped)]
         if checked.faults:
             content = f"{judged.base_tree}\n{sorted(map(repr, config.items()))}"
             return rejected("; ".join(checked.faults), device=judged.device.name,
@@ -186,7 +192,7 @@ class OneShot:
         return self.repo.capture(tree, judged.base_tree, (self.target.source,))
 
     def _tree_of(self, ref: str) -> str:
-        """Return the tree of a commit of the project, copied into our clone."""
+        """Return the tree of a commit of the project, after copying it into our clone."""
         if ref == "HEAD":
             return self.repo.tree_of(self.repo.base)
         theirs = Clone(self.project.git_dir)
@@ -194,25 +200,26 @@ class OneShot:
 
 
 def find_project(path: Path, folder: Path) -> Project:
-    """Return the project at a path; what a repository has committed of a folder inside it is made
-    a project of its own below `folder`. Raises InputError.
+    """Return the project at a path. Raises InputError.
+
+    A committed folder inside a repository becomes a project of its own below `folder`.
     """
     try:
         return projects.find(path)
     except InputError:
-        made = _inside(path, folder)
-        if made is None:
+        own = _copy_of_folder(path, folder)
+        if own is None:
             raise
-        return projects.find(made)
+        return projects.find(own)
 
 
-def _inside(path: Path, folder: Path) -> Path | None:
-    """Check a committed folder of a repository out and commit it; None if it is none."""
+def _copy_of_folder(path: Path, folder: Path) -> Path | None:
+    """Check out a committed folder of a repository and commit it; None if it is not one."""
     own = folder / "project"
     try:
-        asked = ("rev-parse", "--absolute-git-dir", "--show-object-format", "--show-prefix")
-        printed = Git(None).run(*asked, cwd=path.resolve())
-        git_dir, form, prefix = printed.decode(errors="surrogateescape").splitlines()
+        command = ("rev-parse", "--absolute-git-dir", "--show-object-format", "--show-prefix")
+        output = Git(None).run(*command, cwd=path.resolve())
+        git_dir, form, prefix = output.decode(errors="surrogateescape").splitlines()
         tree = Git(Path(git_dir)).find(f"HEAD:{prefix.rstrip('/')}") if prefix else ""
         if not tree:
             return None

@@ -168,7 +168,7 @@ def test_a_single_verdict_has_the_weights_as_they_are_now(tmp_path: Path) -> Non
         assert [one.weight for one in direct.target.classes] == [9.0, 9.0]
         [note] = direct.notes
         direct.candidate(OneShotCandidate(config={"NO": 1}))
-        assert direct.notes == [note, "no knob 'NO': left out"]
+        assert direct.notes == [note, "no knob 'NO': ignored"]
     (tmp_path / "calls.csv").write_text("n,calls\n3000,9\n300,1\n")
     with OneShot(path) as direct:
         assert [one.weight for one in direct.target.classes] == [1.0, 9.0] and not direct.notes

@@ -124,7 +124,7 @@ def test_four_wait_and_are_decided_on_after_the_end(tmp_path: Path) -> None:
 
     code, out, _ = campaigns.ended(campaigns.kopt(
         "approve", first.id, "--wait", "90", workspace=setup.workspace))
-    assert code == 1 and "the best has this change already" in out
+    assert code == 1 and "the best already contains this change" in out
     code, out, _ = campaigns.ended(campaigns.kopt(
         "approve", worse.id, "--wait", "90", workspace=setup.workspace))
     assert code == 1 and "conflicts with what was kept since" in out

@@ -152,7 +152,7 @@ def test_a_loop_terminated_before_it_begins_leaves_nothing(tmp_path: Path) -> No
 
 KNOBBED = "COST = 100.0  # kopt: knob COST in [100.0, 50.0]\n\ndef err(m):\n    return 0\n"
 NONE = "a command target has no knobs and no space to search"
-SEARCHED = "knobs of a command target are searched by `kopt run`"
+SEARCHED = "`kopt run` searches the knobs of a command target"
 
 
 @pytest.mark.parametrize("verb", ["propose", "loop"])

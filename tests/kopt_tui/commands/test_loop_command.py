@@ -83,7 +83,7 @@ def test_unknown_knobs_are_left_out_and_noted(
     monkeypatch.setattr(harness_client, "evaluate", harness)
     code, verdict = asked(capsys, "evaluate", manifest, "--config",
                           '{"PASSES": 1, "FORWARD": 1, "LATER": [1]}')
-    assert code == 0 and verdict["notes"] == ["no knob 'LATER': left out", "harness"]
+    assert code == 0 and verdict["notes"] == ["no knob 'LATER': ignored", "harness"]
 
 
 def test_a_folder_inside_a_repository_is_a_target(tmp_path: Path,
