@@ -46,7 +46,7 @@ class ControlHandler:
         match control.verb:
             case "pause":
                 self.paused = True
-                return "pauses after the round"
+                return "paused as soon as the round ends"
             case "resume":
                 self.paused = False
                 return "resumed"

@@ -51,7 +51,7 @@ def test_a_candidate_of_an_older_kopt_is_opened_by_its_patch(setup: Setup) -> No
     with pytest.raises(InputError, match="not the one that was recorded"):
         candidate.load(setup, made.candidate)
     path.unlink()
-    with pytest.raises(InputError, match="patch is gone"):
+    with pytest.raises(InputError, match="patch cannot be read"):
         candidate.load(setup, made.candidate)
 
 
