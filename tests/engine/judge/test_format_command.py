@@ -79,7 +79,8 @@ def test_what_the_candidate_changed_itself_is_formatted_and_judged(tmp_path: Pat
 
 @pytest.mark.parametrize(("command", "why"), [
     ("exit 3", "exit"), ("git init -q . && false", "exit"),
-    ("printf 'COST = 100.0\\n\\ndef err(m):\\n    return 0\\n' > kernel.py", "reverts the whole change"),
+    ("printf 'COST = 100.0\\n\\ndef err(m):\\n    return 0\\n' > kernel.py",
+     "reverts the whole change"),
 ])
 def test_one_that_fails_or_undoes_the_change(tmp_path: Path, command: str, why: str) -> None:
     setup = create(tmp_path)
