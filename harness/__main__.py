@@ -16,7 +16,7 @@ from harness.benchmark.verdict import whole_program
 from harness.compile import kernel
 from harness.devices import inventory
 from harness.devices.device import Device
-from harness.errors import DeviceFault, IncumbentFault, InputError, KoptError, of_os
+from harness.errors import DeviceFault, IncumbentFault, InputError, KoptError, os_fault
 from harness.evaluate.evaluate import evaluate
 from harness.formats.json_codec import ConvertError, from_json, to_json
 from harness.isolation.zygote_client import Zygote
@@ -120,7 +120,7 @@ def main() -> int:
             raise InputError(f"cannot read the request: {error}", where=sys.argv[1]) from None
         last_line = answer(request, cancel)
     except (KoptError, OSError) as raised:
-        fault = of_os(raised) if isinstance(raised, OSError) else raised
+        fault = os_fault(raised) if isinstance(raised, OSError) else raised
         write_line(ErrorLine(what=fault.what, where=fault.where, fix=fault.fix,
                       exit_code=fault.exit_code, of_device=isinstance(fault, DeviceFault),
                       may_pass=isinstance(fault, IncumbentFault)))

@@ -53,7 +53,7 @@ class Refused(KoptError):
     exit_code = 1
 
 
-def of_os(error: OSError) -> EnvironmentFault:
+def os_fault(error: OSError) -> EnvironmentFault:
     """Return what the operating system refused, as a fault that a person can act on."""
     return EnvironmentFault(error.strerror or str(error), where=str(error.filename or ""),
                             fix=_FIXES.get(error.errno or 0, ""))

@@ -26,7 +26,7 @@ from engine.task import Task
 from engine.verify.fleet import Fleet
 from engine.verify.fleet_device import NoDeviceAvailable
 from engine.workers.protocol import Report, Worker, WorkerBench
-from harness.errors import KoptError, of_os
+from harness.errors import KoptError, os_fault
 from harness.formats.text import plain
 from harness.search.trials import corpus
 
@@ -110,7 +110,7 @@ class Pool:
             finished = WorkerFinished(task=task, base=base_commit, report=_failed(str(error)))
         except OSError as error:
             finished = WorkerFinished(task=task, base=base_commit,
-                                      report=_failed(str(of_os(error))))
+                                      report=_failed(str(os_fault(error))))
         except Exception as error:  # the round would wait for its message for ever
             log.exception("slot %s failed", task.slot)
             finished = WorkerFinished(task=task, base=base_commit, report=_failed(

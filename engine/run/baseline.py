@@ -53,16 +53,17 @@ def _find_classes(campaign: RunningCampaign) -> None:
     setup, context = campaign.setup, campaign.context
     if setup.command is None:
         return
-    class_baseline.prepare(setup)
-    if class_baseline.settled(setup):
+    class_baseline.write_quick_script(setup)
+    if class_baseline.is_settled(setup):
         return
     campaign.set_state("running", "config classes: two runs of the benchmark")
     changed_setup, proposal = context.aside(lambda: context.fleet.run(
-        "verdict", lambda card: class_baseline.find(setup, card.device, cancel=context.stop),
+        "verdict",
+        lambda card: class_baseline.find_classes(setup, card.device, cancel=context.stop),
         cancel=context.stop, on_wait=lambda text: context.messages.put(
             SlotProgress(slot="classes", stage="waiting", detail=text))))
     campaign.use_setup(changed_setup)
-    context.writer.event(setup.id, "classes", message=proposal.words)
+    context.writer.event(setup.id, "classes", message=proposal.description)
 
 
 def measure(context: EngineContext) -> None:

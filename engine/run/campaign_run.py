@@ -11,7 +11,7 @@ from engine.journal.leased_connection import LeaseLost
 from engine.run import acceptance, baseline, ending, recovery, round_loop
 from engine.run.running_campaign import RunningCampaign
 from engine.verify.fleet_device import NoDeviceAvailable
-from harness.errors import KoptError, of_os
+from harness.errors import KoptError, os_fault
 
 
 def run_campaign(context: EngineContext, *, decide_only: bool) -> None:
@@ -41,7 +41,7 @@ def run_campaign(context: EngineContext, *, decide_only: bool) -> None:
         ending.cut_short(campaign, "failed", str(error))
         raise
     except OSError as error:
-        fault = of_os(error)
+        fault = os_fault(error)
         ending.cut_short(campaign, "failed", str(fault))
         raise fault from error
     except Exception as error:

@@ -17,7 +17,7 @@ from engine.doctor import start
 from engine.journal import lease as leases
 from engine.journal.write import Writer
 from engine.run.campaign_run import run_campaign
-from harness.errors import KoptError, Refused, of_os
+from harness.errors import KoptError, Refused, os_fault
 
 log = logging.getLogger("kopt.engine")
 
@@ -55,7 +55,7 @@ class Engine(threading.Thread):
             log.error("%s", error)
             self.error = error
         except OSError as error:
-            self.error = of_os(error)
+            self.error = os_fault(error)
             log.error("%s", self.error)
         except Exception as error:
             log.exception("the engine failed")

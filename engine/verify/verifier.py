@@ -22,7 +22,7 @@ from engine.verify.fleet_device import FleetDevice
 from engine.verify.harness_client import HarnessFault
 from harness.benchmark.runs import stopping_rule
 from harness.benchmark.spec.command_target import CommandTarget
-from harness.errors import KoptError, Refused, of_os
+from harness.errors import KoptError, Refused, os_fault
 from harness.requests import EndToEndRequest, EvaluateRequest, Progress, ReportedRequest
 from harness.settings import Settings, Trees
 from harness.timing.plan import Plan
@@ -106,7 +106,7 @@ class Verifier:
             except KoptError as error:
                 self._messages.put(VerdictResult(job=job, fault=error))
             except OSError as error:
-                self._messages.put(VerdictResult(job=job, fault=of_os(error)))
+                self._messages.put(VerdictResult(job=job, fault=os_fault(error)))
             except Exception as error:  # the engine would wait for its answer for ever
                 log.exception("no verdict on %s", job.candidate)
                 self._messages.put(VerdictResult(job=job, fault=Refused(

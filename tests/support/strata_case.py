@@ -25,7 +25,7 @@ def table(cost: Callable[[Row], float], given: Mapping[str, Sequence[object]] = 
 
 def looked(rows: Sequence[Row]) -> list[TableColumn]:
     """Return the columns of rows."""
-    return [columns.look(name, [str(row[name]) for row in rows]) for name in rows[0]]
+    return [columns.classify_column(name, [str(row[name]) for row in rows]) for name in rows[0]]
 
 
 def number(row: Row, name: str) -> float:

@@ -1,7 +1,7 @@
-"""What the baseline has chosen, written into a campaign's manifest and its quick script.
+"""Write the classes and shapes that the baseline showed into the manifest and the quick script.
 
-What a person wrote there stays: classes, representative shapes, a quick command of their own. To
-write the same twice changes nothing.
+What a person wrote there stays: classes, representative shapes, a quick command. Writing the same
+twice changes nothing.
 """
 
 from __future__ import annotations
@@ -19,48 +19,49 @@ from engine.manifest.benchmark_target import command_target
 from engine.manifest.schema import Manifest
 
 
-def prepare(folder: Path, manifest: Manifest, source: str) -> Path:
-    """Write the quick script of a new campaign and return its path; `source` is the benchmark's.
+def write_script(folder: Path, manifest: Manifest, benchmark: str) -> Path:
+    """Write the campaign's quick script and return its path; `benchmark` is the benchmark's text.
 
-    It runs the shapes that the manifest lists, or all of them as long as none were chosen.
+    It runs the shapes that the manifest lists, or all of them if it lists none.
     """
-    shapes = representative.read(manifest.representative_shapes)
-    return _put(
-        folder / quick_script.NAME,
-        quick_script.script(command_target(manifest), shapes, source).text,
-    )
+    shapes = representative.parse_shapes(manifest.representative_shapes)
+    return _write(folder / quick_script.NAME,
+                  quick_script.make_script(command_target(manifest), shapes, benchmark).text)
 
 
-def has_own(folder: Path, manifest: Manifest) -> bool:
-    """Tell whether the quick command is the user's, which knows no shapes but its own."""
-    return manifest.quick_command not in ("", quick_script.command(folder / quick_script.NAME))
+def has_own_quick_command(folder: Path, manifest: Manifest) -> bool:
+    """Tell whether the quick command is the user's, which has shapes of its own."""
+    return manifest.quick_command not in (
+        "", quick_script.script_command(folder / quick_script.NAME))
 
 
-def write(folder: Path, manifest_file: Path, found: ClassProposal) -> Manifest:
-    """Write classes, core ones, shapes and, where it saves time, the quick command.
+def write_classes(folder: Path, manifest_file: Path, proposal: ClassProposal) -> Manifest:
+    """Write classes, core classes, shapes and, if it saves time, the quick command.
 
-    Beside a quick command of the user's, shapes are those that it was seen to measure, or none.
-    Returns the manifest as it is then in its file.
+    Beside the user's own quick command, shapes are written only if its run was measured. Returns
+    the manifest that the file then holds.
     """
     text = manifest_file.read_text(encoding="utf-8")
     old = load.parse(text, str(manifest_file))
     fields: dict[str, Any] = {}
-    spec = msgspec.structs.replace(old.target, configs=old.target.configs or found.strata.configs,
-                                   core=old.target.core or found.core)
-    if spec != old.target:
-        fields["target"] = spec
-    truly = found.measured or not has_own(folder, old)
-    if old.representative_shapes is None and found.shapes and truly:
-        script = _put(folder / quick_script.NAME, found.quick.text)
-        fields["representative_shapes"] = found.shapes
-        if found.quick.saves and not old.quick_command:
-            fields["quick_command"] = quick_script.command(script)
+    target = msgspec.structs.replace(
+        old.target, configs=old.target.configs or proposal.strata.configs,
+        core=old.target.core or proposal.core)
+    if target != old.target:
+        fields["target"] = target
+    are_known = proposal.is_measured or not has_own_quick_command(folder, old)
+    if old.representative_shapes is None and proposal.shapes and are_known:
+        script = _write(folder / quick_script.NAME, proposal.quick.text)
+        fields["representative_shapes"] = proposal.shapes
+        if proposal.quick.saves_time and not old.quick_command:
+            fields["quick_command"] = quick_script.script_command(script)
     if fields:
-        _put(manifest_file, manifest_edit.written(text, **fields))
+        _write(manifest_file, manifest_edit.edit_manifest(text, **fields))
     return load.load(manifest_file)
 
 
-def _put(path: Path, text: str) -> Path:
+def _write(path: Path, text: str) -> Path:
+    """Replace a file in one step."""
     part = path.with_name(f".{path.name}.part")
     part.write_text(text, encoding="utf-8")
     os.replace(part, path)

@@ -1,13 +1,12 @@
-"""From the baseline's runs to config classes, representative shapes and the quick script."""
+"""Propose config classes, representative shapes and the quick script from the baseline's runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from engine.discovery.classes import quick_script as quick
-from engine.discovery.classes import representative, strata
+from engine.discovery.classes import quick_script, representative, strata
 from engine.discovery.classes.quick_script import QuickScript
 from engine.discovery.classes.representative import Representatives
 from engine.discovery.classes.strata import Strata
@@ -24,128 +23,126 @@ from harness.benchmark.spec.metric_units import RowCost
 
 @dataclass(frozen=True, kw_only=True)
 class RowBehaviour:
-    """What runs of one side show of each row: columns, cost, costs elsewhere, what it counts."""
+    """The rows of several runs: their columns, costs, costs of other implementations, weights."""
 
     columns: tuple[TableColumn, ...]
     costs: tuple[float, ...]
     others: tuple[tuple[float, ...], ...] = ()
     shares: tuple[float, ...] = ()
-    timed: bool = True
-    """Whether a cost is a time, and so grows with the work, or already that of a unit of it."""
+    """How much each row counts for its class to be core."""
+    is_timed: bool = True
+    """Whether a cost is a time, which grows with the work; otherwise it is the cost of a unit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassProposal:
-    """The classes, the rows that stand for them (`shapes` as the manifest has them), the script.
+    """Classes, the rows that represent them, and the quick script that runs those rows.
 
-    With `measured`, `shapes` are the rows of a quick command of the user's instead, as far as the
-    config columns tell them.
+    `shapes` are these rows as a manifest lists them; with `is_measured`, they are the rows of the
+    user's own quick command, if it writes the config columns.
     """
 
     strata: Strata
     chosen: Representatives
     shapes: tuple[str | dict[str, int], ...]
     quick: QuickScript
-    measured: bool = False
+    is_measured: bool = False
 
     @property
     def core(self) -> tuple[str, ...]:
         return self.strata.core
 
     @property
-    def words(self) -> tuple[str, ...]:
-        """Say in lines what was found, for a log and for a person."""
-        found = [f"config classes: {self.strata.why}",
+    def description(self) -> tuple[str, ...]:
+        """Return the proposal in lines, for the log and for people."""
+        lines = (f"config classes: {self.strata.why}",
                  f"core, with {strata.CORE_SHARE:.0%} of the weight: {', '.join(self.core)}",
-                 self._shapes]
-        return (*found, self.chosen.note) if self.chosen.note else tuple(found)
+                 self._shapes)
+        return (*lines, self.chosen.note) if self.chosen.note else lines
 
     @property
     def _shapes(self) -> str:
-        if not self.measured:
+        if not self.is_measured:
             return f"{len(self.chosen.rows)} representative shapes; {self.quick.why}"
         if not self.shapes:
             return "the quick command's rows lack config columns: no shapes are listed"
         return f"{len(self.shapes)} representative shapes, as the quick command measures them"
 
 
-def propose(target: CommandTarget, readings: Sequence[TableReading], source: str = "", *,
-            weights: Mapping[RowKey, float] | None = None, beside: Sequence[TableReading] = (),
-            measured: ResultTable | None = None) -> ClassProposal:
-    """Return what runs of a benchmark on the same code say; `source` is the benchmark's text.
+def propose_classes(target: CommandTarget, readings: Sequence[TableReading], source: str = "", *,
+                    quick_table: ResultTable | None = None) -> ClassProposal:
+    """Propose classes from runs of a benchmark on the same code.
 
-    `weights` are those of rows, by the cells of `strata.keys_of`, where time is not what counts.
-    `beside` are runs on other code, such as a candidate's: rows that gain alike are of one class.
-    `measured` is what a quick command of the user's writes: its rows are the shapes.
-    The classes are those of `target.configs` where it names some. Raises BrokenIncumbent.
+    `source` is the benchmark's text, `quick_table` the table of the user's own quick command, whose
+    rows then are the shapes. Classes are those of `target.configs` if it names some. Raises
+    BrokenIncumbent.
     """
-    runs = read(target, readings, weights=weights, beside=beside)
-    found = strata.find(runs.columns, runs.costs, others=runs.others, shares=runs.shares,
-                        timed=runs.timed, configs=target.configs)
-    chosen = representative.choose(found.classes, runs.columns, runs.costs)
-    cells = representative.cells(found.keys, runs.columns, chosen.rows) if measured is None else \
-        representative.listed(found.keys, measured)
-    return ClassProposal(strata=found, chosen=chosen, shapes=representative.shapes(cells),
-                    quick=quick.script(target, cells, source), measured=measured is not None)
+    rows = read_rows(target, readings)
+    found = strata.find_strata(rows.columns, rows.costs, others=rows.others, shares=rows.shares,
+                               is_timed=rows.is_timed, configs=target.configs)
+    chosen = representative.choose_rows(found.classes, rows.columns, rows.costs)
+    shapes = representative.row_cells(found.keys, rows.columns, chosen.rows) \
+        if quick_table is None else representative.shapes_of_table(found.keys, quick_table)
+    return ClassProposal(
+        strata=found, chosen=chosen, shapes=representative.manifest_shapes(shapes),
+        quick=quick_script.make_script(target, shapes, source),
+        is_measured=quick_table is not None)
 
 
-def read(target: CommandTarget, readings: Sequence[TableReading], *,
-         weights: Mapping[RowKey, float] | None = None,
-         beside: Sequence[TableReading] = ()) -> RowBehaviour:
-    """Return the rows of several runs on the same code, each cost the median of its runs.
+def read_rows(target: CommandTarget, readings: Sequence[TableReading]) -> RowBehaviour:
+    """Return the rows of several runs on the same code; a row's cost is the median of its runs.
 
-    Raises BrokenIncumbent where the runs do not have the same rows, or a row fails its check.
+    Raises BrokenIncumbent if the runs do not have the same rows, or a row fails its check.
     """
-    tables = [reading.table for reading in (*readings, *beside)]
-    first, measure = tables[0], RowCost(target)
+    tables = [reading.table for reading in readings]
+    table, row_cost = tables[0], RowCost(target)
     try:
-        found = row_keys.find_config_columns(target, tables, tables).columns
-        keys = list(row_keys.rows_by_key(first, found))
-        costs = _costs(measure, readings, found, keys)
-        other = _costs(measure, beside, found, keys)
+        config_columns = row_keys.find_config_columns(target, tables, tables).columns
+        keys = list(row_keys.rows_by_key(table, config_columns))
+        costs = _costs(row_cost, readings, config_columns, keys)
     except BenchmarkFault as fault:
         raise BrokenIncumbent(fault) from None
-    left_out = {target.check.column, *target.ignore, *(one.name for one in target.metrics)}
-    looked = [columns.look(name, first.column(name)) for name in first.columns
-              if name not in left_out]
-    timed = not any(metric.is_rate for metric in measure.metrics)
-    named = [first.columns.index(name) for name in strata.keys_of(looked)]
-    shares = costs if timed else (1.0,) * len(costs)
+    measured = {target.check.column, *target.ignore, *(metric.name for metric in target.metrics)}
+    classified = [columns.classify_column(name, table.column(name)) for name in table.columns
+                  if name not in measured]
+    is_timed = not any(metric.is_rate for metric in row_cost.metrics)
+    shares = costs if is_timed else (1.0,) * len(costs)
     if target.weights is not None:
-        spread = run_pairs.row_weights(target, found, keys)
-        shares = tuple(one * weight for one, weight in zip(shares, spread.of, strict=True))
-    elif weights:
-        shares = tuple(weights.get(tuple(row[at] for at in named), 1.0) for row in first.rows)
-    return RowBehaviour(columns=tuple(one for one in looked
-                              if one.name in found or one.role in ("none", "cost")),
-                costs=costs, shares=shares, timed=timed,
-                others=(*([other] if beside else []), *_others(measure, looked)))
+        spread = run_pairs.row_weights(target, config_columns, keys)
+        shares = tuple(share * weight for share, weight in zip(shares, spread.of, strict=True))
+    return RowBehaviour(
+        columns=tuple(column for column in classified if column.name in config_columns
+                      or column.role in ("none", "cost")),
+        costs=costs, shares=shares, is_timed=is_timed,
+        others=tuple(_other_costs(row_cost, classified)))
 
 
-def _costs(measure: RowCost, readings: Sequence[TableReading], found: Sequence[str],
+def _costs(row_cost: RowCost, readings: Sequence[TableReading], config_columns: Sequence[str],
            keys: Sequence[RowKey]) -> tuple[float, ...]:
-    """Return what each row costs in the middle of some runs. Raises Fault."""
-    seen: dict[RowKey, list[float]] = {key: [] for key in keys}
+    """Return the median cost of each row over some runs. Raises BenchmarkFault."""
+    costs: dict[RowKey, list[float]] = {key: [] for key in keys}
     for reading in readings:
         if reading.failed:
             failed = reading.failed[0]
             raise BenchmarkFault("failed-check", f"row {failed.row + 1}: {failed.what}")
-        places = row_keys.rows_by_key(reading.table, found)
-        row_keys.expect_same_rows(keys, places, found, whose="its first run")
+        rows = row_keys.rows_by_key(reading.table, config_columns)
+        row_keys.expect_same_rows(keys, rows, config_columns, whose="its first run")
         for key in keys:
-            seen[key].append(measure.combined(reading.costs[places[key]]))
-    return tuple(median(costs) for costs in seen.values() if costs)
+            costs[key].append(row_cost.combined(reading.costs[rows[key]]))
+    return tuple(median(of_row) for of_row in costs.values())
 
 
-def _others(measure: RowCost, looked: Sequence[TableColumn]) -> Iterator[tuple[float, ...]]:
-    """Yield the costs of other implementations, of the kind of the metrics: what else a table says
-    of the measured one, such as a rate beside its time, is no comparison.
+def _other_costs(row_cost: RowCost,
+                 classified: Sequence[TableColumn]) -> Iterator[tuple[float, ...]]:
+    """Yield the costs of other implementations, of the kind of the metrics.
+
+    Further columns of the measured implementation, such as a rate beside its time, say nothing new.
     """
-    bases = {metric.base for metric in measure.metrics}
-    own = {metric_columns.whose(metric.name) for metric in measure.metrics}
-    for one in looked:
-        if one.role == "cost" and metric_columns.whose(one.name) not in own \
-                and metric_units.resolve(Metric(name=one.name)).base in bases:
-            costs = columns.cost_of(one.name, one.numbers)
+    bases = {metric.base for metric in row_cost.metrics}
+    own = {metric_columns.implementation_of(metric.name) for metric in row_cost.metrics}
+    for column in classified:
+        if column.role == "cost" and metric_columns.implementation_of(column.name) not in own \
+                and metric_units.resolve(Metric(name=column.name)).base in bases:
+            costs = columns.cost_of(column.name, column.numbers)
             if costs:
                 yield costs

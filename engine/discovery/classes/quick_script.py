@@ -1,9 +1,9 @@
-"""`quick_test_bench.py`: the project's own benchmark, restricted to representative shapes.
+"""Write `quick_test_bench.py`: the project's own benchmark, restricted to representative shapes.
 
-Three ways, by what the benchmark's source shows. `arguments`: it has an option for each column in
-which rows differ, and runs once for each shape. `environment`: it reads KOPT_SHAPES, a JSON list.
-`filter`: it cannot be restricted, so it runs whole and the other rows are dropped; that saves no
-time, and is no reason for a quick command.
+The benchmark's source decides how. `arguments`: it has an option for each column in which rows
+differ, and runs once per shape. `environment`: it reads KOPT_SHAPES, a JSON list. `filter`: it
+cannot be restricted, so it runs whole and other rows are dropped; as that saves no time, it gives
+no quick command.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Literal
 from harness.benchmark.spec.command_line import words
 from harness.benchmark.spec.command_target import CommandTarget
 
-By = Literal["arguments", "environment", "filter"]
+Restriction = Literal["arguments", "environment", "filter"]
 NAME = "quick_test_bench.py"
 VARIABLE = "KOPT_SHAPES"
 _OPTION = re.compile(r"add_argument\(\s*((?:[\"'][-\w]+[\"']\s*,?\s*)+)")
@@ -28,8 +28,8 @@ _FLAG = re.compile(r"[\"'](--[-\w]+)[\"']")
 _TEMPLATE = '''\
 """Runs the benchmark for representative shapes only: `python quick_test_bench.py` in the project.
 
-Made by kopt. It writes CSV as the whole benchmark does, with the rows of SHAPES alone; as long as
-SHAPES is empty, with all rows.
+Made by kopt. It writes CSV as the whole benchmark does, with the rows of SHAPES only; with all rows
+if SHAPES is empty.
 """
 
 import csv
@@ -47,11 +47,11 @@ SHAPES = {shapes}
 
 
 def benchmark(arguments, shapes):
-    """Run it and return the header and rows of what it wrote just now."""
+    """Run it and return the header and rows that it wrote."""
     if os.path.lexists(CSV):
         os.unlink(CSV)
-    told = {{{variable!r}: json.dumps(shapes)}} if shapes else {{}}
-    done = subprocess.run([*COMMAND, *arguments], env={{**os.environ, **VARIABLES, **told}})
+    chosen = {{{variable!r}: json.dumps(shapes)}} if shapes else {{}}
+    done = subprocess.run([*COMMAND, *arguments], env={{**os.environ, **VARIABLES, **chosen}})
     if done.returncode:
         sys.exit(done.returncode if done.returncode > 0 else 1)
     if not os.path.isfile(CSV):
@@ -64,15 +64,15 @@ def benchmark(arguments, shapes):
     return header, [[cell.strip() for cell in line] for line in lines[1:]]
 
 
-def same(one, other):
+def same(cell, value):
     try:
-        return float(one) == float(other)
+        return float(cell) == float(value)
     except ValueError:
-        return one == other
+        return cell == value
 
 
 def of_shape(header, rows, shape):
-    """Return the rows of one shape; there is one at least."""
+    """Return the rows of one shape; end the script if there is none."""
     for name in shape:
         if name not in header:
             sys.exit(f"{{CSV}} has no column {{name}}")
@@ -87,8 +87,8 @@ def measured():
     if OPTIONS and SHAPES:
         header, kept = [], []
         for shape in SHAPES:
-            given = [word for name in OPTIONS for word in (OPTIONS[name], shape[name])]
-            header, rows = benchmark(given, [shape])
+            arguments = [word for name in OPTIONS for word in (OPTIONS[name], shape[name])]
+            header, rows = benchmark(arguments, [shape])
             kept += of_shape(header, rows, shape)
         return header, kept
     header, rows = benchmark([], SHAPES)
@@ -108,41 +108,42 @@ for row in rows:
 
 @dataclass(frozen=True, kw_only=True)
 class QuickScript:
-    """The script, how it restricts the benchmark, and whether that takes less time."""
+    """The script's text, how it restricts the benchmark, and that in words."""
 
     text: str
-    by: By
+    by: Restriction
     why: str
 
     @property
-    def saves(self) -> bool:
+    def saves_time(self) -> bool:
         return self.by != "filter"
 
 
-def script(target: CommandTarget, shapes: Sequence[Mapping[str, str]], source: str) -> QuickScript:
-    """Return the script for some rows, told apart by their columns; `source` is the benchmark's."""
+def make_script(target: CommandTarget, shapes: Sequence[Mapping[str, str]],
+                source: str) -> QuickScript:
+    """Return the script for rows given by config columns; `source` is the benchmark's text."""
     keys = list(shapes[0]) if shapes else []
     options = _options(source, keys)
-    by: By = "environment" if VARIABLE in source else "arguments" if options else "filter"
-    variables, command = words(target.command)
+    by: Restriction = "environment" if VARIABLE in source else "arguments" if options else "filter"
+    variables, argv = words(target.command)
     text = _TEMPLATE.format(
-        command=_literal(command), variables=_literal(variables), csv=_literal(target.csv),
-        shown=_literal([*keys, target.check.column, *(one.name for one in target.metrics)]),
+        command=_literal(argv), variables=_literal(variables), csv=_literal(target.csv),
+        shown=_literal([*keys, target.check.column, *(metric.name for metric in target.metrics)]),
         options=_literal(options if by == "arguments" else {}), variable=VARIABLE,
-        shapes=_listed([dict(shape) for shape in shapes]))
+        shapes=_shape_list([dict(shape) for shape in shapes]))
     return QuickScript(text=text, by=by, why={
-        "arguments": f"run once a shape with {' '.join(options.values())}",
-        "environment": f"told by {VARIABLE}",
+        "arguments": f"run once per shape with {' '.join(options.values())}",
+        "environment": f"restricted by {VARIABLE}",
         "filter": "the benchmark has no options for its shapes: it runs whole"}[by])
 
 
-def command(path: Path) -> str:
+def script_command(path: Path) -> str:
     """Return the command that runs the script at a path."""
     return f"python {shlex.quote(str(path))}"
 
 
 def benchmark_file(benchmark: str, files: Sequence[str]) -> str:
-    """Return the file of a project that a command runs, "" where it names none."""
+    """Return the file of a project that a command runs, "" if it names none."""
     try:
         _, argv = words(benchmark)
     except ValueError:
@@ -158,14 +159,14 @@ def benchmark_file(benchmark: str, files: Sequence[str]) -> str:
 
 
 def _options(source: str, keys: Sequence[str]) -> dict[str, str]:
-    """Return the option of each column; empty unless each has one of its name."""
-    known = {_bare(flag): flag for found in _OPTION.findall(source)
+    """Return the option of each column; empty unless every column has one of its name."""
+    known = {_plain_name(flag): flag for found in _OPTION.findall(source)
              for flag in _FLAG.findall(found)}
-    options = {key: known[_bare(key)] for key in keys if _bare(key) in known}
+    options = {key: known[_plain_name(key)] for key in keys if _plain_name(key) in known}
     return options if len(options) == len(keys) else {}
 
 
-def _bare(name: str) -> str:
+def _plain_name(name: str) -> str:
     return re.sub(r"[\W_]+", "", name).casefold()
 
 
@@ -173,7 +174,7 @@ def _literal(value: object) -> str:
     return json.dumps(value)
 
 
-def _listed(shapes: Sequence[Mapping[str, str]]) -> str:
+def _shape_list(shapes: Sequence[Mapping[str, str]]) -> str:
     if not shapes:
         return "[]"
     lines = "".join(f"    {json.dumps(shape)},\n" for shape in shapes)

@@ -1,7 +1,7 @@
-"""A few rows for each config class, chosen after the baseline, that stand for all of its rows.
+"""Choose a few rows of each config class, after the baseline, that represent all of its rows.
 
-Of grouped work, such as a matmul for each expert, one row is always a skewed one: a gain that holds
-only for equal groups is none in training or serving.
+For grouped work, such as a matmul per expert, one row always has skewed groups: a gain that holds
+only for equal groups does not help training or serving.
 """
 
 from __future__ import annotations
@@ -19,115 +19,113 @@ from engine.discovery.project.columns import TableColumn
 from harness.benchmark.runs.result_table import ResultTable
 
 SPREAD = 4.0
-"""Dearest over cheapest from which both ends of a class stand for it."""
+"""Ratio of highest to lowest cost from which both ends of a class represent it."""
 EVEN = frozenset(("uniform", "balanced", "even", "equal", "none", "flat", "same"))
 SKEWED = frozenset(("skew", "skewed", "skewness", "imbalance", "imbalanced", "unbalanced",
                     "distribution", "dist", "routing", "zipf"))
 GROUPS = frozenset(("group", "groups", "expert", "experts", "ragged", "seqlens", "lens", "splits"))
-"""Words in the names of columns that say how work is spread, and that there are groups."""
+"""Words in column names that say how work is spread, and that there are groups."""
 _LIST = re.compile(r"[\[(]?\s*\d+(?:\s*[,;/| ]\s*\d+)+\s*[\])]?")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Representatives:
-    """Rows in the table's order; `skewed` is the one of uneven groups, `note` what to know."""
+    """Row numbers in order; `skewed` is the row of uneven groups, `note` a warning for people."""
 
     rows: tuple[int, ...]
     skewed: int | None = None
     note: str = ""
 
 
-def choose(classes: Sequence[Stratum], looked: Sequence[TableColumn],
-           costs: Sequence[float]) -> Representatives:
-    """Return the rows that stand for the classes: each class's middle one, and the ends of those
-    that are core.
-    """
-    taken: set[int] = set()
-    for one in classes:
-        taken.update(_of_class(one, costs))
-    spread = _skew(looked, len(costs))
+def choose_rows(classes: Sequence[Stratum], table: Sequence[TableColumn],
+                costs: Sequence[float]) -> Representatives:
+    """Return the rows that represent the classes: each class's median row, and core ones' ends."""
+    chosen: set[int] = set()
+    for stratum in classes:
+        chosen.update(_rows_of_class(stratum, costs))
+    spread = _skew(table)
     if not spread:
-        grouped = any(columns.words(column.name) & (GROUPS | SKEWED) for column in looked)
-        note = "the work is grouped, and no row says how: none is known to be skewed" \
-            if grouped else ""
-        return Representatives(rows=tuple(sorted(taken)), note=note)
+        is_grouped = any(columns.name_words(column.name) & (GROUPS | SKEWED) for column in table)
+        note = "the work is grouped and no column says how: no row is known to be skewed" \
+            if is_grouped else ""
+        return Representatives(rows=tuple(sorted(chosen)), note=note)
     most = max(spread)
     if most <= min(spread) and most <= 1:
-        return Representatives(rows=tuple(sorted(taken)), note=(
+        return Representatives(rows=tuple(sorted(chosen)), note=(
             "all rows have equal groups: a gain may not hold for skewed ones"))
     skewed = max((row for row in range(len(costs)) if spread[row] == most),
-                 key=lambda row: (row in taken, costs[row], -row))
-    return Representatives(rows=tuple(sorted({*taken, skewed})), skewed=skewed)
+                 key=lambda row: (row in chosen, costs[row], -row))
+    return Representatives(rows=tuple(sorted({*chosen, skewed})), skewed=skewed)
 
 
-def cells(keys: Sequence[str], looked: Sequence[TableColumn],
+def row_cells(keys: Sequence[str], table: Sequence[TableColumn],
           rows: Sequence[int]) -> tuple[dict[str, str], ...]:
-    """Return what tells rows apart, by column."""
-    named = {column.name: column for column in looked}
-    return tuple({key: named[key].cells[row] for key in keys} for row in rows)
+    """Return the config columns and cells of some rows."""
+    by_name = {column.name: column for column in table}
+    return tuple({key: by_name[key].cells[row] for key in keys} for row in rows)
 
 
-def listed(keys: Sequence[str], table: ResultTable) -> tuple[dict[str, str], ...]:
-    """Return what tells the rows of another table apart, once each; empty where it lacks a column.
-    """
+def shapes_of_table(keys: Sequence[str], table: ResultTable) -> tuple[dict[str, str], ...]:
+    """Return the distinct config cells of another table's rows; empty if it lacks a column."""
     if any(key not in table.columns for key in keys):
         return ()
-    found = dict.fromkeys(table.cells(row, keys) for row in range(len(table.rows)))
-    return tuple(dict(zip(keys, cells, strict=True)) for cells in found if cells)
+    distinct = dict.fromkeys(table.cells(row, keys) for row in range(len(table.rows)))
+    return tuple(dict(zip(keys, cells, strict=True)) for cells in distinct if cells)
 
 
-def shapes(chosen: Sequence[Mapping[str, str]]) -> tuple[str | dict[str, int], ...]:
+def manifest_shapes(rows: Sequence[Mapping[str, str]]) -> tuple[str | dict[str, int], ...]:
     """Return rows as a manifest lists shapes: whole numbers by name, or `m=64 dtype=fp16`."""
-    whole = all(re.fullmatch(r"\d{1,15}", cell) for one in chosen for cell in one.values())
-    if whole:
-        return tuple({key: int(cell) for key, cell in one.items()} for one in chosen)
-    return tuple(" ".join(shlex.quote(f"{key}={cell}") for key, cell in one.items())
-                 for one in chosen)
+    if all(re.fullmatch(r"\d{1,15}", cell) for row in rows for cell in row.values()):
+        return tuple({key: int(cell) for key, cell in row.items()} for row in rows)
+    return tuple(" ".join(shlex.quote(f"{key}={cell}") for key, cell in row.items())
+                 for row in rows)
 
 
-def read(shapes: object) -> tuple[dict[str, str], ...]:
-    """Return the shapes of a manifest as `cells` gives them; empty where they name no columns."""
+def parse_shapes(shapes: object) -> tuple[dict[str, str], ...]:
+    """Return a manifest's shapes as columns and cells; empty unless all of them name columns."""
     if not isinstance(shapes, tuple | list):
         return ()
-    found = []
+    parsed = []
     for shape in shapes:
         if isinstance(shape, dict):
-            found.append({str(key): str(value) for key, value in shape.items()})
+            parsed.append({str(key): str(value) for key, value in shape.items()})
         elif isinstance(shape, str):
             parts = [part.partition("=") for part in shlex.split(shape)]
-            found.append({key: value for key, equals, value in parts if equals})
-    return tuple(found) if len(found) == len(shapes) and all(found) else ()
+            parsed.append({key: value for key, equals, value in parts if equals})
+    return tuple(parsed) if len(parsed) == len(shapes) and all(parsed) else ()
 
 
-def _of_class(one: Stratum, costs: Sequence[float]) -> set[int]:
-    middle = median(math.log(costs[row]) for row in one.rows)
-    typical = min(one.rows, key=lambda row: (abs(math.log(costs[row]) - middle), row))
-    if not one.core:
+def _rows_of_class(stratum: Stratum, costs: Sequence[float]) -> set[int]:
+    middle = median(math.log(costs[row]) for row in stratum.rows)
+    typical = min(stratum.rows, key=lambda row: (abs(math.log(costs[row]) - middle), row))
+    if not stratum.core:
         return {typical}
-    dearest = max(one.rows, key=lambda row: (costs[row], -row))
-    cheapest = min(one.rows, key=lambda row: (costs[row], row))
-    wide = costs[dearest] >= SPREAD * costs[cheapest]
-    return {typical, dearest, cheapest} if wide else {typical, dearest}
+    highest = max(stratum.rows, key=lambda row: (costs[row], -row))
+    lowest = min(stratum.rows, key=lambda row: (costs[row], row))
+    is_wide = costs[highest] >= SPREAD * costs[lowest]
+    return {typical, highest, lowest} if is_wide else {typical, highest}
 
 
-def _skew(looked: Sequence[TableColumn], n: int) -> list[float]:
-    """Return by how much each row's groups differ, 1 where they are equal; empty if none says."""
-    spreading = [column for column in looked if columns.words(column.name) & (SKEWED | GROUPS)]
+def _skew(table: Sequence[TableColumn]) -> list[float]:
+    """Return the skew of each row's groups, 1 for equal ones; empty if no column says it."""
+    spreading = [column for column in table if columns.name_words(column.name) & (SKEWED | GROUPS)]
     for column in spreading:
         sizes = [_sizes(cell) for cell in column.cells]
         if all(sizes):
-            return [max(some) * len(some) / (sum(some) or 1.0) for some in sizes]
+            return [max(groups) * len(groups) / (sum(groups) or 1.0) for groups in sizes]
     for column in spreading:
-        if not columns.words(column.name) & SKEWED:
+        if not columns.name_words(column.name) & SKEWED:
             continue
         if column.numbers:
             return [1.0 + abs(number) for number in column.numbers]
-        return [1.0 if columns.words(cell) & EVEN or not cell else 2.0 for cell in column.cells]
+        return [
+            1.0 if columns.name_words(cell) & EVEN or not cell else 2.0 for cell in column.cells
+        ]
     return []
 
 
 def _sizes(cell: str) -> list[float]:
-    """Return a cell such as `[128, 0, 4096]` as numbers; empty where it is no list."""
+    """Return a cell such as `[128, 0, 4096]` as numbers; empty if it is no list."""
     if not _LIST.fullmatch(cell):
         return []
     return [float(part) for part in re.findall(r"\d+", cell)]

@@ -1,8 +1,8 @@
-"""How well a partition of rows explains their behaviour: what a row costs beyond its size.
+"""Score how well a partition of rows explains their behaviour: their costs beyond their sizes.
 
-Rows behave alike if one power law of their size gives their costs, and if one ratio gives what
-another implementation costs on them. A partition is scored as a model is: by what it leaves
-unexplained, and by how many numbers it needs for the rest.
+Rows behave alike if one power law of their size gives their costs, and one ratio gives the costs of
+another implementation. A partition is scored as a statistical model: by the variance that it leaves
+unexplained, and by its number of parameters.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from itertools import pairwise
 from statistics import median
 
 FLOOR = 0.05
-"""What rows differ by, in logarithms, without behaving differently: about 5 %."""
+"""Log-difference of rows that still behave alike: about 5 %."""
 PRIOR = 3.0
-"""So many rows a size's power is worth before any is seen: 1 for work, 0 for what is unknown."""
+"""Weight of a size's prior power, in rows; the prior is 1 for work, 0 for an unknown column."""
 MOST_POWER = 3.0
 OWN_LAW = 4
-"""Rows from which a class has a law of its own; fewer follow the law of all."""
+"""Rows from which a class has its own law; smaller classes follow the law of all rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowSignal:
-    """A number of each row that rows which behave alike have in common, up to a law of `work`."""
+    """A number per row that is equal for rows that behave alike, up to a law of `work`."""
 
     values: tuple[float, ...]
     work: tuple[float, ...] = ()
@@ -33,14 +33,14 @@ class RowSignal:
 
 @dataclass(frozen=True, kw_only=True)
 class RowSize:
-    """A size of each row, and what rows must share to differ by nothing but this size."""
+    """A size of each row; rows with equal `beside` differ in nothing else."""
 
     numbers: tuple[float, ...]
     beside: tuple[Hashable, ...]
     prior: float = 1.0
 
 
-def signals(costs: Sequence[float], sizes: Sequence[RowSize],
+def row_signals(costs: Sequence[float], sizes: Sequence[RowSize],
             others: Sequence[Sequence[float]]) -> tuple[RowSignal, ...]:
     """Return the costs with the law of their sizes, and their ratios to other costs."""
     logs = tuple(math.log(cost) for cost in costs)
@@ -52,7 +52,7 @@ def signals(costs: Sequence[float], sizes: Sequence[RowSize],
 
 
 def unexplained(signal: RowSignal, classes: Sequence[int]) -> tuple[float, int]:
-    """Return the squares that a partition leaves, and how many numbers it takes."""
+    """Return the sum of squares that a partition leaves, and its number of parameters."""
     if not signal.work:
         return _around_means(signal.values, classes)
     sums: dict[int, list[float]] = {}
@@ -74,25 +74,26 @@ def unexplained(signal: RowSignal, classes: Sequence[int]) -> tuple[float, int]:
     return total, taken
 
 
-def score(found: Sequence[RowSignal], classes: Sequence[int]) -> float:
-    """Return how bad a partition is: smaller is better. A number costs the more, the fewer rows
-    are left to bear it out.
+def partition_score(found: Sequence[RowSignal], classes: Sequence[int]) -> float:
+    """Return the score of a partition; smaller is better.
+
+    A parameter costs more if fewer rows are left to support it.
     """
-    n, bad = len(classes), 0.0
+    n, total = len(classes), 0.0
     for signal in found:
         left, numbers = unexplained(signal, classes)
-        few = n / max(1, n - numbers - 1)
-        bad += signal.weight * (n * math.log(left / n + FLOOR**2)
-                                + few * numbers * math.log(n + 1))
-    return bad
+        penalty = n / max(1, n - numbers - 1)
+        total += signal.weight * (n * math.log(left / n + FLOOR**2)
+                                + penalty * numbers * math.log(n + 1))
+    return total
 
 
-def explained(found: Sequence[RowSignal], classes: Sequence[int]) -> float:
+def explained_share(found: Sequence[RowSignal], classes: Sequence[int]) -> float:
     """Return the share of the differences between rows that a partition explains."""
-    alike = [0] * len(classes)
+    one_class = [0] * len(classes)
     shares, weights = 0.0, 0.0
     for signal in found:
-        whole = unexplained(signal, alike)[0]
+        whole = unexplained(signal, one_class)[0]
         if whole / len(classes) <= FLOOR**2 / 4:
             continue
         weight = signal.weight * whole
@@ -113,35 +114,35 @@ def _around_means(values: Sequence[float], classes: Sequence[int]) -> tuple[floa
 
 
 def _work(logs: Sequence[float], sizes: Sequence[RowSize]) -> tuple[float, ...]:
-    """Return each row's size as the costs weigh it: a power law of all rows.
+    """Return each row's combined size: the product of its sizes to the powers that fit all costs.
 
-    A size's power is the middle of those between rows that differ by it alone, so that a jump at
-    one place does not bend it; where there are too few such rows, the one that fits all best, which
-    for a few rows is near 1.
+    A size's power is the median over pairs of rows that differ only in it, so that a jump at one
+    place does not bend it. With too few such pairs it is fitted to all rows, with a prior that
+    dominates for a few rows.
     """
     if not sizes:
         return ()
     columns = [_centred([math.log(number) for number in size.numbers]) for size in sizes]
     work = [0.0] * len(logs)
-    open_: list[list[float]] = []
-    open_priors = []
+    fitted: list[list[float]] = []
+    priors = []
     for size, column in zip(sizes, columns, strict=True):
         powers = list(_powers(logs, column, size.beside))
         if len(powers) < max(3, len(logs) // 8):
-            open_.append(column)
-            open_priors.append(size.prior)
+            fitted.append(column)
+            priors.append(size.prior)
             continue
         power = median(powers)
         work = [sum_ + power * value for sum_, value in zip(work, column, strict=True)]
     left = _centred([log - sum_ for log, sum_ in zip(logs, work, strict=True)])
     pull = PRIOR / len(logs)
-    matrix = [[math.fsum(a * b for a, b in zip(one, other, strict=True)) for other in open_]
-              for one in open_]
-    right = [math.fsum(a * b for a, b in zip(one, left, strict=True)) for one in open_]
-    for at in range(len(open_)):
-        right[at] += pull * open_priors[at] * matrix[at][at]
+    matrix = [[math.fsum(a * b for a, b in zip(one, other, strict=True)) for other in fitted]
+              for one in fitted]
+    right = [math.fsum(a * b for a, b in zip(one, left, strict=True)) for one in fitted]
+    for at in range(len(fitted)):
+        right[at] += pull * priors[at] * matrix[at][at]
         matrix[at][at] *= 1 + pull
-    for power, column in zip(_solved(matrix, right), open_, strict=True):
+    for power, column in zip(_solved(matrix, right), fitted, strict=True):
         kept = min(max(power, 0.0), MOST_POWER)
         work = [sum_ + kept * value for sum_, value in zip(work, column, strict=True)]
     return tuple(work)
@@ -154,7 +155,7 @@ def _centred(values: Sequence[float]) -> list[float]:
 
 def _powers(logs: Sequence[float], column: Sequence[float],
             beside: Sequence[Hashable]) -> Iterator[float]:
-    """Yield the power of a size between each two rows next to each other in nothing but it."""
+    """Yield the power of a size between neighbouring rows that differ only in it."""
     alike: dict[Hashable, list[tuple[float, float]]] = {}
     for log, value, key in zip(logs, column, beside, strict=True):
         alike.setdefault(key, []).append((value, log))
@@ -165,7 +166,7 @@ def _powers(logs: Sequence[float], column: Sequence[float],
 
 
 def _solved(matrix: Sequence[Sequence[float]], right: Sequence[float]) -> list[float]:
-    """Solve the normal equations; a column that repeats others gets no power of its own."""
+    """Solve the normal equations; a column that depends on others gets power 0."""
     size = len(right)
     rows = [[*line, value] for line, value in zip(matrix, right, strict=True)]
     least = 1e-9 * max((matrix[at][at] for at in range(size)), default=1.0)

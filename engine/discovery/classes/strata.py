@@ -1,7 +1,7 @@
-"""Config classes found in real rows: the few columns that best explain how rows behave.
+"""Find config classes in a table: the few columns that best explain how its rows behave.
 
-A pure function of a table: which columns, whole or cut at a number, split the rows so that those
-of a class behave alike (see `behaviour`), at the price that each further class costs.
+It searches for the columns, whole or cut at a number, that split the rows into classes of like
+behaviour (see `row_cost_model`), with a penalty for each further class.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from engine.discovery.classes import row_cost_model
 from engine.discovery.classes.row_cost_model import RowSignal, RowSize
 from engine.discovery.project import columns
 from engine.discovery.project.columns import TableColumn
-from harness.benchmark.spec import row_classes as classes
+from harness.benchmark.spec import row_classes
 
 MOST_CLASSES = 12
 MOST_COLUMNS = 3
 FEW_ROWS = 6
-"""So many rows at most are classes of their own where no column explains them."""
+"""Up to this many rows are classes of their own if no column explains them."""
 LEAST = 0.1
-"""Share of the rows' differences that classes must explain to be any."""
+"""Share of the rows' differences that classes must explain at least."""
 MOST_CUTS = 2
-"""Of one column: three ranges."""
+"""Cuts of one column, which give three ranges."""
 CUTS = 7
-"""Places at most where a column is tried to be cut."""
+"""Places at which cutting a column is tried."""
 CORE_SHARE = 0.8
-"""Of the time: the classes that make it up are core, the dearest first."""
+"""Share of the time that core classes make up, the most expensive first."""
 WORK = 300_000
-"""Rows that the search looks at in one step, about: it narrows down for long tables."""
+"""Approximate rows that one step of the search evaluates: longer tables get a narrower beam."""
 BEAM = 8
 
 
@@ -45,10 +45,10 @@ class Stratum:
 
 @dataclass(frozen=True, kw_only=True)
 class Strata:
-    """A proposal: `configs` as the manifest has it, the classes that it makes, and why.
+    """The entries of `configs`, the classes that they make, and why these.
 
-    `explained` is the share of the rows' differences that the classes explain. `keys` are the
-    columns that tell rows apart, `said` what each other column is left out for.
+    `explained` is the share of the rows' differences that the classes explain, `keys` are the
+    columns that identify rows.
     """
 
     configs: tuple[str, ...]
@@ -56,15 +56,14 @@ class Strata:
     explained: float
     why: str
     keys: tuple[str, ...]
-    said: Mapping[str, str]
 
     @property
     def core(self) -> tuple[str, ...]:
-        return tuple(one.name for one in self.classes if one.core)
+        return tuple(stratum.name for stratum in self.classes if stratum.core)
 
 
-_Try = tuple[float, tuple[int, ...], tuple[int, ...]]
-"""How bad a partition is, the features that make it, the class of each row."""
+_Partition = tuple[float, tuple[int, ...], tuple[int, ...]]
+"""A partition's score, the features that make it, and the class of each row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,76 +73,74 @@ class _Feature:
     codes: tuple[int, ...]
 
 
-def find(looked: Sequence[TableColumn], costs: Sequence[float], *,
+def find_strata(table: Sequence[TableColumn], costs: Sequence[float], *,
          others: Sequence[Sequence[float]] = (), shares: Sequence[float] = (),
-         configs: Sequence[str] = (), timed: bool = True) -> Strata:
-    """Find the classes of rows from their columns and costs; there is one row at least.
+         configs: Sequence[str] = (), is_timed: bool = True) -> Strata:
+    """Find the classes of at least one row from the rows' columns and costs.
 
-    `others` are costs of the same rows elsewhere: by another implementation, of another candidate.
-    `shares` say how much each row counts for its class to be core (by default its cost). Where
-    `configs` are given, such as those that a person confirmed, the classes are theirs. Costs that
-    are not `timed` are of a unit of work.
+    `others` are costs of the same rows by other implementations. `shares` say how much each row
+    counts for its class to be core (by default its cost). With `configs`, such as those that a
+    person confirmed, the classes are theirs. Unless `is_timed`, costs are per unit of work.
     """
-    signals = row_cost_model.signals(costs, list(_sizes(looked, timed)), others)
-    keys = keys_of(looked)
-    features = () if configs else tuple(_features(looked, len(costs)))
+    signals = row_cost_model.row_signals(costs, list(_sizes(table, is_timed)), others)
+    keys = key_columns(table)
+    features = () if configs else tuple(_features(table, len(costs)))
     chosen = _search(features, signals, len(costs))
-    if row_cost_model.explained(signals, _codes(chosen, len(costs))) < LEAST:
+    if row_cost_model.explained_share(signals, _codes(chosen, len(costs))) < LEAST:
         chosen = ()
-    sure = bool(chosen)
+    is_significant = bool(chosen)
     if not chosen and len(costs) > FEW_ROWS:
         chosen = _common(features, signals, len(costs))
     found = tuple(configs) or tuple(dict.fromkeys(feature.entry for feature in chosen))
     if not found:
-        found = keys if keys and len(costs) <= FEW_ROWS else (classes.ALL,)
-    table = [tuple(column.cells[row] for column in looked) for row in range(len(costs))]
-    grouped = classes.group_rows(found, [column.name for column in looked], table)
+        found = keys if keys and len(costs) <= FEW_ROWS else (row_classes.ALL,)
+    rows = [tuple(column.cells[row] for column in table) for row in range(len(costs))]
+    grouped = row_classes.group_rows(found, [column.name for column in table], rows)
     share = _explained(signals, grouped)
     if configs:
-        why = (f"as the manifest has it: {', '.join(configs)}; explains {share:.0%} of "
-               f"{_seen(signals)}")
+        why = (f"from the manifest: {', '.join(configs)}; explains {share:.0%} of "
+               f"{_behaviour(signals)}")
     else:
         why = _why(chosen, found, signals, len(costs), share, len(grouped))
-        if chosen and not sure:
-            why += "; the rows are too few to be sure, kernels are commonly specialised by it"
+        if chosen and not is_significant:
+            why += "; too few rows to be significant, but kernels are commonly specialised by it"
     return Strata(configs=found, classes=_strata(grouped, shares or costs), explained=share,
-                  why=why, keys=keys,
-                  said={column.name: column.why for column in looked if column.why})
+                  why=why, keys=keys)
 
 
-def _sizes(looked: Sequence[TableColumn], timed: bool) -> Iterator[RowSize]:
-    for size in looked:
+def _sizes(table: Sequence[TableColumn], is_timed: bool) -> Iterator[RowSize]:
+    for size in table:
         if size.role == "size":
-            beside = [column.cells for column in looked
+            beside = [column.cells for column in table
                       if column.role in ("path", "size") and column is not size]
             yield RowSize(numbers=size.numbers, beside=tuple(zip(*beside, strict=True)) or
-                       ((),) * len(size.numbers),
-                       prior=float(timed and bool(columns.words(size.name) & columns.SIZES)))
+                          ((),) * len(size.numbers), prior=float(
+                              is_timed and bool(columns.name_words(size.name) & columns.SIZES)))
 
 
-def keys_of(looked: Sequence[TableColumn]) -> tuple[str, ...]:
-    """Return the columns that tell rows apart; those that number or name rows only where needed."""
-    of_config = [column for column in looked if column.role in ("path", "size")]
-    seen = {tuple(row) for row in zip(*(column.cells for column in of_config), strict=True)}
-    if looked and len(seen) < len(looked[0].cells):
-        of_config += [column for column in looked if column.why == columns.UNIQUE]
+def key_columns(table: Sequence[TableColumn]) -> tuple[str, ...]:
+    """Return the columns that identify rows, with those that number or name rows only if needed."""
+    of_config = [column for column in table if column.role in ("path", "size")]
+    distinct = {tuple(row) for row in zip(*(column.cells for column in of_config), strict=True)}
+    if table and len(distinct) < len(table[0].cells):
+        of_config += [column for column in table if column.why == columns.UNIQUE]
     return tuple(column.name for column in of_config)
 
 
 def _explained(signals: Sequence[RowSignal], grouped: Mapping[str, Sequence[int]]) -> float:
-    codes = [0] * sum(len(inside) for inside in grouped.values())
-    for number, inside in enumerate(grouped.values()):
-        for row in inside:
+    codes = [0] * sum(len(rows) for rows in grouped.values())
+    for number, rows in enumerate(grouped.values()):
+        for row in rows:
             codes[row] = number
-    return row_cost_model.explained(signals, codes)
+    return row_cost_model.explained_share(signals, codes)
 
 
-def _features(looked: Sequence[TableColumn], n: int) -> Iterator[_Feature]:
-    """Yield what may split the rows, what kernels are commonly specialised by first.
+def _features(table: Sequence[TableColumn], n: int) -> Iterator[_Feature]:
+    """Yield the possible splits of rows, those that kernels are commonly specialised by first.
 
-    A size is only cut: that it is larger is no other behaviour.
+    A size is only cut: a larger size alone is no other behaviour.
     """
-    for column in sorted(looked, key=lambda column: not column.preferred):
+    for column in sorted(table, key=lambda column: not column.preferred):
         levels = column.levels
         if column.role not in ("path", "size"):
             continue
@@ -160,65 +157,65 @@ def _features(looked: Sequence[TableColumn], n: int) -> Iterator[_Feature]:
 
 
 def _spread(n: int) -> Sequence[int]:
-    """Return so many places out of n, evenly."""
+    """Return up to CUTS of n places, evenly spread."""
     return range(n) if n <= CUTS else sorted({at * (n - 1) // (CUTS - 1) for at in range(CUTS)})
 
 
 def _search(features: Sequence[_Feature], signals: Sequence[RowSignal],
             n: int) -> tuple[_Feature, ...]:
-    """Return the features of the best partition found, none where no split is worth its classes.
+    """Return the features of the best partition found, none if no split is worth its classes.
 
-    One that was picked among many has to explain more than one that kernels are commonly
-    specialised by: among many columns some explain a few rows by chance.
+    A feature picked among many must explain more than one that kernels are commonly specialised by:
+    among many columns some explain a few rows by chance.
     """
     start = (0,) * n
-    best: _Try = (row_cost_model.score(signals, start), (), start)
+    best: _Partition = (row_cost_model.partition_score(signals, start), (), start)
     beam = [best]
-    picked = 2 * math.log(max(1, len(features)))
+    penalty = 2 * math.log(max(1, len(features)))
     width = max(1, min(BEAM, WORK // max(1, n * len(features))))
     for _ in range(MOST_COLUMNS + 1):
-        tried: dict[tuple[int, ...], _Try] = {}
-        for _, taken, codes in beam:
+        tried: dict[tuple[int, ...], _Partition] = {}
+        for _, used, codes in beam:
             for at, feature in enumerate(features):
-                wanted = tuple(sorted({*taken, at}))
-                if wanted in tried or at in taken or not _fits(features, wanted):
+                features_used = tuple(sorted({*used, at}))
+                if features_used in tried or at in used or not _fit(features, features_used):
                     continue
                 split = _split(codes, feature.codes)
-                made = max(split) + 1
-                if made <= min(MOST_CLASSES, max(2, n // 2)) and made > max(codes) + 1:
-                    behind = sum(not features[one].column.preferred for one in wanted)
-                    bad = row_cost_model.score(signals, split) + behind * picked
-                    tried[wanted] = (round(bad, 6), wanted, split)
-        beam = sorted(tried.values(), key=lambda one: one[:2])[:width]
+                count = max(split) + 1
+                if max(codes) + 1 < count <= min(MOST_CLASSES, max(2, n // 2)):
+                    uncommon = sum(not features[i].column.preferred for i in features_used)
+                    score = row_cost_model.partition_score(signals, split) + uncommon * penalty
+                    tried[features_used] = (round(score, 6), features_used, split)
+        beam = sorted(tried.values(), key=lambda partition: partition[:2])[:width]
         if not beam:
             break
-        best = min(best, beam[0], key=lambda one: one[0])
+        best = min(best, beam[0], key=lambda partition: partition[0])
     return tuple(features[number] for number in best[1])
 
 
 def _common(features: Sequence[_Feature], signals: Sequence[RowSignal],
             n: int) -> tuple[_Feature, ...]:
-    """Return what explains most of the columns that kernels are commonly specialised by, if any
-    does: what to tell rows apart by where they are too few to say.
-    """
+    """Return the best column that kernels are commonly specialised by, for tables of few rows."""
     whole = [feature for feature in features
              if feature.column.preferred and feature.entry == feature.column.name]
-    best = max(whole, key=lambda one: row_cost_model.explained(signals, one.codes), default=None)
-    if best is None or row_cost_model.explained(signals, best.codes) < LEAST:
+    best = max(
+        whole, key=lambda one: row_cost_model.explained_share(signals, one.codes), default=None
+    )
+    if best is None or row_cost_model.explained_share(signals, best.codes) < LEAST:
         return ()
     return (best,)
 
 
-def _fits(features: Sequence[_Feature], wanted: Sequence[int]) -> bool:
-    """Tell whether features go together: few columns, none both whole and cut, or cut to pieces."""
-    names = [features[number].column.name for number in wanted]
-    whole = {features[number].entry for number in wanted} & set(names)
+def _fit(features: Sequence[_Feature], used: Sequence[int]) -> bool:
+    """Tell whether features go together: few columns, none both whole and cut, few cuts of one."""
+    names = [features[number].column.name for number in used]
+    whole = {features[number].entry for number in used} & set(names)
     return len(set(names)) <= MOST_COLUMNS and all(
         names.count(name) <= (1 if name in whole else MOST_CUTS) for name in names)
 
 
 def _split(codes: Sequence[int], by: Sequence[int]) -> tuple[int, ...]:
-    """Return the classes split further, numbered as rows first show them."""
+    """Return the classes split further, numbered by their first rows."""
     numbers: dict[tuple[int, int], int] = {}
     return tuple(numbers.setdefault(pair, len(numbers)) for pair in zip(codes, by, strict=True))
 
@@ -242,29 +239,29 @@ def _strata(grouped: Mapping[str, Sequence[int]], shares: Sequence[float]) -> tu
                  for name, inside in grouped.items())
 
 
-def _seen(signals: Sequence[RowSignal]) -> str:
-    """Say what behaviour is here."""
-    told = "what rows cost beyond their size" if signals[0].work else "what rows cost"
+def _behaviour(signals: Sequence[RowSignal]) -> str:
+    """Return in words which behaviour classes explain."""
+    words = "what rows cost beyond their size" if signals[0].work else "what rows cost"
     if len(signals) == 1:
-        return told
-    return f"{told} and how that compares with the table's other times and rates"
+        return words
+    return f"{words} and how that compares with the table's other times and rates"
 
 
 def _why(chosen: Sequence[_Feature], configs: Sequence[str], signals: Sequence[RowSignal], n: int,
-         share: float, made: int) -> str:
-    """Say what the classes rest on."""
-    seen = _seen(signals)
+         share: float, count: int) -> str:
+    """Return in words what the classes are based on."""
+    behaviour = _behaviour(signals)
     if not chosen:
-        told = "all rows are one class" if made == 1 else "each row is a class of its own"
-        return f"no column explains {seen} in {n} rows: {told}"
+        result = "all rows are one class" if count == 1 else "each row is a class of its own"
+        return f"no column explains {behaviour} in {n} rows: {result}"
     names = list(dict.fromkeys(feature.column.name for feature in chosen))
     parts = []
     for name in names:
-        mine = [feature for feature in chosen if feature.column.name == name]
-        alone = _codes(mine, n)
-        cut = " or ".join(one.entry.removeprefix(f"{name} <= ") for one in mine
-                          if one.entry != name)
+        own = [feature for feature in chosen if feature.column.name == name]
+        alone = _codes(own, n)
+        cut = " or ".join(feature.entry.removeprefix(f"{name} <= ") for feature in own
+                          if feature.entry != name)
         parts.append(f"{name}{f' cut at {cut}' if cut else ''} "
-                     f"({row_cost_model.explained(signals, alone):.0%} alone)")
-    return (f"{', '.join(parts)} explain{'s' if len(parts) == 1 else ''} {share:.0%} of {seen}, in "
-            f"{made} classes of {n} rows")
+                     f"({row_cost_model.explained_share(signals, alone):.0%} alone)")
+    verb = "explains" if len(parts) == 1 else "explain"
+    return f"{', '.join(parts)} {verb} {share:.0%} of {behaviour}, in {count} classes of {n} rows"

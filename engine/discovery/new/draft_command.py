@@ -1,4 +1,4 @@
-"""The parameters of a command target: inferred from the project, edited, made a manifest."""
+"""Draft a command target's manifest: infer its parameters, let a person edit them, write it."""
 
 from __future__ import annotations
 
@@ -21,32 +21,26 @@ from harness.errors import InputError
 from harness.formats import yaml_document
 
 TARGET = ("csv", "check", "metrics", "configs", "ignore")
-NEEDED = {"benchmark_command": "--benchmark 'python bench.py'", "csv": "--csv bench.csv",
+REQUIRED = {"benchmark_command": "--benchmark 'python bench.py'", "csv": "--csv bench.csv",
           "check": "--check 'err == 0'", "metrics": "--metrics us", "edit": "--edit kernel.py"}
-"""What no manifest of a command target does without, and how it is given."""
-
-
+"""Required parameters of a command target, and the flag that gives each."""
 LATER = {"configs": "found by the baseline", "target_gpu": "the device's"}
-"""What a campaign fills in at its start."""
+"""Parameters that a campaign fills in at its start."""
 
 
-def infer_all(project: Path, given: Mapping[str, str]) -> Parameters:
-    """Return all parameters in the order in which they are shown; `given` ones come first."""
+def infer_parameters(project: Path, given: Mapping[str, str]) -> Parameters:
+    """Return all parameters in the order they are shown; `given` values override inferred ones."""
     found = _benchmark(project, given.get("benchmark_command", ""))
     script = found.script if found else ""
-    kernel = (
-        kernel_source.kernel(project, script) if script else kernel_source.KernelSource(files=())
-    )
-    guessed = (
-        guess_columns(found.columns, hint=" ".join(kernel.files))
-        if found
-        else GuessedColumns(check="", metrics=(), implementations=())
-    )
+    kernel = kernel_source.find_kernel(project, script) if script else \
+        kernel_source.KernelSource(files=())
+    guessed = guess_columns(found.columns, hint=" ".join(kernel.files)) if found else \
+        GuessedColumns(check="", metrics=(), implementations=())
     of_script = f"by {script}" if script else ""
-    quick_command = f"{found.command} --quick" if found and found.quick and not given.get(
-        "benchmark_command") else ""
+    has_quick = found and found.has_quick_option and not given.get("benchmark_command")
+    quick_command = f"{found.command} --quick" if found and has_quick else ""
     rows: list[tuple[str, str, str]] = [
-        ("target_op", benchmark.op(script, kernel.files, project), "by the names of files"),
+        ("target_op", benchmark.op_name(script, kernel.files, project), "by the names of files"),
         ("target_backend", kernel.language.upper(), ""),
         ("target_lang", kernel.language, ""),
         ("target_gpu", "", ""),
@@ -54,12 +48,12 @@ def infer_all(project: Path, given: Mapping[str, str]) -> Parameters:
         ("benchmark_command", found.command if found else "", "it writes a CSV"),
         ("csv", found.csv if found else "", f"written {of_script}"),
         ("check", guessed.check, "a column that says right or wrong"),
-        ("metrics", ", ".join(guessed.metrics), _of(guessed)),
+        ("metrics", ", ".join(guessed.metrics), _metric_origin(guessed)),
         ("configs", "", "found in the baseline"),
         ("ignore", "", ""),
         ("quick_command", quick_command, f"an option of {script}"),
         ("setup_command", "", ""),
-        ("build_command", kernel.build, "what the benchmark loads"),
+        ("build_command", kernel.build, "builds what the benchmark loads"),
         ("format_command", kernel_source.format_command(project, kernel.files), "its style file"),
         ("test_command", benchmark.test_command(project, script, kernel.files), "its tests"),
         ("full_test_command", "", ""),
@@ -72,14 +66,14 @@ def infer_all(project: Path, given: Mapping[str, str]) -> Parameters:
         ("approval", "flagged", "default"),
         ("device", "cpu" if kernel.language == "c" else "auto", "by the language"),
     ]
-    known = dict(parameters.of(rows))
+    known = dict(parameters.make_parameters(rows))
     for name, origin in LATER.items():
         known[name] = replace(known[name], origin=origin)
-    return changed(known, given)
+    return with_given(known, given)
 
 
-def _settled(known: Parameters) -> Parameters:
-    """Return the parameters with those that hang on others."""
+def _with_primary(known: Parameters) -> Parameters:
+    """Return the parameters with the primary metrics, which default to all metrics."""
     primary = known["primary_metric"]
     if primary.origin == "given":
         return known
@@ -87,66 +81,67 @@ def _settled(known: Parameters) -> Parameters:
 
 
 def _benchmark(project: Path, command: str) -> benchmark.Benchmark | None:
-    """Return the script that a command runs, or the likeliest where it names none."""
-    files = [path.relative_to(project).as_posix() for path in sources.files(project)]
+    """Return the script that a command runs, or the likeliest one if it names none."""
+    files = [path.relative_to(project).as_posix() for path in sources.project_files(project)]
     if script := quick_script.benchmark_file(command, files) if command else "":
-        return benchmark.benchmark(project, script, sources.read(project / script))
-    return next(iter(benchmark.benchmarks(project)), None)
+        return benchmark.read_benchmark(project, script, sources.read_source(project / script))
+    return next(iter(benchmark.find_benchmarks(project)), None)
 
 
-def _of(guessed: GuessedColumns) -> str:
+def _metric_origin(guessed: GuessedColumns) -> str:
     if len(guessed.implementations) < 2:
         return "columns with a unit"
-    mine, *others = guessed.implementations
-    return f"of {mine}; there are {', '.join(others)} too"
+    measured, *others = guessed.implementations
+    return f"of {measured}; the table also has {', '.join(others)}"
 
 
-def changed(known: Parameters, given: Mapping[str, str]) -> Parameters:
-    """Return the parameters with some given by a person. Raises InputError for unknown names."""
-    return _settled(parameters.changed(known, given))
+def with_given(known: Parameters, given: Mapping[str, str]) -> Parameters:
+    """Return the parameters with values that a person gave. Raises InputError for unknown names."""
+    return _with_primary(parameters.with_given(known, given))
 
 
-def seen(known: Parameters, table: ResultTable, hint: str) -> Parameters:
-    """Return the parameters with what a run's table says of those that nobody gave."""
+def with_table(known: Parameters, table: ResultTable, hint: str) -> Parameters:
+    """Return the parameters with a run's check and metrics, unless a person gave them."""
     cells = {name: table.column(name) for name in table.columns}
     guessed = guess_columns(table.columns, cells, hint)
-    told = {"check": guessed.check, "metrics": ", ".join(guessed.metrics)}
-    return _settled({name: replace(one, value=told[name], origin="in the table of a run")
-                     if told.get(name) and one.origin != "given" else one
-                     for name, one in known.items()})
+    values = {"check": guessed.check, "metrics": ", ".join(guessed.metrics)}
+    return _with_primary({
+        name: replace(parameter, value=values[name], origin="in the table of a run")
+        if values.get(name) and parameter.origin != "given" else parameter
+        for name, parameter in known.items()})
 
 
-def classed(known: Parameters, found: ClassProposal) -> Parameters:
-    """Return the parameters with the classes that a run's rows were found to make."""
+def with_classes(known: Parameters, found: ClassProposal) -> Parameters:
+    """Return the parameters with the config columns proposed from a run."""
     if known["configs"].origin == "given":
         return known
-    told = Parameter(name="configs", value=", ".join(found.strata.configs),
-                     origin="found in the table of a run")
-    return {name: told if name == "configs" else one for name, one in known.items()}
+    configs = Parameter(name="configs", value=", ".join(found.strata.configs),
+                        origin="found in the table of a run")
+    return {**known, "configs": configs}
 
 
-def missing(known: Parameters) -> str:
-    """Return the name of what is needed and not there, "" if nothing is."""
-    return next((name for name in NEEDED if not known[name].value), "")
+def missing_parameter(known: Parameters) -> str:
+    """Return the first required parameter without a value, "" if there is none."""
+    return next((name for name in REQUIRED if not known[name].value), "")
 
 
-def manifest(known: Parameters, project: str) -> Manifest:
-    """Return the manifest. Raises InputError in one line, naming the flag for what is missing."""
-    if name := missing(known):
-        raise InputError(f"{name} could not be inferred", fix=f"use {NEEDED[name]}")
+def make_manifest(known: Parameters, project: str) -> Manifest:
+    """Return the manifest. Raises InputError that names the flag of a missing parameter."""
+    if name := missing_parameter(known):
+        raise InputError(f"{name} could not be inferred", fix=f"use {REQUIRED[name]}")
     value: dict[str, Any] = {"created": time.strftime("%Y-%m-%d %H:%M"), "project": project,
                              "target": {"kind": "command"}}
-    for name, one in known.items():
-        if not one.value:
+    for name, parameter in known.items():
+        if not parameter.value:
             continue
-        typed = parameters.typed(one)
+        typed = parameters.typed_value(parameter)
         if name in TARGET:
             value["target"][name] = typed
         elif name == "device":
             value["gpu"] = {"device": typed}
         else:
             value[name] = typed
-    files = parameters.listed(known["edit"].value)
+    files = parameters.split_list(known["edit"].value)
     if len(files) == 1 and not set(files[0]) & set("*?["):
         value["kernel_source"] = files[0]
     return parse(yaml_document.dump(value), "the manifest")

@@ -1,4 +1,4 @@
-"""The parameters of a kernel target: those of its campaign, beside what its task file says."""
+"""Draft a kernel target's manifest: the campaign's parameters beside those of its task file."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from harness.target import Target
 ROUNDS = 10
 
 
-def infer_all(task: Target, given: Mapping[str, str]) -> Parameters:
-    """Return all parameters in the order in which they are shown; `given` ones come first."""
+def infer_parameters(task: Target, given: Mapping[str, str]) -> Parameters:
+    """Return all parameters in the order they are shown; `given` values override inferred ones."""
     of_task = "by the task file"
-    known = dict(parameters.of((
+    known = dict(parameters.make_parameters((
         ("target_op", task.op, of_task),
         ("target_backend", task.backend or task.language.upper(), of_task),
         ("target_lang", task.language, of_task),
@@ -37,22 +37,22 @@ def infer_all(task: Target, given: Mapping[str, str]) -> Parameters:
         ("approval", "flagged", "default"),
         ("device", "cpu" if task.language == "c" else "auto", "by the language"))))
     known["target_gpu"] = replace(known["target_gpu"], origin="the device's")
-    return parameters.changed(known, given)
+    return parameters.with_given(known, given)
 
 
-def manifest(known: Parameters, task: Target, task_file: str, project: str,
+def make_manifest(known: Parameters, task: Target, task_file: str, project: str,
              backends: Sequence[str] = ()) -> Manifest:
-    """Return the manifest. Raises InputError in one line for a value that it cannot have."""
+    """Return the manifest. Raises InputError for a value that does not fit."""
     value: dict[str, Any] = {
         "created": time.strftime("%Y-%m-%d %H:%M"), "project": project,
         "target": {"kind": "kernel", "task": task_file}, "kernel_source": task.source}
-    for name, one in known.items():
-        if not one.value or (name == "edit" and one.origin != "given"):
+    for name, parameter in known.items():
+        if not parameter.value or (name == "edit" and parameter.origin != "given"):
             continue
         if name == "device":
-            value["gpu"] = {"device": one.value}
+            value["gpu"] = {"device": parameter.value}
         else:
-            value[name] = parameters.typed(one)
+            value[name] = parameters.typed_value(parameter)
     if backends:
         value["pool"] = {"backends": list(backends)}
     return parse(yaml_document.dump(value), "the manifest")

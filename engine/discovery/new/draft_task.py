@@ -1,4 +1,4 @@
-"""A task file for a C kernel, drafted from its signature and what a person adds to it."""
+"""Draft the task file of a C kernel from its signature and what a person adds."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from harness.formats.json_codec import to_builtins
 from harness.target import Arg, ConfigClass, Target, check
 
 
-def open_shapes(function: CFunction) -> list[str]:
-    """Return the names of tensors, whose shapes no C signature tells."""
+def unknown_shapes(function: CFunction) -> list[str]:
+    """Return the names of tensors; a C signature does not have their shapes."""
     return [arg.name for arg in function.args if arg.shape is not None]
 
 
-def open_scalars(function: CFunction) -> list[str]:
-    """Return the names of scalars that are no sizes and so need a value."""
+def unknown_scalars(function: CFunction) -> list[str]:
+    """Return the names of scalars that are no sizes and thus need a value."""
     return [arg.name for arg in function.args if arg.shape is None and arg.value is None]
 
 
-def sizes(function: CFunction) -> list[str]:
-    """Return the names of whole-number scalars: the names in which shapes are written."""
+def size_names(function: CFunction) -> list[str]:
+    """Return the names of whole-number scalars, in which shapes are written."""
     return [arg.name for arg in function.args if isinstance(arg.value, str)]
 
 
 def draft(function: CFunction, source: Path, reference: str, shapes: Mapping[str, str],
           scalars: Mapping[str, str], classes: Sequence[str]) -> Target:
-    """Return a task; raises InputError for what is missing in it or does not fit.
+    """Return a task. Raises InputError for what is missing or does not fit.
 
     A shape is "rows, cols", a scalar "1e-6", a class "tall: rows=1024 cols=64".
     """
-    given = tuple(_filled(arg, shapes, scalars) for arg in function.args)
+    args = tuple(_filled(arg, shapes, scalars) for arg in function.args)
     task = Target(op=function.name, language="c", source=source.as_posix(), entry=function.name,
-                  reference=reference, args=given, classes=tuple(map(config_class, classes)))
+                  reference=reference, args=args, classes=tuple(map(parse_config_class, classes)))
     check(task)
     for one in task.classes:
         task.tensors(one)
     return task
 
 
-def config_class(text: str) -> ConfigClass:
-    """Read a config class from "tall: rows=1024 cols=64"."""
+def parse_config_class(text: str) -> ConfigClass:
+    """Parse a config class such as "tall: rows=1024 cols=64"."""
     name, _, rest = text.partition(":")
     shape: dict[str, int] = {}
     for part in rest.replace(",", " ").split():
@@ -60,13 +60,13 @@ def config_class(text: str) -> ConfigClass:
     return ConfigClass(name=name.strip(), shape=shape)
 
 
-def dump(task: Target) -> str:
-    """Return the task as YAML, without what equals its default."""
+def dump_task(task: Target) -> str:
+    """Return the task as YAML, without fields that equal their defaults."""
     value: dict[str, Any] = {"kind": task.kind}
     for field in fields(Target):
-        given = getattr(task, field.name)
-        if field.name != "kind" and given != field.default:
-            value[field.name] = to_builtins(given)
+        own = getattr(task, field.name)
+        if field.name != "kind" and own != field.default:
+            value[field.name] = to_builtins(own)
     value["args"] = [_brief(arg) for arg in task.args]
     value["classes"] = [_brief(one) for one in task.classes]
     return yaml_document.dump(value)

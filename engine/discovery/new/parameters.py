@@ -1,4 +1,4 @@
-"""The parameters of a new manifest as a person sees them: names, texts, where these are from."""
+"""The parameters of a new manifest as a person sees them: names, values and their origins."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCALARS = ("git_commit", "max_iterations")
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """One parameter as a person sees it: its value as text, and where that is from."""
+    """One parameter: its value as text, and the origin of that value."""
 
     name: str
     value: str
@@ -25,29 +25,29 @@ class Parameter:
 Parameters = Mapping[str, Parameter]
 
 
-def of(rows: Iterable[tuple[str, str, str]]) -> Parameters:
-    """Return parameters from names, values and origins; what has no value is from nowhere."""
+def make_parameters(rows: Iterable[tuple[str, str, str]]) -> Parameters:
+    """Return parameters from names, values and origins; an empty value has no origin."""
     return {name: Parameter(name=name, value=value, origin=origin if value else "")
             for name, value, origin in rows}
 
 
-def changed(known: Parameters, given: Mapping[str, str]) -> Parameters:
-    """Return the parameters with some given by a person. Raises InputError for unknown names."""
+def with_given(known: Parameters, given: Mapping[str, str]) -> Parameters:
+    """Return the parameters with values that a person gave. Raises InputError for unknown names."""
     for name in given:
         if name not in known:
             raise InputError(f"there is no parameter {name!r}",
-                             fix=suggest(name, known) or "kopt new lists those there are")
+                             fix=suggest(name, known) or "kopt new lists the parameters")
     return {name: Parameter(name=name, value=given[name].strip(), origin="given")
-            if name in given else one for name, one in known.items()}
+            if name in given else parameter for name, parameter in known.items()}
 
 
-def typed(one: Parameter) -> object:
-    """Return a parameter's value as a manifest has it."""
-    if one.name in LISTS:
-        return listed(one.value)
-    return yaml_document.scalar(one.value) if one.name in SCALARS else one.value
+def typed_value(parameter: Parameter) -> object:
+    """Return a parameter's value with the type that the manifest needs."""
+    if parameter.name in LISTS:
+        return split_list(parameter.value)
+    return yaml_document.scalar(parameter.value) if parameter.name in SCALARS else parameter.value
 
 
-def listed(value: str) -> Sequence[str]:
-    """Return the parts of a list that is written with commas."""
+def split_list(value: str) -> Sequence[str]:
+    """Return the parts of a comma-separated list."""
     return [part.strip() for part in value.split(",") if part.strip()]

@@ -1,6 +1,6 @@
-"""What a project tells about its own benchmark: the script, its CSV, its columns, its tests.
+"""Read a project's benchmark from its sources: the script, its CSV and columns, the tests.
 
-Read from the sources alone; nothing of the project is run. What a real run adds is in `guess`.
+Nothing of the project runs here. `metric_columns` guesses what the columns of a real run mean.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from engine.discovery.project import columns, sources
-from engine.discovery.project.kernel_source import BENCH, TEST, stems, texts, words
+from engine.discovery.project.kernel_source import BENCH, TEST, stems, string_constants, words
 from harness.formats.text import plain
 
 WRITES = re.compile(r"csv\.(?:Dict)?[Ww]riter|\.to_csv\(|\.csv[\"'][^\n]*[\"']w")
@@ -22,32 +22,35 @@ _HEADER_BYTES = 1 << 16
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """A script that writes a CSV; `columns` are those known without running it."""
+    """A script that writes a CSV; `columns` are those known without running it.
+
+    `has_quick_option` tells whether it takes `--quick`.
+    """
 
     script: str
     csv: str
     columns: tuple[str, ...] = ()
-    quick: bool = False
+    has_quick_option: bool = False
 
     @property
     def command(self) -> str:
         return f"python {self.script}"
 
 
-def benchmarks(project: Path) -> list[Benchmark]:
-    """Return the scripts that write a CSV with a time or rate in it, the likeliest first."""
-    found = []
-    for path in sources.files(project):
-        source = sources.read(path) if path.suffix == ".py" else ""
+def find_benchmarks(project: Path) -> list[Benchmark]:
+    """Return the scripts that write a CSV of times or rates, the likeliest first."""
+    scored = []
+    for path in sources.project_files(project):
+        source = sources.read_source(path) if path.suffix == ".py" else ""
         if not WRITES.search(source) or path.name == "quick_test_bench.py":
             continue
-        made = benchmark(project, path.relative_to(project).as_posix(), source)
-        found.append((_likely(made), made))
-    return [made for score, made in sorted(found, key=lambda pair: -pair[0]) if score > 0]
+        script = read_benchmark(project, path.relative_to(project).as_posix(), source)
+        scored.append((_likelihood(script), script))
+    return [script for score, script in sorted(scored, key=lambda pair: -pair[0]) if score > 0]
 
 
-def benchmark(project: Path, script: str, source: str) -> Benchmark:
-    """Return what a script's text says of its CSV."""
+def read_benchmark(project: Path, script: str, source: str) -> Benchmark:
+    """Return a benchmark from its script's text."""
     try:
         tree: ast.AST = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
@@ -55,53 +58,54 @@ def benchmark(project: Path, script: str, source: str) -> Benchmark:
     name = _csv(tree)
     header = _header(project / name) if name else ()
     return Benchmark(script=script, csv=name, columns=header or _written(tree),
-                     quick="--quick" in source)
+                     has_quick_option="--quick" in source)
 
 
 def test_command(project: Path, script: str, files: Sequence[str]) -> str:
-    """Return a command that runs the project's tests of these files, "" where there are none."""
-    wanted = {PurePosixPath(file).stem for file in files}
-    for path in sources.files(project):
+    """Return a command that runs the project's tests of some files, "" if there are none."""
+    tested = {PurePosixPath(file).stem for file in files}
+    for path in sources.project_files(project):
         name = path.relative_to(project).as_posix()
         if path.suffix != ".py" or name == script or not words(path.stem) & TEST:
             continue
-        source = sources.read(path)
-        if not any(re.search(rf"\b{re.escape(stem)}\b", source) for stem in wanted):
+        source = sources.read_source(path)
+        if not any(re.search(rf"\b{re.escape(stem)}\b", source) for stem in tested):
             continue
-        alone = "__main__" in source or not re.search(r"^(?:async )?def test_", source, re.M)
-        return f"python {name}" if alone else f"python -m pytest -q {name}"
+        is_script = "__main__" in source or not re.search(r"^(?:async )?def test_", source, re.M)
+        return f"python {name}" if is_script else f"python -m pytest -q {name}"
     return ""
 
 
-def op(script: str, files: Sequence[str], project: Path) -> str:
-    """Return the operator's name: what the script's says, else the kernel's, else the project's."""
-    named = [*stems(script), *(PurePosixPath(file).stem for file in files), project.name]
-    return next((name for name in named if re.fullmatch(r"[A-Za-z0-9][\w.-]{0,63}", name)), "op")
+def op_name(script: str, files: Sequence[str], project: Path) -> str:
+    """Return the operator's name: the script's, or else the kernel's, or else the project's."""
+    names = [*stems(script), *(PurePosixPath(file).stem for file in files), project.name]
+    return next((name for name in names if re.fullmatch(r"[A-Za-z0-9][\w.-]{0,63}", name)), "op")
 
 
-def _likely(made: Benchmark) -> float:
-    named = words(made.script)
-    timed = any(columns.cost_unit(name) for name in made.columns)
-    return (2.0 * bool(named & BENCH) + 1.0 * bool(named & TEST) + 3.0 * timed + bool(made.csv)
-            if timed or named & (BENCH | TEST) else 0.0)
+def _likelihood(script: Benchmark) -> float:
+    """Return a score above 0 for a script that seems to be a benchmark."""
+    found = words(script.script)
+    is_timed = any(columns.cost_unit(name) for name in script.columns)
+    return (2.0 * bool(found & BENCH) + 1.0 * bool(found & TEST) + 3.0 * is_timed
+            + bool(script.csv) if is_timed or found & (BENCH | TEST) else 0.0)
 
 
 def _csv(tree: ast.AST) -> str:
-    """Return the CSV that a script writes: the one it opens to write, else the first it names."""
-    named = []
+    """Return the CSV that a script writes: one it opens for writing, or else the first it names."""
+    mentioned: list[str] = []
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
         name = node.func.attr if isinstance(node.func, ast.Attribute) else \
             node.func.id if isinstance(node.func, ast.Name) else ""
-        given = [text for part in (*node.args, *(word.value for word in node.keywords))
-                 for text in texts(part)]
-        found = [text for text in given if text.endswith(".csv")]
-        if found and (name == "to_csv" or (name == "open" and {"w", "wt"} & set(given))):
+        arguments = [text for part in (*node.args, *(word.value for word in node.keywords))
+                 for text in string_constants(part)]
+        found = [text for text in arguments if text.endswith(".csv")]
+        if found and (name == "to_csv" or (name == "open" and {"w", "wt"} & set(arguments))):
             return found[0]
-        named += found
-    anywhere = [text for text in texts(tree) if text.endswith(".csv")]
-    return next((text for text in (*named, *anywhere) if _inside(text)), "")
+        mentioned += found
+    anywhere = [text for text in string_constants(tree) if text.endswith(".csv")]
+    return next((text for text in (*mentioned, *anywhere) if _inside(text)), "")
 
 
 def _inside(name: str) -> bool:
@@ -110,7 +114,7 @@ def _inside(name: str) -> bool:
 
 
 def _written(tree: ast.AST) -> tuple[str, ...]:
-    """Return the names of columns in the largest literal that holds a time or a rate."""
+    """Return the column names in the largest literal that contains a time or a rate."""
     best: tuple[str, ...] = ()
     for node in ast.walk(tree):
         names: tuple[str, ...] = ()
@@ -129,7 +133,7 @@ def _written(tree: ast.AST) -> tuple[str, ...]:
 
 
 def _header(path: Path) -> tuple[str, ...]:
-    """Return the header of a CSV that an earlier run left, empty if there is none."""
+    """Return the header of an earlier run's CSV, empty if there is none."""
     try:
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
             line = file.readline(_HEADER_BYTES)

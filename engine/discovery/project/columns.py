@@ -1,7 +1,7 @@
-"""What the columns of a benchmark's table are: what chooses a launch path, a size, or a result.
+"""Classify the columns of a benchmark's table: launch path, size, cost, or no part of the config.
 
-Told by the cells first and by the name where they leave it open; what says nothing of a row's
-configuration is left out with the reason in words.
+The cells decide first, and the name where they leave it open. A column that is no part of a row's
+configuration is left out with a reason.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from harness.benchmark.spec import check_rule, metric_units
 from harness.benchmark.spec.command_target import Metric
 
 Role = Literal["path", "size", "cost", "none"]
-"""A choice of the launch path, a size of the work, a time or rate that is no metric, or nothing."""
+"""What chooses a launch path, a size of the work, a time or rate that is no metric, or none."""
 
 PATH = frozenset(("block", "page", "head", "mtp", "query", "qlen", "dtype", "type", "causal",
                   "layout", "quant", "impl", "backend", "mode", "top", "bits", "window", "dim"))
-"""Words in names of columns that kernels are commonly specialised by: these are looked at first."""
+"""Words in names of columns that kernels are commonly specialised by; these are tried first."""
 SIZES = frozenset(("context", "ctx", "seq", "seqs", "seqlen", "len", "length", "tokens", "batch",
                    "m", "n", "k", "rows", "cols", "hidden", "size", "elements", "bytes", "numel"))
 RESULTS = frozenset(("err", "error", "errors", "check", "pass", "passed", "ok", "correct", "valid",
@@ -30,16 +30,16 @@ RESULTS = frozenset(("err", "error", "errors", "check", "pass", "passed", "ok", 
 PASSING = frozenset(("time", "date", "timestamp", "at", "seed", "run", "host", "pid"))
 NUMBERS = frozenset(("index", "idx", "id", "row", "no", "nr", "case"))
 WIDE = 8.0
-"""Largest over smallest from which numbers are sizes whatever their name."""
+"""Ratio of largest to smallest from which numbers are sizes, whatever their name."""
 LEVELS = 12
-"""Values of a column at most that may make a class each."""
+"""Most values of a column that can each be a class."""
 UNIQUE = "different in every row"
 _WORD = re.compile(r"[A-Za-z]+")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableColumn:
-    """One column; `numbers` where every cell is one, `why` it is left out."""
+    """One column; `numbers` if every cell is one, `why` it is left out."""
 
     name: str
     role: Role
@@ -53,17 +53,17 @@ class TableColumn:
 
     @property
     def preferred(self) -> bool:
-        return bool(words(self.name) & PATH)
+        return bool(name_words(self.name) & PATH)
 
 
-def words(name: str) -> set[str]:
-    """Return the words of a column's name, small."""
+def name_words(name: str) -> set[str]:
+    """Return the words of a column's name in lower case."""
     split = re.sub(r"([a-z])([A-Z])", r"\1 \2", name)
     return {word.casefold() for word in _WORD.findall(split)}
 
 
-def look(name: str, cells: Sequence[str]) -> TableColumn:
-    """Return what a column is."""
+def classify_column(name: str, cells: Sequence[str]) -> TableColumn:
+    """Return the column with its role."""
     values = [check_rule.number(cell) for cell in cells]
     numbers = tuple(value for value in values if value is not None and math.isfinite(value))
     numbers = numbers if len(numbers) == len(cells) else ()
@@ -72,22 +72,23 @@ def look(name: str, cells: Sequence[str]) -> TableColumn:
 
 
 def _text(name: str, cells: Sequence[str]) -> tuple[Role, str]:
-    found = set(cells)
-    if len(found) == 1:
+    distinct = set(cells)
+    if len(distinct) == 1:
         return "none", "the same in all rows"
     if cost_unit(name):
         return "none", "a time or a rate"
-    if words(name) & RESULTS:
+    if name_words(name) & RESULTS:
         return "none", "a result"
-    if words(name) & PASSING:
-        return "none", "of the run, not of the row"
-    if len(found) == len(cells) > 2:
+    if name_words(name) & PASSING:
+        return "none", "about the run, not the row"
+    if len(distinct) == len(cells) > 2:
         return "none", UNIQUE
-    return ("path", "") if len(found) <= LEVELS else ("none", f"{len(found)} different texts")
+    return ("path", "") if len(distinct) <= LEVELS else \
+        ("none", f"{len(distinct)} different texts")
 
 
 def _numeric(name: str, numbers: Sequence[float]) -> tuple[Role, str]:
-    found, named = sorted(set(numbers)), words(name)
+    found, named = sorted(set(numbers)), name_words(name)
     whole = all(value.is_integer() for value in found)
     if len(found) == 1:
         return "none", "the same in all rows"
@@ -96,7 +97,7 @@ def _numeric(name: str, numbers: Sequence[float]) -> tuple[Role, str]:
     if named & RESULTS:
         return "none", "a result"
     if named & PASSING:
-        return "none", "of the run, not of the row"
+        return "none", "about the run, not the row"
     if _counts(named, numbers):
         return "none", "the number of the row"
     if not whole and len(found) > len(numbers) / 2 and len(numbers) > 3:
@@ -111,18 +112,18 @@ def _numeric(name: str, numbers: Sequence[float]) -> tuple[Role, str]:
 
 
 def _counts(named: set[str], numbers: Sequence[float]) -> bool:
-    """Tell whether a column numbers the rows in their order."""
+    """Tell whether a column numbers the rows in order."""
     steps = {after - before for before, after in itertools.pairwise(numbers)}
     return steps == {1.0} and (bool(named & NUMBERS) or (numbers[0] == 0 and len(numbers) > 7))
 
 
 def cost_unit(name: str) -> str:
-    """Return the unit of time or rate in a column's name, or nothing."""
+    """Return the unit of time or rate in a column's name, or ""."""
     return metric_units.unit_in(name)
 
 
 def cost_of(name: str, numbers: Sequence[float]) -> tuple[float, ...]:
-    """Return a column of times or rates as costs; empty where some number is none."""
+    """Return a column of times or rates as costs; empty if a number is no valid cost."""
     try:
         metric = metric_units.resolve(Metric(name=name))
         return tuple(metric.cost(number) for number in numbers)

@@ -1,4 +1,4 @@
-"""Which columns of a benchmark's table are its check and its metrics, from names and cells."""
+"""Guess a benchmark table's check and metrics from the names and cells of its columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ERRORS = frozenset(("err", "error", "errors", "mismatch", "mismatches", "wrong",
 WORDS = frozenset(("check", "correct", "correctness", "pass", "passed", "ok", "valid", "status",
                    "match", "matches"))
 STATISTICS = ("median", "mean", "avg", "average", "min", "best", "max", "p", "std", "stdev")
-"""Of one thing that was timed; the first that a table has is its metric."""
+"""Statistics of one timing; the first of these that a table has is its metric."""
 DIRECTIONS = frozenset(("fwd", "forward", "bwd", "backward", "time", "latency", "kernel", "total",
                         "step", "per", "wall", "gpu"))
 REFERENCES = frozenset(("torch", "ref", "reference", "baseline", "naive", "cublas", "aten",
@@ -23,48 +23,53 @@ REFERENCES = frozenset(("torch", "ref", "reference", "baseline", "naive", "cubla
 
 @dataclass(frozen=True, kw_only=True)
 class GuessedColumns:
-    """What a table's columns seem to be; what is empty could not be told."""
+    """The likely roles of a table's columns; empty where nothing fits."""
 
     check: str
     metrics: tuple[str, ...]
     implementations: tuple[str, ...]
-    """Names of what the table has times of, the measured one first."""
+    """Implementations that the table has times of, the measured one first."""
 
 
 def guess_columns(names: Sequence[str], cells: Mapping[str, Sequence[str]] | None = None,
           hint: str = "") -> GuessedColumns:
-    """Guess from the names, and from cells where a run has shown them; `hint` is text, such as the
-    kernel's path, that may name the implementation which is measured.
+    """Guess from the names, and from the cells of a run if there was one.
+
+    `hint` is text, such as the kernel's path, that may name the measured implementation.
     """
     groups: dict[tuple[str, ...], list[str]] = {}
     for name in names:
-        if columns.cost_unit(name) and _positive(name, cells):
-            groups.setdefault(whose(name), []).append(name)
-    checks = [name for name in names if columns.words(name) & (ERRORS | WORDS)
+        if columns.cost_unit(name) and _is_positive(name, cells):
+            groups.setdefault(implementation_of(name), []).append(name)
+    checks = [name for name in names if columns.name_words(name) & (ERRORS | WORDS)
               and not columns.cost_unit(name)]
     order = sorted(groups, key=lambda rest: _rank(rest, checks, hint))
     if not order:
         return GuessedColumns(check=_check(checks[:1], cells), metrics=(), implementations=())
-    matching = [name for name in checks if whose(name) == order[0]]
-    return GuessedColumns(check=_check(matching or [name for name in checks if not whose(name)]
-                              or checks[:1], cells),
-                 metrics=_metrics(groups[order[0]]),
-                 implementations=tuple(" ".join(rest) for rest in order if rest))
+    matching = [name for name in checks if implementation_of(name) == order[0]]
+    return GuessedColumns(
+        check=_check(
+            matching or [name for name in checks if not implementation_of(name)] or checks[:1],
+            cells,
+        ),
+        metrics=_metrics(groups[order[0]]),
+        implementations=tuple(" ".join(rest) for rest in order if rest),
+    )
 
 
 def _rank(rest: tuple[str, ...], checks: Sequence[str], hint: str) -> tuple[bool, bool, bool]:
-    """Return a key that puts first what a check belongs to, and what is no reference."""
-    checked = any(whose(name) == rest for name in checks)
-    hinted = bool(rest) and all(word in hint.casefold() for word in rest)
-    return not hinted, not checked, bool(set(rest) & REFERENCES)
+    """Return a sort key: hinted implementations first, then checked ones, references last."""
+    is_checked = any(implementation_of(name) == rest for name in checks)
+    is_hinted = bool(rest) and all(word in hint.casefold() for word in rest)
+    return not is_hinted, not is_checked, bool(set(rest) & REFERENCES)
 
 
-def whose(name: str) -> tuple[str, ...]:
-    """Return the words of a column's name that say whose time or check it is."""
+def implementation_of(name: str) -> tuple[str, ...]:
+    """Return the words of a column's name that say which implementation it is about."""
     unit = {word.casefold() for word in re.findall(r"[A-Za-z]+", metric_units.unit_in(name))}
-    left_out = unit | ERRORS | WORDS | DIRECTIONS | set(STATISTICS) | {"s", "max", "abs", "rel"}
+    other_words = unit | ERRORS | WORDS | DIRECTIONS | set(STATISTICS) | {"s", "max", "abs", "rel"}
     return tuple(word for word in re.findall(r"[A-Za-z]+\d*", name.casefold())
-                 if word not in left_out)
+                 if word not in other_words)
 
 
 def _metrics(names: Sequence[str]) -> tuple[str, ...]:
@@ -72,34 +77,34 @@ def _metrics(names: Sequence[str]) -> tuple[str, ...]:
     times = [name for name in names if not metric_units.resolve(Metric(name=name)).is_rate]
     kept: dict[frozenset[str], str] = {}
     for name in times or names:
-        said = columns.words(name)
-        what = frozenset(said - set(STATISTICS))
-        if what not in kept or _statistic(said) < _statistic(columns.words(kept[what])):
+        name_words = columns.name_words(name)
+        what = frozenset(name_words - set(STATISTICS))
+        if what not in kept or _statistic(name_words) < _statistic(columns.name_words(kept[what])):
             kept[what] = name
     return tuple(kept.values())
 
 
-def _statistic(said: set[str]) -> int:
-    found = [at for at, word in enumerate(STATISTICS) if word in said]
+def _statistic(name_words: set[str]) -> int:
+    found = [at for at, word in enumerate(STATISTICS) if word in name_words]
     return found[0] if found else -1
 
 
-def _positive(name: str, cells: Mapping[str, Sequence[str]] | None) -> bool:
+def _is_positive(name: str, cells: Mapping[str, Sequence[str]] | None) -> bool:
     numbers = [check_rule.number(cell) for cell in cells.get(name, ())] if cells else [1.0]
     return all(number is not None and number > 0 for number in numbers)
 
 
 def _check(names: Sequence[str], cells: Mapping[str, Sequence[str]] | None) -> str:
-    """Return a check in one line; the column alone where its rule cannot be told."""
+    """Return a check in one line; the column alone if its rule is unclear."""
     if not names:
         return ""
     name = names[0]
-    seen = set(cells.get(name, ())) if cells else set()
-    numbers = {check_rule.number(cell) for cell in seen}
-    if not seen:
-        return f"{name} == 0" if columns.words(name) & ERRORS else name
-    if numbers == {0.0} and columns.words(name) & ERRORS:
+    values = set(cells.get(name, ())) if cells else set()
+    numbers = {check_rule.number(cell) for cell in values}
+    if not values:
+        return f"{name} == 0" if columns.name_words(name) & ERRORS else name
+    if numbers == {0.0} and columns.name_words(name) & ERRORS:
         return f"{name} == 0"
     if numbers == {1.0}:
         return f"{name} == 1"
-    return f"{name} == {next(iter(seen))}" if len(seen) == 1 and None in numbers else name
+    return f"{name} == {next(iter(values))}" if len(values) == 1 and None in numbers else name

@@ -1,4 +1,4 @@
-"""What a project tells about its kernel without being asked: task file, source, arguments."""
+"""Find a project's task files and C kernels, with the arguments of their functions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _QUALIFIERS = re.compile(r"\b(?:const|restrict|__restrict__|__restrict|volatile|
 
 
 class CFunction(msgspec.Struct, frozen=True):
-    """A C function that other files can call, with its arguments in call order."""
+    """A C function that other files can call; `args` are in call order."""
 
     name: str
     args: tuple[Arg, ...]
@@ -33,17 +33,21 @@ class CFunction(msgspec.Struct, frozen=True):
 
 def task_files(project: Path) -> list[Path]:
     """Return the project's files named task.yaml, the shallowest first."""
-    return [path for path in files(project) if path.name == "task.yaml"]
+    return [path for path in project_files(project) if path.name == "task.yaml"]
 
 
-def sources(project: Path) -> list[Path]:
-    """Return C sources that could hold the kernel; those that declare knobs, if any does."""
-    found = [path for path in files(project) if path.suffix == ".c" and functions(read(path))]
-    return [path for path in found if "kopt: knob" in read(path)] or found
+def kernel_sources(project: Path) -> list[Path]:
+    """Return C sources that may contain the kernel; only those with knobs, if any has some."""
+    found = [
+        path
+        for path in project_files(project)
+        if path.suffix == ".c" and c_functions(read_source(path))
+    ]
+    return [path for path in found if "kopt: knob" in read_source(path)] or found
 
 
-def files(project: Path) -> list[Path]:
-    """Return the project's files, shallow first, without build folders and hidden ones."""
+def project_files(project: Path) -> list[Path]:
+    """Return the project's files, shallow ones first, without build folders and hidden ones."""
     found: list[Path] = []
     folders = [project]
     for _ in range(MAX_DEPTH):
@@ -61,29 +65,29 @@ def files(project: Path) -> list[Path]:
     return found
 
 
-def read(path: Path) -> str:
-    """Return a source's text, empty if it is too large for one or cannot be read."""
+def read_source(path: Path) -> str:
+    """Return a source's text, "" if it is too large or cannot be read."""
     try:
         return path.read_text(errors="replace") if path.stat().st_size <= MAX_SOURCE else ""
     except OSError:
         return ""
 
 
-def functions(source: str) -> list[CFunction]:
-    """Return the functions of a C source that are visible outside and whose types are known."""
+def c_functions(source: str) -> list[CFunction]:
+    """Return the non-static functions of a C source whose argument types are known."""
     found: list[CFunction] = []
     for match in _FUNCTION.finditer(_COMMENT.sub(" ", source)):
-        head, name, given = match.groups()
+        head, name, parameters = match.groups()
         if "static" in head.split() or name == "main" or not head.strip():
             continue
-        args = list(_arguments(given))
+        args = list(_arguments(parameters))
         if args and all(arg is not None for arg in args):
             found.append(CFunction(name, tuple(arg for arg in args if arg is not None)))
     return found
 
 
-def _arguments(given: str) -> Iterator[Arg | None]:
-    for part in given.split(","):
+def _arguments(parameters: str) -> Iterator[Arg | None]:
+    for part in parameters.split(","):
         words = _QUALIFIERS.sub(" ", part)
         found = re.fullmatch(r"\s*([\w ]+?)\s*(\**)\s*(\w+)\s*(\[\w*\])?\s*", words)
         dtype = C_TYPES.get(" ".join(found[1].split())) if found else None
@@ -92,8 +96,8 @@ def _arguments(given: str) -> Iterator[Arg | None]:
             continue
         name = found[3]
         if found[2] or found[4]:
-            written = not re.search(r"\bconst\b", part)
-            yield Arg(name=name, dtype=dtype, shape=(), role="output" if written else None)
+            is_written = not re.search(r"\bconst\b", part)
+            yield Arg(name=name, dtype=dtype, shape=(), role="output" if is_written else None)
         else:
-            sized = dtype.startswith(("int", "uint"))
-            yield Arg(name=name, dtype=dtype, value=name if sized else None)
+            is_size = dtype.startswith(("int", "uint"))
+            yield Arg(name=name, dtype=dtype, value=name if is_size else None)

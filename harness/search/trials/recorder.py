@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from harness.devices.device import Device
-from harness.errors import of_os
+from harness.errors import os_fault
 from harness.search.space.knobs import Knob
 from harness.search.space.space import Observation, Space
 from harness.search.trials import corpus, trial_log, trials_tsv
@@ -39,7 +39,7 @@ class Recorder:
             try:
                 self._logbook = TrialLog(Path(job.record), loop, fresh=job.fresh, corpus_bytes=now)
             except OSError as error:
-                raise of_os(error) from None
+                raise os_fault(error) from None
             for note in self._logbook.notes:
                 self.note(note)
         self._advised_by = self._logbook.corpus_bytes if self._logbook is not None else now
@@ -77,7 +77,7 @@ class Recorder:
             try:
                 self._logbook.add(trial)
             except OSError as error:
-                raise of_os(error) from None
+                raise os_fault(error) from None
             with self._surviving("write", self._logbook.results):
                 trials_tsv.append(self._logbook.results, [self._row(trial)])
 

@@ -52,7 +52,7 @@ def wanted(project: Path, args: argparse.Namespace) -> bool:
     of_kernel = (args.task, args.source, args.entry, args.reference)
     if any(of_kernel) or args.shape or args.classes or sources.task_files(project):
         return False
-    return bool(benchmark.benchmarks(project))
+    return bool(benchmark.find_benchmarks(project))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
     Raises InputError naming the flag for what could not be inferred.
     """
     given = parameter_list.given(args)
-    known = draft_command.infer_all(project, given)
+    known = draft_command.infer_parameters(project, given)
     to = sys.stderr if args.json or prompt.interactive else sys.stdout
     parameter_list.show(known, to)
     known = _confirmed(known, given, prompt, project)
@@ -85,7 +85,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
         else:
             _show_classes(found, to)
             known = _confirmed(known, given, prompt, project, ran=known)
-    made = draft_command.manifest(known, os.path.relpath(project, path.resolve().parent))
+    made = draft_command.make_manifest(known, os.path.relpath(project, path.resolve().parent))
     if args.backends:
         names = tuple(name.strip() for name in args.backends.split(","))
         made = msgspec.structs.replace(made, pool=PoolSpec(backends=names))
@@ -112,8 +112,8 @@ def _confirmed(known: Parameters, given: dict[str, str], prompt: Prompt, project
     """
     return parameter_list.confirmed(
         known, given, prompt,
-        lambda trial: draft_command.changed(ran, trial) if ran else
-        draft_command.infer_all(project, trial), draft_command.missing)
+        lambda trial: draft_command.with_given(ran, trial) if ran else
+        draft_command.infer_parameters(project, trial), draft_command.missing_parameter)
 
 
 def _may_run(args: argparse.Namespace, known: Parameters, prompt: Prompt) -> bool:
@@ -133,20 +133,20 @@ def _with_run(known: Parameters, given: dict[str, str], prompt: Prompt,
     if not known["benchmark_command"].value or not known["csv"].value:
         name = "csv" if known["benchmark_command"].value else "benchmark_command"
         raise InputError(f"{name} could not be inferred",
-                         fix=f"use {draft_command.NEEDED[name]}")
+                         fix=f"use {draft_command.REQUIRED[name]}")
     print("running the benchmark", file=sys.stderr)
     mode = BenchmarkMode(
         name="full", command=known["benchmark_command"].value, csv=known["csv"].value
     )
-    table = sample_runs.table(project, mode, setup=known["setup_command"].value,
+    table = sample_runs.run_once(project, mode, setup=known["setup_command"].value,
                        build=known["build_command"].value,
                        device=known["device"].value or "auto",
                        on_wait=lambda told: print(clean(told), file=sys.stderr))
-    known = draft_command.seen(known, table, known["edit"].value)
+    known = draft_command.with_table(known, table, known["edit"].value)
     while True:
         try:
             found = _classes(known, table, project)
-            return draft_command.classed(known, found), found
+            return draft_command.with_classes(known, found), found
         except KoptError as error:
             if not prompt.interactive:
                 raise
@@ -162,7 +162,7 @@ def _classes(known: Parameters, table: ResultTable, project: Path) -> ClassPropo
     from harness.benchmark.runs import result_table as tables
     from harness.benchmark.spec.metric_units import RowCost
 
-    target = command_target(draft_command.manifest(known, str(project)))
+    target = command_target(draft_command.make_manifest(known, str(project)))
     try:
         reading = tables.judge_table(table, target, RowCost(target), csv=target.csv)
     except tables.BenchmarkFault as fault:
@@ -171,13 +171,15 @@ def _classes(known: Parameters, table: ResultTable, project: Path) -> ClassPropo
         failed = reading.failed[0]
         raise InputError(f"row {failed.row + 1} of {target.csv}: {failed.what}",
                          fix=f"say what passes: --check '{target.check.column} <= 1e-3'")
-    files = [path.relative_to(project).as_posix() for path in sources.files(project)]
+    files = [path.relative_to(project).as_posix() for path in sources.project_files(project)]
     script = quick_script.benchmark_file(target.command, files)
-    return proposal.propose(target, [reading], sources.read(project / script) if script else "")
+    return proposal.propose_classes(
+        target, [reading], sources.read_source(project / script) if script else ""
+    )
 
 
 def _show_classes(found: ClassProposal, to: TextIO) -> None:
-    lines = list(found.words[:2])
+    lines = list(found.description[:2])
     for one in found.strata.classes:
         share = f"{one.share:.0%} of the weight"
         core = ", core" if one.core else ""

@@ -27,10 +27,10 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path, ta
     place = os.path.relpath(project, path.resolve().parent)
 
     def made(known: Parameters) -> Manifest:
-        return draft_kernel.manifest(known, task, task_file, place, backends)
+        return draft_kernel.make_manifest(known, task, task_file, place, backends)
 
     def change(trial: Mapping[str, str]) -> Parameters:
-        known = draft_kernel.infer_all(task, trial)
+        known = draft_kernel.infer_parameters(task, trial)
         made(known)
         return known
 

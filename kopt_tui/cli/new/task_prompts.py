@@ -36,17 +36,17 @@ def draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Prom
     function = _function(project / source, args, prompt)
     reference = args.reference or _reference(project, function.name, prompt)
     shapes, scalars = _pairs(args.shape, "--shape"), _pairs(args.scalar, "--scalar")
-    names = ", ".join(draft.sizes(function)) or "numbers"
-    for name in draft.open_shapes(function):
+    names = ", ".join(draft.size_names(function)) or "numbers"
+    for name in draft.unknown_shapes(function):
         if name not in shapes:
             shapes[name] = prompt.text(f"shape of {name} (in {names})", f"--shape {name}=DIMS")
-    for name in draft.open_scalars(function):
+    for name in draft.unknown_scalars(function):
         if name not in scalars:
             scalars[name] = prompt.text(f"value of {name}", f"--scalar {name}=VALUE")
     classes = args.classes or _classes(prompt)
     task = draft.draft(function, source, reference, shapes, scalars, classes)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(draft.dump(task), encoding="utf-8")
+    path.write_text(draft.dump_task(task), encoding="utf-8")
     print(f"wrote {path}: look at its tolerance, flops and weights", file=sys.stderr)
 
 
@@ -55,7 +55,7 @@ def _source(project: Path, args: argparse.Namespace, prompt: Prompt) -> Path:
         if not (project / args.source).is_file():
             raise InputError(f"the source {args.source!r} is not there", where=str(project))
         return Path(args.source)
-    names = [path.relative_to(project).as_posix() for path in sources.sources(project)]
+    names = [path.relative_to(project).as_posix() for path in sources.kernel_sources(project)]
     if not names:
         raise InputError("no task.yaml and no C kernel to draft one for", where=str(project),
                          fix="write a task file as in examples/*/task.yaml")
@@ -63,7 +63,7 @@ def _source(project: Path, args: argparse.Namespace, prompt: Prompt) -> Path:
 
 
 def _function(source: Path, args: argparse.Namespace, prompt: Prompt) -> sources.CFunction:
-    found = {one.name: one for one in sources.functions(sources.read(source))}
+    found = {one.name: one for one in sources.c_functions(sources.read_source(source))}
     if args.entry is not None:
         if args.entry not in found:
             raise InputError(f"no function {args.entry!r} whose arguments kopt knows",
@@ -78,7 +78,7 @@ def _function(source: Path, args: argparse.Namespace, prompt: Prompt) -> sources
 
 def _reference(project: Path, entry: str, prompt: Prompt) -> str:
     """Return the reference; a reference.py that defines the entry's name needs no question."""
-    if f"def {entry}(" in sources.read(project / "reference.py"):
+    if f"def {entry}(" in sources.read_source(project / "reference.py"):
         return f"reference.py:{entry}"
     return prompt.text("the reference, FILE:FUNCTION", "--reference")
 
@@ -92,7 +92,7 @@ def _classes(prompt: Prompt) -> list[str]:
             prompt.text(f"a config class, such as {EXAMPLE}", "--class")
         if not text:
             return found
-        draft.config_class(text)
+        draft.parse_config_class(text)
         found.append(text)
 
 

@@ -35,11 +35,11 @@ def test_classes_are_found_once_and_stay(tmp_path: Path) -> None:
     repos.project(tmp_path / "p", {"kernel.py": benchmark_case.KERNEL, "bench.py": BENCH,
                                    "manifest.yaml": yaml_document.dump(fields)})
     setup = campaign.create(tmp_path / "w", tmp_path / "p" / "manifest.yaml")
-    script = class_baseline.prepare(setup)
-    assert not class_baseline.settled(setup) and "SHAPES = []" in script.read_text()
-    made, found = class_baseline.find(setup, setup.device)
+    script = class_baseline.write_quick_script(setup)
+    assert not class_baseline.is_settled(setup) and "SHAPES = []" in script.read_text()
+    made, found = class_baseline.find_classes(setup, setup.device)
     assert found.strata.configs == ("mtp <= 1",), found.strata.why
-    assert made.manifest.target.core == found.core and class_baseline.settled(made)
+    assert made.manifest.target.core == found.core and class_baseline.is_settled(made)
     assert made.manifest.quick_command == f"python {script}"
     assert made.command is not None and made.command.configs == ("mtp <= 1",)
     assert made.command.quick is not None and "bench.py" in made.command.frozen
@@ -48,6 +48,6 @@ def test_classes_are_found_once_and_stay(tmp_path: Path) -> None:
     assert again.manifest == load.load(setup.folder.manifest)
     before = script.read_bytes()
     script.write_text("of a candidate\n")
-    class_baseline.prepare(again)
+    class_baseline.write_quick_script(again)
     assert script.read_bytes() == before
     assert repos.git(tmp_path / "p", "status", "--porcelain") == "", "the project is as it was"

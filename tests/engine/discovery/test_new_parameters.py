@@ -93,4 +93,4 @@ def test_a_run_of_the_benchmark_is_set_up_before_it_is_built(tmp_path: Path) -> 
     assert not (project / "generated.h").exists()
     mode = BenchmarkMode(name="full", command="python bench.py", csv="bench.csv")
     with pytest.raises(InputError, match="does not build: exited with 1"):
-        sample_runs.table(project, mode, setup="false", device="cpu")
+        sample_runs.run_once(project, mode, setup="false", device="cpu")

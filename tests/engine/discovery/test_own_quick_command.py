@@ -45,25 +45,25 @@ def created(folder: Path, *, after: str = "pass", **fields: object) -> Setup:
 
 def test_the_rows_that_it_measures_are_written_back(tmp_path: Path) -> None:
     setup = created(tmp_path)
-    made, found = class_baseline.find(setup, setup.device)
+    made, found = class_baseline.find_classes(setup, setup.device)
     assert made.manifest.representative_shapes == ({"mtp": 1, "context": 512},
                                                    {"mtp": 4, "context": 16384})
-    assert made.manifest.quick_command == OWN and class_baseline.settled(made)
-    assert "2 representative shapes, as the quick command measures them" in found.words
+    assert made.manifest.quick_command == OWN and class_baseline.is_settled(made)
+    assert "2 representative shapes, as the quick command measures them" in found.description
     script = (setup.folder.path / quick_script.NAME).read_text()
     assert '{"mtp": "1", "context": "512"},' in script and script.count('"mtp": ') == 2
 
 
 def test_shapes_that_a_person_listed_stay(tmp_path: Path) -> None:
     setup = created(tmp_path, representative_shapes=[{"mtp": 2}])
-    made, _ = class_baseline.find(setup, setup.device)
+    made, _ = class_baseline.find_classes(setup, setup.device)
     assert made.manifest.representative_shapes == ({"mtp": 2},)
 
 
 def test_one_that_does_not_work_is_told_before_any_candidate(tmp_path: Path) -> None:
     setup = created(tmp_path, after="raise SystemExit(5)")
     with pytest.raises(BrokenIncumbent, match="the incumbent's own benchmark: exited with 5"):
-        class_baseline.find(setup, setup.device)
+        class_baseline.find_classes(setup, setup.device)
 
 
 TARGET = CommandTarget(op="pa", command="python bench.py", csv="out.csv", quick_command=OWN,
@@ -85,8 +85,8 @@ def test_where_its_rows_are_not_known_no_shapes_are_written(measured: ResultTabl
                                                             tmp_path: Path) -> None:
     file = tmp_path / "manifest.yaml"
     file.write_text(TEXT)
-    found = proposal.propose(TARGET, [reading()], measured=measured)
-    made = chosen_shapes.write(tmp_path, file, found)
+    found = proposal.propose_classes(TARGET, [reading()], quick_table=measured)
+    made = chosen_shapes.write_classes(tmp_path, file, found)
     assert (made.representative_shapes, made.quick_command) == (None, OWN)
     assert made.target.configs and made.target.core
     assert not (tmp_path / quick_script.NAME).exists()
@@ -97,5 +97,5 @@ def test_a_row_that_it_measures_twice_is_listed_once() -> None:
     measured = ResultTable(
         columns=("us", "context", "mtp"), rows=(("5", "512", "1"), ("6", "512", "1"))
     )
-    found = proposal.propose(TARGET, [reading()], measured=measured)
+    found = proposal.propose_classes(TARGET, [reading()], quick_table=measured)
     assert found.shapes == ({"mtp": 1, "context": 512},)

@@ -40,7 +40,9 @@ TARGET = CommandTarget(op="pa", command="python bench.py --all", csv="out.csv",
 def chosen(rows: list[dict[str, object]], costs: list[float],
            configs: tuple[str, ...] = ()) -> representative.Representatives:
     looked = case.looked(rows)
-    return representative.choose(strata.find(looked, costs, configs=configs).classes, looked, costs)
+    return representative.choose_rows(
+        strata.find_strata(looked, costs, configs=configs).classes, looked, costs
+    )
 
 
 def test_each_class_has_its_middle_row_and_core_ones_their_ends() -> None:
@@ -70,15 +72,15 @@ def test_grouped_work_always_has_a_skewed_row(column: str, cells: list[str], ske
     rows: list[dict[str, object]] = [{"m": 64 * (1 + at), column: cell}
                                      for at, cell in enumerate(cells)]
     looked = case.looked(rows)
-    classes = strata.find(looked, [5.0] * 4, configs=("*",)).classes
-    result = representative.choose(classes, looked, [100.0 if at != skewed else 1.0
+    classes = strata.find_strata(looked, [5.0] * 4, configs=("*",)).classes
+    result = representative.choose_rows(classes, looked, [100.0 if at != skewed else 1.0
                                                      for at in range(4)])
     assert result.skewed == skewed and skewed in result.rows
 
 
 @pytest.mark.parametrize(("column", "cells", "part"), [
     ("distribution", ["uniform", "balanced", "even"], "all rows have equal groups"),
-    ("num_experts", ["8", "16", "32"], "none is known to be skewed"),
+    ("num_experts", ["8", "16", "32"], "no row is known to be skewed"),
     ("group_sizes", ["[64, 64]", "[32, 32]", "[8, 8]"], "all rows have equal groups"),
     ("shape", ["[64, 1]", "[32, 9]", "[8, 8]"], ""),
     ("m", ["64", "32", "8"], ""),
@@ -90,10 +92,10 @@ def test_where_no_row_is_skewed_that_is_told(column: str, cells: list[str], part
 
 def test_shapes_are_written_as_a_manifest_lists_them() -> None:
     looked = case.looked([{"m": 64, "n": 8}, {"m": 128, "n": 16}])
-    numbers = representative.cells(("m", "n"), looked, (1,))
-    assert representative.shapes(numbers) == ({"m": 128, "n": 16},)
+    numbers = representative.row_cells(("m", "n"), looked, (1,))
+    assert representative.manifest_shapes(numbers) == ({"m": 128, "n": 16},)
     words = ({"m": "64", "kind": "two words"},)
-    assert representative.shapes(words) == ("m=64 'kind=two words'",)
+    assert representative.manifest_shapes(words) == ("m=64 'kind=two words'",)
 
 
 BENCH = """\
@@ -125,7 +127,7 @@ def ran(folder: Path, source: str, shapes: tuple[dict[str, str], ...] = SHAPES,
         subprocess.CompletedProcess[str]]:
     """Write a benchmark and the script for it, and run the script in the benchmark's folder."""
     (folder / "bench.py").write_text(source)
-    made = quick_script.script(target, shapes, source)
+    made = quick_script.make_script(target, shapes, source)
     script = folder / "campaign" / quick_script.NAME
     script.parent.mkdir()
     script.write_text(made.text)
@@ -143,7 +145,7 @@ def test_the_script_writes_the_rows_of_the_shapes(tmp_path: Path, options: str, 
     """By an argument for each column, by a variable, or by dropping the rest of a whole run."""
     (tmp_path / "out.csv").write_text("of an earlier run\n")
     made, done = ran(tmp_path, BENCH.format(options=options, restrict=restrict))
-    assert (done.returncode, made.by, made.saves) == (0, by, by != "filter"), done.stderr
+    assert (done.returncode, made.by, made.saves_time) == (0, by, by != "filter"), done.stderr
     assert done.stdout.splitlines() == ["mtp=2 context=512 err=0 us=1024.5",
                                         "mtp=1 context=4096 err=0 us=4096.5"]
     assert (tmp_path / "runs.txt").read_text().split() == ["run"] * runs
@@ -198,7 +200,7 @@ edit: [kernel.c]
 
 
 def test_what_is_written_back_leaves_the_rest_of_the_text() -> None:
-    text = manifest_edit.written(TEXT, representative_shapes=({"mtp": 4},),
+    text = manifest_edit.edit_manifest(TEXT, representative_shapes=({"mtp": 4},),
                               quick_command="python q.py")
     assert text == TEXT.replace("  - {mtp: 1}\n  - {mtp: 2}\n", "- {mtp: 4}\n") + \
         "quick_command: python q.py\n"
@@ -208,7 +210,7 @@ def test_a_part_of_the_manifest_is_written_back_whole() -> None:
     old = load.parse(TEXT, "m")
     spec = schema.TargetSpec(kind="command", csv="out.csv", check="err == 0", metrics=("us",),
                                configs=("mtp", "context <= 1024"))
-    text = manifest_edit.written(TEXT, target=spec)
+    text = manifest_edit.edit_manifest(TEXT, target=spec)
     assert load.parse(text, "m").target == spec
     assert "# How long.\nmax_iterations: 5    # rounds" in text
     assert load.parse(text, "m").edit == old.edit
@@ -221,13 +223,15 @@ def test_a_part_of_the_manifest_is_written_back_whole() -> None:
 def test_a_text_that_cannot_be_edited_by_lines_is_written_anew(text: str) -> None:
     wanted = load.parse(text, "m")
     assert wanted.max_iterations == 5
-    edited = load.parse(manifest_edit.written(text, max_iterations=7, target_backend="C"), "m")
+    edited = load.parse(
+        manifest_edit.edit_manifest(text, max_iterations=7, target_backend="C"), "m"
+    )
     assert (edited.max_iterations, edited.target_backend, edited.target_op) == (7, "C", "pa")
 
 
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(InputError, match="expected a whole number of at most 119"):
-        manifest_edit.written(TEXT, max_iterations=500)
+        manifest_edit.edit_manifest(TEXT, max_iterations=500)
 
 
 CELLS = [(str(block), str(mtp), str(context)) for block in (16, 1024) for mtp in (1, 2)
@@ -240,7 +244,7 @@ def proposed(source: str, **fields: Any) -> ClassProposal:
                  for cells in CELLS)
     table = ResultTable(columns=("block_size", "mtp", "context", "err", "us"), rows=rows)
     target = replace(TARGET, **fields)
-    return proposal.propose(
+    return proposal.propose_classes(
         target, [judge_table(table, target, RowCost(target), csv="out.csv")], source
     )
 
@@ -252,10 +256,10 @@ OPTIONED = "".join(f"parser.add_argument('--{name}')\n"
 def test_what_the_baseline_chose_is_in_the_manifest_and_the_script(tmp_path: Path) -> None:
     file = tmp_path / "manifest.yaml"
     file.write_text(TEXT.replace("representative_shapes:\n  - {mtp: 1}\n  - {mtp: 2}\n", ""))
-    script = chosen_shapes.prepare(tmp_path, load.load(file), OPTIONED)
+    script = chosen_shapes.write_script(tmp_path, load.load(file), OPTIONED)
     assert "SHAPES = []" in script.read_text()
     found = proposed(OPTIONED, command="python bench.py")
-    made = chosen_shapes.write(tmp_path, file, found)
+    made = chosen_shapes.write_classes(tmp_path, file, found)
     assert made.target.configs == ("block_size", "mtp")
     assert made.target.core == found.core
     assert set(found.core) >= {"block_size=1024 mtp=1"} and len(found.core) < 4
@@ -266,8 +270,8 @@ def test_what_the_baseline_chose_is_in_the_manifest_and_the_script(tmp_path: Pat
     assert '{"block_size": "1024", "mtp": "1", "context": "16384"},' in script.read_text()
     assert "# How long." in file.read_text()
     before = (file.read_bytes(), script.read_bytes())
-    assert chosen_shapes.write(tmp_path, file, found) == made
-    chosen_shapes.prepare(tmp_path, made, OPTIONED)
+    assert chosen_shapes.write_classes(tmp_path, file, found) == made
+    chosen_shapes.write_script(tmp_path, made, OPTIONED)
     assert (file.read_bytes(), script.read_bytes()) == before, "written again, the same"
 
 
@@ -275,7 +279,7 @@ def test_a_script_that_saves_no_time_is_no_quick_command(tmp_path: Path) -> None
     file = tmp_path / "manifest.yaml"
     file.write_text("target_op: pa\ntarget: {kind: command, csv: out.csv, check: err == 0, "
                     "metrics: [us]}\nbenchmark_command: make bench\nedit: [k.c]\n")
-    made = chosen_shapes.write(tmp_path, file, proposed(""))
+    made = chosen_shapes.write_classes(tmp_path, file, proposed(""))
     assert made.quick_command == "" and made.representative_shapes
     assert (tmp_path / quick_script.NAME).is_file()
 
@@ -285,10 +289,10 @@ def test_what_a_person_wrote_stays(tmp_path: Path) -> None:
     file.write_text(TEXT.replace("  metrics: [us]\n", "  metrics: [us]\n  configs: [mtp]\n"
                                  "  core: [mtp=2]\n") + "quick_command: python bench.py --quick\n")
     before = file.read_text()
-    made = chosen_shapes.write(tmp_path, file, proposed(OPTIONED, configs=("mtp",)))
+    made = chosen_shapes.write_classes(tmp_path, file, proposed(OPTIONED, configs=("mtp",)))
     assert file.read_text() == before and made.quick_command == "python bench.py --quick"
     assert not (tmp_path / quick_script.NAME).exists()
-    script = chosen_shapes.prepare(tmp_path, made, OPTIONED)
+    script = chosen_shapes.write_script(tmp_path, made, OPTIONED)
     assert '{"mtp": "1"},\n    {"mtp": "2"},' in script.read_text()
 
 
@@ -298,7 +302,7 @@ def test_what_a_person_wrote_stays(tmp_path: Path) -> None:
     (((64, 32),), ()), ("all", ()), (None, ()), (({"m": 1}, "words"), ()),
 ])
 def test_shapes_of_a_manifest_are_read_as_columns(shapes: object, cells: object) -> None:
-    assert representative.read(shapes) == cells
+    assert representative.parse_shapes(shapes) == cells
 
 
 def test_core_classes_are_core_in_a_verdict() -> None:
@@ -328,9 +332,11 @@ def test_the_harness_runs_the_script_as_the_quick_command(tmp_path: Path) -> Non
     campaign, tree = tmp_path / "campaign", tmp_path / "project"
     campaign.mkdir(), tree.mkdir()
     (tree / "bench.py").write_text(BENCH.format(options=OPTIONS, restrict=BY_ARGUMENTS))
-    made = quick_script.script(TARGET, SHAPES, (tree / "bench.py").read_text())
+    made = quick_script.make_script(TARGET, SHAPES, (tree / "bench.py").read_text())
     (campaign / quick_script.NAME).write_text(made.text)
-    target = replace(TARGET, quick_command=quick_script.command(campaign / quick_script.NAME))
+    target = replace(
+        TARGET, quick_command=quick_script.script_command(campaign / quick_script.NAME)
+    )
     assert target.quick is not None
     side = WorkingCopy("incumbent", tree, tmp_path / "side", CommandEnvironment())
     with device_lock.acquire("cpu", shared_device=True) as held:

@@ -26,7 +26,7 @@ RECORDED = DATA / "strata" / "conv_two_cards.csv"
 
 
 def found(rows: list[dict[str, object]], costs: list[float], **given: object) -> strata.Strata:
-    return strata.find(case.looked(rows), costs, **given)  # type: ignore[arg-type]
+    return strata.find_strata(case.looked(rows), costs, **given)  # type: ignore[arg-type]
 
 
 def test_classes_are_the_columns_that_kernels_take_different_paths_by() -> None:
@@ -100,8 +100,8 @@ def test_the_ratio_to_another_implementation_shows_what_costs_alone_do_not() -> 
 ])
 def test_what_says_nothing_of_a_row_is_left_out(name: str, cells: list[str], why: str) -> None:
     """Columns that are constant, unique in each row, or results of the run."""
-    assert columns.look(name, cells).why.startswith(why)
-    assert bool(columns.look(name, cells).why) == bool(why)
+    assert columns.classify_column(name, cells).why.startswith(why)
+    assert bool(columns.classify_column(name, cells).why) == bool(why)
 
 
 @pytest.mark.parametrize(("name", "cells", "role"), [
@@ -117,7 +117,7 @@ def test_what_says_nothing_of_a_row_is_left_out(name: str, cells: list[str], why
 ])
 def test_a_choice_of_the_launch_path_is_told_from_a_size(name: str, cells: list[str],
                                                          role: str) -> None:
-    assert columns.look(name, cells).role == role
+    assert columns.classify_column(name, cells).role == role
 
 
 def test_one_row_and_one_column_are_tables_too() -> None:
@@ -164,7 +164,7 @@ def test_many_columns_of_few_rows_are_no_reason_for_many_classes(
         results.append(found(rows, costs))
     assert sum(one.configs == ("mtp",) for one in results) >= least
     assert sum("knob" in " ".join(one.configs) for one in results) <= most_wrong
-    assert any("too few to be sure" in one.why for one in results) == (noise > 0.2)
+    assert any("too few rows to be significant" in one.why for one in results) == (noise > 0.2)
 
 
 def test_noise_alone_makes_no_classes() -> None:
@@ -193,7 +193,7 @@ def test_core_classes_hold_most_of_the_time() -> None:
 def test_classes_that_a_person_confirmed_stay() -> None:
     result = found(*case.table(case.decode), configs=("mtp", "context <= 1024"))
     assert result.configs == ("mtp", "context <= 1024") and len(result.classes) == 6
-    assert result.why.startswith("as the manifest has it: mtp, context <= 1024; explains ")
+    assert result.why.startswith("from the manifest: mtp, context <= 1024; explains ")
 
 
 def test_a_recorded_table_with_another_column_of_costs() -> None:
@@ -209,12 +209,9 @@ def test_a_recorded_table_with_another_column_of_costs() -> None:
         RowCost(target),
         csv="b.csv",
     )
-    result = proposal.propose(target, [reading])
+    result = proposal.propose_classes(target, [reading])
     assert {"use_shmem", "tile_size_y"} <= set(row_classes.columns(result.strata.configs))
-    assert result.strata.said == {
-        "use_cmem": "the same in all rows", "filter_height": "the same in all rows",
-        "filter_width": "the same in all rows", "us_W6600": "a time or a rate"}
-    assert len(proposal.read(target, [reading]).others) == 1
+    assert len(proposal.read_rows(target, [reading]).others) == 1
     assert len(result.chosen.rows) <= 3 * len(result.strata.classes)
     assert "how that compares with the table's other times" in result.strata.why
 
@@ -236,27 +233,15 @@ def test_several_runs_are_one_table_of_medians() -> None:
             for run in range(3)]
     turned = TableReading(table=ResultTable(columns=names, rows=runs[1].table.rows[::-1]),
                      costs=runs[1].costs[::-1])
-    seen = proposal.read(TARGET, [runs[0], turned, runs[2]])
+    seen = proposal.read_rows(TARGET, [runs[0], turned, runs[2]])
     assert seen.costs == (2.0, 9.0) and [one.role for one in seen.columns] == ["path", "none"]
-
-
-def test_rows_that_gain_alike_from_a_candidate_are_of_one_class() -> None:
-    """The costs of both grow with the work; only their ratio tells rows apart."""
-    names = ("block_size", "context", "err", "us")
-    cells = [(block, context) for block in (16, 64) for context in (512, 1024, 4096, 16384)]
-    mine = [(str(block), str(context), "0", f"{context}") for block, context in cells]
-    theirs = [(str(block), str(context), "0", f"{context * (0.7 if block == 16 else 1)}")
-              for block, context in cells]
-    alone = proposal.propose(TARGET, [reading(mine, names)])
-    both = proposal.propose(TARGET, [reading(mine, names)], beside=[reading(theirs, names)])
-    assert alone.strata.configs == ("*",) and both.strata.configs == ("block_size",)
 
 
 def test_what_a_table_says_of_the_measured_implementation_is_no_comparison() -> None:
     """A rate beside a time, or another statistic of it; times of others are one, rates are not."""
     names = ("mtp", "err", "us", "us_min", "GB/s", "us_torch", "torch GB/s", "us_never")
     rows = [("1", "0", "2", "1", "7", "4", "9", "0"), ("2", "0", "3", "2", "7", "5", "9", "1")]
-    assert proposal.read(TARGET, [reading(rows, names)]).others == ((4.0, 5.0),)
+    assert proposal.read_rows(TARGET, [reading(rows, names)]).others == ((4.0, 5.0),)
 
 
 @pytest.mark.parametrize(("rows", "part"), [
@@ -267,7 +252,7 @@ def test_runs_that_do_not_fit_are_told(rows: list[tuple[str, ...]], part: str) -
     names = ("mtp", "err", "us")
     target_runs = [reading([("1", "0", "2"), ("2", "0", "2")], names), reading(rows, names)]
     with pytest.raises(BrokenIncumbent, match=part.split(";", maxsplit=1)[0]):
-        proposal.read(CommandTarget(**{**vars(TARGET), "configs": ("mtp",)}), target_runs)
+        proposal.read_rows(CommandTarget(**{**vars(TARGET), "configs": ("mtp",)}), target_runs)
 
 
 @pytest.mark.parametrize(("configs", "names"), [
@@ -303,7 +288,7 @@ def test_the_classes_of_a_verdict_are_those_of_the_proposal() -> None:
         made = run_pairs.match_pairs(
             target, RowCost(target), [run_pairs.RunPair(incumbent=run, candidate=run)]
         )
-        proposed = proposal.propose(target, [run]).strata.classes
+        proposed = proposal.propose_classes(target, [run]).strata.classes
         assert [one.name for one in made.classes] == [one.name for one in proposed]
     assert [one.name for one in made.classes] == ["mtp=1 context<=1024"]
 
@@ -320,17 +305,17 @@ def test_any_table_is_divided_in_some_way(data: st.DataObject) -> None:
     """
     n = data.draw(st.integers(1, 30))
     names = data.draw(st.lists(st.sampled_from(NAMES), unique=True))
-    looked = [columns.look(name, data.draw(st.lists(CELLS, min_size=n, max_size=n)))
+    looked = [columns.classify_column(name, data.draw(st.lists(CELLS, min_size=n, max_size=n)))
               for name in names]
     costs = data.draw(st.lists(st.sampled_from([1e-9, 0.5, 1.0, 3.0, 1e12]),
                                min_size=n, max_size=n))
-    result = strata.find(looked, costs)
-    assert result == strata.find(looked, costs)
+    result = strata.find_strata(looked, costs)
+    assert result == strata.find_strata(looked, costs)
     assert sorted(row for one in result.classes for row in one.rows) == list(range(n))
     assert 0 <= result.explained <= 1 and any(one.core for one in result.classes)
     assert len(result.classes) <= max(strata.MOST_CLASSES, strata.FEW_ROWS)
     assert sum(one.share for one in result.classes) == pytest.approx(1)
-    chosen = representative.choose(result.classes, looked, costs)
+    chosen = representative.choose_rows(result.classes, looked, costs)
     assert set(chosen.rows) <= set(range(n)) and chosen.rows == tuple(sorted(set(chosen.rows)))
     assert all(set(one.rows) & set(chosen.rows) for one in result.classes)
     if chosen.skewed is not None:

@@ -91,8 +91,8 @@ def test_the_benchmark_takes_the_shapes_that_kopt_names(folder: Path) -> None:
     """By the environment, as `quick_test_bench.py` tells them."""
     target = benchmark_target.command_target(load.load(folder / "manifest.yaml"))
     shapes = [{"mtp": "1", "context": "256", "head_size": "80"}, {"skew": "1", "mtp": "4"}]
-    made = quick_script.script(target, shapes, (folder / "bench.py").read_text())
-    assert made.by == "environment" and made.saves
+    made = quick_script.make_script(target, shapes, (folder / "bench.py").read_text())
+    assert made.by == "environment" and made.saves_time
     build(folder, SOURCE)
     (folder / quick_script.NAME).write_text(made.text)
     done = run(folder, quick_script.NAME)

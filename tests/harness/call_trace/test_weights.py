@@ -203,9 +203,9 @@ def test_candidate_cannot_change_weighted_columns() -> None:
 
 def test_core_classes_follow_calls_and_time() -> None:
     readings = [pair(run(n, A, B, C), run(n, A)).incumbent for n in (1, 2)]
-    assert proposal.read(target(weights=given(*CALLS)), readings).shares == (30, 120, 600)
+    assert proposal.read_rows(target(weights=given(*CALLS)), readings).shares == (30, 120, 600)
     with pytest.raises(InputError, match="the weights name no row of the benchmark"):
-        proposal.read(target(weights=given("m,calls", "7,1")), readings)
+        proposal.read_rows(target(weights=given("m,calls", "7,1")), readings)
 
 
 def test_weights_survive_the_request_to_the_harness() -> None:

@@ -169,8 +169,8 @@ def test_a_kernel_with_a_task_file_stays_a_kernel(project: Path) -> None:
 def test_the_example_is_inferred_as_it_is_written(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples" / "command_c", tmp_path / "c")
     original = load.load(tmp_path / "c" / "manifest.yaml")
-    known = draft_command.infer_all(tmp_path / "c", {})
-    made = draft_command.manifest(known, ".")
+    known = draft_command.infer_parameters(tmp_path / "c", {})
+    made = draft_command.make_manifest(known, ".")
     for name in ("target_op", "target_lang", "benchmark_command", "quick_command", "build_command",
                  "edit", "gpu"):
         assert getattr(made, name) == getattr(original, name), name
@@ -232,13 +232,13 @@ def test_a_column_that_holds_no_times_is_no_metric() -> None:
 ])
 def test_a_script_says_what_it_writes(source: str, csv: str, columns: tuple[str, ...],
                                       tmp_path: Path) -> None:
-    found = benchmark.benchmark(tmp_path, "bench.py", source)
+    found = benchmark.read_benchmark(tmp_path, "bench.py", source)
     assert (found.csv, found.columns) == (csv, columns)
 
 
 def test_a_table_of_an_earlier_run_tells_its_columns(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('"Forward Time (ms)",Check\n1,PASS\n')
-    found = benchmark.benchmark(tmp_path, "bench.py", 'open("a.csv", "w")')
+    found = benchmark.read_benchmark(tmp_path, "bench.py", 'open("a.csv", "w")')
     assert found.columns == ("Forward Time (ms)", "Check")
 
 
@@ -258,27 +258,31 @@ def test_what_a_benchmark_loads_says_how_it_is_built(files: dict[str, str], buil
                                                      tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    assert kernel_source.kernel(tmp_path, "bench.py").build == build
+    assert kernel_source.find_kernel(tmp_path, "bench.py").build == build
 
 
 def test_a_command_that_names_no_script_is_taken_with_what_the_likeliest_says(
         project: Path) -> None:
-    known = draft_command.infer_all(project, {"benchmark_command": "make bench"})
+    known = draft_command.infer_parameters(project, {"benchmark_command": "make bench"})
     assert known["benchmark_command"].value == "make bench"
     assert (known["csv"].value, known["edit"].value) == ("pa.csv", "tests/kernels/pa_ps.py")
     assert known["csv"].origin == "written by tests/bench_pa.py"
 
 
 def test_what_a_run_shows_gives_way_to_what_a_person_gave(project: Path) -> None:
-    known = draft_command.infer_all(project, {"check": "err_x == 0"})
+    known = draft_command.infer_parameters(project, {"check": "err_x == 0"})
     table = ResultTable(
         columns=("n", "ok", "ms"), rows=(("1", "PASS", "2.5"), ("2", "PASS", "3.5"))
     )
-    seen = draft_command.seen(known, table, "")
+    seen = draft_command.with_table(known, table, "")
     assert (seen["check"].value, seen["metrics"].value) == ("err_x == 0", "ms")
     assert seen["primary_metric"].value == "ms"
-    assert draft_command.seen(draft_command.infer_all(project, {}), table, "")["check"].value == \
-        "ok == PASS"
+    assert (
+        draft_command.with_table(draft_command.infer_parameters(project, {}), table, "")[
+            "check"
+        ].value
+        == "ok == PASS"
+    )
 
 
 @pytest.mark.parametrize(("files", "found"), [
@@ -300,7 +304,7 @@ def test_the_kernel_is_what_the_benchmark_imports_and_looks_like_one(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     script = next(name for name in files if "bench" in name)
-    assert kernel_source.kernel(tmp_path, script).files == found
+    assert kernel_source.find_kernel(tmp_path, script).files == found
 
 
 @pytest.mark.parametrize(("style", "tool", "file", "command"), [
@@ -325,12 +329,12 @@ def test_a_run_that_gives_no_table_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "bench.py").write_text("raise SystemExit('no card')\n")
     mode = BenchmarkMode(name="full", command="python bench.py", csv="a.csv")
     with pytest.raises(InputError, match="the benchmark exited with 1: no card"):
-        sample_runs.table(tmp_path, mode, device="cpu")
+        sample_runs.run_once(tmp_path, mode, device="cpu")
     with pytest.raises(InputError, match="the benchmark does not build: exited with 1"):
-        sample_runs.table(tmp_path, mode, build="false", device="cpu")
+        sample_runs.run_once(tmp_path, mode, build="false", device="cpu")
     with pytest.raises(InputError, match=r"the benchmark wrote no a\.csv"):
-        sample_runs.table(tmp_path, replace(mode, command="true"), device="cpu")
-    assert sources.files(tmp_path) == [tmp_path / "bench.py"]
+        sample_runs.run_once(tmp_path, replace(mode, command="true"), device="cpu")
+    assert sources.project_files(tmp_path) == [tmp_path / "bench.py"]
 
 
 def test_a_baseline_is_read_by_several_runs_of_a_checkout(project: Path, tmp_path: Path) -> None:
@@ -338,13 +342,13 @@ def test_a_baseline_is_read_by_several_runs_of_a_checkout(project: Path, tmp_pat
                            build_command="touch built", metrics=(Metric(name="us_pa_ps"),),
                            check=CheckColumn(column="err_pa_ps", rule="== 0"))
     cpu = inventory.find("cpu")
-    runs = sample_runs.readings(target, project, cpu, tmp_path / "scratch", runs=2)
+    runs = sample_runs.run_benchmark(target, project, cpu, tmp_path / "scratch", runs=2)
     assert [len(run.costs) for run in runs] == [16, 16] and runs[0].costs != runs[1].costs
-    found = proposal.propose(target, runs, BENCH)
+    found = proposal.propose_classes(target, runs, BENCH)
     assert found.strata.configs == ("block_size", "mtp")
     assert found.strata.keys == ("block_size", "mtp", "context")
     assert not (project / "built").exists() and not (tmp_path / "scratch" / "side").exists()
     with pytest.raises(BrokenIncumbent, match="the incumbent's own benchmark: does not build"):
-        sample_runs.readings(
+        sample_runs.run_benchmark(
             replace(target, build_command="false"), project, cpu, tmp_path / "scratch"
         )

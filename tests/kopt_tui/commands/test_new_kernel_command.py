@@ -189,7 +189,7 @@ extern void good(const float *restrict a, double b[], unsigned char *c, size_t n
 
 
 def test_only_visible_functions_with_known_types_are_found() -> None:
-    [found] = sources.functions(SIGNATURES)
+    [found] = sources.c_functions(SIGNATURES)
     assert found.name == "good"
     assert [(arg.name, arg.dtype, arg.kind, arg.value) for arg in found.args] == [
         ("a", "float32", "input", None), ("b", "float64", "output", None),
