@@ -91,7 +91,7 @@ def test_the_ratio_to_another_implementation_shows_what_costs_alone_do_not() -> 
     ("err_gluon", ["0", "1", "0", "0", "0", "0"], "a result"),
     ("check", ["PASS", "PASS", "FAIL", "PASS", "PASS", "PASS"], "a result"),
     ("occupancy", ["0.51", "0.62", "0.73", "0.84", "0.95", "0.26"], "a result: fractions that"),
-    ("timestamp", ["17", "18", "19", "20", "21", "22"], "of the run, not of the row"),
+    ("timestamp", ["17", "18", "19", "20", "21", "22"], "about the run, not the row"),
     ("idx", ["4", "5", "6", "7", "8", "9"], "the number of the row"),
     ("block_size", ["16", "16", "64", "64", "16", "64"], ""),
     ("causal", ["True", "False", "True", "False", "True", "False"], ""),

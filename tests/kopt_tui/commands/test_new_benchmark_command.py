@@ -60,7 +60,7 @@ def test_parameters_are_inferred_shown_and_written_without_questions(project: Pa
     assert (done.returncode, done.stderr) == (0, "")
     shown = {line.split()[0]: line for line in done.stdout.splitlines() if line.startswith("  ")}
     assert "python tests/bench_pa.py" in shown["benchmark_command"]
-    assert "of pa ps; there are torch too" in shown["metrics"]
+    assert "of pa ps; the table also has torch" in shown["metrics"]
     assert "found by the baseline" in shown["configs"]
     written = load.load(project / "manifest.yaml")
     assert (written.target_op, written.edit) == ("pa", ("tests/kernels/pa_ps.py",))
