@@ -141,7 +141,7 @@ class Evaluation:
         except BuildError as error:
             owner = "" if is_candidate else "the incumbent "
             raise CandidateFailed(f"{owner}does not compile: {error.what}",
-                                  fault="" if is_candidate else "build") from None
+                                  fault="build" if is_candidate else "") from None
 
     def _prepare_timing(self, candidate: Kernel, incumbent: Kernel, case: Case,
                         held: DeviceLock | None) -> None:
