@@ -1,4 +1,4 @@
-"""Requirements on a configuration: expressions over knobs that a legal one fulfils.
+"""Requirements: expressions over knobs that every legal configuration fulfils.
 
 They are arithmetic, comparisons and logic on numbers, words and known names, as
 `formats.expression` evaluates them.
@@ -21,21 +21,21 @@ MOST_CHARACTERS = 400
 
 @dataclass(frozen=True)
 class Requirement:
-    """One requirement, as it is written and as it is understood."""
+    """One requirement: its text and its parsed form."""
 
     text: str
     tree: ast.expr
 
     @property
     def names(self) -> frozenset[str]:
-        """The knobs that it is about."""
+        """The knobs that it names."""
         return frozenset(names_in(self.tree))
 
     def met(self, names: Mapping[str, Value]) -> bool:
         """Return whether values meet it.
 
-        What cannot be computed (a division by zero, a comparison of a word with a number) is not
-        met; both sides of an `or` are computed.
+        A requirement that cannot be computed (a division by zero, a comparison of a word with a
+        number) is not met; both sides of an `or` are computed.
         """
         try:
             return bool(evaluate(self.tree, names))
@@ -48,10 +48,10 @@ class Requirement:
         return Requirement(ast.unparse(tree), tree)
 
     def amounts(self, free: frozenset[str]) -> list[ast.expr]:
-        """Return the arithmetic in it that joins two names of `free` or more.
+        """Return its arithmetic subexpressions over two or more names of `free`.
 
-        Such products and sums, threads in a block or bytes of a tile, are what the limits of a
-        machine are about.
+        Such products and sums, threads of a block or bytes of a tile, are the quantities that a
+        machine limits.
         """
         return [node for node in ast.walk(self.tree)
                 if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.Mod)
@@ -60,7 +60,7 @@ class Requirement:
 
 def parse(text: str, names: Sequence[str], where: str = "", *,
           most: int = MOST_CHARACTERS) -> Requirement:
-    """Read a requirement. Raises InputError for what is no such expression over `names`."""
+    """Parse a requirement. Raises InputError for anything but an expression over `names`."""
     if len(text) > most:
         raise InputError(f"requirement is too long: {text[:40]}…", where=where)
     try:

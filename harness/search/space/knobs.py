@@ -1,16 +1,16 @@
-"""Knobs: the numbers that a kernel's source offers to be tuned, and writing them back.
+"""Read the knobs that a kernel's source declares, and write configurations back into it.
 
-Three ways to declare one, in the source itself:
+A knob is declared in the source itself, in one of three ways:
 
 - a comment on a `#define` or a constant: `#define TILE 32  // kopt: knob TILE in [16, 32]`
 - a `triton.autotune` list of `triton.Config`s: one knob whose choices are the configs
 - `BLOCK: tl.constexpr = 64  # kopt: knob BLOCK in [64, 128]`
 
-`# kopt: knob STAGES in [2, 3] reserved: not used yet` documents a knob that stays as it is: no
-search moves it, and a configuration that sets it to anything else is refused.
+`# kopt: knob STAGES in [2, 3] reserved: not used yet` documents a knob with a fixed value: no
+search changes it, and a configuration that sets it to anything else is refused.
 
-`# kopt: require TILE_M * TILE_N <= 4096` on a line of its own, or behind something, is what a legal
-configuration fulfils; nothing else is proposed, built or run.
+`# kopt: require TILE_M * TILE_N <= 4096`, on its own line or at the end of one, states what every
+configuration must fulfil; a configuration that does not is never proposed, built or run.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _AFTER = r"(?=\s*(?:[,;:)}\]]|//|/\*|\#|$))"
 
 @dataclass(frozen=True, kw_only=True)
 class Knob:
-    """One tunable number: where it stands (1-based line), what it is now, what it may be."""
+    """One tunable value: its line (1-based), its current value and its choices."""
 
     name: str
     line: int
@@ -52,29 +52,29 @@ class Knob:
     reserved: bool = False
 
     def choice(self, value: object) -> Value | None:
-        """Return the choice that a value means, None if it is none; 1 may stand for 1.0."""
-        for one in self.choices:
-            if value == one and (type(value) is type(one)
-                                 or (type(value) is int and type(one) is float)):
-                return one
+        """Return the choice equal to a value, None if there is none; 1 may stand for 1.0."""
+        for choice in self.choices:
+            if value == choice and (type(value) is type(choice)
+                                    or (type(value) is int and type(choice) is float)):
+                return choice
         return None
 
     def fault(self, value: object) -> str:
-        """Say why it cannot be set to a value, "" if it can."""
-        found = self.choice(value)
-        if found is None:
-            shown = ", ".join(plain(str(one), MAX_WORD) for one in self.choices[:MOST_SHOWN])
+        """Return why it cannot be set to a value, "" if it can."""
+        choice = self.choice(value)
+        if choice is None:
+            shown = ", ".join(plain(str(each), MAX_WORD) for each in self.choices[:MOST_SHOWN])
             more = ", …" if len(self.choices) > MOST_SHOWN else ""
             return (f"knob {self.name!r} cannot be {_shown(value)} "
                     f"({type(value).__name__}), one of {shown}{more}")
-        if self.reserved and found != self.value:
+        if self.reserved and choice != self.value:
             return f"knob {self.name!r} is reserved: it stays {plain(str(self.value), MAX_WORD)}"
         return ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checked:
-    """A configuration held against the knobs: what can be set, what is unknown, what is wrong."""
+class CheckedConfig:
+    """A configuration compared with the knobs: what can be set, unknown names, and faults."""
 
     config: dict[str, Value]
     dropped: tuple[str, ...] = ()
@@ -90,23 +90,25 @@ def _shown(value: object) -> str:
     try:
         return plain(repr(value), MAX_WORD)
     except (ValueError, RecursionError):
-        return "what cannot be written"
+        return "a value that cannot be printed"
 
 
 def check(found: Sequence[Knob], config: Mapping[str, object],
-          required: Sequence[Requirement] = ()) -> Checked:
-    """Hold a configuration against knobs and requirements; never raises, whatever its values are.
+          required: Sequence[Requirement] = ()) -> CheckedConfig:
+    """Compare a configuration with knobs and requirements; never raises, whatever its values are.
 
-    A knob that it does not name counts as it stands in the source.
+    A knob that it does not name has its value in the source.
     """
     known = {knob.name: knob for knob in found}
     faults = [known[name].fault(value) for name, value in config.items() if name in known]
     chosen = {name: known[name].choice(value) for name, value in config.items() if name in known}
     if not any(faults):
-        whole = current(found) | {name: one for name, one in chosen.items() if one is not None}
-        faults += [f"does not meet the requirement {one.text}" for one in required
-                   if not one.met(whole)]
-    return Checked(config={name: one for name, one in chosen.items() if one is not None},
+        whole = current(found) | {name: value for name, value in chosen.items()
+                                  if value is not None}
+        faults += [f"does not meet the requirement {requirement.text}" for requirement in required
+                   if not requirement.met(whole)]
+    return CheckedConfig(config={name: value for name, value in chosen.items()
+                                 if value is not None},
                    dropped=tuple(plain(str(name), MAX_WORD) for name in config
                                  if name not in known),
                    faults=tuple(fault for fault in faults if fault))
@@ -115,8 +117,8 @@ def check(found: Sequence[Knob], config: Mapping[str, object],
 def find(source: str, *, language: str, where: str = "") -> tuple[Knob, ...]:
     """Return the knobs that a source declares.
 
-    Raises InputError for a declaration that cannot be understood: no choices, a current value
-    that is not among them, or a name that is not on the line.
+    Raises InputError for an invalid declaration: no choices, a current value that is not among
+    them, or a name that is not on the line.
     """
     knobs = [
         _parse(line, number, where)
@@ -124,8 +126,9 @@ def find(source: str, *, language: str, where: str = "") -> tuple[Knob, ...]:
         if _COMMENT.search(line)
     ]
     if language == "triton":
-        knobs += [Knob(name=one.knob, line=one.line, value=one.texts[0], choices=one.texts,
-                       note="autotune list") for one in triton_autotune.lists(source, MAX_CHOICES)]
+        knobs += [Knob(name=configs.knob, line=configs.line, value=configs.texts[0],
+                       choices=configs.texts, note="autotune list")
+                  for configs in triton_autotune.lists(source, MAX_CHOICES)]
     names = [knob.name for knob in knobs]
     for knob in knobs:
         if names.count(knob.name) > 1:
@@ -134,25 +137,25 @@ def find(source: str, *, language: str, where: str = "") -> tuple[Knob, ...]:
 
 
 def requirements(source: str, found: Sequence[Knob], where: str = "") -> tuple[Requirement, ...]:
-    """Return what a source requires of a configuration of the knobs found in it.
+    """Return the requirements that a source declares for the knobs found in it.
 
-    Raises InputError for what cannot be read, and if the source does not meet it as it stands.
+    Raises InputError for an invalid one, and if the source itself does not meet one.
     """
     required = []
     for number, line in enumerate(triton_autotune.lines_of(source), 1):
         if comment := _REQUIRE.search(line.rstrip()):
             place = f"{where}:{number}" if where else f"line {number}"
-            one = constraints.parse(comment["rest"].strip().removesuffix("*/"),
-                                 [knob.name for knob in found], place)
-            if not one.met(current(found)):
+            requirement = constraints.parse(comment["rest"].strip().removesuffix("*/"),
+                                            [knob.name for knob in found], place)
+            if not requirement.met(current(found)):
                 raise InputError("the source itself does not meet the requirement "
-                                 f"{plain(one.text, MAX_WORD)}", where=place)
-            required.append(one)
+                                 f"{plain(requirement.text, MAX_WORD)}", where=place)
+            required.append(requirement)
     return tuple(required)
 
 
 def apply(source: str, config: Mapping[str, Value], *, language: str) -> str:
-    """Return the source with the named knobs set; raises InputError for what they do not allow."""
+    """Return the source with the named knobs set. Raises InputError for a value not allowed."""
     knobs = {knob.name: knob for knob in find(source, language=language)}
     lines = triton_autotune.lines_of(source)
     for name, value in config.items():
@@ -177,13 +180,13 @@ def apply(source: str, config: Mapping[str, Value], *, language: str) -> str:
 
 
 def read(path: Path) -> str:
-    """Return a source as text, its line ends as they are. Raises InputError."""
+    """Return a source as text, with its line ends unchanged. Raises InputError."""
     try:
         return path.read_bytes().decode()
     except OSError as error:
         raise InputError(f"cannot read the source: {error.strerror}", where=str(path)) from None
     except UnicodeDecodeError:
-        raise InputError("the source is no UTF-8 text", where=str(path)) from None
+        raise InputError("the source is not UTF-8 text", where=str(path)) from None
 
 
 def current(knobs: Sequence[Knob]) -> dict[str, Value]:
@@ -192,7 +195,7 @@ def current(knobs: Sequence[Knob]) -> dict[str, Value]:
 
 
 def identity(op: str, source: str, *, language: str) -> str:
-    """Return the short name of a kernel whatever its knobs are set to; raises as `find` does."""
+    """Return a kernel's short name, the same for all values of its knobs. Raises as `find` does."""
     knobs = find(source, language=language)
     lines = triton_autotune.lines_of(source)
     for knob in knobs:
@@ -202,8 +205,9 @@ def identity(op: str, source: str, *, language: str) -> str:
             assert found is not None
             begin, end = found.span("value")
             lines[knob.line - 1] = f"{line[:begin]}?{line[end:]}"
-    told = repr((op, language, [(k.name, k.choices, k.reserved) for k in knobs], "".join(lines)))
-    return "k" + hashlib.sha256(told.encode(errors="surrogatepass")).hexdigest()[:11]
+    content = repr((op, language, [(k.name, k.choices, k.reserved) for k in knobs],
+                    "".join(lines)))
+    return "k" + hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()[:11]
 
 
 def _assignment(name: str) -> re.Pattern[str]:
@@ -252,7 +256,7 @@ def _value(word: str) -> Value:
 
 
 def _spelled(value: Value) -> str:
-    """Write a value as a declaration may have it: never with an exponent."""
+    """Write a value in the form of a declaration, never with an exponent."""
     if not isinstance(value, float):
         return str(value)
     text = format(Decimal(repr(value)), "f")

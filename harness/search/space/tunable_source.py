@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.search.space import knobs
 from harness.search.space.constraints import Requirement
-from harness.search.space.knobs import Checked, Knob, Value
+from harness.search.space.knobs import CheckedConfig, Knob, Value
 from harness.search.space.space import Space, of_knobs
 
 
@@ -44,7 +44,7 @@ class TunableSource:
         """Return the space of some knobs (all if `only` is empty). Raises InputError for none."""
         return of_knobs(self.knobs, only, self.requirements)
 
-    def check(self, config: Mapping[str, object]) -> Checked:
+    def check(self, config: Mapping[str, object]) -> CheckedConfig:
         """Compare a configuration with the knobs and requirements; never raises."""
         return knobs.check(self.knobs, config, self.requirements)
 

@@ -1,7 +1,7 @@
-"""The corpus: every trial that was ever measured in a workspace, one JSON line each.
+"""The corpus: every measured trial of a workspace, one JSON line each.
 
-Only a loop writes it, and only values that it measured itself; failures too, since a prior learns
-from them. It is advice for searches and decides nothing.
+Only loops write it, and only values that they measured, including failures, from which a prior
+learns. It advises searches and decides nothing.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from harness.target import Target
 from harness.verdict import HARNESS_VERSION, LatencyKind
 
 FILE = "corpus.jsonl"
-"""Its name in a workspace."""
+"""The file's name in a workspace."""
 SCHEMA = 1
 LATEST = 2_000
-"""Lines of an op that are read, the newest."""
+"""The number of newest lines of an op that are read."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedClass:
-    """A config class as it was measured; `dtypes` are those of the arguments in call order."""
+    """A measured config class; `dtypes` are the arguments', in call order."""
 
     name: str
     shape: dict[str, int]
@@ -40,10 +40,10 @@ class RecordedClass:
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """One measured trial. `config` holds every knob of the source, also those that did not move.
+    """One measured trial. `config` holds every knob of the source, also fixed ones.
 
-    `latency_us` is None where it failed, or was not believed, as `reason` tells; `log_ratio` is
-    against the source that its loop began with; `at` is UTC.
+    `latency_us` is None for a failure or a withheld latency, with a `reason`; `log_ratio` is
+    against the source that the loop started from; `at` is UTC.
     """
 
     op: str
@@ -71,26 +71,26 @@ class Record:
 
     @property
     def source(self) -> str:
-        """Name the recording within which latencies compare: a kernel, its classes, a device."""
-        told = to_json([self.kernel, self.classes])
-        return f"{self.device} {hashlib.sha256(told).hexdigest()[:8]}"
+        """Return the name of the recording within which latencies are comparable."""
+        content = to_json([self.kernel, self.classes])
+        return f"{self.device} {hashlib.sha256(content).hexdigest()[:8]}"
 
 
 @dataclass(frozen=True)
 class CorpusReading:
-    """What a corpus says; `skipped` counts lines that cannot be understood."""
+    """The records of a corpus; `skipped` counts invalid lines."""
 
     records: tuple[Record, ...]
     skipped: int = 0
 
 
-def worth(trial: Trial) -> bool:
-    """Tell whether a trial says something: it was measured, or it failed."""
+def is_worth_recording(trial: Trial) -> bool:
+    """Return whether a trial carries information: it was measured, or it failed."""
     return not trial.correct or trial.withheld or trial.log_ratio is not None
 
 
-def record(trial: Trial, target: Target, device: Device, knobs: Sequence[Knob]) -> Record:
-    """Return a trial as the corpus has it."""
+def record_of(trial: Trial, target: Target, device: Device, knobs: Sequence[Knob]) -> Record:
+    """Return a trial as a record of the corpus."""
     dtypes = tuple(arg.dtype for arg in target.args)
     return Record(
         op=target.op, language=target.language, kernel=trial.kernel_id,
@@ -103,13 +103,13 @@ def record(trial: Trial, target: Target, device: Device, knobs: Sequence[Knob]) 
         latency_kind=trial.latency_kind, log_ratio=trial.log_ratio, reason=trial.reason)
 
 
-def append(path: Path, one: Record) -> None:
-    """Add a record, in one write. Raises OSError."""
-    jsonl.append(path, to_json(one) + b"\n")
+def append(path: Path, record: Record) -> None:
+    """Append a record in one write. Raises OSError."""
+    jsonl.append(path, to_json(record) + b"\n")
 
 
 def size(path: Path) -> int:
-    """Return how long a corpus is now, bytes; 0 where there is none or it cannot be asked."""
+    """Return the size of a corpus in bytes; 0 where it does not exist or cannot be read."""
     try:
         return path.stat().st_size
     except OSError:
@@ -117,22 +117,22 @@ def size(path: Path) -> int:
 
 
 def read(path: Path, *, op: str | None = None, end: int | None = None) -> CorpusReading:
-    """Return the records (of one op, the newest), up to an offset; content never makes it raise.
+    """Return the records up to an offset, of one op the newest; invalid content never raises.
 
     Raises OSError for a file that cannot be read.
     """
-    wanted = b"" if op is None else to_json({"op": op})[1:-1]
-    found: deque[bytes] = deque(maxlen=None if op is None else LATEST)
+    pattern = b"" if op is None else to_json({"op": op})[1:-1]
+    lines: deque[bytes] = deque(maxlen=None if op is None else LATEST)
     skipped = 0
     for line in jsonl.read(path, end):
         if not line:
             continue
         if not line.endswith(b"}"):
             skipped += 1
-        elif wanted in line:
-            found.append(line)
+        elif pattern in line:
+            lines.append(line)
     records = []
-    for line in found:
+    for line in lines:
         try:
             records.append(from_json(line, Record))
         except ConvertError:
@@ -142,22 +142,23 @@ def read(path: Path, *, op: str | None = None, end: int | None = None) -> Corpus
 
 def matching(records: Iterable[Record], *, op: str, language: str, kernel: str,
              names: Iterable[str]) -> tuple[Record, ...]:
-    """Return the records of a kernel: the very same, or those of its op with the same knobs."""
-    wanted = set(names)
-    alike = [one for one in records if one.op == op and one.language == language
-             and one.config.keys() == wanted]
-    return tuple(one for one in alike if one.kernel == kernel) or tuple(alike)
+    """Return the records of this kernel, or else those of its op with the same knobs."""
+    knob_names = set(names)
+    similar = [record for record in records if record.op == op and record.language == language
+               and record.config.keys() == knob_names]
+    return tuple(record for record in similar if record.kernel == kernel) or tuple(similar)
 
 
-def history(records: Iterable[Record], space: Space, still: Mapping[str, Value],
+def history(records: Iterable[Record], space: Space, fixed: Mapping[str, Value],
             ) -> tuple[Observation, ...]:
-    """Return records as advice for a space, less those off it; `still` are knobs not moved."""
-    seen = []
-    for one in records:
-        config = {name: one.config[name] for name in space.choices if name in one.config}
+    """Return records as advice for a space, without those outside it; `fixed` knobs must match."""
+    observations = []
+    for record in records:
+        config = {name: record.config[name] for name in space.choices if name in record.config}
         if len(config) < len(space.choices) or any(
                 value not in space.choices[name] for name, value in config.items()):
             continue
-        if all(one.config.get(name) == value for name, value in still.items()):
-            seen.append(Observation(source=one.source, config=config, latency_us=one.latency_us))
-    return tuple(seen)
+        if all(record.config.get(name) == value for name, value in fixed.items()):
+            observations.append(Observation(source=record.source, config=config,
+                                            latency_us=record.latency_us))
+    return tuple(observations)

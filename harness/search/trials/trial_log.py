@@ -1,7 +1,7 @@
-"""A loop's own record: its trials, one JSON line each, so that a loop that is killed goes on.
+"""A loop's own log: its trials, one JSON line each, from which a killed loop resumes.
 
 The folder holds `trials.jsonl` (a head that names the loop, then trials), `results.tsv` and the
-lock of whoever works on it. Lines are only ever added; each is on the disk before the next trial.
+lock of the running loop. Lines are only appended; each is on disk before the next trial.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from harness.verdict import HARNESS_VERSION
 
 TRIALS, RESULTS, LOCK = "trials.jsonl", "results.tsv", "lock"
 LET_GO_S = 3.0
-"""What a loop that was killed has to end what it started, seconds."""
+"""Seconds to wait for a killed loop's children to release the lock."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Head:
-    """The first line: which loop it is, and how much of the corpus it was advised by."""
+class TrialLogHead:
+    """The first line: the loop's name, and how much of the corpus advised it."""
 
     TAG = "loop"
     loop: str
@@ -39,39 +39,39 @@ class Head:
 
 
 def key(target: Target, job: SearchJob, device: Device, settings: Settings, screen: Plan) -> str:
-    """Return the short name of a loop: of all that decides what it tries and what it measures.
+    """Return the short name of a loop, from everything that decides what it tries and measures.
 
-    The budget does not: with a larger one a loop goes on.
+    The budget is not part of it: with a larger one a loop resumes.
     """
-    told = [HARNESS_VERSION, target.content_hash, settings.incumbent_tree, device.uuid, device.name,
-            job.seed, sorted(job.only), settings.python, sorted(settings.env.items()),
-            settings.wall_s, settings.in_process, repr(screen)]
-    return hashlib.sha256(to_json(told)).hexdigest()[:12]
+    identity = [HARNESS_VERSION, target.content_hash, settings.incumbent_tree, device.uuid,
+                device.name, job.seed, sorted(job.only), settings.python,
+                sorted(settings.env.items()), settings.wall_s, settings.in_process, repr(screen)]
+    return hashlib.sha256(to_json(identity)).hexdigest()[:12]
 
 
 class TrialLog:
-    """The record of one loop, held by one process at a time. Use as a context manager.
+    """The log of one loop, locked by one process at a time. Use as a context manager.
 
-    Raises Refused while another loop holds it, InputError for the record of another loop.
+    Raises Refused while another loop holds it, and InputError for the log of another loop.
     """
 
     def __init__(self, folder: Path, loop: str, *, fresh: bool = False,
                  corpus_bytes: int = 0) -> None:
         self.folder, self.notes = folder, list[str]()
         folder.mkdir(parents=True, exist_ok=True)
-        self._lock = _held(folder)
+        self._lock = _lock(folder)
         try:
             if fresh:
-                self._put_away()
+                self._move_away()
             self.head, self.trials, torn = _read(folder / TRIALS)
             if self.head is not None and self.head.loop != loop:
                 raise InputError("these are the trials of another loop", where=str(folder),
-                                 fix="--fresh puts them away")
+                                 fix="--fresh moves them away")
             if torn:
                 self.notes.append(f"{torn} torn line{'s' * (torn > 1)} left out in "
                                   f"{folder / TRIALS}")
             if self.head is None:
-                self.head = Head(loop=loop, corpus_bytes=corpus_bytes)
+                self.head = TrialLogHead(loop=loop, corpus_bytes=corpus_bytes)
                 self._append(to_json(self.head))
         except BaseException:
             os.close(self._lock)
@@ -86,7 +86,7 @@ class TrialLog:
         return self.head.corpus_bytes if self.head is not None else 0
 
     def add(self, trial: Trial) -> None:
-        """Put a trial on the disk. Raises OSError."""
+        """Write a trial to disk. Raises OSError."""
         self._append(to_json(trial))
 
     def __enter__(self) -> TrialLog:
@@ -99,7 +99,7 @@ class TrialLog:
     def _append(self, line: bytes) -> None:
         jsonl.append(self.folder / TRIALS, line + b"\n", sync=True)
 
-    def _put_away(self) -> None:
+    def _move_away(self) -> None:
         number = 1
         while (away := self.folder / f"earlier-{number}").exists():
             number += 1
@@ -110,19 +110,19 @@ class TrialLog:
 
 
 def recorded(folder: Path) -> tuple[Trial, ...]:
-    """Return the trials of a record as they are now, whoever works on it. Raises OSError."""
+    """Return the trials of a log, also while a loop runs. Raises OSError."""
     return _read(folder / TRIALS)[1]
 
 
-def _read(path: Path) -> tuple[Head | None, tuple[Trial, ...], int]:
-    """Return what a record says, and how many of its lines say nothing."""
-    head: Head | None = None
+def _read(path: Path) -> tuple[TrialLogHead | None, tuple[Trial, ...], int]:
+    """Return a log's head and trials, and its number of invalid lines."""
+    head: TrialLogHead | None = None
     trials: list[Trial] = []
     torn = 0
     for line in jsonl.read(path):
         try:
             if head is None:
-                head = from_json(line, Head)
+                head = from_json(line, TrialLogHead)
             else:
                 trials.append(from_json(line, Trial))
         except ConvertError:
@@ -130,8 +130,8 @@ def _read(path: Path) -> tuple[Head | None, tuple[Trial, ...], int]:
     return head, tuple(trials), torn
 
 
-def _held(folder: Path) -> int:
-    """Return the descriptor of the folder's lock, held; raises Refused while another has it."""
+def _lock(folder: Path) -> int:
+    """Lock the folder and return the lock's descriptor. Raises Refused while another has it."""
     fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     until = time.monotonic() + LET_GO_S
     while True:
@@ -141,6 +141,6 @@ def _held(folder: Path) -> int:
         except BlockingIOError:
             if time.monotonic() > until:
                 os.close(fd)
-                raise Refused("another loop works on these trials", where=str(folder),
+                raise Refused("another loop is running with these trials", where=str(folder),
                               fix="wait for it, or search with another --seed") from None
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""What a loop tries and what comes of it. Trials are screening values, never verdicts."""
+"""The trials of a loop and its result. Trials are screening values, never verdicts."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from harness.search.space.space import Config
 from harness.verdict import LatencyKind
 
 Correctness = Literal["PASS", "FAIL", "REJECTED"]
-"""Right on every class; run and found wrong, crashed or hung; refused before it could run."""
+"""Right on every class; wrong, crashed or hung; refused before it could run."""
 Tag = Literal["kept", "tried", "revert", "rejected"]
-"""The new best; right and no better; wrong; refused."""
+"""The new best; right but no better; wrong; refused."""
 TAGS: Mapping[Correctness, Tag] = {"PASS": "tried", "FAIL": "revert", "REJECTED": "rejected"}
 """The tag of a trial that is not kept."""
 MOST_TRIALS = 100_000
@@ -24,8 +24,9 @@ MOST_TRIALS = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class Screened:
-    """What came of one configuration; a correct one without a latency was not timed, or has a
-    reason why its latency is withheld.
+    """The result of screening one configuration.
+
+    A correct one without a latency was not timed, or `reason` says why its latency is withheld.
     """
 
     correctness: Correctness
@@ -39,11 +40,11 @@ class Screened:
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One configuration tried. Breaking an honesty rule raises ValueError when it is built.
+    """One tried configuration. Building one that breaks an honesty rule raises ValueError.
 
-    `log_ratio` is ln(latency of the starting source / its own), measured beside it; `latency_us`
-    and `roofline_us` are weighted geometric means over the config classes. `candidate_id` names the
-    source with the configuration set, `kernel_id` the kernel whatever its knobs are set to.
+    `log_ratio` is ln(latency of the start / its own), both measured in turns; `latency_us` and
+    `roofline_us` are weighted geometric means over the config classes. `candidate_id` identifies
+    the source with the configuration set, `kernel_id` the kernel with any configuration.
     """
 
     number: int
@@ -89,13 +90,13 @@ class Trial:
 
     @property
     def withheld(self) -> bool:
-        """Whether its latency is not believed: nothing can be that fast."""
+        """Whether its latency was rejected as impossibly short."""
         return self.correct and self.latency_us is None and bool(self.reason)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigRows:
-    """The rows of one config class: their cells in the columns that a result names."""
+    """The rows of one config class: their cells in the result's `columns`."""
 
     name: str
     cells: tuple[tuple[str, ...], ...]
@@ -103,9 +104,9 @@ class ConfigRows:
 
 @dataclass(frozen=True, kw_only=True)
 class Showing:
-    """How a configuration does in one class: ln(latency of the common best / its own) there.
+    """A configuration's gain in one class: ln(latency of the common best / its own).
 
-    `stderr` is over `pairs` fresh runs beside the common best; None where it is from screening.
+    `stderr` is over `pairs` fresh runs beside the common best; None for a screening value.
     """
 
     config_class: str
@@ -115,31 +116,29 @@ class Showing:
 
     @property
     def sure(self) -> float:
-        """The gain less twice its standard error; from screening alone nothing is sure."""
+        """The gain minus twice its standard error; minus infinity for a screening value."""
         return -math.inf if self.stderr is None else self.gain - 2 * self.stderr
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contender:
-    """A configuration that may be better than the common best in some class, and all of its
-    classes.
-    """
+    """A configuration that may beat the common best in some class, with its gain in each class."""
 
     config: Config
     showings: tuple[Showing, ...]
 
     def showing(self, config_class: str) -> Showing | None:
-        """Return how it does in a class, None where nobody has looked."""
-        return next((one for one in self.showings if one.config_class == config_class), None)
+        """Return its gain in a class, None where it was not measured."""
+        return next((each for each in self.showings if each.config_class == config_class), None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoopResult:
-    """Where a loop ended: the best configuration and the whole source with it set.
+    """The result of a loop: the best configuration, and the whole source with it set.
 
-    `earlier` counts the trials that were recorded before it was started again. Where a benchmark
-    reports classes, `classes` are those and `columns` what tells their rows apart; `contenders`
-    are compared with `best` class by class, the source as it was among them unless it is best.
+    `earlier` counts the trials recorded before the loop was resumed. For a benchmark that reports
+    classes, `columns` are those that distinguish the rows of `classes`; `contenders` are compared
+    with `best` in each class, the starting source among them unless it is the best.
     """
 
     best: Config
@@ -154,20 +153,20 @@ class LoopResult:
     contenders: tuple[Contender, ...] = ()
 
     def best_in(self, config_class: str) -> tuple[Config, Showing]:
-        """Return what is best in a class and what it gains there beside the common best."""
-        found = [(one.config, showing) for one in self.contenders
-                 if (showing := one.showing(config_class)) is not None and showing.gain > 0]
-        return max(found, key=lambda pair: pair[1].gain,
+        """Return the best configuration of a class, and its gain over the common best there."""
+        gains = [(each.config, showing) for each in self.contenders
+                 if (showing := each.showing(config_class)) is not None and showing.gain > 0]
+        return max(gains, key=lambda pair: pair[1].gain,
                    default=(self.best, Showing(config_class=config_class, gain=0.0, stderr=0.0)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchJob:
-    """What to search: a tree, a budget of trials, a seed, and the knobs that may move (all).
+    """What to search: a tree, a budget of trials, a seed, and the knobs to vary (empty: all).
 
-    `record` is a folder of its own in which the loop keeps its trials and finds them when it is
-    started again, "" keeps none; `fresh` puts away what is there. `corpus` is the file of all
-    measured trials, which is read for advice and added to.
+    `record` is a folder for the loop's trials, from which it resumes; "" records none; `fresh`
+    moves existing records away. `corpus` is the file of all measured trials, which advises the
+    search and which it appends to.
     """
 
     tree: str
@@ -188,7 +187,7 @@ class SearchJob:
 
 
 def latency_kind(device: Device, language: str) -> LatencyKind | None:
-    """Return what a latency from this device would be; None where nothing can be timed."""
+    """Return the kind of a latency from this device; None where nothing can be timed."""
     if device.kind != "cpu":
         return "measured-gpu"
     return None if language == "triton" else "measured-cpu"

@@ -18,7 +18,7 @@ CELL = 300
 
 
 def row(trial: Trial, *, model: str, gpu: str, experiment: str = "") -> tuple[str, ...]:
-    """Return a trial's cells; latencies are microseconds, what is not known stays empty."""
+    """Return a trial's cells; latencies are microseconds, unknown values are empty."""
     config = json.dumps(trial.config, sort_keys=True, ensure_ascii=False)
     kind = f"; {trial.latency_kind}" if trial.latency_kind else ""
     reason = f"; {trial.reason}" if trial.reason else ""
@@ -28,17 +28,17 @@ def row(trial: Trial, *, model: str, gpu: str, experiment: str = "") -> tuple[st
 
 
 def append(path: Path, rows: Iterable[tuple[str, ...]]) -> None:
-    """Add rows, below the head if there is none yet; several may do so at once. Raises OSError."""
+    """Append rows, with the head to a new file; safe for several processes. Raises OSError."""
     jsonl.append(path, text(rows).encode(errors="replace"), head=HEAD.encode())
 
 
 def text(rows: Iterable[tuple[str, ...]]) -> str:
-    """Return rows as the file has them, without the head."""
-    return "".join("\t".join(_cell(cell) for cell in one) + "\n" for one in rows)
+    """Return rows in the file's format, without the head."""
+    return "".join("\t".join(_cell(cell) for cell in cells) + "\n" for cells in rows)
 
 
 def experiments(path: Path) -> set[str]:
-    """Return the names of the rows that a file has; torn ones do not count. Raises OSError."""
+    """Return the names of a file's rows, without torn ones. Raises OSError."""
     split = (line.decode(errors="replace").split("\t") for line in jsonl.read(path))
     return {cells[0] for cells in split if len(cells) == len(COLUMNS)} - {COLUMNS[0]}
 
@@ -48,5 +48,5 @@ def _cell(text: str) -> str:
 
 
 def number(value: float | None, places: int) -> str:
-    """Return a number as a cell, empty where it is not known."""
+    """Return a number as a cell, empty for None."""
     return "" if value is None else f"{value:.{places}f}"

@@ -27,7 +27,7 @@ KNOBS = (Knob(name="A", line=1, value=2, choices=(1, 2, 4)),
 
 def record(gain: float | None = 2.0, **fields: Any) -> Record:
     made = trial(gain, {"A": 4}, candidate_id="c", kernel_id="k1", at="2026-11-20T10:00:00Z")
-    return replace(corpus.record(made, target(), inventory.find("cpu"), KNOBS), **fields)
+    return replace(corpus.record_of(made, target(), inventory.find("cpu"), KNOBS), **fields)
 
 
 TEXTS = st.text(max_size=30)

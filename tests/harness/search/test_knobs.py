@@ -104,7 +104,7 @@ def test_a_reserved_knob_is_documented_and_stays() -> None:
     with pytest.raises(InputError, match="'A' is reserved: it stays 1"):
         knobs.apply(RESERVED, {"A": 2}, language="c")
     for only in (["A"], ["A", "B"]):
-        with pytest.raises(InputError, match="'A' is reserved: it is not moved"):
+        with pytest.raises(InputError, match="'A' is reserved: it cannot be searched"):
             of_knobs(found, only)
     with pytest.raises(InputError, match="'A' is reserved"):
         of_knobs(found[:1])
@@ -113,7 +113,7 @@ def test_a_reserved_knob_is_documented_and_stays() -> None:
 def test_a_configuration_is_checked_and_never_raises() -> None:
     found = knobs.find(RESERVED, language="c")
     checked = knobs.check(found, {"A": 1, "B": 1, "C": 0.5, "NEW\x1b": 3})
-    assert checked == knobs.Checked(config={"A": 1, "B": 1, "C": 0.5}, dropped=("NEW",))
+    assert checked == knobs.CheckedConfig(config={"A": 1, "B": 1, "C": 0.5}, dropped=("NEW",))
     wrong = knobs.check(found, {"A": 2, "B": True, "C": "0.5"})
     assert wrong.config == {"A": 2} and [fault.split("'")[1] for fault in wrong.faults] == [
         "A", "B", "C"]

@@ -161,7 +161,7 @@ def test_two_at_once_and_an_interrupted_one(manifest: Path, tmp_path: Path) -> N
     campaigns.until(lambda: started.trials() or started.process.poll() is not None)
     second = kopt("loop", str(manifest), "--budget", "2", "--json", workspace=tmp_path)
     assert second.returncode == 1
-    assert "another loop works on these trials" in second.stderr.splitlines()[-1]
+    assert "another loop is running with these trials" in second.stderr.splitlines()[-1]
     assert json.loads(second.stdout)["error"]["exit_code"] == 1
     code, out, err = started.ended_by(signal.SIGINT, 1)
     stopped = json.loads(out)
