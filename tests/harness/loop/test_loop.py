@@ -201,7 +201,7 @@ def test_what_nothing_can_be_is_withheld_and_never_kept(tmp_path: Path,
 
 def test_a_record_is_for_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial_log, "LET_GO_S", 0.1)
-    with TrialLog(tmp_path / "record", "a"), pytest.raises(Refused, match="another loop is running"):
+    with TrialLog(tmp_path / "record", "a"), pytest.raises(Refused, match="another loop is"):
         TrialLog(tmp_path / "record", "a")
     with TrialLog(tmp_path / "record", "a", corpus_bytes=7) as again:
         assert again.corpus_bytes == 0  # as it was when the record began
