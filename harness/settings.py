@@ -31,8 +31,6 @@ class Settings:
     incumbent_tree: str = ""
     wall_s: float | None = None
     """Seconds that one runner of a kernel may take, None for the usual of its kind."""
-    in_process: bool = False
-    """Time both kernels in one process, as on a card that takes no second one."""
     static_audit: bool = True
     """Read the candidate's sources before anything runs; without it the dynamic checks show what
     they catch alone."""

@@ -47,8 +47,7 @@ class Session:
         self.several = len(device.cards) > 1
         self.on_cpu = device.kind == "cpu"
         self.mode = interference.require_usable(device)
-        self.in_process = target.language != "c" and (
-            settings.in_process or self.mode.one_process)
+        self.in_process = target.language != "c" and self.mode.one_process
         """Whether both kernels are timed in one process, since the card accepts no second one."""
         self.measurable = not (self.on_cpu and target.language == "triton")
         self.place = kernel.place_on(device, target.language, scratch=settings.scratch,

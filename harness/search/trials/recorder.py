@@ -72,7 +72,7 @@ class Recorder:
         if self._corpus is not None and corpus.is_worth_recording(trial):
             with self._surviving("write", self._corpus):
                 corpus.append(self._corpus, corpus.record_of(trial, self._target, self._device,
-                                                          self._knobs))
+                                                             self._knobs))
         if self._log is not None:
             try:
                 self._log.add(trial)

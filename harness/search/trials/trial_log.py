@@ -45,7 +45,9 @@ def key(target: Target, job: SearchJob, device: Device, settings: Settings, scre
     """
     identity = [HARNESS_VERSION, target.content_hash, settings.incumbent_tree, device.uuid,
                 device.name, job.seed, sorted(job.only), settings.python,
-                sorted(settings.env.items()), settings.wall_s, settings.in_process, repr(screen)]
+                sorted(settings.env.items()), settings.wall_s,
+                False,  # a setting that is gone: logs from before it went are still found
+                repr(screen)]
     return hashlib.sha256(to_json(identity)).hexdigest()[:12]
 
 

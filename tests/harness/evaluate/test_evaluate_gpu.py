@@ -12,7 +12,7 @@ import pytest
 
 from harness.devices import inventory
 from harness.devices.device import Device
-from harness.devices.monitoring.telemetry_nvidia import ONE_PROCESS
+from harness.devices.monitoring.telemetry_nvidia import ONE_PROCESS, SharingMode
 from harness.evaluate.evaluate import evaluate
 from harness.isolation import device_lock, guard
 from harness.isolation.guard import Confine, Limits
@@ -225,14 +225,16 @@ def double(x):
     assert {one.rule for one in verdict.audit} & {"memo", "after-timing", "clock"}, verdict
 
 
-def test_a_card_that_takes_one_process_has_both_kernels_in_it(tmp_path: Path) -> None:
+def test_card_for_one_process_runs_both_kernels_in_it(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SharingMode, "one_process", True)
     task = load(EXAMPLES / "softmax_triton" / "task.yaml")
-    task = replace(task, classes=(  # what is expected is worked out on the processor then
+    task = replace(task, classes=(  # the oracle then runs on the CPU
         ConfigClass(name="odd", shape={"rows": 16383, "cols": 1000}),
         ConfigClass(name="some", shape={"rows": 4096, "cols": 4096})))
     for name, config, outcome in (("gain", TUNED, "faster"), ("same", {}, "tie")):
         verdict = evaluate(task, softmax(tmp_path / name, config, f"# {name}\n"), card(), Settings(
-            scratch=str(tmp_path / name / "scratch"), plan=QUICK, in_process=True,
+            scratch=str(tmp_path / name / "scratch"), plan=QUICK,
             distributions=("normal",)))
         assert verdict.correct and ONE_PROCESS in verdict.notes, verdict
         assert {row.outcome for row in verdict.rows} == {outcome}, verdict

@@ -14,6 +14,7 @@ import pytest
 from harness.compile.kernel import Place, kind_of
 from harness.devices import datasheets, inventory
 from harness.devices.device import Device
+from harness.devices.monitoring.telemetry_nvidia import SharingMode
 from harness.evaluate import device_limits
 from harness.evaluate.evaluate import Evaluation
 from harness.formats.json_codec import ConvertError, from_json, to_json
@@ -103,9 +104,10 @@ def test_failed_measurement_yields_no_evidence_and_is_not_repeated_at_once(
 
 
 def test_evaluation_on_a_card_for_one_process_reads_peaks_only_from_the_cache(
-        tmp_path: Path, held: DeviceLock) -> None:
+        tmp_path: Path, held: DeviceLock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SharingMode, "one_process", True)
     trees = Trees(candidate="", incumbent="", reference="")
-    settings = Settings(scratch=str(tmp_path), in_process=True)
+    settings = Settings(scratch=str(tmp_path))
     one_process = Evaluation(target(language="python"), trees, CARD, settings, None, None)
     with one_process.stage:
         peaks = partial(device_limits.peaks_of, one_process.stage, held, lambda: None)
